@@ -1,0 +1,107 @@
+"""The error budget: how far from the float64 reference a result may be.
+
+Integers are exact. A float may be at most twice as far from the reference as the plainest
+implementation in the same dtype is, plus one unit in the last place. The rule is that of the
+flash-attention tests; it needs no tolerance that somebody chose.
+
+The plainest implementation can be lucky: on a 1 x 1 result it may hit the reference exactly. So it
+is never taken to be better than one unit in the last place of the sum that it adds up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison found. error and allowed are those of the worst element."""
+
+    passed: bool
+    error: float
+    allowed: float
+    message: str
+
+    @property
+    def used(self) -> float:
+        """The share of the budget that the worst element uses; above 1 it fails."""
+        if self.error == 0:
+            return 0.0
+        return self.error / self.allowed if self.allowed else np.inf
+
+
+def ulp(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """One unit in the last place of `x` in a float dtype: the gap to the next larger number."""
+    info = ml_dtypes.finfo(dtype)
+    x = np.maximum(np.abs(np.asarray(x, np.float64)), float(info.tiny))
+    return 2.0 ** np.floor(np.log2(x)) * float(info.eps)
+
+
+def compare(
+    result: Any, reference: Any, plain: Any, magnitude: Any = None, accumulator: Any = np.float32
+) -> Verdict:
+    """Judge `result` (any dtype) by the budget.
+
+    reference: float64 (or integer), the oracle. plain: the plainest implementation's result in
+    result's dtype. magnitude: for a sum, the sum of the absolute values of its terms, added up in
+    `accumulator` precision; by default the reference itself.
+    """
+    result, reference = np.asarray(result), np.asarray(reference)
+    if result.shape != reference.shape:
+        message = f"shape is {result.shape}, the reference has {reference.shape}"
+        return Verdict(False, np.inf, 0.0, message)
+    if result.dtype.kind in "iub":
+        return _exact(result, reference)
+    wide = result.astype(np.float64)
+    with np.errstate(over="ignore"):
+        expected = reference.astype(result.dtype).astype(np.float64)
+    odd = ~np.isfinite(expected)
+    wrong = np.where(odd, ~_same(wide, expected), ~np.isfinite(wide))
+    if wrong.any():
+        where = _first(wrong)
+        message = _worst(wide, expected, where, "not finite where the reference is")
+        if odd[where]:
+            message = _worst(wide, expected, where, "the reference is not finite there")
+        return Verdict(False, np.inf, 0.0, message)
+    wide, expected = np.where(odd, 0, wide), np.where(odd, 0, reference.astype(np.float64))
+    if expected.any() and not wide.any():
+        return Verdict(False, float(np.abs(expected).max()), 0.0, "every element is zero")
+    with np.errstate(invalid="ignore"):
+        off = np.abs(np.asarray(plain).astype(np.float64) - expected)
+    off = np.where(odd | ~np.isfinite(off), 0, off).max(initial=0.0)
+    terms = np.abs(expected) if magnitude is None else np.asarray(magnitude, np.float64)
+    floor = ulp(np.where(np.isfinite(terms), terms, 0), accumulator)
+    allowed = 2 * np.maximum(off, floor) + ulp(expected, result.dtype)
+    error = np.abs(wide - expected)
+    worst = np.unravel_index(np.argmax(error / allowed), error.shape)
+    passed = bool(error[worst] <= allowed[worst])
+    message = "" if passed else _worst(wide, expected, worst, f"allowed {allowed[worst]:.2g}")
+    return Verdict(passed, float(error[worst]), float(allowed[worst]), message)
+
+
+def _exact(result: np.ndarray, reference: np.ndarray) -> Verdict:
+    wrong = result != reference
+    if not wrong.any():
+        return Verdict(True, 0.0, 0.0, "")
+    error = float(np.abs(result.astype(np.float64) - reference.astype(np.float64)).max())
+    if not result.any():
+        return Verdict(False, error, 0.0, "every element is zero")
+    message = _worst(result, reference, _first(wrong), "integers are exact")
+    return Verdict(False, error, 0.0, message)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def _first(wrong: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(wrong)[0])
+
+
+def _worst(got: np.ndarray, expected: np.ndarray, where: tuple[Any, ...], remark: str) -> str:
+    index = ", ".join(str(int(i)) for i in where)
+    return f"element [{index}] is {got[where]:.6g}, the reference {expected[where]:.6g}; {remark}"

@@ -1,0 +1,134 @@
+"""The one list: every operator, its implementations, and the workloads they are proven on.
+
+Tests, the command line, the records and the book's tables all read it. To add an operator, add a
+folder and one entry here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.checks import fail
+from kernels.workload import Workloads
+
+RUNGS = ("interpret", "simulate", "compile", "measure")
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way in which an operator is written.
+
+    language: decides how each rung is climbed (see kernels.ladder). rungs: those it claims.
+    """
+
+    name: str
+    language: str
+    rungs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: a public function, its float64 reference, and its implementations.
+
+    The folder `package` holds the function `name`; reference.py in it a function of that name, and
+    perhaps NAME_magnitude; workloads.py the operator's Workloads under that name.
+    """
+
+    name: str
+    package: str
+    summary: str
+    chapter: str
+    implementations: tuple[Implementation, ...]
+    differentiable: tuple[str, ...] = ()  # argument names; empty where no gradient is defined
+    plain: str = "xla"  # the plainest implementation, which sets the error budget
+
+    def _module(self, name: str) -> Any:
+        return importlib.import_module(f"{self.package}.{name}")
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The public function: it validates its arguments, then hands over."""
+        return getattr(importlib.import_module(self.package), self.name)
+
+    @property
+    def reference(self) -> Callable[..., Any]:
+        """The oracle."""
+        return getattr(self._module("reference"), self.name)
+
+    @property
+    def magnitude(self) -> Callable[..., Any] | None:
+        """The sums of absolute values behind the result, where the operator adds up."""
+        return getattr(self._module("reference"), f"{self.name}_magnitude", None)
+
+    @property
+    def workloads(self) -> Workloads:
+        """The named and the random problems."""
+        return getattr(self._module("workloads"), self.name)
+
+    def __getitem__(self, name: str) -> Implementation:
+        for implementation in self.implementations:
+            if implementation.name == name:
+                return implementation
+        known = ", ".join(i.name for i in self.implementations)
+        fail("implementation", repr(name), f"{known} (of {self.name})")
+        raise AssertionError
+
+
+_PALLAS_TPU = ("interpret", "simulate", "compile")
+_PALLAS_GPU = ("interpret", "compile")
+
+OPERATORS = {
+    operator.name: operator
+    for operator in (
+        Operator(
+            "add_vectors",
+            "kernels.vector",
+            "x + y for vectors of any length",
+            "01_hello_pallas",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+                Implementation("triton", "Pallas GPU", _PALLAS_GPU),
+            ),
+            differentiable=("x", "y"),
+        ),
+        Operator(
+            "iota",
+            "kernels.vector",
+            "0, 1, … n - 1, a program for each number",
+            "02_grids_and_memory",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+                Implementation("triton", "Pallas GPU", _PALLAS_GPU),
+            ),
+        ),
+        Operator(
+            "matmul",
+            "kernels.matmul",
+            "x y for matrices of any shape, with a fused activation",
+            "03_blockspec_matmul",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+            ),
+            differentiable=("x", "y"),
+        ),
+    )
+}
+
+
+def find(path: str | None = None) -> Iterator[tuple[Operator, Implementation]]:
+    """Every entry that "OPERATOR" or "OPERATOR/IMPLEMENTATION" names; all of them for None."""
+    name, _, implementation = (path or "").partition("/")
+    if name and name not in OPERATORS:
+        fail("operator", repr(name), ", ".join(OPERATORS))
+    for operator in [OPERATORS[name]] if name else OPERATORS.values():
+        if implementation:
+            yield operator, operator[implementation]
+        else:
+            for each in operator.implementations:
+                yield operator, each

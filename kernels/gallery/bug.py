@@ -1,0 +1,22 @@
+"""What is known of a bug."""
+
+from dataclasses import dataclass
+
+from kernels.workload import Workload
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One wrong kernel.
+
+    operator: whose contract it breaks. caught_by: the first rung that refuses it. says: words that
+    the rung's message holds. workloads: what it is run on. cause and lesson: a sentence each.
+    """
+
+    title: str
+    operator: str
+    caught_by: str
+    says: str
+    cause: str
+    lesson: str
+    workloads: tuple[Workload, ...]

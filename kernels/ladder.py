@@ -1,0 +1,312 @@
+"""The rungs: the one way of proving an implementation, always against the float64 reference.
+
+1. interpret: the kernel's arithmetic, program after program, on the CPU
+2. simulate: the same on a simulated machine that has the hardware's rules
+3. compile: lowered (and later compiled) for the real machine
+4. measure: on the machine itself
+
+A rung takes an implementation as a function, so that the bug gallery and a reader's own kernel
+climb exactly as the catalog does.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels import budget
+from kernels.catalog import RUNGS, Implementation, Operator
+from kernels.checks import one_of
+from kernels.workload import Workload
+
+SEEDS = (0, 1)  # of the order in which the simulator runs parallel programs
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one rung found about one implementation on one workload.
+
+    used: the share of the error budget that the worst element took (None where nothing ran).
+    message: why it failed or was skipped, in a line.
+    """
+
+    operator: str
+    implementation: str
+    rung: str
+    workload: str
+    status: str
+    message: str = ""
+    used: float | None = None
+    seconds: float = field(default=0.0, compare=False)
+
+
+class Refused(Exception):
+    """A rung refuses the implementation; the message says why."""
+
+
+class Skipped(Exception):
+    """A rung cannot be climbed here; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An implementation to prove: `function(*arguments, interpret=…, **options)`.
+
+    tunable: whether the function also takes a workload's tuning, such as block sizes.
+    differentiable: whether its gradient is proven too.
+    """
+
+    operator: Operator
+    name: str
+    language: str
+    function: Callable[..., Any]
+    tunable: bool = False
+    differentiable: bool = False
+
+    @classmethod
+    def of(cls, operator: Operator, implementation: Implementation) -> Subject:
+        """A catalog entry, called as a reader would call it: through the public function."""
+        function = functools.partial(operator.function, implementation=implementation.name)
+        return cls(
+            operator,
+            implementation.name,
+            implementation.language,
+            function,
+            tunable=implementation.name != operator.plain,
+            differentiable=bool(operator.differentiable),
+        )
+
+    def options(self, workload: Workload) -> dict[str, Any]:
+        """The keyword arguments with which `function` solves `workload`."""
+        return {**workload.options, **(workload.tuning if self.tunable else {})}
+
+
+def workloads(operator: Operator, draws: int = 4, seed: int = 0) -> list[Workload]:
+    """The operator's named workloads, and `draws` random ones; the same seed draws the same."""
+    rng = np.random.default_rng(seed)
+    return [*operator.workloads.named, *(operator.workloads.draw(rng) for _ in range(draws))]
+
+
+def climb(
+    subject: Subject, rung: str, problems: Sequence[Workload], seed: int = 0
+) -> Iterator[Check]:
+    """Prove `subject` at `rung` on each of `problems`; yields one Check for each, never raises."""
+    one_of("rung", rung, RUNGS)
+    for workload in problems:
+        start = time.perf_counter()
+        status, message, used = PASSED, "", None
+        try:
+            used = _CLIMB[rung](subject, workload, seed)
+        except Skipped as error:
+            status, message = SKIPPED, str(error)
+        except Refused as error:
+            status, message = FAILED, str(error)
+        except Exception as error:  # whatever a wrong kernel raises is a finding, not our end
+            status, message = FAILED, _one_line(error)
+        yield Check(
+            subject.operator.name,
+            subject.name,
+            rung,
+            str(workload),
+            status,
+            message,
+            used,
+            time.perf_counter() - start,
+        )
+
+
+def verify(
+    operator: Operator,
+    implementation: Implementation,
+    rungs: Sequence[str] = RUNGS,
+    draws: int = 4,
+    seed: int = 0,
+) -> Iterator[Check]:
+    """Prove a catalog entry at those of `rungs` that it claims."""
+    subject = Subject.of(operator, implementation)
+    for rung in rungs:
+        if rung in implementation.rungs:
+            yield from climb(subject, rung, workloads(operator, draws, seed), seed)
+
+
+def _interpret(subject: Subject, workload: Workload, seed: int) -> float:
+    options = subject.options(workload)
+    if subject.language != "XLA":
+        options["interpret"] = True
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    used = _judge(subject, workload, arguments, subject.function(*arguments, **options))
+    if _has_gradient(subject, workload):
+        used = max(used, _judge_gradient(subject, workload, arguments, options))
+    return used
+
+
+def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
+    from kernels.tpu.simulator import SimulationError, simulate
+
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    options = subject.options(workload)
+    results = []
+    used = 0.0
+    for order in SEEDS:
+        try:
+            run = simulate(subject.function, *arguments, seed=seed + order, **options)
+        except SimulationError as error:
+            raise Refused(str(error)) from error
+        if run.races:
+            raise Refused(f"race: {run.races[0]}")
+        used = max(used, _judge(subject, workload, arguments, run.result))
+        results.append(run.result)
+    if any(not np.array_equal(results[0], r, equal_nan=True) for r in map(_wide, results[1:])):
+        raise Refused("the result depends on the order in which parallel programs run")
+    return used
+
+
+def _compile(subject: Subject, workload: Workload, seed: int) -> None:
+    import jax
+
+    from kernels import gpu, tpu
+
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    arrays = [a for a in arguments if hasattr(a, "shape")]
+    numbers = [a for a in arguments if not hasattr(a, "shape")]
+
+    def call(*given):
+        return subject.function(*given, *numbers, interpret=False, **subject.options(workload))
+
+    programs = [call]
+    if _has_gradient(subject, workload):
+        programs.append(lambda *given: jax.vjp(call, *given)[1](call(*given)))
+    for program in programs:
+        _check_index_maps(program, arrays)
+        if subject.language == "Pallas GPU":
+            gpu.lower(program, *arrays)
+        else:
+            for chip in tpu.CHIPS:
+                tpu.lower(program, *arrays, chip=chip)
+
+
+def _measure(subject: Subject, workload: Workload, seed: int) -> float:
+    import jax
+
+    device = {"Pallas TPU": "tpu", "Pallas GPU": "gpu"}.get(subject.language)
+    here = jax.default_backend()
+    if here == "cpu" or here != (device or here):
+        raise Skipped(f"needs a {(device or 'tpu or gpu').upper()}; JAX's backend here is {here}")
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    options = subject.options(workload) | ({"interpret": False} if device else {})
+    result = subject.function(*arguments, **options)
+    return _judge(subject, workload, arguments, result)
+
+
+_CLIMB = dict(zip(RUNGS, (_interpret, _simulate, _compile, _measure), strict=True))
+
+
+def _check_index_maps(call: Callable[..., Any], arrays: Sequence[Any]) -> None:
+    from kernels.pallas import calls
+
+    for each in calls(call, *arrays):
+        if problems := each.problems():
+            raise Refused(problems[0])
+
+
+def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> tuple[Any, Any]:
+    """The oracle's result and, for floats, the magnitude of the sums behind it, in float64."""
+    import jax
+
+    options = workload.options
+    wide = [_wide(a) for a in arguments]
+    with jax.enable_x64(True), np.errstate(invalid="ignore"):
+        result = np.asarray(operator.reference(*wide, **options))
+        magnitude = operator.magnitude
+        return result, magnitude and np.asarray(magnitude(*wide, **options))
+
+
+def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype: Any) -> Any:
+    """The plainest implementation's result, in `dtype`; it is itself judged by NumPy's."""
+    operator = subject.operator
+    if subject.name != operator.plain:
+        return operator.function(*arguments, implementation=operator.plain, **workload.options)
+    narrow = [a.astype(np.float32) if _is_float(a) else a for a in arguments]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(operator.reference(*narrow, **workload.options)).astype(dtype)
+
+
+def _judge(subject: Subject, workload: Workload, arguments: Sequence[Any], result: Any) -> float:
+    result = np.asarray(result)
+    reference, magnitude = _reference(subject.operator, workload, arguments)
+    plain = _plain(subject, workload, arguments, result.dtype)
+    verdict = budget.compare(result, reference, plain, magnitude)
+    if not verdict.passed:
+        raise Refused(verdict.message)
+    return verdict.used
+
+
+def _has_gradient(subject: Subject, workload: Workload) -> bool:
+    """Integers have none, and neither has a sum that is not finite."""
+    differentiable = workload.dtype.startswith(("float", "bfloat"))
+    return subject.differentiable and differentiable and workload.values != "nonfinite"
+
+
+def _judge_gradient(
+    subject: Subject, workload: Workload, arguments: Sequence[Any], options: dict[str, Any]
+) -> float:
+    """The gradient against autodiff of the reference, with a random cotangent."""
+    import jax
+    import jax.numpy as jnp
+
+    operator = subject.operator
+
+    def pull(function: Callable[..., Any], given: Sequence[Any], cotangent: Any) -> list[Any]:
+        result, back = jax.vjp(function, *map(jnp.asarray, given))
+        return [np.asarray(g) for g in back(jnp.asarray(cotangent, result.dtype))]
+
+    got_function = functools.partial(subject.function, **options)
+    shape = jax.eval_shape(got_function, *arguments)
+    rng = np.random.default_rng(len(workload.name))
+    cotangent = rng.standard_normal(shape.shape).astype(shape.dtype)
+    got = pull(got_function, arguments, cotangent)
+    plain_function = functools.partial(
+        operator.function, implementation=operator.plain, **workload.options
+    )
+    plain = pull(plain_function, arguments, cotangent)
+    with jax.enable_x64(True):
+        wide = [_wide(a) for a in arguments]
+        reference = functools.partial(operator.reference, **workload.options)
+        want = pull(reference, wide, _wide(cotangent))
+        size = None
+        if operator.magnitude:
+            # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
+            size = pull(
+                functools.partial(operator.magnitude, **workload.options),
+                [abs(a) for a in wide],
+                abs(_wide(cotangent)),
+            )
+    used = 0.0
+    for i, name in enumerate(operator.differentiable):
+        verdict = budget.compare(got[i], want[i], plain[i], size and size[i])
+        if not verdict.passed:
+            raise Refused(f"gradient of {name}: {verdict.message}")
+        used = max(used, verdict.used)
+    return used
+
+
+def _is_float(value: Any) -> bool:
+    return hasattr(value, "dtype") and np.dtype(value.dtype).kind not in "iub"
+
+
+def _wide(value: Any) -> Any:
+    return np.asarray(value).astype(np.float64) if _is_float(value) else value
+
+
+def _one_line(error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    first = re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", first)  # file names, without their folders
+    return f"{type(error).__name__}: {first}"[:400]

@@ -1,0 +1,80 @@
+"""Block sizes: which are legal on a TPU, how much VMEM they take, and which to start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels.checks import fail, positive_int
+
+LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
+VMEM_LIMIT = 16 << 20  # bytes that the compiler grants one kernel unless told otherwise (v5e, v6e)
+HEADROOM = 4 << 20  # left to the compiler for its own temporaries
+
+
+def sublanes(itemsize: int) -> int:
+    """Rows of one register tile: 8 for 4-byte elements, 16 for 2, 32 for 1."""
+    return 32 // itemsize
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """The block of x is (bm, bk), of y (bk, bn), of the result (bm, bn).
+
+    Each is a whole number of at least 1. Larger than the matrix means all of it.
+    """
+
+    bm: int
+    bk: int
+    bn: int
+
+    def __post_init__(self) -> None:
+        for name in ("bm", "bk", "bn"):
+            positive_int(f"block.{name}", getattr(self, name))
+
+    def __str__(self) -> str:
+        return f"{self.bm}×{self.bk}×{self.bn}"
+
+    def fitted(self, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
+        """These sizes, cut to the matrices; ValueError where a TPU could not take them.
+
+        A block's last dimension is a multiple of 128 or the whole; the one before it a multiple of
+        a tile's rows or the whole.
+        """
+        rows = sublanes(np.dtype(dtype).itemsize)
+        cut = BlockSizes(min(self.bm, m), min(self.bk, k), min(self.bn, n))
+        for name, value, whole, step in (
+            ("bm", cut.bm, m, rows),
+            ("bk", cut.bk, k, LANES),
+            ("bn", cut.bn, n, LANES),
+        ):
+            if value != whole and value % step:
+                fail(f"block.{name}", value, f"a multiple of {step}, or all {whole}")
+        return cut
+
+    def vmem_bytes(self, dtype: Any) -> int:
+        """Bytes of VMEM: two buffers for each operand, so that one fills while one is used,
+        and one 4-byte accumulator."""
+        item = np.dtype(dtype).itemsize
+        out = 4 if item == 1 else item
+        operands = item * (self.bm * self.bk + self.bk * self.bn) + out * self.bm * self.bn
+        return 2 * operands + 4 * self.bm * self.bn
+
+    @classmethod
+    def default(cls, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
+        """Large blocks that fit: all of k if it can be had, then wide, then tall.
+
+        All of k in one block means one dot a program and no accumulator to carry; where k is too
+        long for that, it is halved until the blocks fit.
+        """
+        bm, bn = _up(min(m, 512), sublanes(np.dtype(dtype).itemsize)), _up(min(n, 512), LANES)
+        bk = _up(k, LANES)
+        while bk > 1024 and cls(bm, bk, bn).vmem_bytes(dtype) > VMEM_LIMIT - HEADROOM:
+            bk = _up(bk // 2, LANES)
+        return cls(min(bm, m), min(bk, k), min(bn, n))
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step

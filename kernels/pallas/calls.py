@@ -1,0 +1,229 @@
+"""Read a pallas_call as JAX traced it: the grid, and the block that each program touches.
+
+Nothing here is told by the kernel's author. The grid, the block shapes, the memory spaces and the
+index maps come out of the traced program, so a picture or a count made from them cannot drift
+away from the code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond this, say so
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One input or output of a pallas_call.
+
+    shape, dtype: of the whole array. block: the block's shape, squeezed dimensions as 1.
+    memory: "vmem", "smem", "hbm" (left in place) or "any". starts: int array
+    [programs, rank], the first element of the block that each program touches, in grid order.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    block: tuple[int, ...]
+    memory: str
+    starts: np.ndarray = field(repr=False, compare=False)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the operand is cut into more than one block."""
+        return self.block != self.shape
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block in fast memory."""
+        return math.prod(self.block) * np.dtype(self.dtype).itemsize
+
+    @cached_property
+    def moved(self) -> np.ndarray:
+        """bool [programs]: whether the program touches another block than the one before it.
+
+        A TPU's pipeline fetches an input, or writes an output back, only when its block changes.
+        """
+        changed = np.any(self.starts[1:] != self.starts[:-1], axis=1)
+        return np.concatenate([[True], changed])
+
+    @property
+    def traffic(self) -> int:
+        """Bytes moved between HBM and fast memory over the grid; a clipped block counts clipped."""
+        if self.memory in ("hbm", "any"):
+            return 0
+        starts = self.starts[self.moved]
+        sizes = np.minimum(np.array(self.block), np.array(self.shape) - starts)
+        elements = np.prod(np.maximum(sizes, 0), axis=1, dtype=np.int64).sum()
+        return int(elements) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Call:
+    """One pallas_call: its grid, the semantics of each grid dimension, and its operands."""
+
+    name: str
+    grid: tuple[int, ...]
+    semantics: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    scratch: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """The operands that the kernel reads."""
+        return tuple(o for o in self.operands if o.role == "input")
+
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """The operands that the kernel writes."""
+        return tuple(o for o in self.operands if o.role == "output")
+
+    @cached_property
+    def programs(self) -> np.ndarray:
+        """int [programs, grid rank]: the program ids in the order in which one core runs them."""
+        return np.stack(np.unravel_index(np.arange(math.prod(self.grid)), self.grid or (1,)), 1)[
+            :, : len(self.grid)
+        ]
+
+    def problems(self) -> list[str]:
+        """What the index maps alone show to be wrong; empty where they show nothing.
+
+        An index that leaves the array is reported by no interpreter and by no compiler: they clamp
+        it. An output block that no program writes keeps whatever was in memory.
+        """
+        found = []
+        for operand in self.operands:
+            outside = (operand.starts < 0) | (operand.starts >= np.array(operand.shape))
+            if outside.any():
+                step, dim = map(int, np.argwhere(outside)[0])
+                found.append(
+                    f"{operand.role} {operand.name}: program {self._id(step)} asks for the block "
+                    f"that starts at {int(operand.starts[step, dim])} in dimension {dim}, "
+                    f"whose size is {operand.shape[dim]}"
+                )
+            elif operand.role == "output" and operand.memory in ("vmem", "smem"):
+                blocks = math.prod(
+                    -(-s // b) for s, b in zip(operand.shape, operand.block, strict=True)
+                )
+                written = len(np.unique(operand.starts, axis=0))
+                if written < blocks:
+                    found.append(
+                        f"output {operand.name}: {blocks - written} of its {blocks} blocks are "
+                        "written by no program"
+                    )
+        return found
+
+    def _id(self, step: int) -> tuple[int, ...]:
+        return tuple(int(i) for i in self.programs[step])
+
+
+def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
+    """Trace `function(*args)` and return each pallas_call in it, in the order of execution.
+
+    args: arrays or jax.ShapeDtypeStruct. Raises ValueError where the trace holds no pallas_call.
+    """
+    import jax
+
+    found = [_call(eqn) for eqn in _pallas_calls(jax.make_jaxpr(function)(*args).jaxpr)]
+    if not found:
+        raise ValueError("function is one without a pallas_call; accepted: one that makes one")
+    return found
+
+
+def _pallas_calls(jaxpr: Any) -> Iterator[Any]:
+    """Walk a jaxpr and every jaxpr inside it, but do not enter kernels."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "pallas_call":
+            yield eqn
+            continue
+        for value in eqn.params.values():
+            for inner in value if isinstance(value, (tuple, list)) else (value,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from _pallas_calls(inner)
+
+
+def _call(eqn: Any) -> Call:
+    mapping = eqn.params["grid_mapping"]
+    grid = tuple(int(g) for g in mapping.grid)
+    if math.prod(grid) > MAX_PROGRAMS:
+        raise ValueError(f"grid is {grid}; accepted: at most {MAX_PROGRAMS} programs to look at")
+    params = eqn.params.get("compiler_params")
+    semantics = getattr(params, "dimension_semantics", None) or ("arbitrary",) * len(grid)
+    semantics = tuple(getattr(s, "value", s) for s in semantics)
+    kernel = eqn.params["jaxpr"]
+    operands = []
+    for index, block in enumerate(mapping.block_mappings):
+        role = "input" if index < mapping.num_inputs else "output"
+        aval = block.array_aval
+        shape = tuple(aval.shape)
+        operands.append(
+            Operand(
+                name=_name(kernel, mapping.num_index_operands + index),
+                role=role,
+                shape=shape,
+                dtype=str(aval.dtype),
+                block=tuple(_size(b) for b in block.block_shape),
+                memory=_memory(block),
+                starts=_starts(block, grid, shape),
+            )
+        )
+    scratch = tuple(
+        str(getattr(v.aval, "inner_aval", v.aval))
+        for v in kernel.invars[mapping.num_index_operands + len(mapping.block_mappings) :]
+    )
+    info = eqn.params.get("name_and_src_info") or eqn.params.get("name")
+    return Call(str(getattr(info, "name", info)), grid, semantics, tuple(operands), scratch)
+
+
+def _name(kernel: Any, index: int) -> str:
+    names = getattr(kernel.debug_info, "arg_names", None)
+    name = (names[index] if names and index < len(names) else None) or f"operand {index}"
+    return name.removesuffix("_ref")
+
+
+def _size(dimension: Any) -> int:
+    """The size of one block dimension; a squeezed one counts 1."""
+    from jax.experimental import pallas as pl
+
+    if dimension is None or isinstance(dimension, pl.Squeezed):
+        return 1
+    return int(getattr(dimension, "block_size", dimension))
+
+
+def _memory(block: Any) -> str:
+    space = getattr(block.transformed_block_aval, "memory_space", None)
+    name = str(getattr(space, "value", space)).lower()
+    # The default of a TPU kernel is VMEM, filled and emptied by the pipeline.
+    return "vmem" if name in ("none", "default", "device") else name
+
+
+def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Evaluate one index map at every grid point; element indices, int [programs, rank]."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+    from jax.extend.core import jaxpr_as_fun
+
+    count = math.prod(grid)
+    ids = np.stack(np.unravel_index(np.arange(count), grid or (1,)), 0)[: len(grid)]
+    closed = block.index_map_jaxpr
+    if len(closed.in_avals) != len(grid):
+        raise NotImplementedError("index maps that read prefetched scalars are not evaluated")
+    if grid:
+        indices = jax.vmap(jaxpr_as_fun(closed))(*map(jnp.asarray, ids))
+    else:
+        indices = [jnp.reshape(i, (1,)) for i in jaxpr_as_fun(closed)()]
+    # The index map counts blocks, except where pl.Element makes it count elements.
+    scale = [1 if isinstance(b, pl.Element) else _size(b) for b in block.block_shape]
+    columns = [
+        np.broadcast_to(np.asarray(i), count) * s for i, s in zip(indices, scale, strict=True)
+    ]
+    return np.stack(columns, 1) if columns else np.zeros((count, 0), int)

@@ -1,0 +1,62 @@
+"""add_vectors and iota for a GPU: Pallas, lowered through its Triton backend."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from kernels.pallas import interprets
+from kernels.vector.gradient import differentiable
+
+BLOCK = 1024  # elements a program; Triton wants a power of two
+
+
+def _add_vectors_kernel(x_ref, y_ref, o_ref):  # each [n], in global memory
+    start = pl.program_id(0) * BLOCK
+    here = pl.ds(start, BLOCK)
+    inside = start + jnp.arange(BLOCK) < x_ref.shape[0]
+    x = plgpu.load(x_ref.at[here], mask=inside, other=0)
+    y = plgpu.load(y_ref.at[here], mask=inside, other=0)
+    plgpu.store(o_ref.at[here], x + y, mask=inside)
+
+
+@differentiable
+@functools.partial(jax.jit, static_argnums=2)
+def _add_vectors(x, y, interpret):
+    return pl.pallas_call(
+        _add_vectors_kernel,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(pl.cdiv(x.size, BLOCK),),
+        compiler_params=plgpu.CompilerParams(),
+        interpret=interpret,
+        name="add_vectors",
+    )(x, y)
+
+
+def add_vectors(x, y, *, interpret=None):
+    """[n], [n] → [n]; one program for each BLOCK elements, the last one masked."""
+    return _add_vectors(jnp.asarray(x), jnp.asarray(y), interprets(interpret, "gpu"))
+
+
+def _iota_kernel(o_ref):  # [n], in global memory, where a single number may be stored
+    i = pl.program_id(0)
+    o_ref[i] = i
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _iota(n, interpret):
+    return pl.pallas_call(
+        _iota_kernel,
+        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
+        grid=(n,),
+        compiler_params=plgpu.CompilerParams(),
+        interpret=interpret,
+        name="iota",
+    )()
+
+
+def iota(n, *, interpret=None):
+    """→ int32 [n]; one program for each number, in any order."""
+    return _iota(int(n), interprets(interpret, "gpu"))

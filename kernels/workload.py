@@ -1,0 +1,91 @@
+"""Workloads: the sizes and values that an operator is proven on. Same seed, same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+# Sizes that find mistakes: 1, primes, and one below, at and above what blocks and tiles divide.
+SIZES = (1, 2, 3, 5, 7, 8, 9, 16, 31, 63, 64, 65, 101, 123, 127, 128, 129, 200, 257, 384, 509)
+
+# How values are drawn. "cancelling" makes sums nearly vanish, "nonfinite" plants NaN and infinity.
+VALUES = ("normal", "wide", "cancelling", "nonfinite")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One problem to solve: named sizes, a dtype, how values are drawn, the operator's options.
+
+    options: part of the problem, such as an activation. tuning: part of an answer, such as block
+    sizes; implementations that choose for themselves do not get it.
+    why: what this workload would reveal, in a few words.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    dtype: str = "float32"
+    values: str = "normal"
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    tuning: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    why: str = ""
+
+    def __str__(self) -> str:
+        sizes = " ".join(f"{k}={v}" for k, v in self.sizes.items())
+        options = "".join(
+            f" {k}={getattr(v, '__name__', v)}" for k, v in {**self.options, **self.tuning}.items()
+        )
+        values = "" if self.values == "normal" else f" {self.values}"
+        return f"{self.name}: {sizes} {self.dtype}{values}{options}"
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """All that is known of an operator's problems.
+
+    make(workload, rng) gives the operator's positional arguments (NumPy arrays or numbers);
+    named are the real and the hostile ones; draw(rng) makes a random one.
+    """
+
+    make: Callable[[Workload, np.random.Generator], tuple[Any, ...]]
+    named: tuple[Workload, ...]
+    draw: Callable[[np.random.Generator], Workload]
+
+    def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
+        """The arguments for `workload`; the same seed gives the same values."""
+        return self.make(workload, np.random.default_rng(seed))
+
+    def __getitem__(self, name: str) -> Workload:
+        for workload in self.named:
+            if workload.name == name:
+                return workload
+        known = ", ".join(w.name for w in self.named)
+        raise ValueError(f"workload is {name!r}; accepted: {known}")
+
+
+def size(rng: np.random.Generator) -> int:
+    """Draw one dimension."""
+    return int(rng.choice(SIZES))
+
+
+def values(kind: str, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """Draw an array: `kind` is one of VALUES for floats; integers use their whole range."""
+    dtype_ = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+    if dtype_.kind in "iu":
+        info = np.iinfo(dtype_)
+        return rng.integers(info.min, info.max, shape, dtype=dtype_, endpoint=True)
+    x = rng.standard_normal(shape)
+    if kind == "wide":
+        x *= 2.0 ** rng.integers(-30, 31, shape)
+    elif kind == "cancelling":
+        x = x + 1000.0 * np.where(np.arange(x.size).reshape(shape) % 2, 1.0, -1.0)
+    elif kind == "nonfinite":
+        where = rng.choice(x.size, min(3, x.size), replace=False)
+        x.reshape(-1)[where] = (np.nan, np.inf, -np.inf)[: where.size]
+    elif kind != "normal":
+        raise ValueError(f"kind is {kind!r}; accepted: {', '.join(VALUES)}")
+    return x.astype(dtype_)
