@@ -23,7 +23,7 @@ class Operand:
     """One input or output of a pallas_call.
 
     shape, dtype: of the whole array. block: the block's shape, squeezed dimensions as 1.
-    memory: "vmem", "smem", "hbm" (left in place) or "any". starts: int array
+    memory: "vmem", "smem", "hbm" (left in place) or "any" (left to the compiler). starts: int array
     [programs, rank], the first element of the block that each program touches, in grid order.
     """
 
@@ -67,9 +67,13 @@ class Operand:
 
 @dataclass(frozen=True)
 class Call:
-    """One pallas_call: its grid, the semantics of each grid dimension, and its operands."""
+    """One pallas_call: its grid, the semantics of each grid dimension, and its operands.
+
+    machine: "tpu" or "gpu", whichever the kernel was written for.
+    """
 
     name: str
+    machine: str
     grid: tuple[int, ...]
     semantics: tuple[str, ...]
     operands: tuple[Operand, ...]
@@ -156,8 +160,13 @@ def _call(eqn: Any) -> Call:
     if math.prod(grid) > MAX_PROGRAMS:
         raise ValueError(f"grid is {grid}; accepted: at most {MAX_PROGRAMS} programs to look at")
     params = eqn.params.get("compiler_params")
-    semantics = getattr(params, "dimension_semantics", None) or ("arbitrary",) * len(grid)
-    semantics = tuple(getattr(s, "value", s) for s in semantics)
+    machine = "gpu" if "triton" in type(params).__module__ else "tpu"
+    given = iter(getattr(params, "dimension_semantics", None) or ())
+    # jax.vmap adds grid dimensions of its own; their programs know nothing of each other.
+    semantics = tuple(
+        "parallel" if i in mapping.vmapped_dims else _word(next(given, "arbitrary"))
+        for i in range(len(grid))
+    )
     kernel = eqn.params["jaxpr"]
     operands = []
     for index, block in enumerate(mapping.block_mappings):
@@ -171,7 +180,7 @@ def _call(eqn: Any) -> Call:
                 shape=shape,
                 dtype=str(aval.dtype),
                 block=tuple(_size(b) for b in block.block_shape),
-                memory=_memory(block),
+                memory=_memory(block, machine),
                 starts=_starts(block, grid, shape),
             )
         )
@@ -179,8 +188,9 @@ def _call(eqn: Any) -> Call:
         str(getattr(v.aval, "inner_aval", v.aval))
         for v in kernel.invars[mapping.num_index_operands + len(mapping.block_mappings) :]
     )
-    info = eqn.params.get("name_and_src_info") or eqn.params.get("name")
-    return Call(str(getattr(info, "name", info)), grid, semantics, tuple(operands), scratch)
+    source = getattr(kernel.debug_info, "func_src_info", None) or "kernel"
+    name = eqn.params.get("name") or source.split(" at ")[0]
+    return Call(name, machine, grid, semantics, tuple(operands), scratch)
 
 
 def _name(kernel: Any, index: int) -> str:
@@ -198,11 +208,17 @@ def _size(dimension: Any) -> int:
     return int(getattr(dimension, "block_size", dimension))
 
 
-def _memory(block: Any) -> str:
-    space = getattr(block.transformed_block_aval, "memory_space", None)
-    name = str(getattr(space, "value", space)).lower()
-    # The default of a TPU kernel is VMEM, filled and emptied by the pipeline.
-    return "vmem" if name in ("none", "default", "device") else name
+def _memory(block: Any, machine: str) -> str:
+    name = _word(getattr(block.transformed_block_aval, "memory_space", None))
+    if name in ("none", "default", "device"):
+        # A TPU's pipeline fills and empties VMEM; a GPU's program reads global memory itself.
+        return "vmem" if machine == "tpu" else "hbm"
+    return name
+
+
+def _word(value: Any) -> str:
+    """The plain word for one of JAX's enumerations."""
+    return str(getattr(value, "value", value)).lower()
 
 
 def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
