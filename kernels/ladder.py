@@ -12,7 +12,6 @@ climb exactly as the catalog does.
 from __future__ import annotations
 
 import functools
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import numpy as np
 
 from kernels import budget
 from kernels.catalog import RUNGS, Implementation, Operator
-from kernels.checks import one_of
+from kernels.checks import brief, one_of
 from kernels.workload import Workload
 
 SEEDS = (0, 1)  # of the order in which the simulator runs parallel programs
@@ -110,7 +109,7 @@ def climb(
         except Refused as error:
             status, message = FAILED, str(error)
         except Exception as error:  # whatever a wrong kernel raises is a finding, not our end
-            status, message = FAILED, _one_line(error)
+            status, message = FAILED, brief(error)
         yield Check(
             subject.operator.name,
             subject.name,
@@ -307,9 +306,3 @@ def _is_float(value: Any) -> bool:
 
 def _wide(value: Any) -> Any:
     return np.asarray(value).astype(np.float64) if _is_float(value) else value
-
-
-def _one_line(error: Exception) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    first = re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", first)  # file names, without their folders
-    return f"{type(error).__name__}: {first}"[:400]

@@ -1,7 +1,7 @@
 """The TPU as far as a laptop reaches it: simulate a kernel, and lower it to Mosaic."""
 
 from kernels.tpu.chips import CHIPS, Chip
-from kernels.tpu.lowering import Lowered, lower
+from kernels.tpu.lowering import lower
 from kernels.tpu.simulator import Simulation, simulate
 
-__all__ = ["CHIPS", "Chip", "Lowered", "Simulation", "lower", "simulate"]
+__all__ = ["CHIPS", "Chip", "Simulation", "lower", "simulate"]

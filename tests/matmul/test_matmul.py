@@ -75,7 +75,7 @@ def test_vmap_lowers_for_a_tpu_with_a_parallel_batch():
     x = jax.ShapeDtypeStruct((3, 64, 128), jnp.float32)
     y = jax.ShapeDtypeStruct((3, 128, 128), jnp.float32)
     f = jax.vmap(functools.partial(matmul, interpret=False))
-    assert lower(f, x, y).kernels == 1
+    assert len(lower(f, x, y).kernels) == 1
     (call,) = calls(f, x, y)
     assert call.grid == (3, 1, 1, 1)
     assert call.semantics == ("parallel", "parallel", "parallel", "arbitrary")
