@@ -134,6 +134,24 @@ def memory(call: Call) -> Picture:
     return canvas.picture(f"Memory spaces of {call.name}: {where}")
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of text that takes its look from the page."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(row(cells, "td") for cells in self.rows)
+        return (
+            f'<table class="kernel-table table"><thead>{row(self.columns, "th")}</thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
+
+
 def order(simulation: Simulation, grid: Sequence[int]) -> Picture:
     """The order in which the simulated TPU ran the programs, and on which core; grid rank 1 or 2.
 
