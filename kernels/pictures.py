@@ -30,7 +30,7 @@ class Picture:
     says: str
 
     def _repr_html_(self) -> str:
-        return f'<div class="kernel-picture">{self.svg}</div>'
+        return f'<div class="kernel-picture" tabindex="0">{self.svg}</div>'
 
 
 def programs(call: Call, first: int = 12) -> Picture:
@@ -40,12 +40,13 @@ def programs(call: Call, first: int = 12) -> Picture:
     A hatched block stays where it is, in fast memory.
     """
     shown = min(first, len(call.programs))
-    boxes = _fit(call.operands, 92)
+    stacked = any(len(operand.shape) > 2 for operand in call.operands)
+    boxes = _fit(call.operands, 160 if stacked else 92)
     widths = [max(width, 7 * len(o.name) + 8) for o, (width, _) in zip(call.operands, boxes)]
     card_width = sum(widths) + 14 * (len(widths) - 1) + 20
     card_height = max(height for _, height in boxes) + 54
-    columns = max(1, min(shown, int(940 // (card_width + 12))))
-    rows = math.ceil(shown / columns)
+    rows = math.ceil(shown / max(1, 940 // (card_width + 12)))
+    columns = math.ceil(shown / rows)  # as many in each row as in the others
     canvas = _Canvas(columns * (card_width + 12), 0)
     top = _legend(canvas, call)
     for step in range(shown):

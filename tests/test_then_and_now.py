@@ -1,0 +1,81 @@
+"""What the chapters say of old calls is what the old calls say."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+TEXTS = Path(__file__).resolve().parent.parent / "notebooks" / "text"
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(TEXTS.glob("*.md")))
+X = jnp.arange(8)
+
+
+def add_kernel(x_ref, y_ref, o_ref):
+    o_ref[...] = x_ref[...] + y_ref[...]
+
+
+def call(**options):
+    return pl.pallas_call(add_kernel, out_shape=X, **options)(X, X)
+
+
+def old_block_spec():
+    spec = pl.BlockSpec(lambda i: (i,), (8,))  # constructs, and fails at the call
+    call(grid=(1,), in_specs=[spec, spec], interpret=True)
+
+
+OLD = {
+    "pl.load": (lambda: pl.load(X, 0), "module 'jax.experimental.pallas' has no attribute 'load'"),
+    "xla_computation": (
+        lambda: jax.xla_computation(jnp.sin),
+        "module 'jax' has no attribute 'xla_computation'",
+    ),
+    "TPUMemorySpace": (
+        lambda: pltpu.TPUMemorySpace.SMEM,
+        "module 'jax.experimental.pallas.tpu' has no attribute 'TPUMemorySpace'",
+    ),
+    "pltpu.ANY": (
+        lambda: pltpu.ANY,
+        "module 'jax.experimental.pallas.tpu' has no attribute 'ANY'",
+    ),
+    "TPUCompilerParams": (
+        lambda: pltpu.TPUCompilerParams(),
+        "module 'jax.experimental.pallas.tpu' has no attribute 'TPUCompilerParams'",
+    ),
+    "TPUInterpretParams": (
+        lambda: pltpu.TPUInterpretParams(),
+        "module 'jax.experimental.pallas.tpu' has no attribute 'TPUInterpretParams'",
+    ),
+    "compiler_params=dict": (
+        lambda: call(
+            compiler_params=dict(mosaic=dict(dimension_semantics=("parallel",))), interpret=True
+        ),
+        "unhashable type: 'dict'",
+    ),
+    "BlockSpec order": (old_block_spec, "'function' object is not iterable"),
+    "pl.Unblocked": (
+        lambda: pl.Unblocked(),
+        "module 'jax.experimental.pallas' has no attribute 'Unblocked'",
+    ),
+    "GPU default": (
+        lambda: jax.jit(call).trace().lower(lowering_platforms=("cuda",)),
+        "Cannot lower pallas_call on platform: gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_the_old_line_says_what_the_page_says(name):
+    line, message = OLD[name]
+    with pytest.raises(Exception, match=re.escape(message)):
+        line()
+    assert f"`{message}`" in PAGES
+
+
+def test_no_message_in_the_pages_goes_untested():
+    cells = re.findall(r"^\| .* \| .* \| (.*) \|$", PAGES, re.M)
+    told = {m for cell in cells for m in re.findall(r"`([^`]* [^`]*)`", cell)}
+    assert told <= {message for _, message in OLD.values()}
