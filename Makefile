@@ -6,7 +6,7 @@ VENV ?= .venv
 PORT ?= 8000
 py = $(VENV)/bin/python
 
-# Kernels interpret themselves on the CPU unless a device is asked for: JAX_PLATFORMS=tpu make test
+# Kernels interpret themselves on the CPU unless a device is asked for: JAX_PLATFORMS=tpu,cpu make test
 JAX_PLATFORMS ?= cpu
 export JAX_PLATFORMS
 # Take the environment's own notebook kernel before one in the home folder.

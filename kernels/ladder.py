@@ -1,7 +1,7 @@
 """The rungs: the one way of proving an implementation, always against the float64 reference.
 
 1. interpret: the kernel's arithmetic, program after program, on the CPU
-2. simulate: the same on a simulated machine that has the hardware's rules
+2. simulate: the same on a simulated machine with a TPU's memories, copies and cores
 3. compile: lowered (and later compiled) for the real machine
 4. measure: on the machine itself
 

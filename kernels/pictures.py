@@ -40,6 +40,10 @@ def programs(call: Call, first: int = 12) -> Picture:
     A hatched block stays where it is, in fast memory.
     """
     shown = min(first, len(call.programs))
+    if not shown:
+        canvas = _Canvas(460, _legend(_Canvas(0, 0), call) + 20)
+        canvas.text(0, 14 + _legend(canvas, call), "an empty grid: no program runs", size=12)
+        return canvas.picture("An empty grid: no program runs")
     stacked = any(len(operand.shape) > 2 for operand in call.operands)
     boxes = _fit(call.operands, 160 if stacked else 92)
     widths = [max(width, 7 * len(o.name) + 8) for o, (width, _) in zip(call.operands, boxes)]

@@ -78,6 +78,24 @@ def test_integers_are_exact():
     assert "integers are exact" in compare(ints + np.int32([0, 1, 0]), ints, ints).message
 
 
+def test_a_large_element_does_not_excuse_a_small_one():
+    """Half of the signs flipped, on the small elements only: no maximum over all may hide it."""
+    reference = REFERENCE * 2.0 ** RNG.integers(-30, 31, REFERENCE.shape)
+    plain = reference.astype(np.float32)
+    small = np.abs(reference) < np.median(np.abs(reference))
+    for magnitude in (None, np.abs(reference)):
+        wrong = np.where(small, -plain, plain)
+        assert compare(plain, reference, plain, magnitude).passed
+        assert not compare(wrong, reference, plain, magnitude).passed
+        assert not compare(np.where(small, 0, plain), reference, plain, magnitude).passed
+
+
+def test_a_result_too_small_for_the_dtype_may_be_zero():
+    reference = np.full((1, 1), 2.0**-160)
+    zero = np.zeros((1, 1), np.float32)
+    assert compare(zero, reference, zero, reference).passed
+
+
 def test_a_lucky_plain_result_leaves_room_for_rounding_its_terms():
     """1000 - 999 in float32: the plainest may be exact; rounding a term is allowed all the same."""
     reference = np.ones((1, 1))

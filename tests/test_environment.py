@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 
 import pytest
@@ -83,6 +83,13 @@ def test_installed_versions_are_the_pinned_ones():
 
 
 # --- the files agree ----------------------------------------------------------------------------
+
+
+def test_no_pin_needs_a_newer_python_than_the_oldest_we_take():
+    """A patch release counts: Debian 12 has 3.11.2."""
+    for dist in distributions():
+        needs = dist.metadata["Requires-Python"]
+        assert not needs or SpecifierSet(needs).contains("3.11.0"), dist.metadata["Name"]
 
 
 def test_python_ranges_agree():

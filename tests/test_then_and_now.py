@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import checkify
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -16,6 +17,11 @@ X = jnp.arange(8)
 
 def add_kernel(x_ref, y_ref, o_ref):
     o_ref[...] = x_ref[...] + y_ref[...]
+
+
+def checks_kernel(x_ref, o_ref):
+    checkify.check(x_ref[0] > 0, "must be positive")
+    o_ref[...] = x_ref[...]
 
 
 def call(**options):
@@ -60,6 +66,10 @@ OLD = {
         lambda: pl.Unblocked(),
         "module 'jax.experimental.pallas' has no attribute 'Unblocked'",
     ),
+    "checkify": (
+        lambda: pl.pallas_call(checks_kernel, out_shape=X, interpret=True)(X),
+        "Cannot abstractly evaluate a checkify.check which was not functionalized",
+    ),
     "GPU default": (
         lambda: jax.jit(call).trace().lower(lowering_platforms=("cuda",)),
         "Cannot lower pallas_call on platform: gpu",
@@ -73,6 +83,19 @@ def test_the_old_line_says_what_the_page_says(name):
     with pytest.raises(Exception, match=re.escape(message)):
         line()
     assert f"`{message}`" in PAGES
+
+
+def test_checkify_does_not_see_into_a_kernel():
+    """It reports no error, although the kernel makes a NaN."""
+
+    def log_kernel(x_ref, o_ref):
+        o_ref[...] = jnp.log(x_ref[...])
+
+    def log(x):
+        return pl.pallas_call(log_kernel, out_shape=x, interpret=True)(x)
+
+    error, result = checkify.checkify(log, errors=checkify.nan_checks)(jnp.array([-1.0]))
+    assert jnp.isnan(result).all() and error.get() is None
 
 
 def test_no_message_in_the_pages_goes_untested():

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+FAST = ("vmem", "smem")  # memories that the pipeline fills and empties
 MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond this, say so
 
 
@@ -25,6 +26,7 @@ class Operand:
     shape, dtype: of the whole array. block: the block's shape, squeezed dimensions as 1.
     memory: "vmem", "smem", "hbm" (left in place) or "any" (left to the compiler). starts: int array
     [programs, rank], the first element of the block that each program touches, in grid order.
+    aliased: whether an output shares its memory with an input.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Operand:
     block: tuple[int, ...]
     memory: str
     starts: np.ndarray = field(repr=False, compare=False)
+    aliased: bool = False
 
     @property
     def blocked(self) -> bool:
@@ -52,12 +55,12 @@ class Operand:
         A TPU's pipeline fetches an input, or writes an output back, only when its block changes.
         """
         changed = np.any(self.starts[1:] != self.starts[:-1], axis=1)
-        return np.concatenate([[True], changed])
+        return np.concatenate([np.ones(min(1, len(self.starts)), bool), changed])
 
     @property
     def traffic(self) -> int:
         """Bytes moved between HBM and fast memory over the grid; a clipped block counts clipped."""
-        if self.memory in ("hbm", "any"):
+        if self.memory not in FAST:
             return 0
         starts = self.starts[self.moved]
         sizes = np.minimum(np.array(self.block), np.array(self.shape) - starts)
@@ -99,8 +102,9 @@ class Call:
     def problems(self) -> list[str]:
         """What the index maps alone show to be wrong; empty where they show nothing.
 
-        An index that leaves the array is reported by no interpreter and by no compiler: they clamp
-        it. An output block that no program writes keeps whatever was in memory.
+        An index that leaves the array is moved back inside by interpret=True, and not looked at by
+        the lowering. An output block that no program writes keeps whatever was in memory; one that
+        shares its memory with an input keeps that.
         """
         found = []
         for operand in self.operands:
@@ -112,7 +116,7 @@ class Call:
                     f"that starts at {int(operand.starts[step, dim])} in dimension {dim}, "
                     f"whose size is {operand.shape[dim]}"
                 )
-            elif operand.role == "output" and operand.memory in ("vmem", "smem"):
+            elif operand.role == "output" and not operand.aliased and operand.memory in FAST:
                 blocks = math.prod(
                     -(-s // b) for s, b in zip(operand.shape, operand.block, strict=True)
                 )
@@ -168,6 +172,7 @@ def _call(eqn: Any) -> Call:
         for i in range(len(grid))
     )
     kernel = eqn.params["jaxpr"]
+    aliased = {output for _, output in eqn.params.get("input_output_aliases") or ()}
     operands = []
     for index, block in enumerate(mapping.block_mappings):
         role = "input" if index < mapping.num_inputs else "output"
@@ -182,6 +187,7 @@ def _call(eqn: Any) -> Call:
                 block=tuple(_size(b) for b in block.block_shape),
                 memory=_memory(block, machine),
                 starts=_starts(block, grid, shape),
+                aliased=index - mapping.num_inputs in aliased,
             )
         )
     scratch = tuple(

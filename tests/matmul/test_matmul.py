@@ -139,6 +139,7 @@ def test_int8_sums_do_not_overflow():
         (np.ones((2, 0)), np.ones((0, 5)), {}, "dimensions of at least 1"),
         (np.ones((2, 3)), np.ones((3, 5)), {"implementation": "cublas"}, "accepted: xla, pallas"),
         (np.ones((2, 3)), np.ones((3, 5)), {"activation": "relu"}, "activation is 'relu'"),
+        (np.ones((2, 3)), np.ones((3, 5)), {"block": (8, 128, 128)}, r"block is \(8, 128, 128\)"),
         (
             np.ones((2, 3)),
             np.ones((3, 5)),

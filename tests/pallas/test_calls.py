@@ -117,6 +117,26 @@ def test_an_output_block_without_a_program_is_reported():
     assert call.problems() == ["output o: 1 of its 4 blocks are written by no program"]
 
 
+def test_an_output_that_shares_an_input_s_memory_may_be_written_in_part():
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    block = pl.BlockSpec((8, 128), lambda i: (2, 0))
+    options = {"grid": (1,), "in_specs": [block], "out_specs": block}
+    update = pl.pallas_call(
+        kernel, out_shape=matrix(32, 128), input_output_aliases={0: 0}, **options
+    )
+    fresh = pl.pallas_call(kernel, out_shape=matrix(32, 128), **options)
+    assert calls(update, matrix(32, 128))[0].problems() == []
+    assert len(calls(fresh, matrix(32, 128))[0].problems()) == 1
+
+
+def test_an_empty_grid_moves_nothing():
+    (call,) = calls(shifted(lambda i: (i, 0), grid=(0,)), matrix(32, 128))
+    assert [operand.traffic for operand in call.operands] == [0, 0]
+    assert "4 of its 4 blocks" in call.problems()[0]
+
+
 def test_a_grid_too_large_to_look_at_is_refused():
     f = shifted(lambda i: (0, 0), grid=(1 << 21,))
     with pytest.raises(ValueError, match="at most 1048576 programs"):
