@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,17 @@ class Lowered:
     text: str = field(repr=False)
 
 
+def abstract_device(chip: str) -> AbstractContextManager[Any]:
+    """Within it, JAX traces and lowers as if the default device were a `chip`."""
+    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+    target = chips.chip(chip)
+    device = AbstractDevice(
+        device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
+    )
+    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+
+
 def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> Lowered:
     """Lower `function(*args)` for `chip`; nothing runs. args: arrays or jax.ShapeDtypeStruct.
 
@@ -33,14 +45,9 @@ def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> Lowere
     hardware could not take the kernel, and ValueError when no kernel reached the program.
     """
     import jax
-    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-    target = chips.chip(chip)
-    device = AbstractDevice(
-        device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
-    )
     start = time.perf_counter()
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+    with abstract_device(chip):
         lowered = jax.jit(function).trace(*args).lower(lowering_platforms=("tpu",))
     text = lowered.as_text()
     kernels = len(re.findall(r"custom_call @tpu_custom_call\b", text))
