@@ -3,17 +3,25 @@
 from kernels.tpu.chips import CHIPS, Chip
 from kernels.tpu.compiler import Compiled, compile
 from kernels.tpu.errors import TpuCompileError
+from kernels.tpu.estimator import Estimate, OpEstimate, estimate
 from kernels.tpu.lowering import Lowered, lower
+from kernels.tpu.scheduler import KernelSchedule, Schedule, schedule
 from kernels.tpu.simulator import Simulation, simulate
 
 __all__ = [
     "CHIPS",
     "Chip",
     "Compiled",
+    "Estimate",
+    "KernelSchedule",
     "Lowered",
+    "OpEstimate",
+    "Schedule",
     "Simulation",
     "TpuCompileError",
     "compile",
+    "estimate",
     "lower",
+    "schedule",
     "simulate",
 ]

@@ -101,6 +101,11 @@ class Compiled:
         return seconds if seconds and seconds > 0 else None
 
 
+def dropped() -> frozenset[str]:
+    """The flags that the installed libtpu was found not to have."""
+    return frozenset(_dropped)
+
+
 def libtpu_version() -> str:
     """The version of the installed libtpu; MissingPackage says how to install it."""
     from importlib.metadata import PackageNotFoundError, version

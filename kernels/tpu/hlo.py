@@ -90,6 +90,7 @@ class Instruction:
     operands: tuple[Array, ...]
     attributes: str = field(repr=False)
     called: tuple[str, ...] = ()
+    value: str = ""  # of a constant
     times: int = 1
     counted: bool = True
 
@@ -165,11 +166,10 @@ class Module:
     def _run(self, name: str, times: int, counted: bool) -> Iterator[Instruction]:
         for each in self.computations.get(name, ()):
             if each.opcode == "while":
-                count = re.search(r'"known_trip_count":\{"n":"(\d+)"', each.attributes)
-                inner = times * (int(count[1]) if count else 1)
+                count = self.trips(each)
                 body = re.search(r"\bbody=%([^\s,]+)", each.attributes)
                 if body:
-                    yield from self._run(body[1], inner, counted and bool(count))
+                    yield from self._run(body[1], times * (count or 1), counted and bool(count))
             elif each.opcode == "conditional":
                 branches = [list(self._run(c, times, counted)) for c in each.called]
                 if branches:
@@ -188,9 +188,41 @@ class Module:
                     each.operands,
                     each.attributes,
                     each.called,
+                    each.value,
                     times,
                     counted,
                 )
+
+    def trips(self, loop: Instruction) -> int | None:
+        """How often a while loop runs; None where its text does not tell.
+
+        XLA says it, or the condition is that of a scan: a counter below one constant.
+        """
+        said = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
+        if said:
+            return int(said[1])
+        name = re.search(r"\bcondition=%([^\s,]+)", loop.attributes)
+        inside = list(self._nested(name[1])) if name else []
+        limits = {i.value for i in inside if i.opcode == "constant" and i.value.isdigit()}
+        below = [i for i in inside if i.opcode == "compare" and "direction=LT" in i.attributes]
+        return int(limits.pop()) if len(limits) == 1 and len(below) == 1 else None
+
+    def _nested(self, name: str) -> Iterator[Instruction]:
+        for each in self.computations.get(name, ()):
+            yield each
+            for called in each.called:
+                yield from self._nested(called)
+
+    def slices(self, instruction: Instruction) -> bool:
+        """Whether it may read or write only a part of an operand."""
+        parts = {"dynamic-slice", "dynamic-update-slice", "slice", "gather", "scatter"}
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return bool(parts & (inside | {instruction.opcode}))
+
+    def multiplies(self, instruction: Instruction) -> bool:
+        """Whether a matrix product is in it, which HLO for a TPU calls a convolution."""
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return bool({"convolution", "dot"} & (inside | {instruction.opcode}))
 
     def only_moves(self, instruction: Instruction) -> bool:
         """Whether it computes nothing: a copy, a transpose, or a fusion of such."""
@@ -242,6 +274,7 @@ def parse(text: str) -> Module:
                     for c in (one or several).split(",")
                     if c.strip()
                 ),
+                inside if opcode == "constant" else "",
             )
             for each, shape, opcode, inside, attributes in lines
         )

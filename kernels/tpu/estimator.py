@@ -1,0 +1,540 @@
+"""Estimate a program's run time on a TPU that is not there.
+
+Three sources, from the best to the plainest: the compiler's static profile, which simulates its own
+schedule; the schedule itself, set against the time that DMA takes; XLA's own cycle estimates, for
+XLA's operations. None of them knows that DMAs share the memory's bandwidth, so no estimate goes
+below the time that the bytes need, which come from evaluating the index maps over the grid.
+
+An estimate is the compiler's model of itself and never a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kernels.tpu import chips, compiler, undocumented
+from kernels.tpu.chips import Chip
+from kernels.tpu.errors import TpuCompileError
+from kernels.tpu.hlo import Instruction, parse
+from kernels.tpu.scheduler import KernelSchedule, Schedule, schedule_of
+
+# The profile simulates some 80,000 cycles a second on a laptop: what it may be asked for.
+REDUCED_CYCLES = 120_000  # of each of the two reduced grids
+CYCLES_PER_SECOND = 80_000
+BUDGET = 25.0  # seconds that the profile may take for a whole program
+
+# Relative error bands, from the validation against published measurements (chapter 6).
+ERROR_COMPUTE = 0.06  # compute binds, and a step takes 1,000 cycles or more
+ERROR_HBM = 0.25  # the peak bandwidth is never quite reached
+ERROR_LATENCY = 0.45  # short steps, or the schedule alone
+ERROR_XLA = 0.30  # XLA's own cycles; its relayouts look high
+
+COMPUTE, HBM, LATENCY = "compute", "HBM", "latency"
+
+
+@dataclass(frozen=True)
+class OpEstimate:
+    """One operation of a program: a kernel, a fusion, a relayout.
+
+    kind: "kernel", "fusion", "matmul", "relayout", "prefetch", or HLO's name. cycles and hbm_bytes:
+    all of its runs together. times: how often it runs. bound: "compute", "HBM" or "latency".
+    model_cycles: what the model said, before the HBM floor. error: relative, such as 0.06.
+    shape: of its first result, with the layout. origin: the JAX operations behind it.
+    """
+
+    name: str
+    kind: str
+    cycles: float
+    hbm_bytes: int
+    method: str
+    bound: str
+    error: float
+    times: int = 1
+    model_cycles: float = 0.0
+    floor_cycles: float = 0.0
+    shape: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a program would take on a chip, by the compiler's own model; nothing was measured.
+
+    cycles, seconds: of the program on the chip, without the time to dispatch it. hbm_bytes: moved
+    between HBM and the chip. bound: what binds most of the time: "compute", "HBM" or "latency".
+    method: how the figures were found. utilisation: matrix operations against the chip's peak for
+    their dtype, 0 to 1 (float32 against bfloat16's peak). error: relative band, such as 0.06.
+    ops: each operation; relayouts are named so. optimal_seconds: XLA's own lower bound, None where
+    a kernel without a cost estimate hides in it. flops: matrix operations.
+    """
+
+    name: str
+    chip: str
+    cycles: float
+    seconds: float
+    hbm_bytes: int
+    bound: str
+    method: str
+    utilisation: float
+    error: float
+    ops: tuple[OpEstimate, ...] = field(repr=False)
+    optimal_seconds: float | None
+    flops: float
+    libtpu: str
+    floor_cycles: float = 0.0
+    notes: tuple[str, ...] = ()
+    compiled: compiler.Compiled | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def hbm_utilisation(self) -> float:
+        """Bytes a second against the chip's published bandwidth, 0 to 1."""
+        rate = chips.chip(self.chip).hbm_bytes_per_second
+        return self.hbm_bytes / rate / self.seconds if self.seconds else 0.0
+
+    @property
+    def relayouts(self) -> tuple[OpEstimate, ...]:
+        """The operations that only move data into another layout."""
+        return tuple(op for op in self.ops if op.kind == "relayout")
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule that the estimate was made with."""
+        return schedule_of(self.compiled)
+
+
+_memo: dict[tuple[bytes, str, float], Estimate] = {}
+
+
+def estimate(
+    function: Callable[..., Any],
+    *args: Any,
+    chip: str = "v5e",
+    timeout: float = compiler.TIMEOUT,
+    budget: float = BUDGET,
+) -> Estimate:
+    """Estimate the run time of `function(*args)` on `chip`, kernels and XLA's operations alike.
+
+    args: arrays or jax.ShapeDtypeStruct; a kernel inside gets interpret=False. timeout: seconds for
+    a compilation. budget: seconds that the static profile may simulate; beyond it, a kernel's grid
+    is cut and extrapolated, and XLA's own cycles are taken.
+    Raises as compile does. A program that was estimated before in this process is not again.
+    """
+    compiler.libtpu_version()
+    program = compiler.export(function, *args, chip=chip)
+    return estimate_program(program, timeout=timeout, budget=budget)
+
+
+def estimate_program(
+    program: compiler.Program, *, timeout: float = compiler.TIMEOUT, budget: float = BUDGET
+) -> Estimate:
+    """Estimate an exported program; see estimate."""
+    key = (program.data, program.chip, budget)
+    if key not in _memo:
+        _memo[key] = _Estimator(program, timeout, budget).estimate()
+    return _memo[key]
+
+
+@dataclass
+class _Kernel:
+    """One distinct pallas_call, what is known of its schedule, and its modelled cycles."""
+
+    call: Any
+    instruction: Instruction
+    schedule: KernelSchedule | None
+    cycles: float | None = None
+    method: str = ""
+
+    @property
+    def steps(self) -> int:
+        return math.prod(self.call.grid)
+
+    @property
+    def issue_cycles(self) -> float:
+        """Bundles that the grid runs through, if each takes a cycle and no inner loop repeats."""
+        return self.steps * (self.schedule.loop_bundles if self.schedule else 0)
+
+
+class _Estimator:
+    def __init__(self, program: compiler.Program, timeout: float, budget: float) -> None:
+        self.program, self.timeout, self.budget = program, timeout, budget
+        self.chip: Chip = chips.chip(program.chip)
+        self.notes: list[str] = []
+
+    def estimate(self) -> Estimate:
+        compiled = self._compile()
+        self.compiled = compiled
+        self.module = parse(compiled.hlo)
+        self.run = self.module.run
+        self.kernels = self._match(schedule_of(compiled))
+        self.profiled: dict[str, int] = {}
+        self._profile()
+        ops = tuple(self._op(instruction) for instruction in self.run)
+        return self._sum(ops)
+
+    def _compile(self) -> compiler.Compiled:
+        """With the schedule where this libtpu can write it, and without where it cannot."""
+        try:
+            return compiler.compile_program(
+                self.program, purposes=("schedule",), timeout=self.timeout
+            )
+        except TpuCompileError as error:
+            if error.kind != "crashed":
+                raise
+            # The compiler may have died of writing its schedule down.
+            compiled = compiler.compile_program(self.program, timeout=self.timeout)
+            self.notes.append(f"no schedule: {error}")
+            return compiled
+
+    def _match(self, schedule: Schedule) -> dict[str, _Kernel]:
+        """HLO instruction name → the pallas_call it came from."""
+        schedules = {k.name: k for k in schedule.kernels}
+        free = list(self.program.calls)
+        found: dict[str, _Kernel] = {}
+        for each in self.run:
+            if not each.is_kernel or each.name in found:
+                continue
+            call = _find(free, each) or _find(self.program.calls, each)
+            if call is None:
+                continue  # a kernel that XLA itself put there
+            if call in free:
+                free.remove(call)
+            found[each.name] = _Kernel(call, each, schedules.get(each.name))
+        return found
+
+    def _profile(self) -> None:
+        """Ask the static profile: the whole program where that is short, else each kernel cut."""
+        flag = undocumented.lost("profile", compiler.dropped())
+        if flag:
+            self.notes.append(f"libtpu {self.compiled.libtpu} has no flag {flag}")
+            return
+        length = sum(k.issue_cycles * k.instruction.times for k in self.kernels.values()) + sum(
+            (i.classic_cycles or 0) for i in self.run if not i.is_kernel
+        )
+        only_xla = not any(i.is_kernel for i in self.run)
+        whole = self.budget * CYCLES_PER_SECOND if only_xla else 2.0 * REDUCED_CYCLES
+        if 0 < length <= whole:
+            result = self._profile_programs([self.program])[0]
+            if isinstance(result, compiler.Compiled):
+                for each in parse(result.hlo).run:
+                    if each.profiled_cycles:
+                        self.profiled[each.name] = each.profiled_cycles
+                for name, kernel in self.kernels.items():
+                    if name in self.profiled:
+                        kernel.cycles = self.profiled[name]
+                        kernel.method = "static profile of the whole grid"
+            else:
+                self._why(result)
+        waiting = [k for k in self.kernels.values() if k.cycles is None]
+        if waiting:
+            self._profile_kernels(waiting)
+
+    def _profile_programs(
+        self, programs: Sequence[compiler.Program]
+    ) -> list[compiler.Compiled | TpuCompileError]:
+        seconds = min(self.timeout, 2 * self.budget + 30)
+        return compiler.compile_all(programs, purposes=("profile",), timeout=seconds)
+
+    def _profile_kernels(self, kernels: list[_Kernel]) -> None:
+        """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated."""
+        jobs: list[tuple[_Kernel, Cut, int]] = []
+        programs = []
+        for kernel in kernels:
+            cut = cut_grid(kernel, self.chip.tensor_cores)
+            for n in dict.fromkeys((cut.short, cut.long)):
+                try:
+                    programs.append(_alone(kernel.call, cut.grid(n), self.program.chip))
+                except TpuCompileError as error:
+                    self._why(error)
+                    break
+                jobs.append((kernel, cut, n))
+        cycles: dict[tuple[int, int], int] = {}
+        for (kernel, _, n), result in zip(jobs, self._profile_programs(programs), strict=True):
+            if isinstance(result, TpuCompileError):
+                self._why(result)
+                continue
+            for each in parse(result.hlo).run:
+                if each.is_kernel and each.profiled_cycles:
+                    cycles[id(kernel), n] = each.profiled_cycles
+        for kernel, cut, n in jobs:
+            short, long = cycles.get((id(kernel), cut.short)), cycles.get((id(kernel), cut.long))
+            if n != cut.long or long is None or short is None:
+                continue
+            if cut.short == cut.long:
+                kernel.cycles, kernel.method = long, "static profile of the whole grid"
+                continue
+            slope = (long - short) / (cut.long - cut.short)
+            kernel.cycles = short + slope * (cut.units - cut.short)
+            kernel.method = (
+                f"static profile of {math.prod(cut.grid(cut.short))} and "
+                f"{math.prod(cut.grid(cut.long))} of {kernel.steps} grid steps, extrapolated"
+            )
+            if cut.uneven:
+                kernel.method += " (the steps differ in work)"
+
+    def _why(self, error: TpuCompileError) -> None:
+        note = f"no static profile: {error.message}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _op(self, instruction: Instruction) -> OpEstimate:
+        if instruction.name in self.kernels:
+            return self._kernel_op(self.kernels[instruction.name], instruction)
+        return self._xla_op(instruction)
+
+    def _kernel_op(self, kernel: _Kernel, instruction: Instruction) -> OpEstimate:
+        chip, call = self.chip, kernel.call
+        in_vmem = _in_vmem(call, instruction)
+        moved = 0
+        for operand in call.operands:
+            if operand in in_vmem:
+                continue
+            if operand.memory in ("hbm", "any"):
+                # Copied by hand, which no index map tells: taken to move once.
+                moved += math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
+            else:
+                moved += operand.traffic
+        floor = moved / chip.hbm_bytes_per_cycle
+        model, method = kernel.cycles, kernel.method
+        if model is None:
+            model, method = self._from_schedule(kernel, in_vmem)
+        bound = COMPUTE
+        if floor >= model:
+            bound = HBM
+        elif kernel.issue_cycles < 0.5 * model * chip.tensor_cores:
+            bound = LATENCY
+        cycles = max(model, floor)
+        if floor < model and kernel.cycles is not None:
+            cycles += self._first_fetch(call, in_vmem)
+        per_step = cycles / max(kernel.steps, 1)
+        if kernel.cycles is None or bound == LATENCY:
+            error = ERROR_LATENCY
+        elif bound == HBM or floor > 0.7 * model:
+            error = ERROR_HBM
+        else:
+            error = ERROR_COMPUTE if per_step >= 1000 else ERROR_LATENCY
+        return OpEstimate(
+            instruction.name,
+            "kernel",
+            cycles * instruction.times,
+            moved * instruction.times,
+            method,
+            bound,
+            error,
+            instruction.times,
+            model * instruction.times,
+            floor * instruction.times,
+            str(instruction.results[0]) if instruction.results else "",
+            instruction.origin,
+        )
+
+    def _first_fetch(self, call: Any, in_vmem: Sequence[Any]) -> float:
+        """Nothing hides the first blocks' DMA, and the profile takes it to be faster than HBM."""
+        model = undocumented.DMA_MODEL.get(self.chip.name)
+        if not model:
+            return 0.0
+        first = sum(o.block_bytes for o in call.operands if o.memory == "vmem" and o not in in_vmem)
+        return max(0.0, first * (1 / self.chip.hbm_bytes_per_cycle - 1 / model[1]))
+
+    def _from_schedule(self, kernel: _Kernel, in_vmem: Sequence[Any]) -> tuple[float, str]:
+        """Each grid step takes its bundles or its DMA, whichever is longer."""
+        bundles = kernel.schedule.loop_bundles if kernel.schedule else 0
+        latency = undocumented.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
+        moved = np.zeros(max(kernel.steps, 1))
+        for operand in kernel.call.operands:
+            if operand.memory == "vmem" and operand not in in_vmem:
+                moved[: len(operand.moved)] += operand.moved * operand.block_bytes
+        dma = np.where(moved > 0, latency + moved / self.chip.hbm_bytes_per_cycle, 0)
+        cycles = float(np.maximum(dma, bundles / self.chip.tensor_cores).sum())
+        if not kernel.schedule:
+            return cycles, "DMA time alone"
+        return cycles + len(kernel.schedule.bundles) - bundles, "schedule against DMA time"
+
+    def _xla_op(self, instruction: Instruction) -> OpEstimate:
+        chip, module = self.chip, self.module
+        moved = instruction.hbm_bytes
+        floor = moved / chip.hbm_bytes_per_cycle
+        if module.slices(instruction):
+            moved = 2 * sum(a.bytes for a in instruction.results if a.space == 0)
+            floor = 0.0
+        kind = instruction.opcode
+        if instruction.opcode.startswith(("copy-", "slice-")) or instruction.opcode == "async-done":
+            # It runs beside other operations; only its bytes count, at the start.
+            kind, floor = "prefetch", 0.0
+            if instruction.opcode.endswith("done"):
+                moved = 0
+            else:
+                sizes = [a.bytes for a in instruction.operands if a.space == 0]
+                moved = max(sizes, default=0)
+        elif module.only_moves(instruction):
+            kind = "relayout"
+        elif module.multiplies(instruction):
+            kind = "matmul"
+        elif instruction.is_kernel:
+            kind = "kernel"
+        profiled = self.profiled.get(instruction.name)
+        model = float(profiled or instruction.classic_cycles or 0)
+        method = "static profile" if profiled else "XLA's estimated_cycles"
+        if not model:
+            method = "bytes over bandwidth" if floor else "none"
+        error = ERROR_COMPUTE if profiled and kind == "matmul" else ERROR_XLA
+        if kind == "matmul" and not profiled:
+            error = 0.12
+        cycles = max(model, floor)
+        return OpEstimate(
+            instruction.name,
+            kind,
+            cycles * instruction.times,
+            moved * instruction.times,
+            method,
+            HBM if floor >= 0.7 * model and kind != "matmul" else COMPUTE,
+            error,
+            instruction.times,
+            model * instruction.times,
+            floor * instruction.times,
+            str(instruction.results[0]) if instruction.results else "",
+            instruction.origin,
+        )
+
+    def _sum(self, ops: tuple[OpEstimate, ...]) -> Estimate:
+        from kernels.pallas.work import matmul_flops
+
+        chip, memory = self.chip, self.compiled.memory
+        floor = (memory.arguments + memory.results - memory.aliased) / chip.hbm_bytes_per_cycle
+        total = sum(op.cycles for op in ops)
+        cycles = max(total, floor, 1.0)
+        weights: dict[str, float] = {}
+        for op in ops:
+            weights[op.bound] = weights.get(op.bound, 0.0) + op.cycles
+        bound = max(weights, key=lambda b: weights[b]) if total > floor else HBM
+        error = sum(op.cycles * op.error for op in ops) / total if total else ERROR_XLA
+        ranked = sorted((op for op in ops if op.cycles), key=lambda op: -op.cycles)
+        method = "; ".join(dict.fromkeys(op.method for op in ranked))
+        if total <= floor:
+            error = max(error, ERROR_HBM)
+            method = f"bytes of arguments and results over bandwidth (more than: {method})"
+        if any(not i.counted for i in self.run):
+            self.notes.append("a loop whose trip count is not known counts once")
+        if any(not o.known for k in self.kernels.values() for o in k.call.operands):
+            self.notes.append("blocks chosen by prefetched scalars: each step fetches another")
+        if any(o.memory in ("hbm", "any") for k in self.kernels.values() for o in k.call.operands):
+            self.notes.append("operands that a kernel copies by hand count once")
+        flops = matmul_flops(self.program.jaxpr)
+        seconds = cycles / chip.clock_hz
+        at_peak = sum(f / chip.peak(dtype) for dtype, f in flops.items())
+        return Estimate(
+            self.program.name,
+            chip.name,
+            cycles,
+            seconds,
+            max(sum(op.hbm_bytes for op in ops), memory.arguments + memory.results),
+            bound,
+            "; ".join([method, *self.notes]) if self.notes else method,
+            at_peak / seconds,
+            error,
+            ops,
+            self.compiled.optimal_seconds,
+            sum(flops.values()),
+            self.compiled.libtpu,
+            floor,
+            tuple(self.notes),
+            self.compiled,
+        )
+
+
+def _find(calls: Sequence[Any], instruction: Instruction) -> Any:
+    """The pallas_call with the instruction's result shapes and, of several, with its name."""
+    shapes = tuple(a.shape for a in instruction.results)
+    fitting = [c for c in calls if tuple(o.shape for o in c.outputs) == shapes]
+    base = re.sub(r"(\.\d+)+$", "", instruction.name)
+    named = [c for c in fitting if re.sub(r"\W", "_", c.name) == re.sub(r"\W", "_", base)]
+    return (named or fitting or [None])[0]
+
+
+def _in_vmem(call: Any, instruction: Instruction) -> list[Any]:
+    """The operands that XLA has put into VMEM already, so that they are not fetched from HBM."""
+    inputs = instruction.operands[len(instruction.operands) - len(call.inputs) :]
+    pairs = [*zip(call.inputs, inputs), *zip(call.outputs, instruction.results)]
+    return [operand for operand, array in pairs if array.space == 1]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a grid is shortened: every dimension of `sizes`, that of `axis` set to n.
+
+    units: how many steps of `axis` the whole grid makes. uneven: whether the kernel asks where in
+    a cut dimension it is, so that the steps may differ in work.
+    """
+
+    sizes: tuple[int, ...]
+    axis: int
+    short: int
+    long: int
+    units: int
+    uneven: bool = False
+
+    def grid(self, n: int) -> tuple[int, ...]:
+        """The reduced grid with n steps along the axis."""
+        return tuple(n if i == self.axis else s for i, s in enumerate(self.sizes))
+
+
+def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
+    """Cut the outer dimensions of a kernel's grid, and leave those whole that it sums over.
+
+    The dimensions whose program id the kernel reads stay whole as long as that is affordable.
+    """
+    grid = kernel.call.grid
+    affordable = max(2, int(REDUCED_CYCLES / max(kernel.issue_cycles / max(kernel.steps, 1), 50)))
+    if math.prod(grid) <= affordable or not grid:
+        return Cut(grid, 0, grid[0] if grid else 1, grid[0] if grid else 1, 1)
+    read = _axes_read(kernel.call.equation)
+    # From the dimension to keep whole first to the one to cut first.
+    order = sorted(range(len(grid)), key=lambda a: (a not in read, -a))
+    sizes = [1] * len(grid)
+    steps = 1
+    for place, axis in enumerate(order):
+        # What the kernel reads is worth some more: twice its steps are the longer grid then.
+        if steps * grid[axis] <= (affordable if axis in read else affordable / 2):
+            sizes[axis] = grid[axis]
+            steps *= grid[axis]
+            continue
+        long = max(2, min(grid[axis], affordable // steps))
+        if long >= 2 * cores:
+            long -= long % (2 * cores)
+        short = max(1, long // 2)
+        units = grid[axis] * math.prod(grid[a] for a in order[place + 1 :])
+        uneven = any(a in read for a in order[place:])
+        return Cut(tuple(sizes), axis, short, long, units, uneven)
+    return Cut(grid, 0, grid[0], grid[0], 1)
+
+
+def _axes_read(equation: Any) -> set[int]:
+    """The grid dimensions whose program id the kernel's body reads."""
+    from kernels.pallas.calls import equations
+
+    return {
+        eqn.params["axis"]
+        for eqn in equations(equation.params["jaxpr"])
+        if eqn.primitive.name == "program_id"
+    }
+
+
+def _alone(call: Any, grid: tuple[int, ...], chip: str) -> compiler.Program:
+    """The program that is this one pallas_call, on another grid. Its arrays keep their shapes."""
+    import jax
+
+    equation = call.equation
+    mapping = equation.params["grid_mapping"].replace(grid=grid)
+    params = {**equation.params, "grid_mapping": mapping}
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+
+    def kernel(*operands: Any) -> Any:
+        return equation.primitive.bind(*operands, **params)
+
+    program = compiler.export(kernel, *shapes, chip=chip)
+    return replace(program, name=f"{call.name} on a grid of {'×'.join(map(str, grid))}")
