@@ -239,7 +239,8 @@ def _call(eqn: Any) -> Call:
         for v in kernel.invars[mapping.num_index_operands + len(mapping.block_mappings) :]
     )
     info = eqn.params.get("name_and_src_info") or eqn.params.get("name")
-    return Call(str(getattr(info, "name", info)), grid, semantics, tuple(operands), scratch, eqn)
+    name = getattr(info, "name", info) or kernel.debug_info.func_name
+    return Call(str(name), grid, semantics, tuple(operands), scratch, eqn)
 
 
 def _name(kernel: Any, index: int) -> str:

@@ -42,13 +42,15 @@ _dropped: set[str] = set()
 class Program:
     """A program exported for a chip: what a child compiles.
 
-    data: jax.export's serialisation. jaxpr: what JAX traced.
+    data: jax.export's serialisation. jaxpr: what JAX traced. row_major: lay its arguments and
+    results out row by row, instead of as XLA would choose.
     """
 
     name: str
     chip: str
     data: bytes = field(repr=False)
     jaxpr: Any = field(repr=False, compare=False)
+    row_major: bool = False
 
     @cached_property
     def calls(self) -> tuple[Any, ...]:
@@ -307,6 +309,7 @@ class _Pool:
         spec = {
             "topology": chips.chip(program.chip).topology,
             "executable": self.executable,
+            "row_major": program.row_major,
         }
         (child.folder / f"{index}.json").write_text(json.dumps(spec))
         (child.folder / f"{index}.program").write_bytes(program.data)

@@ -214,7 +214,10 @@ class _Estimator:
             self.notes.append(f"libtpu {self.compiled.libtpu} has no flag {flag}")
             return
         length = sum(k.issue_cycles * k.instruction.times for k in self.kernels.values()) + sum(
-            (i.classic_cycles or 0) for i in self.run if not i.is_kernel
+            # A copy's bundles are many and short: simulating it takes far longer than a matmul.
+            (i.classic_cycles or 0) * (20 if self.module.only_moves(i) else 1)
+            for i in self.run
+            if not i.is_kernel
         )
         only_xla = not any(i.is_kernel for i in self.run)
         whole = self.budget * CYCLES_PER_SECOND if only_xla else 2.0 * REDUCED_CYCLES
@@ -288,6 +291,8 @@ class _Estimator:
         return self._xla_op(instruction)
 
     def _kernel_op(self, kernel: _Kernel, instruction: Instruction) -> OpEstimate:
+        from kernels.pallas.work import kernel_flops
+
         chip, call = self.chip, kernel.call
         in_vmem = _in_vmem(call, instruction)
         moved = 0
@@ -304,13 +309,18 @@ class _Estimator:
         if model is None:
             model, method = self._from_schedule(kernel, in_vmem)
         bound = COMPUTE
-        if floor >= model:
+        peak = sum(f / chip.peak(d) for d, f in kernel_flops(call.equation).items())
+        peak *= chip.clock_hz
+        if floor >= max(model, peak):
             bound = HBM
-        elif kernel.issue_cycles < 0.5 * model * chip.tensor_cores:
+        elif max(kernel.issue_cycles / chip.tensor_cores, peak) < 0.5 * model:
             bound = LATENCY
-        cycles = max(model, floor)
+        if model < peak:
+            method += ", raised to the chip's peak rate"
+        cycles = max(model, floor, peak)
         if floor < model and kernel.cycles is not None:
             cycles += self._first_fetch(call, in_vmem)
+        # What a step takes, wherever it runs.
         per_step = cycles / max(kernel.steps, 1)
         if kernel.cycles is None or bound == LATENCY:
             error = ERROR_LATENCY
@@ -503,10 +513,9 @@ def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
             sizes[axis] = grid[axis]
             steps *= grid[axis]
             continue
-        long = max(2, min(grid[axis], affordable // steps))
-        if long >= 2 * cores:
-            long -= long % (2 * cores)
-        short = max(1, long // 2)
+        # Cores share what is parallel: only whole rounds of all cores are alike.
+        long = max(2 * cores, min(grid[axis], affordable // steps) // (2 * cores) * 2 * cores)
+        short = long // 2
         units = grid[axis] * math.prod(grid[a] for a in order[place + 1 :])
         uneven = any(a in read for a in order[place:])
         return Cut(tuple(sizes), axis, short, long, units, uneven)
@@ -537,4 +546,6 @@ def _alone(call: Any, grid: tuple[int, ...], chip: str) -> compiler.Program:
         return equation.primitive.bind(*operands, **params)
 
     program = compiler.export(kernel, *shapes, chip=chip)
-    return replace(program, name=f"{call.name} on a grid of {'×'.join(map(str, grid))}")
+    name = f"{call.name} on a grid of {'×'.join(map(str, grid))}"
+    # In another layout, XLA would first copy the arguments, and the profile simulate the copies.
+    return replace(program, name=name, row_major=True)

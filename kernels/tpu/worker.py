@@ -58,7 +58,8 @@ def main(folder: Path, dumps: Path) -> None:
                 jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in program.in_avals
             ]
             args, kwargs = jax.tree.unflatten(program.in_tree, shapes)
-            compiled = jax.jit(program.call).lower(*args, **kwargs).compile()
+            layouts = row_major(program, sharding) if spec["row_major"] else {}
+            compiled = jax.jit(program.call, **layouts).lower(*args, **kwargs).compile()
             seconds = time.perf_counter() - start
             found = describe(compiled) | {"seconds": seconds}
             if spec["executable"]:
@@ -79,6 +80,19 @@ def main(folder: Path, dumps: Path) -> None:
         except OSError as error:
             done = {"failed": job, "error": f"{error}", "errno": error.errno}
         answer(**done)
+
+
+def row_major(program, sharding) -> dict:
+    """Options of jax.jit that lay each array out row by row, as Pallas kernels want them."""
+    import jax
+    from jax.experimental.layout import Format, Layout
+
+    def formats(avals):
+        return [Format(Layout(tuple(range(a.ndim))), sharding) for a in avals]
+
+    args, _ = jax.tree.unflatten(program.in_tree, formats(program.in_avals))
+    results = jax.tree.unflatten(program.out_tree, formats(program.out_avals))
+    return {"in_shardings": args, "out_shardings": results}
 
 
 def describe(compiled) -> dict:
