@@ -137,9 +137,14 @@ def _report(checks: list[Check], verbose: bool) -> None:
         seconds = f"{sum(check.seconds for check in group):.1f}"
         table.add_row(*key, str(len(group)), MARKS[worst], share, seconds)
     console.print(table)
-    told = set()
+    told: set[object] = set()
     for check in checks:
         entry = f"{check.operator}/{check.implementation}"
+        if check.status == "passed" and check.message and not verbose:
+            if check.message not in told:
+                told.add(check.message)
+                console.print(f"[yellow]note[/] {check.message}", highlight=False, soft_wrap=True)
+            continue
         if check.status == "skipped" and not verbose:
             if (entry, check.message) in told:
                 continue  # one reason, once

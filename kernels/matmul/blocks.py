@@ -62,6 +62,18 @@ class BlockSizes:
         operands = item * (self.bm * self.bk + self.bk * self.bn) + out * self.bm * self.bn
         return 2 * operands + 4 * self.bm * self.bn
 
+    def temporary_bytes(self, dtype: Any) -> int:
+        """Bytes of VMEM that the compiler takes besides: a float32 product is made of bfloat16
+        ones, for which both blocks are split into three parts of 2 bytes."""
+        if np.dtype(dtype).itemsize != 4:
+            return 0
+        return 6 * (self.bm * self.bk + self.bk * self.bn) + 4 * self.bm * self.bn
+
+    def fits(self, dtype: Any, limit: int = VMEM_LIMIT) -> bool:
+        """Whether these blocks fit into `limit` bytes of VMEM, the compiler's own use included."""
+        needed = self.vmem_bytes(dtype) + self.temporary_bytes(dtype)
+        return needed <= limit - HEADROOM
+
     @classmethod
     def default(cls, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
         """Large blocks that fit: all of k if it can be had, then wide, then tall.
@@ -71,7 +83,7 @@ class BlockSizes:
         """
         bm, bn = _up(min(m, 512), sublanes(np.dtype(dtype).itemsize)), _up(min(n, 512), LANES)
         bk = _up(k, LANES)
-        while bk > 1024 and cls(bm, bk, bn).vmem_bytes(dtype) > VMEM_LIMIT - HEADROOM:
+        while bk > LANES and not cls(bm, bk, bn).fits(dtype):
             bk = _up(bk // 2, LANES)
         return cls(min(bm, m), min(bk, k), min(bn, n))
 

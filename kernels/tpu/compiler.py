@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -201,17 +201,18 @@ def compile_all(
 
 
 def compile_each(
-    programs: Sequence[Program],
+    programs: Iterable[Program],
     *,
     purposes: Collection[str] = (),
     executable: bool = False,
     timeout: float = TIMEOUT,
     progress: bool = True,
 ) -> Iterator[tuple[int, Compiled | TpuCompileError]]:
-    """As compile_all, but yield (index, result) as soon as one is there, in any order."""
+    """As compile_all, but yield (index, result) as soon as one is there, in any order.
+
+    programs: may be a generator; the next one is made while the children are busy.
+    """
     version = libtpu_version()
-    if not programs:
-        return
     with _shown(programs, progress) as advance, contextlib.ExitStack() as stack:
         try:
             # Removed whatever happens; what a dying child still writes is removed with it.
@@ -219,7 +220,7 @@ def compile_each(
                 tempfile.TemporaryDirectory(prefix="kernels-tpu-", ignore_cleanup_errors=True)
             )
         except OSError as error:
-            for index in range(len(programs)):
+            for index, _ in enumerate(programs):
                 yield index, _disk(error)
             return
         pool = _Pool(Path(root), programs, tuple(purposes), executable, timeout, version)
@@ -235,15 +236,17 @@ class _Pool:
     def __init__(
         self,
         root: Path,
-        programs: Sequence[Program],
+        programs: Iterable[Program],
         purposes: tuple[str, ...],
         executable: bool,
         timeout: float,
         version: str,
     ) -> None:
-        self.root, self.programs, self.purposes = root, programs, purposes
+        self.root, self.purposes = root, purposes
+        self.source: Iterator[Program] | None = iter(programs)
+        self.programs: list[Program] = []
         self.executable, self.timeout, self.version = executable, timeout, version
-        self.pending = deque(range(len(programs)))
+        self.pending: deque[int] = deque()
         self.children: list[_Child] = []
         self.selector = selectors.DefaultSelector()
         limit = os.environ.get(CHILDREN, "")
@@ -251,6 +254,7 @@ class _Pool:
         self.started = 0
 
     def run(self) -> Iterator[tuple[int, Compiled | TpuCompileError]]:
+        self._next()
         while self.pending or self.children:
             try:
                 self._feed()
@@ -258,9 +262,13 @@ class _Pool:
                 failed = [*self.pending, *(c.job for c in self.children if c.job is not None)]
                 self.pending.clear()
                 self.close()
+                while self._next():
+                    failed.append(self.pending.popleft())
                 for index in failed:
                     yield index, _disk(error)
                 return
+            if not self.pending:
+                self._next()  # to have one ready when a child is
             wait = min((c.deadline for c in self.children), default=0) - time.monotonic()
             ready = {key.data for key, _ in self.selector.select(max(wait, 0) + 0.05)}
             for child in list(self.children):
@@ -288,15 +296,27 @@ class _Pool:
                         ),
                     )
 
+    def _next(self) -> bool:
+        """Take one more program from the caller; False where there is none."""
+        if self.source is None:
+            return False
+        program = next(self.source, None)
+        if program is None:
+            self.source = None
+            return False
+        self.pending.append(len(self.programs))
+        self.programs.append(program)
+        return True
+
     def _feed(self) -> None:
         """Give every idle child a program; start another child where programs wait for one."""
         for child in list(self.children):
             if child.job is None and not child.ended:
-                if self.pending:
+                if self.pending or self._next():
                     self._submit(child)
                 else:
                     self._drop(child)
-        while self.pending and len(self.children) < self.limit:
+        while len(self.children) < self.limit and (self.pending or self._next()):
             self.started += 1
             child = _Child(self.root / f"{self.started}", self.purposes)
             self.children.append(child)
@@ -476,7 +496,7 @@ class _Child:
 
 
 @contextlib.contextmanager
-def _shown(programs: Sequence[Program], progress: bool) -> Iterator[Callable[[], None]]:
+def _shown(programs: Iterable[Program], progress: bool) -> Iterator[Callable[[], None]]:
     """Yield a function to call for each finished program; draws a bar once it takes long."""
     if not (progress and sys.stderr.isatty()):
         yield lambda: None
@@ -486,18 +506,18 @@ def _shown(programs: Sequence[Program], progress: bool) -> Iterator[Callable[[],
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    names = {p.name for p in programs}
-    what = names.pop() if len(names) == 1 else f"{len(programs)} programs"
-    on = ", ".join(sorted({p.chip for p in programs}))
+    known = programs if isinstance(programs, Sequence) else ()
+    what = known[0].name if len(known) == 1 else "programs"
+    on = ", ".join(sorted({p.chip for p in known}))
     bar = Progress(
-        TextColumn(f"compiling {what} for {on}"),
+        TextColumn(f"compiling {what} for {on or 'TPU'}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task("", total=len(programs))
+    task = bar.add_task("", total=len(known) or None)
     timer = threading.Timer(PATIENCE, bar.start)
     timer.daemon = True
     timer.start()

@@ -58,8 +58,11 @@ def main(folder: Path, dumps: Path) -> None:
                 jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in program.in_avals
             ]
             args, kwargs = jax.tree.unflatten(program.in_tree, shapes)
-            layouts = row_major(program, sharding) if spec["row_major"] else {}
-            compiled = jax.jit(program.call, **layouts).lower(*args, **kwargs).compile()
+            # The results name the chip too: a program without arguments has nothing else to.
+            options = {"out_shardings": sharding}
+            if spec["row_major"]:
+                options = row_major(program, sharding)
+            compiled = jax.jit(program.call, **options).lower(*args, **kwargs).compile()
             seconds = time.perf_counter() - start
             found = describe(compiled) | {"seconds": seconds}
             if spec["executable"]:
