@@ -177,13 +177,13 @@ def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
 def _compile(subject: Subject, workload: Workload, seed: int) -> None:
     from kernels import gpu
 
-    for program, arrays in _programs(subject, workload, seed):
+    for program, arrays in programs(subject, workload, seed):
         _check_index_maps(program, arrays)
         gpu.lower(program, *arrays)
 
 
-def _programs(
-    subject: Subject, workload: Workload, seed: int
+def programs(
+    subject: Subject, workload: Workload, seed: int = 0
 ) -> list[tuple[Callable[..., Any], list[Any]]]:
     """What is compiled of a workload: the call, and its gradient; with the arrays they take."""
     import jax
@@ -195,10 +195,10 @@ def _programs(
     def call(*given):
         return subject.function(*given, *numbers, interpret=False, **subject.options(workload))
 
-    programs = [(call, arrays)]
+    found = [(call, arrays)]
     if _has_gradient(subject, workload):
-        programs.append((lambda *given: jax.vjp(call, *given)[1](call(*given)), arrays))
-    return programs
+        found.append((lambda *given: jax.vjp(call, *given)[1](call(*given)), arrays))
+    return found
 
 
 def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) -> Iterator[Check]:
@@ -219,7 +219,7 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
             start = time.perf_counter()
             made = []
             try:
-                for function, arrays in _programs(subject, workload, seed):
+                for function, arrays in programs(subject, workload, seed):
                     for chip in CHIPS:
                         made.append(export(function, *arrays, chip=chip, name=subject.name))
                         _check_calls(made[-1].calls)

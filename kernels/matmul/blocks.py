@@ -88,5 +88,33 @@ class BlockSizes:
         return cls(min(bm, m), min(bk, k), min(bn, n))
 
 
+def candidates(m: int, k: int, n: int, dtype: Any, vmem_bytes: int) -> list[BlockSizes]:
+    """Block sizes worth trying, the least work first: those that divide the matrices and fit.
+
+    Each size is a power of two of at least a tile, or the whole. They are ranked by the bytes that
+    the grid fetches, as far as the multiplications do not hide them, and those alike by how few
+    programs there are. vmem_bytes: that a kernel may have.
+    """
+    item = np.dtype(dtype).itemsize
+    found = []
+    for bm in _sizes(m, max(LANES, sublanes(item))):
+        for bk in _sizes(k, LANES):
+            for bn in _sizes(n, LANES):
+                block = BlockSizes(bm, bk, bn)
+                if block.fits(dtype, vmem_bytes):
+                    programs = -(-m // bm) * -(-n // bn) * -(-k // bk)
+                    fetched = item * (m * k * -(-n // bn) + k * n * -(-m // bm))
+                    # A v5e multiplies 240 times while a byte arrives; half of that hides it well.
+                    hidden = 2 * m * k * n / 120
+                    found.append(((max(fetched, hidden), programs, fetched), block))
+    return [block for _, block in sorted(found, key=lambda each: each[0])]
+
+
+def _sizes(size: int, step: int, most: int = 4096) -> list[int]:
+    """Powers of two from `step` to `most` that divide `size`, and the whole of it."""
+    powers = [step << i for i in range(16) if step << i <= most]
+    return [b for b in powers if b < size and size % b == 0] + ([size] if size <= 2 * most else [])
+
+
 def _up(size: int, step: int) -> int:
     return -(-size // step) * step

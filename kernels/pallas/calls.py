@@ -118,7 +118,8 @@ class Call:
             aval = getattr(variable.aval, "inner_aval", variable.aval)
             if "vmem" in str(variable.aval).lower() and hasattr(aval, "dtype"):
                 size = math.prod(aval.shape) * np.dtype(aval.dtype).itemsize
-                held.append((f"scratch {_name(kernel, index)}", size))
+                name = _name(kernel, index)
+                held.append((name if name.startswith("scratch") else f"scratch {name}", size))
         return tuple(held)
 
     @cached_property

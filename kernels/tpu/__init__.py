@@ -7,6 +7,7 @@ from kernels.tpu.estimator import Estimate, OpEstimate, estimate
 from kernels.tpu.lowering import Lowered, lower
 from kernels.tpu.scheduler import KernelSchedule, Schedule, schedule
 from kernels.tpu.simulator import Simulation, simulate
+from kernels.tpu.tuner import Trial, Tuning, tune
 
 __all__ = [
     "CHIPS",
@@ -19,9 +20,12 @@ __all__ = [
     "Schedule",
     "Simulation",
     "TpuCompileError",
+    "Trial",
+    "Tuning",
     "compile",
     "estimate",
     "lower",
     "schedule",
     "simulate",
+    "tune",
 ]

@@ -37,8 +37,10 @@ class TpuCompileError(RuntimeError):
 
 
 def mib(size: float) -> str:
-    """Bytes as MiB, or KiB where that is too coarse."""
-    return f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 1024:.1f} KiB"
+    """Bytes as MiB, or in a smaller unit where that is too coarse."""
+    if size >= 2**20:
+        return f"{size / 2**20:.2f} MiB"
+    return f"{size / 1024:.1f} KiB" if size >= 1024 else f"{size:.0f} B"
 
 
 def translate(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -134,10 +134,71 @@ def estimate_program(
     program: compiler.Program, *, timeout: float = compiler.TIMEOUT, budget: float = BUDGET
 ) -> Estimate:
     """Estimate an exported program; see estimate."""
-    key = (program.data, program.chip, budget)
-    if key not in _memo:
-        _memo[key] = _Estimator(program, timeout, budget).estimate()
-    return _memo[key]
+    [found] = estimate_all([program], timeout=timeout, budget=budget)
+    if isinstance(found, TpuCompileError):
+        raise found
+    return found
+
+
+def estimate_all(
+    programs: Sequence[compiler.Program],
+    *,
+    timeout: float = compiler.TIMEOUT,
+    budget: float = BUDGET,
+    progress: bool = True,
+) -> list[Estimate | TpuCompileError]:
+    """Estimate several programs, their compilations side by side; see estimate.
+
+    Returns, in order, each program's estimate or why the compiler refused it.
+    """
+    found: dict[int, Estimate | TpuCompileError] = {}
+    waiting: dict[int, tuple[Generator, _Request]] = {}
+
+    def advance(index: int, generator: Generator, answer: Any) -> None:
+        try:
+            waiting[index] = (generator, generator.send(answer))
+        except StopIteration as end:
+            found[index] = end.value
+            _memo[programs[index].data, programs[index].chip, budget] = end.value
+        except TpuCompileError as error:
+            found[index] = error
+
+    for index, program in enumerate(programs):
+        known = _memo.get((program.data, program.chip, budget))
+        if known is not None:
+            found[index] = known
+        else:
+            advance(index, _Estimator(program, timeout, budget).steps(), None)
+    while waiting:
+        # Requests for the same purpose go to one pool; the same program is compiled once.
+        purposes = next(iter(waiting.values()))[1].purposes
+        served = {i: w for i, w in waiting.items() if w[1].purposes == purposes}
+        distinct: dict[Any, int] = {}
+        wanted: list[compiler.Program] = []
+        for _, request in served.values():
+            for program in request.programs:
+                key = (program.data, program.chip, program.row_major)
+                if key not in distinct:
+                    distinct[key] = len(wanted)
+                    wanted.append(program)
+        seconds = max(request.timeout for _, request in served.values())
+        results = compiler.compile_all(
+            wanted, purposes=purposes, timeout=seconds, progress=progress
+        )
+        for index, (generator, request) in served.items():
+            del waiting[index]
+            answers = [results[distinct[p.data, p.chip, p.row_major]] for p in request.programs]
+            advance(index, generator, answers)
+    return [found[i] for i in range(len(programs))]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What an estimator wants compiled next; the answer is a list of the results."""
+
+    programs: Sequence[compiler.Program]
+    purposes: tuple[str, ...]
+    timeout: float
 
 
 @dataclass
@@ -149,6 +210,7 @@ class _Kernel:
     schedule: KernelSchedule | None
     cycles: float | None = None
     method: str = ""
+    uneven: bool = False
 
     @property
     def steps(self) -> int:
@@ -166,30 +228,37 @@ class _Estimator:
         self.chip: Chip = chips.chip(program.chip)
         self.notes: list[str] = []
 
-    def estimate(self) -> Estimate:
-        compiled = self._compile()
-        self.compiled = compiled
-        self.module = parse(compiled.hlo)
+    def steps(self) -> Generator[_Request, list[Any], Estimate]:
+        """Ask for one compilation after another, and return the estimate."""
+        self.compiled = yield from self._compile()
+        self.module = parse(self.compiled.hlo)
         self.run = self.module.run
-        self.kernels = self._match(schedule_of(compiled))
+        self.kernels = self._match(schedule_of(self.compiled))
         self.profiled: dict[str, int] = {}
-        self._profile()
+        if not self._lost("profile"):
+            yield from self._profile()
+            self._lost("profile")
         ops = tuple(self._op(instruction) for instruction in self.run)
         return self._sum(ops)
 
-    def _compile(self) -> compiler.Compiled:
+    def _lost(self, purpose: str) -> bool:
+        """Whether this libtpu cannot serve a purpose any more; then a note says so."""
+        flag = undocumented.lost(purpose, compiler.dropped())
+        if flag:
+            self._note(f"no {purpose}: libtpu {compiler.libtpu_version()} has no flag {flag}")
+        return bool(flag)
+
+    def _compile(self) -> Generator[_Request, list[Any], compiler.Compiled]:
         """With the schedule where this libtpu can write it, and without where it cannot."""
-        try:
-            return compiler.compile_program(
-                self.program, purposes=("schedule",), timeout=self.timeout
-            )
-        except TpuCompileError as error:
-            if error.kind != "crashed":
-                raise
+        [result] = yield _Request([self.program], ("schedule",), self.timeout)
+        self._lost("schedule")
+        if isinstance(result, TpuCompileError) and result.kind in ("crashed", "disk"):
             # The compiler may have died of writing its schedule down.
-            compiled = compiler.compile_program(self.program, timeout=self.timeout)
-            self.notes.append(f"no schedule: {error}")
-            return compiled
+            self._note(f"no schedule: {result.message}")
+            [result] = yield _Request([self.program], (), self.timeout)
+        if isinstance(result, TpuCompileError):
+            raise result
+        return result
 
     def _match(self, schedule: Schedule) -> dict[str, _Kernel]:
         """HLO instruction name → the pallas_call it came from."""
@@ -207,22 +276,19 @@ class _Estimator:
             found[each.name] = _Kernel(call, each, schedules.get(each.name))
         return found
 
-    def _profile(self) -> None:
+    def _profile(self) -> Generator[_Request, list[Any], None]:
         """Ask the static profile: the whole program where that is short, else each kernel cut."""
-        flag = undocumented.lost("profile", compiler.dropped())
-        if flag:
-            self.notes.append(f"libtpu {self.compiled.libtpu} has no flag {flag}")
-            return
         length = sum(k.issue_cycles * k.instruction.times for k in self.kernels.values()) + sum(
             # A copy's bundles are many and short: simulating it takes far longer than a matmul.
-            (i.classic_cycles or 0) * (20 if self.module.only_moves(i) else 1)
+            (i.classic_cycles or 0) * (4 if self.module.only_moves(i) else 1)
             for i in self.run
             if not i.is_kernel
         )
         only_xla = not any(i.is_kernel for i in self.run)
-        whole = self.budget * CYCLES_PER_SECOND if only_xla else 2.0 * REDUCED_CYCLES
+        whole = self.budget * CYCLES_PER_SECOND if only_xla else 3.0 * REDUCED_CYCLES
+        seconds = min(self.timeout, 2 * self.budget + 30)
         if 0 < length <= whole:
-            result = self._profile_programs([self.program])[0]
+            [result] = yield _Request([self.program], ("profile",), seconds)
             if isinstance(result, compiler.Compiled):
                 for each in parse(result.hlo).run:
                     if each.profiled_cycles:
@@ -232,56 +298,55 @@ class _Estimator:
                         kernel.cycles = self.profiled[name]
                         kernel.method = "static profile of the whole grid"
             else:
-                self._why(result)
+                self._note(f"no static profile: {result.message}")
         waiting = [k for k in self.kernels.values() if k.cycles is None]
         if waiting:
-            self._profile_kernels(waiting)
+            yield from self._profile_kernels(waiting, seconds)
 
-    def _profile_programs(
-        self, programs: Sequence[compiler.Program]
-    ) -> list[compiler.Compiled | TpuCompileError]:
-        seconds = min(self.timeout, 2 * self.budget + 30)
-        return compiler.compile_all(programs, purposes=("profile",), timeout=seconds)
-
-    def _profile_kernels(self, kernels: list[_Kernel]) -> None:
+    def _profile_kernels(
+        self, kernels: list[_Kernel], seconds: float
+    ) -> Generator[_Request, list[Any], None]:
         """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated."""
-        jobs: list[tuple[_Kernel, Cut, int]] = []
-        programs = []
+        jobs: list[tuple[_Kernel, Cut, list[compiler.Program]]] = []
         for kernel in kernels:
             cut = cut_grid(kernel, self.chip.tensor_cores)
-            for n in dict.fromkeys((cut.short, cut.long)):
-                try:
-                    programs.append(_alone(kernel.call, cut.grid(n), self.program.chip))
-                except TpuCompileError as error:
-                    self._why(error)
-                    break
-                jobs.append((kernel, cut, n))
-        cycles: dict[tuple[int, int], int] = {}
-        for (kernel, _, n), result in zip(jobs, self._profile_programs(programs), strict=True):
-            if isinstance(result, TpuCompileError):
-                self._why(result)
+            try:
+                programs = [_alone(kernel.call, cut.grid(n), self.program.chip) for n in cut.counts]
+            except TpuCompileError as error:
+                self._note(f"no static profile: {error.message}")
                 continue
-            for each in parse(result.hlo).run:
-                if each.is_kernel and each.profiled_cycles:
-                    cycles[id(kernel), n] = each.profiled_cycles
-        for kernel, cut, n in jobs:
-            short, long = cycles.get((id(kernel), cut.short)), cycles.get((id(kernel), cut.long))
-            if n != cut.long or long is None or short is None:
+            jobs.append((kernel, cut, programs))
+        results = yield _Request([p for _, _, ps in jobs for p in ps], ("profile",), seconds)
+        rest = iter(results)
+        for kernel, cut, programs in jobs:
+            cycles = [self._cycles_of(next(rest)) for _ in programs]
+            if None in cycles:
                 continue
-            if cut.short == cut.long:
-                kernel.cycles, kernel.method = long, "static profile of the whole grid"
+            kernel.uneven = cut.uneven
+            if len(cycles) == 1:
+                kernel.cycles, kernel.method = cycles[0], "static profile of the whole grid"
                 continue
+            short, long = cycles
             slope = (long - short) / (cut.long - cut.short)
             kernel.cycles = short + slope * (cut.units - cut.short)
+            steps = [math.prod(cut.grid(n)) for n in cut.counts]
             kernel.method = (
-                f"static profile of {math.prod(cut.grid(cut.short))} and "
-                f"{math.prod(cut.grid(cut.long))} of {kernel.steps} grid steps, extrapolated"
+                f"static profile of {steps[0]} and {steps[1]} of {kernel.steps} grid steps, "
+                "extrapolated" + (", though the steps differ in work" if cut.uneven else "")
             )
-            if cut.uneven:
-                kernel.method += " (the steps differ in work)"
 
-    def _why(self, error: TpuCompileError) -> None:
-        note = f"no static profile: {error.message}"
+    def _cycles_of(self, result: compiler.Compiled | TpuCompileError) -> int | None:
+        """The static profile's cycles of the one kernel in a program."""
+        if isinstance(result, TpuCompileError):
+            self._note(f"no static profile: {result.message}")
+            return None
+        for each in parse(result.hlo).run:
+            if each.is_kernel and each.profiled_cycles:
+                return each.profiled_cycles
+        self._note("no static profile: it has no figure for a DMA of this kernel")
+        return None
+
+    def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
@@ -297,7 +362,7 @@ class _Estimator:
         in_vmem = _in_vmem(call, instruction)
         moved = 0
         for operand in call.operands:
-            if operand in in_vmem:
+            if id(operand) in in_vmem:
                 continue
             if operand.memory in ("hbm", "any"):
                 # Copied by hand, which no index map tells: taken to move once.
@@ -320,9 +385,8 @@ class _Estimator:
         cycles = max(model, floor, peak)
         if floor < model and kernel.cycles is not None:
             cycles += self._first_fetch(call, in_vmem)
-        # What a step takes, wherever it runs.
         per_step = cycles / max(kernel.steps, 1)
-        if kernel.cycles is None or bound == LATENCY:
+        if kernel.cycles is None or kernel.uneven or bound == LATENCY:
             error = ERROR_LATENCY
         elif bound == HBM or floor > 0.7 * model:
             error = ERROR_HBM
@@ -343,21 +407,23 @@ class _Estimator:
             instruction.origin,
         )
 
-    def _first_fetch(self, call: Any, in_vmem: Sequence[Any]) -> float:
+    def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
         """Nothing hides the first blocks' DMA, and the profile takes it to be faster than HBM."""
         model = undocumented.DMA_MODEL.get(self.chip.name)
         if not model:
             return 0.0
-        first = sum(o.block_bytes for o in call.operands if o.memory == "vmem" and o not in in_vmem)
+        first = sum(
+            o.block_bytes for o in call.operands if o.memory == "vmem" and id(o) not in in_vmem
+        )
         return max(0.0, first * (1 / self.chip.hbm_bytes_per_cycle - 1 / model[1]))
 
-    def _from_schedule(self, kernel: _Kernel, in_vmem: Sequence[Any]) -> tuple[float, str]:
+    def _from_schedule(self, kernel: _Kernel, in_vmem: set[int]) -> tuple[float, str]:
         """Each grid step takes its bundles or its DMA, whichever is longer."""
         bundles = kernel.schedule.loop_bundles if kernel.schedule else 0
         latency = undocumented.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
         moved = np.zeros(max(kernel.steps, 1))
         for operand in kernel.call.operands:
-            if operand.memory == "vmem" and operand not in in_vmem:
+            if operand.memory == "vmem" and id(operand) not in in_vmem:
                 moved[: len(operand.moved)] += operand.moved * operand.block_bytes
         dma = np.where(moved > 0, latency + moved / self.chip.hbm_bytes_per_cycle, 0)
         cycles = float(np.maximum(dma, bundles / self.chip.tensor_cores).sum())
@@ -392,17 +458,23 @@ class _Estimator:
         method = "static profile" if profiled else "XLA's estimated_cycles"
         if not model:
             method = "bytes over bandwidth" if floor else "none"
+            if floor:
+                # Even the smallest operation waits for its operands.
+                model = undocumented.DMA_MODEL.get(chip.name, (0.0, 0.0))[0]
         error = ERROR_COMPUTE if profiled and kind == "matmul" else ERROR_XLA
         if kind == "matmul" and not profiled:
             error = 0.12
         cycles = max(model, floor)
+        bound = HBM if floor >= 0.7 * model and kind != "matmul" else COMPUTE
+        if method == "bytes over bandwidth" and model > floor:
+            bound = LATENCY
         return OpEstimate(
             instruction.name,
             kind,
             cycles * instruction.times,
             moved * instruction.times,
             method,
-            HBM if floor >= 0.7 * model and kind != "matmul" else COMPUTE,
+            bound,
             error,
             instruction.times,
             model * instruction.times,
@@ -429,11 +501,11 @@ class _Estimator:
             error = max(error, ERROR_HBM)
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
         if any(not i.counted for i in self.run):
-            self.notes.append("a loop whose trip count is not known counts once")
+            self._note("a loop whose trip count is not known counts once")
         if any(not o.known for k in self.kernels.values() for o in k.call.operands):
-            self.notes.append("blocks chosen by prefetched scalars: each step fetches another")
+            self._note("blocks chosen by prefetched scalars: each step fetches another")
         if any(o.memory in ("hbm", "any") for k in self.kernels.values() for o in k.call.operands):
-            self.notes.append("operands that a kernel copies by hand count once")
+            self._note("operands that a kernel copies by hand count once")
         flops = matmul_flops(self.program.jaxpr)
         seconds = cycles / chip.clock_hz
         at_peak = sum(f / chip.peak(dtype) for dtype, f in flops.items())
@@ -466,11 +538,11 @@ def _find(calls: Sequence[Any], instruction: Instruction) -> Any:
     return (named or fitting or [None])[0]
 
 
-def _in_vmem(call: Any, instruction: Instruction) -> list[Any]:
-    """The operands that XLA has put into VMEM already, so that they are not fetched from HBM."""
+def _in_vmem(call: Any, instruction: Instruction) -> set[int]:
+    """The ids of the operands that XLA keeps in VMEM, so that they do not come from HBM."""
     inputs = instruction.operands[len(instruction.operands) - len(call.inputs) :]
     pairs = [*zip(call.inputs, inputs), *zip(call.outputs, instruction.results)]
-    return [operand for operand, array in pairs if array.space == 1]
+    return {id(operand) for operand, array in pairs if array.space == 1}
 
 
 @dataclass(frozen=True)
@@ -487,6 +559,11 @@ class Cut:
     long: int
     units: int
     uneven: bool = False
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The sizes of `axis` to profile: one where the grid is short enough to stay whole."""
+        return tuple(dict.fromkeys((self.short, self.long)))
 
     def grid(self, n: int) -> tuple[int, ...]:
         """The reduced grid with n steps along the axis."""
