@@ -79,13 +79,12 @@ def _bar(share: float) -> Text:
 def _roofline(found: Estimate) -> Iterator[Any]:
     chip = CHIPS[found.chip]
     grid = Table.grid(padding=(0, 2))
+    reached, peak = found.flops / found.seconds / 1e12, chip.bf16_flops / 1e12
     grid.add_row(
         "of the MXUs' peak",
         _bar(found.utilisation),
         f"{found.utilisation:.0%}",
-        f"{_rate(found.flops / found.seconds / 1e12)} of {chip.bf16_flops / 1e12:.0f} TFLOP/s (bf16)"
-        if found.flops
-        else "no matrix products",
+        f"{_rate(reached)} of {peak:.0f} TFLOP/s (bf16)" if found.flops else "no matrix products",
     )
     grid.add_row(
         "of HBM's bandwidth",

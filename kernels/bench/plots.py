@@ -90,6 +90,7 @@ def roofline(
         )
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte of HBM (FLOP/byte)")
     axes.set_ylabel("rate, estimated (TFLOP/s)")
+    axes.set_ylim(top=roof[-1] * 4)
     best = max(estimates, key=lambda n: estimates[n].utilisation)
     share = estimates[best].utilisation
     axes.set_title(title or f"{best} reaches {share:.0%} of {chip.name}'s peak (estimated)")

@@ -281,7 +281,7 @@ def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.nda
     closed = block.index_map_jaxpr
     prefetched = closed.jaxpr.invars[len(grid) :]
     if prefetched:
-        read = {v for eqn in closed.jaxpr.eqns for v in eqn.invars if hasattr(v, "count")}
+        read = {v for eqn in closed.jaxpr.eqns for v in eqn.invars if not hasattr(v, "val")}
         if read & set(prefetched):
             return None
         closed = closed.replace(jaxpr=closed.jaxpr.replace(invars=closed.jaxpr.invars[: len(grid)]))

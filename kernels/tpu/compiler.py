@@ -568,17 +568,30 @@ def _user_line(error: BaseException) -> str | None:
 
 
 def _primitive_line(jaxpr: Any, text: str) -> str | None:
-    """Where the kernel uses the primitive that the text calls unimplemented."""
+    """Where the kernel uses what the text complains of; None where that is not one place."""
     import re
 
     found = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
-    if not found:
+    if found:
+        name = found[1]
+    elif "scalars to VMEM" in text or "Stores are only" in text:
+        name = "swap"
+    elif "scalars from SMEM" in text or "Loads are only" in text:
+        name = "get"
+    else:
         return None
-    from kernels.pallas.calls import equations
+    places = [line for primitive, line in _lines(jaxpr) if primitive == name and line]
+    return places[0] if places and (found or len(set(places)) == 1) else None
 
-    for eqn in equations(jaxpr):
-        if eqn.primitive.name == found[1] and eqn.source_info.traceback:
-            for frame in eqn.source_info.traceback.frames:
-                if _outside(frame.file_name):
-                    return f"{Path(frame.file_name).name}:{frame.line_num}"
-    return None
+
+def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:
+    """Each primitive of a jaxpr with the line of the caller's code that asked for it."""
+    from kernels.pallas.calls import inner_jaxprs
+
+    for eqn in jaxpr.eqns:
+        frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
+        own = [f"{Path(f.file_name).name}:{f.line_num}" for f in frames if _outside(f.file_name)]
+        line = own[0] if own else outer
+        yield eqn.primitive.name, line
+        for inner in inner_jaxprs(eqn):
+            yield from _lines(inner, line)
