@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from kernels.tpu.lowering import abstract_device
 
 TIMEOUT = 300.0  # seconds for one program
 STARTUP = 60.0  # seconds that a child may take to start, on a busy machine
+SPARE = 1 << 18  # bytes free on a disk that is taken to be full
 PATIENCE = 2.0  # seconds after which a wait is shown
 CHILDREN = "KERNELS_TPU_CHILDREN"  # environment variable: how many children compile side by side
 
@@ -132,7 +134,10 @@ def export(function: Callable[..., Any], *args: Any, chip: str = "v5e", name: st
     chips.chip(chip)
     optional.require("flatbuffers", "handing a program to the TPU compiler")
     jitted = jax.jit(function)
-    name = name or getattr(function, "__name__", "") or type(function).__name__
+    named = function
+    while hasattr(named, "func"):  # functools.partial
+        named = named.func
+    name = name or getattr(named, "__name__", "") or type(named).__name__
     with abstract_device(chip):
         try:
             traced = jitted.trace(*args)
@@ -389,7 +394,8 @@ class _Pool:
             return
         program = self.programs[index]
         code = child.process.returncode
-        if "No space left on device" in text:
+        full = shutil.disk_usage(self.root).free < SPARE  # then stderr is cut short too
+        if full or "No space left on device" in text:
             yield index, _disk(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), text)
             return
         why = undocumented.profile_abort(text)
@@ -478,8 +484,6 @@ class _Child:
 
     def clear(self, job: int) -> None:
         """Free the disk of what one program left."""
-        import shutil
-
         for path in self.folder.glob(f"{job}.*"):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

@@ -20,7 +20,7 @@ def test_bundles(dump):
     assert {b.mark for b in dump.bundles} >= {"LB", "PF"}
     assert dump.bundles[0].depth == 0 and max(b.depth for b in dump.bundles) >= 1
     assert any("dma.hbm_to_vmem" in o for b in dump.bundles for o in b.operations)
-    assert all(o and "{" != o for b in dump.bundles for o in b.operations)
+    assert all(o and o != "{" for b in dump.bundles for o in b.operations)
 
 
 def test_utilisation(dump):
