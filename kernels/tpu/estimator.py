@@ -297,54 +297,57 @@ class _Estimator:
                     if name in self.profiled:
                         kernel.cycles = self.profiled[name]
                         kernel.method = "static profile of the whole grid"
-            else:
-                self._note(f"no static profile: {result.message}")
         waiting = [k for k in self.kernels.values() if k.cycles is None]
         if waiting:
             yield from self._profile_kernels(waiting, seconds)
 
     def _profile_kernels(
-        self, kernels: list[_Kernel], seconds: float
+        self, kernels: list[_Kernel], seconds: float, side_by_side: bool = False
     ) -> Generator[_Request, list[Any], None]:
-        """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated."""
+        """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated.
+
+        Where the profile cannot follow a strided DMA, once more with contiguous ones.
+        """
         jobs: list[tuple[_Kernel, Cut, list[compiler.Program]]] = []
         for kernel in kernels:
             cut = cut_grid(kernel, self.chip.tensor_cores)
             try:
-                programs = [_alone(kernel.call, cut.grid(n), self.program.chip) for n in cut.counts]
-            except TpuCompileError as error:
-                self._note(f"no static profile: {error.message}")
+                programs = [
+                    _alone(kernel.call, cut.grid(n), self.program.chip, side_by_side)
+                    for n in cut.counts
+                ]
+            except (TpuCompileError, NotImplementedError) as error:
+                self._note(f"no static profile: {error}")
                 continue
             jobs.append((kernel, cut, programs))
         results = yield _Request([p for _, _, ps in jobs for p in ps], ("profile",), seconds)
         rest = iter(results)
+        refused: dict[int, str] = {}
         for kernel, cut, programs in jobs:
-            cycles = [self._cycles_of(next(rest)) for _ in programs]
-            if None in cycles:
+            cycles = [_cycles_of(next(rest)) for _ in programs]
+            reasons = [c for c in cycles if isinstance(c, str)]
+            if reasons:
+                refused[id(kernel)] = reasons[0]
                 continue
             kernel.uneven = cut.uneven
-            if len(cycles) == 1:
-                kernel.cycles, kernel.method = cycles[0], "static profile of the whole grid"
-                continue
-            short, long = cycles
-            slope = (long - short) / (cut.long - cut.short)
-            kernel.cycles = short + slope * (cut.units - cut.short)
-            steps = [math.prod(cut.grid(n)) for n in cut.counts]
-            kernel.method = (
-                f"static profile of {steps[0]} and {steps[1]} of {kernel.steps} grid steps, "
-                "extrapolated" + (", though the steps differ in work" if cut.uneven else "")
-            )
-
-    def _cycles_of(self, result: compiler.Compiled | TpuCompileError) -> int | None:
-        """The static profile's cycles of the one kernel in a program."""
-        if isinstance(result, TpuCompileError):
-            self._note(f"no static profile: {result.message}")
-            return None
-        for each in parse(result.hlo).run:
-            if each.is_kernel and each.profiled_cycles:
-                return each.profiled_cycles
-        self._note("no static profile: it has no figure for a DMA of this kernel")
-        return None
+            kernel.cycles, kernel.method = float(cycles[-1]), "static profile of the whole grid"
+            if len(cycles) > 1:
+                short, long = cycles
+                slope = (long - short) / (cut.long - cut.short)
+                kernel.cycles = short + slope * (cut.units - cut.short)
+                steps = [math.prod(cut.grid(n)) for n in cut.counts]
+                kernel.method = (
+                    f"static profile of {steps[0]} and {steps[1]} of {kernel.steps} grid steps, "
+                    "extrapolated" + (", though the steps differ in work" if cut.uneven else "")
+                )
+            if side_by_side:
+                kernel.method += ", with its blocks side by side in HBM"
+        again = [k for k in kernels if id(k) in refused]
+        if side_by_side or not again:
+            for reason in refused.values():
+                self._note(f"no static profile: {reason}")
+        else:
+            yield from self._profile_kernels(again, seconds, side_by_side=True)
 
     def _note(self, note: str) -> None:
         if note not in self.notes:
@@ -529,6 +532,16 @@ class _Estimator:
         )
 
 
+def _cycles_of(result: compiler.Compiled | TpuCompileError) -> int | str:
+    """The static profile's cycles of the one kernel in a program, or why there are none."""
+    if isinstance(result, TpuCompileError):
+        return result.message
+    for each in parse(result.hlo).run:
+        if each.is_kernel and each.profiled_cycles:
+            return each.profiled_cycles
+    return "it cannot follow a DMA of this kernel"
+
+
 def _find(calls: Sequence[Any], instruction: Instruction) -> Any:
     """The pallas_call with the instruction's result shapes and, of several, with its name."""
     shapes = tuple(a.shape for a in instruction.results)
@@ -610,19 +623,14 @@ def _axes_read(equation: Any) -> set[int]:
     }
 
 
-def _alone(call: Any, grid: tuple[int, ...], chip: str) -> compiler.Program:
-    """The program that is this one pallas_call, on another grid. Its arrays keep their shapes."""
-    import jax
+def _alone(
+    call: Any, grid: tuple[int, ...], chip: str, side_by_side: bool = False
+) -> compiler.Program:
+    """The program that is this one pallas_call, on another grid."""
+    from kernels.pallas.reduced import alone
 
-    equation = call.equation
-    mapping = equation.params["grid_mapping"].replace(grid=grid)
-    params = {**equation.params, "grid_mapping": mapping}
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
-
-    def kernel(*operands: Any) -> Any:
-        return equation.primitive.bind(*operands, **params)
-
-    program = compiler.export(kernel, *shapes, chip=chip)
+    function, shapes = alone(call, grid, side_by_side=side_by_side)
     name = f"{call.name} on a grid of {'×'.join(map(str, grid))}"
+    program = compiler.export(function, *shapes, chip=chip, name=name)
     # In another layout, XLA would first copy the arguments, and the profile simulate the copies.
-    return replace(program, name=name, row_major=True)
+    return replace(program, row_major=True)
