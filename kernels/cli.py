@@ -1,4 +1,4 @@
-"""python -m kernels list | verify
+"""python -m kernels list | verify | explain | estimate | tune
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -6,19 +6,28 @@ cannot be made on this machine is skipped by name; --strict turns that into a fa
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kernels.catalog import OPERATORS, RUNGS, find
+from kernels.catalog import OPERATORS, RUNGS, Implementation, Operator, find
+from kernels.checks import fail
 
 if TYPE_CHECKING:
     from kernels.ladder import Check
+    from kernels.tpu.compiler import Program
+    from kernels.workload import Workload
 
 app = typer.Typer(
     help="Kernels, Rung by Rung: the operators, and the rungs that prove them.",
@@ -112,6 +121,184 @@ def verify(
         raise typer.Exit(1)
 
 
+Entry = Annotated[str, typer.Argument(help="OPERATOR/IMPLEMENTATION, such as matmul/pallas.")]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option("--workload", "-w", help='A name, or sizes such as "m=512 k=512 n=512 bfloat16".'),
+]
+ChipOption = Annotated[str, typer.Option("--chip", "-c", help="The TPU to compile for.")]
+TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds for one compilation.")]
+
+
+@app.command()
+def explain(
+    entry: Entry,
+    workload: WorkloadOption = None,
+    chip: ChipOption = "v5e",
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Say where the time goes on a TPU: one page, from the compiler's own model."""
+    with _reported():
+        program, title = _program(entry, workload, chip)
+        from kernels.bench import explain as page
+        from kernels.tpu.estimator import estimate_program
+
+        page.explain(program, estimate_program(program, timeout=timeout), title, console)
+
+
+@app.command()
+def estimate(
+    entry: Annotated[
+        str | None, typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION.")
+    ] = None,
+    workload: WorkloadOption = None,
+    chip: Annotated[
+        list[str] | None, typer.Option("--chip", "-c", help="May be repeated; v5e by default.")
+    ] = None,
+    timeout: TimeoutOption = 120.0,
+) -> None:
+    """Estimate the run time of operators on a TPU, one line each; nothing is measured."""
+    with _reported():
+        from kernels.bench.explain import time
+        from kernels.tpu.errors import TpuCompileError
+        from kernels.tpu.estimator import estimate_all
+
+        entries = [(o, i) for o, i in find(entry) if i.language in ("XLA", "Pallas TPU")]
+        made = [
+            _program(f"{o.name}/{i.name}", workload, each)
+            for o, i in entries
+            for each in chip or ["v5e"]
+        ]
+        table = _table("Estimated by the compiler's model, not measured")
+        for name in ("entry and workload", "chip", "time", "±", "binds", "of peak", "of HBM"):
+            table.add_column(name, justify="left" if name[0] in "ecb" else "right", no_wrap=True)
+        failed = []
+        results = estimate_all([p for p, _ in made], timeout=timeout)
+        for (program, title), found in zip(made, results):
+            if isinstance(found, TpuCompileError):
+                failed.append((title, program.chip, found))
+                table.add_row(title, program.chip, "", "", f"[red]{found.kind}[/]", "", "")
+                continue
+            table.add_row(
+                title,
+                found.chip,
+                time(found.seconds),
+                f"{found.error:.0%}",
+                found.bound,
+                f"{found.utilisation:.0%}" if found.flops else "",
+                f"{found.hbm_utilisation:.0%}",
+            )
+        console.print(table)
+        for title, on, error in failed:
+            errors.print(f"[red]{title} on {on}:[/] {error}", markup=True, soft_wrap=True)
+        if failed:
+            raise typer.Exit(1)
+
+
+@app.command()
+def tune(
+    entry: Entry,
+    workload: WorkloadOption = None,
+    chip: ChipOption = "v5e",
+    most: Annotated[int, typer.Option(min=1, help="Candidates to try.")] = 24,
+    timeout: TimeoutOption = 120.0,
+    fresh: Annotated[bool, typer.Option(help="Do not read what results/tuned.csv knows.")] = False,
+) -> None:
+    """Rank an operator's block sizes for a TPU by estimate; a stopped run goes on where it was."""
+    with _reported():
+        from kernels import tpu
+        from kernels.bench.explain import time
+        from kernels.bench.store import TuningStore
+        from kernels.tpu.compiler import libtpu_version
+
+        libtpu_version()
+        operator, implementation, problem = _subject(entry, workload)
+        store = TuningStore(operator.name, implementation.name, str(problem), chip, fresh=fresh)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
+            task = bar.add_task(f"{entry} for {chip}", total=None)
+            found = tpu.tune(
+                operator,
+                problem,
+                chip,
+                implementation=implementation.name,
+                most=most,
+                store=store,
+                timeout=timeout,
+                progress=lambda done, of: bar.update(task, completed=done, total=of),
+            )
+        table = _table(f"{entry} {found.workload} on {chip}, estimated")
+        for name in ("tuning", "time", "against the default", ""):
+            table.add_column(name, justify="left" if name in ("tuning", "") else "right")
+        for trial in found.trials:
+            refused = trial.seconds == float("inf")
+            change = trial.seconds / found.default_seconds - 1 if not refused else 0
+            table.add_row(
+                str(trial),
+                "refused" if refused else time(trial.seconds),
+                "" if refused else f"{change:+.1%}",
+                trial.note.split(";")[0],
+            )
+        console.print(table)
+        console.print(
+            f"the operator's own choice: {time(found.default_seconds)} (libtpu {found.libtpu}; "
+            "estimates, not measurements)",
+            highlight=False,
+        )
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """Turn what a reader can do something about into a line and an exit code, not a traceback."""
+    from kernels.optional import MissingPackage, available
+
+    if available("libtpu") and not list(Path("/dev").glob("accel*")):
+        # With libtpu and without a TPU, JAX would look for one first, and print a page about it.
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    try:
+        yield
+    except (ValueError, MissingPackage) as error:
+        errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        errors.print("[yellow]stopped[/]")
+        raise typer.Exit(130) from None
+    except RuntimeError as error:
+        from kernels.tpu.errors import TpuCompileError
+
+        if not isinstance(error, TpuCompileError):
+            raise
+        errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def _subject(entry: str, workload: str | None) -> tuple[Operator, Implementation, Workload]:
+    """The catalog entry and the workload that the command line names."""
+    operator, implementation = next(find(entry))
+    if "/" not in entry:
+        fail("entry", repr(entry), "OPERATOR/IMPLEMENTATION")
+    if implementation.language not in ("XLA", "Pallas TPU"):
+        fail("entry", f"{entry}, written in {implementation.language}", "one that runs on a TPU")
+    known = operator.workloads
+    if workload:
+        return operator, implementation, known.find(workload)
+    largest = max(known.named, key=lambda each: math.prod(each.sizes.values()))
+    return operator, implementation, largest
+
+
+def _program(entry: str, workload: str | None, chip: str) -> tuple[Program, str]:
+    """The exported program of an entry and its title."""
+    from kernels import ladder
+    from kernels.tpu.compiler import export, libtpu_version
+
+    libtpu_version()
+    operator, implementation, problem = _subject(entry, workload)
+    subject = ladder.Subject.of(operator, implementation)
+    function, arrays = ladder.programs(subject, problem)[0]
+    title = f"{entry}  {problem}"
+    return export(function, *arrays, chip=chip, name=entry), title
+
+
 def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
 
@@ -137,9 +324,14 @@ def _report(checks: list[Check], verbose: bool) -> None:
         seconds = f"{sum(check.seconds for check in group):.1f}"
         table.add_row(*key, str(len(group)), MARKS[worst], share, seconds)
     console.print(table)
-    told = set()
+    told: set[object] = set()
     for check in checks:
         entry = f"{check.operator}/{check.implementation}"
+        if check.status == "passed" and check.message and not verbose:
+            if check.message not in told:
+                told.add(check.message)
+                console.print(f"[yellow]note[/] {check.message}", highlight=False, soft_wrap=True)
+            continue
         if check.status == "skipped" and not verbose:
             if (entry, check.message) in told:
                 continue  # one reason, once

@@ -24,6 +24,8 @@ from kernels.catalog import RUNGS, Implementation, Operator
 from kernels.checks import brief, one_of
 from kernels.workload import Workload
 
+CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
+COMPILE_SECONDS = 120.0  # that a compilation may take
 SEEDS = (0, 1)  # of the order in which the simulator runs parallel programs
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -99,6 +101,9 @@ def climb(
 ) -> Iterator[Check]:
     """Prove `subject` at `rung` on each of `problems`; yields one Check for each, never raises."""
     one_of("rung", rung, RUNGS)
+    if together := _TOGETHER.get((rung, subject.language)):
+        yield from together(subject, problems, seed)
+        return
     for workload in problems:
         start = time.perf_counter()
         status, message, used = PASSED, "", None
@@ -169,9 +174,18 @@ def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
 
 
 def _compile(subject: Subject, workload: Workload, seed: int) -> None:
-    import jax
+    from kernels import gpu
 
-    from kernels import gpu, tpu
+    for program, arrays in programs(subject, workload, seed):
+        _check_index_maps(program, arrays)
+        gpu.lower(program, *arrays)
+
+
+def programs(
+    subject: Subject, workload: Workload, seed: int = 0
+) -> list[tuple[Callable[..., Any], list[Any]]]:
+    """What is compiled of a workload: the call, and its gradient; with the arrays they take."""
+    import jax
 
     arguments = subject.operator.workloads.arguments(workload, seed)
     arrays = [a for a in arguments if hasattr(a, "shape")]
@@ -180,16 +194,73 @@ def _compile(subject: Subject, workload: Workload, seed: int) -> None:
     def call(*given):
         return subject.function(*given, *numbers, interpret=False, **subject.options(workload))
 
-    programs = [call]
+    found = [(call, arrays)]
     if _has_gradient(subject, workload):
-        programs.append(lambda *given: jax.vjp(call, *given)[1](call(*given)))
-    for program in programs:
-        _check_index_maps(program, arrays)
-        if subject.language == "Pallas GPU":
-            gpu.lower(program, *arrays)
-        else:
-            for chip in tpu.CHIPS:
-                tpu.lower(program, *arrays, chip=chip)
+        found.append((lambda *given: jax.vjp(call, *given)[1](call(*given)), arrays))
+    return found
+
+
+def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) -> Iterator[Check]:
+    """Lower every workload for every chip, and compile it where libtpu is installed.
+
+    All programs go to one pool of compiler processes, so that libtpu starts once in each.
+    """
+    from kernels import optional, tpu
+    from kernels.tpu.compiler import Program, compile_each, export
+
+    owners: list[int] = []  # program → its place in problems
+    left = [1] * len(problems)  # what a check still waits for
+    reasons = [""] * len(problems)
+    seconds = [0.0] * len(problems)
+
+    def exported() -> Iterator[Program]:
+        for place, workload in enumerate(problems):
+            start = time.perf_counter()
+            made = []
+            try:
+                for function, arrays in programs(subject, workload, seed):
+                    for chip in CHIPS:
+                        made.append(export(function, *arrays, chip=chip, name=subject.name))
+                        _check_calls(made[-1].calls)
+            except Exception as error:  # a wrong kernel's words are the finding
+                reasons[place] = str(error) if isinstance(error, Refused) else brief(error)
+                made = []
+            seconds[place] = time.perf_counter() - start
+            left[place] = len(made)
+            for program in made:
+                owners.append(place)
+                yield program
+
+    def check(place: int) -> Check:
+        status, message = (FAILED, reasons[place]) if reasons[place] else (PASSED, note)
+        return Check(
+            subject.operator.name,
+            subject.name,
+            "compile",
+            str(problems[place]),
+            status,
+            message,
+            None,
+            seconds[place],
+        )
+
+    note, done = "", 0
+    if not optional.available("libtpu"):
+        note = "lowered only: the compiler, libtpu, is not installed"
+        list(exported())
+        yield from map(check, range(len(problems)))
+        return
+    results = compile_each(exported(), timeout=COMPILE_SECONDS, progress=False)
+    for index, result in results:
+        place = owners[index]
+        left[place] -= 1
+        seconds[place] += getattr(result, "seconds", None) or 0.0
+        if isinstance(result, tpu.TpuCompileError) and not reasons[place]:
+            reasons[place] = brief(result)
+        while done < len(problems) and not left[done]:
+            yield check(done)
+            done += 1
+    yield from map(check, range(done, len(problems)))
 
 
 def _measure(subject: Subject, workload: Workload, seed: int) -> float:
@@ -206,12 +277,19 @@ def _measure(subject: Subject, workload: Workload, seed: int) -> float:
 
 
 _CLIMB = dict(zip(RUNGS, (_interpret, _simulate, _compile, _measure), strict=True))
+_TOGETHER = {("compile", "Pallas TPU"): _compile_for_tpu}  # rungs that take all problems at once
 
 
 def _check_index_maps(call: Callable[..., Any], arrays: Sequence[Any]) -> None:
     from kernels.pallas import calls
 
-    for each in calls(call, *arrays):
+    _check_calls(calls(call, *arrays))
+
+
+def _check_calls(found: Sequence[Any]) -> None:
+    if not found:
+        raise Refused("no kernel reached the program")
+    for each in found:
         if problems := each.problems():
             raise Refused(problems[0])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -48,16 +48,38 @@ class Workloads:
     """All that is known of an operator's problems.
 
     make(workload, rng) gives the operator's positional arguments (NumPy arrays or numbers);
-    named are the real and the hostile ones; draw(rng) makes a random one.
+    named are the real and the hostile ones; draw(rng) makes a random one. candidates(workload,
+    vmem_bytes) gives the tunings worth trying on a TPU that grants a kernel so much VMEM, the most
+    promising first; None where there is nothing to tune.
     """
 
     make: Callable[[Workload, np.random.Generator], tuple[Any, ...]]
     named: tuple[Workload, ...]
     draw: Callable[[np.random.Generator], Workload]
+    candidates: Callable[[Workload, int], Sequence[Mapping[str, Any]]] | None = None
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
         """The arguments for `workload`; the same seed gives the same values."""
         return self.make(workload, np.random.default_rng(seed))
+
+    def find(self, text: str) -> Workload:
+        """The named workload `text`, or a new one of sizes such as "m=512 k=512 n=512 bfloat16".
+
+        Raises ValueError for an unknown name, for other sizes than the operator has, and for a
+        dtype that nobody has heard of.
+        """
+        words = text.replace(",", " ").split()
+        if not any("=" in word for word in words):
+            return self[text]
+        sizes = dict(word.split("=", 1) for word in words if "=" in word)
+        dtypes = [word for word in words if "=" not in word]
+        names = ", ".join(self.named[0].sizes)
+        if set(sizes) != set(self.named[0].sizes) or not all(v.isdigit() for v in sizes.values()):
+            raise ValueError(f"workload is {text!r}; accepted: a whole number for each of {names}")
+        dtype = dtypes[0] if dtypes else "float32"
+        if len(dtypes) > 1 or not (hasattr(ml_dtypes, dtype) or dtype in np.sctypeDict):
+            raise ValueError(f"workload is {text!r}; accepted: sizes and one dtype")
+        return Workload("custom", {k: int(v) for k, v in sizes.items()}, dtype)
 
     def __getitem__(self, name: str) -> Workload:
         for workload in self.named:

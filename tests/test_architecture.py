@@ -16,7 +16,7 @@ PACKAGE = ROOT / "kernels"
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("gallery",),
+    ("gallery", "bench"),
     ("ladder",),
     ("catalog",),
     tuple(sorted({operator.package.split(".")[1] for operator in OPERATORS.values()})),

@@ -63,6 +63,18 @@ class BlockSizes:
         operands = item * (self.bm * self.bk + self.bk * self.bn) + out * self.bm * self.bn
         return 2 * operands + 4 * self.bm * self.bn
 
+    def temporary_bytes(self, dtype: Any) -> int:
+        """Bytes of VMEM that the compiler takes besides: a float32 product is made of bfloat16
+        ones, for which both blocks are split into three parts of 2 bytes."""
+        if np.dtype(dtype).itemsize != 4:
+            return 0
+        return 6 * (self.bm * self.bk + self.bk * self.bn) + 4 * self.bm * self.bn
+
+    def fits(self, dtype: Any, limit: int = VMEM_LIMIT) -> bool:
+        """Whether these blocks fit into `limit` bytes of VMEM, the compiler's own use included."""
+        needed = self.vmem_bytes(dtype) + self.temporary_bytes(dtype)
+        return needed <= limit - HEADROOM
+
     @classmethod
     def default(cls, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
         """Large blocks that fit: all of k if it can be had, then wide, then tall.
@@ -72,9 +84,37 @@ class BlockSizes:
         """
         bm, bn = _up(min(m, 512), sublanes(np.dtype(dtype).itemsize)), _up(min(n, 512), LANES)
         bk = _up(k, LANES)
-        while bk > 1024 and cls(bm, bk, bn).vmem_bytes(dtype) > VMEM_LIMIT - HEADROOM:
+        while bk > LANES and not cls(bm, bk, bn).fits(dtype):
             bk = _up(bk // 2, LANES)
         return cls(min(bm, m), min(bk, k), min(bn, n))
+
+
+def candidates(m: int, k: int, n: int, dtype: Any, vmem_bytes: int) -> list[BlockSizes]:
+    """Block sizes worth trying, the least work first: those that divide the matrices and fit.
+
+    Each size is a power of two of at least a tile, or the whole. They are ranked by the bytes that
+    the grid fetches, as far as the multiplications do not hide them, and those alike by how few
+    programs there are. vmem_bytes: that a kernel may have.
+    """
+    item = np.dtype(dtype).itemsize
+    found = []
+    for bm in _sizes(m, max(LANES, sublanes(item))):
+        for bk in _sizes(k, LANES):
+            for bn in _sizes(n, LANES):
+                block = BlockSizes(bm, bk, bn)
+                if block.fits(dtype, vmem_bytes):
+                    programs = -(-m // bm) * -(-n // bn) * -(-k // bk)
+                    fetched = item * (m * k * -(-n // bn) + k * n * -(-m // bm))
+                    # A v5e multiplies 240 times while a byte arrives; half of that hides it well.
+                    hidden = 2 * m * k * n / 120
+                    found.append(((max(fetched, hidden), programs, fetched), block))
+    return [block for _, block in sorted(found, key=lambda each: each[0])]
+
+
+def _sizes(size: int, step: int, most: int = 4096) -> list[int]:
+    """Powers of two from `step` to `most` that divide `size`, and the whole of it."""
+    powers = [step << i for i in range(16) if step << i <= most]
+    return [b for b in powers if b < size and size % b == 0] + ([size] if size <= 2 * most else [])
 
 
 def _up(size: int, step: int) -> int:

@@ -2,7 +2,7 @@
 
 import jax
 
-from kernels.matmul.blocks import BlockSizes
+from kernels.matmul.blocks import BlockSizes, candidates
 from kernels.workload import Workload, Workloads, size, values
 
 
@@ -28,6 +28,11 @@ def _draw(rng):
     )
 
 
+def _candidates(workload, vmem_bytes):
+    sizes = (workload.sizes[name] for name in "mkn")
+    return [{"block": block} for block in candidates(*sizes, workload.dtype, vmem_bytes)]
+
+
 def _mkn(m, k, n):
     return {"m": m, "k": k, "n": n}
 
@@ -37,6 +42,7 @@ _BLOCKS = {"block": BlockSizes(128, 128, 128)}
 matmul = Workloads(
     make=_make,
     draw=_draw,
+    candidates=_candidates,
     named=(
         Workload("one", _mkn(1, 1, 1), why="the smallest there is"),
         Workload("tiny", _mkn(8, 128, 128), why="one register tile of float32"),

@@ -37,6 +37,7 @@ class Operand:
     memory: str
     starts: np.ndarray = field(repr=False, compare=False)
     aliased: bool = False
+    known: bool = True  # False where the index map reads values that only the run knows
 
     @property
     def blocked(self) -> bool:
@@ -53,15 +54,24 @@ class Operand:
         """bool [programs]: whether the program touches another block than the one before it.
 
         A TPU's pipeline fetches an input, or writes an output back, only when its block changes.
+        Where the blocks are not known, each program is taken to touch another one.
         """
+        if not self.known:
+            return np.ones(len(self.starts), bool)
         changed = np.any(self.starts[1:] != self.starts[:-1], axis=1)
         return np.concatenate([np.ones(min(1, len(self.starts)), bool), changed])
 
     @property
     def traffic(self) -> int:
-        """Bytes moved between HBM and fast memory over the grid; a clipped block counts clipped."""
+        """Bytes moved between HBM and fast memory over the grid; a clipped block counts clipped.
+
+        An operand left in HBM has no index map, so it counts 0; what the kernel copies of it by
+        hand is not known here.
+        """
         if self.memory not in FAST:
             return 0
+        if not self.known:
+            return len(self.starts) * self.block_bytes
         starts = self.starts[self.moved]
         sizes = np.minimum(np.array(self.block), np.array(self.shape) - starts)
         elements = np.prod(np.maximum(sizes, 0), axis=1, dtype=np.int64).sum()
@@ -81,6 +91,7 @@ class Call:
     semantics: tuple[str, ...]
     operands: tuple[Operand, ...]
     scratch: tuple[str, ...] = ()
+    equation: Any = field(default=None, repr=False, compare=False)  # of the jaxpr
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -91,6 +102,32 @@ class Call:
     def outputs(self) -> tuple[Operand, ...]:
         """The operands that the kernel writes."""
         return tuple(o for o in self.operands if o.role == "output")
+
+    @property
+    def traffic(self) -> int:
+        """Bytes moved between HBM and fast memory by the pipeline, over the whole grid."""
+        return sum(operand.traffic for operand in self.operands)
+
+    def buffers(self) -> tuple[tuple[str, int], ...]:
+        """Name and bytes of what the kernel keeps in VMEM: blocks, twice where they change, and
+        scratch. The compiler adds its own temporaries to them."""
+        held = [
+            (
+                f"{o.role} {o.name}" + (" (2 buffers)" if o.moved[1:].any() else ""),
+                o.block_bytes * (2 if o.moved[1:].any() else 1),
+            )
+            for o in self.operands
+            if o.memory == "vmem"
+        ]
+        kernel, mapping = self.equation.params["jaxpr"], self.equation.params["grid_mapping"]
+        first = mapping.num_index_operands + len(mapping.block_mappings)
+        for index, variable in enumerate(kernel.invars[first:], first):
+            aval = getattr(variable.aval, "inner_aval", variable.aval)
+            if "vmem" in str(variable.aval).lower() and hasattr(aval, "dtype"):
+                size = math.prod(aval.shape) * np.dtype(aval.dtype).itemsize
+                name = _name(kernel, index)
+                held.append((name if name.startswith("scratch") else f"scratch {name}", size))
+        return tuple(held)
 
     @cached_property
     def programs(self) -> np.ndarray:
@@ -108,6 +145,8 @@ class Call:
         """
         found = []
         for operand in self.operands:
+            if not operand.known:
+                continue
             outside = (operand.starts < 0) | (operand.starts >= np.array(operand.shape))
             if outside.any():
                 step, dim = map(int, np.argwhere(outside)[0])
@@ -139,10 +178,32 @@ def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
     """
     import jax
 
-    found = [_call(eqn) for eqn in _pallas_calls(jax.make_jaxpr(function)(*args).jaxpr)]
+    found = calls_in(jax.make_jaxpr(function)(*args).jaxpr)
     if not found:
         raise ValueError("function is one without a pallas_call; accepted: one that makes one")
     return found
+
+
+def calls_in(jaxpr: Any) -> list[Call]:
+    """Each pallas_call of a jaxpr, those inside loops and other jaxprs included."""
+    return [_call(eqn) for eqn in _pallas_calls(jaxpr)]
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr and of the jaxprs inside it, kernels included."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in inner_jaxprs(eqn):
+            yield from equations(inner)
+
+
+def inner_jaxprs(eqn: Any) -> Iterator[Any]:
+    """The jaxprs among an equation's parameters."""
+    for value in eqn.params.values():
+        for inner in value if isinstance(value, (tuple, list)) else (value,):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                yield inner
 
 
 def _pallas_calls(jaxpr: Any) -> Iterator[Any]:
@@ -151,11 +212,8 @@ def _pallas_calls(jaxpr: Any) -> Iterator[Any]:
         if eqn.primitive.name == "pallas_call":
             yield eqn
             continue
-        for value in eqn.params.values():
-            for inner in value if isinstance(value, (tuple, list)) else (value,):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    yield from _pallas_calls(inner)
+        for inner in inner_jaxprs(eqn):
+            yield from _pallas_calls(inner)
 
 
 def _call(eqn: Any) -> Call:
@@ -178,6 +236,7 @@ def _call(eqn: Any) -> Call:
         role = "input" if index < mapping.num_inputs else "output"
         aval = block.array_aval
         shape = tuple(aval.shape)
+        starts = _starts(block, grid, shape)
         operands.append(
             Operand(
                 name=_name(kernel, mapping.num_index_operands + index),
@@ -186,8 +245,9 @@ def _call(eqn: Any) -> Call:
                 dtype=str(aval.dtype),
                 block=tuple(_size(b) for b in block.block_shape),
                 memory=_memory(block, machine),
-                starts=_starts(block, grid, shape),
+                starts=np.zeros((math.prod(grid), len(shape)), int) if starts is None else starts,
                 aliased=index - mapping.num_inputs in aliased,
+                known=starts is not None,
             )
         )
     scratch = tuple(
@@ -196,7 +256,7 @@ def _call(eqn: Any) -> Call:
     )
     source = getattr(kernel.debug_info, "func_src_info", None) or "kernel"
     name = eqn.params.get("name") or source.split(" at ")[0]
-    return Call(name, machine, grid, semantics, tuple(operands), scratch)
+    return Call(name, machine, grid, semantics, tuple(operands), scratch, eqn)
 
 
 def _name(kernel: Any, index: int) -> str:
@@ -227,8 +287,11 @@ def _word(value: Any) -> str:
     return str(getattr(value, "value", value)).lower()
 
 
-def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Evaluate one index map at every grid point; element indices, int [programs, rank]."""
+def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray | None:
+    """Evaluate one index map at every grid point; element indices, int [programs, rank].
+
+    None where the map reads prefetched scalars, whose values only the run knows.
+    """
     import jax
     import jax.numpy as jnp
     from jax.experimental import pallas as pl
@@ -237,8 +300,12 @@ def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.nda
     count = math.prod(grid)
     ids = np.stack(np.unravel_index(np.arange(count), grid or (1,)), 0)[: len(grid)]
     closed = block.index_map_jaxpr
-    if len(closed.in_avals) != len(grid):
-        raise NotImplementedError("index maps that read prefetched scalars are not evaluated")
+    prefetched = closed.jaxpr.invars[len(grid) :]
+    if prefetched:
+        read = {v for eqn in closed.jaxpr.eqns for v in eqn.invars if not hasattr(v, "val")}
+        if read & set(prefetched):
+            return None
+        closed = closed.replace(jaxpr=closed.jaxpr.replace(invars=closed.jaxpr.invars[: len(grid)]))
     if grid:
         indices = jax.vmap(jaxpr_as_fun(closed))(*map(jnp.asarray, ids))
     else:

@@ -1,7 +1,30 @@
-"""The TPU as far as a laptop reaches it: simulate a kernel, and lower it to Mosaic."""
+"""The TPU as far as a laptop reaches it: simulate, lower, compile, read the schedule, estimate."""
 
 from kernels.tpu.chips import CHIPS, Chip
+from kernels.tpu.compiler import Compiled, compile
+from kernels.tpu.errors import TpuCompileError
+from kernels.tpu.estimator import Estimate, OpEstimate, estimate
 from kernels.tpu.lowering import lower
+from kernels.tpu.scheduler import KernelSchedule, Schedule, schedule
 from kernels.tpu.simulator import Simulation, simulate
+from kernels.tpu.tuner import Trial, Tuning, tune
 
-__all__ = ["CHIPS", "Chip", "Simulation", "lower", "simulate"]
+__all__ = [
+    "CHIPS",
+    "Chip",
+    "Compiled",
+    "Estimate",
+    "KernelSchedule",
+    "OpEstimate",
+    "Schedule",
+    "Simulation",
+    "TpuCompileError",
+    "Trial",
+    "Tuning",
+    "compile",
+    "estimate",
+    "lower",
+    "schedule",
+    "simulate",
+    "tune",
+]

@@ -6,10 +6,22 @@ lowers for; an abstract device tells it.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kernels.pallas import lowered, modules
 from kernels.tpu import chips
+
+
+def abstract_device(chip: str) -> AbstractContextManager[Any]:
+    """Within it, JAX traces and lowers as if the default device were a `chip`."""
+    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+    target = chips.chip(chip)
+    device = AbstractDevice(
+        device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
+    )
+    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
 
 
 def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowered.Lowered:
@@ -18,11 +30,5 @@ def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowere
     A kernel inside must not be interpreted (pass interpret=False). Raises what JAX raises when the
     hardware could not take the kernel, and ValueError when no kernel reached the program.
     """
-    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
-
-    target = chips.chip(chip)
-    device = AbstractDevice(
-        device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
-    )
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+    with abstract_device(chip):
         return lowered.lower(function, args, "tpu", chip, modules.TPU)

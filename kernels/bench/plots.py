@@ -1,0 +1,148 @@
+"""Pictures of estimates: the roofline, and the heat map of a schedule. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels import optional
+from kernels.tpu import CHIPS, Estimate, KernelSchedule
+
+# Told apart by lightness and by marker, so that they survive greyscale; mid tones, so that they
+# stand on white and on black alike.
+COLOURS = ("#3b7dd8", "#d9822b", "#2a9d6f", "#b04fb5", "#8a8a8a")
+MARKERS = ("o", "s", "^", "D", "v")
+INK = "#808080"  # axes, text and limits
+
+
+def _axes(axes: Any, size: tuple[float, float]) -> Any:
+    optional.require("matplotlib", "drawing")
+    import matplotlib.pyplot as plt
+
+    if axes is None:
+        _, axes = plt.subplots(figsize=size, layout="constrained")
+        axes.figure.patch.set_alpha(0)
+    axes.patch.set_alpha(0)
+    axes.tick_params(colors=INK, which="both")
+    for spine in axes.spines.values():
+        spine.set_color(INK)
+    for label in (axes.xaxis.label, axes.yaxis.label, axes.title):
+        label.set_color(INK)
+    return axes
+
+
+def roofline(
+    estimates: Mapping[str, Estimate] | Sequence[Estimate],
+    title: str | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw estimates under the roof of their chip.
+
+    estimates: label → Estimate, all for one chip and with matrix products. title: by default it
+    states how near the best one comes. axes: a matplotlib Axes; None makes one.
+    Returns the Axes. Raises ValueError for estimates of several chips or without products.
+    """
+    if not isinstance(estimates, Mapping):
+        estimates = {e.name: e for e in estimates}
+    chips = {e.chip for e in estimates.values()}
+    if len(chips) != 1 or any(not e.flops for e in estimates.values()):
+        raise ValueError(
+            f"estimates is of {', '.join(sorted(chips)) or 'nothing'}; accepted: estimates for one "
+            "chip, each with matrix products"
+        )
+    chip = CHIPS[chips.pop()]
+    axes = _axes(axes, (6.4, 4.0))
+    ridge = chip.bf16_flops / chip.hbm_bytes_per_second
+    at = {name: e.flops / max(e.hbm_bytes, 1) for name, e in estimates.items()}
+    low = min([ridge / 8, *at.values()]) / 2
+    high = max([ridge * 8, *at.values()]) * 2
+    x = np.geomspace(low, high, 200)
+    roof = np.minimum(chip.bf16_flops, x * chip.hbm_bytes_per_second) / 1e12
+    axes.plot(x, roof, color=INK, lw=2)
+    axes.annotate(
+        f"{chip.bf16_flops / 1e12:.0f} TFLOP/s, bf16",
+        (high, roof[-1]),
+        ha="right",
+        va="bottom",
+        color=INK,
+    )
+    axes.annotate(
+        f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s",
+        (x[20], roof[20]),
+        ha="right",
+        va="bottom",
+        color=INK,
+    )
+    for i, (name, e) in enumerate(estimates.items()):
+        rate = e.flops / e.seconds / 1e12
+        kwargs = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        axes.errorbar(
+            at[name],
+            rate,
+            yerr=[[rate - rate / (1 + e.error)], [rate / (1 - e.error) - rate]],
+            ls="none",
+            ms=8,
+            capsize=3,
+            label=name,
+            **kwargs,
+        )
+    axes.set(xscale="log", yscale="log", xlabel="operations for each byte of HBM (FLOP/byte)")
+    axes.set_ylabel("rate, estimated (TFLOP/s)")
+    axes.set_ylim(top=roof[-1] * 4)
+    best = max(estimates, key=lambda n: estimates[n].utilisation)
+    share = estimates[best].utilisation
+    axes.set_title(title or f"{best} reaches {share:.0%} of {chip.name}'s peak (estimated)")
+    legend = axes.legend(frameon=False, loc="lower right")
+    for text in legend.get_texts():
+        text.set_color(INK)
+    return axes
+
+
+def heat_map(
+    schedule: KernelSchedule,
+    start: int | None = None,
+    stop: int | None = None,
+    title: str | None = None,
+    axes: Any = None,
+    rows: int = 200,
+) -> Any:
+    """Draw how full each slot is, bundle by bundle; time runs from left to right.
+
+    start, stop: the bundles to draw, by default those inside the kernel's loop. rows: at most so
+    many columns are drawn; each is the mean of neighbouring bundles. title: by default it states
+    which slot is the fullest. axes: a matplotlib Axes; None makes one. Returns the Axes.
+    """
+    inside = np.flatnonzero(schedule.in_loop)
+    start = int(inside[0]) if start is None else start
+    stop = int(inside[-1]) + 1 if stop is None else stop
+    if not 0 <= start < stop <= len(schedule.occupancy):
+        raise ValueError(
+            f"start, stop is {start}, {stop}; accepted: bundles of 0 … {len(schedule.occupancy)}"
+        )
+    axes = _axes(axes, (7.2, 3.0))
+    full = schedule.occupancy[start:stop] / np.maximum(schedule.capacity, 1)
+    parts = np.array_split(full, min(rows, len(full)))
+    picture = np.stack([part.mean(0) for part in parts], 1)
+    image = axes.imshow(
+        picture,
+        aspect="auto",
+        cmap="cividis",  # grows evenly lighter, so that greyscale keeps the order
+        vmin=0,
+        vmax=1,
+        interpolation="nearest",
+        extent=(start, stop, len(schedule.slots) - 0.5, -0.5),
+    )
+    axes.set_yticks(range(len(schedule.slots)), schedule.slots)
+    axes.set_xlabel("bundle (each takes a cycle or more)")
+    bar = axes.figure.colorbar(image, ax=axes)
+    bar.set_label("share of the slot that is full", color=INK)
+    bar.ax.tick_params(colors=INK)
+    means = full.mean(0)
+    best = int(np.argmax(means))
+    axes.set_title(
+        title
+        or f"{schedule.name}: the {schedule.slots[best]} slots are the fullest, {means[best]:.0%}"
+    )
+    return axes

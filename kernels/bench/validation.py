@@ -1,0 +1,192 @@
+"""The estimate beside every published measurement that can be reproduced: how far to trust it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.bench.records import Record, read
+
+# What the published wall clock holds beside the chip's work: a Python call, its dispatch, and the
+# wait for the result, on the v5e's host. One figure for all rows, taken from the smallest ones.
+DISPATCH_SECONDS = {"v5e": 0.107e-3}
+
+LONG = 150.0  # seconds of simulation for XLA's own 8192³ matmul, whose grid cannot be cut
+
+
+@dataclass(frozen=True)
+class Case:
+    """A published measurement, the program that reproduces it, and how close it must come.
+
+    band: the error allowed, relative. budget: seconds of simulation, None for the usual.
+    """
+
+    operator: str
+    implementation: str
+    workload: str
+    chip: str
+    program: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
+    band: float
+    why: str
+    budget: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. published_ms: somebody's measurement; estimated_ms: the model's
+    seconds and the dispatch. error: of the estimate, relative to the published figure."""
+
+    case: Case
+    published_ms: float
+    estimated_ms: float
+    bound: str
+    method: str
+    source: str
+    versions: str
+
+    @property
+    def error(self) -> float:
+        """Relative; positive where the estimate is too slow."""
+        return self.estimated_ms / self.published_ms - 1
+
+    @property
+    def holds(self) -> bool:
+        """Whether the error is within the case's band."""
+        return abs(self.error) <= self.case.band
+
+
+def _square(n: int) -> tuple[Any, ...]:
+    import jax
+    import jax.numpy as jnp
+
+    return (jax.ShapeDtypeStruct((n, n), jnp.bfloat16),) * 2
+
+
+def _blocked(n: int, block: tuple[int, int, int]) -> tuple[Any, tuple[Any, ...]]:
+    from kernels.matmul import BlockSizes, matmul
+
+    function = functools.partial(matmul, block=BlockSizes(*block), interpret=False)
+    return function, _square(n)
+
+
+def _xla(n: int) -> tuple[Any, tuple[Any, ...]]:
+    from kernels.matmul import matmul
+
+    return functools.partial(matmul, implementation="xla"), _square(n)
+
+
+def _activated(n: int) -> tuple[Any, tuple[Any, ...]]:
+    import jax
+
+    from kernels.matmul import BlockSizes, matmul
+
+    block = BlockSizes(512, 1024, 1024)
+    function = functools.partial(matmul, block=block, activation=jax.nn.relu, interpret=False)
+    return function, _square(n)
+
+
+def _flash(length: int) -> tuple[Any, tuple[Any, ...]]:
+    """JAX's own kernel at its default blocks, 32 × 8 heads of 64."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+
+    heads = jax.ShapeDtypeStruct((32, 8, length, 64), jnp.bfloat16)
+    return functools.partial(flash_attention), (heads, heads, heads)
+
+
+def _cases() -> Iterator[Case]:
+    well = "well-blocked, compute binds"
+    short = "a step takes some 550 cycles, most of them the latency of a DMA"
+    for n in (1024, 4096, 8192):
+        size = f"{n}×{n}×{n} bfloat16"
+        make = functools.partial(_blocked, n, (512, 1024, 1024))
+        yield Case("matmul", "pallas", f"{size} block=512×1024×1024", "v5e", make, 0.06, well)
+        make = functools.partial(_xla, n)
+        budget = LONG if n == 8192 else None
+        yield Case("matmul", "xla", size, "v5e", make, 0.06, "XLA's own", budget)
+        make = functools.partial(_blocked, n, (128, 128, 128))
+        yield Case("matmul", "pallas", f"{size} block=128×128×128", "v5e", make, 0.45, short)
+    yield Case(
+        "matmul",
+        "pallas",
+        "8192×8192×8192 bfloat16 block=512×1024×1024 activation=relu",
+        "v5e",
+        functools.partial(_activated, 8192),
+        0.06,
+        well,
+    )
+    for n in (512, 4096):
+        yield Case(
+            "attention",
+            "jax flash_attention",
+            f"B=32 H=8 N={n} D=64 bfloat16",
+            "v5e",
+            functools.partial(_flash, n),
+            0.45,
+            "short steps; the measurement is of a compiler of 2024",
+        )
+
+
+CASES = tuple(_cases())
+
+
+def published(case: Case) -> Record:
+    """The published record of a case; ValueError where results/ has none."""
+    for record in read("published.csv"):
+        same = (record.operator, record.implementation, record.workload, record.chip)
+        if same == (case.operator, case.implementation, case.workload, case.chip):
+            return record
+    raise ValueError(f"case is {case.workload!r}; accepted: one that results/published.csv has")
+
+
+def validate(cases: Sequence[Case] = CASES, timeout: float = 600.0) -> list[Row]:
+    """Estimate each case and set it beside its published measurement.
+
+    timeout: seconds for one compilation. Raises as kernels.tpu.estimate does.
+    """
+    from kernels.bench.records import versions
+    from kernels.tpu import estimate
+    from kernels.tpu.estimator import BUDGET
+
+    rows = []
+    for case in cases:
+        record = published(case)
+        function, args = case.program()
+        found = estimate(
+            function, *args, chip=case.chip, timeout=timeout, budget=case.budget or BUDGET
+        )
+        milliseconds = (found.seconds + DISPATCH_SECONDS[case.chip]) * 1e3
+        in_ms = record.value * {"s": 1e3, "ms": 1.0}[record.unit]
+        rows.append(
+            Row(
+                case,
+                in_ms,
+                milliseconds,
+                found.bound,
+                found.method,
+                record.source,
+                versions("jax", "libtpu"),
+            )
+        )
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table, each figure with its kind."""
+    lines = [
+        "| workload | implementation | published (ms) | estimated (ms) | error | binds |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row.case.workload} | {row.case.implementation} | {row.published_ms:.3f} "
+            f"| {row.estimated_ms:.3f} | {row.error:+.1%} | {row.bound} |"
+        )
+    chips = sorted({row.case.chip for row in rows})
+    spent = ", ".join(f"{DISPATCH_SECONDS[c] * 1e3:g} ms on {c}" for c in chips)
+    lines.append("")
+    lines.append(f"Each estimate includes the dispatch that the published wall clock has: {spent}.")
+    return "\n".join(lines)

@@ -1,0 +1,299 @@
+"""Read the optimised HLO of a compiled program: its instructions, their bytes, their cycles."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kernels.tpu import undocumented
+
+# Bits of an element, by HLO's names.
+BITS = {
+    "pred": 8,
+    **{f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+    **{"bf16": 16, "c64": 64, "c128": 128},
+}
+_ARRAY = re.compile(r"([a-z]+\d*\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of HLO: dtype, shape, and the layout that the compiler gave it.
+
+    layout: dimensions from the fastest to the slowest. tile: the first level of tiling, such as
+    (8, 128). space: 0 is HBM, 1 VMEM.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: tuple[int, ...] = ()
+    tile: tuple[int, ...] = ()
+    space: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory, the padding to whole tiles included."""
+        sizes = [self.shape[i] for i in reversed(self.layout)] or list(self.shape)
+        for i, step in enumerate(reversed(self.tile), 1):
+            if i <= len(sizes):
+                sizes[-i] = -(-sizes[-i] // step) * step
+        bits = BITS.get(self.dtype, 8 if self.dtype.startswith("f8") else 0)
+        return math.prod(sizes) * bits // 8
+
+    def __str__(self) -> str:
+        order = ",".join(map(str, self.layout))
+        tile = f":T({','.join(map(str, self.tile))})" if self.tile else ""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]{{{order}{tile}}}"
+
+
+def arrays(text: str) -> tuple[Array, ...]:
+    """Every array in the text of a shape; a tuple has several."""
+    found = []
+    for dtype, shape, layout in _ARRAY.findall(text):
+        if dtype not in BITS and not dtype.startswith("f8"):
+            continue
+        order, _, rest = layout.partition(":")
+        tile = re.search(r"T\(([\d,]+)\)", rest)
+        space = re.search(r"S\((\d+)\)", rest)
+        found.append(
+            Array(
+                dtype,
+                _numbers(shape),
+                _numbers(order),
+                _numbers(tile[1]) if tile else (),
+                int(space[1]) if space else 0,
+            )
+        )
+    return tuple(found)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n.strip().isdigit())
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One HLO instruction, with the arrays it reads and writes.
+
+    times: how often it runs, as the trip counts of the loops around it tell; counted is False
+    where a loop does not tell. origin: the JAX operation that it came from.
+    """
+
+    name: str
+    opcode: str
+    results: tuple[Array, ...]
+    operands: tuple[Array, ...]
+    attributes: str = field(repr=False)
+    called: tuple[str, ...] = ()
+    value: str = ""  # of a constant
+    times: int = 1
+    counted: bool = True
+
+    @cached_property
+    def config(self) -> dict:
+        """The backend_config, as far as it is JSON."""
+        start = self.attributes.find("backend_config={")
+        if start < 0:
+            return {}
+        try:
+            text = self.attributes[start + len("backend_config=") :]
+            return json.JSONDecoder().raw_decode(text)[0]
+        except ValueError:
+            return {}
+
+    @property
+    def origin(self) -> str:
+        """The path of JAX operations behind it, such as jit(f)/dot_general."""
+        found = re.search(r'op_name="([^"]*)"', self.attributes)
+        return found[1] if found else ""
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a Pallas kernel."""
+        return 'custom_call_target="tpu_custom_call"' in self.attributes
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes of its operands and results that live in HBM, once each."""
+        return sum(a.bytes for a in (*self.operands, *self.results) if a.space == 0)
+
+    @property
+    def classic_cycles(self) -> int | None:
+        """XLA's own estimate for one run; None where XLA made none."""
+        return undocumented.classic_cycles(self.config)
+
+    @property
+    def profiled_cycles(self) -> int | None:
+        """The static profile's cycles for one run; None without a profile."""
+        return undocumented.profiled_cycles(self.config)
+
+
+# Instructions that cost nothing, or whose cost is that of what they call.
+FREE = {
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "after-all",
+    "partition-id",
+}
+# What a fusion that only moves data is made of.
+MOVING = FREE | {"copy", "transpose", "reshape", "broadcast", "convert", "copy-start", "copy-done"}
+_CONTROL = {"while", "conditional", "call", "async-start"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """An HLO module: its computations by name, each a list of instructions."""
+
+    computations: dict[str, tuple[Instruction, ...]] = field(repr=False)
+    entry: str
+
+    @property
+    def run(self) -> list[Instruction]:
+        """What the program executes: the entry computation, loops and calls unrolled into times.
+
+        Of a conditional, the branch with the larger estimate counts.
+        """
+        return list(self._run(self.entry, 1, True))
+
+    def _run(self, name: str, times: int, counted: bool) -> Iterator[Instruction]:
+        for each in self.computations.get(name, ()):
+            if each.opcode == "while":
+                count = self.trips(each)
+                body = re.search(r"\bbody=%([^\s,]+)", each.attributes)
+                if body:
+                    yield from self._run(body[1], times * (count or 1), counted and bool(count))
+            elif each.opcode == "conditional":
+                branches = [list(self._run(c, times, counted)) for c in each.called]
+                if branches:
+                    yield from max(
+                        branches,
+                        key=lambda b: sum((i.classic_cycles or 0) * i.times for i in b),
+                    )
+            elif each.opcode in _CONTROL:
+                for called in each.called:
+                    yield from self._run(called, times, counted)
+            elif each.opcode not in FREE:
+                yield Instruction(
+                    each.name,
+                    each.opcode,
+                    each.results,
+                    each.operands,
+                    each.attributes,
+                    each.called,
+                    each.value,
+                    times,
+                    counted,
+                )
+
+    def trips(self, loop: Instruction) -> int | None:
+        """How often a while loop runs; None where its text does not tell.
+
+        XLA says it, or the condition is that of a scan: a counter below one constant.
+        """
+        said = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
+        if said:
+            return int(said[1])
+        name = re.search(r"\bcondition=%([^\s,]+)", loop.attributes)
+        inside = list(self._nested(name[1])) if name else []
+        limits = {i.value for i in inside if i.opcode == "constant" and i.value.isdigit()}
+        below = [i for i in inside if i.opcode == "compare" and "direction=LT" in i.attributes]
+        return int(limits.pop()) if len(limits) == 1 and len(below) == 1 else None
+
+    def _nested(self, name: str) -> Iterator[Instruction]:
+        for each in self.computations.get(name, ()):
+            yield each
+            for called in each.called:
+                yield from self._nested(called)
+
+    def slices(self, instruction: Instruction) -> bool:
+        """Whether it may read or write only a part of an operand."""
+        parts = {"dynamic-slice", "dynamic-update-slice", "slice", "gather", "scatter"}
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return bool(parts & (inside | {instruction.opcode}))
+
+    def multiplies(self, instruction: Instruction) -> bool:
+        """Whether a matrix product is in it, which HLO for a TPU calls a convolution."""
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return bool({"convolution", "dot"} & (inside | {instruction.opcode}))
+
+    def only_moves(self, instruction: Instruction) -> bool:
+        """Whether it computes nothing: a copy, a transpose, or a fusion of such."""
+        if instruction.opcode in ("copy", "transpose"):
+            return True
+        if instruction.opcode != "fusion":
+            return False
+        inside = {
+            each.opcode for name in instruction.called for each in self.computations.get(name, ())
+        }
+        return bool(inside - FREE) and inside <= MOVING
+
+
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT\s+)?%?(\S+)\s+=\s+(.*)$")
+_COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([^\s(]+)\s*\(.*\{\s*$")
+_CALLED = re.compile(
+    r"\b(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([^\s,}]+)"
+    r"|\bbranch_computations=\{([^}]*)\}"
+)
+
+
+def parse(text: str) -> Module:
+    """Read the text of an HLO module as `compiled.as_text()` gives it."""
+    raw: dict[str, list[tuple[str, str, str, str, str]]] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            found = _COMPUTATION.match(line)
+            name = found[2] if found else ""
+            if found and found[1]:
+                entry = name
+            continue
+        found = _INSTRUCTION.match(line) if name else None
+        if found:
+            raw.setdefault(name, []).append((found[1], *_split(found[2])))
+    computations = {}
+    for name, lines in raw.items():
+        results = {each: arrays(shape) for each, shape, *_ in lines}
+        computations[name] = tuple(
+            Instruction(
+                each,
+                opcode,
+                results[each],
+                tuple(a for o in re.findall(r"%([^\s,()]+)", inside) for a in results.get(o, ())),
+                attributes,
+                tuple(
+                    c.strip().lstrip("%")
+                    for one, several in _CALLED.findall(attributes)
+                    for c in (one or several).split(",")
+                    if c.strip()
+                ),
+                inside if opcode == "constant" else "",
+            )
+            for each, shape, opcode, inside, attributes in lines
+        )
+    return Module(computations, entry)
+
+
+def _split(text: str) -> tuple[str, str, str, str]:
+    """shape, opcode, operands and attributes of what stands right of the equals sign."""
+    end = _at_depth_0(text, " ")
+    shape, rest = text[:end], text[end:].lstrip()
+    opcode, _, rest = rest.partition("(")
+    end = _at_depth_0(rest, ")")
+    return shape, opcode.strip(), rest[:end], rest[end + 1 :]
+
+
+def _at_depth_0(text: str, sign: str) -> int:
+    depth = 0
+    for i, c in enumerate(text):
+        if depth == 0 and c == sign:
+            return i
+        depth += (c in "([{") - (c in ")]}")
+    return len(text)

@@ -1,0 +1,157 @@
+"""The VLIW schedule: what each unit of a TPU core does, bundle by bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.tpu import compiler, undocumented
+from kernels.tpu.errors import TpuCompileError
+from kernels.tpu.hlo import parse
+from kernels.tpu.undocumented import Bundle
+
+# The compiler's names of the slots, in the words of this book.
+SLOTS = {
+    "MXU": "MXU",
+    "MATMUL": "MXU",
+    "MATPUSH": "MXU push",
+    "XLU": "XLU",
+    "VALU": "VPU",
+    "VPOP": "MXU and XLU results",
+    "EUP": "EUP",
+    "VLOAD": "vector load",
+    "VLOAD:FILL": "fill",
+    "VSTORE": "vector store",
+    "VSTORE:SPILL": "spill",
+    "SALU": "scalar",
+}
+
+
+@dataclass(frozen=True)
+class KernelSchedule:
+    """The bundles of one kernel (or XLA fusion), as the compiler packed them.
+
+    slots: names of the units; capacity: int [slots], operations that a bundle can hold of each.
+    occupancy: int [bundles, slots], operations that each bundle holds: rows are time, if nothing
+    stalls and no branch is taken. A vector load that is a fill counts in both slots, and so does
+    a spill. vmem_bytes: VMEM that the compiler laid out for it, or None where it does not say.
+    """
+
+    name: str
+    bundles: tuple[Bundle, ...] = field(repr=False)
+    slots: tuple[str, ...]
+    capacity: np.ndarray = field(repr=False)
+    occupancy: np.ndarray = field(repr=False)
+    vmem_bytes: int | None
+
+    @property
+    def utilisation(self) -> dict[str, float]:
+        """Of each slot, the share that all bundles together fill, 0 to 1."""
+        return self._share(slice(None))
+
+    @property
+    def loop_utilisation(self) -> dict[str, float]:
+        """The same for the bundles inside a loop, where a kernel spends its time."""
+        return self._share(self.in_loop)
+
+    @property
+    def in_loop(self) -> np.ndarray:
+        """bool [bundles]: whether a bundle stands inside a loop; all True where none does."""
+        depth = np.array([b.depth for b in self.bundles] or [0] * len(self.occupancy))
+        depth = np.resize(depth, len(self.occupancy)) if len(depth) else depth
+        return depth > 0 if (depth > 0).any() else np.ones(len(depth), bool)
+
+    def _share(self, rows: Any) -> dict[str, float]:
+        part = self.occupancy[rows]
+        held = part.sum(0) / np.maximum(self.capacity * max(len(part), 1), 1)
+        return dict(zip(self.slots, map(float, held), strict=True))
+
+    def count(self, slot: str) -> int:
+        """Operations in one slot over all bundles; 0 where the chip has no such slot."""
+        return int(self.occupancy[:, self.slots.index(slot)].sum()) if slot in self.slots else 0
+
+    @property
+    def spills(self) -> int:
+        """Stores of registers that the kernel ran out of, in the static bundles."""
+        return self.count("spill")
+
+    @property
+    def fills(self) -> int:
+        """Loads that bring spilled registers back, in the static bundles."""
+        return self.count("fill")
+
+    @property
+    def loop_bundles(self) -> int:
+        """Bundles inside a loop: of a Pallas kernel, those of one grid step. Each takes at least
+        one cycle; a branch may skip some, and an inner loop repeats others."""
+        return int(self.in_loop.sum())
+
+    def text(self, start: int = 0, stop: int | None = None) -> str:
+        """Bundles start to stop, one line each: address, mark, loop depth, operations."""
+        return "\n".join(
+            f"{b.address:#6x} {b.mark:2} {'>' * b.depth:2} {'; '.join(b.operations)}"
+            for b in self.bundles[start:stop]
+        )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The schedules of a program's kernels, in the order of the program."""
+
+    chip: str
+    kernels: tuple[KernelSchedule, ...]
+    libtpu: str
+
+    def __getitem__(self, name: str | int) -> KernelSchedule:
+        """A kernel by its place, or by its name with or without the compiler's number."""
+        if isinstance(name, int):
+            return self.kernels[name]
+        for kernel in self.kernels:
+            if name in (kernel.name, kernel.name.rpartition(".")[0]):
+                return kernel
+        known = ", ".join(k.name for k in self.kernels)
+        raise ValueError(f"kernel is {name!r}; accepted: {known}")
+
+
+def schedule(
+    function: Callable[..., Any],
+    *args: Any,
+    chip: str = "v5e",
+    timeout: float = compiler.TIMEOUT,
+) -> Schedule:
+    """Compile `function(*args)` for `chip` and read the schedule of each kernel and fusion.
+
+    args: arrays or jax.ShapeDtypeStruct; a kernel inside gets interpret=False. timeout: seconds.
+    Raises as compile does, and TpuCompileError where this libtpu writes no schedule.
+    """
+    compiler.libtpu_version()
+    program = compiler.export(function, *args, chip=chip)
+    compiled = compiler.compile_program(program, purposes=("schedule",), timeout=timeout)
+    found = schedule_of(compiled)
+    if not found.kernels:
+        raise TpuCompileError("other", f"libtpu {compiled.libtpu} wrote no schedule that is known")
+    return found
+
+
+def schedule_of(compiled: compiler.Compiled) -> Schedule:
+    """The schedule of a program that was compiled for the purpose "schedule"."""
+    module = parse(compiled.hlo)
+    order = {i.name: (n, i) for n, i in enumerate(module.run)}
+    kernels = []
+    for dump in compiled.dumps:
+        kernel = _kernel(dump, order[dump.kernel][1] if dump.kernel in order else None)
+        if kernel is not None:
+            kernels.append((order.get(dump.kernel, (len(order), None))[0], kernel))
+    kernels.sort(key=lambda each: each[0])
+    return Schedule(compiled.chip, tuple(k for _, k in kernels), compiled.libtpu)
+
+
+def _kernel(dump: undocumented.Dump, instruction: Any) -> KernelSchedule | None:
+    if dump.used is None:
+        return None
+    vmem = undocumented.scoped_vmem_bytes(instruction.config) if instruction else None
+    slots = tuple(SLOTS.get(slot, slot) for slot in dump.slots)
+    return KernelSchedule(dump.kernel, dump.bundles, slots, dump.capacity, dump.used, vmem)

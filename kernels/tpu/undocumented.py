@@ -1,0 +1,215 @@
+"""All that the TPU compiler does without documenting it: flags, dump files, figures in its HLO.
+
+Nothing outside this module knows a flag's name or a dump's format. A libtpu version may drop or
+change any of them; each reader here then returns nothing, and the callers say what they fall back
+to. What is written down here was seen with libtpu 0.0.42.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+# The compiler writes what a purpose asks for into a folder; {} stands for it.
+FLAGS = {
+    "schedule": (
+        "xla_jf_dump_to={}",
+        "xla_jf_dump_llo_text=true",
+        # Only the passes that are read here: 1 MB instead of 40 MB a kernel.
+        "xla_jf_dump_llo_pass_label_regex=final_",
+    ),
+    "profile": ("xla_jf_dump_static_llo_profile_to={}",),
+}
+# A purpose is lost without these; the other flags only make it cheaper.
+NEEDED = {
+    "schedule": ("xla_jf_dump_to", "xla_jf_dump_llo_text"),
+    "profile": ("xla_jf_dump_static_llo_profile_to",),
+}
+
+# The compiler's own model of one DMA between HBM and VMEM, as its static profile charges it:
+# chip → cycles before the first byte, bytes a cycle after it. It knows no contention.
+DMA_MODEL = {"v5e": (587.0, 982.0), "v6e": (299.0, 1551.0), "v5p": (364.0, 2500.0)}
+
+_UNKNOWN_FLAG = re.compile(r"Unknown command line flag '(\w+)'")
+_PROFILE_ABORT = re.compile(
+    r"Static LLO profiling of \S+ failed: (.*)|(Unsupported DMA direction for latency model\S*.*)"
+)
+
+
+def environment(
+    folder: Path, purposes: Collection[str], dropped: Collection[str] = ()
+) -> dict[str, str]:
+    """The variables that make libtpu compile without a TPU and dump for `purposes` into `folder`.
+
+    purposes: of "schedule" and "profile". dropped: flags that this libtpu is known not to have.
+    """
+    flags = [
+        "--" + flag.format(folder)
+        for purpose in purposes
+        for flag in FLAGS[purpose]
+        if flag.split("=")[0] not in dropped
+    ]
+    return {
+        "LIBTPU_INIT_ARGS": " ".join(flags),
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",  # no TPU VM's metadata server to ask
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # two children may compile at the same time
+        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+    }
+
+
+def lost(purpose: str, dropped: Collection[str]) -> str | None:
+    """The dropped flag without which `purpose` cannot be served, or None."""
+    return next((flag for flag in NEEDED[purpose] if flag in dropped), None)
+
+
+def unknown_flag(stderr: str) -> str | None:
+    """The flag that libtpu refused to start with, or None."""
+    found = _UNKNOWN_FLAG.search(stderr)
+    return found[1] if found else None
+
+
+def profile_abort(stderr: str) -> str | None:
+    """Why the static profile aborted the compiler, or None where it was not the profile."""
+    found = _PROFILE_ABORT.search(stderr)
+    return (found[1] or found[2]).strip() if found else None
+
+
+def profiled_cycles(backend_config: dict) -> int | None:
+    """The static profile's cycles in an HLO instruction's backend_config; None where it has none.
+
+    The profile gives 0 for a DMA that it cannot follow, which is none too.
+    """
+    cycles = int(backend_config.get("bundle_analysis_data", {}).get("estimated_cycles", 0))
+    return cycles if cycles > 0 else None
+
+
+def classic_cycles(backend_config: object) -> int | None:
+    """XLA's own estimated_cycles in a backend_config, wherever it stands; None without one."""
+    if isinstance(backend_config, dict):
+        for key, value in backend_config.items():
+            if key == "bundle_analysis_data":
+                continue
+            if key == "estimated_cycles" and int(value) > 0:
+                return int(value)
+            if (found := classic_cycles(value)) is not None:
+                return found
+    return None
+
+
+def scoped_vmem_bytes(backend_config: dict) -> int | None:
+    """Bytes of VMEM that the compiler laid out for one instruction; None where it does not say."""
+    used = backend_config.get("used_scoped_memory_configs", ())
+    sizes = [int(u.get("size", 0)) for u in used if str(u.get("memory_space")) == "1"]
+    return sum(sizes) if sizes else None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One VLIW instruction bundle: what the units of the core do in the same cycle.
+
+    address: its place in the program. mark: LH loop header, LB first bundle of a loop body, LE
+    loop exit, PB and PF predicated body and its fallthrough, CT another target of a jump, or "".
+    depth: how many loops it stands in. operations: one text each.
+    """
+
+    address: int
+    mark: str
+    depth: int
+    operations: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What the compiler wrote of one computation.
+
+    slots: names of the units. capacity: int [slots], operations of each a bundle.
+    used: int [bundles, slots], what each bundle uses of them.
+    """
+
+    kernel: str
+    bundles: tuple[Bundle, ...] = ()
+    slots: tuple[str, ...] = ()
+    capacity: np.ndarray | None = None
+    used: np.ndarray | None = None
+
+
+_FILE = re.compile(r"\d+-(?P<kernel>.+)-\d+-(?P<label>[a-z].*)\.txt$", re.S)
+_UTILISATION = "final_hlo-static-per-bundle-utilization"
+_BUNDLES = "final_bundles"
+
+
+def dumps(folder: Path) -> Iterator[Dump]:
+    """Every computation that the compiler wrote its final schedule of into `folder`."""
+    files: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.glob("*.txt")) if folder.is_dir() else ():
+        found = _FILE.match(path.name)
+        # TLP and the <late …> parts are the frame around the program's own computations.
+        if found and found["kernel"] != "TLP" and not found["kernel"].startswith("<"):
+            files.setdefault(found["kernel"], {})[found["label"]] = path
+    for kernel, labels in files.items():
+        slots, capacity, used = (), None, None
+        if _UTILISATION in labels:
+            slots, capacity, used = read_utilisation(_text(labels[_UTILISATION]))
+        bundles = read_bundles(_text(labels[_BUNDLES])) if _BUNDLES in labels else ()
+        if slots or bundles:
+            yield Dump(kernel, bundles, slots, capacity, used)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace")
+
+
+def read_utilisation(
+    text: str,
+) -> tuple[tuple[str, ...], np.ndarray | None, np.ndarray | None]:
+    """Slot names, capacity and use: a line of names, one of numbers, then a row for each bundle."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    names = next((i for i, line in enumerate(lines) if "," in line), None)
+    if names is None:
+        return (), None, None
+    slots = tuple(name.strip() for name in lines[names].split(","))
+    rows = [
+        [int(n) for n in line.split()]
+        for line in lines[names + 1 :]
+        if re.fullmatch(r"\d+(\s+\d+)*", line)
+    ]
+    rows = [row for row in rows if len(row) == len(slots)]
+    if not rows:
+        return (), None, None
+    table = np.array(rows, np.int32)
+    return slots, table[0], table[1:]
+
+
+# "  0x7 LB: >> { operation  ;;  operation } /* remark */"; each > is a loop around the bundle.
+_BUNDLE = re.compile(r"^\s*(0x[0-9a-f]+|0)\s+(?:([A-Z]{2})\s*)?:\s*([>\s]*)\{(.*)$")
+
+
+def read_bundles(text: str) -> tuple[Bundle, ...]:
+    """The bundles of a final_bundles dump, in the order of their addresses."""
+    bundles: list[Bundle] = []
+    body: list[str] = []
+    head: tuple[int, str, int] | None = None
+
+    def close() -> None:
+        if head:
+            inside = "\n".join(body).rpartition("}")[0]
+            operations = (" ".join(o.split()) for o in inside.split(";;"))
+            bundles.append(Bundle(*head, tuple(o for o in operations if o)))
+
+    for line in text.splitlines():
+        found = _BUNDLE.match(line)
+        if found:
+            close()
+            head = (int(found[1], 16), found[2] or "", found[3].count(">"))
+            body = [found[4]]
+        elif head:
+            body.append(line)  # a DMA's description runs over several lines
+    close()
+    return tuple(bundles)

@@ -1,0 +1,343 @@
+"""Compiling without a TPU: what comes back, and every way in which it can fail."""
+
+import contextlib
+import errno
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels import optional, tpu
+from kernels.matmul import matmul
+from kernels.tpu import TpuCompileError, compiler, undocumented, worker
+
+BF16 = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
+multiply = functools.partial(matmul, interpret=False)
+
+
+def copy(x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+
+
+def blockwise(shape, block, dtype=jnp.float32, body=copy):
+    """A kernel with blocks of one shape, and the argument that it takes."""
+    spec = pl.BlockSpec(block, lambda i: (i, 0))
+    call = pl.pallas_call(
+        body,
+        grid=(shape[0] // block[0],),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(shape, dtype),
+    )
+    return call, jax.ShapeDtypeStruct(shape, dtype)
+
+
+# What JAX itself refuses needs no libtpu.
+
+
+def test_export_knows_its_kernels():
+    program = compiler.export(multiply, BF16, BF16)
+    assert program.name == "matmul" and program.chip == "v5e" and program.data
+    [call] = program.calls
+    assert call.name == "matmul" and call.grid == (1, 1, 1)
+
+
+def test_export_maps_an_illegal_block():
+    function, arg = blockwise((64, 512), (8, 100))
+    with pytest.raises(TpuCompileError) as caught:
+        compiler.export(function, arg)
+    assert caught.value.kind == "block" and caught.value.operand == "args[0]"
+    assert caught.value.source.startswith("test_tpu_compiler.py:")
+    assert "divisible by 8 and 128" in caught.value.original
+
+
+def test_export_names_the_line_of_an_unsupported_operation():
+    def body(x_ref, o_ref):
+        o_ref[...] = jnp.sort(x_ref[...], axis=-1)
+
+    line = body.__code__.co_firstlineno + 1
+    function, arg = blockwise((8, 128), (8, 128), body=body)
+    with pytest.raises(TpuCompileError, match="no `sort`") as caught:
+        compiler.export(function, arg)
+    assert caught.value.source == f"test_tpu_compiler.py:{line}"
+
+
+def test_a_functions_own_error_passes_through():
+    with pytest.raises(ValueError, match=r"y\.shape"):
+        compiler.export(multiply, BF16, jax.ShapeDtypeStruct((8, 8), jnp.bfloat16))
+
+
+def test_an_unknown_chip():
+    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e"):
+        compiler.export(multiply, BF16, BF16, chip="v9")
+
+
+def test_missing_libtpu(monkeypatch):
+    available = optional.available
+    monkeypatch.setattr(optional, "available", lambda m: m != "libtpu" and available(m))
+    for function in (tpu.compile, tpu.schedule, tpu.estimate):
+        with pytest.raises(optional.MissingPackage, match=r"pip install .*\[tpu\]"):
+            function(multiply, BF16, BF16)
+
+
+# What follows needs the compiler.
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_compile(chip, scratch):
+    done = tpu.compile(multiply, BF16, BF16, chip=chip)
+    assert done.memory.arguments == 2 * 256 * 256 * 2 and done.memory.results == 256 * 256 * 2
+    assert "tpu_custom_call" in done.hlo and done.executable and done.seconds > 0
+    assert done.chip == chip and done.libtpu[0].isdigit()
+    assert done.optimal_seconds is None  # the kernel has no cost estimate
+
+
+@pytest.mark.libtpu
+def test_xla_gives_costs(scratch):
+    done = tpu.compile(functools.partial(matmul, implementation="xla"), BF16, BF16)
+    assert done.cost["flops"] >= 2 * 256**3 and done.optimal_seconds > 0
+
+
+@pytest.mark.libtpu
+def test_vmap_gradient_and_no_arguments(scratch):
+    def loss(x, y):
+        return multiply(x, y).astype(jnp.float32).sum()
+
+    stack = jax.ShapeDtypeStruct((3, 256, 256), jnp.bfloat16)
+    programs = [
+        compiler.export(jax.grad(loss, (0, 1)), BF16, BF16),
+        compiler.export(jax.vmap(multiply), stack, stack),
+        compiler.export(lambda: jnp.arange(8) * 2),
+    ]
+    gradient, vmapped, nothing = compiler.compile_all(programs)
+    assert gradient.hlo.count('custom_call_target="tpu_custom_call"') == 2
+    assert vmapped.memory.arguments == 2 * 3 * 256 * 256 * 2
+    assert nothing.memory.arguments == 0
+
+
+@pytest.mark.libtpu
+def test_vmem_overflow(scratch):
+    function, arg = blockwise((8192, 1024), (4096, 1024))
+    with pytest.raises(TpuCompileError) as caught:
+        tpu.compile(function, arg)
+    error = caught.value
+    assert error.kind == "vmem" and error.limit_bytes == 16 << 20
+    assert error.asked_bytes >= 4 * (16 << 20)
+    assert dict(error.buffers)["input x (2 buffers)"] == 32 << 20
+    assert "Scoped allocation" in error.original and error.seconds > 0
+
+
+@pytest.mark.libtpu
+def test_the_granted_vmem_is_what_the_chips_say(scratch):
+    function, arg = blockwise((8192, 1024), (8192, 1024))
+    programs = [compiler.export(function, arg, chip=name) for name in tpu.CHIPS]
+    for error, chip in zip(compiler.compile_all(programs), tpu.CHIPS.values()):
+        assert error.kind == "vmem"
+        assert error.limit_bytes == pytest.approx(chip.vmem_limit_bytes, rel=0.01)
+
+
+@pytest.mark.libtpu
+def test_unproven_alignment(scratch):
+    def body(i_ref, x_ref, o_ref):
+        o_ref[...] = x_ref[:, pl.ds(i_ref[0], 128)]
+
+    call = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.VMEM),
+        ],
+    )
+    args = (
+        jax.ShapeDtypeStruct((1,), jnp.int32),
+        jax.ShapeDtypeStruct((8, 512), jnp.float32),
+    )
+    with pytest.raises(TpuCompileError, match="multiple of 128") as caught:
+        tpu.compile(call, *args)
+    assert caught.value.kind == "alignment"
+
+
+@pytest.mark.libtpu
+def test_one_bad_program_spoils_no_other(scratch):
+    bad, arg = blockwise((8192, 1024), (4096, 1024))
+    good = compiler.export(multiply, BF16, BF16)
+    results = compiler.compile_all([good, compiler.export(bad, arg), good])
+    assert isinstance(results[1], TpuCompileError)
+    assert results[0].hlo and results[2].hlo
+
+
+@pytest.mark.libtpu
+def test_timeout(scratch):
+    with pytest.raises(TpuCompileError, match=r"not finished .* after 0\.01 s") as caught:
+        tpu.compile(multiply, BF16, BF16, timeout=0.01)
+    assert caught.value.kind == "timeout"
+    assert tpu.compile(multiply, BF16, BF16).hlo  # and the caller goes on
+
+
+def _pretend(monkeypatch, tmp_path, body):
+    """Let children run `body` in the place of the worker, for its first job."""
+    script = tmp_path / "pretender.py"
+    script.write_text(f"import os, signal, sys\nfor line in sys.stdin:\n    {body}\n")
+    monkeypatch.setattr(worker, "__file__", str(script))
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "ran out of memory"),
+        ("os.abort()", "SIGABRT"),
+        ("sys.exit(3)", "exit code 3"),
+    ],
+)
+def test_a_child_that_dies(body, words, scratch, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        _pretend(patch, tmp_path, body)
+        with pytest.raises(TpuCompileError, match=words) as caught:
+            tpu.compile(multiply, BF16, BF16)
+        assert caught.value.kind == "crashed"
+    assert tpu.compile(multiply, BF16, BF16).hlo
+
+
+@pytest.mark.libtpu
+def test_a_child_that_is_killed_from_outside(scratch, monkeypatch):
+    children = []
+    start = compiler._Child.__init__
+
+    def remember(self, *args):
+        start(self, *args)
+        children.append(self.process)
+
+    monkeypatch.setattr(compiler._Child, "__init__", remember)
+    threading.Timer(0.3, lambda: children[0].kill()).start()
+    with pytest.raises(TpuCompileError) as caught:
+        tpu.compile(multiply, BF16, BF16)
+    assert caught.value.kind == "crashed"
+    assert all(child.poll() is not None for child in children)
+
+
+@pytest.mark.libtpu
+def test_a_full_disk(scratch, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler.Path, "write_bytes", full)
+        with pytest.raises(TpuCompileError, match="no space left in") as caught:
+            tpu.compile(multiply, BF16, BF16)
+        assert caught.value.kind == "disk"
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler.tempfile, "TemporaryDirectory", full)
+        with pytest.raises(TpuCompileError, match="no space left in"):
+            tpu.schedule(multiply, BF16, BF16)
+
+
+@pytest.mark.libtpu
+def test_a_disk_that_fills_up_while_the_compiler_dumps(tmp_path, monkeypatch):
+    """On a real file system of 200 KiB, where this machine lets us mount one."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(small)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root can mount a small file system here")
+    try:
+        monkeypatch.setattr(compiler.tempfile, "tempdir", str(small))
+        large = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
+        with pytest.raises(TpuCompileError, match="no space left in") as caught:
+            tpu.schedule(multiply, large, large)
+        assert caught.value.kind == "disk"
+        assert not list(small.iterdir())
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.libtpu
+def test_an_interrupt_leaves_nothing_behind(scratch, monkeypatch):
+    def interrupt(self, child, index, words):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler._Pool, "_collect", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tpu.compile(multiply, BF16, BF16)
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.libtpu
+def test_a_child_whose_parent_is_killed_cleans_up(tmp_path):
+    script = tmp_path / "caller.py"
+    script.write_text(
+        "import jax, jax.numpy as jnp, functools\n"
+        "from kernels.tpu import compiler\n"
+        "x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)\n"
+        "program = compiler.export(lambda x: x @ x, x)\n"
+        "print('ready', flush=True)\n"
+        "compiler.compile_all([program], purposes=('profile',))\n"
+    )
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    env = dict(os.environ, TMPDIR=str(folder), JAX_PLATFORMS="cpu")
+    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    with subprocess.Popen([sys.executable, script], env=env, stdout=subprocess.PIPE) as caller:
+        caller.stdout.readline()
+        _wait(lambda: list(folder.glob("kernels-tpu-*/1/0.program")))
+        caller.send_signal(signal.SIGKILL)
+    _wait(lambda: not list(folder.glob("kernels-tpu-*/*")))
+
+
+def _wait(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.libtpu
+def test_a_flag_that_libtpu_has_not(scratch, monkeypatch):
+    monkeypatch.setattr(compiler, "_dropped", set())
+    flags = {**undocumented.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(undocumented, "FLAGS", flags)
+    program = compiler.export(multiply, BF16, BF16)
+    [done] = compiler.compile_all([program], purposes=("profile",))
+    assert done.hlo and compiler.dropped() == {"xla_jf_dump_bogus"}
+
+
+@pytest.mark.libtpu
+def test_nothing_is_printed(scratch, capfd):
+    tpu.compile(multiply, BF16, BF16)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.libtpu
+def test_programs_may_be_made_on_the_way(scratch):
+    made = []
+
+    def programs():
+        for n in (128, 256, 384):
+            shape = jax.ShapeDtypeStruct((n, n), jnp.float32)
+            made.append(n)
+            yield compiler.export(multiply, shape, shape)
+
+    found = dict(compiler.compile_each(programs()))
+    assert made == [128, 256, 384] and sorted(found) == [0, 1, 2]
+    assert [found[i].memory.results for i in range(3)] == [4 * n * n for n in made]
+
+
+@pytest.mark.libtpu
+def test_a_caller_that_loses_interest(scratch):
+    program = compiler.export(multiply, BF16, BF16)
+    with contextlib.closing(compiler.compile_each([program] * 5)) as results:
+        next(results)

@@ -1,0 +1,110 @@
+"""The readers of what the compiler writes, on recorded files."""
+
+import numpy as np
+import pytest
+
+from kernels.tpu import undocumented
+from kernels.tpu.hlo import Array, arrays, parse
+
+
+@pytest.fixture
+def dump(data):
+    [dump] = undocumented.dumps(data / "dumps")
+    return dump
+
+
+def test_bundles(dump):
+    assert dump.kernel == "add_vectors.1"
+    assert len(dump.bundles) == len(dump.used) == 179 or len(dump.bundles) == len(dump.used)
+    assert [b.address for b in dump.bundles] == sorted(b.address for b in dump.bundles)
+    assert {b.mark for b in dump.bundles} >= {"LB", "PF"}
+    assert dump.bundles[0].depth == 0 and max(b.depth for b in dump.bundles) >= 1
+    assert any("dma.hbm_to_vmem" in o for b in dump.bundles for o in b.operations)
+    assert all(o and o != "{" for b in dump.bundles for o in b.operations)
+
+
+def test_utilisation(dump):
+    assert dump.slots[0] == "MXU" and dump.slots[-1] == "SALU"
+    assert dump.capacity.tolist() == [4, 3, 4, 2, 1, 3, 3, 1, 1, 2]
+    assert (dump.used <= dump.capacity).all()
+    valu = dump.slots.index("VALU")
+    adds = sum("vadd" in o for b in dump.bundles for o in b.operations)
+    assert 0 < adds <= dump.used[:, valu].sum()
+
+
+@pytest.mark.parametrize("text", ["", "nothing here", "A, B\n", "A, B\n1 2 3\n", "\x00\x01"])
+def test_unknown_formats_give_nothing(text, tmp_path):
+    assert undocumented.read_utilisation(text) == ((), None, None)
+    assert undocumented.read_bundles(text) == ()
+    (tmp_path / "1-kernel-00-final_bundles.txt").write_text(text)
+    assert list(undocumented.dumps(tmp_path)) == []
+
+
+def test_a_missing_folder_gives_nothing(tmp_path):
+    assert list(undocumented.dumps(tmp_path / "none")) == []
+
+
+def test_flags():
+    env = undocumented.environment("DIR", ("schedule", "profile"))
+    assert env["LIBTPU_INIT_ARGS"].count("DIR") == 2
+    without = undocumented.environment("DIR", ("profile",), {"xla_jf_dump_static_llo_profile_to"})
+    assert without["LIBTPU_INIT_ARGS"] == ""
+    assert undocumented.lost("profile", {"xla_jf_dump_static_llo_profile_to"})
+    assert not undocumented.lost("schedule", {"xla_jf_dump_llo_pass_label_regex"})
+    said = "ERROR: Unknown command line flag 'xla_jf_dump_bogus'. Did you mean: xla_jf_dump_to ?"
+    assert undocumented.unknown_flag(said) == "xla_jf_dump_bogus"
+    assert undocumented.unknown_flag("all is well") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("F1 llo_dumper.cc:1585] Static LLO profiling of matmul.1 failed: INVALID: no.", "INVALID"),
+        ("Unsupported DMA direction for latency modeling: dma-general", "dma-general"),
+    ],
+)
+def test_profile_abort(text, why):
+    assert why in undocumented.profile_abort(text)
+    assert undocumented.profile_abort("Killed") is None
+
+
+def test_arrays():
+    [array] = arrays("bf16[1024,256,4]{1,2,0:T(4,128)(2,1)S(1)}")
+    assert array == Array("bf16", (1024, 256, 4), (1, 2, 0), (4, 128), 1)
+    assert array.bytes == 1024 * 256 * 4 * 2
+    [padded] = arrays("f32[1024,256,4]{2,1,0:T(8,128)}")
+    assert padded.bytes == 1024 * 256 * 128 * 4  # four lanes of 128 are used
+    assert [a.shape for a in arrays("(f32[], u32[3]{0:T(128)})")] == [(), (3,)]
+    assert arrays("pred[7]{0}")[0].bytes == 7
+    assert arrays("s4[8,128]{1,0:T(8,128)}")[0].bytes == 8 * 128 // 2
+
+
+def test_hlo(data):
+    module = parse((data / "program.hlo.txt").read_text())
+    run = {i.name: i for i in module.run}
+    kernel = run["matmul.1"]
+    assert kernel.is_kernel and kernel.profiled_cycles > 0
+    assert "pallas_call" in kernel.origin
+    assert [a.shape for a in kernel.operands] == [(256, 256)] * 2
+    assert module.only_moves(run["copy.1"])
+    assert run["fusion.8"].times == 7 and run["fusion.8"].counted  # the scan's length
+    assert module.multiplies(run["fusion.8"])
+    assert kernel.hbm_bytes == 0  # XLA put all of it into VMEM
+    assert run["copy-start"].opcode == "copy-start"
+
+
+def test_hlo_of_nothing():
+    assert parse("").run == []
+
+
+def test_slots_have_the_books_names(dump):
+    from kernels.tpu.scheduler import _kernel
+
+    kernel = _kernel(dump, None)
+    assert kernel.slots[0] == "MXU" and "vector load" in kernel.slots
+    assert kernel.occupancy.shape == (len(kernel.bundles), len(kernel.slots))
+    assert 0 < kernel.loop_bundles < len(kernel.bundles)
+    assert kernel.utilisation["MXU"] == 0 and 0 < kernel.loop_utilisation["vector load"] <= 1
+    assert kernel.spills == 0
+    assert len(kernel.text(0, 5).splitlines()) == 5
+    assert np.all(kernel.in_loop == (np.array([b.depth for b in kernel.bundles]) > 0))
