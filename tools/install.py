@@ -388,7 +388,7 @@ def install(venv, extras, wanted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
-    parser.add_argument("--extras", default="book,dev,tpu", help="with commas between (book,dev,tpu)")
+    parser.add_argument("--extras", default="book,dev,tpu", help="with commas between")
     parser.add_argument("--python", help="the Python to use (the first that fits)")
     options = parser.parse_args()
     extras = sorted({e for e in re.split(r"[,\s]+", options.extras) if e})
