@@ -108,7 +108,7 @@ class Estimate:
         return schedule_of(self.compiled)
 
 
-_memo: dict[tuple[bytes, str, float], Estimate] = {}
+_memo: dict[tuple[str, str, float], Estimate] = {}
 
 
 def estimate(
@@ -159,12 +159,12 @@ def estimate_all(
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:
             found[index] = end.value
-            _memo[programs[index].data, programs[index].chip, budget] = end.value
+            _memo[programs[index].fingerprint, programs[index].chip, budget] = end.value
         except TpuCompileError as error:
             found[index] = error
 
     for index, program in enumerate(programs):
-        known = _memo.get((program.data, program.chip, budget))
+        known = _memo.get((program.fingerprint, program.chip, budget))
         if known is not None:
             found[index] = known
         else:
@@ -177,7 +177,7 @@ def estimate_all(
         wanted: list[compiler.Program] = []
         for _, request in served.values():
             for program in request.programs:
-                key = (program.data, program.chip, program.row_major)
+                key = (program.fingerprint, program.chip, program.row_major)
                 if key not in distinct:
                     distinct[key] = len(wanted)
                     wanted.append(program)
@@ -187,7 +187,9 @@ def estimate_all(
         )
         for index, (generator, request) in served.items():
             del waiting[index]
-            answers = [results[distinct[p.data, p.chip, p.row_major]] for p in request.programs]
+            answers = [
+                results[distinct[p.fingerprint, p.chip, p.row_major]] for p in request.programs
+            ]
             advance(index, generator, answers)
     return [found[i] for i in range(len(programs))]
 
