@@ -565,16 +565,25 @@ def _disk(error: OSError, text: str = "") -> TpuCompileError:
     return TpuCompileError("disk", message, text or str(error))
 
 
+def _calls(program: Program) -> tuple[Any, ...]:
+    """Its kernels; () where a grid is too long to look at."""
+    try:
+        return program.calls
+    except ValueError:
+        return ()
+
+
 def _buffers(program: Program, text: str) -> tuple[tuple[str, int], ...]:
     """What the failing kernel keeps in VMEM; () where it is not clear which kernel fails."""
-    named = [c for c in program.calls if f"%{c.name}" in text]
-    found = named or (program.calls if len(program.calls) == 1 else ())
+    calls = _calls(program)
+    named = [c for c in calls if f"%{c.name}" in text]
+    found = named or (calls if len(calls) == 1 else ())
     return found[0].buffers() if found else ()
 
 
 def _overflow(program: Program) -> TpuCompileError | None:
     """The error of a program with a kernel whose blocks alone exceed its VMEM; None without one."""
-    for call in program.calls:
+    for call in _calls(program):
         params = call.equation.params.get("compiler_params")
         limit = getattr(params, "vmem_limit_bytes", None)
         limit = limit or chips.chip(program.chip).vmem_limit_bytes

@@ -97,6 +97,7 @@ def test_rung_3_reports_what_only_the_compiler_sees(scratch):
     large = Workload(
         "too_large",
         {"m": 2048, "k": 2048, "n": 2048},
+        "int8",
         tuning={"block": BlockSizes(2048, 2048, 2048)},
     )
     subject = ladder.Subject.of(operator, operator["pallas"])
