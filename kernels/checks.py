@@ -1,9 +1,20 @@
 """Checks of arguments. Each raises ValueError: the argument, what it was, and what is accepted."""
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+
+
+def brief(error: BaseException) -> str:
+    """An exception in one line: its type and the first line of its text, files without folders."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    first = re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", first)
+    first = re.sub(
+        r"\b\d+\.py:(\d+)", r"line \1 of the cell", first
+    )  # a notebook's own name for it
+    return f"{type(error).__name__}: {first}"[:400]
 
 
 def fail(argument: str, value: object, accepted: str) -> None:

@@ -1,7 +1,7 @@
 """The rungs: the one way of proving an implementation, always against the float64 reference.
 
 1. interpret: the kernel's arithmetic, program after program, on the CPU
-2. simulate: the same on a simulated machine that has the hardware's rules
+2. simulate: the same on a simulated machine with a TPU's memories, copies and cores
 3. compile: lowered (and later compiled) for the real machine
 4. measure: on the machine itself
 
@@ -12,7 +12,6 @@ climb exactly as the catalog does.
 from __future__ import annotations
 
 import functools
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import numpy as np
 
 from kernels import budget
 from kernels.catalog import RUNGS, Implementation, Operator
-from kernels.checks import one_of
+from kernels.checks import brief, one_of
 from kernels.workload import Workload
 
 CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
@@ -115,7 +114,7 @@ def climb(
         except Refused as error:
             status, message = FAILED, str(error)
         except Exception as error:  # whatever a wrong kernel raises is a finding, not our end
-            status, message = FAILED, _one_line(error)
+            status, message = FAILED, brief(error)
         yield Check(
             subject.operator.name,
             subject.name,
@@ -224,7 +223,7 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
                         made.append(export(function, *arrays, chip=chip, name=subject.name))
                         _check_calls(made[-1].calls)
             except Exception as error:  # a wrong kernel's words are the finding
-                reasons[place] = str(error) if isinstance(error, Refused) else _one_line(error)
+                reasons[place] = str(error) if isinstance(error, Refused) else brief(error)
                 made = []
             seconds[place] = time.perf_counter() - start
             left[place] = len(made)
@@ -257,7 +256,7 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
         left[place] -= 1
         seconds[place] += getattr(result, "seconds", None) or 0.0
         if isinstance(result, tpu.TpuCompileError) and not reasons[place]:
-            reasons[place] = _one_line(result)
+            reasons[place] = brief(result)
         while done < len(problems) and not left[done]:
             yield check(done)
             done += 1
@@ -337,13 +336,16 @@ def _judge_gradient(
 ) -> float:
     """The gradient against autodiff of the reference, with a random cotangent."""
     import jax
-    import jax.numpy as jnp
 
     operator = subject.operator
 
     def pull(function: Callable[..., Any], given: Sequence[Any], cotangent: Any) -> list[Any]:
-        result, back = jax.vjp(function, *map(jnp.asarray, given))
-        return [np.asarray(g) for g in back(jnp.asarray(cotangent, result.dtype))]
+        @jax.jit  # one compilation instead of one for each operation
+        def gradient(cotangent, *given):
+            result, back = jax.vjp(function, *given)
+            return back(cotangent.astype(result.dtype))
+
+        return [np.asarray(g) for g in gradient(cotangent, *given)]
 
     got_function = functools.partial(subject.function, **options)
     shape = jax.eval_shape(got_function, *arguments)
@@ -381,9 +383,3 @@ def _is_float(value: Any) -> bool:
 
 def _wide(value: Any) -> Any:
     return np.asarray(value).astype(np.float64) if _is_float(value) else value
-
-
-def _one_line(error: Exception) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    first = re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", first)  # file names, without their folders
-    return f"{type(error).__name__}: {first}"[:400]

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from kernels.pallas.calls import FAST
 from kernels.tpu import CHIPS, Estimate, KernelSchedule, OpEstimate
 from kernels.tpu.compiler import Program
 from kernels.tpu.errors import mib
@@ -182,9 +183,9 @@ def _traffic(call: Any) -> Group:
         table.add_row(
             f"{o.role} {o.name}",
             f"{o.dtype}[{', '.join(map(str, o.shape))}]",
-            "×".join(map(str, o.block)) if o.memory not in ("hbm", "any") else "left in place",
+            "×".join(map(str, o.block)) if o.memory in FAST else "left in place",
             o.memory if o.known else f"{o.memory}, at most",
-            f"{int(o.moved.sum()):,}" if o.memory not in ("hbm", "any") else "",
+            f"{int(o.moved.sum()):,}" if o.memory in FAST else "",
             _size(o.traffic),
         )
     grid = "×".join(map(str, call.grid)) or "1"

@@ -13,7 +13,7 @@ BUG = Bug(
     caught_by="interpret",
     says="allowed",
     cause="The output block itself is the accumulator, so every step rounds to 8 bits.",
-    lesson="A tolerance of 0.5 would let it pass. The error budget is set by what bfloat16 can do.",
+    lesson="Two per cent of the largest value would let it pass; what bfloat16 can do does not.",
     workloads=(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"),),
 )
 

@@ -12,7 +12,8 @@ BUG = Bug(
     caught_by="simulate",
     says="Out-of-bounds read",
     cause="The interpreter moves a slice that sticks out back inside. It moves the read and the "
-    "write alike, so the result is right; the hardware moves neither.",
+    "write alike, so the result is right. The hardware moves neither: it stops, or it quietly uses "
+    "and overwrites what lies behind the buffer.",
     lesson="Let BlockSpec cut the array, or mask. A slice computed by hand is checked by nobody.",
     workloads=(Workload("uneven", {"n": 3000}),),
 )

@@ -13,7 +13,7 @@ BUG = Bug(
     operator="iota",
     caught_by="compile",
     says="Cannot store scalars to VMEM",
-    cause="The program's number lives in the scalar unit, which has no way into VMEM.",
+    cause="The program's number lives in the scalar unit; only vectors are stored to VMEM.",
     lesson="Scalars go to SMEM. On a GPU, where there is no such split, the kernel is right.",
     workloads=(Workload("tiny", {"n": 8}, "int32"),),
 )

@@ -45,6 +45,8 @@ def matmul(
         )
     if activation is not None and not callable(activation):
         checks.fail("activation", repr(activation), "None or a function of one array")
+    if block is not None and not isinstance(block, BlockSizes):
+        checks.fail("block", repr(block), "None or BlockSizes(bm, bk, bn)")
     if implementation == "xla":
         if block is not None:
             checks.fail("block", block, 'None, since "xla" chooses its own')

@@ -10,7 +10,7 @@ import numpy as np
 from kernels.checks import fail, positive_int
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
-VMEM_LIMIT = 16 << 20  # bytes that the compiler grants one kernel unless told otherwise (v5e, v6e)
+VMEM_LIMIT = 16 << 20  # bytes that a v5e's compiler grants one kernel unless told otherwise
 HEADROOM = 4 << 20  # left to the compiler for its own temporaries
 
 
@@ -38,10 +38,11 @@ class BlockSizes:
         return f"{self.bm}×{self.bk}×{self.bn}"
 
     def fitted(self, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
-        """These sizes, cut to the matrices; ValueError where a TPU could not take them.
+        """These sizes, cut to the matrices; ValueError where they are not whole register tiles.
 
         A block's last dimension is a multiple of 128 or the whole; the one before it a multiple of
-        a tile's rows or the whole.
+        the rows of the dtype's tile (8, 16 or 32) or the whole. The lowering asks for 8 whatever
+        the dtype; a block of half a tile would waste the other half.
         """
         rows = sublanes(np.dtype(dtype).itemsize)
         cut = BlockSizes(min(self.bm, m), min(self.bk, k), min(self.bn, n))

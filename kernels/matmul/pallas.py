@@ -19,13 +19,15 @@ def _inside(block, axis, step, size):
     return jnp.where(position < size, wide, 0).astype(block.dtype)
 
 
-def _kernel(x_ref, y_ref, z_ref, *scratch, k, activation, transpose_rhs):
+def _kernel(x_ref, y_ref, z_ref, *scratch, k, activation, transpose_rhs, widen):
     # x_ref [bm, bk], y_ref [bk, bn] or [bn, bk], z_ref [bm, bn], acc_ref [bm, bn] where k is cut
     step, steps = pl.program_id(2), pl.num_programs(2)
     contract = 1 if transpose_rhs else 0
     x, y = x_ref[...], y_ref[...]
     if k % x.shape[1]:
         x, y = _inside(x, 1, step, k), _inside(y, contract, step, k)
+    if widen:
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
     product = jax.lax.dot_general(
         x,
         y,
@@ -69,7 +71,15 @@ def _call(x, y, block, activation, transpose_rhs, interpret):
         y_spec = pl.BlockSpec((b.bk, b.bn), lambda i, j, step: (step, j))
     accumulator = _accumulator(x.dtype)
     return pl.pallas_call(
-        functools.partial(_kernel, k=k, activation=activation, transpose_rhs=transpose_rhs),
+        functools.partial(
+            _kernel,
+            k=k,
+            activation=activation,
+            transpose_rhs=transpose_rhs,
+            # XLA's CPU backend lacks bfloat16 dots in some layouts. float32 holds every bfloat16
+            # exactly, so an interpreted sum is the same.
+            widen=interpret is True and x.dtype == jnp.bfloat16,
+        ),
         out_shape=jax.ShapeDtypeStruct((m, n), accumulator if x.dtype == jnp.int8 else x.dtype),
         grid=grid,
         in_specs=[pl.BlockSpec((b.bm, b.bk), lambda i, j, step: (i, step)), y_spec],

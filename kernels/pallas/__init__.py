@@ -1,8 +1,9 @@
 """What Pallas kernels share on every machine: where they run, and what each program touches."""
 
 from kernels.pallas.calls import Call, Operand, calls
+from kernels.pallas.lowered import Lowered
 
-__all__ = ["Call", "Operand", "calls", "interprets"]
+__all__ = ["Call", "Lowered", "Operand", "calls", "interprets"]
 
 
 def interprets(interpret: object, device: str) -> object:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+FAST = ("vmem", "smem")  # memories that the pipeline fills and empties
 MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond this, say so
 
 
@@ -23,8 +24,9 @@ class Operand:
     """One input or output of a pallas_call.
 
     shape, dtype: of the whole array. block: the block's shape, squeezed dimensions as 1.
-    memory: "vmem", "smem", "hbm" (left in place) or "any". starts: int array
+    memory: "vmem", "smem", "hbm" (left in place) or "any" (left to the compiler). starts: int array
     [programs, rank], the first element of the block that each program touches, in grid order.
+    aliased: whether an output shares its memory with an input.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Operand:
     memory: str
     starts: np.ndarray = field(repr=False, compare=False)
     known: bool = True  # False where the index map reads values that only the run knows
+    aliased: bool = False
 
     @property
     def blocked(self) -> bool:
@@ -56,7 +59,7 @@ class Operand:
         if not self.known:
             return np.ones(len(self.starts), bool)
         changed = np.any(self.starts[1:] != self.starts[:-1], axis=1)
-        return np.concatenate([[True], changed])
+        return np.concatenate([np.ones(min(1, len(self.starts)), bool), changed])
 
     @property
     def traffic(self) -> int:
@@ -65,7 +68,7 @@ class Operand:
         An operand left in HBM has no index map, so it counts 0; what the kernel copies of it by
         hand is not known here.
         """
-        if self.memory in ("hbm", "any", "semaphore_mem"):
+        if self.memory not in FAST:
             return 0
         if not self.known:
             return len(self.starts) * self.block_bytes
@@ -77,9 +80,13 @@ class Operand:
 
 @dataclass(frozen=True)
 class Call:
-    """One pallas_call: its grid, the semantics of each grid dimension, and its operands."""
+    """One pallas_call: its grid, the semantics of each grid dimension, and its operands.
+
+    machine: "tpu" or "gpu", whichever the kernel was written for.
+    """
 
     name: str
+    machine: str
     grid: tuple[int, ...]
     semantics: tuple[str, ...]
     operands: tuple[Operand, ...]
@@ -132,8 +139,9 @@ class Call:
     def problems(self) -> list[str]:
         """What the index maps alone show to be wrong; empty where they show nothing.
 
-        An index that leaves the array is reported by no interpreter and by no compiler: they clamp
-        it. An output block that no program writes keeps whatever was in memory.
+        An index that leaves the array is moved back inside by interpret=True, and not looked at by
+        the lowering. An output block that no program writes keeps whatever was in memory; one that
+        shares its memory with an input keeps that.
         """
         found = []
         for operand in self.operands:
@@ -147,7 +155,7 @@ class Call:
                     f"that starts at {int(operand.starts[step, dim])} in dimension {dim}, "
                     f"whose size is {operand.shape[dim]}"
                 )
-            elif operand.role == "output" and operand.memory in ("vmem", "smem"):
+            elif operand.role == "output" and not operand.aliased and operand.memory in FAST:
                 blocks = math.prod(
                     -(-s // b) for s, b in zip(operand.shape, operand.block, strict=True)
                 )
@@ -214,9 +222,15 @@ def _call(eqn: Any) -> Call:
     if math.prod(grid) > MAX_PROGRAMS:
         raise ValueError(f"grid is {grid}; accepted: at most {MAX_PROGRAMS} programs to look at")
     params = eqn.params.get("compiler_params")
-    semantics = getattr(params, "dimension_semantics", None) or ("arbitrary",) * len(grid)
-    semantics = tuple(getattr(s, "value", s) for s in semantics)
+    machine = "gpu" if "triton" in type(params).__module__ else "tpu"
+    given = iter(getattr(params, "dimension_semantics", None) or ())
+    # jax.vmap adds grid dimensions of its own; their programs know nothing of each other.
+    semantics = tuple(
+        "parallel" if i in mapping.vmapped_dims else _word(next(given, "arbitrary"))
+        for i in range(len(grid))
+    )
     kernel = eqn.params["jaxpr"]
+    aliased = {output for _, output in eqn.params.get("input_output_aliases") or ()}
     operands = []
     for index, block in enumerate(mapping.block_mappings):
         role = "input" if index < mapping.num_inputs else "output"
@@ -230,18 +244,19 @@ def _call(eqn: Any) -> Call:
                 shape=shape,
                 dtype=str(aval.dtype),
                 block=tuple(_size(b) for b in block.block_shape),
-                memory=_memory(block),
+                memory=_memory(block, machine),
                 starts=np.zeros((math.prod(grid), len(shape)), int) if starts is None else starts,
                 known=starts is not None,
+                aliased=index - mapping.num_inputs in aliased,
             )
         )
     scratch = tuple(
         str(getattr(v.aval, "inner_aval", v.aval))
         for v in kernel.invars[mapping.num_index_operands + len(mapping.block_mappings) :]
     )
-    info = eqn.params.get("name_and_src_info") or eqn.params.get("name")
-    name = getattr(info, "name", info) or kernel.debug_info.func_name
-    return Call(str(name), grid, semantics, tuple(operands), scratch, eqn)
+    source = getattr(kernel.debug_info, "func_src_info", None) or "kernel"
+    name = eqn.params.get("name") or source.split(" at ")[0]
+    return Call(name, machine, grid, semantics, tuple(operands), scratch, eqn)
 
 
 def _name(kernel: Any, index: int) -> str:
@@ -259,11 +274,17 @@ def _size(dimension: Any) -> int:
     return int(getattr(dimension, "block_size", dimension))
 
 
-def _memory(block: Any) -> str:
-    space = getattr(block.transformed_block_aval, "memory_space", None)
-    name = str(getattr(space, "value", space)).lower()
-    # The default of a TPU kernel is VMEM, filled and emptied by the pipeline.
-    return "vmem" if name in ("none", "default", "device") else name
+def _memory(block: Any, machine: str) -> str:
+    name = _word(getattr(block.transformed_block_aval, "memory_space", None))
+    if name in ("none", "default", "device"):
+        # A TPU's pipeline fills and empties VMEM; a GPU's program reads global memory itself.
+        return "vmem" if machine == "tpu" else "hbm"
+    return name
+
+
+def _word(value: Any) -> str:
+    """The plain word for one of JAX's enumerations."""
+    return str(getattr(value, "value", value)).lower()
 
 
 def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray | None:

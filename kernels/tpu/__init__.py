@@ -4,7 +4,7 @@ from kernels.tpu.chips import CHIPS, Chip
 from kernels.tpu.compiler import Compiled, compile
 from kernels.tpu.errors import TpuCompileError
 from kernels.tpu.estimator import Estimate, OpEstimate, estimate
-from kernels.tpu.lowering import Lowered, lower
+from kernels.tpu.lowering import lower
 from kernels.tpu.scheduler import KernelSchedule, Schedule, schedule
 from kernels.tpu.simulator import Simulation, simulate
 from kernels.tpu.tuner import Trial, Tuning, tune
@@ -15,7 +15,6 @@ __all__ = [
     "Compiled",
     "Estimate",
     "KernelSchedule",
-    "Lowered",
     "OpEstimate",
     "Schedule",
     "Simulation",

@@ -33,7 +33,10 @@ class TpuCompileError(RuntimeError):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.source})" if self.source else self.message
+        if not self.source:
+            return self.message
+        # A notebook gives each cell a file of its own, named by a number.
+        return f"{self.message} ({re.sub(r'^[0-9]+[.]py:', 'the cell, line ', self.source)})"
 
 
 def mib(size: float) -> str:

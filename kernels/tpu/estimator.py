@@ -361,6 +361,7 @@ class _Estimator:
         return self._xla_op(instruction)
 
     def _kernel_op(self, kernel: _Kernel, instruction: Instruction) -> OpEstimate:
+        from kernels.pallas.calls import FAST
         from kernels.pallas.work import kernel_flops
 
         chip, call = self.chip, kernel.call
@@ -369,7 +370,7 @@ class _Estimator:
         for operand in call.operands:
             if id(operand) in in_vmem:
                 continue
-            if operand.memory in ("hbm", "any"):
+            if operand.memory not in FAST:
                 # Copied by hand, which no index map tells: taken to move once.
                 moved += math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
             else:
@@ -489,6 +490,7 @@ class _Estimator:
         )
 
     def _sum(self, ops: tuple[OpEstimate, ...]) -> Estimate:
+        from kernels.pallas.calls import FAST
         from kernels.pallas.work import matmul_flops
 
         chip, memory = self.chip, self.compiled.memory
@@ -509,7 +511,7 @@ class _Estimator:
             self._note("a loop whose trip count is not known counts once")
         if any(not o.known for k in self.kernels.values() for o in k.call.operands):
             self._note("blocks chosen by prefetched scalars: each step fetches another")
-        if any(o.memory in ("hbm", "any") for k in self.kernels.values() for o in k.call.operands):
+        if any(o.memory not in FAST for k in self.kernels.values() for o in k.call.operands):
             self._note("operands that a kernel copies by hand count once")
         flops = matmul_flops(self.program.jaxpr)
         seconds = cycles / chip.clock_hz

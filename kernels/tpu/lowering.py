@@ -5,26 +5,12 @@ operations and dtypes, scalars that must live in scalar memory. It needs to know
 lowers for; an abstract device tells it.
 """
 
-from __future__ import annotations
-
-import re
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.pallas import lowered, modules
 from kernels.tpu import chips
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A program lowered for a chip: StableHLO text with each kernel as a tpu_custom_call."""
-
-    chip: str
-    kernels: int
-    seconds: float
-    text: str = field(repr=False)
 
 
 def abstract_device(chip: str) -> AbstractContextManager[Any]:
@@ -38,19 +24,11 @@ def abstract_device(chip: str) -> AbstractContextManager[Any]:
     return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
 
 
-def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> Lowered:
+def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowered.Lowered:
     """Lower `function(*args)` for `chip`; nothing runs. args: arrays or jax.ShapeDtypeStruct.
 
     A kernel inside must not be interpreted (pass interpret=False). Raises what JAX raises when the
     hardware could not take the kernel, and ValueError when no kernel reached the program.
     """
-    import jax
-
-    start = time.perf_counter()
     with abstract_device(chip):
-        lowered = jax.jit(function).trace(*args).lower(lowering_platforms=("tpu",))
-    text = lowered.as_text()
-    kernels = len(re.findall(r"custom_call @tpu_custom_call\b", text))
-    if not kernels:
-        raise ValueError("function is one without a TPU kernel; accepted: one that makes one")
-    return Lowered(chip, kernels, time.perf_counter() - start, text)
+        return lowered.lower(function, args, "tpu", chip, modules.TPU)

@@ -3,7 +3,7 @@
 Four things differ from `interpret=True`. Memory starts as NaN; a read outside a buffer raises;
 a DMA delivers only when it is waited for; and programs along "parallel" grid dimensions run in
 shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
-"parallel" promises that two would do, and v4, v5p and 7x have two.
+"parallel" promises that two would do, and a v4 or v5p joins two into one device.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from kernels import checks
 
 DTYPES = ("float32", "bfloat16", "int32")
 ADD_VECTORS = ("xla", "pallas", "triton")
+MAX_INT32 = 2**31 - 1
 IOTA = ("xla", "pallas", "triton")
 
 __all__ = ["add_vectors", "iota"]
@@ -46,6 +47,8 @@ def iota(n: int, *, implementation: str = "pallas", interpret: Any = None) -> An
     """
     checks.implementation(implementation, IOTA)
     checks.positive_int("n", n)
+    if n > MAX_INT32:
+        checks.fail("n", n, f"at most {MAX_INT32}, the largest int32")
     if implementation == "xla":
         from kernels.vector import xla
 

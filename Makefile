@@ -1,0 +1,68 @@
+# Every command of the book. Works with GNU make 3.81 (macOS) and later.
+
+PYTHON ?= python3
+EXTRAS ?= book,dev
+VENV ?= .venv
+PORT ?= 8000
+py = $(VENV)/bin/python
+
+# Kernels interpret themselves on the CPU unless a device is asked for: JAX_PLATFORMS=tpu,cpu make test
+JAX_PLATFORMS ?= cpu
+export JAX_PLATFORMS
+# Take the environment's own notebook kernel before one in the home folder.
+export JUPYTER_PREFER_ENV_PATH = 1
+export PYDEVD_DISABLE_FILE_VALIDATION = 1
+export JAX_PPRINT_USE_COLOR = false
+
+.DEFAULT_GOAL := help
+.PHONY: help venv book serve test lab lint format hooks clean distclean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+venv: ## make the environment in .venv (EXTRAS=book,dev,torch adds to it)
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11 to 3.13;" \
+	  "on Debian and Ubuntu: apt install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) tools/install.py --venv "$(VENV)" --extras "$(EXTRAS)"
+
+book: venv ## run the notebooks that changed and build the book in _build/html
+	@"$(py)" tools/build_book.py $(ARGS)
+
+serve: ## show the built book at http://127.0.0.1:8000/ (PORT=8001 for another)
+	@test -f _build/html/index.html || { echo "There is no book yet: make book" >&2; exit 1; }
+	@echo "The book is at http://127.0.0.1:$(PORT)/ until Ctrl-C."
+	@"$(py)" -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html >/dev/null 2>&1 || \
+	  { echo "Port $(PORT) is taken. Another one: make serve PORT=8001" >&2; exit 1; }
+
+test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k name")
+	@"$(py)" -m pytest $(ARGS)
+
+lab: venv ## open the notebooks in JupyterLab (the built book: /static/html/index.html there)
+	@"$(py)" -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/01_hello_pallas.ipynb \
+	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
+	  --ServerApp.extra_static_paths=_build $(ARGS)
+
+lint: venv ## check style and spelling, notebooks included
+	@"$(py)" -m ruff check .
+	@"$(py)" -m ruff format --check .
+	@"$(py)" -m codespell_lib
+
+format: venv ## put code and notebooks in form, and paired texts in step
+	@# In step before and after: whichever of the two forms was edited last counts.
+	@"$(py)" -m jupytext --quiet --sync notebooks/*.ipynb
+	@"$(py)" -m ruff check --fix-only .
+	@"$(py)" -m ruff format .
+	@"$(py)" -m nbstripout --keep-id --extra-keys metadata.language_info notebooks/*.ipynb
+	@"$(py)" -m jupytext --quiet --sync notebooks/*.ipynb
+
+hooks: venv ## let git check every commit
+	@command -v git >/dev/null || { echo "git is missing. Install it;" \
+	  "on Debian and Ubuntu: apt install git" >&2; exit 1; }
+	@"$(py)" -m pre_commit install
+
+clean: ## remove what was built
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis .jupyter_cache
+	find . -name .venv\* -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## remove the environments too
+	rm -rf .venv .venv-xla

@@ -1,0 +1,54 @@
+"""A program lowered for a machine that is not here."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels.pallas import modules
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """machine: what it was lowered for ("v5e", "cuda", …). text: the program, in StableHLO.
+
+    kernels: each kernel in it, in the compiler's own language: Mosaic for a TPU, Triton for a GPU.
+    """
+
+    machine: str
+    seconds: float
+    kernels: tuple[str, ...] = field(repr=False)
+    text: str = field(repr=False)
+
+    def body(self, index: int = 0) -> str:
+        """The operations of one kernel, without its attributes and its index maps."""
+        signature, _, rest = self.kernels[index].partition("func")[2].partition("\n")
+        name = signature.split("(")[0].split("@")[-1]
+        operations = re.split(r"\n\s*(?:tt\.)?return", rest)[0].splitlines()
+        operations = [line.rstrip(", ") for line in operations]
+        return textwrap.dedent("\n".join([f"    {name}:", *operations]))
+
+
+def lower(
+    function: Callable[..., Any], args: tuple[Any, ...], platform: str, machine: str, target: str
+) -> Lowered:
+    """Lower `function(*args)` for a JAX platform; `target` names its kernels' custom call.
+
+    Raises what JAX raises, and ValueError when no kernel reached the program.
+    """
+    import jax
+
+    start = time.perf_counter()
+    lowered = jax.jit(function).trace(*args).lower(lowering_platforms=(platform,))
+    seconds = time.perf_counter() - start
+    kernels = tuple(modules.kernels(lowered, target))
+    if not kernels:
+        raise ValueError(
+            f"function is one that hands no kernel to a {machine}; accepted: one that makes a "
+            "pallas_call for it, with interpret=False"
+        )
+    return Lowered(machine, seconds, kernels, lowered.as_text())

@@ -1,0 +1,200 @@
+"""matmul: what the ladder does not ask."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.budget import compare
+from kernels.matmul import BlockSizes, matmul
+from kernels.matmul.blocks import HEADROOM, VMEM_LIMIT
+from kernels.pallas import calls
+from kernels.tpu import lower, simulate
+
+RNG = np.random.default_rng(0)
+
+
+def operands(m, k, n, dtype):
+    rng = np.random.default_rng((m, k, n))
+    if dtype == "int8":
+        return tuple(rng.integers(-128, 128, s, dtype=np.int8) for s in ((m, k), (k, n)))
+    dtype = getattr(ml_dtypes, dtype, dtype)
+    return tuple(rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
+
+
+def agrees(x, y, z, activation=lambda z: z):
+    if x.dtype == np.int8:
+        want = x.astype(np.int64) @ y.astype(np.int64)
+        return compare(z, want, None)
+    wide = [a.astype(np.float64) for a in (x, y)]
+    plain = matmul(x, y, implementation="xla")
+    return compare(z, activation(wide[0] @ wide[1]), activation(plain), abs(wide[0]) @ abs(wide[1]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 123, 123), (257, 129, 63), (256, 256, 256)])
+def test_the_shapes_of_the_issue(shape, dtype):
+    x, y = operands(*shape, dtype)
+    verdict = agrees(x, y, matmul(x, y))
+    assert verdict.passed, verdict.message
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 300)] * 3),
+    blocks=st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)),
+    dtype=st.sampled_from(["float32", "bfloat16", "int8"]),
+)
+def test_any_shape_with_any_legal_block(shape, blocks, dtype):
+    x, y = operands(*shape, dtype)
+    block = BlockSizes(32 * blocks[0], 128 * blocks[1], 128 * blocks[2])
+    verdict = agrees(x, y, matmul(x, y, block=block))
+    assert verdict.passed, verdict.message
+
+
+@pytest.mark.parametrize("block", [None, BlockSizes(16, 128, 128)])
+def test_vmap_over_either_or_both(block):
+    x = RNG.standard_normal((3, 17, 200)).astype(np.float32)
+    y = RNG.standard_normal((3, 200, 33)).astype(np.float32)
+    f = functools.partial(matmul, activation=jax.nn.relu, block=block)
+    for axes, want in (
+        ((0, 0), np.einsum("bmk,bkn->bmn", x, y)),
+        ((0, None), np.einsum("bmk,kn->bmn", x, y[0])),
+        ((None, 0), np.einsum("mk,bkn->bmn", x[0], y)),
+    ):
+        args = [a if axis == 0 else a[0] for a, axis in zip((x, y), axes, strict=True)]
+        got = jax.vmap(f, axes)(*args)
+        assert np.allclose(got, np.maximum(want, 0), atol=1e-3)
+
+
+def test_vmap_lowers_for_a_tpu_with_a_parallel_batch():
+    x = jax.ShapeDtypeStruct((3, 64, 128), jnp.float32)
+    y = jax.ShapeDtypeStruct((3, 128, 128), jnp.float32)
+    f = jax.vmap(functools.partial(matmul, interpret=False))
+    assert len(lower(f, x, y).kernels) == 1
+    (call,) = calls(f, x, y)
+    assert call.grid == (3, 1, 1, 1)
+    assert call.semantics == ("parallel", "parallel", "parallel", "arbitrary")
+
+
+def test_the_simulator_cannot_take_vmap_yet():
+    """A limit of JAX's, stated in chapter 3: when this fails, rung 2 can take vmap as well."""
+    x, y = np.ones((2, 8, 128), np.float32), np.ones((2, 128, 128), np.float32)
+
+    def batched(x, y, *, interpret):
+        return jax.vmap(functools.partial(matmul, interpret=interpret))(x, y)
+
+    with pytest.raises(ValueError, match="length"):
+        simulate(batched, x, y)
+
+
+@pytest.mark.parametrize("activation", [None, jax.nn.relu, jax.nn.gelu, jnp.tanh])
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 123, 37), (64, 300, 129)])
+def test_gradients_of_a_loss_that_is_not_a_sum(shape, transpose_rhs, activation):
+    x, y = operands(*shape, "float32")
+    options = {"activation": activation, "transpose_rhs": transpose_rhs}
+
+    def loss(x, y, implementation):
+        z = matmul(x, y.T if transpose_rhs else y, implementation=implementation, **options)
+        return (jnp.sin(z) * jnp.arange(z.size).reshape(z.shape) / z.size).sum()
+
+    got = jax.grad(functools.partial(loss, implementation="pallas"), (0, 1))(x, y)
+    with jax.enable_x64(True):
+
+        def reference(x, y):
+            z = x @ y if activation is None else activation(x @ y)
+            return (jnp.sin(z) * jnp.arange(z.size).reshape(z.shape) / z.size).sum()
+
+        want = jax.grad(reference, (0, 1))(x.astype(np.float64), y.astype(np.float64))
+        for g, w in zip(got, want, strict=True):
+            assert np.allclose(g, w, atol=1e-4 * np.abs(w).max() + 1e-6)
+
+
+def test_float32_asks_for_full_precision_on_a_tpu():
+    """Without it the MXU multiplies bfloat16, and float32 loses 16 bits."""
+    x = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+    for implementation in ("pallas", "xla"):
+        f = functools.partial(matmul, implementation=implementation, interpret=False)
+        assert "HIGHEST" in str(jax.make_jaxpr(f)(x, x))
+
+
+def test_int8_sums_do_not_overflow():
+    x = np.full((8, 4096), -128, np.int8)
+    assert (np.asarray(matmul(x, x.T)) == 128 * 128 * 4096).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "options", "says"),
+    [
+        (np.ones((2, 3)), np.ones((4, 5)), {}, r"y.shape is \(4, 5\); accepted: 3 in dimension 0"),
+        (np.ones((2, 3)), np.ones((3, 5)), {"transpose_rhs": True}, "accepted: 3 in dimension 1"),
+        (np.ones(3), np.ones((3, 5)), {}, r"x.shape is \(3,\); accepted: 2 dimensions"),
+        (np.ones((2, 3)), np.ones((1, 3, 5)), {}, "y.shape"),
+        (np.ones((0, 3)), np.ones((3, 5)), {}, "dimensions of at least 1"),
+        (np.ones((2, 0)), np.ones((0, 5)), {}, "dimensions of at least 1"),
+        (np.ones((2, 3)), np.ones((3, 5)), {"implementation": "cublas"}, "accepted: xla, pallas"),
+        (np.ones((2, 3)), np.ones((3, 5)), {"activation": "relu"}, "activation is 'relu'"),
+        (np.ones((2, 3)), np.ones((3, 5)), {"block": (8, 128, 128)}, r"block is \(8, 128, 128\)"),
+        (
+            np.ones((2, 3)),
+            np.ones((3, 5)),
+            {"implementation": "xla", "block": BlockSizes(8, 128, 128)},
+            "block is 8×128×128",
+        ),
+    ],
+)
+def test_refuses_before_anything_runs(x, y, options, says):
+    with pytest.raises(ValueError, match=says):
+        matmul(x.astype(np.float32), y.astype(np.float32), **options)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "uint8"])
+def test_refuses_other_dtypes(dtype):
+    x = np.ones((2, 2), dtype)
+    with pytest.raises(ValueError, match=f"x.dtype is '{dtype}'"):
+        matmul(x, x)
+
+
+def test_refuses_two_dtypes():
+    with pytest.raises(ValueError, match=r"y\.dtype is int8; accepted: float32"):
+        matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.int8))
+
+
+class TestBlockSizes:
+    @pytest.mark.parametrize("sizes", [(0, 1, 1), (1, -1, 1), (1, 1, 1.5)])
+    def test_refuses_what_is_no_size(self, sizes):
+        with pytest.raises(ValueError, match="whole number"):
+            BlockSizes(*sizes)
+
+    @pytest.mark.parametrize(
+        ("block", "dtype", "says"),
+        [
+            (BlockSizes(4, 128, 128), "float32", "block.bm is 4; accepted: a multiple of 8"),
+            (BlockSizes(8, 128, 128), "bfloat16", "block.bm is 8; accepted: a multiple of 16"),
+            (BlockSizes(16, 128, 128), "int8", "block.bm is 16; accepted: a multiple of 32"),
+            (BlockSizes(32, 64, 128), "float32", "block.bk is 64; accepted: a multiple of 128"),
+            (BlockSizes(32, 128, 100), "float32", "block.bn is 100"),
+        ],
+    )
+    def test_refuses_what_no_register_tiles(self, block, dtype, says):
+        x, y = operands(256, 256, 256, dtype)
+        with pytest.raises(ValueError, match=says):
+            matmul(x, y, block=block)
+
+    def test_a_block_as_large_as_the_matrix_may_have_any_size(self):
+        assert BlockSizes(999, 999, 999).fitted(5, 123, 77, np.float32) == BlockSizes(5, 123, 77)
+
+    @settings(max_examples=100)
+    @given(
+        shape=st.tuples(*[st.integers(1, 20_000)] * 3),
+        dtype=st.sampled_from([np.float32, ml_dtypes.bfloat16, np.int8]),
+    )
+    def test_the_default_is_legal_and_fits(self, shape, dtype):
+        block = BlockSizes.default(*shape, dtype)
+        assert block.fitted(*shape, dtype) == block
+        assert block.vmem_bytes(dtype) <= VMEM_LIMIT - HEADROOM

@@ -1,0 +1,171 @@
+"""The book builds without a warning, is whole, and needs no network to read."""
+
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import build_book  # noqa: E402
+
+REMOTE = re.compile(r"^\s*(https?:)?//", re.I)
+# What a browser fetches by itself, so not the links that a reader may follow.
+FETCHED = [
+    ("script", "src"),
+    ("img", "src"),
+    ("img", "srcset"),
+    ("source", "src"),
+    ("source", "srcset"),
+    ("iframe", "src"),
+    ("video", "src"),
+    ("audio", "src"),
+    ("embed", "src"),
+    ("object", "data"),
+    ("image", "href"),
+    ("use", "href"),
+]
+IN_CSS = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*((?:https?:)?//[^"')\s]+)""", re.I)
+
+
+@pytest.fixture(scope="session")
+def html():
+    """The folder of the built book; `make book` does the same."""
+    lines = []
+    try:
+        build_book.build_book(say=lines.append)
+    except build_book.BookError as error:
+        pytest.fail("\n".join([*lines, str(error)]), pytrace=False)
+    return build_book.HTML
+
+
+@functools.lru_cache
+def soup(path):
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+def pages(html):
+    found = sorted(path for path in html.rglob("*.html") if "_static" not in path.parts)
+    assert len(found) >= len(build_book.toc_files())
+    return found
+
+
+def test_every_page_of_the_toc_is_there(html):
+    for name in build_book.toc_files():
+        assert (html / f"{name}.html").is_file(), name
+
+
+def test_every_notebook_shows_what_it_answered(html):
+    for path in build_book.toc_notebooks():
+        page = soup(html / path.relative_to(ROOT).with_suffix(".html"))
+        assert page.select("div.cell_output"), f"{path.name} shows no output"
+        assert not page.select("div.output.traceback"), f"{path.name} shows a traceback"
+
+
+def remote_in_page(page):
+    """Whatever a browser would fetch from elsewhere when it opens the page."""
+    for tag, attribute in FETCHED:
+        for node in page.find_all(tag, attrs={attribute: REMOTE}):
+            yield f"<{tag} {attribute}={node[attribute]}>"
+    for link in page.find_all("link", href=REMOTE):
+        if not {"canonical", "next", "prev", "author", "license"} & set(link.get("rel", [])):
+            yield f"<link rel={link.get('rel')} href={link['href']}>"
+    for node in page.find_all(style=IN_CSS):
+        yield f"style={node['style']}"
+    for style in page.find_all("style"):
+        yield from IN_CSS.findall(style.get_text())
+    for script in page.find_all("script", src=False):
+        # A script in the page may fetch one more: thebe's did.
+        yield from re.findall(r"""["'](https?://[^"']+\.m?js)["']""", script.get_text())
+
+
+def test_no_page_fetches_anything_from_elsewhere(html):
+    remote = {
+        f"{path.relative_to(html)}: {what}"
+        for path in pages(html)
+        for what in remote_in_page(soup(path))
+    }
+    remote |= {
+        f"{path.relative_to(html)}: {what}"
+        for path in html.rglob("*.css")
+        for what in IN_CSS.findall(path.read_text(encoding="utf-8"))
+    }
+    assert not remote, "\n".join(sorted(remote))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        '<script src="https://example.org/a.js"></script>',
+        '<link rel="stylesheet" href="//example.org/a.css">',
+        '<link rel="preload" as="font" href="https://example.org/a.woff2">',
+        '<img src="http://example.org/a.png">',
+        '<div style="background: url(https://example.org/a.png)"></div>',
+        "<style>@import 'https://example.org/a.css';</style>",
+        '<script>const URL = "https://example.org/a.js"</script>',
+    ],
+)
+def test_a_remote_resource_is_found(planted):
+    assert list(remote_in_page(BeautifulSoup(planted, "html.parser")))
+
+
+def lychee(*paths):
+    """Check the links between pages, anchors included, without the network."""
+    return subprocess.run(
+        [
+            Path(sys.executable).with_name("lychee"),
+            "--offline",
+            "--include-fragments",
+            "--no-progress",
+            "--root-dir",
+            build_book.HTML,
+            *paths,
+        ],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_no_link_between_pages_is_broken(html):
+    done = lychee(*pages(html))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_broken_link_is_found(html, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text('<a href="gone.html">gone</a>')
+    assert lychee(page).returncode
+    page.write_text('<h1 id="here">here</h1><a href="#there">gone</a>')
+    assert lychee(page).returncode
+
+
+def test_the_search_finds_what_chapters_speak_of(html):
+    index = (html / "searchindex.js").read_text(encoding="utf-8").lower()
+    for term in ("vmem", "kernel"):
+        assert re.search(rf'["{{,]{term}"?:', index), term
+
+
+def test_a_failing_notebook_is_told_by_cell(tmp_path):
+    import nbformat
+
+    def fault(source):
+        notebook = nbformat.v4.new_notebook()
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+        notebook.cells = [nbformat.v4.new_code_cell("1 + 1"), nbformat.v4.new_code_cell(source)]
+        path = tmp_path / "fault.ipynb"
+        nbformat.write(notebook, path)
+        with pytest.raises(build_book.BookError) as error:
+            build_book.run_notebook(path, timeout=5)
+        return str(error.value)
+
+    message = fault("1 / 0")
+    assert "fault.ipynb, code cell 2" in message and "ZeroDivisionError" in message
+    message = fault("import sys; print('a warning', file=sys.stderr)")
+    assert "fault.ipynb, code cell 2 wrote to stderr" in message and "a warning" in message
+    message = fault("import time; time.sleep(60)")
+    assert "fault.ipynb, code cell 2" in message and "longer than 5 s" in message

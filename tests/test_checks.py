@@ -1,0 +1,46 @@
+"""Bad arguments are named, with what they were and what is accepted."""
+
+import numpy as np
+import pytest
+
+from kernels import checks, optional
+
+
+def test_the_message_has_all_three_parts():
+    with pytest.raises(ValueError, match=r"^bm is 7; accepted: a multiple of 8$"):
+        checks.fail("bm", 7, "a multiple of 8")
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "3", None])
+def test_positive_int_refuses(value):
+    with pytest.raises(ValueError, match="whole number of at least 1"):
+        checks.positive_int("n", value)
+
+
+def test_positive_int_takes_numpy_integers():
+    checks.positive_int("n", np.int32(4))
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([1, 2], "x is a list"),
+        (np.ones((2, 2), np.float32), r"x.shape is \(2, 2\)"),
+        (np.ones((0,), np.float32), r"x.shape is \(0,\)"),
+        (np.ones((2,), np.float64), "x.dtype is 'float64'"),
+    ],
+)
+def test_array_refuses(value, says):
+    with pytest.raises(ValueError, match=says):
+        checks.array("x", value, rank=1, dtypes=("float32",))
+
+
+def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
+    monkeypatch.setattr(optional, "available", lambda module: False)
+    with pytest.raises(ImportError, match=r"taichi is needed for padding.*\.\[taichi\]") as error:
+        optional.require("taichi", "padding")
+    assert error.value.name == "taichi"
+
+
+def test_a_present_package_is_imported():
+    assert optional.require("matplotlib", "plots").__name__ == "matplotlib"

@@ -1,0 +1,76 @@
+"""python -m kernels: tables to read, exit codes for CI."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from kernels import ladder
+from kernels.catalog import OPERATORS
+from kernels.cli import app
+
+RUNNER = CliRunner()
+
+
+def run(*arguments):
+    return RUNNER.invoke(app, arguments, env={"COLUMNS": "120"})
+
+
+def test_list_shows_every_entry():
+    result = run("list")
+    assert result.exit_code == 0
+    for operator in OPERATORS.values():
+        assert operator.summary in result.output
+        for implementation in operator.implementations:
+            assert f"{operator.name}/{implementation.name}" in result.output
+
+
+def test_verify_passes_with_0():
+    result = run("verify", "iota/xla", "--draws", "1")
+    assert result.exit_code == 0
+    assert "4 passed, 0 failed, 0 skipped" in result.output
+
+
+def test_verify_fails_with_1(monkeypatch):
+    def refuse(subject, workload, seed):
+        raise ladder.Refused("element [0] is 1, the reference 0; integers are exact")
+
+    monkeypatch.setitem(ladder._CLIMB, "interpret", refuse)
+    result = run("verify", "iota/xla", "--draws", "0")
+    assert result.exit_code == 1
+    assert "0 passed, 3 failed" in result.output
+    assert "integers are exact" in result.output
+
+
+def test_skips_are_named_and_fail_only_when_strict():
+    assert "needs a TPU" in run("verify", "iota/pallas", "--rung", "measure").output
+    assert run("verify", "iota/pallas", "--rung", "measure").exit_code == 0
+    assert run("verify", "iota/pallas", "--rung", "measure", "--strict").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["verify", "cholesky"], "accepted: add_vectors, iota, matmul"),
+        (["verify", "matmul/cuda"], "accepted: xla, pallas"),
+        (["verify", "--rung", "guess"], "accepted: interpret, simulate, compile, measure"),
+        (["verify", "iota/xla", "--rung", "simulate"], "claims no rung simulate"),
+        (["verify", "--draws", "-1"], "Invalid value"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(arguments, says):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert says in result.output
+    assert "Traceback" not in result.output
+
+
+def test_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "kernels", "verify", "iota/xla", "--draws", "0", "-v"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 passed" in done.stdout

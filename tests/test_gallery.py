@@ -1,0 +1,49 @@
+"""Each bug is caught by the rung that it names, and by none below; repaired, by none at all."""
+
+import pytest
+
+from kernels import gallery, ladder
+from kernels.catalog import RUNGS
+
+BUGS = gallery.bugs()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_rung_it_names_catches_it(name):
+    caught = gallery.climb(name)
+    assert caught is not None, "no rung catches it: has it been repaired?"
+    assert caught.rung == BUGS[name].caught_by
+    assert BUGS[name].says in caught.message
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_repaired_it_passes_every_rung(name):
+    """So the rung objects to the bug, and a repaired bug would fail the test above."""
+    assert gallery.climb(name, repaired=True) is None
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_when_its_rung_goes_blind_it_slips_through(name, monkeypatch):
+    """So the test above fails when a rung stops catching what it caught."""
+    rung = BUGS[name].caught_by
+    monkeypatch.setitem(ladder._CLIMB, rung, lambda subject, workload, seed: 0.0)
+    caught = gallery.climb(name)
+    assert caught is None or RUNGS.index(caught.rung) > RUNGS.index(rung)
+
+
+def test_the_gallery_holds_what_chapter_4_promises():
+    assert set(BUGS) >= {
+        "missing_init",
+        "wrong_index_map",
+        "parallel_reduction",
+        "illegal_block",
+        "out_of_bounds_read",
+        "race_on_output",
+    }
+    assert {bug.caught_by for bug in BUGS.values()} == set(gallery.CLIMBED)
+
+
+def test_some_bugs_hide_on_a_friendly_workload():
+    for name in ("wrong_index_map", "unmasked_tail", "short_grid"):
+        friendly, telling = BUGS[name].workloads
+        assert str(telling) == gallery.climb(name).workload != str(friendly)

@@ -1,0 +1,142 @@
+"""Every entry climbs every rung that it claims, and planted faults fall."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels import ladder
+from kernels.catalog import OPERATORS, RUNGS, find
+from kernels.workload import Workload
+
+CLAIMS = [
+    pytest.param(operator, implementation, rung, id=f"{operator.name}/{implementation.name}-{rung}")
+    for operator, implementation in find()
+    for rung in implementation.rungs
+]
+
+
+@pytest.mark.parametrize(("operator", "implementation", "rung"), CLAIMS)
+def test_every_claim_holds(operator, implementation, rung):
+    checks = list(ladder.verify(operator, implementation, [rung], draws=6, seed=1))
+    assert len(checks) == len(operator.workloads.named) + 6
+    assert [c for c in checks if c.status != ladder.PASSED] == []
+
+
+MATMUL = OPERATORS["matmul"]
+SMALL = [Workload("small", {"m": 5, "k": 7, "n": 3})]
+
+
+def fall(function, rung="interpret", problems=SMALL, **more):
+    subject = ladder.Subject(MATMUL, "planted", "Pallas TPU", function, **more)
+    (check,) = ladder.climb(subject, rung, problems)
+    return check
+
+
+def multiply(x, y, *, interpret, **_):
+    return MATMUL.function(x, y, interpret=interpret)
+
+
+def test_the_unharmed_function_passes():
+    assert fall(multiply).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda z: z * 1.0001, "allowed"),
+        (lambda z: jnp.zeros_like(z), "every element is zero"),
+        (lambda z: z.at[4, 2].set(jnp.nan), "element [4, 2] is nan"),
+        (lambda z: z[:, :2], "shape is (5, 2)"),
+        (lambda z: z.T, "shape is (3, 5)"),
+    ],
+)
+def test_a_harmed_result_fails(harm, says):
+    check = fall(lambda x, y, *, interpret: harm(multiply(x, y, interpret=interpret)))
+    assert check.status == "failed" and says in check.message
+
+
+def test_an_exception_is_a_finding():
+    def broken(x, y, *, interpret):
+        raise KeyError("/some/folder/kernel.py is gone")
+
+    check = fall(broken)
+    assert check.status == "failed" and check.message == "KeyError: 'kernel.py is gone'"
+
+
+def test_a_wrong_gradient_fails():
+    @jax.custom_vjp
+    def crooked(x, y):
+        return multiply(x, y, interpret=True)
+
+    crooked.defvjp(
+        lambda x, y: (crooked(x, y), (x, y)), lambda s, dz: (dz @ s[1].T, s[0].T @ dz * 2)
+    )
+
+    def function(x, y, *, interpret):
+        return crooked(jnp.asarray(x), jnp.asarray(y))
+
+    assert fall(function).status == "passed"
+    check = fall(function, differentiable=True)
+    assert check.status == "failed" and check.message.startswith("gradient of y")
+
+
+def test_a_result_that_depends_on_the_order_fails(monkeypatch):
+    from kernels.tpu import simulator
+
+    turns = iter((0.0, 1e-7))
+
+    def simulate(function, *arguments, seed, **options):
+        result = np.asarray(multiply(*arguments, interpret=True)) + np.float32(next(turns))
+        return simulator.Simulation(result, (), np.zeros((1, 3)), np.zeros(1))
+
+    monkeypatch.setattr(simulator, "simulate", simulate)
+    check = fall(multiply, "simulate")
+    assert check.status == "failed" and "order" in check.message
+
+
+def test_an_index_map_that_leaves_the_array_fails_at_compile():
+    """Interpreters and compilers clamp it; only our own reading of the index map reports it."""
+    from jax.experimental import pallas as pl
+
+    def past_the_end(x, y, *, interpret):
+        def kernel(x_ref, y_ref, z_ref):
+            z_ref[...] = jnp.dot(x_ref[...], y_ref[...], precision="highest")
+
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype),
+            grid=(1,),
+            in_specs=[
+                pl.BlockSpec(x.shape, lambda i: (i + 1, 0)),
+                pl.BlockSpec(y.shape, lambda i: (0, 0)),
+            ],
+            out_specs=pl.BlockSpec((x.shape[0], y.shape[1]), lambda i: (0, 0)),
+            interpret=interpret,
+        )(x, y)
+
+    check = fall(past_the_end, "compile")
+    assert check.status == "failed" and "starts at 5 in dimension 0" in check.message
+
+
+def test_measuring_is_skipped_by_name_on_a_cpu():
+    check = fall(multiply, "measure")
+    assert check.status == "skipped" and "needs a TPU" in check.message
+
+
+def test_an_unknown_rung_is_refused():
+    subject = ladder.Subject(MATMUL, "x", "Pallas TPU", multiply)
+    with pytest.raises(ValueError, match="accepted: interpret, simulate, compile, measure"):
+        list(ladder.climb(subject, "guess", SMALL))
+
+
+def test_the_same_seed_draws_the_same_workloads():
+    draw = functools.partial(ladder.workloads, MATMUL, 9)
+    assert list(map(str, draw(seed=4))) == list(map(str, draw(seed=4)))
+    assert list(map(str, draw(seed=4))) != list(map(str, draw(seed=5)))
+
+
+def test_rungs_are_the_catalog_s():
+    assert tuple(ladder._CLIMB) == RUNGS

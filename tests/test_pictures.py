@@ -1,0 +1,113 @@
+"""Pictures are well-formed, say what they show, and change when the kernel does."""
+
+import functools
+import re
+import xml.etree.ElementTree as ElementTree
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+from kernels import pictures
+from kernels.matmul import BlockSizes, matmul
+from kernels.pallas import calls
+from kernels.tpu import simulate
+from kernels.vector import add_vectors, iota
+
+X = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+
+
+def call_of(block):
+    return calls(functools.partial(matmul, block=BlockSizes(*block)), X, X)[0]
+
+
+def nothing(x):
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    spec = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    return pl.pallas_call(kernel, out_shape=X, grid=(0,), in_specs=[spec], out_specs=spec)(x)
+
+
+FOUR = call_of((512, 1024, 512))
+CALLS = {
+    "empty": calls(lambda x: nothing(x), X)[0],
+    "matmul": FOUR,
+    "long": call_of((128, 128, 128)),
+    "vmapped": calls(
+        jax.vmap(matmul),
+        *[
+            jax.ShapeDtypeStruct((3, 64, 128), jnp.float32),
+            jax.ShapeDtypeStruct((3, 128, 128), jnp.float32),
+        ],
+    )[0],
+    "smem": calls(lambda: iota(8))[0],
+    "gpu": calls(
+        functools.partial(add_vectors, implementation="triton"),
+        *[jax.ShapeDtypeStruct((8,), jnp.int32)] * 2,
+    )[0],
+}
+
+
+def words(picture):
+    root = ElementTree.fromstring(picture.svg)
+    return [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("draw", [pictures.programs, pictures.traffic, pictures.memory])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_picture_is_well_formed_and_inside_its_frame(draw, name):
+    picture = draw(CALLS[name])
+    root = ElementTree.fromstring(picture.svg)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    for rect in root.iter("{http://www.w3.org/2000/svg}rect"):
+        if "x" not in rect.attrib:
+            continue  # inside a pattern
+        x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+        assert left <= x and x + w <= left + width and top <= y and y + h <= top + height
+    assert picture.says and picture.says in picture._repr_html_()
+    assert not re.search(r"https?://(?!www\.w3\.org)", picture.svg)
+
+
+def test_the_four_programs_of_the_chapter():
+    told = words(pictures.programs(FOUR))
+    assert [w for w in told if w.startswith("program")] == [
+        "program (0, 0, 0)",
+        "program (0, 1, 0)",
+        "program (1, 0, 0)",
+        "program (1, 1, 0)",
+    ]
+    assert "x: input, float32 [1024, 1024] in blocks of [512, 1024]" in told
+
+
+def test_solid_where_a_block_moves_and_hatched_where_it_stays():
+    svg = pictures.programs(FOUR).svg
+    blue, orange = (c[1:] for c in pictures.COLOURS[:2])
+    assert svg.count(f'fill="url(#hatch-{blue})"') == 2  # x stays for the second program of a row
+    assert svg.count(f'fill="url(#hatch-{orange})"') == 0  # y moves every time
+
+
+def test_traffic_counts_what_calls_counts():
+    told = words(pictures.traffic(FOUR))
+    assert "2 blocks fetched" in told and "4 blocks written" in told
+    assert told.count("×2") == 2 and "8.0 MiB" in told
+
+
+def test_memory_shows_the_real_spaces():
+    assert "SMEM: all of it" in words(pictures.memory(CALLS["smem"]))
+    assert "VMEM: block [512, 1024]" in words(pictures.memory(FOUR))
+    assert not any("VMEM" in w for w in words(pictures.memory(CALLS["gpu"])))
+
+
+def test_more_programs_than_shown_are_counted():
+    assert "… and 500 more programs" in words(pictures.programs(CALLS["long"]))
+
+
+def test_order_numbers_every_program_on_its_core():
+    x = np.ones(1 << 18, np.float32)
+    run = simulate(add_vectors, x, x)
+    told = words(pictures.order(run, (4,)))
+    assert sorted(w for w in told if w.isdigit()) == ["1", "1", "2", "2"]
+    assert {"core 0", "core 1"} <= set(told)

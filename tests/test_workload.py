@@ -1,0 +1,34 @@
+"""Values are drawn as they are named."""
+
+import numpy as np
+import pytest
+
+from kernels.workload import VALUES, values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8", "int32"])
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (7, 13)])
+def test_shape_and_dtype(kind, dtype, shape):
+    x = values(kind, shape, dtype, np.random.default_rng(0))
+    assert x.shape == shape and str(x.dtype) == dtype
+
+
+def test_nonfinite_plants_nan_and_both_infinities():
+    x = values("nonfinite", (20, 20), "float32", np.random.default_rng(0))
+    assert np.isnan(x).sum() == 1 and np.isposinf(x).sum() == 1 and np.isneginf(x).sum() == 1
+
+
+def test_int8_uses_its_whole_range():
+    x = values("normal", (4096,), "int8", np.random.default_rng(0))
+    assert x.min() == -128 and x.max() == 127
+
+
+def test_cancelling_sums_nearly_vanish():
+    x = values("cancelling", (1000,), "float64", np.random.default_rng(0))
+    assert abs(x.sum()) < 1e-3 * np.abs(x).sum()
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="accepted: normal"):
+        values("odd", (2,), "float32", np.random.default_rng(0))

@@ -1,0 +1,70 @@
+"""add_vectors and iota: what the ladder does not ask."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.vector import ADD_VECTORS, IOTA, add_vectors, iota
+
+KERNELS = ("pallas", "triton")
+
+
+@pytest.mark.parametrize("implementation", KERNELS)
+@given(n=st.integers(1, 3000), dtype=st.sampled_from(["float32", "bfloat16", "int32"]))
+def test_any_length(implementation, n, dtype):
+    x = jnp.arange(n).astype(dtype)
+    y = jnp.arange(n)[::-1].astype(dtype)
+    got = add_vectors(x, y, implementation=implementation)
+    assert got.dtype == x.dtype and np.array_equal(got, x + y)
+
+
+@pytest.mark.parametrize("implementation", IOTA)
+@pytest.mark.parametrize("n", [1, 2, 37])
+def test_iota_counts(implementation, n):
+    got = iota(n, implementation=implementation)
+    assert got.dtype == jnp.int32 and np.array_equal(got, np.arange(n))
+
+
+@pytest.mark.parametrize("implementation", ADD_VECTORS)
+def test_vmap_and_grad(implementation):
+    def f(x, y):
+        return (add_vectors(x, y, implementation=implementation) ** 2).sum()
+
+    x, y = jnp.arange(12.0).reshape(3, 4), jnp.ones((3, 4))
+    assert np.allclose(jax.vmap(jax.grad(f))(x, y), 2 * (x + y))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "says"),
+    [
+        (np.ones(3, np.float32), np.ones(4, np.float32), r"y.shape is \(4,\); accepted: \(3,\)"),
+        (np.ones(3, np.float32), np.ones(3, np.int32), "y.dtype is int32; accepted: float32"),
+        (np.ones((3, 1), np.float32), np.ones(3, np.float32), "x.shape"),
+        (np.ones(0, np.float32), np.ones(0, np.float32), "at least 1"),
+        (np.ones(3, np.float16), np.ones(3, np.float16), "x.dtype is 'float16'"),
+        ([1.0], [1.0], "x is a list"),
+    ],
+)
+def test_add_vectors_refuses(x, y, says):
+    with pytest.raises(ValueError, match=says):
+        add_vectors(x, y)
+
+
+@pytest.mark.parametrize("n", [0, -3, 2.0, True, None, 2**31])
+def test_iota_refuses(n):
+    with pytest.raises(ValueError, match="n is "):
+        iota(n)
+
+
+def test_iota_knows_how_much_scalar_memory_there_is():
+    with pytest.raises(ValueError, match="at most 131072"):
+        iota(131073)
+
+
+@pytest.mark.parametrize("function", [lambda **k: iota(3, **k), lambda **k: add_vectors(1, 2, **k)])
+def test_an_unknown_implementation_is_refused_first(function):
+    with pytest.raises(ValueError, match="implementation is 'cuda'; accepted: xla, pallas, triton"):
+        function(implementation="cuda")

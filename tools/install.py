@@ -1,0 +1,413 @@
+#!/usr/bin/env python3
+"""Make the environment: a venv with this package and the extras asked for.
+
+    python3 tools/install.py [--venv DIR] [--extras book,dev] [--python PYTHON]
+
+One pip call, under constraints.txt. Any Python since 3.6 can read this file, so that one too
+old for the book can say so; it needs nothing but the standard library.
+"""
+
+import argparse
+import contextlib
+import errno
+import glob
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PYTHONS = ["python3.13", "python3.12", "python3.11", "python3", "python"]
+
+
+class Stop(Exception):
+    """What went wrong and what to do about it, in words for the reader."""
+
+
+# --- which Python -----------------------------------------------------------------------------
+
+
+def supported():
+    """The range of Python versions in pyproject.toml: lowest allowed, lowest not allowed."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    low, high = re.search(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', text).groups()
+    return (3, int(low)), (3, int(high))
+
+
+def ask(python, code):
+    """What `python` prints when it runs `code`, or None: a pyenv shim may exist and still fail."""
+    try:
+        done = subprocess.run(
+            [str(python), "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            universal_newlines=True,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def version_of(python):
+    answer = ask(python, "import sys; print('%d.%d.%d' % sys.version_info[:3])")
+    return answer if answer and re.match(r"\d+\.\d+\.\d+$", answer) else None
+
+
+def minor(version):
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def find_python(wanted):
+    """The first Python of a supported version that really runs."""
+    low, high = supported()
+    found = []
+    for name in [wanted] if wanted else [sys.executable, *PYTHONS]:
+        path = shutil.which(name) or name
+        version = version_of(path)
+        if version is None:
+            if wanted:
+                found.append("{} does not run".format(name))
+            continue
+        if low <= minor(version) < high:
+            return path, version
+        line = "{} is Python {}".format(path, version)
+        if line not in found:
+            found.append(line)
+    raise Stop(
+        "This book needs Python {}.{} to {}.{}. Found: {}.\n"
+        "Install one of these, then run the same command again:\n"
+        "  Debian, Ubuntu   apt install python3 python3-venv\n"
+        "  Fedora           dnf install python3.13\n"
+        "  macOS            brew install python@3.13\n"
+        "  anywhere         conda env create -f environment.yml\n"
+        "A Python in an unusual place can be named: python3 tools/install.py --python PATH".format(
+            low[0], low[1], high[0], high[1] - 1, "; ".join(found) or "no Python that runs"
+        )
+    )
+
+
+# --- the venv ---------------------------------------------------------------------------------
+
+
+def python_in(venv):
+    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def make_venv(python, version, venv):
+    """Keep a venv that works; make any other anew. `.unfinished` marks one being filled."""
+    low, high = supported()
+    unfinished = venv / ".unfinished"
+    if venv.exists() and not venv.is_dir():
+        raise Stop("{} is in the way: it is not a folder. Move it, then run again.".format(venv))
+    if venv.is_dir() and any(venv.iterdir()):
+        has = ask(python_in(venv), "import sys, pip; print('%d.%d.%d' % sys.version_info[:3])")
+        ours = unfinished.exists() or (venv / ".installed.json").exists()
+        fits = has and low <= minor(has) < high
+        if fits and not unfinished.exists():
+            return
+        if not ours and not (venv / "pyvenv.cfg").exists():
+            raise Stop(
+                "{} holds something that is not a venv. Move it away, or name another folder "
+                "with --venv.".format(venv)
+            )
+        if not ours:
+            raise Stop(
+                "{} is a venv made by hand that cannot be used here ({}). Remove it, or name "
+                "another folder with --venv.".format(
+                    venv, "Python " + has if has else "it has no pip, or does not run"
+                )
+            )
+        say("{} is left from a run that did not finish; making it again".format(venv))
+        shutil.rmtree(str(venv))
+    if ask(python, "import venv, ensurepip") is None:
+        raise Stop(
+            "{} (Python {}) cannot make a virtual environment: its venv or ensurepip module is "
+            "missing.\nOn Debian and Ubuntu: apt install python3-venv".format(python, version)
+        )
+    say("making {} with Python {}".format(venv, version))
+    venv.mkdir(parents=True, exist_ok=True)
+    unfinished.write_text("removed when the installation is complete\n")
+    done = subprocess.run(
+        [str(python), "-m", "venv", str(venv)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+    )
+    if done.returncode:
+        if shutil.disk_usage(str(venv)).free < 2**24:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        raise Stop("python -m venv failed:\n" + done.stdout.strip())
+
+
+# --- pip --------------------------------------------------------------------------------------
+
+
+def constraints(venv, extras):
+    """constraints.txt, or for xla a copy of it in the venv with the `# xla:` lines in force."""
+    path = ROOT / "constraints.txt"
+    if "xla" not in extras:
+        return path
+    lines = path.read_text(encoding="utf-8").splitlines()
+    other = [line[len("# xla: ") :] for line in lines if line.startswith("# xla: ")]
+    names = {line.split("==")[0] for line in other}
+    lines = other + [line for line in lines if line.split("==")[0] not in names]
+    path = venv / "constraints.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def say(line):
+    print(line, flush=True)
+
+
+class Progress:
+    """A line that rewrites itself on a terminal; elsewhere a line now and then."""
+
+    def __init__(self):
+        self.live = sys.stdout.isatty()
+        self.start = self.last = time.time()
+        self.shown = ""
+
+    def show(self, text):
+        now = time.time()
+        if self.live:
+            width = shutil.get_terminal_size().columns - 1
+            line = "{} ({:.0f} s)".format(text, now - self.start)[:width]
+            sys.stdout.write("\r" + line.ljust(len(self.shown)))
+            sys.stdout.flush()
+            self.shown = line
+        elif now - self.last > 10 and text != self.shown:
+            say("  {} ({:.0f} s)".format(text, now - self.start))
+            self.last, self.shown = now, text
+
+    def end(self):
+        if self.live and self.shown:
+            sys.stdout.write("\r" + " " * len(self.shown) + "\r")
+            sys.stdout.flush()
+
+
+def newest(venv):
+    """How many packages the venv has, and the name of the one that came last."""
+    site = "Lib" if os.name == "nt" else "lib/python3.*"
+    infos = glob.glob("{}/{}/site-packages/*.dist-info".format(glob.escape(str(venv)), site))
+    last = max(infos, key=os.path.getmtime, default="-")
+    return len(infos), os.path.basename(last).split("-")[0]
+
+
+def run_pip(venv, extras, log_path):
+    """Run pip once, show how far it is, return its exit status; all it said goes to the log."""
+    limits = constraints(venv, extras)
+    env = dict(os.environ)
+    # The build backend is installed by a pip of its own, which these two names reach: the second
+    # since pip 25.3. As a URL, because pip splits the value at spaces.
+    env["PIP_CONSTRAINT"] = env["PIP_BUILD_CONSTRAINT"] = limits.as_uri()
+    env.setdefault("PIP_RETRIES", "1")
+    env.setdefault("PIP_DEFAULT_TIMEOUT", "15")
+    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    env["PIP_NO_INPUT"] = "1"
+    env["PYTHONUNBUFFERED"] = "1"
+    env.pop("PIP_REQUIRE_VIRTUALENV", None)
+    env.pop("PIP_USER", None)
+    what = ".[{}]".format(",".join(extras)) if extras else "."
+    command = [str(python_in(venv)), "-m", "pip", "install", "--progress-bar", "off"]
+    command += ["-c", str(limits), "-e", what]
+    pip = subprocess.Popen(
+        command,
+        cwd=str(ROOT),
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+        errors="replace",
+    )
+    lines = queue.Queue()
+
+    def listen():
+        for line in pip.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    progress, seen, total, before, text = Progress(), 0, 0, 0, "asking the package index"
+    try:
+        with open(str(log_path), "w", encoding="utf-8") as log:
+            while True:
+                try:
+                    line = lines.get(timeout=0.3)
+                except queue.Empty:
+                    line = ""
+                if line is None:
+                    break
+                log.write(line)
+                log.flush()
+                words = line.split()
+                if line.startswith("Collecting ") or line.startswith("Requirement already"):
+                    seen += 1
+                    name = re.split(r"[^\w.-]", words[1] if words[0] == "Collecting" else words[2])
+                    text = "collecting {}: {}".format(seen, name[0])
+                elif line.strip().startswith("Downloading ") and ".metadata" not in line:
+                    name = words[1].rsplit("/", 1)[-1].split("-")[0]
+                    size = re.search(r"\(([^)]*)\)", line)
+                    text = "downloading {}{}".format(name, " " + size.group(0) if size else "")
+                elif line.startswith("Installing collected packages:"):
+                    # From here on a failure leaves a venv that is neither old nor new.
+                    (venv / ".unfinished").write_text("removed when the installation is complete\n")
+                    total = len(line.split(":", 1)[1].split(","))
+                    before = newest(venv)[0]
+                if total and not line:
+                    count, name = newest(venv)
+                    count = min(max(count - before, 0), total)
+                    text = "installing {} of {}: {}".format(count, total, name)
+                if not line or not total:
+                    progress.show(text)
+            return pip.wait()
+    except BaseException:
+        pip.send_signal(signal.SIGINT) if os.name != "nt" else pip.terminate()
+        try:
+            pip.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            pip.kill()
+        raise
+    finally:
+        progress.end()
+
+
+NO_NETWORK = (
+    r"connection broken by|Connection(Error| refused)|NewConnectionError|ConnectTimeout|"
+    r"Read ?timed? ?out|ProxyError|SSLError|name resolution|Network is unreachable|"
+    r"Max retries exceeded|HTTP error 5\d\d|50[234] Server Error"
+)
+
+
+def explain(output, log_path):
+    """Turn what pip said into plain words, where the reason is a known one."""
+    full = "\nThe whole output of pip: {}".format(log_path)
+    if re.search(r"No space left on device|Errno 28|Disk quota exceeded", output):
+        raise Stop("The disk is full. Make room (about 2 GB for the book), then run again." + full)
+    missing = re.findall(
+        r"No matching distribution found for (\S+)|Failed building wheel for (\S+)|"
+        r"Failed to build (?:installable wheels for .*\()?([\w.-]+)",
+        output,
+    )
+    # An index that cannot be reached ends in "No matching distribution" too, but lists no version.
+    reached = missing and "(from versions: none)" not in output
+    if re.search(NO_NETWORK, output, re.I) and not reached:
+        raise Stop(
+            "The package index cannot be reached. Check the network, and the proxy or mirror if "
+            "pip is set up to use one, then run again." + full
+        )
+    if missing:
+        names = sorted({name for row in missing for name in row if name})
+        where = "{}, {}".format(platform.system(), platform.machine())
+        raise Stop(
+            "There is no ready-made package of {} for this machine ({}) and this Python. "
+            "README.md names the machines that the book runs on.".format(", ".join(names), where)
+            + full
+        )
+    if "ResolutionImpossible" in output or "conflicting dependencies" in output:
+        raise Stop("pyproject.toml and constraints.txt contradict each other." + full)
+    if re.search(r"Permission denied|Errno 13|Read-only file system", output):
+        raise Stop("pip may not write to the venv folder; whose is it?" + full)
+
+
+# Runs in the venv: which requested packages the markers leave out on this machine.
+LEFT_OUT = """
+import sys, tomllib
+from pip._vendor.packaging.requirements import Requirement
+project = tomllib.load(open('pyproject.toml', 'rb'))['project']
+for extra in sys.argv[1:]:
+    for line in project['optional-dependencies'][extra]:
+        need = Requirement(line)
+        if need.marker and not need.marker.evaluate():
+            print('not installed: %s (from %s), only for %s' % (need.name, extra, need.marker))
+"""
+
+
+def known_extras():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    table = text.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    return re.findall(r"^(\w+) = \[", table, re.M)
+
+
+def install(venv, extras, wanted):
+    unknown = sorted(set(extras) - set(known_extras()))
+    if unknown:
+        raise Stop(
+            "No such extra: {}. There are {}.".format(", ".join(unknown), ", ".join(known_extras()))
+        )
+    if "xla" in extras and {"torch", "tpu"} & set(extras):
+        raise Stop("xla needs other versions than torch and tpu do: install it on its own.")
+    stamp_path, log_path = venv / ".installed.json", venv / "install.log"
+    state = hashlib.sha256()
+    for name in ("pyproject.toml", "constraints.txt"):
+        state.update((ROOT / name).read_bytes())
+    state.update(str(ROOT).encode())
+    stamp = {}
+    with contextlib.suppress(OSError, ValueError):
+        stamp = json.loads(stamp_path.read_text())
+    have = stamp.get("extras", [])
+    if (
+        stamp.get("state") == state.hexdigest()
+        and set(extras) <= set(have)
+        and not (venv / ".unfinished").exists()
+        and version_of(python_in(venv))
+    ):
+        return
+    if "xla" not in extras and "xla" not in have:
+        extras = sorted(set(extras) | set(have))  # what was asked for before stays
+    python, version = find_python(wanted)
+    make_venv(python, version, venv)
+    started = time.time()
+    say("installing {} into {}; the first time takes minutes".format(", ".join(extras), venv))
+    if run_pip(venv, extras, log_path):
+        output = log_path.read_text(encoding="utf-8", errors="replace")
+        explain(output, log_path)
+        raise Stop(
+            "pip failed, and not in a way that is known here. Its last lines:\n{}\n"
+            "The whole output: {}".format("\n".join(output.splitlines()[-12:]), log_path)
+        )
+    stamp_path.write_text(json.dumps({"state": state.hexdigest(), "extras": extras}))
+    if (venv / ".unfinished").exists():
+        (venv / ".unfinished").unlink()
+    count = newest(venv)[0]
+    say("{} packages in {}, {:.0f} s".format(count, venv, time.time() - started))
+    subprocess.run([str(python_in(venv)), "-c", LEFT_OUT, *extras], cwd=str(ROOT))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
+    parser.add_argument("--extras", default="book,dev", help="with commas between (book,dev)")
+    parser.add_argument("--python", help="the Python to use (the first that fits)")
+    options = parser.parse_args()
+    extras = sorted({e for e in re.split(r"[,\s]+", options.extras) if e})
+    try:
+        install(pathlib.Path(options.venv).absolute(), extras, options.python)
+    except Stop as stop:
+        sys.stderr.write("\n{}\n".format(stop))
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\nInterrupted; the same command goes on from here.\n")
+        return 130
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            sys.stderr.write("\nThe disk is full. Make room (about 2 GB), then run again.\n")
+        else:
+            sys.stderr.write("\n{}\n".format(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
