@@ -141,8 +141,7 @@ CASES = tuple(_cases())
 def published(case: Case) -> Record:
     """The published record of a case; ValueError where results/ has none."""
     for record in read("published.csv"):
-        same = (record.operator, record.implementation, record.workload, record.chip)
-        if same == (case.operator, case.implementation, case.workload, case.chip):
+        if _same(record, case):
             return record
     raise ValueError(f"case is {case.workload!r}; accepted: one that results/published.csv has")
 
@@ -162,6 +161,25 @@ def validate(
         kept = _stored(case) if stored and case.budget else None
         rows.append(_row(case, record, kept or _estimate(case, timeout)))
     return rows
+
+
+def recorded(cases: Sequence[Case] = CASES) -> list[Row]:
+    """The table from results/ alone, without compiling anything.
+
+    Raises ValueError where the estimate of a case was not recorded with any versions.
+    """
+    rows = []
+    for case in cases:
+        kept = [r for r in read("estimated.csv") if _same(r, case)]
+        if not kept:
+            raise ValueError(f"case is {case.workload!r}; accepted: one in results/estimated.csv")
+        rows.append(_row(case, published(case), kept[-1]))
+    return rows
+
+
+def _same(record: Record, case: Case) -> bool:
+    wanted = (case.operator, case.implementation, case.workload, case.chip)
+    return wanted == (record.operator, record.implementation, record.workload, record.chip)
 
 
 def save(rows: Sequence[Row]) -> None:
@@ -204,9 +222,7 @@ def _estimate(case: Case, timeout: float) -> Record:
 def _stored(case: Case) -> Record | None:
     here = versions("jax", "libtpu")
     for record in read("estimated.csv"):
-        same = (record.operator, record.implementation, record.workload, record.chip)
-        wanted = (case.operator, case.implementation, case.workload, case.chip)
-        if same == wanted and record.versions == here:
+        if _same(record, case) and record.versions == here:
             return record
     return None
 

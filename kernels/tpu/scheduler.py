@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,12 +90,27 @@ class KernelSchedule:
         one cycle; a branch may skip some, and an inner loop repeats others."""
         return int(self.in_loop.sum())
 
-    def text(self, start: int = 0, stop: int | None = None) -> str:
-        """Bundles start to stop, one line each: address, mark, loop depth, operations."""
-        return "\n".join(
-            f"{b.address:#6x} {b.mark:2} {'>' * b.depth:2} {'; '.join(b.operations)}"
-            for b in self.bundles[start:stop]
-        )
+    def text(self, start: int = 0, stop: int | None = None, width: int | None = None) -> str:
+        """Bundles start to stop, one line each: address, mark, loop depth, operations.
+
+        width: characters a line; given, the compiler's remarks are left out and long lines cut.
+        """
+        lines = []
+        for b in self.bundles[start:stop]:
+            operations = "; ".join(b.operations)
+            if width:
+                operations = re.sub(r"/\*.*?\*/|\[resolvable[^]]*]", "", operations)
+                operations = re.sub(r" {2,}", " ", operations)
+            line = f"{b.address:#6x} {b.mark:2} {'>' * b.depth:2} {operations}".rstrip()
+            lines.append(line if not width or len(line) <= width else line[: width - 1] + "…")
+        return "\n".join(lines)
+
+    def find(self, word: str, start: int = 0) -> int:
+        """The first bundle from `start` on that holds an operation with `word` in it."""
+        for place, bundle in enumerate(self.bundles[start:], start):
+            if any(word in operation for operation in bundle.operations):
+                return place
+        raise ValueError(f"word is {word!r}; accepted: one that stands in a bundle of {self.name}")
 
 
 @dataclass(frozen=True)
