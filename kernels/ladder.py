@@ -101,8 +101,9 @@ def climb(
 ) -> Iterator[Check]:
     """Prove `subject` at `rung` on each of `problems`; yields one Check for each, never raises."""
     one_of("rung", rung, RUNGS)
-    if rung == "compile" and subject.language == "Pallas TPU":
-        yield from _compile_for_tpu(subject, problems, seed)
+    together = _TOGETHER.get((_CLIMB[rung], subject.language))
+    if together:
+        yield from together(subject, problems, seed)
         return
     for workload in problems:
         start = time.perf_counter()
@@ -277,6 +278,9 @@ def _measure(subject: Subject, workload: Workload, seed: int) -> float:
 
 
 _CLIMB = dict(zip(RUNGS, (_interpret, _simulate, _compile, _measure), strict=True))
+
+# Rungs that prove all workloads of a language in one go.
+_TOGETHER = {(_compile, "Pallas TPU"): _compile_for_tpu}
 
 
 def _check_index_maps(call: Callable[..., Any], arrays: Sequence[Any]) -> None:
