@@ -28,14 +28,13 @@ def kernel(x, y, *, interpret, repaired=False):
         o_ref[here] = x_ref[here] + y_ref[here]
 
     # Repaired, each step has a block of its own, and BlockSpec cuts the last one.
-    whole = (
-        pl.BlockSpec((1024,), lambda i: (i,)) if repaired else pl.BlockSpec((n,), lambda i: (0,))
-    )
+    part, whole = pl.BlockSpec((1024,), lambda i: (i,)), pl.BlockSpec((n,), lambda i: (0,))
+    spec = part if repaired else whole
     return pl.pallas_call(
         body,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
         grid=(pl.cdiv(n, 1024),),
-        in_specs=[whole, whole],
-        out_specs=whole,
+        in_specs=[spec, spec],
+        out_specs=spec,
         interpret=interpret,
     )(x, y)
