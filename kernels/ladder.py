@@ -101,8 +101,7 @@ def climb(
 ) -> Iterator[Check]:
     """Prove `subject` at `rung` on each of `problems`; yields one Check for each, never raises."""
     one_of("rung", rung, RUNGS)
-    together = _TOGETHER.get((_CLIMB[rung], subject.language))
-    if together:
+    if together := _TOGETHER.get((rung, subject.language)):
         yield from together(subject, problems, seed)
         return
     for workload in problems:
@@ -278,9 +277,7 @@ def _measure(subject: Subject, workload: Workload, seed: int) -> float:
 
 
 _CLIMB = dict(zip(RUNGS, (_interpret, _simulate, _compile, _measure), strict=True))
-
-# Rungs that prove all workloads of a language in one go.
-_TOGETHER = {(_compile, "Pallas TPU"): _compile_for_tpu}
+_TOGETHER = {("compile", "Pallas TPU"): _compile_for_tpu}  # rungs that take all problems at once
 
 
 def _check_index_maps(call: Callable[..., Any], arrays: Sequence[Any]) -> None:
