@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,7 +239,7 @@ def tune(
                 str(trial),
                 "refused" if refused else time(trial.seconds),
                 "" if refused else f"{change:+.1%}",
-                trial.note.split(";")[0],
+                re.split("[;:]", trial.note)[0],
             )
         console.print(table)
         console.print(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
-@dataclass
+@dataclass(eq=False)  # an exception equals itself only, and can be put into a set
 class TpuCompileError(RuntimeError):
     """A program that could not be compiled for a TPU.
 
@@ -31,6 +31,9 @@ class TpuCompileError(RuntimeError):
 
     def __post_init__(self) -> None:
         super().__init__(self.message)
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def __str__(self) -> str:
         if not self.source:

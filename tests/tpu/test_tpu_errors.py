@@ -64,3 +64,12 @@ def test_an_unknown_text_is_kept():
     assert error.kind == "other" and str(error) == "INTERNAL: the cat walked over kernel.py"
     assert error.original.endswith("more")
     assert isinstance(error, RuntimeError) and isinstance(error, TpuCompileError)
+
+
+def test_it_travels_between_processes(errors):
+    import pickle
+
+    error = translate(errors["block8"])
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.operand, again.original) == (str(error), "args[0]", error.original)
+    assert len({error, again}) == 2
