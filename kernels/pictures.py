@@ -7,6 +7,7 @@ reads in light and in dark, and that prints.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -188,10 +189,10 @@ def order(simulation: Simulation, grid: Sequence[int]) -> Picture:
 
 
 def graph(module: Module, layouts: bool = False) -> Picture:
-    """What a program executes, as its HLO has it: a box for each instruction, an arrow for each use.
+    """A program as its HLO has it: a box for each instruction, an arrow for each use.
 
-    A fusion is opened: the boxes of one colour and one name are one kernel. layouts: write how each
-    array lies in memory, with its tiles. Loops and calls stay closed.
+    A fusion is opened: the boxes of one colour and one name are one kernel. layouts: write how
+    each array lies in memory, with its tiles. Loops and calls stay closed.
     """
     nodes = _opened(module)
     layers = _layers(nodes)
@@ -199,7 +200,7 @@ def graph(module: Module, layouts: bool = False) -> Picture:
     kernels = {name: i for i, name in enumerate(dict.fromkeys(n.kernel for n in nodes if n.kernel))}
     words = {node: _node_words(node, layouts) for node in nodes}
     widths = {node: max(7.2 * len(line) for line in words[node]) + 20 for node in nodes}
-    gap, row, height = 18, 82, 50
+    gap, row, height = 18, 72, 50
     sizes = [sum(widths.get(n, 10) + gap for n in lane) - gap for lane in lanes]
     canvas = _Canvas(max(sizes, default=0), row * len(lanes) - (row - height))
     places = {}
@@ -310,7 +311,7 @@ def _lanes(
     above: dict[object, list[object]] = {}
     below: dict[object, list[object]] = {}
     for route in routes:
-        for a, b in zip(route, route[1:]):
+        for a, b in itertools.pairwise(route):
             below.setdefault(a, []).append(b)
             above.setdefault(b, []).append(a)
     place = {}
@@ -332,8 +333,9 @@ def _node_words(node: _Node, layouts: bool) -> tuple[str, ...]:
         name = f"parameter {each.value}"
     elif each.opcode == "constant" and each.value:
         name = f"constant {each.value}"[:24]
-    shape = ", ".join(str(a) if layouts else str(a).partition("{")[0] for a in each.results[:2])
-    if layouts and any(a.space == 1 for a in each.results):
+    shown = each.results[:1] if each.opcode == "copy-start" else each.results[:2]
+    shape = ", ".join(str(a) if layouts else str(a).partition("{")[0] for a in shown)
+    if layouts and any(a.space == 1 for a in shown):
         shape += " in VMEM"
     return name, shape, *((node.kernel,) if node.kernel else ())
 

@@ -87,8 +87,9 @@ class Compiled:
     memory: bytes in HBM, of each chip. cost: XLA's cost analysis (flops, bytes accessed,
     optimal_seconds …); it knows nothing of a Pallas call that brings no pl.CostEstimate.
     hlo: the optimised HLO text. executable: what a TPU VM could load, or None where it was not
-    asked for or is not to be had. seconds: the compiler's wall time. libtpu: its version. mesh: axes and sizes of the chips that
-    share it, each of which runs this same program on its part; () for one chip.
+    asked for or is not to be had. seconds: the compiler's wall time. libtpu: its version.
+    mesh: axes and sizes of the chips that share it, each of which runs this same program on its
+    part; () for one chip.
     """
 
     name: str
