@@ -170,8 +170,9 @@ def estimate(
             for each in chip or ["v5e"]
         ]
         table = _table("Estimated by the compiler's model, not measured")
-        for name in ("entry and workload", "chip", "time", "±", "binds", "of peak", "of HBM"):
-            table.add_column(name, justify="left" if name[0] in "ecb" else "right", no_wrap=True)
+        table.add_column("entry and workload", overflow="fold")
+        for name in ("chip", "time", "±", "binds", "of peak", "of HBM"):
+            table.add_column(name, justify="left" if name[0] in "cb" else "right", no_wrap=True)
         failed = []
         results = estimate_all([p for p, _ in made], timeout=timeout)
         for (program, title), found in zip(made, results):

@@ -16,7 +16,8 @@ PACKAGE = ROOT / "kernels"
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("gallery", "bench"),
+    ("bench",),
+    ("gallery",),
     ("ladder",),
     ("catalog",),
     tuple(sorted({operator.package.split(".")[1] for operator in OPERATORS.values()})),

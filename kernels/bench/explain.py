@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from kernels.pallas.calls import FAST
 from kernels.tpu import CHIPS, Estimate, KernelSchedule, OpEstimate
 from kernels.tpu.compiler import Program
 from kernels.tpu.errors import mib
@@ -107,12 +108,17 @@ def _roofline(found: Estimate) -> Iterator[Any]:
         yield f"XLA's own lower bound (optimal_seconds): {time(found.optimal_seconds)}"
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
 
 
-def _operations(found: Estimate) -> Table:
-    table = _table("Operations, the longest first (estimated)")
+def _titled(title: str, table: Table) -> Group:
+    """A title of its own is not folded to the table's width."""
+    return Group(Text(title, style="bold"), table)
+
+
+def _operations(found: Estimate) -> Group:
+    table = _table()
     for name, options in (
         ("operation", {"overflow": "ellipsis", "max_width": 34, "no_wrap": True}),
         ("kind", {"no_wrap": True}),
@@ -136,7 +142,7 @@ def _operations(found: Estimate) -> Table:
             _size(sum(op.hbm_bytes for op in rest)),
             "",
         )
-    return table
+    return _titled("Operations, the longest first (estimated)", table)
 
 
 def _row(op: OpEstimate, total: float) -> tuple[str, ...]:
@@ -167,11 +173,8 @@ def _slots(schedule: KernelSchedule, limit: int) -> Group:
     return Group(Text.from_markup(head), Text("  slots that the loop's bundles fill"), grid)
 
 
-def _traffic(call: Any) -> Table:
-    table = _table(
-        f"HBM traffic of {call.name}, grid {'×'.join(map(str, call.grid)) or '1'} "
-        "(counted from its index maps)"
-    )
+def _traffic(call: Any) -> Group:
+    table = _table()
     for name in ("operand", "array", "block", "moved"):
         table.add_column(name, no_wrap=True)
     table.add_column("times", justify="right")
@@ -180,23 +183,25 @@ def _traffic(call: Any) -> Table:
         table.add_row(
             f"{o.role} {o.name}",
             f"{o.dtype}[{', '.join(map(str, o.shape))}]",
-            "×".join(map(str, o.block)) if o.memory not in ("hbm", "any") else "left in place",
+            "×".join(map(str, o.block)) if o.memory in FAST else "left in place",
             o.memory if o.known else f"{o.memory}, at most",
-            f"{int(o.moved.sum()):,}" if o.memory not in ("hbm", "any") else "",
+            f"{int(o.moved.sum()):,}" if o.memory in FAST else "",
             _size(o.traffic),
         )
-    return table
+    grid = "×".join(map(str, call.grid)) or "1"
+    title = f"HBM traffic of {call.name}, grid {grid}, counted from its index maps"
+    return _titled(title, table)
 
 
 def _relayouts(found: Estimate, console: Console) -> None:
     if not found.relayouts:
         console.print("relayouts: none")
         return
-    table = _table("Relayouts: data that only changes its place")
+    table = _table()
     table.add_column("operation", no_wrap=True)
     table.add_column("becomes", overflow="fold")
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("cycles", justify="right", no_wrap=True)
     for op in sorted(found.relayouts, key=lambda op: -op.cycles)[:OPS]:
         table.add_row(op.name, op.shape, _size(op.hbm_bytes), f"{op.cycles:,.0f}")
-    console.print(table)
+    console.print(_titled("Relayouts: data that only changes its place", table))

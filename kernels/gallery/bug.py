@@ -11,6 +11,7 @@ class Bug:
 
     operator: whose contract it breaks. caught_by: the first rung that refuses it. says: words that
     the rung's message holds. workloads: what it is run on. cause and lesson: a sentence each.
+    needs: the optional package without which that rung is blind to it.
     """
 
     title: str
@@ -20,3 +21,4 @@ class Bug:
     cause: str
     lesson: str
     workloads: tuple[Workload, ...]
+    needs: str | None = None

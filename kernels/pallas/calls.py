@@ -36,8 +36,8 @@ class Operand:
     block: tuple[int, ...]
     memory: str
     starts: np.ndarray = field(repr=False, compare=False)
-    aliased: bool = False
     known: bool = True  # False where the index map reads values that only the run knows
+    aliased: bool = False
 
     @property
     def blocked(self) -> bool:
@@ -246,8 +246,8 @@ def _call(eqn: Any) -> Call:
                 block=tuple(_size(b) for b in block.block_shape),
                 memory=_memory(block, machine),
                 starts=np.zeros((math.prod(grid), len(shape)), int) if starts is None else starts,
-                aliased=index - mapping.num_inputs in aliased,
                 known=starts is not None,
+                aliased=index - mapping.num_inputs in aliased,
             )
         )
     scratch = tuple(

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -27,10 +29,11 @@ from typing import Any
 
 from kernels import optional
 from kernels.tpu import chips, undocumented, worker
-from kernels.tpu.errors import TpuCompileError, translate
+from kernels.tpu.errors import TpuCompileError, overflow, translate
 from kernels.tpu.lowering import abstract_device
 
 TIMEOUT = 300.0  # seconds for one program
+HOPELESS = 20.0  # seconds for a program whose blocks do not fit; the compiler may search for long
 STARTUP = 60.0  # seconds that a child may take to start, on a busy machine
 SPARE = 1 << 18  # bytes free on a disk that is taken to be full
 PATIENCE = 2.0  # seconds after which a wait is shown
@@ -44,15 +47,17 @@ _dropped: set[str] = set()
 class Program:
     """A program exported for a chip: what a child compiles.
 
-    data: jax.export's serialisation. jaxpr: what JAX traced. row_major: lay its arguments and
-    results out row by row, instead of as XLA would choose. mesh: axes and sizes of the chips that
-    share it; () for one chip.
+    data: jax.export's serialisation. jaxpr: what JAX traced. fingerprint: the same for the same
+    program, whichever line of code asked for it. row_major: lay its arguments and results out row
+    by row, instead of as XLA would choose. mesh: axes and sizes of the chips that share it; () for
+    one chip.
     """
 
     name: str
     chip: str
     data: bytes = field(repr=False)
     jaxpr: Any = field(repr=False, compare=False)
+    fingerprint: str = field(default="", repr=False)
     row_major: bool = False
     mesh: tuple[tuple[str, int], ...] = ()
 
@@ -161,14 +166,24 @@ def export(
                 raise
             raise found from error
         try:
-            data = jax.export.export(jitted, platforms=["tpu"])(*args).serialize()
+            exported = jax.export.export(jitted, platforms=["tpu"])(*args)
+            data = exported.serialize()
         except Exception as error:
             if isinstance(error, MemoryError):
                 raise
             found = translate(_text(error))
             found.source = found.source or _primitive_line(traced.jaxpr.jaxpr, _text(error))
             raise found from error
-    return Program(name, chip, bytes(data), traced.jaxpr.jaxpr, mesh=tuple((mesh or {}).items()))
+    fingerprint = _fingerprint(exported.mlir_module())
+    over = tuple((mesh or {}).items())
+    return Program(name, chip, bytes(data), traced.jaxpr.jaxpr, fingerprint, mesh=over)
+
+
+def _fingerprint(module: str) -> str:
+    """A digest of StableHLO text without its source locations and its name."""
+    lines = (line for line in module.splitlines() if not line.startswith("#loc"))
+    text = re.sub(r" loc\((?:[^()]|\([^()]*\))*\)|(?<=^module) @\S+", "", "\n".join(lines))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _shardings(mesh: Mapping[str, int] | None, in_specs: Any, out_specs: Any) -> dict[str, Any]:
@@ -329,7 +344,7 @@ class _Pool:
                 if child in ready:
                     for words in child.answers():
                         if "started" in words:
-                            child.deadline = time.monotonic() + self.timeout
+                            child.deadline = time.monotonic() + self._limit(child.job)
                         elif "done" in words or "failed" in words:
                             index, child.job = child.job, None
                             yield index, self._collect(child, index, words)
@@ -337,18 +352,27 @@ class _Pool:
                         yield from self._bury(child)
                         continue
                 if child.job is not None and time.monotonic() > child.deadline:
-                    index = child.job
+                    index, text = child.job, child.stderr()
                     self._drop(child)
-                    yield (
-                        index,
-                        TpuCompileError(
-                            "timeout",
-                            f"the compiler had not finished {self.programs[index].name} for "
-                            f"{self.programs[index].chip} after {self.timeout:g} s",
-                            child.stderr(),
-                            seconds=self.timeout,
-                        ),
-                    )
+                    yield index, self._late(index, text)
+
+    def _limit(self, index: int) -> float:
+        """Seconds for a program."""
+        hopeless = _overflow(self.programs[index]) is not None
+        return min(self.timeout, HOPELESS) if hopeless else self.timeout
+
+    def _late(self, index: int, text: str) -> TpuCompileError:
+        """What to say of a program that took too long."""
+        program, seconds = self.programs[index], self._limit(index)
+        message = (
+            f"the compiler had not finished {program.name} for {program.chip} after {seconds:g} s"
+        )
+        error = None if seconds == self.timeout else _overflow(program)
+        if error is None:
+            return TpuCompileError("timeout", message, text, seconds=seconds)
+        error.message = f"{error.message} ({message})"
+        error.original, error.seconds = text, seconds
+        return error
 
     def _next(self) -> bool:
         """Take one more program from the caller; False where there is none."""
@@ -593,11 +617,33 @@ def _disk(error: OSError, text: str = "") -> TpuCompileError:
     return TpuCompileError("disk", message, text or str(error))
 
 
+def _calls(program: Program) -> tuple[Any, ...]:
+    """Its kernels; () where a grid is too long to look at."""
+    try:
+        return program.calls
+    except ValueError:
+        return ()
+
+
 def _buffers(program: Program, text: str) -> tuple[tuple[str, int], ...]:
     """What the failing kernel keeps in VMEM; () where it is not clear which kernel fails."""
-    named = [c for c in program.calls if f"%{c.name}" in text]
-    found = named or (program.calls if len(program.calls) == 1 else ())
+    calls = _calls(program)
+    named = [c for c in calls if f"%{c.name}" in text]
+    found = named or (calls if len(calls) == 1 else ())
     return found[0].buffers() if found else ()
+
+
+def _overflow(program: Program) -> TpuCompileError | None:
+    """The error of a program with a kernel whose blocks alone exceed its VMEM; None without one."""
+    for call in _calls(program):
+        params = call.equation.params.get("compiler_params")
+        limit = getattr(params, "vmem_limit_bytes", None)
+        limit = limit or chips.chip(program.chip).vmem_limit_bytes
+        buffers = call.buffers()
+        asked = sum(size for _, size in buffers)
+        if asked > limit:
+            return overflow(asked, limit, buffers, least=True)
+    return None
 
 
 def _text(error: BaseException) -> str:
@@ -624,8 +670,6 @@ def _user_line(error: BaseException) -> str | None:
 
 def _primitive_line(jaxpr: Any, text: str) -> str | None:
     """Where the kernel uses what the text complains of; None where that is not one place."""
-    import re
-
     found = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
     if found:
         name = found[1]

@@ -33,7 +33,10 @@ class TpuCompileError(RuntimeError):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.source})" if self.source else self.message
+        if not self.source:
+            return self.message
+        # A notebook gives each cell a file of its own, named by a number.
+        return f"{self.message} ({re.sub(r'^[0-9]+[.]py:', 'the cell, line ', self.source)})"
 
 
 def mib(size: float) -> str:
@@ -58,16 +61,34 @@ def translate(
             error.source = error.source or source
             if error.kind == "vmem" and not error.buffers:
                 error.buffers = tuple(buffers)
-            if error.buffers:
-                error.message += f"; it holds {_list(error.buffers)}"
+                if error.buffers:
+                    error.message += _held(error.buffers)
             return error
     return TpuCompileError("other", _first_line(text), text, source=source)
 
 
-def _list(buffers: Iterable[tuple[str, int]]) -> str:
+def overflow(
+    asked: int, limit: int, buffers: Iterable[tuple[str, int]] = (), *, least: bool = False
+) -> TpuCompileError:
+    """The error of a kernel that asks for more VMEM than it may have; least: or for even more."""
+    buffers = tuple(buffers)
+    return TpuCompileError(
+        "vmem",
+        f"the kernel asks for {'at least ' if least else ''}{mib(asked)} of VMEM and may have "
+        f"{mib(limit)}: use smaller blocks, fewer buffers, or a larger vmem_limit_bytes in "
+        "CompilerParams" + _held(buffers),
+        asked_bytes=asked,
+        limit_bytes=limit,
+        buffers=buffers,
+    )
+
+
+def _held(buffers: tuple[tuple[str, int], ...]) -> str:
+    if not buffers:
+        return ""
     ranked = sorted(buffers, key=lambda b: -b[1])
     shown = ", ".join(f"{name} {mib(size)}" for name, size in ranked[:5])
-    return shown + (f" and {len(ranked) - 5} more" if len(ranked) > 5 else "")
+    return f"; it holds {shown}" + (f" and {len(ranked) - 5} more" if len(ranked) > 5 else "")
 
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -93,14 +114,7 @@ def _vmem(text: str) -> TpuCompileError | None:
     for number, unit, shape, tag in blocks:
         window = re.match(r"(\w+) window allocation for operator (\w+ \d+)", tag)
         buffers.append((window[2] if window else shape, _bytes(number, unit)))
-    return TpuCompileError(
-        "vmem",
-        f"the kernel asks for {mib(asked)} of VMEM and may have {mib(limit)}: use smaller blocks, "
-        "fewer buffers, or a larger vmem_limit_bytes in CompilerParams",
-        asked_bytes=asked,
-        limit_bytes=limit,
-        buffers=tuple(buffers),
-    )
+    return overflow(asked, limit, buffers)
 
 
 _SHAPE = r"\(((?:[^()]|\([^()]*\))*)\)"

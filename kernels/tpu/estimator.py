@@ -108,7 +108,7 @@ class Estimate:
         return schedule_of(self.compiled)
 
 
-_memo: dict[tuple[bytes, str, float], Estimate] = {}
+_memo: dict[tuple[str, str, float], Estimate] = {}
 
 
 def estimate(
@@ -159,12 +159,12 @@ def estimate_all(
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:
             found[index] = end.value
-            _memo[programs[index].data, programs[index].chip, budget] = end.value
+            _memo[programs[index].fingerprint, programs[index].chip, budget] = end.value
         except TpuCompileError as error:
             found[index] = error
 
     for index, program in enumerate(programs):
-        known = _memo.get((program.data, program.chip, budget))
+        known = _memo.get((program.fingerprint, program.chip, budget))
         if known is not None:
             found[index] = known
         else:
@@ -177,7 +177,7 @@ def estimate_all(
         wanted: list[compiler.Program] = []
         for _, request in served.values():
             for program in request.programs:
-                key = (program.data, program.chip, program.row_major)
+                key = (program.fingerprint, program.chip, program.row_major)
                 if key not in distinct:
                     distinct[key] = len(wanted)
                     wanted.append(program)
@@ -187,7 +187,9 @@ def estimate_all(
         )
         for index, (generator, request) in served.items():
             del waiting[index]
-            answers = [results[distinct[p.data, p.chip, p.row_major]] for p in request.programs]
+            answers = [
+                results[distinct[p.fingerprint, p.chip, p.row_major]] for p in request.programs
+            ]
             advance(index, generator, answers)
     return [found[i] for i in range(len(programs))]
 
@@ -359,6 +361,7 @@ class _Estimator:
         return self._xla_op(instruction)
 
     def _kernel_op(self, kernel: _Kernel, instruction: Instruction) -> OpEstimate:
+        from kernels.pallas.calls import FAST
         from kernels.pallas.work import kernel_flops
 
         chip, call = self.chip, kernel.call
@@ -367,7 +370,7 @@ class _Estimator:
         for operand in call.operands:
             if id(operand) in in_vmem:
                 continue
-            if operand.memory in ("hbm", "any"):
+            if operand.memory not in FAST:
                 # Copied by hand, which no index map tells: taken to move once.
                 moved += math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
             else:
@@ -487,6 +490,7 @@ class _Estimator:
         )
 
     def _sum(self, ops: tuple[OpEstimate, ...]) -> Estimate:
+        from kernels.pallas.calls import FAST
         from kernels.pallas.work import matmul_flops
 
         chip, memory = self.chip, self.compiled.memory
@@ -507,7 +511,7 @@ class _Estimator:
             self._note("a loop whose trip count is not known counts once")
         if any(not o.known for k in self.kernels.values() for o in k.call.operands):
             self._note("blocks chosen by prefetched scalars: each step fetches another")
-        if any(o.memory in ("hbm", "any") for k in self.kernels.values() for o in k.call.operands):
+        if any(o.memory not in FAST for k in self.kernels.values() for o in k.call.operands):
             self._note("operands that a kernel copies by hand count once")
         flops = matmul_flops(self.program.jaxpr)
         seconds = cycles / chip.clock_hz

@@ -1,0 +1,117 @@
+"""explain, estimate and tune on the command line, and rung 3."""
+
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from kernels import ladder, optional
+from kernels.catalog import OPERATORS
+from kernels.cli import app
+
+TPU = [
+    f"{o.name}/{i.name}"
+    for o in OPERATORS.values()
+    for i in o.implementations
+    if i.language in ("Pallas TPU", "XLA")
+]
+
+
+def run(*words):
+    return CliRunner().invoke(app, words, env={"COLUMNS": "100", "NO_COLOR": "1"})
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("entry", TPU)
+def test_explain_answers_for_each_entry(entry, scratch):
+    start = time.perf_counter()
+    result = run("explain", entry)
+    assert result.exit_code == 0, result.output
+    assert time.perf_counter() - start < 30
+    for words in ("estimated", "cycles", "Operations", "HBM", "relayouts", "nothing here was"):
+        assert words.lower() in result.output.lower()
+    if entry.endswith("pallas"):
+        assert "bundles" in result.output and "index maps" in result.output
+
+
+@pytest.mark.libtpu
+def test_explain_a_custom_workload(scratch):
+    result = run("explain", "matmul/pallas", "-w", "m=1024 k=512 n=512 bfloat16", "-c", "v6e")
+    assert result.exit_code == 0, result.output
+    assert "1024" in result.output and "v6e" in result.output and "918 TFLOP/s" in result.output
+    assert "spills" in result.output and "MXU" in result.output
+
+
+@pytest.mark.libtpu
+def test_estimate_shows_a_line_for_each_chip(scratch):
+    result = run("estimate", "matmul/pallas", "-w", "square_bf16", "-c", "v5e", "-c", "v6e")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("matmul/pallas") == 2 and "not measured" in result.output
+
+
+@pytest.mark.libtpu
+def test_tune(scratch, tmp_path, monkeypatch):
+    from kernels.bench import records
+
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    result = run("tune", "matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "2")
+    assert result.exit_code == 0, result.output
+    assert "block=256×256×256" in result.output and "the operator's own choice" in result.output
+    assert (tmp_path / "results" / "tuned.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("explain", "matmul/pallas", "-c", "v9"), "chip is 'v9'"),
+        (("explain", "matmul/pallas", "-w", "nosuch"), "workload is 'nosuch'"),
+        (("explain", "nosuch/pallas"), "operator is 'nosuch'"),
+        (("explain", "matmul"), "OPERATOR/IMPLEMENTATION"),
+        (("explain", "add_vectors/triton"), "one that runs on a TPU"),
+        (("tune", "iota/pallas"), "nothing to tune"),
+    ],
+)
+@pytest.mark.libtpu
+def test_wrong_command_lines(words, said):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "estimate", "tune"])
+def test_without_libtpu(command, monkeypatch):
+    available = optional.available
+    monkeypatch.setattr(optional, "available", lambda m: m != "libtpu" and available(m))
+    result = run(command, "matmul/pallas")
+    assert result.exit_code == 2
+    assert "pip install" in result.stderr and "libtpu" in result.stderr
+
+
+@pytest.mark.libtpu
+def test_rung_3_reports_what_only_the_compiler_sees(scratch):
+    """Blocks that fit no VMEM pass both interpreters and the lowering."""
+    from kernels.matmul import BlockSizes
+    from kernels.workload import Workload
+
+    operator = OPERATORS["matmul"]
+    large = Workload(
+        "too_large",
+        {"m": 2048, "k": 2048, "n": 2048},
+        "int8",
+        tuning={"block": BlockSizes(2048, 2048, 2048)},
+    )
+    subject = ladder.Subject.of(operator, operator["pallas"])
+    problems = [operator.workloads["tiny"], large, operator.workloads["odd"]]
+    checks = list(ladder.climb(subject, "compile", problems))
+    assert [c.status for c in checks] == ["passed", "failed", "passed"]
+    assert "VMEM" in checks[1].message and checks[0].message == ""
+
+
+def test_rung_3_without_libtpu_lowers_and_says_so(monkeypatch):
+    available = optional.available
+    monkeypatch.setattr(optional, "available", lambda m: m != "libtpu" and available(m))
+    operator = OPERATORS["add_vectors"]
+    subject = ladder.Subject.of(operator, operator["pallas"])
+    [check] = ladder.climb(subject, "compile", [operator.workloads["tiny"]])
+    assert check.status == "passed"
+    assert "lowered only" in check.message and "libtpu" in check.message

@@ -1,0 +1,240 @@
+"""Estimates: the floors, the extrapolation, the fall-backs, and what is told of each."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels import tpu
+from kernels.matmul import BlockSizes, matmul
+from kernels.tpu import compiler, estimator, undocumented
+from kernels.tpu.estimator import Cut, cut_grid
+
+pytestmark = pytest.mark.libtpu
+
+
+def square(n, dtype=jnp.bfloat16):
+    return (jax.ShapeDtypeStruct((n, n), dtype),) * 2
+
+
+def blocked(*block):
+    return functools.partial(matmul, block=BlockSizes(*block), interpret=False)
+
+
+def copying(rows, columns=1024, block=256):
+    """Moves an array from HBM to HBM: the bandwidth binds."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    spec = pl.BlockSpec((block, columns), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((rows, columns), jnp.float32)
+    call = pl.pallas_call(
+        body, grid=(rows // block,), in_specs=[spec], out_specs=spec, out_shape=shape
+    )
+    return call, shape
+
+
+class TestSchedule:
+    """kernels.tpu.schedule."""
+
+    def test_matmul(self, scratch):
+        found = tpu.schedule(blocked(512, 512, 512), *square(1024))
+        kernel = found["matmul"]
+        assert kernel is found[0] and kernel.name.startswith("matmul")
+        assert kernel.occupancy.shape == (len(kernel.bundles), len(kernel.slots))
+        assert kernel.loop_utilisation["MXU"] > 0.5
+        assert 0 < kernel.vmem_bytes <= tpu.CHIPS["v5e"].vmem_limit_bytes
+        assert any(b.mark == "LB" for b in kernel.bundles)
+        assert "vmatmul" in kernel.text() or "vmatpush" in kernel.text()
+        with pytest.raises(ValueError, match="accepted: matmul"):
+            found["convolution"]
+
+    def test_spills(self, scratch):
+        kernel = tpu.schedule(blocked(512, 1024, 1024), *square(1024))[0]
+        assert kernel.spills > 0 and kernel.fills > 0  # the published blocks spill
+
+    def test_v6e_has_other_slots_full(self, scratch):
+        one, two = (tpu.schedule(blocked(512, 512, 512), *square(1024), chip=c)[0] for c in CHIPS)
+        assert len(two.bundles) < len(one.bundles)
+
+
+CHIPS = ("v5e", "v6e")
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_a_copy_is_bound_by_hbm(chip, scratch):
+    call, shape = copying(1 << 15)
+    found = tpu.estimate(call, shape, chip=chip)
+    floor = 2 * (1 << 15) * 1024 * 4
+    assert found.bound == "HBM" and found.hbm_bytes == floor
+    assert found.seconds == pytest.approx(floor / tpu.CHIPS[chip].hbm_bytes_per_second, rel=0.02)
+    assert found.hbm_utilisation == pytest.approx(1, abs=0.02) and found.utilisation == 0
+    assert found.flops == 0 and found.error >= 0.2
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_no_estimate_is_faster_than_the_chip(chip, scratch):
+    found = tpu.estimate(blocked(512, 1024, 1024), *square(4096), chip=chip)
+    assert 0.3 < found.utilisation <= 1.001 and found.hbm_utilisation <= 1.001
+    assert found.flops == 2 * 4096**3
+    assert "grid steps, extrapolated" in found.method
+    assert found.seconds == pytest.approx(found.cycles / tpu.CHIPS[chip].clock_hz)
+    assert found.ops[0].kind == "kernel"
+
+
+def test_extrapolation_meets_the_whole_grid(scratch, monkeypatch):
+    function, args = blocked(512, 1024, 1024), square(2048)
+    cut = tpu.estimate(function, *args)
+    monkeypatch.setattr(estimator, "REDUCED_CYCLES", 1_000_000)
+    estimator._memo.clear()
+    whole = tpu.estimate(function, *args)
+    assert "whole grid" in whole.method
+    assert cut.cycles == pytest.approx(whole.cycles, rel=0.02)
+
+
+def test_small_blocks_are_bound_by_latency(scratch):
+    found = tpu.estimate(blocked(128, 128, 128), *square(1024))
+    assert found.bound == "latency" and found.error == pytest.approx(0.45)
+    assert found.hbm_bytes == 2 * 8 * 1024 * 1024 * 2 + 1024 * 1024 * 2
+
+
+def test_a_whole_program_names_its_relayouts(scratch):
+    def function(x, y):
+        return blocked(256, 256, 256)(jnp.swapaxes(x, 0, 1), y)
+
+    shape = jax.ShapeDtypeStruct((2048, 2048), jnp.float32)
+    found = tpu.estimate(function, shape, shape)
+    assert found.cycles == pytest.approx(sum(op.cycles for op in found.ops), rel=0.01)
+    assert found.relayouts and all(op.hbm_bytes > 0 for op in found.relayouts)
+    assert "XLA" in found.method or "profile" in found.method
+    kernel = next(op for op in found.ops if op.kind == "kernel")
+    assert kernel.cycles > 0 and "static profile" in kernel.method
+
+
+def test_loops_count_as_often_as_they_run(scratch):
+    def function(x, y):
+        return jax.lax.scan(lambda c, _: (blocked(256, 256, 256)(c, y), None), x, None, length=5)[0]
+
+    found = tpu.estimate(function, *square(512))
+    kernel = next(op for op in found.ops if op.kind == "kernel")
+    assert kernel.times == 5
+    assert found.flops == 5 * 2 * 512**3
+
+
+def test_xla_and_its_lower_bound(scratch):
+    found = tpu.estimate(functools.partial(matmul, implementation="xla"), *square(1024))
+    assert found.optimal_seconds > 0 and found.ops[-1].kind == "matmul"
+    assert 0.5 < found.utilisation < 1 and found.bound == "compute"
+
+
+def test_a_strided_dma(scratch):
+    """The profile has no figure for planes; blocks side by side give one."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[0] * x_ref[1] + x_ref[2] - x_ref[3]
+
+    call = pl.pallas_call(
+        body,
+        grid=(8,),
+        in_specs=[pl.BlockSpec((4, 128, 256), lambda i: (0, i, 0))],
+        out_specs=pl.BlockSpec((128, 256), lambda i: (i, 0)),
+        out_shape=jax.ShapeDtypeStruct((1024, 256), jnp.float32),
+    )
+    found = tpu.estimate(call, jax.ShapeDtypeStruct((4, 1024, 256), jnp.float32))
+    assert "side by side" in found.method
+    assert found.hbm_bytes == 5 * 1024 * 256 * 4
+
+
+def test_prefetched_scalars_are_told(scratch):
+    def body(s_ref, x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    call = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((64, 128), jnp.float32),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(8,),
+            in_specs=[pl.BlockSpec((8, 128), lambda i, s: (s[i], 0))],
+            out_specs=pl.BlockSpec((8, 128), lambda i, s: (i, 0)),
+        ),
+    )
+    args = jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((64, 128), jnp.float32)
+    found = tpu.estimate(call, *args)
+    assert any("prefetched scalars" in note for note in found.notes)
+
+
+def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatch):
+    monkeypatch.setattr(compiler, "_dropped", set())
+    monkeypatch.setattr(estimator, "_memo", {})
+    flags = {**undocumented.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(undocumented, "FLAGS", flags)
+    needed = {**undocumented.NEEDED, "profile": ("xla_jf_dump_bogus",)}
+    monkeypatch.setattr(undocumented, "NEEDED", needed)
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    assert found.method.startswith("schedule against DMA time")
+    assert "no flag xla_jf_dump_bogus" in found.method and found.error == pytest.approx(0.45)
+
+
+def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
+    lost = {f.split("=")[0] for flags in undocumented.FLAGS.values() for f in flags}
+    monkeypatch.setattr(compiler, "_dropped", lost)
+    monkeypatch.setattr(estimator, "_memo", {})
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    assert "no schedule" in found.method and "no profile" in found.method
+    assert 0 < found.utilisation <= 1
+    with pytest.raises(tpu.TpuCompileError, match="no schedule"):
+        tpu.schedule(blocked(512, 512, 512), *square(1024))
+
+
+def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
+    monkeypatch.setattr(estimator, "_memo", {})
+    each = compiler.compile_all
+
+    def crash(programs, *, purposes=(), **options):
+        if "profile" in purposes:
+            why = tpu.TpuCompileError("crashed", "the compiler crashed (SIGABRT)")
+            return [why for _ in programs]
+        return each(programs, purposes=purposes, **options)
+
+    monkeypatch.setattr(compiler, "compile_all", crash)
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    assert "schedule against DMA time" in found.method and "SIGABRT" in found.method
+
+
+def test_an_estimate_is_made_once(scratch, monkeypatch):
+    first = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    monkeypatch.setattr(compiler, "compile_all", None)
+    assert tpu.estimate(blocked(512, 512, 512), *square(1024)) is first
+
+
+@pytest.mark.parametrize(
+    ("grid", "reads", "bundles"), [((16, 8, 8), {2}, 9000), ((64, 64, 64), {2}, 50), ((7,), (), 9)]
+)
+def test_cut(grid, reads, bundles, monkeypatch):
+    monkeypatch.setattr(estimator, "_axes_read", lambda equation: set(reads))
+
+    class Kernel:
+        class call:
+            equation = None
+
+        steps = math.prod(grid)
+        issue_cycles = steps * bundles
+
+    Kernel.call.grid = grid
+    cut = cut_grid(Kernel)
+    whole = Cut.grid(cut, cut.long)
+    assert math.prod(whole) * bundles <= 2.5 * estimator.REDUCED_CYCLES
+    assert all(1 <= w <= g for w, g in zip(whole, grid))
+    for axis in reads:
+        assert whole[axis] == grid[axis]  # a sum is never cut where that is affordable
+    if len(cut.counts) == 2:
+        assert cut.long == 2 * cut.short
+        assert cut.units * math.prod(whole) == math.prod(grid) * cut.long
+    else:
+        assert whole == grid

@@ -1,0 +1,89 @@
+"""Tuning: which candidates there are, their ranking, and going on after a stop."""
+
+import math
+
+import pytest
+
+from kernels import tpu
+from kernels.bench.records import read
+from kernels.bench.store import TuningStore
+from kernels.catalog import OPERATORS
+from kernels.matmul.blocks import candidates
+
+MATMUL = OPERATORS["matmul"]
+SMALL = "m=512 k=512 n=512 bfloat16"
+
+
+def test_candidates_divide_and_fit():
+    found = candidates(4096, 2048, 1024, "bfloat16", 16 << 20)
+    assert len(found) > 20 and len(set(found)) == len(found)
+    for b in found:
+        assert 4096 % b.bm == 2048 % b.bk == 1024 % b.bn == 0
+        assert b.vmem_bytes("bfloat16") <= 16 << 20
+        b.fitted(4096, 2048, 1024, "bfloat16")
+
+
+def test_candidates_of_odd_sizes_take_the_whole():
+    assert [(b.bm, b.bk, b.bn) for b in candidates(300, 200, 100, "float32", 16 << 20)] == [
+        (300, 200, 100)
+    ]
+
+
+def test_more_vmem_gives_more_candidates():
+    few, many = (len(candidates(4096, 4096, 4096, "int8", v << 20)) for v in (8, 32))
+    assert few < many
+
+
+def test_workloads_from_text():
+    found = MATMUL.workloads.find(SMALL)
+    assert dict(found.sizes) == {"m": 512, "k": 512, "n": 512} and found.dtype == "bfloat16"
+    assert MATMUL.workloads.find("tiny").name == "tiny"
+    for wrong in ("m=1", "m=1 k=1 n=x", "m=1 k=1 n=1 quux", "nosuch"):
+        with pytest.raises(ValueError, match="workload is"):
+            MATMUL.workloads.find(wrong)
+
+
+@pytest.mark.libtpu
+def test_tune_ranks_and_remembers(scratch, tmp_path):
+    path = tmp_path / "tuned.csv"
+
+    def store():
+        workload = MATMUL.workloads.find(SMALL)
+        return TuningStore("matmul", "pallas", str(workload), "v5e", path)
+
+    steps = []
+    first = tpu.tune(
+        MATMUL, SMALL, most=3, store=store(), progress=lambda done, of: steps.append((done, of))
+    )
+    assert steps[-1] == (4, 4)
+    assert [t.seconds for t in first.trials] == sorted(t.seconds for t in first.trials)
+    assert math.isfinite(first.best.seconds) and math.isfinite(first.default_seconds)
+    records = read(path)
+    assert len(records) == 4 and {r.kind for r in records} == {"estimated"}
+    again = tpu.tune(MATMUL, SMALL, most=3, store=store())
+    assert all(t.remembered for t in again.trials)
+    assert again.best.seconds == pytest.approx(first.best.seconds, rel=1e-3)
+    other = TuningStore("matmul", "pallas", "another", "v5e", path)
+    assert not other and len(store()) == 4
+
+
+@pytest.mark.libtpu
+def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
+    path = tmp_path / "tuned.csv"
+    workload = MATMUL.workloads.find(SMALL)
+
+    def stop(done, of):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store = TuningStore("matmul", "pallas", str(workload), "v5e", path)
+        tpu.tune(MATMUL, workload, most=8, store=store, progress=stop)
+    assert len(read(path)) == 4  # one batch
+
+
+@pytest.mark.libtpu
+def test_nothing_to_tune():
+    with pytest.raises(ValueError, match="offers nothing to tune"):
+        tpu.tune(OPERATORS["iota"], "tiny")
+    with pytest.raises(ValueError, match="chip is"):
+        tpu.tune(MATMUL, "tiny", "v9")
