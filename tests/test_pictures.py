@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from kernels import pictures
 from kernels.matmul import BlockSizes, matmul
 from kernels.pallas import calls
-from kernels.tpu import simulate
+from kernels.tpu import hlo, simulate
 from kernels.vector import add_vectors, iota
 
 X = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
@@ -111,3 +111,54 @@ def test_order_numbers_every_program_on_its_core():
     told = words(pictures.order(run, (4,)))
     assert sorted(w for w in told if w.isdigit()) == ["1", "1", "2", "2"]
     assert {"core 0", "core 1"} <= set(told)
+
+
+def example(a, b):
+    return -((a @ b) * 0.125)
+
+
+LOWERED = jax.jit(example).lower(
+    jax.ShapeDtypeStruct((64, 32), jnp.int8), jax.ShapeDtypeStruct((32, 128), jnp.bfloat16)
+)
+GRAPHS = {"traced": LOWERED.as_text("hlo"), "compiled": LOWERED.compile().as_text()}
+
+
+@pytest.mark.parametrize("layouts", [False, True])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_is_well_formed_inside_its_frame_and_nothing_overlaps(name, layouts):
+    picture = pictures.graph(hlo.parse(GRAPHS[name]), layouts=layouts)
+    root = ElementTree.fromstring(picture.svg)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    boxes = []
+    for rect in root.iter("{http://www.w3.org/2000/svg}rect"):
+        x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+        assert left <= x and x + w <= left + width and top <= y and y + h <= top + height
+        boxes.append((x, y, x + w, y + h))
+    for i, (x0, y0, x1, y1) in enumerate(boxes):
+        for u0, v0, u1, v1 in boxes[:i]:
+            assert x1 <= u0 or u1 <= x0 or y1 <= v0 or v1 <= y0
+
+
+def test_a_graph_has_a_box_for_each_instruction_and_an_arrow_for_each_use():
+    picture = pictures.graph(hlo.parse(GRAPHS["traced"]))
+    told = words(picture)
+    names = {"parameter 0", "parameter 1", "constant 0.125", "convert", "dot", "broadcast"}
+    assert names | {"multiply", "negate", "s8[64,32]", "bf16[64,128]"} <= set(told)
+    assert picture.says == "Graph of main.1: 8 instructions"
+    arrows = [p for p in re.findall(r'<path d="([^"]*)"', picture.svg) if "l4 7l4 -7" in p]
+    assert len(arrows) == 7
+
+
+def test_a_fusion_is_opened_and_its_boxes_share_a_name():
+    module = hlo.parse(GRAPHS["compiled"])
+    told = words(pictures.graph(module))
+    fusions = [i for i in module.run if i.opcode == "fusion"]
+    assert fusions and "fusion" not in told
+    for fusion in fusions:
+        (inside,) = (module.computations[name] for name in fusion.called)
+        made = [i for i in inside if i.opcode not in ("parameter", "fusion")]
+        assert told.count(fusion.name) == len(made)
+
+
+def test_an_empty_module_is_an_empty_picture():
+    assert "0 instructions" in pictures.graph(hlo.parse("")).says

@@ -33,11 +33,27 @@ def old_block_spec():
     call(grid=(1,), in_specs=[spec, spec], interpret=True)
 
 
+def mesh_of_names():
+    mesh = jax.sharding.Mesh([["cpu:0", "cpu:1"]], ("x", "y"))  # constructs, and fails at the use
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    jax.device_put(jnp.ones(4), whole)
+
+
 OLD = {
     "pl.load": (lambda: pl.load(X, 0), "module 'jax.experimental.pallas' has no attribute 'load'"),
     "xla_computation": (
         lambda: jax.xla_computation(jnp.sin),
         "module 'jax' has no attribute 'xla_computation'",
+    ),
+    "jax.pjit": (lambda: jax.pjit, "module 'jax' has no attribute 'pjit'"),
+    "Mesh of names": (mesh_of_names, "'numpy.str_' object has no attribute 'platform'"),
+    "lax.PartitionSpec": (
+        lambda: jax.lax.PartitionSpec,
+        "module 'jax.lax' has no attribute 'PartitionSpec'",
+    ),
+    "randint": (
+        lambda: jax.random.randint(jax.random.key(0), (1024, 512), jnp.int8),
+        "randint() missing 1 required positional argument: 'maxval'",
     ),
     "TPUMemorySpace": (
         lambda: pltpu.TPUMemorySpace.SMEM,

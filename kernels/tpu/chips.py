@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernels.checks import one_of
@@ -142,3 +144,27 @@ def chip(name: str) -> Chip:
     """The chip of that name; ValueError lists the names there are."""
     one_of("chip", name, CHIPS)
     return CHIPS[name]
+
+
+# Devices of a topology → its name, for chips in a plane and for chips in a cube.
+PLANE = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
+CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8"}
+
+
+def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
+    """The topology that holds a mesh of chips: axis name → size; without a mesh, one chip.
+
+    ValueError lists how many chips a mesh may have.
+    """
+    if mesh is None:
+        return chip(name).topology
+    known = CUBE if chip(name).topology.count("x") == 2 else PLANE
+    sizes = tuple(mesh.values())
+    if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
+        raise ValueError(f"mesh is {dict(mesh)}; accepted: a size of 1 or more for each axis")
+    if math.prod(sizes) not in known:
+        raise ValueError(
+            f"mesh is {dict(mesh)}, which makes {math.prod(sizes)} chips; accepted: "
+            f"{', '.join(map(str, known))}"
+        )
+    return f"{name}:{known[math.prod(sizes)]}"

@@ -49,7 +49,8 @@ class Program:
 
     data: jax.export's serialisation. jaxpr: what JAX traced. fingerprint: the same for the same
     program, whichever line of code asked for it. row_major: lay its arguments and results out row
-    by row, instead of as XLA would choose.
+    by row, instead of as XLA would choose. mesh: axes and sizes of the chips that share it; () for
+    one chip.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Program:
     jaxpr: Any = field(repr=False, compare=False)
     fingerprint: str = field(default="", repr=False)
     row_major: bool = False
+    mesh: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def calls(self) -> tuple[Any, ...]:
@@ -69,7 +71,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of HBM that a compiled program takes, by what they are for."""
+    """Bytes of HBM that a compiled program takes on each chip, by what they are for."""
 
     arguments: int
     results: int
@@ -87,10 +89,12 @@ class Memory:
 class Compiled:
     """A program compiled for a chip. Nothing of it was measured.
 
-    memory: bytes in HBM. cost: XLA's cost analysis (flops, bytes accessed, optimal_seconds …);
-    it knows nothing of a Pallas call that brings no pl.CostEstimate. hlo: the optimised HLO text.
-    executable: what a TPU VM could load, or None where it was not asked for or is not to be had.
-    seconds: the compiler's wall time. libtpu: its version.
+    memory: bytes in HBM, of each chip. cost: XLA's cost analysis (flops, bytes accessed,
+    optimal_seconds …); it knows nothing of a Pallas call that brings no pl.CostEstimate.
+    hlo: the optimised HLO text. executable: what a TPU VM could load, or None where it was not
+    asked for or is not to be had. seconds: the compiler's wall time. libtpu: its version.
+    mesh: axes and sizes of the chips that share it, each of which runs this same program on its
+    part; () for one chip.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Compiled:
     seconds: float
     libtpu: str
     dumps: tuple[undocumented.Dump, ...] = field(default=(), repr=False, compare=False)
+    mesh: tuple[tuple[str, int], ...] = ()
 
     @property
     def optimal_seconds(self) -> float | None:
@@ -127,23 +132,32 @@ def libtpu_version() -> str:
         return "unknown"
 
 
-def export(function: Callable[..., Any], *args: Any, chip: str = "v5e", name: str = "") -> Program:
+def export(
+    function: Callable[..., Any],
+    *args: Any,
+    chip: str = "v5e",
+    name: str = "",
+    mesh: Mapping[str, int] | None = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+) -> Program:
     """Export `function(*args)` for `chip`, without libtpu; nothing runs.
 
     args: arrays or jax.ShapeDtypeStruct. A kernel inside must not be interpreted (interpret=False).
-    Raises TpuCompileError for what JAX already knows the hardware to refuse, ValueError for an
-    unknown chip, and whatever `function` itself raises.
+    mesh, in_specs, out_specs: as in compile. Raises TpuCompileError for what JAX already knows the
+    hardware to refuse, ValueError for an unknown chip or an impossible mesh, and whatever
+    `function` itself raises.
     """
     import jax
 
-    chips.chip(chip)
+    chips.topology(chip, mesh)
     optional.require("flatbuffers", "handing a program to the TPU compiler")
-    jitted = jax.jit(function)
     named = function
     while hasattr(named, "func"):  # functools.partial
         named = named.func
     name = name or getattr(named, "__name__", "") or type(named).__name__
-    with abstract_device(chip):
+    with abstract_device(chip, mesh):
+        jitted = jax.jit(function, **_shardings(mesh, in_specs, out_specs))
         try:
             traced = jitted.trace(*args)
         except Exception as error:
@@ -161,7 +175,8 @@ def export(function: Callable[..., Any], *args: Any, chip: str = "v5e", name: st
             found.source = found.source or _primitive_line(traced.jaxpr.jaxpr, _text(error))
             raise found from error
     fingerprint = _fingerprint(exported.mlir_module())
-    return Program(name, chip, bytes(data), traced.jaxpr.jaxpr, fingerprint)
+    over = tuple((mesh or {}).items())
+    return Program(name, chip, bytes(data), traced.jaxpr.jaxpr, fingerprint, mesh=over)
 
 
 def _fingerprint(module: str) -> str:
@@ -171,21 +186,56 @@ def _fingerprint(module: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _shardings(mesh: Mapping[str, int] | None, in_specs: Any, out_specs: Any) -> dict[str, Any]:
+    """Options of jax.jit that cut arguments and results over the mesh of the context."""
+    import jax
+
+    given = {"in_specs": in_specs, "out_specs": out_specs}
+    given = {name: specs for name, specs in given.items() if specs is not None}
+    if mesh is None:
+        if given:
+            raise ValueError(f"{' and '.join(given)} cut arrays over a mesh; accepted: with mesh=")
+        return {}
+    chips_of = jax.sharding.get_abstract_mesh()
+
+    def leaf(value: Any) -> bool:
+        return isinstance(value, jax.sharding.PartitionSpec)
+
+    options = {}
+    for name, specs in given.items():
+        for spec in jax.tree.leaves(specs, is_leaf=leaf):
+            if not leaf(spec):
+                raise ValueError(f"{name} holds {spec!r}; accepted: jax.sharding.PartitionSpec")
+        try:
+            options[name.replace("specs", "shardings")] = jax.tree.map(
+                lambda spec: jax.sharding.NamedSharding(chips_of, spec), specs, is_leaf=leaf
+            )
+        except Exception as error:  # JAX has several kinds for it
+            raise ValueError(f"{name}: {error}") from error
+    return options
+
+
 def compile(  # its public name; the builtin is not used in this module
     function: Callable[..., Any],
     *args: Any,
     chip: str = "v5e",
     timeout: float = TIMEOUT,
     executable: bool = True,
+    mesh: Mapping[str, int] | None = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
 ) -> Compiled:
     """Compile `function(*args)` for `chip` ahead of time, in a child process.
 
-    args: arrays or jax.ShapeDtypeStruct; a kernel inside gets interpret=False. timeout: seconds.
-    Raises TpuCompileError for what the compiler refuses, a timeout, a child that died, or a full
-    disk; MissingPackage without libtpu; ValueError for an unknown chip.
+    args: arrays or jax.ShapeDtypeStruct, of the whole arrays; a kernel inside gets interpret=False.
+    timeout: seconds. mesh: axis name → size, such as {"x": 16, "y": 16}, for several chips.
+    in_specs, out_specs: a jax.sharding.PartitionSpec for each argument and result, as jax.shard_map
+    takes them; what they leave out, the partitioner chooses. Raises TpuCompileError for what the
+    compiler refuses, a timeout, a child that died, or a full disk; MissingPackage without libtpu;
+    ValueError for an unknown chip, or a mesh or specs that do not fit.
     """
     libtpu_version()
-    program = export(function, *args, chip=chip)
+    program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
     return compile_program(program, timeout=timeout, executable=executable)
 
 
@@ -355,7 +405,8 @@ class _Pool:
         index = self.pending[0]
         program = self.programs[index]
         spec = {
-            "topology": chips.chip(program.chip).topology,
+            "topology": chips.topology(program.chip, dict(program.mesh) or None),
+            "mesh": dict(program.mesh),
             "executable": self.executable,
             "row_major": program.row_major,
         }
@@ -397,6 +448,7 @@ class _Pool:
                 found["seconds"],
                 self.version,
                 dumps,
+                program.mesh,
             )
         except OSError as error:
             return _disk(error)

@@ -1,4 +1,4 @@
-"""Read the optimised HLO of a compiled program: its instructions, their bytes, their cycles."""
+"""Read the HLO of a program, as traced or as compiled: its instructions, their bytes and cycles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kernels.tpu import undocumented
@@ -81,7 +81,8 @@ class Instruction:
     """One HLO instruction, with the arrays it reads and writes.
 
     times: how often it runs, as the trip counts of the loops around it tell; counted is False
-    where a loop does not tell. origin: the JAX operation that it came from.
+    where a loop does not tell. inputs: the names of its operands. origin: the JAX operation that
+    it came from.
     """
 
     name: str
@@ -90,9 +91,10 @@ class Instruction:
     operands: tuple[Array, ...]
     attributes: str = field(repr=False)
     called: tuple[str, ...] = ()
-    value: str = ""  # of a constant
+    value: str = ""  # of a constant, or a parameter's number
     times: int = 1
     counted: bool = True
+    inputs: tuple[str, ...] = ()
 
     @cached_property
     def config(self) -> dict:
@@ -111,6 +113,24 @@ class Instruction:
         """The path of JAX operations behind it, such as jit(f)/dot_general."""
         found = re.search(r'op_name="([^"]*)"', self.attributes)
         return found[1] if found else ""
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether chips exchange data in it; of an asynchronous one, its start."""
+        return self.opcode.removesuffix("-start") in COLLECTIVES
+
+    @property
+    def group_size(self) -> int:
+        """How many chips take part in each group of a collective; 1 where it does not say."""
+        text = self.attributes
+        if found := re.search(r"replica_groups=\{\{([\d,]*)\}", text):
+            return len(found[1].split(","))
+        if found := re.search(r"replica_groups=\[\d+,(\d+)\]<=", text):
+            return int(found[1])
+        if found := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", text):
+            sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
+            return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", found[2]))
+        return 1
 
     @property
     def is_kernel(self) -> bool:
@@ -133,6 +153,16 @@ class Instruction:
         return undocumented.profiled_cycles(self.config)
 
 
+# Instructions in which chips exchange data.
+COLLECTIVES = {
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "reduce-scatter",
+    "collective-permute",
+    "collective-broadcast",
+    "ragged-all-to-all",
+}
 # Instructions that cost nothing, or whose cost is that of what they call.
 FREE = {
     "parameter",
@@ -150,10 +180,14 @@ _CONTROL = {"while", "conditional", "call", "async-start"}
 
 @dataclass(frozen=True)
 class Module:
-    """An HLO module: its computations by name, each a list of instructions."""
+    """An HLO module: its computations by name, each a list of instructions.
+
+    entry: the computation that the program begins with. roots: of each, the name of its result.
+    """
 
     computations: dict[str, tuple[Instruction, ...]] = field(repr=False)
     entry: str
+    roots: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def run(self) -> list[Instruction]:
@@ -162,6 +196,15 @@ class Module:
         Of a conditional, the branch with the larger estimate counts.
         """
         return list(self._run(self.entry, 1, True))
+
+    @property
+    def collectives(self) -> list[Instruction]:
+        """The exchanges between chips that the program executes, in order."""
+        found = []
+        for each in self.run:
+            inside = [i for name in each.called for i in self._nested(name)]
+            found += [i for i in (each, *inside) if i.is_collective]
+        return found
 
     def _run(self, name: str, times: int, counted: bool) -> Iterator[Instruction]:
         for each in self.computations.get(name, ()):
@@ -181,17 +224,7 @@ class Module:
                 for called in each.called:
                     yield from self._run(called, times, counted)
             elif each.opcode not in FREE:
-                yield Instruction(
-                    each.name,
-                    each.opcode,
-                    each.results,
-                    each.operands,
-                    each.attributes,
-                    each.called,
-                    each.value,
-                    times,
-                    counted,
-                )
+                yield replace(each, times=times, counted=counted)
 
     def trips(self, loop: Instruction) -> int | None:
         """How often a while loop runs; None where its text does not tell.
@@ -237,7 +270,8 @@ class Module:
 
 
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT\s+)?%?(\S+)\s+=\s+(.*)$")
-_COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([^\s(]+)\s*\(.*\{\s*$")
+_COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([^\s({]+)\s*(?:\(.*)?\{\s*$")
+_OPERAND = re.compile(r"%?([A-Za-z_][\w.\-]*)")
 _CALLED = re.compile(
     r"\b(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([^\s,}]+)"
     r"|\bbranch_computations=\{([^}]*)\}"
@@ -245,8 +279,9 @@ _CALLED = re.compile(
 
 
 def parse(text: str) -> Module:
-    """Read the text of an HLO module as `compiled.as_text()` gives it."""
+    """Read an HLO module as `compiled.as_text()` or `lowered.as_text("hlo")` gives it."""
     raw: dict[str, list[tuple[str, str, str, str, str]]] = {}
+    roots: dict[str, str] = {}
     entry = name = ""
     for line in text.splitlines():
         if line and not line[0].isspace():
@@ -258,15 +293,21 @@ def parse(text: str) -> Module:
         found = _INSTRUCTION.match(line) if name else None
         if found:
             raw.setdefault(name, []).append((found[1], *_split(found[2])))
+            if line.lstrip().startswith("ROOT "):
+                roots[name] = found[1]
     computations = {}
     for name, lines in raw.items():
         results = {each: arrays(shape) for each, shape, *_ in lines}
+        inputs = {
+            each: tuple(o for o in _OPERAND.findall(inside) if o in results)
+            for each, _, opcode, inside, _ in lines
+        }
         computations[name] = tuple(
             Instruction(
                 each,
                 opcode,
                 results[each],
-                tuple(a for o in re.findall(r"%([^\s,()]+)", inside) for a in results.get(o, ())),
+                tuple(a for o in inputs[each] for a in results[o]),
                 attributes,
                 tuple(
                     c.strip().lstrip("%")
@@ -274,11 +315,39 @@ def parse(text: str) -> Module:
                     for c in (one or several).split(",")
                     if c.strip()
                 ),
-                inside if opcode == "constant" else "",
+                inside if opcode in ("constant", "parameter") else "",
+                inputs=inputs[each],
             )
             for each, shape, opcode, inside, attributes in lines
         )
-    return Module(computations, entry)
+    return Module(computations, entry, roots)
+
+
+def listing(text: str, computation: str = "entry") -> str:
+    """A computation as the compiler writes it, without metadata and configuration.
+
+    computation: "entry", or the name of one that a fusion or a loop calls.
+    """
+    lines, inside = [], False
+    for line in text.splitlines():
+        found = _COMPUTATION.match(line) if line and not line[0].isspace() else None
+        if found:
+            inside = bool(found[1]) if computation == "entry" else found[2] == computation
+        if inside:
+            lines.append(_without(line, ("metadata", "backend_config", "frontend_attributes")))
+            inside = line != "}"
+    return "\n".join(lines)
+
+
+def _without(line: str, names: tuple[str, ...]) -> str:
+    """A line of HLO without the attributes of those names, which are in braces."""
+    for name in names:
+        start = line.find(f", {name}={{")
+        if start >= 0:
+            opening = start + len(f", {name}={{")
+            end = opening + _at_depth_0(line[opening:], "}") + 1
+            line = line[:start] + line[end:]
+    return line
 
 
 def _split(text: str) -> tuple[str, str, str, str]:

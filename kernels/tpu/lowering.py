@@ -5,7 +5,7 @@ operations and dtypes, scalars that must live in scalar memory. It needs to know
 lowers for; an abstract device tells it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,15 +13,21 @@ from kernels.pallas import lowered, modules
 from kernels.tpu import chips
 
 
-def abstract_device(chip: str) -> AbstractContextManager[Any]:
-    """Within it, JAX traces and lowers as if the default device were a `chip`."""
+def abstract_device(
+    chip: str, mesh: Mapping[str, int] | None = None
+) -> AbstractContextManager[Any]:
+    """Within it, JAX traces and lowers as if the default device were a `chip`.
+
+    mesh: axis name → size, of several such chips.
+    """
     from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
     target = chips.chip(chip)
     device = AbstractDevice(
         device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
     )
-    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+    sizes, names = tuple((mesh or {}).values()), tuple(mesh or {})
+    return use_abstract_mesh(AbstractMesh(sizes, names, abstract_device=device))
 
 
 def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowered.Lowered:

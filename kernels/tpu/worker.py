@@ -54,12 +54,17 @@ def main(folder: Path, dumps: Path) -> None:
                 known[name] = topologies.get_topology_desc(platform="tpu", topology_name=name)
             sharding = jax.sharding.SingleDeviceSharding(known[name].devices[0])
             program = export.deserialize(bytearray((folder / f"{job}.program").read_bytes()))
-            shapes = [
-                jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in program.in_avals
-            ]
-            args, kwargs = jax.tree.unflatten(program.in_tree, shapes)
             # The results name the chip too: a program without arguments has nothing else to.
             options = {"out_shardings": sharding}
+            shardings = [sharding] * len(program.in_avals)
+            if spec["mesh"]:
+                shardings, results = on_mesh(program, known[name].devices, spec["mesh"])
+                options = {"out_shardings": results}
+            shapes = [
+                jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s)
+                for a, s in zip(program.in_avals, shardings)
+            ]
+            args, kwargs = jax.tree.unflatten(program.in_tree, shapes)
             if spec["row_major"]:
                 options = row_major(program, sharding)
             compiled = jax.jit(program.call, **options).lower(*args, **kwargs).compile()
@@ -83,6 +88,18 @@ def main(folder: Path, dumps: Path) -> None:
         except OSError as error:
             done = {"failed": job, "error": f"{error}", "errno": error.errno}
         answer(**done)
+
+
+def on_mesh(program, devices, axes: dict) -> tuple:
+    """The shardings of the arguments, and of the results, on a mesh of these devices."""
+    import jax
+
+    kinds = (jax.sharding.AxisType.Auto,) * len(axes)  # the compiler cuts what has no spec
+    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), kinds, devices=devices)
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    args = [s or whole for s in program.in_shardings_jax(mesh)]
+    # What the program does not say of a result, the partitioner chooses.
+    return args, jax.tree.unflatten(program.out_tree, program.out_shardings_jax(mesh))
 
 
 def row_major(program, sharding) -> dict:
