@@ -97,10 +97,7 @@ class KernelSchedule:
         """
         lines = []
         for b in self.bundles[start:stop]:
-            operations = "; ".join(b.operations)
-            if width:
-                operations = re.sub(r"/\*.*?\*/|\[resolvable[^]]*]", "", operations)
-                operations = re.sub(r" {2,}", " ", operations)
+            operations = "; ".join(map(_plain, b.operations) if width else b.operations)
             line = f"{b.address:#6x} {b.mark:2} {'>' * b.depth:2} {operations}".rstrip()
             lines.append(line if not width or len(line) <= width else line[: width - 1] + "…")
         return "\n".join(lines)
@@ -108,7 +105,7 @@ class KernelSchedule:
     def find(self, word: str, start: int = 0) -> int:
         """The first bundle from `start` on that holds an operation with `word` in it."""
         for place, bundle in enumerate(self.bundles[start:], start):
-            if any(word in operation for operation in bundle.operations):
+            if any(word in _plain(operation) for operation in bundle.operations):
                 return place
         raise ValueError(f"word is {word!r}; accepted: one that stands in a bundle of {self.name}")
 
@@ -130,6 +127,17 @@ class Schedule:
                 return kernel
         known = ", ".join(k.name for k in self.kernels)
         raise ValueError(f"kernel is {name!r}; accepted: {known}")
+
+
+def _plain(operation: str) -> str:
+    """An operation without the compiler's remarks, which stand one inside another."""
+    kept, depth = [], 0
+    for part in re.split(r"(/\*|\*/)", operation):
+        if part in ("/*", "*/"):
+            depth += 1 if part == "/*" else -1
+        elif not depth:
+            kept.append(part)
+    return re.sub(r" {2,}", " ", re.sub(r"\[resolvable[^]]*]", "", "".join(kept))).strip()
 
 
 def schedule(
