@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,23 +15,29 @@ from kernels.tpu import CHIPS, Estimate, KernelSchedule
 # stand on white and on black alike.
 COLOURS = ("#3b7dd8", "#d9822b", "#2a9d6f", "#b04fb5", "#8a8a8a")
 MARKERS = ("o", "s", "^", "D", "v")
-INK = "#808080"  # axes, text and limits
+INK = "#777777"  # axes, text and limits
+
+
+def style() -> None:
+    """Let matplotlib draw so that a plot stands on a light page and on a dark one, as SVG."""
+    optional.require("matplotlib", "drawing")
+    import matplotlib
+
+    clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
+    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    matplotlib.rcParams.update(dict.fromkeys(clear, "none") | dict.fromkeys(ink, INK))
+    matplotlib.rcParams["legend.frameon"] = False
+    if "IPython" in sys.modules:  # in a notebook
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("svg")
 
 
 def _axes(axes: Any, size: tuple[float, float]) -> Any:
-    optional.require("matplotlib", "drawing")
+    style()
     import matplotlib.pyplot as plt
 
-    if axes is None:
-        _, axes = plt.subplots(figsize=size, layout="constrained")
-        axes.figure.patch.set_alpha(0)
-    axes.patch.set_alpha(0)
-    axes.tick_params(colors=INK, which="both")
-    for spine in axes.spines.values():
-        spine.set_color(INK)
-    for label in (axes.xaxis.label, axes.yaxis.label, axes.title):
-        label.set_color(INK)
-    return axes
+    return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
 
 
 def roofline(
@@ -94,9 +101,7 @@ def roofline(
     best = max(estimates, key=lambda n: estimates[n].utilisation)
     share = estimates[best].utilisation
     axes.set_title(title or f"{best} reaches {share:.0%} of {chip.name}'s peak (estimated)")
-    legend = axes.legend(frameon=False, loc="lower right")
-    for text in legend.get_texts():
-        text.set_color(INK)
+    axes.legend(loc="lower right")
     return axes
 
 
@@ -137,9 +142,9 @@ def heat_map(
     axes.set_yticks(range(len(schedule.slots)), schedule.slots)
     axes.set_xlabel("bundle (each takes a cycle or more)")
     bar = axes.figure.colorbar(image, ax=axes)
-    bar.set_label("share of the slot that is full", color=INK)
-    bar.ax.tick_params(colors=INK)
-    means = full.mean(0)
+    bar.set_label("share of the slot that is full")
+    looped = schedule.in_loop[start:stop]
+    means = full[looped if looped.any() else slice(None)].mean(0)
     best = int(np.argmax(means))
     axes.set_title(
         title
