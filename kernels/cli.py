@@ -42,6 +42,19 @@ errors = Console(stderr=True, highlight=False)
 MARKS = {"passed": "[green]passed[/]", "failed": "[red]FAILED[/]", "skipped": "[yellow]skipped[/]"}
 
 
+@app.callback()
+def start() -> None:
+    """Kernels, Rung by Rung: the operators, and the rungs that prove them."""
+    from kernels.optional import available
+
+    dev = Path("/dev")
+    tpu = [*dev.glob("accel*"), *dev.glob("vfio/[0-9]*")]
+    gpu = any(available(f"jax_cuda{n}_plugin") for n in (12, 13))
+    if available("libtpu") and not tpu and not gpu:
+        # With libtpu and without a TPU, JAX would look for one first, and print a page about it.
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
 @app.command("list")
 def list_() -> None:
     """Show every operator, its implementations, and the rungs that each claims."""
@@ -252,11 +265,8 @@ def tune(
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
     """Turn what a reader can do something about into a line and an exit code, not a traceback."""
-    from kernels.optional import MissingPackage, available
+    from kernels.optional import MissingPackage
 
-    if available("libtpu") and not list(Path("/dev").glob("accel*")):
-        # With libtpu and without a TPU, JAX would look for one first, and print a page about it.
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
         yield
     except (ValueError, MissingPackage) as error:
