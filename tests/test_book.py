@@ -2,10 +2,12 @@
 
 import functools
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
@@ -34,13 +36,18 @@ IN_CSS = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*((?:https?:)?//[^"')\s]+)
 
 
 @pytest.fixture(scope="session")
-def html():
-    """The folder of the built book; `make book` does the same."""
+def not_run():
+    """Builds the book, as `make book` does; the notebooks that lack an optional package."""
     lines = []
     try:
-        build_book.build_book(say=lines.append)
+        return build_book.build_book(say=lines.append)
     except build_book.BookError as error:
         pytest.fail("\n".join([*lines, str(error)]), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def html(not_run):
+    """The folder of the built book."""
     return build_book.HTML
 
 
@@ -60,10 +67,11 @@ def test_every_page_of_the_toc_is_there(html):
         assert (html / f"{name}.html").is_file(), name
 
 
-def test_every_notebook_shows_what_it_answered(html):
+def test_every_notebook_shows_what_it_answered(html, not_run):
     for path in build_book.toc_notebooks():
         page = soup(html / path.relative_to(ROOT).with_suffix(".html"))
-        assert page.select("div.cell_output"), f"{path.name} shows no output"
+        shows = bool(page.select("div.cell_output"))
+        assert shows == (path not in not_run), f"{path.name} shows {'an' if shows else 'no'} output"
         assert not page.select("div.output.traceback"), f"{path.name} shows a traceback"
 
 
@@ -150,15 +158,17 @@ def test_the_search_finds_what_chapters_speak_of(html):
         assert re.search(rf'["{{,]{term}"?:', index), term
 
 
-def test_a_failing_notebook_is_told_by_cell(tmp_path):
-    import nbformat
+def write_notebook(path, *sources):
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(notebook, path)
+    return path
 
+
+def test_a_failing_notebook_is_told_by_cell(tmp_path):
     def fault(source):
-        notebook = nbformat.v4.new_notebook()
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-        notebook.cells = [nbformat.v4.new_code_cell("1 + 1"), nbformat.v4.new_code_cell(source)]
-        path = tmp_path / "fault.ipynb"
-        nbformat.write(notebook, path)
+        path = write_notebook(tmp_path / "fault.ipynb", "1 + 1", source)
         with pytest.raises(build_book.BookError) as error:
             build_book.run_notebook(path, timeout=5)
         return str(error.value)
@@ -169,3 +179,48 @@ def test_a_failing_notebook_is_told_by_cell(tmp_path):
     assert "fault.ipynb, code cell 2 wrote to stderr" in message and "a warning" in message
     message = fault("import time; time.sleep(60)")
     assert "fault.ipynb, code cell 2" in message and "longer than 5 s" in message
+
+
+# A cell that requires a package which nobody has.
+LACKS = """
+from kernels import optional
+optional.EXTRAS["no_such_package"] = "dev"
+optional.require("no_such_package", "drawing")
+"""
+
+
+def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_book, "CACHE", tmp_path / "cache")
+    lacks = write_notebook(tmp_path / "lacks.ipynb", "print('shown')", LACKS)
+    whole = write_notebook(tmp_path / "whole.ipynb", "print('shown')")
+    paths = [lacks, whole]
+    lines = []
+    assert build_book.run_notebooks(paths, 60, lines.append) == (1, [lacks])
+    told = r"not run: lacks\.ipynb: no_such_package is needed for drawing.*Install it with .pip"
+    assert [line for line in lines if re.search(told, line)]
+    cache = build_book.get_cache(str(build_book.CACHE))
+    shows = []
+    for path in paths:
+        _, merged = cache.merge_match_into_notebook(nbformat.read(path, as_version=4))
+        shows.append([len(cell.outputs) for cell in merged.cells])
+    assert shows == [[0, 0], [1]]
+    # It is tried again, for the package may be there by now; the other one is not.
+    assert build_book.run_notebooks(paths, 60, lines.append) == (0, [lacks])
+    # Any other error stays one; so does an import that is not required through the package.
+    write_notebook(lacks, "import no_such_package")
+    with pytest.raises(build_book.BookError, match=r"lacks\.ipynb, code cell 1"):
+        build_book.run_notebooks(paths, 60, lines.append)
+
+
+def test_pytest_skips_a_notebook_that_lacks_a_package(tmp_path):
+    shutil.copy(ROOT / "notebooks" / "conftest.py", tmp_path)
+    write_notebook(tmp_path / "lacks.ipynb", LACKS)
+    write_notebook(tmp_path / "fails.ipynb", "import no_such_package")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--nbmake", "-rs", "-n0", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "1 failed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "not run: lacks.ipynb: no_such_package is needed for drawing" in done.stdout

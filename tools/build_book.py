@@ -3,7 +3,8 @@
     make book            or  .venv/bin/python tools/build_book.py [-v]
 
 An executed notebook is kept in _build/.jupyter_cache, where the book's builder (myst-nb) finds it.
-It is run again when its code cells change, or anything it could import does.
+It is run again when its code cells change, or anything it could import does. One that lacks an
+optional package (kernels.optional.MissingPackage) is named, and its page stays without outputs.
 """
 
 import argparse
@@ -46,6 +47,10 @@ os.environ.update(
 
 class BookError(Exception):
     """What went wrong, in words for whoever wrote the page."""
+
+
+class NotRun(Exception):
+    """An optional package is missing; the message names it and how to install it."""
 
 
 def digest(*patterns):
@@ -105,7 +110,9 @@ def run_notebook(path, timeout):
         )
         try:
             client.execute(stderr=said)
-        except nbclient.exceptions.CellExecutionError:
+        except nbclient.exceptions.CellExecutionError as failure:
+            if failure.ename == "MissingPackage":
+                raise NotRun(plain(failure.evalue)) from None
             outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
             error = [o for o in outputs if o.output_type == "error"][-1]
             said = plain("\n".join(error.traceback))
@@ -153,19 +160,26 @@ def failed_cell(notebook, path):
 
 
 def run_notebooks(paths, timeout, say):
-    """Put every notebook in the cache, one at a time for each core; how many had to run."""
+    """Put every notebook in the cache, one at a time for each core.
+
+    Returns how many were executed, and the paths of those that lack an optional package. Of these
+    the cache holds an unexecuted copy, which is tried again each time.
+    """
     cache = get_cache(str(CACHE))
     todo = []
     for path in paths:
         try:
-            cache.match_cache_notebook(nbformat.read(path, as_version=4))
+            record = cache.match_cache_notebook(nbformat.read(path, as_version=4))
         except KeyError:
             todo.append(path)
+        else:
+            if record.data.get("not_run"):
+                todo.append(path)
     if not todo:
         say(f"{len(paths)} notebooks are as they were when they last ran")
-        return 0
+        return 0, []
     say(f"running {len(todo)} of {len(paths)} notebooks")
-    errors = []
+    errors, not_run = [], []
     # Threads are enough: each notebook's kernel is a process of its own.
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         jobs = {pool.submit(run_notebook, path, timeout): path for path in todo}
@@ -174,24 +188,31 @@ def run_notebooks(paths, timeout, say):
                 path = jobs[job]
                 try:
                     notebook, seconds = job.result()
+                    data = {"execution_seconds": seconds}
+                    told = f"executed {path.name} {seconds:.1f} s"
+                except NotRun as error:
+                    notebook = nbformat.read(path, as_version=4)
+                    data = {"not_run": True}
+                    told = f"not run: {path.name}: {error}"
+                    not_run.append(path)
                 except BookError as error:
                     say(f"  failed   {path.name}")
                     errors.append(str(error))
                     continue
                 # Stored here and not in the thread: the cache's database has one writer.
                 cache.cache_notebook_bundle(
-                    CacheBundleIn(notebook, str(path), data={"execution_seconds": seconds}),
+                    CacheBundleIn(notebook, str(path), data=data),
                     check_validity=False,
                     overwrite=True,
                 )
                 cache.match_cache_notebook(nbformat.read(path, as_version=4))
-                say(f"  executed {path.name} {seconds:.1f} s")
+                say(f"  {told}")
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     if errors:
         raise BookError("\n\n".join(errors))
-    return len(todo)
+    return len(todo) - len(not_run), sorted(not_run)
 
 
 def run_sphinx(verbose, say):
@@ -239,11 +260,14 @@ def print_line(line):
 
 
 def build_book(verbose=False, say=print_line):
-    """Build the book in _build/html; raise BookError where it is not whole."""
+    """Build the book in _build/html; raise BookError where it is not whole.
+
+    Returns the notebooks that were not run, because an optional package is missing.
+    """
     BUILD.mkdir(exist_ok=True)
     with open(BUILD / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # make book and make test may run at once
-        _build_book(verbose, say)
+        return _build_book(verbose, say)
 
 
 def _build_book(verbose, say):
@@ -254,7 +278,7 @@ def _build_book(verbose, say):
     if is_new("imports", imports):
         shutil.rmtree(CACHE, ignore_errors=True)
         remember("imports", imports)
-    ran = run_notebooks(notebooks, config["execute"]["timeout"], say)
+    ran, not_run = run_notebooks(notebooks, config["execute"]["timeout"], say)
     # Sphinx sees that a page changed; not that its outputs, its place or its builder did.
     pages = digest(
         "kernels/**/*.py",
@@ -264,14 +288,16 @@ def _build_book(verbose, say):
         "book/_ext/*",
         "tools/build_book.py",
     )
+    pages += "".join(f"/{path.name}" for path in not_run)
     if ran or is_new("pages", pages):
         shutil.rmtree(HTML, ignore_errors=True)
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             (BUILD / ".pages").unlink()
     run_sphinx(verbose, say)
-    check_pages(notebooks)
+    check_pages([path for path in notebooks if path not in not_run])
     remember("pages", pages)
+    return not_run
 
 
 def main():
@@ -280,7 +306,7 @@ def main():
     options = parser.parse_args()
     started = time.monotonic()
     try:
-        build_book(options.verbose)
+        not_run = build_book(options.verbose)
     except BookError as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
@@ -288,6 +314,8 @@ def main():
         print("\nInterrupted.", file=sys.stderr)
         return 130
     print(f"The book is in {HTML.relative_to(ROOT)} ({time.monotonic() - started:.0f} s).")
+    if not_run:
+        print("Without the outputs of what was not run:", *(path.name for path in not_run))
     print("To read it: make serve")
     return 0
 
