@@ -1,6 +1,7 @@
 """The book builds without a warning, is whole, and needs no network to read."""
 
 import functools
+import os
 import re
 import shutil
 import subprocess
@@ -204,8 +205,13 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
         _, merged = cache.merge_match_into_notebook(nbformat.read(path, as_version=4))
         shows.append([len(cell.outputs) for cell in merged.cells])
     assert shows == [[0, 0], [1]]
-    # It is tried again, for the package may be there by now; the other one is not.
+    # It is tried again each time, the other one is not; once the package is there, it is executed.
     assert build_book.run_notebooks(paths, 60, lines.append) == (0, [lacks])
+    (tmp_path / "no_such_package.py").touch()
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+        assert build_book.run_notebooks(paths, 60, lines.append) == (1, [])
+        assert build_book.run_notebooks(paths, 60, lines.append) == (0, [])
     # Any other error stays one; so does an import that is not required through the package.
     write_notebook(lacks, "import no_such_package")
     with pytest.raises(build_book.BookError, match=r"lacks\.ipynb, code cell 1"):
