@@ -7,7 +7,6 @@ from types import ModuleType
 # importable module → the extra of pyproject.toml that brings it
 EXTRAS = {
     "libtpu": "tpu",
-    "flatbuffers": "tpu",
     "torch": "torch",
     "timm": "torch",
     "torch_xla": "xla",
