@@ -101,6 +101,12 @@ def test_the_old_line_says_what_the_page_says(name):
     assert f"`{message}`" in PAGES
 
 
+def test_randint_ends_where_int8_does():
+    key = jax.random.key(0)
+    drawn = jax.random.randint(key, (4096,), dtype=jnp.int8, minval=0, maxval=255)
+    assert drawn.min() >= 0 and drawn.max() == 127
+
+
 def test_checkify_does_not_see_into_a_kernel():
     """It reports no error, although the kernel makes a NaN."""
 
@@ -115,6 +121,7 @@ def test_checkify_does_not_see_into_a_kernel():
 
 
 def test_no_message_in_the_pages_goes_untested():
-    cells = re.findall(r"^\| .* \| .* \| (.*) \|$", PAGES, re.M)
+    boxes = "".join(re.findall(r":class: then-and-now\n(.*?)```", PAGES, re.S))
+    cells = re.findall(r"^\| .* \| .* \| (.*) \|$", boxes, re.M)
     told = {m for cell in cells for m in re.findall(r"`([^`]* [^`]*)`", cell)}
     assert told <= {message for _, message in OLD.values()}
