@@ -489,12 +489,36 @@ class _Estimator:
             instruction.origin,
         )
 
+    def _unread(self) -> int:
+        """Bytes of the arguments that no operation reads."""
+        return sum(
+            round((1 - self.module.share_read(p, self._kernel_share)) * a.bytes)
+            for p in self.module.parameters
+            for a in p.results
+            if a.space == 0
+        )
+
+    def _kernel_share(self, instruction: Instruction, place: int) -> float:
+        """How much of an operand a kernel fetches, 0 to 1; 1 where its index map does not tell."""
+        from kernels.pallas.calls import FAST
+
+        kernel = self.kernels.get(instruction.name)
+        # Prefetched scalars come first.
+        index = place - len(instruction.inputs) + len(kernel.call.inputs) if kernel else -1
+        if index < 0:
+            return 1.0
+        operand = kernel.call.inputs[index]
+        size = math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
+        return min(operand.traffic / size, 1.0) if operand.memory in FAST and size else 1.0
+
     def _sum(self, ops: tuple[OpEstimate, ...]) -> Estimate:
         from kernels.pallas.calls import FAST
         from kernels.pallas.work import matmul_flops
 
         chip, memory = self.chip, self.compiled.memory
-        floor = (memory.arguments + memory.results - memory.aliased) / chip.hbm_bytes_per_cycle
+        # An argument may be longer than what is read of it.
+        read = max(memory.arguments - self._unread(), 0)
+        floor = max(read + memory.results - memory.aliased, 0) / chip.hbm_bytes_per_cycle
         total = sum(op.cycles for op in ops)
         cycles = max(total, floor, 1.0)
         weights: dict[str, float] = {}
@@ -521,7 +545,7 @@ class _Estimator:
             chip.name,
             cycles,
             seconds,
-            max(sum(op.hbm_bytes for op in ops), memory.arguments + memory.results),
+            max(sum(op.hbm_bytes for op in ops), read + memory.results),
             bound,
             "; ".join([method, *self.notes]) if self.notes else method,
             at_peak / seconds,
