@@ -460,7 +460,7 @@ class _Pool:
         index, text = child.job, child.stderr()
         self._drop(child)
         flag = undocumented.unknown_flag(text)
-        if flag and flag not in _dropped:
+        if flag and flag not in child.without:
             _dropped.add(flag)
             if index is not None:
                 self.pending.appendleft(index)
@@ -511,7 +511,8 @@ class _Child:
         self.ended = False
         self._rest = b""
         self._mark = 0  # where this job's part of stderr begins
-        environment = dict(os.environ) | undocumented.environment(dumps, purposes, _dropped)
+        self.without = frozenset(_dropped)  # another child may find out more meanwhile
+        environment = dict(os.environ) | undocumented.environment(dumps, purposes, self.without)
         environment.pop("XLA_FLAGS", None)  # meant for the caller's CPU, and libtpu refuses some
         with open(folder / "stderr", "wb") as stderr:
             self.process = subprocess.Popen(

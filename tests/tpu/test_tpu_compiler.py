@@ -316,6 +316,18 @@ def test_a_flag_that_libtpu_has_not(scratch, monkeypatch):
 
 
 @pytest.mark.libtpu
+def test_a_flag_that_libtpu_has_not_found_by_two_children(scratch, monkeypatch):
+    monkeypatch.setattr(compiler, "_dropped", set())
+    monkeypatch.setenv(compiler.CHILDREN, "2")
+    flags = {**undocumented.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(undocumented, "FLAGS", flags)
+    other = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16)
+    programs = [compiler.export(multiply, x, x) for x in (BF16, other)]
+    for done in compiler.compile_all(programs, purposes=("profile",)):
+        assert isinstance(done, compiler.Compiled), done
+
+
+@pytest.mark.libtpu
 def test_nothing_is_printed(scratch, capfd):
     tpu.compile(multiply, BF16, BF16)
     assert capfd.readouterr() == ("", "")
