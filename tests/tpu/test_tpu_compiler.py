@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -331,6 +332,27 @@ def test_a_flag_that_libtpu_has_not_found_by_two_children(scratch, monkeypatch):
 def test_nothing_is_printed(scratch, capfd):
     tpu.compile(multiply, BF16, BF16)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.libtpu
+def test_nothing_is_left_in_the_readers_folders(scratch, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    monkeypatch.setenv("TPU_LOG_DIR", str(tmp_path / "logs"))
+    children = []
+    start = compiler._Child.__init__
+
+    def remember(self, *args):
+        start(self, *args)
+        children.append(self.process.pid)
+
+    monkeypatch.setattr(compiler._Child, "__init__", remember)
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    logs = [*Path("/tmp/tpu_logs").glob("*"), *(tmp_path / "logs").glob("*")]
+    assert children and not [f for f in logs if f.name.rpartition(".")[2] in map(str, children)]
+    assert not cache.exists() or not list(cache.iterdir())
 
 
 @pytest.mark.libtpu
