@@ -247,16 +247,18 @@ def tune(
             table.add_column(name, justify="left" if name in ("tuning", "") else "right")
         for trial in found.trials:
             refused = trial.seconds == float("inf")
-            change = trial.seconds / found.default_seconds - 1 if not refused else 0
+            change = trial.seconds / found.default_seconds - 1
+            compared = not refused and math.isfinite(found.default_seconds)
             table.add_row(
                 str(trial),
                 "refused" if refused else time(trial.seconds),
-                "" if refused else f"{change:+.1%}",
+                f"{change:+.1%}" if compared else "",
                 re.split("[;:]", trial.note)[0],
             )
         console.print(table)
+        default = time(found.default_seconds) if math.isfinite(found.default_seconds) else "refused"
         console.print(
-            f"the operator's own choice: {time(found.default_seconds)} (libtpu {found.libtpu}; "
+            f"the operator's own choice: {default} (libtpu {found.libtpu}; "
             "estimates, not measurements)",
             highlight=False,
         )

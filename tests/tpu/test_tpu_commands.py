@@ -60,6 +60,23 @@ def test_tune(scratch, tmp_path, monkeypatch):
     assert (tmp_path / "results" / "tuned.csv").exists()
 
 
+@pytest.mark.libtpu
+def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
+    from kernels.bench import records
+    from kernels.tpu import TpuCompileError, tuner
+
+    def refuse(programs, **options):
+        return [TpuCompileError("vmem", "the kernel asks for too much") for _ in programs]
+
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tuner, "estimate_all", refuse)
+    words = ("matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "1")
+    result = run("tune", *words)
+    assert result.exit_code == 0, result.output
+    assert "the operator's own choice: refused" in result.output
+    assert "inf" not in result.output.lower() and "%" not in result.output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
