@@ -86,6 +86,7 @@ def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
         (("explain", "matmul"), "OPERATOR/IMPLEMENTATION"),
         (("explain", "add_vectors/triton"), "one that runs on a TPU"),
         (("tune", "iota/pallas"), "nothing to tune"),
+        (("tune", "matmul/xla", "-w", "m=256 k=256 n=256 bfloat16"), "XLA chooses its own"),
     ],
 )
 @pytest.mark.libtpu

@@ -117,3 +117,7 @@ def test_nothing_to_tune():
         tpu.tune(OPERATORS["iota"], "tiny")
     with pytest.raises(ValueError, match="chip is"):
         tpu.tune(MATMUL, "tiny", "v9")
+    store = {}
+    with pytest.raises(ValueError, match="one that takes block sizes; XLA chooses its own"):
+        tpu.tune(MATMUL, "tiny", implementation="xla", store=store)
+    assert not store
