@@ -35,7 +35,8 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     for op in [op for op in found.ops if op.kind == "kernel"][:3]:
         schedule = next((s for s in found.schedule.kernels if s.name == op.name), None)
         if schedule:
-            console.print(_slots(schedule, chip.vmem_limit_bytes), highlight=False)
+            limit = op.vmem_limit_bytes or chip.vmem_limit_bytes
+            console.print(_slots(schedule, limit), highlight=False)
     if not any(op.kind == "kernel" for op in found.ops):
         for schedule in found.schedule.kernels[:1]:
             console.print(_slots(schedule, chip.vmem_limit_bytes), highlight=False)

@@ -634,12 +634,16 @@ def _buffers(program: Program, text: str) -> tuple[tuple[str, int], ...]:
     return found[0].buffers() if found else ()
 
 
+def vmem_limit(call: Any, chip: str) -> int:
+    """Bytes of VMEM that a kernel may take: what it asks for, or what the chip grants unasked."""
+    params = call.equation.params.get("compiler_params")
+    return getattr(params, "vmem_limit_bytes", None) or chips.chip(chip).vmem_limit_bytes
+
+
 def _overflow(program: Program) -> TpuCompileError | None:
     """The error of a program with a kernel whose blocks alone exceed its VMEM; None without one."""
     for call in _calls(program):
-        params = call.equation.params.get("compiler_params")
-        limit = getattr(params, "vmem_limit_bytes", None)
-        limit = limit or chips.chip(program.chip).vmem_limit_bytes
+        limit = vmem_limit(call, program.chip)
         buffers = call.buffers()
         asked = sum(size for _, size in buffers)
         if asked > limit:

@@ -46,6 +46,7 @@ class OpEstimate:
     all of its runs together. times: how often it runs. bound: "compute", "HBM" or "latency".
     model_cycles: what the model said, before the HBM floor. error: relative, such as 0.06.
     shape: of its first result, with the layout. origin: the JAX operations behind it.
+    vmem_limit_bytes: what a kernel may take of VMEM; 0 for others.
     """
 
     name: str
@@ -60,6 +61,7 @@ class OpEstimate:
     floor_cycles: float = 0.0
     shape: str = ""
     origin: str = ""
+    vmem_limit_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -411,6 +413,7 @@ class _Estimator:
             floor * instruction.times,
             str(instruction.results[0]) if instruction.results else "",
             instruction.origin,
+            compiler.vmem_limit(call, chip.name),
         )
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:

@@ -1,13 +1,21 @@
 """explain, estimate and tune on the command line, and rung 3."""
 
+import io
 import time
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from rich.console import Console
 from typer.testing import CliRunner
 
 from kernels import ladder, optional
+from kernels.bench import explain
 from kernels.catalog import OPERATORS
 from kernels.cli import app
+from kernels.tpu import compiler, estimator
 
 TPU = [
     f"{o.name}/{i.name}"
@@ -40,6 +48,32 @@ def test_explain_a_custom_workload(scratch):
     assert result.exit_code == 0, result.output
     assert "1024" in result.output and "v6e" in result.output and "918 TFLOP/s" in result.output
     assert "spills" in result.output and "MXU" in result.output
+
+
+@pytest.mark.libtpu
+def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    spec = pl.BlockSpec((2048, 1024), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    call = pl.pallas_call(
+        body,
+        grid=(4,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=shape,
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48 << 20),
+    )
+    assert "of 48.00 MiB VMEM" in page(call, shape)
+
+
+def page(function, *args, chip="v5e"):
+    """What explain prints for a function."""
+    program = compiler.export(function, *args, chip=chip)
+    console = Console(file=io.StringIO(), width=100)
+    explain.explain(program, estimator.estimate_program(program), "a title", console)
+    return console.file.getvalue()
 
 
 @pytest.mark.libtpu
