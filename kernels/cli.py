@@ -177,7 +177,11 @@ def estimate(
         from kernels.tpu.errors import TpuCompileError
         from kernels.tpu.estimator import estimate_all
 
-        entries = [(o, i) for o, i in find(entry) if i.language in ("XLA", "Pallas TPU")]
+        named = list(find(entry))
+        entries = [(o, i) for o, i in named if i.language in ("XLA", "Pallas TPU")]
+        if not entries:
+            languages = ", ".join(dict.fromkeys(i.language for _, i in named))
+            fail("entry", f"{entry}, written in {languages}", "one that runs on a TPU")
         made = [
             _program(f"{o.name}/{i.name}", workload, each)
             for o, i in entries

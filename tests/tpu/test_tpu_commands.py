@@ -119,6 +119,7 @@ def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
         (("explain", "nosuch/pallas"), "operator is 'nosuch'"),
         (("explain", "matmul"), "OPERATOR/IMPLEMENTATION"),
         (("explain", "add_vectors/triton"), "one that runs on a TPU"),
+        (("estimate", "add_vectors/triton"), "one that runs on a TPU"),
         (("tune", "iota/pallas"), "nothing to tune"),
         (("tune", "matmul/xla", "-w", "m=256 k=256 n=256 bfloat16"), "XLA chooses its own"),
     ],
