@@ -77,6 +77,13 @@ def page(function, *args, chip="v5e"):
 
 
 @pytest.mark.libtpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_explain_says_what_float32_costs(dtype, scratch):
+    result = run("explain", "matmul/pallas", "-w", f"m=512 k=512 n=512 {dtype}")
+    assert ("several bfloat16 passes" in result.output) == (dtype == "float32")
+
+
+@pytest.mark.libtpu
 def test_estimate_shows_a_line_for_each_chip(scratch):
     result = run("estimate", "matmul/pallas", "-w", "square_bf16", "-c", "v5e", "-c", "v6e")
     assert result.exit_code == 0, result.output
