@@ -475,7 +475,8 @@ class _Estimator:
             error = 0.12
         cycles = max(model, floor)
         bound = HBM if floor >= 0.7 * model and kind != "matmul" else COMPUTE
-        if method == "bytes over bandwidth" and model > floor:
+        slow = kind == "relayout" and floor < 0.7 * model  # it computes nothing
+        if slow or (method == "bytes over bandwidth" and model > floor):
             bound = LATENCY
         return OpEstimate(
             instruction.name,

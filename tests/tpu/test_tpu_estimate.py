@@ -157,6 +157,13 @@ def test_a_whole_program_names_its_relayouts(scratch):
     assert kernel.cycles > 0 and "static profile" in kernel.method
 
 
+def test_a_copy_is_never_bound_by_compute(scratch):
+    shape = jax.ShapeDtypeStruct((64, 64, 64), jnp.float32)
+    found = tpu.estimate(lambda x: jnp.transpose(x, (2, 0, 1)), shape)
+    slow = [op for op in found.relayouts if op.floor_cycles < 0.7 * op.model_cycles]
+    assert slow and {op.bound for op in slow} == {"latency"}
+
+
 def test_loops_count_as_often_as_they_run(scratch):
     def function(x, y):
         return jax.lax.scan(lambda c, _: (blocked(256, 256, 256)(c, y), None), x, None, length=5)[0]
