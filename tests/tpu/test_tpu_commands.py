@@ -65,7 +65,7 @@ def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
         out_shape=shape,
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48 << 20),
     )
-    assert "of 48.00 MiB VMEM" in page(call, shape)
+    assert "of 48.00 MiB VMEM" in " ".join(page(call, shape).split())
 
 
 def page(function, *args, chip="v5e"):
