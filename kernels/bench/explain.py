@@ -54,9 +54,7 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     )
 
 
-PASSES = (
-    "float32 products take several bfloat16 passes, so the MXUs are full below the bf16 peak"
-)
+PASSES = "float32 products take several bfloat16 passes, so the MXUs are full below the bf16 peak"
 BINDS = {
     "compute": "the core's units bind",
     "HBM": "the bandwidth of HBM binds",
