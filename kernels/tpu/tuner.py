@@ -82,7 +82,8 @@ def tune(
     that a run that was stopped goes on where it was; the caller keys it by versions. What took
     too long, crashed, or found the disk full is not kept, and is tried again.
     timeout: seconds for one compilation. progress: called with how many are done, of how many.
-    Raises ValueError for an operator or an implementation that has nothing to tune, and MissingPackage without libtpu.
+    Raises ValueError for an operator or an implementation that has nothing to tune, and
+    MissingPackage without libtpu.
     """
     if implementation == op.plain:
         fail(
