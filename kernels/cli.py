@@ -177,7 +177,11 @@ def estimate(
         from kernels.tpu.errors import TpuCompileError
         from kernels.tpu.estimator import estimate_all
 
-        entries = [(o, i) for o, i in find(entry) if i.language in ("XLA", "Pallas TPU")]
+        named = list(find(entry))
+        entries = [(o, i) for o, i in named if i.language in ("XLA", "Pallas TPU")]
+        if not entries:
+            languages = ", ".join(dict.fromkeys(i.language for _, i in named))
+            fail("entry", f"{entry}, written in {languages}", "one that runs on a TPU")
         made = [
             _program(f"{o.name}/{i.name}", workload, each)
             for o, i in entries
@@ -247,16 +251,18 @@ def tune(
             table.add_column(name, justify="left" if name in ("tuning", "") else "right")
         for trial in found.trials:
             refused = trial.seconds == float("inf")
-            change = trial.seconds / found.default_seconds - 1 if not refused else 0
+            change = trial.seconds / found.default_seconds - 1
+            compared = not refused and math.isfinite(found.default_seconds)
             table.add_row(
                 str(trial),
                 "refused" if refused else time(trial.seconds),
-                "" if refused else f"{change:+.1%}",
+                f"{change:+.1%}" if compared else "",
                 re.split("[;:]", trial.note)[0],
             )
         console.print(table)
+        default = time(found.default_seconds) if math.isfinite(found.default_seconds) else "refused"
         console.print(
-            f"the operator's own choice: {time(found.default_seconds)} (libtpu {found.libtpu}; "
+            f"the operator's own choice: {default} (libtpu {found.libtpu}; "
             "estimates, not measurements)",
             highlight=False,
         )

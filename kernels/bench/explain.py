@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernels.pallas.calls import FAST
+from kernels.pallas.work import matmul_flops
 from kernels.tpu import CHIPS, Estimate, KernelSchedule, OpEstimate
 from kernels.tpu.compiler import Program
 from kernels.tpu.errors import mib
@@ -31,11 +32,15 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
         highlight=False,
     )
     console.print(Group(*_roofline(found)), highlight=False)
+    flops = matmul_flops(program.jaxpr)
+    if flops.get("float32", 0) > sum(flops.values()) / 2:
+        console.print(PASSES, highlight=False, soft_wrap=True)
     console.print(_operations(found))
     for op in [op for op in found.ops if op.kind == "kernel"][:3]:
         schedule = next((s for s in found.schedule.kernels if s.name == op.name), None)
         if schedule:
-            console.print(_slots(schedule, chip.vmem_limit_bytes), highlight=False)
+            limit = op.vmem_limit_bytes or chip.vmem_limit_bytes
+            console.print(_slots(schedule, limit), highlight=False)
     if not any(op.kind == "kernel" for op in found.ops):
         for schedule in found.schedule.kernels[:1]:
             console.print(_slots(schedule, chip.vmem_limit_bytes), highlight=False)
@@ -49,6 +54,7 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     )
 
 
+PASSES = "float32 products take several bfloat16 passes, so the MXUs are full below the bf16 peak"
 BINDS = {
     "compute": "the core's units bind",
     "HBM": "the bandwidth of HBM binds",

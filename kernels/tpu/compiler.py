@@ -460,7 +460,7 @@ class _Pool:
         index, text = child.job, child.stderr()
         self._drop(child)
         flag = undocumented.unknown_flag(text)
-        if flag and flag not in _dropped:
+        if flag and flag not in child.without:
             _dropped.add(flag)
             if index is not None:
                 self.pending.appendleft(index)
@@ -511,7 +511,8 @@ class _Child:
         self.ended = False
         self._rest = b""
         self._mark = 0  # where this job's part of stderr begins
-        environment = dict(os.environ) | undocumented.environment(dumps, purposes, _dropped)
+        self.without = frozenset(_dropped)  # another child may find out more meanwhile
+        environment = dict(os.environ) | undocumented.environment(dumps, purposes, self.without)
         environment.pop("XLA_FLAGS", None)  # meant for the caller's CPU, and libtpu refuses some
         with open(folder / "stderr", "wb") as stderr:
             self.process = subprocess.Popen(
@@ -633,12 +634,16 @@ def _buffers(program: Program, text: str) -> tuple[tuple[str, int], ...]:
     return found[0].buffers() if found else ()
 
 
+def vmem_limit(call: Any, chip: str) -> int:
+    """Bytes of VMEM that a kernel may take: what it asks for, or what the chip grants unasked."""
+    params = call.equation.params.get("compiler_params")
+    return getattr(params, "vmem_limit_bytes", None) or chips.chip(chip).vmem_limit_bytes
+
+
 def _overflow(program: Program) -> TpuCompileError | None:
     """The error of a program with a kernel whose blocks alone exceed its VMEM; None without one."""
     for call in _calls(program):
-        params = call.equation.params.get("compiler_params")
-        limit = getattr(params, "vmem_limit_bytes", None)
-        limit = limit or chips.chip(program.chip).vmem_limit_bytes
+        limit = vmem_limit(call, program.chip)
         buffers = call.buffers()
         asked = sum(size for _, size in buffers)
         if asked > limit:

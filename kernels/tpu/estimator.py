@@ -46,6 +46,7 @@ class OpEstimate:
     all of its runs together. times: how often it runs. bound: "compute", "HBM" or "latency".
     model_cycles: what the model said, before the HBM floor. error: relative, such as 0.06.
     shape: of its first result, with the layout. origin: the JAX operations behind it.
+    vmem_limit_bytes: what a kernel may take of VMEM; 0 for others.
     """
 
     name: str
@@ -60,6 +61,7 @@ class OpEstimate:
     floor_cycles: float = 0.0
     shape: str = ""
     origin: str = ""
+    vmem_limit_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -411,6 +413,7 @@ class _Estimator:
             floor * instruction.times,
             str(instruction.results[0]) if instruction.results else "",
             instruction.origin,
+            compiler.vmem_limit(call, chip.name),
         )
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
@@ -472,7 +475,8 @@ class _Estimator:
             error = 0.12
         cycles = max(model, floor)
         bound = HBM if floor >= 0.7 * model and kind != "matmul" else COMPUTE
-        if method == "bytes over bandwidth" and model > floor:
+        slow = kind == "relayout" and floor < 0.7 * model  # it computes nothing
+        if slow or (method == "bytes over bandwidth" and model > floor):
             bound = LATENCY
         return OpEstimate(
             instruction.name,
@@ -489,12 +493,36 @@ class _Estimator:
             instruction.origin,
         )
 
+    def _unread(self) -> int:
+        """Bytes of the arguments that no operation reads."""
+        return sum(
+            round((1 - self.module.share_read(p, self._kernel_share)) * a.bytes)
+            for p in self.module.parameters
+            for a in p.results
+            if a.space == 0
+        )
+
+    def _kernel_share(self, instruction: Instruction, place: int) -> float:
+        """How much of an operand a kernel fetches, 0 to 1; 1 where its index map does not tell."""
+        from kernels.pallas.calls import FAST
+
+        kernel = self.kernels.get(instruction.name)
+        # Prefetched scalars come first.
+        index = place - len(instruction.inputs) + len(kernel.call.inputs) if kernel else -1
+        if index < 0:
+            return 1.0
+        operand = kernel.call.inputs[index]
+        size = math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
+        return min(operand.traffic / size, 1.0) if operand.memory in FAST and size else 1.0
+
     def _sum(self, ops: tuple[OpEstimate, ...]) -> Estimate:
         from kernels.pallas.calls import FAST
         from kernels.pallas.work import matmul_flops
 
         chip, memory = self.chip, self.compiled.memory
-        floor = (memory.arguments + memory.results - memory.aliased) / chip.hbm_bytes_per_cycle
+        # An argument may be longer than what is read of it.
+        read = max(memory.arguments - self._unread(), 0)
+        floor = max(read + memory.results - memory.aliased, 0) / chip.hbm_bytes_per_cycle
         total = sum(op.cycles for op in ops)
         cycles = max(total, floor, 1.0)
         weights: dict[str, float] = {}
@@ -521,7 +549,7 @@ class _Estimator:
             chip.name,
             cycles,
             seconds,
-            max(sum(op.hbm_bytes for op in ops), memory.arguments + memory.results),
+            max(sum(op.hbm_bytes for op in ops), read + memory.results),
             bound,
             "; ".join([method, *self.notes]) if self.notes else method,
             at_peak / seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -153,6 +153,8 @@ class Instruction:
         return undocumented.profiled_cycles(self.config)
 
 
+# The share of an operand that a kernel reads, of the kernel and the operand's place.
+KernelShare = Callable[[Instruction, int], float]
 # Instructions in which chips exchange data.
 COLLECTIVES = {
     "all-reduce",
@@ -175,7 +177,11 @@ FREE = {
 }
 # What a fusion that only moves data is made of.
 MOVING = FREE | {"copy", "transpose", "reshape", "broadcast", "convert", "copy-start", "copy-done"}
+# What a fusion does only for the elements that are asked for.
+_LAZY = {"copy", "transpose", "reshape", "convert"}
 _CONTROL = {"while", "conditional", "call", "async-start"}
+# What reads only a part of its first operand.
+PARTS = {"slice", "dynamic-slice", "gather", "slice-start"}
 
 
 @dataclass(frozen=True)
@@ -251,6 +257,48 @@ class Module:
         parts = {"dynamic-slice", "dynamic-update-slice", "slice", "gather", "scatter"}
         inside = {i.opcode for name in instruction.called for i in self._nested(name)}
         return bool(parts & (inside | {instruction.opcode}))
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """The program's arguments."""
+        return tuple(i for i in self.computations.get(self.entry, ()) if i.opcode == "parameter")
+
+    def share_read(self, parameter: Instruction, kernel: KernelShare) -> float:
+        """How much of an argument the program reads, 0 to 1: the sum over its readers, at most 1.
+
+        kernel: for a Pallas kernel and the place of an operand, the share that it reads.
+        """
+        return self._share(self.entry, parameter.name, kernel, fused=False)
+
+    def _share(self, computation: str, name: str, kernel: KernelShare, fused: bool) -> float:
+        share = 0.0
+        for reader in self.computations.get(computation, ()):
+            for place, operand in enumerate(reader.inputs):
+                if operand == name and share < 1:
+                    share += self._share_of(computation, reader, place, kernel, fused)
+        # A fusion's own result may be the argument itself.
+        whole = fused and self.roots.get(computation) == name
+        return 1.0 if whole else min(share, 1.0)
+
+    def _share_of(
+        self, computation: str, reader: Instruction, place: int, kernel: KernelShare, fused: bool
+    ) -> float:
+        """The share of an operand that one of its readers reads."""
+        if reader.is_kernel:
+            return kernel(reader, place)
+        if reader.opcode == "bitcast" or (fused and reader.opcode in _LAZY):
+            return self._share(computation, reader.name, kernel, fused)
+        if reader.opcode in PARTS and place == 0:
+            # An asynchronous one names its operand among its results, and first.
+            part = reader.results[reader.opcode == "slice-start" :][:1]
+            sizes = [math.prod(a.shape) for a in (*part, *reader.operands[:1])]
+            return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
+        if reader.opcode == "fusion" and reader.called:
+            inside = reader.called[0]
+            for each in self.computations.get(inside, ()):
+                if each.opcode == "parameter" and each.value.strip() == str(place):
+                    return self._share(inside, each.name, kernel, fused=True)
+        return 1.0
 
     def multiplies(self, instruction: Instruction) -> bool:
         """Whether a matrix product is in it, which HLO for a TPU calls a convolution."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,16 @@ from kernels.tpu.errors import TpuCompileError
 from kernels.tpu.estimator import Estimate, estimate_all
 
 MOST = 24  # candidates tried unless told otherwise
+TRANSIENT = ("timeout", "crashed", "disk")  # kinds of error that another run may not meet
+# How such an error begins where an earlier run kept it.
+_KEPT = (
+    "the compiler had not finished",
+    "the compiler crashed",
+    "the compiler's process was killed",
+    "the compiler's static profile gave up",
+    "the compiler's files in",
+    "no space left",
+)
 BATCH = 4  # estimated together, and kept before the next ones begin
 
 
@@ -68,10 +79,18 @@ def tune(
     op: an operator of the catalog, such as kernels.catalog.OPERATORS["matmul"]. workload: one of
     its workloads, or the name of one. most: how many candidates to try, the most promising first.
     store: maps a tuning's text to (seconds, note), read before and written after each batch, so
-    that a run that was stopped goes on where it was; the caller keys it by versions.
+    that a run that was stopped goes on where it was; the caller keys it by versions. What took
+    too long, crashed, or found the disk full is not kept, and is tried again.
     timeout: seconds for one compilation. progress: called with how many are done, of how many.
-    Raises ValueError for an operator that has nothing to tune, and MissingPackage without libtpu.
+    Raises ValueError for an operator or an implementation that has nothing to tune, and
+    MissingPackage without libtpu.
     """
+    if implementation == op.plain:
+        fail(
+            "implementation",
+            f"{implementation!r}",
+            "one that takes block sizes; XLA chooses its own",
+        )
     version = compiler.libtpu_version()
     target = chips.chip(chip)
     workloads = op.workloads
@@ -116,10 +135,11 @@ def _try(
     timeout: float,
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
+    passing: set[int] = set()  # what failed for a reason that may pass
     programs: dict[int, compiler.Program] = {}
     for i, tuning in enumerate(tunings):
         name = str(Trial(tuning, 0.0))
-        if name in store:
+        if name in store and not (math.isinf(store[name][0]) and store[name][1].startswith(_KEPT)):
             trials[i] = Trial(tuning, *store[name], remembered=True)
             continue
         options = {**workload.options, **tuning}
@@ -138,7 +158,9 @@ def _try(
             trials[i] = Trial(tunings[i], result.seconds, f"{result.bound} binds; {result.method}")
         else:
             trials[i] = Trial(tunings[i], float("inf"), result.message)
-    for trial in trials.values():
-        if not trial.remembered:
+            if result.kind in TRANSIENT:
+                passing.add(i)
+    for i, trial in trials.items():
+        if not trial.remembered and i not in passing:
             store[str(trial)] = (trial.seconds, trial.note)
     return [trials[i] for i in range(len(tunings))]

@@ -61,6 +61,8 @@ def environment(
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TF_CPP_MIN_LOG_LEVEL": "1",
+        "TPU_LOG_DIR": "disabled",  # each child would leave log files in /tmp/tpu_logs
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # the reader's own is not for these
     }
 
 

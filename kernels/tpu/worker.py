@@ -6,6 +6,7 @@ stdin it reads N.json and N.program from FOLDER, writes its findings there, and 
 on stdout. Everything that libtpu itself prints goes to stderr.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -31,6 +32,8 @@ def main(folder: Path, dumps: Path) -> None:
                 return
         # The parent died without a word: leave nothing behind.
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the last child takes the folder of all
+            folder.parent.rmdir()
         os._exit(1)
 
     threading.Thread(target=listen, daemon=True).start()

@@ -1,13 +1,21 @@
 """explain, estimate and tune on the command line, and rung 3."""
 
+import io
 import time
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from rich.console import Console
 from typer.testing import CliRunner
 
 from kernels import ladder, optional
+from kernels.bench import explain
 from kernels.catalog import OPERATORS
 from kernels.cli import app
+from kernels.tpu import compiler, estimator
 
 TPU = [
     f"{o.name}/{i.name}"
@@ -43,6 +51,39 @@ def test_explain_a_custom_workload(scratch):
 
 
 @pytest.mark.libtpu
+def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    spec = pl.BlockSpec((2048, 1024), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    call = pl.pallas_call(
+        body,
+        grid=(4,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=shape,
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48 << 20),
+    )
+    assert "of 48.00 MiB VMEM" in " ".join(page(call, shape).split())
+
+
+def page(function, *args, chip="v5e"):
+    """What explain prints for a function."""
+    program = compiler.export(function, *args, chip=chip)
+    console = Console(file=io.StringIO(), width=100)
+    explain.explain(program, estimator.estimate_program(program), "a title", console)
+    return console.file.getvalue()
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_explain_says_what_float32_costs(dtype, scratch):
+    result = run("explain", "matmul/pallas", "-w", f"m=512 k=512 n=512 {dtype}")
+    assert ("several bfloat16 passes" in result.output) == (dtype == "float32")
+
+
+@pytest.mark.libtpu
 def test_estimate_shows_a_line_for_each_chip(scratch):
     result = run("estimate", "matmul/pallas", "-w", "square_bf16", "-c", "v5e", "-c", "v6e")
     assert result.exit_code == 0, result.output
@@ -60,6 +101,23 @@ def test_tune(scratch, tmp_path, monkeypatch):
     assert (tmp_path / "results" / "tuned.csv").exists()
 
 
+@pytest.mark.libtpu
+def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
+    from kernels.bench import records
+    from kernels.tpu import TpuCompileError, tuner
+
+    def refuse(programs, **options):
+        return [TpuCompileError("vmem", "the kernel asks for too much") for _ in programs]
+
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tuner, "estimate_all", refuse)
+    words = ("matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "1")
+    result = run("tune", *words)
+    assert result.exit_code == 0, result.output
+    assert "the operator's own choice: refused" in result.output
+    assert "inf" not in result.output.lower() and "%" not in result.output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -68,7 +126,9 @@ def test_tune(scratch, tmp_path, monkeypatch):
         (("explain", "nosuch/pallas"), "operator is 'nosuch'"),
         (("explain", "matmul"), "OPERATOR/IMPLEMENTATION"),
         (("explain", "add_vectors/triton"), "one that runs on a TPU"),
+        (("estimate", "add_vectors/triton"), "one that runs on a TPU"),
         (("tune", "iota/pallas"), "nothing to tune"),
+        (("tune", "matmul/xla", "-w", "m=256 k=256 n=256 bfloat16"), "XLA chooses its own"),
     ],
 )
 @pytest.mark.libtpu

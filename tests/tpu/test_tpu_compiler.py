@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -295,7 +296,7 @@ def test_a_child_whose_parent_is_killed_cleans_up(tmp_path):
         caller.stdout.readline()
         _wait(lambda: list(folder.glob("kernels-tpu-*/1/0.program")))
         caller.send_signal(signal.SIGKILL)
-    _wait(lambda: not list(folder.glob("kernels-tpu-*/*")))
+    _wait(lambda: not list(folder.glob("kernels-tpu-*")))
 
 
 def _wait(condition, seconds=30.0):
@@ -316,9 +317,42 @@ def test_a_flag_that_libtpu_has_not(scratch, monkeypatch):
 
 
 @pytest.mark.libtpu
+def test_a_flag_that_libtpu_has_not_found_by_two_children(scratch, monkeypatch):
+    monkeypatch.setattr(compiler, "_dropped", set())
+    monkeypatch.setenv(compiler.CHILDREN, "2")
+    flags = {**undocumented.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(undocumented, "FLAGS", flags)
+    other = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16)
+    programs = [compiler.export(multiply, x, x) for x in (BF16, other)]
+    for done in compiler.compile_all(programs, purposes=("profile",)):
+        assert isinstance(done, compiler.Compiled), done
+
+
+@pytest.mark.libtpu
 def test_nothing_is_printed(scratch, capfd):
     tpu.compile(multiply, BF16, BF16)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.libtpu
+def test_nothing_is_left_in_the_readers_folders(scratch, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    monkeypatch.setenv("TPU_LOG_DIR", str(tmp_path / "logs"))
+    children = []
+    start = compiler._Child.__init__
+
+    def remember(self, *args):
+        start(self, *args)
+        children.append(self.process.pid)
+
+    monkeypatch.setattr(compiler._Child, "__init__", remember)
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    logs = [*Path("/tmp/tpu_logs").glob("*"), *(tmp_path / "logs").glob("*")]
+    assert children and not [f for f in logs if f.name.rpartition(".")[2] in map(str, children)]
+    assert not cache.exists() or not list(cache.iterdir())
 
 
 @pytest.mark.libtpu

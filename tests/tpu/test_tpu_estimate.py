@@ -77,6 +77,47 @@ def test_a_copy_is_bound_by_hbm(chip, scratch):
     assert found.flops == 0 and found.error >= 0.2
 
 
+TABLE = jax.ShapeDtypeStruct((1 << 20, 128), jnp.float32)
+
+
+def one_block(table):
+    """Reads one block of a large array."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    return pl.pallas_call(
+        body,
+        grid=(1,),
+        in_specs=[pl.BlockSpec((8, 128), lambda i: (3, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda i: (0, 0)),
+        out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
+    )(table)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (lambda t, i: t[i], (TABLE, jax.ShapeDtypeStruct((8,), jnp.int32))),
+        (lambda t: t[1000:1008] + 1, (TABLE,)),
+        (one_block, (TABLE,)),
+    ],
+    ids=["gather", "slice", "kernel"],
+)
+def test_what_is_not_read_of_an_argument_does_not_count(function, args, scratch):
+    found = tpu.estimate(function, *args)
+    assert found.hbm_bytes < 1 << 15 and found.floor_cycles < 100
+    assert found.cycles == pytest.approx(sum(op.cycles for op in found.ops))
+
+
+def test_what_is_read_of_an_argument_counts(scratch):
+    def function(t, s):
+        return s[:8] + one_block(t) + t.sum(0)  # t a second time, as a whole
+
+    found = tpu.estimate(function, TABLE, TABLE)
+    assert (1 << 29) <= found.hbm_bytes < (1 << 29) + (1 << 15)
+
+
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_no_estimate_is_faster_than_the_chip(chip, scratch):
     found = tpu.estimate(blocked(512, 1024, 1024), *square(4096), chip=chip)
@@ -114,6 +155,13 @@ def test_a_whole_program_names_its_relayouts(scratch):
     assert "XLA" in found.method or "profile" in found.method
     kernel = next(op for op in found.ops if op.kind == "kernel")
     assert kernel.cycles > 0 and "static profile" in kernel.method
+
+
+def test_a_copy_is_never_bound_by_compute(scratch):
+    shape = jax.ShapeDtypeStruct((64, 64, 64), jnp.float32)
+    found = tpu.estimate(lambda x: jnp.transpose(x, (2, 0, 1)), shape)
+    slow = [op for op in found.relayouts if op.floor_cycles < 0.7 * op.model_cycles]
+    assert slow and {op.bound for op in slow} == {"latency"}
 
 
 def test_loops_count_as_often_as_they_run(scratch):

@@ -9,6 +9,7 @@ from kernels.bench.records import read
 from kernels.bench.store import TuningStore
 from kernels.catalog import OPERATORS
 from kernels.matmul.blocks import candidates
+from kernels.tpu import tuner
 
 MATMUL = OPERATORS["matmul"]
 SMALL = "m=512 k=512 n=512 bfloat16"
@@ -82,8 +83,41 @@ def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
 
 
 @pytest.mark.libtpu
+@pytest.mark.parametrize("kind", ["timeout", "crashed", "disk", "vmem"])
+def test_what_may_pass_is_tried_again(kind, tmp_path, monkeypatch):
+    def refuse(programs, **options):
+        return [tpu.TpuCompileError(kind, "the compiler gave up") for _ in programs]
+
+    monkeypatch.setattr(tuner, "estimate_all", refuse)
+    path = tmp_path / "tuned.csv"
+    store = TuningStore("matmul", "pallas", str(MATMUL.workloads.find(SMALL)), "v5e", path)
+    found = tpu.tune(MATMUL, SMALL, most=1, store=store)
+    assert math.isinf(found.default_seconds) and math.isinf(found.best.seconds)
+    assert len(store) == (2 if kind == "vmem" else 0)
+
+
+@pytest.mark.libtpu
+def test_what_an_earlier_run_kept_of_a_timeout_is_tried_again(monkeypatch):
+    tried = []
+
+    def refuse(programs, **options):
+        tried.extend(p.name for p in programs)
+        return [tpu.TpuCompileError("vmem", "too large") for _ in programs]
+
+    monkeypatch.setattr(tuner, "estimate_all", refuse)
+    late = "the compiler had not finished matmul for v5e after 120 s"
+    store = {"default": (math.inf, late), "block=512×512×512": (math.inf, "the kernel asks for")}
+    tpu.tune(MATMUL, SMALL, most=100, store=store)
+    assert "matmul default" in tried and "matmul block=512×512×512" not in tried
+
+
+@pytest.mark.libtpu
 def test_nothing_to_tune():
     with pytest.raises(ValueError, match="offers nothing to tune"):
         tpu.tune(OPERATORS["iota"], "tiny")
     with pytest.raises(ValueError, match="chip is"):
         tpu.tune(MATMUL, "tiny", "v9")
+    store = {}
+    with pytest.raises(ValueError, match="one that takes block sizes; XLA chooses its own"):
+        tpu.tune(MATMUL, "tiny", implementation="xla", store=store)
+    assert not store
