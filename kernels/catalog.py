@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.checks import fail
-from kernels.workload import Workloads
+from kernels.workload import Workload, Workloads
 
 RUNGS = ("interpret", "simulate", "compile", "measure")
+
+
+def _everything(workload: Workload) -> bool:
+    return True
+
+
+def _no_options(workload: Workload) -> bool:
+    return not workload.options
 
 
 @dataclass(frozen=True)
@@ -22,11 +30,16 @@ class Implementation:
     """One way in which an operator is written.
 
     language: decides how each rung is climbed (see kernels.ladder). rungs: those it claims.
+    accepts: whether it takes a workload; others are not offered to it. tunable: whether it takes a
+    workload's tuning; XLA never does. differentiable: whether it has the operator's gradients.
     """
 
     name: str
     language: str
     rungs: tuple[str, ...]
+    accepts: Callable[[Workload], bool] = _everything
+    tunable: bool = True
+    differentiable: bool = True
 
 
 @dataclass(frozen=True)
@@ -114,8 +127,29 @@ OPERATORS = {
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+                *(
+                    Implementation(
+                        f"v{level}",
+                        "Pallas TPU",
+                        _PALLAS_TPU,
+                        accepts=_no_options,
+                        tunable=False,
+                        differentiable=False,
+                    )
+                    for level in range(6)
+                ),
             ),
             differentiable=("x", "y"),
+        ),
+        Operator(
+            "quantized_matmul",
+            "kernels.matmul",
+            "a linear layer on int8, scaled back in the kernel",
+            "03_blockspec_matmul",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+            ),
         ),
     )
 }

@@ -7,6 +7,7 @@ cannot be made on this machine is skipped by name; --strict turns that into a fa
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import re
@@ -100,7 +101,7 @@ def verify(
     from kernels import ladder
 
     jobs = [
-        (operator, implementation, name, ladder.workloads(operator, draws, seed))
+        (operator, implementation, name, ladder.workloads(operator, implementation, draws, seed))
         for operator, implementation in entries
         for name in rung or RUNGS
         # Nobody has to claim the last rung: it is asked for by those who have the machine.
@@ -153,11 +154,18 @@ def explain(
 ) -> None:
     """Say where the time goes on a TPU: one page, from the compiler's own model."""
     with _reported():
-        program, title = _program(entry, workload, chip)
         from kernels.bench import explain as page
+        from kernels.ladder import Subject
         from kernels.tpu.estimator import estimate_program
 
+        program, title = _program(entry, workload, chip)
         page.explain(program, estimate_program(program, timeout=timeout), title, console)
+        operator, implementation, problem = _subject(entry, workload)
+        if operator.workloads.choice and Subject.of(operator, implementation).tunable:
+            from kernels.tpu.lowering import abstract_device
+
+            with abstract_device(chip):
+                console.print(operator.workloads.choice(problem), highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -170,29 +178,51 @@ def estimate(
         list[str] | None, typer.Option("--chip", "-c", help="May be repeated; v5e by default.")
     ] = None,
     timeout: TimeoutOption = 120.0,
+    budget: Annotated[float, typer.Option(min=1, help="Seconds of simulation for each.")] = 25.0,
+    figures: Annotated[
+        bool, typer.Option(help="All sizes that the book gives figures of.")
+    ] = False,
+    gradient: Annotated[
+        bool, typer.Option(help="Of the gradients, forward pass included.")
+    ] = False,
+    record: Annotated[bool, typer.Option(help="Keep them in results/estimated.csv.")] = False,
 ) -> None:
     """Estimate the run time of operators on a TPU, one line each; nothing is measured."""
     with _reported():
         from kernels.bench.explain import time
         from kernels.tpu.errors import TpuCompileError
-        from kernels.tpu.estimator import estimate_all
+        from kernels.tpu.estimator import Estimate, estimate_all
 
         named = list(find(entry))
         entries = [(o, i) for o, i in named if i.language in ("XLA", "Pallas TPU")]
         if not entries:
             languages = ", ".join(dict.fromkeys(i.language for _, i in named))
             fail("entry", f"{entry}, written in {languages}", "one that runs on a TPU")
-        made = [
-            _program(f"{o.name}/{i.name}", workload, each)
-            for o, i in entries
-            for each in chip or ["v5e"]
-        ]
+        made, keys = [], []
+        for o, i in entries:
+            named_ = [w.name for w in o.workloads.figures] if figures else [workload]
+            for each, on in itertools.product(named_, chip or ["v5e"]):
+                path = f"{o.name}/{i.name}"
+                try:
+                    made.append(_program(path, each, on, gradient=gradient))
+                except (ValueError, TpuCompileError) as error:
+                    if not figures:
+                        raise
+                    errors.print(f"[yellow]{path} {each} on {on}:[/] {escape(str(error))}")
+                    continue
+                problem = _subject(path, each)[2]
+                keys.append((o.name, i.name, f"{problem}{' gradient' * gradient}"))
         table = _table("Estimated by the compiler's model, not measured")
         table.add_column("entry and workload", overflow="fold")
         for name in ("chip", "time", "±", "binds", "of peak", "of HBM"):
             table.add_column(name, justify="left" if name[0] in "cb" else "right", no_wrap=True)
         failed = []
-        results = estimate_all([p for p, _ in made], timeout=timeout)
+        results = estimate_all([p for p, _ in made], timeout=timeout, budget=budget)
+        if record:
+            from kernels.bench.records import add, estimated
+
+            kept = zip(keys, results)
+            add("estimated.csv", [estimated(*k, r) for k, r in kept if isinstance(r, Estimate)])
         for (program, title), found in zip(made, results):
             if isinstance(found, TpuCompileError):
                 failed.append((title, program.chip, found))
@@ -304,16 +334,21 @@ def _subject(entry: str, workload: str | None) -> tuple[Operator, Implementation
     return operator, implementation, largest
 
 
-def _program(entry: str, workload: str | None, chip: str) -> tuple[Program, str]:
-    """The exported program of an entry and its title."""
+def _program(
+    entry: str, workload: str | None, chip: str, gradient: bool = False
+) -> tuple[Program, str]:
+    """The exported program of an entry, or of its gradient, and its title."""
     from kernels import ladder
     from kernels.tpu.compiler import export, libtpu_version
 
     libtpu_version()
     operator, implementation, problem = _subject(entry, workload)
     subject = ladder.Subject.of(operator, implementation)
-    function, arrays = ladder.programs(subject, problem)[0]
-    title = f"{entry}  {problem}"
+    programs = ladder.programs(subject, problem)
+    if gradient and len(programs) < 2:
+        fail("--gradient", f"given for {entry} on {problem}", "what has gradients")
+    function, arrays = programs[gradient]
+    title = f"{entry}  {problem}{' gradient' * gradient}"
     return export(function, *arrays, chip=chip, name=entry), title
 
 

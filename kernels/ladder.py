@@ -12,6 +12,7 @@ climb exactly as the catalog does.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -81,8 +82,8 @@ class Subject:
             implementation.name,
             implementation.language,
             function,
-            tunable=implementation.name != operator.plain,
-            differentiable=bool(operator.differentiable),
+            tunable=implementation.tunable and implementation.language != "XLA",
+            differentiable=bool(operator.differentiable) and implementation.differentiable,
         )
 
     def options(self, workload: Workload) -> dict[str, Any]:
@@ -90,10 +91,17 @@ class Subject:
         return {**workload.options, **(workload.tuning if self.tunable else {})}
 
 
-def workloads(operator: Operator, draws: int = 4, seed: int = 0) -> list[Workload]:
-    """The operator's named workloads, and `draws` random ones; the same seed draws the same."""
+def workloads(
+    operator: Operator, implementation: Implementation, draws: int = 4, seed: int = 0
+) -> list[Workload]:
+    """The operator's named workloads, and `draws` random ones: those that `implementation` takes.
+
+    The same seed draws the same.
+    """
     rng = np.random.default_rng(seed)
-    return [*operator.workloads.named, *(operator.workloads.draw(rng) for _ in range(draws))]
+    endless = iter(lambda: operator.workloads.draw(rng), None)
+    drawn = itertools.islice(filter(implementation.accepts, endless), draws)
+    return [*filter(implementation.accepts, operator.workloads.named), *drawn]
 
 
 def climb(
@@ -136,9 +144,10 @@ def verify(
 ) -> Iterator[Check]:
     """Prove a catalog entry at those of `rungs` that it claims."""
     subject = Subject.of(operator, implementation)
+    problems = workloads(operator, implementation, draws, seed)
     for rung in rungs:
         if rung in implementation.rungs:
-            yield from climb(subject, rung, workloads(operator, draws, seed), seed)
+            yield from climb(subject, rung, problems, seed)
 
 
 def _interpret(subject: Subject, workload: Workload, seed: int) -> float:
@@ -327,8 +336,8 @@ def _judge(subject: Subject, workload: Workload, arguments: Sequence[Any], resul
 
 
 def _has_gradient(subject: Subject, workload: Workload) -> bool:
-    """Integers have none, and neither has a sum that is not finite."""
-    differentiable = workload.dtype.startswith(("float", "bfloat"))
+    """Integers and 8-bit floats have none, and neither has a sum that is not finite."""
+    differentiable = workload.dtype in ("float32", "bfloat16")
     return subject.differentiable and differentiable and workload.values != "nonfinite"
 
 

@@ -49,14 +49,17 @@ class Workloads:
 
     make(workload, rng) gives the operator's positional arguments (NumPy arrays or numbers);
     named are the real and the hostile ones; draw(rng) makes a random one. candidates(workload,
-    vmem_bytes) gives the tunings worth trying on a TPU that grants a kernel so much VMEM, the most
-    promising first; None where there is nothing to tune.
+    vmem_bytes) gives the tunings worth trying on a TPU with so much VMEM, the most promising first;
+    None where there is nothing to tune. figures are the sizes that the book gives figures of, too
+    large to be proven on. choice(workload) says in words which tuning is taken by itself, and why.
     """
 
     make: Callable[[Workload, np.random.Generator], tuple[Any, ...]]
     named: tuple[Workload, ...]
     draw: Callable[[np.random.Generator], Workload]
     candidates: Callable[[Workload, int], Sequence[Mapping[str, Any]]] | None = None
+    figures: tuple[Workload, ...] = ()
+    choice: Callable[[Workload], str] | None = None
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
         """The arguments for `workload`; the same seed gives the same values."""
@@ -82,10 +85,11 @@ class Workloads:
         return Workload("custom", {k: int(v) for k, v in sizes.items()}, dtype)
 
     def __getitem__(self, name: str) -> Workload:
-        for workload in self.named:
+        everything = (*self.named, *self.figures)
+        for workload in everything:
             if workload.name == name:
                 return workload
-        known = ", ".join(w.name for w in self.named)
+        known = ", ".join(w.name for w in everything)
         raise ValueError(f"workload is {name!r}; accepted: {known}")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from kernels.checks import fail, one_of
 
@@ -102,6 +104,22 @@ def write(path: Path | str, records: Iterable[Record]) -> None:
 def add(path: Path | str, records: Iterable[Record]) -> None:
     """Add records to a file, replacing those of the same key."""
     write(path, [*read(path), *records])
+
+
+def estimated(operator: str, implementation: str, workload: str, found: Any) -> Record:
+    """The record of a kernels.tpu.Estimate, in ms; of today and the installed versions."""
+    return Record(
+        operator,
+        implementation,
+        workload,
+        "estimated",
+        round(found.seconds * 1e3, 6),
+        "ms",
+        found.chip,
+        versions("jax", "libtpu"),
+        datetime.date.today().isoformat(),
+        f"{found.bound} binds; {found.method}",
+    )
 
 
 def versions(*packages: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.bench.records import Record, add, read, versions
+from kernels.bench.records import Record, add, estimated, read, versions
 
 # What the published wall clock holds beside the chip's work: a Python call, its dispatch, and the
 # wait for the result, on the v5e's host. One figure for all rows. The 1024³ rows of large blocks
@@ -198,13 +197,13 @@ def save(rows: Sequence[Row]) -> None:
     add("estimated.csv", [row.record for row in rows])
 
 
-def _row(case: Case, measured: Record, estimated: Record) -> Row:
+def _row(case: Case, measured: Record, modelled: Record) -> Row:
     scale = {"s": 1e3, "ms": 1.0}
     return Row(
         case,
         measured.value * scale[measured.unit],
-        estimated.value * scale[estimated.unit] + DISPATCH_SECONDS[case.chip] * 1e3,
-        estimated,
+        modelled.value * scale[modelled.unit] + DISPATCH_SECONDS[case.chip] * 1e3,
+        modelled,
         measured.source,
     )
 
@@ -216,18 +215,7 @@ def _estimate(case: Case, timeout: float) -> Record:
     function, args = case.program()
     budget = case.budget or BUDGET
     found = estimate(function, *args, chip=case.chip, timeout=timeout, budget=budget)
-    return Record(
-        case.operator,
-        case.implementation,
-        case.workload,
-        "estimated",
-        round(found.seconds * 1e3, 6),
-        "ms",
-        case.chip,
-        versions("jax", "libtpu"),
-        datetime.date.today().isoformat(),
-        f"{found.bound} binds; {found.method}",
-    )
+    return estimated(case.operator, case.implementation, case.workload, found)
 
 
 def _stored(case: Case) -> Record | None:

@@ -1,15 +1,17 @@
-"""Matrix multiplication: matmul(x, y), [m, k] × [k, n] → [m, n]."""
+"""Matrix multiplication: matmul(x, y), [m, k] × [k, n] → [m, n]; and of quantised matrices."""
 
 from collections.abc import Callable
 from typing import Any
 
 from kernels import checks
 from kernels.matmul.blocks import BlockSizes
+from kernels.matmul.quantized import quantize
 
-DTYPES = ("float32", "bfloat16", "int8")
-IMPLEMENTATIONS = ("xla", "pallas")
+DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
+LEVELS = ("v0", "v1", "v2", "v3", "v4", "v5")
+IMPLEMENTATIONS = ("xla", "pallas", *LEVELS)
 
-__all__ = ["BlockSizes", "matmul"]
+__all__ = ["BlockSizes", "matmul", "quantize", "quantized_matmul"]
 
 
 def matmul(
@@ -18,48 +20,120 @@ def matmul(
     *,
     implementation: str = "pallas",
     block: BlockSizes | None = None,
+    prologue: Callable[[Any], Any] | None = None,
     activation: Callable[[Any], Any] | None = None,
     transpose_rhs: bool = False,
     interpret: Any = None,
 ) -> Any:
     """Multiply two matrices, and apply `activation` to the sums before they are rounded.
 
-    x: [m, k]; y: [k, n], or [n, k] with transpose_rhs. Both float32, bfloat16 or int8.
+    x: [m, k]; y: [k, n], or [n, k] with transpose_rhs. Both float32, bfloat16, int8 or one float8.
     Returns [m, n]: float32 and bfloat16 keep their dtype and are added up in float32; int8 gives
-    int32, exactly. No dimension may be zero; blocks need not divide any of them.
-    implementation: "xla" or "pallas" (TPU). block: of "pallas", chosen by VMEM arithmetic if None.
-    activation: an elementwise JAX function of the float32 (or int32) sums.
-    interpret: None interprets where there is no TPU. Differentiable for the float dtypes; works
-    under jax.vmap. Raises ValueError for another rank, dtype, size, block or implementation.
+    int32, exactly; float8 gives float32. No dimension may be zero; blocks need not divide any.
+    implementation: "xla", "pallas" (TPU), or one of chapter 7's levels, "v0" to "v5", which only
+    multiply. block: of "pallas"; by the tuner's records if None. prologue: an elementwise JAX
+    function of x, taken in float32 and rounded to x's dtype as x is read; floats only. activation:
+    an elementwise JAX function of the float32 (or int32) sums.
+    interpret: None interprets where there is no TPU. "pallas" and "xla" are differentiable for
+    float32 and bfloat16, and work under jax.vmap. Raises ValueError for another rank, dtype, size,
+    block or implementation, and for blocks that VMEM cannot hold.
     """
     checks.implementation(implementation, IMPLEMENTATIONS)
     checks.array("x", x, rank=2, dtypes=DTYPES)
     checks.array("y", y, rank=2, dtypes=DTYPES)
     checks.same("y.dtype", str(y.dtype), "x", str(x.dtype))
-    inner = 1 if transpose_rhs else 0
+    _same_k(x, y, 1 if transpose_rhs else 0)
+    _function("prologue", prologue)
+    _function("activation", activation)
+    if prologue is not None and str(x.dtype) == "int8":
+        checks.fail("prologue", prologue, "None for int8")
+    _block(block, implementation)
+    if implementation in LEVELS:
+        for name, value in (("prologue", prologue), ("activation", activation)):
+            if value is not None:
+                checks.fail(name, value, f'None, since "{implementation}" only multiplies')
+        if transpose_rhs:
+            checks.fail("transpose_rhs", True, f'False, since "{implementation}" only multiplies')
+        from kernels.matmul import levels
+
+        return getattr(levels, implementation)(x, y, interpret=interpret)
+    options = {"prologue": prologue, "activation": activation, "transpose_rhs": transpose_rhs}
+    if implementation == "xla":
+        from kernels.matmul import xla
+
+        return xla.matmul(x, y, **options)
+    from kernels.matmul import pallas
+
+    return pallas.matmul(x, y, block=block, interpret=interpret, **options)
+
+
+def quantized_matmul(
+    x: Any,
+    y: Any,
+    x_scale: Any,
+    y_scale: Any,
+    bias: Any,
+    *,
+    implementation: str = "pallas",
+    block: BlockSizes | None = None,
+    activation: Callable[[Any], Any] | None = None,
+    out_dtype: str = "float32",
+    interpret: Any = None,
+) -> Any:
+    """A linear layer on int8 matrices: act((x y) · x_scale · y_scale + bias), in one kernel.
+
+    x: int8 [m, k]; y: int8 [k, n]; x_scale: float32 [m], of the rows of x; y_scale and bias:
+    float32 [n]. `quantize` makes the integers and the scales. The products are added up in int32,
+    exactly; scales, bias and activation are applied before anything leaves the kernel.
+    Returns [m, n] in out_dtype, "float32" or "bfloat16". implementation: "xla" or "pallas" (TPU).
+    block, activation, interpret: as matmul has them. Raises ValueError for anything else.
+    """
+    checks.implementation(implementation, ("xla", "pallas"))
+    checks.array("x", x, rank=2, dtypes=("int8",))
+    checks.array("y", y, rank=2, dtypes=("int8",))
+    _same_k(x, y, 0)
+    for name, value, other, size in (
+        ("x_scale", x_scale, "x", x.shape[0]),
+        ("y_scale", y_scale, "y", y.shape[1]),
+        ("bias", bias, "y", y.shape[1]),
+    ):
+        checks.array(name, value, rank=1, dtypes=("float32",))
+        side = "row" if other == "x" else "column"
+        if value.shape[0] != size:
+            checks.fail(
+                f"{name}.shape", tuple(value.shape), f"({size},), one for each {side} of {other}"
+            )
+    checks.one_of("out_dtype", out_dtype, ("float32", "bfloat16"))
+    _function("activation", activation)
+    _block(block, implementation)
+    options = {"activation": activation, "out_dtype": out_dtype}
+    if implementation == "xla":
+        from kernels.matmul import xla
+
+        return xla.quantized_matmul(x, y, x_scale, y_scale, bias, **options)
+    from kernels.matmul import pallas
+
+    return pallas.quantized_matmul(
+        x, y, x_scale, y_scale, bias, block=block, interpret=interpret, **options
+    )
+
+
+def _same_k(x: Any, y: Any, inner: int) -> None:
     if y.shape[inner] != x.shape[1]:
         checks.fail(
             "y.shape",
             tuple(y.shape),
             f"{x.shape[1]} in dimension {inner}, to match x of shape {tuple(x.shape)}",
         )
-    if activation is not None and not callable(activation):
-        checks.fail("activation", repr(activation), "None or a function of one array")
+
+
+def _function(name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        checks.fail(name, repr(value), "None or a function of one array")
+
+
+def _block(block: Any, implementation: str) -> None:
     if block is not None and not isinstance(block, BlockSizes):
         checks.fail("block", repr(block), "None or BlockSizes(bm, bk, bn)")
-    if implementation == "xla":
-        if block is not None:
-            checks.fail("block", block, 'None, since "xla" chooses its own')
-        from kernels.matmul import xla
-
-        return xla.matmul(x, y, activation=activation, transpose_rhs=transpose_rhs)
-    from kernels.matmul import pallas
-
-    return pallas.matmul(
-        x,
-        y,
-        block=block,
-        activation=activation,
-        transpose_rhs=transpose_rhs,
-        interpret=interpret,
-    )
+    if block is not None and implementation != "pallas":
+        checks.fail("block", block, f'None, since "{implementation}" chooses its own')

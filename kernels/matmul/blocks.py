@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kernels.checks import fail, positive_int
+from kernels.tpu.chips import CHIPS, here
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
-VMEM_LIMIT = 16 << 20  # bytes that a v5e's compiler grants one kernel unless told otherwise
-HEADROOM = 4 << 20  # left to the compiler for its own temporaries
+RESERVE = 16 << 20  # bytes of VMEM that no kernel asks for: XLA keeps other arrays there
+MIB = 1 << 20
 
 
 def sublanes(itemsize: int) -> int:
@@ -55,66 +57,139 @@ class BlockSizes:
                 fail(f"block.{name}", value, f"a multiple of {step}, or all {whole}")
         return cut
 
-    def vmem_bytes(self, dtype: Any) -> int:
-        """Bytes of VMEM: two buffers for each operand, so that one fills while one is used,
-        and one 4-byte accumulator."""
+    def _parts(self, dtype: Any) -> dict[str, int]:
         item = np.dtype(dtype).itemsize
-        out = 4 if item == 1 else item
-        operands = item * (self.bm * self.bk + self.bk * self.bn) + out * self.bm * self.bn
-        return 2 * operands + 4 * self.bm * self.bn
+        return {
+            "x": item * self.bm * self.bk,
+            "y": item * self.bk * self.bn,
+            "z": (4 if item == 1 else item) * self.bm * self.bn,
+        }
 
-    def temporary_bytes(self, dtype: Any) -> int:
-        """Bytes of VMEM that the compiler takes besides: a float32 product is made of bfloat16
-        ones, for which both blocks are split into three parts of 2 bytes."""
-        if np.dtype(dtype).itemsize != 4:
-            return 0
-        return 6 * (self.bm * self.bk + self.bk * self.bn) + 4 * self.bm * self.bn
+    def vmem_bytes(self, dtype: Any, buffers: int = 2) -> int:
+        """Bytes of VMEM: two buffers for each operand, so that one fills while one is used, one
+        4-byte accumulator, and what the compiler takes besides.
 
-    def fits(self, dtype: Any, limit: int = VMEM_LIMIT) -> bool:
-        """Whether these blocks fit into `limit` bytes of VMEM, the compiler's own use included."""
-        needed = self.vmem_bytes(dtype) + self.temporary_bytes(dtype)
-        return needed <= limit - HEADROOM
-
-    @classmethod
-    def default(cls, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
-        """Large blocks that fit: all of k if it can be had, then wide, then tall.
-
-        All of k in one block means one dot a program and no accumulator to carry; where k is too
-        long for that, it is halved until the blocks fit.
+        That is: for float32, whose product is made of bfloat16 ones, three parts of 2 bytes of
+        both blocks and another accumulator.
         """
-        bm, bn = _up(min(m, 512), sublanes(np.dtype(dtype).itemsize)), _up(min(n, 512), LANES)
-        bk = _up(k, LANES)
-        while bk > LANES and not cls(bm, bk, bn).fits(dtype):
-            bk = _up(bk // 2, LANES)
-        return cls(min(bm, m), min(bk, k), min(bn, n))
+        total = buffers * sum(self._parts(dtype).values()) + 4 * self.bm * self.bn
+        if np.dtype(dtype).itemsize == 4:
+            total += 6 * (self.bm * self.bk + self.bk * self.bn) + 4 * self.bm * self.bn
+        return total
+
+    def arithmetic(self, dtype: Any, buffers: int = 2) -> str:
+        """What vmem_bytes adds up, in words."""
+        parts = self._parts(dtype)
+        sizes = " + ".join(f"{name} {size / MIB:.3g}" for name, size in parts.items())
+        rest = self.vmem_bytes(dtype, buffers) - buffers * sum(parts.values())
+        return (
+            f"{buffers} × ({sizes}) + {rest / MIB:.3g} for sums = "
+            f"{self.vmem_bytes(dtype, buffers) / MIB:.3g} MiB of VMEM"
+        )
+
+    def fits(self, dtype: Any, vmem_bytes: int) -> bool:
+        """Whether a kernel of these blocks fits into VMEM of `vmem_bytes`, with some to spare."""
+        return self.vmem_bytes(dtype) <= vmem_bytes - RESERVE
+
+    def check(self, dtype: Any, buffers: int = 2) -> None:
+        """ValueError, with the arithmetic, where the chip at hand has not enough VMEM."""
+        chip = CHIPS[here()]
+        most = chip.vmem_bytes - RESERVE
+        if self.vmem_bytes(dtype, buffers) > most:
+            fail(
+                "block",
+                f"{self}, which takes {self.arithmetic(dtype, buffers)}",
+                f"blocks of at most {most / MIB:.0f} MiB in all on a {chip.name}",
+            )
+
+
+def vmem_limit(block: BlockSizes, dtype: Any) -> int:
+    """What a kernel of these blocks asks the compiler for, in bytes: its own and half as much
+    again for spills, and never less than it would get without asking."""
+    chip = CHIPS[here()]
+    asked = block.vmem_bytes(dtype) * 3 // 2 + 4 * MIB
+    return min(max(chip.vmem_limit_bytes, asked), chip.vmem_bytes - RESERVE // 2)
 
 
 def candidates(m: int, k: int, n: int, dtype: Any, vmem_bytes: int) -> list[BlockSizes]:
-    """Block sizes worth trying, the least work first: those that divide the matrices and fit.
+    """Block sizes worth trying, the most promising first: those that divide the matrices and fit.
 
-    Each size is a power of two of at least a tile, or the whole. They are ranked by the bytes that
-    the grid fetches, as far as the multiplications do not hide them, and those alike by how few
-    programs there are. vmem_bytes: that a kernel may have.
+    Each size is a power of two of at least a tile, or the whole. They are ranked by a model that
+    takes a moment: the longer of multiplying and fetching, the fetch of the first blocks, which
+    nothing hides, and some 250 cycles that a program takes to start and to end.
     """
-    item = np.dtype(dtype).itemsize
     found = []
-    for bm in _sizes(m, max(LANES, sublanes(item))):
-        for bk in _sizes(k, LANES):
+    for bm in _sizes(m, LANES):
+        for bk in _sizes(k, 512):
             for bn in _sizes(n, LANES):
                 block = BlockSizes(bm, bk, bn)
                 if block.fits(dtype, vmem_bytes):
-                    programs = -(-m // bm) * -(-n // bn) * -(-k // bk)
-                    fetched = item * (m * k * -(-n // bn) + k * n * -(-m // bm))
-                    # A v5e multiplies 240 times while a byte arrives; half of that hides it well.
-                    hidden = 2 * m * k * n / 120
-                    found.append(((max(fetched, hidden), programs, fetched), block))
+                    found.append((_cycles(block, m, k, n, dtype), block))
     return [block for _, block in sorted(found, key=lambda each: each[0])]
 
 
-def _sizes(size: int, step: int, most: int = 4096) -> list[int]:
+def _cycles(block: BlockSizes, m: int, k: int, n: int, dtype: Any) -> float:
+    item = np.dtype(dtype).itemsize
+    rate = CHIPS["v5e"].hbm_bytes_per_cycle
+    rows, columns, steps = -(-m // block.bm), -(-n // block.bn), -(-k // block.bk)
+    fetched = item * (m * k * columns + k * n * rows)
+    if steps == 1:  # the outer operand stays while the inner one passes
+        fetched = min(item * (m * k + k * n * rows), item * (m * k * columns + k * n))
+    multiply = m * k * n / (4 * 128 * 128) / (2 if np.dtype(dtype).itemsize == 1 else 1)
+    # An accumulator is read and written at every step, beside the multiplications.
+    carry = 0 if steps == 1 else rows * columns * steps * block.bm * block.bn / 1024
+    first = item * (block.bm * block.bk + block.bk * block.bn) / rate
+    programs = rows * columns * steps
+    return max(multiply + carry, fetched / rate) + first + 250 * programs
+
+
+def _sizes(size: int, step: int, most: int = 2048) -> list[int]:
     """Powers of two from `step` to `most` that divide `size`, and the whole of it."""
     powers = [step << i for i in range(16) if step << i <= most]
-    return [b for b in powers if b < size and size % b == 0] + ([size] if size <= 2 * most else [])
+    return [b for b in powers if b < size and size % b == 0] + ([size] if size <= 16384 else [])
+
+
+def default(m: int, k: int, n: int, dtype: Any) -> BlockSizes:
+    """The block sizes for a product of this shape on the chip at hand.
+
+    Those that the tuner found best for the nearest shape that it has records of (kernels.matmul
+    .tuned), made to fit: all of k where the record has all of k and VMEM holds it, and rows and
+    columns shared out evenly, so that the last block is not nearly empty.
+    """
+    item = np.dtype(dtype).itemsize
+    record, best = nearest(m, k, n, dtype)
+    vmem = CHIPS[here()].vmem_bytes
+    block = replace(best, bk=k if best.bk == record[1] else best.bk)
+    while True:
+        even = BlockSizes(
+            _even(m, block.bm, sublanes(item)), _even(k, block.bk, LANES), _even(n, block.bn, LANES)
+        )
+        if even.fits(dtype, vmem):
+            return even
+        largest = max((even.bk, "bk"), (even.bm, "bm"), (even.bn, "bn"))
+        block = replace(even, **{largest[1]: -(-largest[0] // 2)})
+
+
+def nearest(m: int, k: int, n: int, dtype: Any) -> tuple[tuple[int, int, int], BlockSizes]:
+    """The shape among the tuner's records that is nearest to m, k, n, and its best blocks."""
+    from kernels.matmul.tuned import TUNED
+
+    kind = np.dtype(dtype).name
+    table = TUNED[here(), kind if kind in ("float32", "int8") else "bfloat16"]
+
+    def distance(shape: tuple[int, int, int]) -> float:
+        return sum(abs(math.log(a / b)) for a, b in zip(shape, (m, k, n)))
+
+    record = min(table, key=distance)
+    return record, table[record]
+
+
+def _even(size: int, block: int, step: int) -> int:
+    """The smallest multiple of `step` that covers `size` in no more blocks than `block` does."""
+    if block >= size:
+        return size
+    count = -(-size // block)
+    return _up(-(-size // count), step)
 
 
 def _up(size: int, step: int) -> int:

@@ -1,131 +1,201 @@
-"""Matmul on a TPU: a grid of output blocks, and k cut into blocks where it is long."""
+"""Matmul on a TPU, the last level: blocks by the tuner's records, and what a model wants around it.
 
+Each program multiplies a block of rows by a block of columns. Where VMEM holds all of k, that is
+one dot and nothing is carried; else k is cut, and the first and the last step spare a pass over the
+accumulator. A function may be applied to x as it is read, another to the sums before they are
+rounded.
+"""
+
+import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.matmul.blocks import BlockSizes
+from kernels.matmul.blocks import BlockSizes, default, vmem_limit
+from kernels.matmul.products import accumulator, inside, product, result
+from kernels.matmul.quantized import Dequantise
 from kernels.pallas import interprets
 
 
-def _inside(block, axis, step, size):
-    """Zero what lies beyond `size` along `axis`: a block that is cut short ends in garbage."""
-    position = step * block.shape[axis] + jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
-    # Selected in 32 bits: a v5e has no narrower vector arithmetic.
-    wide = block.astype(jnp.int32 if block.dtype == jnp.int8 else jnp.float32)
-    return jnp.where(position < size, wide, 0).astype(block.dtype)
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """Everything about a product but its operands; hashable, so that jit can key on it.
+
+    prologue: elementwise, of x in float32. epilogue: of a block of sums and the blocks of the
+    arrays that go with it.
+    """
+
+    block: BlockSizes | None = None
+    prologue: Callable | None = None
+    epilogue: Callable | None = None
+    transpose_lhs: bool = False
+    transpose_rhs: bool = False
+    out_dtype: str | None = None
+    interpret: object = None
+
+    @property
+    def contract(self):
+        """The axis of x and the axis of y that are summed over."""
+        return (0 if self.transpose_lhs else 1), (1 if self.transpose_rhs else 0)
 
 
-def _kernel(x_ref, y_ref, z_ref, *scratch, k, activation, transpose_rhs, widen):
-    # x_ref [bm, bk], y_ref [bk, bn] or [bn, bk], z_ref [bm, bn], acc_ref [bm, bn] where k is cut
-    step, steps = pl.program_id(2), pl.num_programs(2)
-    contract = 1 if transpose_rhs else 0
-    x, y = x_ref[...], y_ref[...]
-    if k % x.shape[1]:
-        x, y = _inside(x, 1, step, k), _inside(y, contract, step, k)
-    if widen:
-        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-    product = jax.lax.dot_general(
-        x,
-        y,
-        (((1,), (contract,)), ((), ())),
-        precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-        preferred_element_type=_accumulator(x.dtype),
-    )
+def _kernel(x_ref, y_ref, *refs, k, form, arrays):
+    # x_ref [bm, bk], y_ref [bk, bn] or transposed; then (bm, 1) or (1, bn) of each further array;
+    # z_ref [bm, bn]; acc_ref [bm, bn] where k is cut
+    further, z_ref, scratch = refs[:arrays], refs[arrays], refs[arrays + 1 :]
+    step, last = pl.program_id(2), pl.num_programs(2) - 1
+
+    def dot():
+        x = x_ref[...]
+        if form.prologue is not None:
+            x = form.prologue(x.astype(jnp.float32)).astype(x.dtype)
+        x, y = inside(x, y_ref[...], step, k, form.contract)
+        return product(x, y, form.contract, widen=form.interpret is True)
 
     def write(z):
-        z_ref[...] = (z if activation is None else activation(z)).astype(z_ref.dtype)
+        if form.epilogue is not None:
+            z = form.epilogue(z, *[ref[...] for ref in further])
+        z_ref[...] = z.astype(z_ref.dtype)
 
     if not scratch:
-        write(product)
+        write(dot())
         return
     (acc_ref,) = scratch
 
     @pl.when(step == 0)
     def _():
-        acc_ref[...] = jnp.zeros_like(acc_ref)
+        acc_ref[...] = dot()
 
-    acc_ref[...] += product
-
-    @pl.when(step == steps - 1)
+    @pl.when((step > 0) & (step < last))
     def _():
-        write(acc_ref[...])
+        acc_ref[...] += dot()
+
+    @pl.when(step == last)
+    def _():
+        write(acc_ref[...] + dot())
 
 
-def _accumulator(dtype):
-    return jnp.int32 if dtype == jnp.int8 else jnp.float32
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _call(form, block, x, y, *arrays):
+    k_axis, y_axis = form.contract
+    (m, k), n = (x.shape[1 - k_axis], x.shape[k_axis]), y.shape[1 - y_axis]
+    bm, bk, bn = block.bm, block.bk, block.bn
+    rows, columns, steps = pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)
+    # The outer operand stays in VMEM while the inner one passes: the one that costs less to repeat.
+    by_columns = m * k * columns <= k * n * rows
+    grid = (columns, rows, steps) if by_columns else (rows, columns, steps)
 
+    def place(index):
+        """An index map of (i, j, step), whichever of i and j the grid has outside."""
+        return (lambda j, i, s: index(i, j, s)) if by_columns else index
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _call(x, y, block, activation, transpose_rhs, interpret):
-    (m, k), n = x.shape, y.shape[0 if transpose_rhs else 1]
-    b = block or BlockSizes.default(m, k, n, x.dtype)
-    b = b.fitted(m, k, n, x.dtype)
-    grid = (pl.cdiv(m, b.bm), pl.cdiv(n, b.bn), pl.cdiv(k, b.bk))
-    if transpose_rhs:
-        y_spec = pl.BlockSpec((b.bn, b.bk), lambda i, j, step: (j, step))
-    else:
-        y_spec = pl.BlockSpec((b.bk, b.bn), lambda i, j, step: (step, j))
-    accumulator = _accumulator(x.dtype)
+    def spec(shape, index, transposed):
+        if transposed:
+            return pl.BlockSpec(shape[::-1], place(lambda i, j, s: index(i, j, s)[::-1]))
+        return pl.BlockSpec(shape, place(index))
+
+    # Beside x and y: a column of m rows or a row of n columns, to go with each block of sums.
+    beside = [
+        spec((bm, 1), lambda i, j, s: (i, 0), False)
+        if array.shape == (m, 1)
+        else spec((1, bn), lambda i, j, s: (0, j), False)
+        for array in arrays
+    ]
+    out_dtype = jnp.dtype(form.out_dtype or result(x.dtype))
     return pl.pallas_call(
-        functools.partial(
-            _kernel,
-            k=k,
-            activation=activation,
-            transpose_rhs=transpose_rhs,
-            # XLA's CPU backend lacks bfloat16 dots in some layouts. float32 holds every bfloat16
-            # exactly, so an interpreted sum is the same.
-            widen=interpret is True and x.dtype == jnp.bfloat16,
-        ),
-        out_shape=jax.ShapeDtypeStruct((m, n), accumulator if x.dtype == jnp.int8 else x.dtype),
+        functools.partial(_kernel, k=k, form=form, arrays=len(arrays)),
+        out_shape=jax.ShapeDtypeStruct((m, n), out_dtype),
         grid=grid,
-        in_specs=[pl.BlockSpec((b.bm, b.bk), lambda i, j, step: (i, step)), y_spec],
-        out_specs=pl.BlockSpec((b.bm, b.bn), lambda i, j, step: (i, j)),
-        scratch_shapes=[pltpu.VMEM((b.bm, b.bn), accumulator)] if grid[2] > 1 else [],
-        # Only k adds to what came before; i and j may run anywhere, in any order.
+        in_specs=[
+            spec((bm, bk), lambda i, j, s: (i, s), form.transpose_lhs),
+            spec((bk, bn), lambda i, j, s: (s, j), form.transpose_rhs),
+            *beside,
+        ],
+        out_specs=spec((bm, bn), lambda i, j, s: (i, j), False),
+        scratch_shapes=[pltpu.VMEM((bm, bn), accumulator(x.dtype))] if steps > 1 else [],
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "arbitrary")
+            # Only k adds to what came before; i and j may run anywhere, in any order.
+            dimension_semantics=("parallel", "parallel", "arbitrary"),
+            vmem_limit_bytes=vmem_limit(block, x.dtype),
         ),
-        interpret=interpret,
+        interpret=form.interpret,
         name="matmul",
-    )(x, y)
+    )(x, y, *arrays)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5))
-def _differentiable(x, y, block, activation, transpose_rhs, interpret):
-    return _call(x, y, block, activation, transpose_rhs, interpret)
+def call(form, x, y, *arrays):
+    """The product in the form that is asked for, with the blocks that it has or the default ones.
+
+    arrays: [m, 1] or [1, n] each, for the epilogue. ValueError for blocks that VMEM cannot hold.
+    """
+    m, k, n = (
+        x.shape[1 - form.contract[0]],
+        x.shape[form.contract[0]],
+        y.shape[1 - form.contract[1]],
+    )
+    block = (form.block or default(m, k, n, x.dtype)).fitted(m, k, n, x.dtype)
+    block.check(x.dtype)
+    return _call(form, block, x, y, *arrays)
 
 
-def _forward(x, y, block, activation, transpose_rhs, interpret):
-    return _call(x, y, block, activation, transpose_rhs, interpret), (x, y)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(form, x, y):
+    return call(form, x, y)
 
 
-def _backward(block, activation, transpose_rhs, interpret, saved, dz):
-    """dx = dz yᵀ and dy = xᵀ dz, after dz has gone back through the activation."""
+def _forward(form, x, y):
+    return call(form, x, y), (x, y)
+
+
+def _backward(form, saved, dz):
+    """dx = dz yᵀ and dy = xᵀ dz, after dz has gone back through the epilogue."""
     x, y = saved
-    if activation is not None:
+    again = Form(interpret=form.interpret)
+    if form.epilogue is not None:
         # The sums were not kept: multiplying again is cheaper than a [m, n] float32 array.
-        sums = _call(x, y, block, None, transpose_rhs, interpret)
-        dz = jax.vjp(activation, sums.astype(jnp.float32))[1](dz.astype(jnp.float32))[0]
+        sums = call(dataclasses.replace(form, epilogue=None), x, y)
+        dz = jax.vjp(form.epilogue, sums.astype(jnp.float32))[1](dz.astype(jnp.float32))[0]
         dz = dz.astype(x.dtype)
-    dx = _call(dz, y, None, None, not transpose_rhs, interpret)
-    left, right = (dz, x) if transpose_rhs else (x, dz)
-    return dx, _call(left.T, right, None, None, False, interpret)
+    dx = call(dataclasses.replace(again, transpose_rhs=not form.transpose_rhs), dz, y)
+    read = x
+    if form.prologue is not None:
+        read, back = jax.vjp(lambda x: form.prologue(x.astype(jnp.float32)).astype(x.dtype), x)
+        (dx,) = back(dx)
+    left, right = (dz, read) if form.transpose_rhs else (read, dz)
+    return dx, call(dataclasses.replace(again, transpose_lhs=True), left, right)
 
 
 _differentiable.defvjp(_forward, _backward)
 
 
-def matmul(x, y, *, block=None, activation=None, transpose_rhs=False, interpret=None):
+def matmul(
+    x, y, *, block=None, prologue=None, activation=None, transpose_rhs=False, interpret=None
+):
     """[m, k], [k, n] → [m, n]; grid (m / bm, n / bn, k / bk), k innermost."""
-    return _differentiable(
-        jnp.asarray(x),
-        jnp.asarray(y),
-        block,
-        activation,
-        transpose_rhs,
-        interprets(interpret, "tpu"),
+    form = Form(
+        block=block,
+        prologue=prologue,
+        epilogue=activation,
+        transpose_rhs=transpose_rhs,
+        interpret=interprets(interpret, "tpu"),
     )
+    return _differentiable(form, jnp.asarray(x), jnp.asarray(y))
+
+
+def quantized_matmul(
+    x, y, x_scale, y_scale, bias, *, block=None, activation=None, out_dtype, interpret=None
+):
+    """int8 [m, k], [k, n]; float32 [m], [n], [n] → [m, n] of out_dtype, by the same kernel."""
+    form = Form(
+        block=block,
+        epilogue=Dequantise(activation),
+        out_dtype=out_dtype,
+        interpret=interprets(interpret, "tpu"),
+    )
+    x_scale, y_scale, bias = map(jnp.asarray, (x_scale, y_scale, bias))
+    beside = (x_scale[:, None], y_scale[None], bias[None])
+    return call(form, jnp.asarray(x), jnp.asarray(y), *beside)

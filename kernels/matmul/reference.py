@@ -1,22 +1,39 @@
-"""The oracle. NumPy or JAX arrays in, in float64; so it can be differentiated too."""
+"""The oracles. NumPy or JAX arrays in, in float64; so they can be differentiated too."""
 
 import numpy as np
 
 
-def _operands(x, y, transpose_rhs):
+def _operands(x, y, prologue, transpose_rhs):
     if x.dtype == np.int8:
         x, y = x.astype(np.int64), y.astype(np.int64)  # sums of 8-bit products, without overflow
-    return x, y.T if transpose_rhs else y
+    return x if prologue is None else prologue(x), y.T if transpose_rhs else y
 
 
-def matmul(x, y, *, activation=None, transpose_rhs=False):
+def matmul(x, y, *, prologue=None, activation=None, transpose_rhs=False):
     """[m, k], [k, n] → [m, n], in the precision of the arguments."""
-    x, y = _operands(x, y, transpose_rhs)
+    x, y = _operands(x, y, prologue, transpose_rhs)
     z = x @ y
     return z if activation is None else activation(z)
 
 
-def matmul_magnitude(x, y, *, activation=None, transpose_rhs=False):
+def matmul_magnitude(x, y, *, prologue=None, activation=None, transpose_rhs=False):
     """The sum of the absolute values of the products that each element adds up."""
-    x, y = _operands(x, y, transpose_rhs)
+    x, y = _operands(x, y, prologue, transpose_rhs)
     return abs(x) @ abs(y)
+
+
+def _dequantised(x, y, x_scale, y_scale):
+    return (x.astype(np.int64) @ y.astype(np.int64)) * x_scale[:, None] * y_scale
+
+
+def quantized_matmul(x, y, x_scale, y_scale, bias, *, activation=None, out_dtype="float32"):
+    """act((x y) · x_scale · y_scale + bias); out_dtype is of the implementations."""
+    z = _dequantised(x, y, x_scale, y_scale) + bias
+    return z if activation is None else activation(z)
+
+
+def quantized_matmul_magnitude(
+    x, y, x_scale, y_scale, bias, *, activation=None, out_dtype="float32"
+):
+    """The integer sums are exact: what is rounded is the scaled sum and the bias."""
+    return abs(_dequantised(x, y, x_scale, y_scale)) + abs(bias)

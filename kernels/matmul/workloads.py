@@ -1,8 +1,10 @@
 """The problems that matmul is proven on."""
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from kernels.matmul.blocks import BlockSizes, candidates
+from kernels.matmul.blocks import BlockSizes, candidates, default, nearest
 from kernels.workload import Workload, Workloads, size, values
 
 
@@ -20,9 +22,11 @@ def _make(workload, rng):
 
 def _draw(rng):
     dtype = str(rng.choice(["float32", "bfloat16", "int8"]))
-    options = {"transpose_rhs": bool(rng.integers(2))}
+    options = {"transpose_rhs": True} if rng.integers(2) else {}
     if dtype != "int8" and rng.integers(2):
         options["activation"] = jax.nn.relu
+    if dtype != "int8" and rng.integers(2):
+        options["prologue"] = jnp.tanh
     return Workload(
         "random", {"m": size(rng), "k": size(rng), "n": size(rng)}, dtype, "normal", options
     )
@@ -33,16 +37,36 @@ def _candidates(workload, vmem_bytes):
     return [{"block": block} for block in candidates(*sizes, workload.dtype, vmem_bytes)]
 
 
+def _choice(workload):
+    sizes = [workload.sizes[name] for name in "mkn"]
+    block = default(*sizes, workload.dtype)
+    record, best = nearest(*sizes, workload.dtype)
+    shape = "×".join(map(str, record))
+    made = "" if block == best else f", made to fit: {block}"
+    return (
+        f"blocks {best}, the tuner's best for the nearest shape it has records of, {shape}{made}; "
+        f"{block.arithmetic(workload.dtype)}"
+    )
+
+
 def _mkn(m, k, n):
     return {"m": m, "k": k, "n": n}
 
 
 _BLOCKS = {"block": BlockSizes(128, 128, 128)}
 
+_FIGURES = tuple(
+    Workload(f"cube_{n}_{short}", _mkn(n, n, n), dtype, why="the published table's")
+    for dtype, short in (("bfloat16", "bf16"), ("int8", "int8"))
+    for n in (1024, 4096, 8192)
+)
+
 matmul = Workloads(
     make=_make,
     draw=_draw,
     candidates=_candidates,
+    choice=_choice,
+    figures=_FIGURES,
     named=(
         Workload("one", _mkn(1, 1, 1), why="the smallest there is"),
         Workload("tiny", _mkn(8, 128, 128), why="one register tile of float32"),
@@ -62,10 +86,56 @@ matmul = Workloads(
         ),
         Workload("relu", _mkn(96, 200, 65), options={"activation": jax.nn.relu}, why="a kink"),
         Workload("gelu", _mkn(65, 64, 200), "bfloat16", options={"activation": jax.nn.gelu}),
+        Workload("prologue", _mkn(96, 257, 65), options={"prologue": jnp.tanh}, why="x is read"),
+        Workload(
+            "prologue_ragged_k",
+            _mkn(64, 300, 128),
+            "bfloat16",
+            options={"prologue": jnp.exp, "transpose_rhs": True},
+            tuning=_BLOCKS,
+            why="a function of zero that is not zero, where k is cut short",
+        ),
+        Workload("float8", _mkn(65, 200, 129), "float8_e4m3fn", why="added up in float32"),
+        Workload("ragged_k_float8", _mkn(64, 509, 128), "float8_e5m2", tuning=_BLOCKS),
         Workload("transposed", _mkn(31, 129, 257), options={"transpose_rhs": True}),
         Workload("int8", _mkn(64, 384, 200), "int8", why="exact, where int8 sums overflow"),
         Workload("wide", _mkn(63, 101, 65), values="wide", why="magnitudes from 2⁻³⁰ to 2³⁰"),
         Workload("cancelling", _mkn(63, 128, 65), values="cancelling", why="sums that vanish"),
         Workload("nonfinite", _mkn(16, 200, 65), values="nonfinite", why="NaN stays in its row"),
+    ),
+)
+
+
+def _make_quantized(workload, rng):
+    x, y = _make(workload, rng)
+    m, n = workload.sizes["m"], workload.sizes["n"]
+    x_scale, y_scale = (2.0 ** rng.uniform(-12, 0, size) for size in (m, n))
+    bias = rng.standard_normal(n) * (0 if workload.name == "no_bias" else 100)
+    return x, y, *[a.astype(np.float32) for a in (x_scale, y_scale, bias)]
+
+
+def _draw_quantized(rng):
+    options = {"activation": jax.nn.relu} if rng.integers(2) else {}
+    sizes = _mkn(size(rng), size(rng), size(rng))
+    return Workload("random", sizes, "int8", options=options)
+
+
+_BFLOAT16 = {"out_dtype": "bfloat16"}
+
+quantized_matmul = Workloads(
+    make=_make_quantized,
+    draw=_draw_quantized,
+    candidates=_candidates,
+    choice=_choice,
+    figures=_FIGURES[-2:],
+    named=(
+        Workload("one", _mkn(1, 1, 1), "int8", why="the smallest there is"),
+        Workload("tiny", _mkn(32, 128, 128), "int8", why="one register tile"),
+        Workload("odd", _mkn(5, 123, 123), "int8", why="nothing divides anything"),
+        Workload("ragged_k", _mkn(64, 509, 128), "int8", tuning=_BLOCKS, why="k cut short"),
+        Workload("blocks", _mkn(300, 384, 200), "int8", tuning=_BLOCKS, why="scales per block"),
+        Workload("no_bias", _mkn(33, 64, 257), "int8"),
+        Workload("gelu", _mkn(65, 200, 129), "int8", options={"activation": jax.nn.gelu}),
+        Workload("bf16", _mkn(64, 384, 200), "int8", options=_BFLOAT16, why="rounded once"),
     ),
 )

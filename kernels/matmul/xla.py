@@ -1,23 +1,27 @@
-"""One line of JAX: the plainest version, and what every kernel is compared with."""
+"""One line of JAX each: the plainest version, and what every kernel is compared with."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 
+from kernels.matmul.products import product, result
+from kernels.matmul.quantized import Dequantise
 
-@functools.partial(jax.jit, static_argnames=("activation", "transpose_rhs"))
-def matmul(x, y, *, activation=None, transpose_rhs=False):
+
+@functools.partial(jax.jit, static_argnames=("prologue", "activation", "transpose_rhs"))
+def matmul(x, y, *, prologue=None, activation=None, transpose_rhs=False):
     """[m, k], [k, n] → [m, n]."""
-    accumulator = jnp.int32 if x.dtype == jnp.int8 else jnp.float32
-    # On a TPU, float32 products are rounded to bfloat16 unless the highest precision is asked for.
-    z = jax.lax.dot_general(
-        x,
-        y,
-        (((1,), (1 if transpose_rhs else 0,)), ((), ())),
-        precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-        preferred_element_type=accumulator,
-    )
+    if prologue is not None:
+        x = prologue(x.astype(jnp.float32)).astype(x.dtype)
+    z = product(x, y, (1, 1 if transpose_rhs else 0))
     if activation is not None:
         z = activation(z)
-    return z.astype(accumulator if x.dtype == jnp.int8 else x.dtype)
+    return z.astype(result(x.dtype))
+
+
+@functools.partial(jax.jit, static_argnames=("activation", "out_dtype"))
+def quantized_matmul(x, y, x_scale, y_scale, bias, *, activation=None, out_dtype):
+    """int8 [m, k], [k, n]; float32 [m], [n], [n] → [m, n] of out_dtype."""
+    z = Dequantise(activation)(product(x, y), x_scale[:, None], y_scale, bias)
+    return z.astype(out_dtype)

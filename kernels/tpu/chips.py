@@ -168,3 +168,18 @@ def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
             f"{', '.join(map(str, known))}"
         )
     return f"{name}:{known[math.prod(sizes)]}"
+
+
+def here(fallback: str = "v5e") -> str:
+    """The chip that JAX traces for: that of the abstract device or of the default one.
+
+    `fallback` where it is none of CHIPS, as on a machine without a TPU.
+    """
+    import jax
+    from jax.sharding import get_abstract_mesh
+
+    abstract = getattr(get_abstract_mesh(), "abstract_device", None)
+    kind = getattr(abstract, "device_kind", None)
+    if kind is None and jax.default_backend() == "tpu":
+        kind = jax.devices()[0].device_kind
+    return next((chip.name for chip in CHIPS.values() if chip.device_kind == kind), fallback)

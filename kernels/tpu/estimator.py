@@ -242,8 +242,8 @@ class _Estimator:
         if not self._lost("profile"):
             yield from self._profile()
             self._lost("profile")
-        ops = tuple(self._op(instruction) for instruction in self.run)
-        return self._sum(ops)
+        ops = [self._op(instruction) for instruction in self.run]
+        return self._sum(tuple(self._expose(ops)))
 
     def _lost(self, purpose: str) -> bool:
         """Whether this libtpu cannot serve a purpose any more; then a note says so."""
@@ -357,6 +357,25 @@ class _Estimator:
         if note not in self.notes:
             self.notes.append(note)
 
+    def _expose(self, ops: list[OpEstimate]) -> list[OpEstimate]:
+        """Charge each copy into VMEM with the time that no operation beside it hides.
+
+        An argument that the program before fetches (XLA's cross-program prefetch) is free.
+        """
+        places = {instruction.name: place for place, instruction in enumerate(self.run)}
+        for done, instruction in enumerate(self.run):
+            start = places.get(instruction.inputs[0], -1) if instruction.inputs else -1
+            if instruction.opcode != "copy-done" or start < 0 or self.run[start].across_programs:
+                continue
+            beside = sum(op.cycles / op.times for op in ops[start + 1 : done])
+            exposed = ops[start].hbm_bytes / ops[start].times / self.chip.hbm_bytes_per_cycle
+            exposed = max(0.0, exposed - beside) * instruction.times
+            if exposed:
+                ops[done] = replace(
+                    ops[done], cycles=exposed, bound=HBM, method="a copy that nothing hides"
+                )
+        return ops
+
     def _op(self, instruction: Instruction) -> OpEstimate:
         if instruction.name in self.kernels:
             return self._kernel_op(self.kernels[instruction.name], instruction)
@@ -417,14 +436,19 @@ class _Estimator:
         )
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
-        """Nothing hides the first blocks' DMA, and the profile takes it to be faster than HBM."""
-        model = undocumented.DMA_MODEL.get(self.chip.name)
-        if not model:
-            return 0.0
+        """Nothing hides the fetch of the first blocks and the write of the last, and the profile
+        takes DMA to be faster than HBM."""
         first = sum(
             o.block_bytes for o in call.operands if o.memory == "vmem" and id(o) not in in_vmem
         )
-        return max(0.0, first * (1 / self.chip.hbm_bytes_per_cycle - 1 / model[1]))
+        return self._slower(first)
+
+    def _slower(self, count: float) -> float:
+        """Cycles that HBM takes for `count` bytes beyond what the profile charges."""
+        model = undocumented.DMA_MODEL.get(self.chip.name)
+        return (
+            max(0.0, count * (1 / self.chip.hbm_bytes_per_cycle - 1 / model[1])) if model else 0.0
+        )
 
     def _from_schedule(self, kernel: _Kernel, in_vmem: set[int]) -> tuple[float, str]:
         """Each grid step takes its bundles or its DMA, whichever is longer."""
@@ -465,6 +489,8 @@ class _Estimator:
         profiled = self.profiled.get(instruction.name)
         model = float(profiled or instruction.classic_cycles or 0)
         method = "static profile" if profiled else "XLA's estimated_cycles"
+        if kind == "matmul" and model:
+            model += self._slower(instruction.window_bytes)
         if not model:
             method = "bytes over bandwidth" if floor else "none"
             if floor:

@@ -143,6 +143,25 @@ class Instruction:
         return sum(a.bytes for a in (*self.operands, *self.results) if a.space == 0)
 
     @property
+    def across_programs(self) -> bool:
+        """Whether the program before this one makes the copy, at its end: XLA's cross-program
+        prefetch of an argument."""
+        return "cross_program_prefetch_index=" in self.attributes
+
+    @property
+    def window_bytes(self) -> float:
+        """Bytes of the blocks of HBM that XLA's own matmul takes at a time; 0 where unknown."""
+        if len(self.operands) != 2 or len(self.results) != 1:
+            return 0
+        sizes = undocumented.windows(self.config)
+        arrays = zip(("input", "kernel", "output"), (*self.operands, *self.results))
+        return sum(
+            min(1.0, sizes.get(name, 0) / math.prod(a.shape)) * a.bytes
+            for name, a in arrays
+            if a.space == 0
+        )
+
+    @property
     def classic_cycles(self) -> int | None:
         """XLA's own estimate for one run; None where XLA made none."""
         return undocumented.classic_cycles(self.config)

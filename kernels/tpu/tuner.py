@@ -99,7 +99,7 @@ def tune(
     if workloads.candidates is None:
         fail("op", f"{op.name!r}, which offers nothing to tune", "one with candidates")
     store = {} if store is None else store
-    tunings = list(workloads.candidates(workload, target.vmem_limit_bytes))[:most]
+    tunings = list(workloads.candidates(workload, target.vmem_bytes))[:most]
     if not tunings:
         fail("workload", f"{workload}", "one for which a candidate fits into VMEM")
     arguments = [_shape(a) for a in workloads.arguments(workload)]

@@ -105,6 +105,21 @@ def classic_cycles(backend_config: object) -> int | None:
     return None
 
 
+def windows(backend_config: dict) -> dict[str, int]:
+    """Elements of the blocks that XLA's matmul takes at a time: of its left operand, "input", its
+    right one, "kernel", and its "output"; empty where the backend_config does not say.
+
+    It counts in register tiles of 8 × 128, whatever the dtype.
+    """
+    config = backend_config.get("window_config", {})
+    found = {}
+    for name in ("input", "kernel", "output"):
+        bounds = [int(b) for b in config.get(f"{name}_window_bounds", ())]
+        if len(bounds) == 2:
+            found[name] = bounds[0] * 8 * bounds[1] * 128
+    return found
+
+
 def scoped_vmem_bytes(backend_config: dict) -> int | None:
     """Bytes of VMEM that the compiler laid out for one instruction; None where it does not say."""
     used = backend_config.get("used_scoped_memory_configs", ())

@@ -1,0 +1,47 @@
+"""What every form of the kernel does with two blocks: mask them, multiply them, add up wide."""
+
+import jax
+import jax.numpy as jnp
+
+
+def accumulator(dtype):
+    """The dtype of the sums: int8 products in int32, which is exact; floats in float32."""
+    return jnp.int32 if dtype == jnp.int8 else jnp.float32
+
+
+def result(dtype):
+    """The dtype of the result: 8 bits would not hold a sum; other dtypes are kept."""
+    return dtype if jnp.dtype(dtype).itemsize > 1 else accumulator(dtype)
+
+
+def product(x, y, contract=(1, 0), widen=False):
+    """Two blocks' product in the accumulator's dtype. contract: the axis of each that is summed.
+
+    widen: multiply in float32. XLA's CPU backend lacks bfloat16 and float8 dots in some layouts;
+    float32 holds each of their products exactly, so an interpreted sum is the same.
+    """
+    if widen and x.dtype != jnp.int8:
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
+    return jax.lax.dot_general(
+        x,
+        y,
+        (((contract[0],), (contract[1],)), ((), ())),
+        # On a TPU, float32 factors are rounded to bfloat16 unless the highest precision is asked.
+        precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
+        preferred_element_type=accumulator(x.dtype),
+    )
+
+
+def inside(x, y, step, k, contract=(1, 0)):
+    """The two blocks, zero beyond `k`: the last block of a k that blocks do not divide ends in
+    garbage."""
+    if k % x.shape[contract[0]] == 0:
+        return x, y
+    return _inside(x, contract[0], step, k), _inside(y, contract[1], step, k)
+
+
+def _inside(block, axis, step, size):
+    position = step * block.shape[axis] + jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
+    # Selected in 32 bits: a v5e has no narrower vector arithmetic.
+    wide = block.astype(jnp.int32 if block.dtype == jnp.int8 else jnp.float32)
+    return jnp.where(position < size, wide, 0).astype(block.dtype)

@@ -1,0 +1,41 @@
+"""The tuner's best block sizes: chip and dtype → shape (m, k, n) → blocks.
+
+Chosen by `python -m kernels tune matmul/pallas`, whose records are in results/tuned.csv; a test
+holds this table against them. Other shapes take those of the nearest one (see blocks.default).
+"""
+
+from kernels.matmul.blocks import BlockSizes
+
+TUNED = {
+    ("v5e", "bfloat16"): {
+        (1024, 1024, 1024): BlockSizes(512, 1024, 512),
+        (4096, 4096, 4096): BlockSizes(512, 4096, 512),
+        (8192, 8192, 8192): BlockSizes(512, 8192, 512),
+    },
+    ("v5e", "int8"): {
+        (1024, 1024, 1024): BlockSizes(512, 1024, 512),
+        (4096, 4096, 4096): BlockSizes(512, 4096, 512),
+        (8192, 8192, 8192): BlockSizes(512, 8192, 1024),
+    },
+    ("v5e", "float32"): {
+        (1024, 1024, 1024): BlockSizes(512, 1024, 512),
+        (4096, 4096, 4096): BlockSizes(512, 2048, 512),
+    },
+    ("v6e", "bfloat16"): {
+        (1024, 1024, 1024): BlockSizes(512, 1024, 512),
+        (4096, 4096, 4096): BlockSizes(1024, 4096, 1024),
+        (8192, 8192, 8192): BlockSizes(1024, 8192, 1024),
+    },
+    ("v6e", "int8"): {
+        (1024, 1024, 1024): BlockSizes(512, 1024, 512),
+        (4096, 4096, 4096): BlockSizes(1024, 4096, 1024),
+        (8192, 8192, 8192): BlockSizes(1024, 8192, 1024),
+    },
+    ("v6e", "float32"): {
+        (1024, 1024, 1024): BlockSizes(512, 1024, 512),
+        (4096, 4096, 4096): BlockSizes(512, 2048, 512),
+    },
+}
+TUNED.update(
+    {("v5p", dtype): table for (chip, dtype), table in list(TUNED.items()) if chip == "v5e"}
+)
