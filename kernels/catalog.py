@@ -117,6 +117,17 @@ OPERATORS = {
             ),
             differentiable=("x", "y"),
         ),
+        Operator(
+            "block_sparse_matmul",
+            "kernels.matmul",
+            "x y where only some blocks of x are stored",
+            "03_blockspec_matmul",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+            ),
+            differentiable=("blocks", "y"),
+        ),
     )
 }
 

@@ -1,0 +1,260 @@
+"""Block-sparse matrices times dense ones on a TPU: a grid step for each block that there is.
+
+Prefetched scalars reach the scalar memory before the first step. Index maps read them, and so a
+step fetches the block of y that its own block meets, wherever that is.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels import checks
+from kernels.matmul.blocks import LANES, BlockSizes
+from kernels.pallas import interprets
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("blocks", "rows", "columns"),
+    meta_fields=("shape",),
+)
+@dataclass(frozen=True)
+class BlockSparse:
+    """A matrix of which only some blocks are stored; the others are zero.
+
+    blocks: [number, bm, bk]. rows, columns: int32 [number], where each block stands, counted in
+    blocks, sorted by rows. shape: (m, k). What a block holds beyond the matrix's edge is ignored;
+    no two stand in the same place. A JAX pytree. x @ y is block_sparse_matmul of its arrays.
+    """
+
+    blocks: Any
+    rows: Any
+    columns: Any
+    shape: tuple[int, int]
+
+    @classmethod
+    def from_dense(cls, x: Any, block: tuple[int, int] = (LANES, LANES)) -> BlockSparse:
+        """Store the blocks of x [m, k] that hold anything but zeros. x must be concrete.
+
+        Raises ValueError for another rank, a zero dimension, or a block that is not two sizes.
+        """
+        checks.array("x", x, rank=2, dtypes=(str(getattr(x, "dtype", "")),))
+        if len(block) != 2:
+            checks.fail("block", block, "(bm, bk)")
+        for name, size in zip(("bm", "bk"), block, strict=True):
+            checks.positive_int(f"block.{name}", size)
+        x = np.asarray(x)
+        x_padded = np.pad(x, [(0, -size % step) for size, step in zip(x.shape, block)])
+        (rows, bm), (columns, bk) = ((s // b, b) for s, b in zip(x_padded.shape, block))
+        tiles = x_padded.reshape(rows, bm, columns, bk).swapaxes(1, 2)
+        row, column = np.nonzero((tiles != 0).any((2, 3)))
+        return cls(
+            jnp.asarray(tiles[row, column]),
+            jnp.asarray(row, jnp.int32),
+            jnp.asarray(column, jnp.int32),
+            x.shape,
+        )
+
+    def to_dense(self) -> Any:
+        """[m, k], zeros included."""
+        from kernels.matmul import xla
+
+        return xla.dense(self.blocks, self.rows, self.columns, *self.shape)
+
+    def __matmul__(self, y: Any) -> Any:
+        """[m, k], [k, n] → [m, n], by the Pallas kernel."""
+        from kernels.matmul import block_sparse_matmul
+
+        checks.same("y.shape[0]", y.shape[0], "x.shape[1]", self.shape[1])
+        return block_sparse_matmul(self.blocks, y, self.rows, self.columns, m=self.shape[0])
+
+
+def _inside(block, axis, size):
+    """Zero what lies beyond the first `size` elements along `axis`."""
+    position = jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
+    # Selected in 32 bits: a v5e has no narrower vector arithmetic.
+    wide = block.astype(jnp.int32 if block.dtype == jnp.int8 else jnp.float32)
+    return jnp.where(position < size, wide, 0).astype(block.dtype)
+
+
+def _dot(x, y, contract, interpret):
+    if interpret is True and x.dtype == jnp.bfloat16:
+        # XLA's CPU backend lacks some bfloat16 dots; float32 holds every bfloat16 exactly.
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
+    return jax.lax.dot_general(
+        x,
+        y,
+        (((contract[0],), (contract[1],)), ((), ())),
+        precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
+        preferred_element_type=_accumulator(x.dtype),
+    )
+
+
+def _accumulator(dtype):
+    return jnp.int32 if dtype == jnp.int8 else jnp.float32
+
+
+def _multiply_kernel(
+    order_ref, rows_ref, columns_ref, x_ref, y_ref, zeros_ref, z_ref, acc_ref, *, axis, k, interpret
+):
+    # rows_ref, … [number] in SMEM; y_ref [bk, bn]; z_ref, acc_ref [bm, bn]
+    # x_ref [bm, bk] with axis 1, or [bk, bm] with axis 0: the axis that is summed over
+    step, last = pl.program_id(1), pl.num_programs(1) - 1
+    row = rows_ref[step]
+    x, y = x_ref[...], y_ref[...]
+    if k % y.shape[0]:
+        left = k - columns_ref[step] * y.shape[0]
+        x, y = _inside(x, axis, left), _inside(y, 0, left)
+
+    @pl.when((step == 0) | (rows_ref[jnp.maximum(step - 1, 0)] != row))
+    def _():
+        acc_ref[...] = jnp.zeros_like(acc_ref)
+
+    acc_ref[...] += _dot(x, y, (axis, 0), interpret)
+
+    @pl.when((step == last) | (rows_ref[jnp.minimum(step + 1, last)] != row))
+    def _():
+        z_ref[...] = acc_ref[...].astype(z_ref.dtype)
+
+
+def _multiply(x, y, order, rows, columns, *, m, bn, axis, interpret):
+    """The sum of every block x[order[s]] times block columns[s] of y, into block rows[s] of z.
+
+    x: [number, bm, bk], summed over `axis` + 1. y: [k, n]. rows is sorted. Returns z: [m, n].
+    """
+    k, n = y.shape
+    bm, bk = x.shape[2 - axis], x.shape[1 + axis]
+    accumulator = _accumulator(x.dtype)
+    out = accumulator if x.dtype == jnp.int8 else x.dtype
+    # Whole blocks: the simulator takes no result that is cut short and has a beginning.
+    zeros = jnp.zeros((bm * pl.cdiv(m, bm), bn * pl.cdiv(n, bn)), out)
+    z = pl.pallas_call(
+        functools.partial(_multiply_kernel, axis=axis, k=k, interpret=interpret),
+        out_shape=jax.ShapeDtypeStruct(zeros.shape, out),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=3,
+            grid=(pl.cdiv(n, bn), len(x)),
+            in_specs=[
+                pl.BlockSpec((None, *x.shape[1:]), lambda j, s, order, *_: (order[s], 0, 0)),
+                pl.BlockSpec((bk, bn), lambda j, s, order, rows, columns: (columns[s], j)),
+                pl.BlockSpec(memory_space=pl.ANY),
+            ],
+            out_specs=pl.BlockSpec((bm, bn), lambda j, s, order, rows, columns: (rows[s], j)),
+            scratch_shapes=[pltpu.VMEM((bm, bn), accumulator)],
+        ),
+        # No step visits a row without blocks: z starts as zeros, and keeps them there.
+        input_output_aliases={5: 0},
+        # Steps add to what came before in their row; columns of z know nothing of each other.
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        interpret=interpret,
+        name="block_sparse_matmul",
+    )(order, rows, columns, x, y, zeros)
+    return z[:m, :n]
+
+
+def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, k, n, interpret):
+    # rows_ref, columns_ref [number] in SMEM; dz_ref [bm, bn], y_ref [bk, bn]; dx_ref [bm, bk]
+    block, step = pl.program_id(0), pl.program_id(1)
+    (bm, bn), bk = dz_ref.shape, len(y_ref)
+    dz, y = dz_ref[...], y_ref[...]
+    if n % bn:
+        dz, y = _inside(dz, 1, n - step * bn), _inside(y, 1, n - step * bn)
+
+    @pl.when(step == 0)
+    def _():
+        acc_ref[...] = jnp.zeros_like(acc_ref)
+
+    acc_ref[...] += _dot(dz, y, (1, 1), interpret)
+
+    @pl.when(step == pl.num_programs(1) - 1)
+    def _():
+        dx = acc_ref[...]
+        if m % bm:
+            dx = _inside(dx, 0, m - rows_ref[block] * bm)
+        if k % bk:
+            dx = _inside(dx, 1, k - columns_ref[block] * bk)
+        dx_ref[...] = dx.astype(dx_ref.dtype)
+
+
+def _sample(dz, y, rows, columns, *, block, bn, interpret):
+    """dz [m, n] times yᵀ [n, k], but only the blocks at (rows[s], columns[s]): [number, bm, bk]."""
+    (m, n), k, (bm, bk) = dz.shape, len(y), block
+    return pl.pallas_call(
+        functools.partial(_sample_kernel, m=m, k=k, n=n, interpret=interpret),
+        out_shape=jax.ShapeDtypeStruct((len(rows), bm, bk), dz.dtype),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=(len(rows), pl.cdiv(n, bn)),
+            in_specs=[
+                pl.BlockSpec((bm, bn), lambda s, j, rows, columns: (rows[s], j)),
+                pl.BlockSpec((bk, bn), lambda s, j, rows, columns: (columns[s], j)),
+            ],
+            out_specs=pl.BlockSpec((None, bm, bk), lambda s, j, *_: (s, 0, 0)),
+            scratch_shapes=[pltpu.VMEM((bm, bk), jnp.float32)],
+        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        interpret=interpret,
+        name="block_sparse_sample",
+    )(rows, columns, dz, y)
+
+
+def width(n, block, dtype):
+    """bn: all of n if it can be had in VMEM, else half of it, and so on, in whole lanes."""
+    bn = n
+    while bn > LANES and not BlockSizes(*block, bn).fits(dtype):
+        bn = pl.cdiv(pl.cdiv(bn, 2), LANES) * LANES
+    return bn
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+@functools.partial(jax.jit, static_argnums=(4, 5, 6))
+def _call(blocks, y, rows, columns, m, bn, interpret):
+    order = jnp.arange(len(blocks), dtype=jnp.int32)
+    return _multiply(blocks, y, order, rows, columns, m=m, bn=bn, axis=1, interpret=interpret)
+
+
+def _forward(blocks, y, rows, columns, m, bn, interpret):
+    z = _call(blocks, y, rows, columns, m, bn, interpret)
+    return z, (blocks, y, rows, columns)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _backward(m, bn, interpret, saved, dz):
+    """dblocks = the blocks of dz yᵀ; dy = xᵀ dz, for which the blocks come column by column."""
+    blocks, y, rows, columns = saved
+    dx = _sample(dz, y, rows, columns, block=blocks.shape[1:], bn=bn, interpret=interpret)
+    order = jnp.argsort(columns).astype(jnp.int32)
+    dy = _multiply(
+        blocks,
+        dz,
+        order,
+        columns[order],
+        rows[order],
+        m=len(y),
+        bn=bn,
+        axis=0,
+        interpret=interpret,
+    )
+    return dx, dy, None, None
+
+
+_call.defvjp(_forward, _backward)
+
+
+def block_sparse_matmul(blocks, y, rows, columns, *, m, bn=None, interpret=None):
+    """[number, bm, bk], [k, n], [number], [number] → [m, n]; grid (n / bn, number)."""
+    blocks, y, rows, columns = map(jnp.asarray, (blocks, y, rows, columns))
+    if not len(blocks):  # a grid has at least one step, so it gets a block of zeros
+        blocks = jnp.zeros((1, *blocks.shape[1:]), blocks.dtype)
+        rows = columns = jnp.zeros(1, jnp.int32)
+    n = y.shape[1]
+    bn = min(bn or width(n, blocks.shape[1:], blocks.dtype), n)
+    return _call(blocks, y, rows, columns, m, bn, interprets(interpret, "tpu"))
