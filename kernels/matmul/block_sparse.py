@@ -102,23 +102,41 @@ def _accumulator(dtype):
     return jnp.int32 if dtype == jnp.int8 else jnp.float32
 
 
+def _steps(order, rows, columns, height):
+    """What each step reads and writes: its block of x, its row, its column, [number + height] each.
+
+    A step for every block, and one more at the beginning of each row, which sets the row to zero;
+    so a row without blocks is written too. rows is sorted.
+    """
+    row = jnp.sort(jnp.concatenate([jnp.arange(height, dtype=jnp.int32), rows]))
+    begins = jnp.diff(row, prepend=-1) > 0
+    # Steps so far less rows begun are blocks so far. A row's first step names the block after it,
+    # which is then there in time.
+    block = jnp.arange(len(row)) - row - jnp.where(begins, 0, 1)
+    block = jnp.minimum(block, len(rows) - 1)
+    return order[block], row, columns[block]
+
+
 def _multiply_kernel(
-    order_ref, rows_ref, columns_ref, x_ref, y_ref, zeros_ref, z_ref, acc_ref, *, axis, k, interpret
+    order_ref, rows_ref, columns_ref, x_ref, y_ref, z_ref, acc_ref, *, axis, k, interpret
 ):
-    # rows_ref, … [number] in SMEM; y_ref [bk, bn]; z_ref, acc_ref [bm, bn]
+    # rows_ref, … [steps] in SMEM; y_ref [bk, bn]; z_ref, acc_ref [bm, bn]
     # x_ref [bm, bk] with axis 1, or [bk, bm] with axis 0: the axis that is summed over
     step, last = pl.program_id(1), pl.num_programs(1) - 1
     row = rows_ref[step]
-    x, y = x_ref[...], y_ref[...]
-    if k % y.shape[0]:
-        left = k - columns_ref[step] * y.shape[0]
-        x, y = _inside(x, axis, left), _inside(y, 0, left)
+    begins = (step == 0) | (rows_ref[jnp.maximum(step - 1, 0)] != row)
 
-    @pl.when((step == 0) | (rows_ref[jnp.maximum(step - 1, 0)] != row))
+    @pl.when(begins)
     def _():
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    acc_ref[...] += _dot(x, y, (axis, 0), interpret)
+    @pl.when(~begins)
+    def _():
+        x, y = x_ref[...], y_ref[...]
+        if k % len(y):
+            left = k - columns_ref[step] * len(y)
+            x, y = _inside(x, axis, left), _inside(y, 0, left)
+        acc_ref[...] += _dot(x, y, (axis, 0), interpret)
 
     @pl.when((step == last) | (rows_ref[jnp.minimum(step + 1, last)] != row))
     def _():
@@ -128,36 +146,31 @@ def _multiply_kernel(
 def _multiply(x, y, order, rows, columns, *, m, bn, axis, interpret):
     """The sum of every block x[order[s]] times block columns[s] of y, into block rows[s] of z.
 
-    x: [number, bm, bk], summed over `axis` + 1. y: [k, n]. rows is sorted. Returns z: [m, n].
+    x: [number, bm, bk] with axis 1, [number, bk, bm] with axis 0: the one that is summed over.
+    y: [k, n]. rows is sorted. Returns z: [m, n].
     """
-    k, n = y.shape
-    bm, bk = x.shape[2 - axis], x.shape[1 + axis]
+    _, *block = x.shape
+    (k, n), bk, bm = y.shape, block[axis], block[1 - axis]
+    steps = _steps(order, rows, columns, pl.cdiv(m, bm))
     accumulator = _accumulator(x.dtype)
-    out = accumulator if x.dtype == jnp.int8 else x.dtype
-    # Whole blocks: the simulator takes no result that is cut short and has a beginning.
-    zeros = jnp.zeros((bm * pl.cdiv(m, bm), bn * pl.cdiv(n, bn)), out)
-    z = pl.pallas_call(
+    return pl.pallas_call(
         functools.partial(_multiply_kernel, axis=axis, k=k, interpret=interpret),
-        out_shape=jax.ShapeDtypeStruct(zeros.shape, out),
+        out_shape=jax.ShapeDtypeStruct((m, n), accumulator if x.dtype == jnp.int8 else x.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
-            grid=(pl.cdiv(n, bn), len(x)),
+            grid=(pl.cdiv(n, bn), len(steps[0])),
             in_specs=[
-                pl.BlockSpec((None, *x.shape[1:]), lambda j, s, order, *_: (order[s], 0, 0)),
+                pl.BlockSpec(block, lambda j, s, order, rows, columns: (order[s], 0)),
                 pl.BlockSpec((bk, bn), lambda j, s, order, rows, columns: (columns[s], j)),
-                pl.BlockSpec(memory_space=pl.ANY),
             ],
             out_specs=pl.BlockSpec((bm, bn), lambda j, s, order, rows, columns: (rows[s], j)),
             scratch_shapes=[pltpu.VMEM((bm, bn), accumulator)],
         ),
-        # No step visits a row without blocks: z starts as zeros, and keeps them there.
-        input_output_aliases={5: 0},
         # Steps add to what came before in their row; columns of z know nothing of each other.
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=interpret,
         name="block_sparse_matmul",
-    )(order, rows, columns, x, y, zeros)
-    return z[:m, :n]
+    )(*steps, x.reshape(-1, block[1]), y)
 
 
 def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, k, n, interpret):
@@ -189,7 +202,7 @@ def _sample(dz, y, rows, columns, *, block, bn, interpret):
     (m, n), k, (bm, bk) = dz.shape, len(y), block
     return pl.pallas_call(
         functools.partial(_sample_kernel, m=m, k=k, n=n, interpret=interpret),
-        out_shape=jax.ShapeDtypeStruct((len(rows), bm, bk), dz.dtype),
+        out_shape=jax.ShapeDtypeStruct((len(rows) * bm, bk), dz.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(len(rows), pl.cdiv(n, bn)),
@@ -197,13 +210,13 @@ def _sample(dz, y, rows, columns, *, block, bn, interpret):
                 pl.BlockSpec((bm, bn), lambda s, j, rows, columns: (rows[s], j)),
                 pl.BlockSpec((bk, bn), lambda s, j, rows, columns: (columns[s], j)),
             ],
-            out_specs=pl.BlockSpec((None, bm, bk), lambda s, j, *_: (s, 0, 0)),
+            out_specs=pl.BlockSpec((bm, bk), lambda s, j, *_: (s, 0)),
             scratch_shapes=[pltpu.VMEM((bm, bk), jnp.float32)],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=interpret,
         name="block_sparse_sample",
-    )(rows, columns, dz, y)
+    )(rows, columns, dz, y).reshape(-1, bm, bk)
 
 
 def width(n, block, dtype):
