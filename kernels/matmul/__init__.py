@@ -1,6 +1,6 @@
 """Matrix multiplication, [m, k] × [k, n] → [m, n].
 
-matmul(x, y): both dense          block_sparse_matmul(blocks, y, rows, columns): blocks of x left out
+matmul(x, y)                                  block_sparse_matmul(blocks, y, rows, columns)
 """
 
 from collections.abc import Callable
@@ -102,8 +102,9 @@ def block_sparse_matmul(
     VMEM if None. interpret: None interprets where there is no TPU. Differentiable in blocks and y.
     Under jax.jit, rows and columns have no values yet and are not checked.
     Raises ValueError for another rank, dtype, size or implementation, for rows that do not ascend,
-    a place named twice, and indices beyond x. After "Scalar Prefetch and Block-Sparse Computation" of JAX's
-    documentation. BlockSparse makes the three arrays from a dense matrix.
+    a place named twice, indices beyond x, and more blocks than a TPU's scalar memory can list.
+    After "Scalar Prefetch and Block-Sparse Computation" of JAX's documentation. BlockSparse makes
+    the three arrays from a dense matrix.
     """
     checks.implementation(implementation, IMPLEMENTATIONS)
     checks.array("y", y, rank=2, dtypes=DTYPES)

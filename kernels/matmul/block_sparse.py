@@ -20,6 +20,8 @@ from kernels import checks
 from kernels.matmul.blocks import LANES, BlockSizes
 from kernels.pallas import interprets
 
+MOST_STEPS = 80_000  # each takes three int32 of a v5e's 1 MiB of scalar memory
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -108,6 +110,9 @@ def _steps(order, rows, columns, height):
     A step for every block, and one more at the beginning of each row, which sets the row to zero;
     so a row without blocks is written too. rows is sorted.
     """
+    if len(rows) + height > MOST_STEPS:
+        accepted = f"at most {MOST_STEPS} together, for a TPU's scalar memory"
+        checks.fail("blocks", f"{len(rows)} blocks for {height} rows of blocks", accepted)
     row = jnp.sort(jnp.concatenate([jnp.arange(height, dtype=jnp.int32), rows]))
     begins = jnp.diff(row, prepend=-1) > 0
     # Steps so far less rows begun are blocks so far. A row's first step names the block after it,
