@@ -151,6 +151,17 @@ OPERATORS = {
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
             ),
         ),
+        Operator(
+            "block_sparse_matmul",
+            "kernels.matmul",
+            "x y where only some blocks of x are stored",
+            "03_blockspec_matmul",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+            ),
+            differentiable=("blocks", "y"),
+        ),
     )
 }
 

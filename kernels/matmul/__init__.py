@@ -1,17 +1,35 @@
-"""Matrix multiplication: matmul(x, y), [m, k] × [k, n] → [m, n]; and of quantised matrices."""
+"""Matrix multiplication: of dense, of quantised and of block-sparse matrices."""
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from kernels import checks
-from kernels.matmul.blocks import BlockSizes
+from kernels.matmul.blocks import BlockSizes, sublanes
 from kernels.matmul.quantized import quantize
 
 DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
 LEVELS = ("v0", "v1", "v2", "v3", "v4", "v5")
-IMPLEMENTATIONS = ("xla", "pallas", *LEVELS)
+PLAIN = ("xla", "pallas")
+IMPLEMENTATIONS = (*PLAIN, *LEVELS)
 
-__all__ = ["BlockSizes", "matmul", "quantize", "quantized_matmul"]
+__all__ = [
+    "BlockSizes",
+    "BlockSparse",
+    "block_sparse_matmul",
+    "matmul",
+    "quantize",
+    "quantized_matmul",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BlockSparse":  # a JAX pytree: importing this package does not import JAX
+        from kernels.matmul.block_sparse import BlockSparse
+
+        return BlockSparse
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def matmul(
@@ -88,7 +106,7 @@ def quantized_matmul(
     Returns [m, n] in out_dtype, "float32" or "bfloat16". implementation: "xla" or "pallas" (TPU).
     block, activation, interpret: as matmul has them. Raises ValueError for anything else.
     """
-    checks.implementation(implementation, ("xla", "pallas"))
+    checks.implementation(implementation, PLAIN)
     checks.array("x", x, rank=2, dtypes=("int8",))
     checks.array("y", y, rank=2, dtypes=("int8",))
     _same_k(x, y, 0)
@@ -137,3 +155,90 @@ def _block(block: Any, implementation: str) -> None:
         checks.fail("block", repr(block), "None or BlockSizes(bm, bk, bn)")
     if block is not None and implementation != "pallas":
         checks.fail("block", block, f'None, since "{implementation}" chooses its own')
+
+
+def block_sparse_matmul(
+    blocks: Any,
+    y: Any,
+    rows: Any,
+    columns: Any,
+    *,
+    m: int | None = None,
+    implementation: str = "pallas",
+    bn: int | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Multiply a matrix of which only some blocks are stored by a dense one.
+
+    blocks: [number, bm, bk], float32, bfloat16 or int8; y: [k, n], the same dtype. rows, columns:
+    int32 [number], where each block stands in x [m, k], counted in blocks; rows ascend. There may
+    be no block at all. bm and bk are multiples of 8, 16 or 32 for elements of 4, 2 or 1 bytes. What
+    a block holds beyond x is ignored; no two stand in the same place. m: None for a square x.
+    Returns x y, [m, n]: float32 and bfloat16 keep their dtype and are added up in float32; int8
+    gives int32, exactly. m, k and n need not be multiples of anything.
+    implementation: "xla" (fills in the zeros) or "pallas" (TPU), whose work grows with the number
+    of blocks, not with the size of x. bn: columns of y in a block of "pallas"; as many as fit into
+    VMEM if None. interpret: None interprets where there is no TPU. Differentiable in blocks and y.
+    Under jax.jit, rows and columns have no values yet and are not checked.
+    Raises ValueError for another rank, dtype, size or implementation, for rows that do not ascend,
+    a place named twice, indices beyond x, and more blocks than a TPU's scalar memory can list.
+    After "Scalar Prefetch and Block-Sparse Computation" of JAX's documentation. BlockSparse makes
+    the three arrays from a dense matrix.
+    """
+    checks.implementation(implementation, PLAIN)
+    checks.array("y", y, rank=2, dtypes=DTYPES[:3])
+    _check_blocks(blocks, y)
+    k, n = y.shape
+    m = k if m is None else m
+    checks.positive_int("m", m)
+    _, bm, bk = blocks.shape
+    _check_indices(rows, columns, len(blocks), (-(-m // bm), -(-k // bk)))
+    if bn is not None:
+        checks.positive_int("bn", bn)
+        if bn < n and bn % 128:
+            checks.fail("bn", bn, f"a multiple of 128, or all {n}")
+    if implementation == "xla":
+        if bn is not None:
+            checks.fail("bn", bn, 'None, since "xla" chooses its own')
+        from kernels.matmul import xla
+
+        return xla.block_sparse_matmul(blocks, y, rows, columns, m=m)
+    from kernels.matmul import block_sparse
+
+    return block_sparse.block_sparse_matmul(
+        blocks, y, rows, columns, m=m, bn=bn, interpret=interpret
+    )
+
+
+def _check_blocks(blocks: Any, y: Any) -> None:
+    if getattr(blocks, "ndim", None) != 3 or 0 in blocks.shape[1:]:
+        checks.fail("blocks", f"of shape {getattr(blocks, 'shape', None)}", "[number, bm, bk]")
+    checks.same("blocks.dtype", str(blocks.dtype), "y", str(y.dtype))
+    step = sublanes(np.dtype(blocks.dtype).itemsize)
+    if blocks.shape[1] % step or blocks.shape[2] % step:
+        checks.fail(
+            "blocks.shape", tuple(blocks.shape), f"multiples of {step} in dimensions 1 and 2"
+        )
+
+
+def _check_indices(rows: Any, columns: Any, number: int, shape: tuple[int, int]) -> None:
+    """int32 [number] both; within `shape`, ascending rows and no place twice where it is known."""
+    from jax.core import Tracer
+
+    for name, value, end in (("rows", rows, shape[0]), ("columns", columns, shape[1])):
+        if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+            checks.fail(name, f"a {type(value).__name__}", "an array of rank 1")
+        checks.same(f"{name}.shape", tuple(value.shape), "blocks", (number,))
+        checks.one_of(f"{name}.dtype", str(value.dtype), ("int32",))
+        if not isinstance(value, Tracer) and number:
+            known = np.asarray(value)
+            wrong = known[(known < 0) | (known >= end)]
+            if wrong.size:
+                checks.fail(name, f"one with {wrong[0]}", f"0 to {end - 1}, counted in blocks")
+    if isinstance(rows, Tracer) or isinstance(columns, Tracer):
+        return
+    rows, columns = np.asarray(rows), np.asarray(columns)
+    if (np.diff(rows) < 0).any():
+        checks.fail("rows", "one that descends", "rows that ascend")
+    if len(np.unique(np.stack([rows, columns]), axis=1).T) < number:
+        checks.fail("columns", "one with two blocks in the same place", "one block in each place")

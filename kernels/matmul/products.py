@@ -33,15 +33,17 @@ def product(x, y, contract=(1, 0), widen=False):
 
 
 def inside(x, y, step, k, contract=(1, 0)):
-    """The two blocks, zero beyond `k`: the last block of a k that blocks do not divide ends in
-    garbage."""
-    if k % x.shape[contract[0]] == 0:
+    """The two blocks of `step`, zero beyond `k`: the last block of a k that blocks do not divide
+    ends in garbage."""
+    bk = x.shape[contract[0]]
+    if k % bk == 0:
         return x, y
-    return _inside(x, contract[0], step, k), _inside(y, contract[1], step, k)
+    return within(x, contract[0], k - step * bk), within(y, contract[1], k - step * bk)
 
 
-def _inside(block, axis, step, size):
-    position = step * block.shape[axis] + jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
+def within(block, axis, size):
+    """The block, zero beyond its first `size` elements along `axis`."""
+    position = jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
     # Selected in 32 bits: a v5e has no narrower vector arithmetic.
     wide = block.astype(jnp.int32 if block.dtype == jnp.int8 else jnp.float32)
     return jnp.where(position < size, wide, 0).astype(block.dtype)

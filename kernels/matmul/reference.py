@@ -1,5 +1,6 @@
 """The oracles. NumPy or JAX arrays in, in float64; so they can be differentiated too."""
 
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -37,3 +38,23 @@ def quantized_matmul_magnitude(
 ):
     """The integer sums are exact: what is rounded is the scaled sum and the bias."""
     return abs(_dequantised(x, y, x_scale, y_scale)) + abs(bias)
+
+
+def _dense(blocks, rows, columns, m, k):
+    """x[bm·row + i, bk·column + j] += block[i, j] for every block, as far as x goes."""
+    _, bm, bk = blocks.shape
+    i = bm * rows[:, None, None] + np.arange(bm)[None, :, None]
+    j = bk * columns[:, None, None] + np.arange(bk)[None, None, :]
+    return jnp.zeros((m, k), blocks.dtype).at[i, j].add(blocks, mode="drop")
+
+
+def block_sparse_matmul(blocks, y, rows, columns, *, m=None):
+    """x y, of x only blocks at (rows, columns), in the precision of the arguments."""
+    if blocks.dtype == np.int8:
+        blocks, y = jnp.asarray(blocks, int), jnp.asarray(y, int)
+    return _dense(blocks, rows, columns, m or len(y), len(y)) @ y
+
+
+def block_sparse_matmul_magnitude(blocks, y, rows, columns, *, m=None):
+    """The sum of the absolute values of the products that each element adds up."""
+    return block_sparse_matmul(abs(blocks), abs(y), rows, columns, m=m)

@@ -1,10 +1,10 @@
-"""The problems that matmul is proven on."""
+"""The problems that matmul and block_sparse_matmul are proven on."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernels.matmul.blocks import BlockSizes, candidates, default, nearest
+from kernels.matmul.blocks import LANES, BlockSizes, candidates, default, nearest
 from kernels.workload import Workload, Workloads, size, values
 
 
@@ -137,5 +137,69 @@ quantized_matmul = Workloads(
         Workload("no_bias", _mkn(33, 64, 257), "int8"),
         Workload("gelu", _mkn(65, 200, 129), "int8", options={"activation": jax.nn.gelu}),
         Workload("bf16", _mkn(64, 384, 200), "int8", options=_BFLOAT16, why="rounded once"),
+    ),
+)
+
+
+def _make_sparse(workload, rng):
+    k, n, bm, bk = (workload.sizes[name] for name in ("k", "n", "bm", "bk"))
+    rows, columns = -(-workload.options.get("m", k) // bm), -(-k // bk)
+    places = rng.choice(rows * columns, min(workload.sizes["blocks"], rows * columns), False)
+    row, column = np.divmod(np.sort(places).astype(np.int32), np.int32(columns))
+    kind = workload.values
+    # What the blocks hold beyond x is drawn too: nothing of it may reach the result.
+    blocks = values(kind, (len(row), bm, bk), workload.dtype, rng)
+    y = values("normal" if kind == "nonfinite" else kind, (k, n), workload.dtype, rng)
+    return blocks, y, row, column
+
+
+def _draw_sparse(rng):
+    dtype = str(rng.choice(["float32", "bfloat16", "int8"]))
+    bm, bk = (int(rng.choice([32, 64, 96, 128])) for _ in "mk")  # whole register tiles of any dtype
+    m, k = size(rng), size(rng)
+    blocks = int(rng.integers(1, 1 + min(12, -(-m // bm) * -(-k // bk))))
+    return Workload("random", _sparse(k, size(rng), bm, bk, blocks), dtype, options={"m": m})
+
+
+def _candidates_sparse(workload, vmem_bytes):
+    n, bm, bk = (workload.sizes[name] for name in ("n", "bm", "bk"))
+    widths = [n, *(LANES << i for i in reversed(range(6)) if LANES << i < n)]
+    fitting = (bn for bn in widths if BlockSizes(bm, bk, bn).fits(workload.dtype, vmem_bytes))
+    return [{"bn": bn} for bn in fitting]
+
+
+def _sparse(k, n, bm, bk, blocks):
+    return {"k": k, "n": n, "bm": bm, "bk": bk, "blocks": blocks}
+
+
+block_sparse_matmul = Workloads(
+    make=_make_sparse,
+    draw=_draw_sparse,
+    candidates=_candidates_sparse,
+    named=(
+        Workload("one", _sparse(1, 1, 8, 8, 1), why="the smallest there is"),
+        Workload("tenth", _sparse(1280, 256, 128, 128, 10), why="the chapter's example"),
+        Workload("none", _sparse(256, 128, 64, 128, 0), "int8", why="no block: all zeros"),
+        Workload("all", _sparse(300, 65, 64, 128, 15), options={"m": 257}, why="nothing sparse"),
+        Workload("empty_rows", _sparse(256, 128, 8, 128, 5), why="rows that no step writes"),
+        Workload("ragged", _sparse(509, 63, 32, 128, 9), options={"m": 101}, why="cut everywhere"),
+        Workload("ragged_int8", _sparse(129, 200, 32, 64, 9), "int8", options={"m": 123}),
+        Workload("wider", _sparse(5, 7, 32, 128, 1), options={"m": 3}, why="a block beyond it all"),
+        Workload(
+            "strips",
+            _sparse(300, 300, 64, 128, 6),
+            "bfloat16",
+            tuning={"bn": 128},
+            why="columns of y in three strips, the last one cut short",
+        ),
+        Workload(
+            "long_row",
+            _sparse(4096, 128, 16, 128, 32),
+            "bfloat16",
+            options={"m": 16},
+            why="32 steps of accumulation, which bfloat16 would not survive",
+        ),
+        Workload("cancelling", _sparse(256, 64, 32, 128, 9), values="cancelling"),
+        Workload("nonfinite", _sparse(200, 65, 32, 64, 12), values="nonfinite"),
     ),
 )

@@ -25,3 +25,16 @@ def quantized_matmul(x, y, x_scale, y_scale, bias, *, activation=None, out_dtype
     """int8 [m, k], [k, n]; float32 [m], [n], [n] → [m, n] of out_dtype."""
     z = Dequantise(activation)(product(x, y), x_scale[:, None], y_scale, bias)
     return z.astype(out_dtype)
+
+
+def dense(blocks, rows, columns, m, k):
+    """[number, bm, bk] at block (rows, columns) of a matrix of zeros, → [m, k]."""
+    _, bm, bk = blocks.shape
+    x = jnp.zeros((-(-m // bm), -(-k // bk), bm, bk), blocks.dtype).at[rows, columns].add(blocks)
+    return x.swapaxes(1, 2).reshape(x.shape[0] * bm, x.shape[1] * bk)[:m, :k]
+
+
+@functools.partial(jax.jit, static_argnames="m")
+def block_sparse_matmul(blocks, y, rows, columns, *, m):
+    """[number, bm, bk], [k, n], [number], [number] → [m, n], zeros multiplied and all."""
+    return matmul(dense(blocks, rows, columns, m, len(y)), y)

@@ -1,0 +1,260 @@
+"""block_sparse_matmul: what the ladder does not ask."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.budget import compare
+from kernels.matmul import BlockSparse, block_sparse_matmul
+from kernels.matmul.block_sparse import MOST_STEPS, _steps, width
+from kernels.optional import available
+from kernels.pallas import calls
+
+
+def sparse(m, k, block, keep, dtype="float32", seed=0):
+    """A dense matrix with only some blocks, of which `keep` is the share."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-4, 5, (m, k)).astype(getattr(ml_dtypes, dtype, dtype))
+    rows, columns = -(-m // block[0]), -(-k // block[1])
+    mask = np.kron(rng.random((rows, columns)) < keep, np.ones(block, bool))[:m, :k]
+    return np.where(mask, x, np.zeros_like(x))
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 200)] * 3),
+    block=st.tuples(st.sampled_from([32, 64]), st.sampled_from([32, 64, 128])),
+    keep=st.sampled_from([0.0, 0.2, 0.5, 1.0]),
+    dtype=st.sampled_from(["float32", "bfloat16", "int8"]),
+)
+def test_whole_numbers_are_exact_for_any_shape_and_any_blocks(shape, block, keep, dtype):
+    m, k, n = shape
+    x = sparse(m, k, block, keep, dtype)
+    y = np.random.default_rng(n).integers(-1, 2, (k, n)).astype(x.dtype)
+    z = BlockSparse.from_dense(x, block) @ y
+    want = x.astype(np.int64) @ y.astype(np.int64)
+    assert z.shape == (m, n) and z.dtype == (np.int32 if dtype == "int8" else x.dtype)
+    assert np.array_equal(np.asarray(z), want.astype(z.dtype))
+
+
+@settings(max_examples=6)
+@given(
+    shape=st.tuples(*[st.integers(1, 300)] * 2),
+    block=st.tuples(*[st.integers(1, 150)] * 2),
+    keep=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_from_dense_and_back(shape, block, keep):
+    x = sparse(*shape, block, keep)
+    stored = BlockSparse.from_dense(x, block)
+    assert np.array_equal(stored.to_dense(), x)
+    assert len(stored.blocks) <= -(-shape[0] // block[0]) * -(-shape[1] // block[1])
+    assert (np.diff(stored.rows) >= 0).all()
+    for b, r, c in zip(*map(np.asarray, jax.tree.leaves(stored)), strict=True):
+        part = x[r * block[0] : (r + 1) * block[0], c * block[1] : (c + 1) * block[1]]
+        assert part.any() and np.array_equal(b[: part.shape[0], : part.shape[1]], part)
+
+
+def test_it_is_a_pytree_that_jit_takes():
+    x = sparse(96, 256, (32, 128), 0.5)
+    y = np.ones((256, 3), np.float32)
+    assert np.array_equal(
+        jax.jit(lambda x, y: x @ y)(BlockSparse.from_dense(x, (32, 128)), y), x @ y
+    )
+
+
+def test_what_a_block_holds_beyond_the_matrix_is_ignored():
+    blocks = jnp.full((4, 32, 128), jnp.nan).at[:, :9, :72].set(1.0)
+    blocks = blocks.at[:3, :, :72].set(1.0).at[0].set(1.0).at[2, :9].set(1.0)
+    rows, columns = (np.array(a, np.int32) for a in ((0, 0, 1, 1), (0, 1, 0, 1)))
+    z = block_sparse_matmul(blocks, np.ones((200, 5), np.float32), rows, columns, m=41)
+    assert np.array_equal(z, np.full((41, 5), 200.0))
+
+
+def test_columns_of_a_row_come_in_any_order():
+    x = BlockSparse.from_dense(sparse(64, 512, (32, 128), 1.0), (32, 128))
+    y = np.random.default_rng(0).integers(-4, 5, (512, 7)).astype(np.float32)
+    order = np.array([2, 0, 3, 1, 7, 6, 5, 4])
+    z = block_sparse_matmul(x.blocks[order], y, x.rows[order], x.columns[order], m=64)
+    assert np.array_equal(z, x @ y)
+
+
+class TestGradients:
+    @pytest.mark.parametrize(
+        ("number", "m", "k", "n", "bn"),
+        [(0, 41, 200, 150, 128), (1, 64, 256, 33, None), (7, 41, 200, 150, 128)],
+    )
+    def test_of_a_loss_that_is_not_a_sum(self, number, m, k, n, bn):
+        rng = np.random.default_rng(number)
+        places = np.sort(rng.choice(-(-m // 16) * -(-k // 64), number, False)).astype(np.int32)
+        rows, columns = places // -(-k // 64), places % -(-k // 64)
+        blocks = rng.standard_normal((number, 16, 64)).astype(np.float32)
+        y = rng.standard_normal((k, n)).astype(np.float32)
+
+        def loss(blocks, y, **options):
+            z = block_sparse_matmul(blocks, y, rows, columns, m=m, **options)
+            return (jnp.sin(z) * jnp.arange(z.size).reshape(z.shape) / z.size).sum()
+
+        got = jax.grad(functools.partial(loss, bn=bn), (0, 1))(blocks, y)
+        want = jax.grad(functools.partial(loss, implementation="xla"), (0, 1))(blocks, y)
+        for g, w in zip(got, want, strict=True):
+            assert g.shape == w.shape and np.any(w) == bool(number)
+            assert np.allclose(g, w, atol=1e-4 * np.abs(w).max(initial=0) + 1e-6)
+
+    def test_nothing_reaches_what_lies_beyond_the_matrix(self):
+        zero = np.zeros(1, np.int32)
+        y = np.ones((20, 3), np.float32)
+        f = lambda b: block_sparse_matmul(b, y, zero, zero, m=10).sum()
+        gradient = np.asarray(jax.grad(f)(np.ones((1, 32, 64), np.float32)))
+        assert (gradient[0, :10, :20] == 3).all()
+        assert not gradient[0, 10:].any() and not gradient[0, :, 20:].any()
+
+
+def test_a_step_for_every_block_and_one_for_every_row():
+    rows, columns = jnp.array([1, 1, 3], jnp.int32), jnp.array([5, 6, 7], jnp.int32)
+    block, row, column = _steps(jnp.arange(3), rows, columns, 5)
+    assert row.tolist() == [0, 1, 1, 1, 2, 3, 3, 4]
+    # Each first step names the block that comes next: nothing is fetched that is not used.
+    assert block.tolist() == [0, 0, 0, 1, 2, 2, 2, 2]
+    assert column.tolist() == [5, 5, 5, 6, 7, 7, 7, 7]
+
+
+def test_the_grid_holds_no_more():
+    x = BlockSparse.from_dense(sparse(128, 512, (32, 128), 0.5), (32, 128))
+    f = functools.partial(block_sparse_matmul, m=128, interpret=False)
+    y = jax.ShapeDtypeStruct((512, 256), jnp.float32)
+    (call,) = calls(f, x.blocks, y, x.rows, x.columns)
+    assert call.grid == (1, len(x.blocks) + 4)
+    assert call.semantics == ("parallel", "arbitrary")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("block", [(128, 128), (512, 512), (2048, 2048)])
+@pytest.mark.parametrize("n", [1, 129, 5000])
+def test_width_is_all_or_whole_lanes(n, block, dtype):
+    bn = width(n, block, np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    assert bn == n or (bn < n and bn % 128 == 0)
+
+
+ONE = np.zeros(1, np.int32)
+FLOAT = functools.partial(np.ones, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "y", "rows", "columns", "options", "says"),
+    [
+        (FLOAT((32, 64)), FLOAT((64, 3)), ONE, ONE, {}, r"accepted: \[number, bm, bk\]"),
+        (FLOAT((1, 0, 64)), FLOAT((64, 3)), ONE, ONE, {}, r"accepted: \[number, bm, bk\]"),
+        (FLOAT((1, 12, 64)), FLOAT((64, 3)), ONE, ONE, {}, "accepted: multiples of 8"),
+        (FLOAT((1, 8, 64)), FLOAT(64), ONE, ONE, {}, r"y.shape is \(64,\)"),
+        (np.ones((1, 8, 64), np.int8), FLOAT((64, 3)), ONE, ONE, {}, "blocks.dtype is int8"),
+        (FLOAT((2, 8, 64)), FLOAT((64, 3)), ONE, ONE, {}, r"rows.shape is \(1,\)"),
+        (FLOAT((1, 8, 64)), FLOAT((64, 3)), [0], ONE, {}, "rows is a list"),
+        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE.astype(np.int64), ONE, {}, "rows.dtype is 'int64'"),
+        (
+            FLOAT((1, 8, 64)),
+            FLOAT((64, 3)),
+            ONE + 8,
+            ONE,
+            {},
+            "rows is one with 8; accepted: 0 to 7",
+        ),
+        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE, ONE - 1, {}, "columns is one with -1"),
+        (
+            FLOAT((2, 8, 64)),
+            FLOAT((64, 3)),
+            np.array([1, 0], np.int32),
+            np.zeros(2, np.int32),
+            {},
+            "rows is one that descends",
+        ),
+        (
+            FLOAT((2, 8, 64)),
+            FLOAT((64, 3)),
+            np.zeros(2, np.int32),
+            np.zeros(2, np.int32),
+            {},
+            "two blocks in the same place",
+        ),
+        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE, ONE, {"m": 0}, "m is 0"),
+        (FLOAT((1, 8, 64)), FLOAT((64, 300)), ONE, ONE, {"bn": 100}, "bn is 100; accepted: a mult"),
+        (
+            FLOAT((1, 8, 64)),
+            FLOAT((64, 3)),
+            ONE,
+            ONE,
+            {"implementation": "cusparse"},
+            "xla, pallas",
+        ),
+        (
+            FLOAT((1, 8, 64)),
+            FLOAT((64, 3)),
+            ONE,
+            ONE,
+            {"implementation": "xla", "bn": 3},
+            "bn is 3; accepted: None",
+        ),
+        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE, ONE, {"m": 8 * MOST_STEPS}, "scalar memory"),
+    ],
+)
+def test_refuses_before_anything_runs(blocks, y, rows, columns, options, says):
+    with pytest.raises(ValueError, match=says):
+        block_sparse_matmul(blocks, y, rows, columns, **options)
+
+
+def test_a_product_of_shapes_that_do_not_fit_is_refused():
+    x = BlockSparse.from_dense(np.ones((16, 64), np.float32), (8, 64))
+    with pytest.raises(ValueError, match=r"y.shape\[0\] is 65; accepted: 64"):
+        _ = x @ np.ones((65, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("x", "block", "says"),
+    [
+        (np.ones(3), (8, 8), "2 dimensions"),
+        (np.ones((3, 0)), (8, 8), "at least 1"),
+        (np.ones((3, 3)), (0, 8), "block.bm is 0"),
+        (np.ones((3, 3)), (8,), "accepted: (bm, bk)"),
+    ],
+)
+def test_from_dense_refuses(x, block, says):
+    with pytest.raises(ValueError) as error:
+        BlockSparse.from_dense(x, block)
+    assert says in str(error.value)
+
+
+def test_a_wrong_block_is_noticed():
+    """The checks above would not pass for a kernel that swaps two blocks."""
+    x = sparse(64, 256, (32, 128), 1.0)
+    stored = BlockSparse.from_dense(x, (32, 128))
+    y = np.random.default_rng(0).standard_normal((256, 5)).astype(np.float32)
+    swapped = np.asarray(stored.columns)[[1, 0, 2, 3]]
+    z = block_sparse_matmul(stored.blocks, y, stored.rows, swapped, m=64)
+    wide = x.astype(np.float64) @ y
+    assert not compare(z, wide, stored @ y, abs(x).astype(np.float64) @ abs(y)).passed
+
+
+@pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
+    from kernels.tpu.compiler import export
+    from kernels.tpu.estimator import estimate_all
+
+    def program(number, k):
+        shapes = [(number, 256, 256), (k, 512), (number,), (number,)]
+        dtypes = [jnp.bfloat16] * 2 + [jnp.int32] * 2
+        arguments = map(jax.ShapeDtypeStruct, shapes, dtypes)
+        f = functools.partial(block_sparse_matmul, m=2048, interpret=False)
+        return export(f, *arguments, chip="v5e")
+
+    def cycles(estimate):
+        (kernel,) = (op for op in estimate.ops if op.kind == "kernel")
+        return kernel.cycles
+
+    problems = [program(64, 4096), program(128, 4096), program(64, 65536)]
+    few, many, sparser = map(cycles, estimate_all(problems, progress=False))
+    assert many / few == pytest.approx((128 + 8) / (64 + 8), rel=0.05)
+    assert sparser == pytest.approx(few, rel=0.01)
