@@ -17,6 +17,10 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"[:400]
 
 
+class Unsupported(ValueError):
+    """An implementation does not take a problem that the operator's other ones solve."""
+
+
 def fail(argument: str, value: object, accepted: str) -> None:
     """Raise the one form of ValueError that all public functions use."""
     raise ValueError(f"{argument} is {value}; accepted: {accepted}")

@@ -21,7 +21,7 @@ import numpy as np
 
 from kernels import budget
 from kernels.catalog import RUNGS, Implementation, Operator
-from kernels.checks import brief, one_of
+from kernels.checks import Unsupported, brief, one_of
 from kernels.workload import Workload
 
 CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
@@ -62,7 +62,8 @@ class Subject:
     """An implementation to prove: `function(*arguments, interpret=…, **options)`.
 
     tunable: whether the function also takes a workload's tuning, such as block sizes.
-    differentiable: whether its gradient is proven too.
+    differentiable: whether its gradient is proven too. partial: whether it may refuse a workload,
+    with kernels.checks.Unsupported; any other error is a finding.
     """
 
     operator: Operator
@@ -71,6 +72,7 @@ class Subject:
     function: Callable[..., Any]
     tunable: bool = False
     differentiable: bool = False
+    partial: bool = False
 
     @classmethod
     def of(cls, operator: Operator, implementation: Implementation) -> Subject:
@@ -81,9 +83,14 @@ class Subject:
             implementation.name,
             implementation.language,
             function,
-            tunable=implementation.name != operator.plain,
+            tunable=implementation.tunable and implementation.language != "XLA",
             differentiable=bool(operator.differentiable),
+            partial=implementation.partial,
         )
+
+    def refuses(self, error: Exception) -> bool:
+        """Whether `error` says, as it may, that the implementation does not take a workload."""
+        return self.partial and isinstance(error, Unsupported)
 
     def options(self, workload: Workload) -> dict[str, Any]:
         """The keyword arguments with which `function` solves `workload`."""
@@ -115,6 +122,8 @@ def climb(
             status, message = FAILED, str(error)
         except Exception as error:  # whatever a wrong kernel raises is a finding, not our end
             status, message = FAILED, brief(error)
+            if subject.refuses(error):
+                status, message = SKIPPED, str(error)
         yield Check(
             subject.operator.name,
             subject.name,
@@ -211,6 +220,7 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
     owners: list[int] = []  # program → its place in problems
     left = [1] * len(problems)  # what a check still waits for
     reasons = [""] * len(problems)
+    refused: set[int] = set()  # problems that the implementation does not take
     seconds = [0.0] * len(problems)
 
     def exported() -> Iterator[Program]:
@@ -223,7 +233,10 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
                         made.append(export(function, *arrays, chip=chip, name=subject.name))
                         _check_calls(made[-1].calls)
             except Exception as error:  # a wrong kernel's words are the finding
-                reasons[place] = str(error) if isinstance(error, Refused) else brief(error)
+                if subject.refuses(error):
+                    refused.add(place)
+                plain = isinstance(error, Refused) or place in refused
+                reasons[place] = str(error) if plain else brief(error)
                 made = []
             seconds[place] = time.perf_counter() - start
             left[place] = len(made)
@@ -233,6 +246,8 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
 
     def check(place: int) -> Check:
         status, message = (FAILED, reasons[place]) if reasons[place] else (PASSED, note)
+        if place in refused:
+            status = SKIPPED
         return Check(
             subject.operator.name,
             subject.name,
@@ -294,16 +309,17 @@ def _check_calls(found: Sequence[Any]) -> None:
             raise Refused(problems[0])
 
 
-def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> tuple[Any, Any]:
-    """The oracle's result and, for floats, the magnitude of the sums behind it, in float64."""
+def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> list[Any]:
+    """In float64 the oracle's result, the magnitude of the sums behind it, and what the rounding
+    of their terms amounts to; None where the operator does not say."""
     import jax
 
-    options = workload.options
     wide = [_wide(a) for a in arguments]
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
-        result = np.asarray(operator.reference(*wide, **options))
-        magnitude = operator.magnitude
-        return result, magnitude and np.asarray(magnitude(*wide, **options))
+        return [
+            function and np.asarray(function(*wide, **workload.options))
+            for function in (operator.reference, operator.magnitude, operator.rounding)
+        ]
 
 
 def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype: Any) -> Any:
@@ -318,9 +334,9 @@ def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype
 
 def _judge(subject: Subject, workload: Workload, arguments: Sequence[Any], result: Any) -> float:
     result = np.asarray(result)
-    reference, magnitude = _reference(subject.operator, workload, arguments)
+    reference, magnitude, rounding = _reference(subject.operator, workload, arguments)
     plain = _plain(subject, workload, arguments, result.dtype)
-    verdict = budget.compare(result, reference, plain, magnitude)
+    verdict = budget.compare(result, reference, plain, magnitude, rounding=rounding)
     if not verdict.passed:
         raise Refused(verdict.message)
     return verdict.used
@@ -362,7 +378,10 @@ def _judge_gradient(
         reference = functools.partial(operator.reference, **workload.options)
         want = pull(reference, wide, _wide(cotangent))
         size = None
-        if operator.magnitude:
+        if operator.gradient_magnitude:
+            magnitude = functools.partial(operator.gradient_magnitude, **workload.options)
+            size = [np.asarray(s) for s in magnitude(*wide, _wide(cotangent))]
+        elif operator.magnitude:
             # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
             size = pull(
                 functools.partial(operator.magnitude, **workload.options),
