@@ -35,8 +35,8 @@ def _draw(rng):
 
 
 def _candidates(workload, vmem_bytes):
-    """Tiles of 128 to 1024 queries by 128 to 512 keys, the default first."""
-    n, m, d = (workload.sizes[name] for name in ("n", "m", "d"))
+    """Tiles of 128 to 1024 queries by 128 to 512 keys."""
+    n, m = workload.sizes["n"], workload.sizes["m"]
     heads = workload.sizes["b"] * workload.sizes["h"]
     found = []
     for tq in (256, 512, 1024, 128):
