@@ -105,6 +105,8 @@ def _iota(shape, axis):
 
 
 def _dot(x, y, x_axis, y_axis):
+    if 1 in x.shape + y.shape:  # no product of matrices: Mosaic takes it in float32 alone
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
     return jax.lax.dot_general(
         x,
         y,
