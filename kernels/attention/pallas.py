@@ -413,7 +413,7 @@ def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     b, h, n, d = q.shape
     m = k.shape[2]
     forward, backward = (
-        (block or BlockSizes.default(n, m, d, backward=backward)).fitted(n, m, b * h)
+        (block or BlockSizes.default(n, m, d, causal=causal, backward=backward)).fitted(n, m, b * h)
         for backward in (False, True)
     )
     forward.check(n, m, d, q.dtype)
