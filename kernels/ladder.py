@@ -303,16 +303,17 @@ def _check_calls(found: Sequence[Any]) -> None:
             raise Refused(problems[0])
 
 
-def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> tuple[Any, Any]:
-    """The oracle's result and, for floats, the magnitude of the sums behind it, in float64."""
+def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> list[Any]:
+    """In float64 the oracle's result, the magnitude of the sums behind it, and what the rounding
+    of their terms amounts to; None where the operator does not say."""
     import jax
 
-    options = workload.options
     wide = [_wide(a) for a in arguments]
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
-        result = np.asarray(operator.reference(*wide, **options))
-        magnitude = operator.magnitude
-        return result, magnitude and np.asarray(magnitude(*wide, **options))
+        return [
+            function and np.asarray(function(*wide, **workload.options))
+            for function in (operator.reference, operator.magnitude, operator.rounding)
+        ]
 
 
 def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype: Any) -> Any:
@@ -327,9 +328,9 @@ def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype
 
 def _judge(subject: Subject, workload: Workload, arguments: Sequence[Any], result: Any) -> float:
     result = np.asarray(result)
-    reference, magnitude = _reference(subject.operator, workload, arguments)
+    reference, magnitude, rounding = _reference(subject.operator, workload, arguments)
     plain = _plain(subject, workload, arguments, result.dtype)
-    verdict = budget.compare(result, reference, plain, magnitude)
+    verdict = budget.compare(result, reference, plain, magnitude, rounding=rounding)
     if not verdict.passed:
         raise Refused(verdict.message)
     return verdict.used
@@ -371,7 +372,10 @@ def _judge_gradient(
         reference = functools.partial(operator.reference, **workload.options)
         want = pull(reference, wide, _wide(cotangent))
         size = None
-        if operator.magnitude:
+        if operator.gradient_magnitude:
+            magnitude = functools.partial(operator.gradient_magnitude, **workload.options)
+            size = [np.asarray(s) for s in magnitude(*wide, _wide(cotangent))]
+        elif operator.magnitude:
             # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
             size = pull(
                 functools.partial(operator.magnitude, **workload.options),

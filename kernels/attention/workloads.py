@@ -1,0 +1,140 @@
+"""The problems that attention is proven on."""
+
+from kernels.attention.blocks import BlockSizes
+from kernels.workload import Workload, Workloads, size, values
+
+
+def _make(workload, rng):
+    b, h, n, m, d = (workload.sizes[name] for name in ("b", "h", "n", "m", "d"))
+    kind, dtype = workload.values, workload.dtype
+    # A NaN or an infinity in q spoils its row; in k or v it would spoil everything.
+    q = values("nonfinite" if kind == "nonfinite" else "normal", (b, h, n, d), dtype, rng)
+    if kind == "wide":
+        q = q * q.dtype.type(32)
+    k = values("normal", (b, h, m, d), dtype, rng)
+    return q, k, values("normal" if kind == "nonfinite" else kind, (b, h, m, d), dtype, rng)
+
+
+def _draw(rng):
+    n = min(size(rng), 257)
+    sizes = (
+        rng.integers(1, 3),
+        rng.integers(1, 4),
+        n,
+        min(size(rng), 257) if rng.integers(2) else n,
+    )
+    head_dim = int(rng.choice([1, 3, 16, 31, 32, 64, 65, 80, 128, 129, 256]))
+    return Workload(
+        "random",
+        _sizes(*map(int, sizes), head_dim),
+        str(rng.choice(["float32", "bfloat16"])),
+        "normal",
+        {"causal": bool(rng.integers(2))},
+        _BLOCKS if rng.integers(2) else {},
+    )
+
+
+def _candidates(workload, vmem_bytes):
+    """Tiles of 128 to 1024 queries by 128 to 512 keys."""
+    n, m = workload.sizes["n"], workload.sizes["m"]
+    heads = workload.sizes["b"] * workload.sizes["h"]
+    found = []
+    for tq in (256, 512, 1024, 128):
+        for tk in (128, 256, 512):
+            for each in (2, 1, 4, 8):
+                found.append(BlockSizes(1024, tq, tk, each).fitted(n, m, heads))
+    return [{"block": block} for block in dict.fromkeys(found)]
+
+
+def _sizes(b, h, n, m, d):
+    return {"b": b, "h": h, "n": n, "m": m, "d": d}
+
+
+_CAUSAL = {"causal": True}
+_BLOCKS = {"block": BlockSizes(tokens=128, tq=128, tk=128, heads=2)}
+
+attention = Workloads(
+    make=_make,
+    draw=_draw,
+    candidates=_candidates,
+    named=(
+        Workload("one", _sizes(1, 1, 1, 1, 1), why="one token attends to itself"),
+        Workload("one_bf16", _sizes(1, 1, 1, 1, 1), "bfloat16", why="no matrix at all"),
+        Workload("tiny", _sizes(1, 2, 8, 8, 16), why="less than a tile"),
+        Workload(
+            "vit_b16_256px",
+            _sizes(1, 12, 256, 256, 64),
+            "bfloat16",
+            why="one image; a batch of 128 only repeats it",
+        ),
+        Workload(
+            "vit_b16_224px", _sizes(1, 12, 197, 197, 64), "bfloat16", why="14² patches and a class"
+        ),
+        Workload("ragged", _sizes(2, 3, 197, 197, 64), options=_CAUSAL, why="no block divides it"),
+        Workload(
+            "ragged_blocks",
+            _sizes(1, 2, 300, 300, 64),
+            tuning=_BLOCKS,
+            why="a last block cut short, of queries and of keys",
+        ),
+        Workload(
+            "ragged_blocks_causal",
+            _sizes(1, 3, 300, 300, 64),
+            "float32",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+        ),
+        Workload(
+            "ragged_blocks_bf16",
+            _sizes(1, 2, 389, 389, 128),
+            "bfloat16",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+        ),
+        Workload("causal", _sizes(1, 2, 256, 256, 128), options=_CAUSAL, why="half the scores"),
+        Workload("causal_bf16", _sizes(1, 2, 512, 512, 64), "bfloat16", options=_CAUSAL),
+        Workload("cross", _sizes(2, 2, 65, 257, 32), "bfloat16", why="other keys than queries"),
+        Workload(
+            "cross_causal",
+            _sizes(1, 2, 257, 129, 31),
+            "float32",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+            why="queries beyond the last key",
+        ),
+        Workload(
+            "late_keys",
+            _sizes(1, 2, 129, 300, 32),
+            "float32",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+            why="keys that no query sees",
+        ),
+        Workload("primes", _sizes(1, 3, 101, 101, 31), "bfloat16", options=_CAUSAL),
+        Workload("narrow", _sizes(1, 2, 127, 127, 1), why="a head of one number"),
+        Workload("narrow_bf16", _sizes(1, 1, 129, 257, 1), "bfloat16", "normal", _CAUSAL, _BLOCKS),
+        Workload("broad", _sizes(1, 2, 128, 128, 256), "bfloat16", why="the largest head"),
+        Workload("odd_head", _sizes(1, 2, 64, 64, 129), why="head_dim one above the lanes"),
+        Workload("scale", _sizes(1, 2, 64, 64, 32), options={"scale": -0.5}, why="any scale"),
+        Workload(
+            "wide",
+            _sizes(1, 2, 129, 129, 64),
+            values="wide",
+            why="logits of hundreds, whose exp overflows; v from 2⁻³⁰ to 2³⁰",
+        ),
+        Workload("wide_blocks", _sizes(1, 2, 257, 257, 64), "bfloat16", "wide", _CAUSAL, _BLOCKS),
+        Workload("cancelling", _sizes(1, 2, 128, 128, 64), values="cancelling", why="v near ±1000"),
+        Workload(
+            "nonfinite",
+            _sizes(1, 2, 300, 300, 64),
+            "float32",
+            "nonfinite",
+            tuning=_BLOCKS,
+            why="NaN stays in its row",
+        ),
+    ),
+)
