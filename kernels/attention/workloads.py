@@ -37,8 +37,8 @@ def _draw(rng):
 
 
 def _candidates(workload, vmem_bytes):
-    """Tiles of 128 to 1024 queries by 128 to 512 keys, the default first."""
-    n, m, d = (workload.sizes[name] for name in ("n", "m", "d"))
+    """Tiles of 128 to 1024 queries by 128 to 512 keys."""
+    n, m = workload.sizes["n"], workload.sizes["m"]
     heads = workload.sizes["b"] * workload.sizes["h"]
     found = []
     for tq in (256, 512, 1024, 128):
@@ -61,6 +61,7 @@ attention = Workloads(
     candidates=_candidates,
     named=(
         Workload("one", _sizes(1, 1, 1, 1, 1), why="one token attends to itself"),
+        Workload("one_bf16", _sizes(1, 1, 1, 1, 1), "bfloat16", why="no matrix at all"),
         Workload("tiny", _sizes(1, 2, 8, 8, 16), why="less than a tile"),
         Workload(
             "vit_b16_256px",
@@ -117,6 +118,7 @@ attention = Workloads(
         ),
         Workload("primes", _sizes(1, 3, 101, 101, 31), "bfloat16", options=_CAUSAL),
         Workload("narrow", _sizes(1, 2, 127, 127, 1), why="a head of one number"),
+        Workload("narrow_bf16", _sizes(1, 1, 129, 257, 1), "bfloat16", "normal", _CAUSAL, _BLOCKS),
         Workload("broad", _sizes(1, 2, 128, 128, 256), "bfloat16", why="the largest head"),
         Workload("odd_head", _sizes(1, 2, 64, 64, 129), why="head_dim one above the lanes"),
         Workload("scale", _sizes(1, 2, 64, 64, 32), options={"scale": -0.5}, why="any scale"),
@@ -167,6 +169,7 @@ vit_attention = Workloads(
     draw=_draw_vit,
     named=(
         Workload("one", _vit(1, 1, 1, 1), why="one token attends to itself"),
+        Workload("one_bf16", _vit(2, 1, 2, 64), "bfloat16", why="no matrix at all"),
         Workload("tiny", _vit(2, 8, 2, 16), why="less than a tile"),
         Workload(
             "vit_b16_256px",
@@ -183,6 +186,7 @@ vit_attention = Workloads(
         Workload("one_head", _vit(3, 65, 1, 64), why="k starts in the middle of a tile"),
         Workload("vit_h", _vit(1, 64, 4, 80), "bfloat16", why="a head that no tile divides"),
         Workload("narrow", _vit(2, 31, 2, 5), "bfloat16", why="a head of a few numbers"),
+        Workload("narrowest", _vit(1, 129, 2, 1), "bfloat16", why="a head of one number"),
         Workload("quads", _vit(1, 63, 8, 32), why="four heads in a tile"),
         Workload("broad", _vit(1, 128, 2, 128), "bfloat16", why="a head that fills a tile"),
         Workload("widest", _vit(1, 33, 1, 256), why="the largest head"),
