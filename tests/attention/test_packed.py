@@ -8,9 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kernels import ladder
 from kernels.attention import attention, packed, reference, vit_attention
 from kernels.attention.layout import pack, unpack
+from kernels.bench.attention import vit_cases
 from kernels.budget import compare
+from kernels.catalog import OPERATORS
 from kernels.pallas import calls
 
 RNG = np.random.default_rng(0)
@@ -158,6 +161,45 @@ def test_vmem_grows_with_tokens_features_and_dtype():
     assert needed(1024) < needed(1024, heads=16) and needed(1024) < needed(1024, dtype=jnp.float32)
     # By hand: two buffers of 7 × 768 bfloat16, two float32 sums, 8 tiles of 2 heads × 256 queries.
     assert needed(1024) == 1024 * (2 * 7 * 768 * 2 + 2 * 768 * 4 + 8 * 2 * 256 * 4)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda dq, dk, dv: (dk, dq, dv),
+        lambda dq, dk, dv: (dq * 8**0.5, dk, dv),
+        lambda dq, dk, dv: (dq, dk, dv[:, ::-1]),
+        lambda dq, dk, dv: (0 * dq, dk, dv),
+    ],
+    ids=["swapped", "scaled", "heads-reversed", "forgotten"],
+)
+def test_a_planted_fault_in_the_gradient_falls(harm):
+    def function(qkv, num_heads, *, interpret):
+        @jax.custom_vjp
+        def crooked(qkv):
+            return vit_attention(qkv, num_heads, interpret=interpret)
+
+        def backward(qkv, do):
+            (dqkv,) = jax.vjp(lambda qkv: vit_attention(qkv, num_heads), qkv)[1](do)
+            return (pack(*harm(*unpack(dqkv, num_heads))),)
+
+        crooked.defvjp(lambda qkv: (crooked(qkv), qkv), backward)
+        return crooked(jnp.asarray(qkv))
+
+    operator = OPERATORS["vit_attention"]
+    subject = ladder.Subject(operator, "planted", "Pallas TPU", function, differentiable=True)
+    (check,) = ladder.climb(subject, "interpret", [operator.workloads["tiny"]])
+    assert check.status == "failed" and check.message.startswith("gradient of qkv")
+
+
+def test_the_cases_to_estimate_have_their_shapes():
+    cases = list(vit_cases())
+    assert len({case[:4] for case in cases}) == len(cases)
+    for case in cases:
+        if case.chip == "v5e" and "N=256" in case.workload and case.implementation != "jax_flash":
+            function, shapes = case.program()
+            columns = 2304 if "backward" in case.workload else 768
+            assert jax.eval_shape(function, *shapes).shape == (128, 256, columns)
 
 
 X = np.ones((1, 4, 3 * 2 * 8), np.float32)
