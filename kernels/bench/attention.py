@@ -16,6 +16,11 @@ SHAPES = (
     (4, 8, 4096, 64),
     (4, 8, 4096, 128),
 )
+VIT_SHAPES = (  # B, N, H, D, packed
+    (128, 197, 12, 64),
+    (128, 256, 12, 64),
+    (32, 1024, 12, 64),
+)
 IMPLEMENTATIONS = ("xla", "sdpa", "jax_flash", "pallas")
 CHIPS = ("v5e", "v6e")
 
@@ -62,3 +67,40 @@ def _program(
 
     x = jax.ShapeDtypeStruct(shape, jnp.bfloat16)
     return (forward, (x,) * 3) if what == "forward" else (training, (x,) * 4)
+
+
+def vit_cases() -> Iterator[Case]:
+    """The same for vit_attention; "backward" is dqkv from what the forward kernels saved."""
+    for b, n, h, d in VIT_SHAPES:
+        for implementation in IMPLEMENTATIONS:
+            if implementation == "jax_flash" and n % 128:
+                continue
+            for what in ("forward", "backward"):
+                workload = f"B={b} N={n} H={h} D={d} bfloat16 {what}"
+                make = functools.partial(_vit_program, (b, n, h, d), implementation, what)
+                for chip in CHIPS:
+                    yield Case("vit_attention", implementation, workload, chip, make)
+
+
+def _vit_program(
+    shape: tuple[int, ...], implementation: str, what: str
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import jax
+    import jax.numpy as jnp
+
+    from kernels.attention import vit_attention
+
+    b, n, h, d = shape
+    qkv = jax.ShapeDtypeStruct((b, n, 3 * h * d), jnp.bfloat16)
+    forward = functools.partial(
+        vit_attention, num_heads=h, implementation=implementation, interpret=False
+    )
+    if what == "forward":
+        return forward, (qkv,)
+    saved, tree = jax.tree.flatten(jax.eval_shape(lambda qkv: jax.vjp(forward, qkv)[1], qkv))
+    saved = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in saved]
+
+    def backward(do: Any, *saved: Any) -> Any:
+        return jax.tree.unflatten(tree, saved)(do)[0]
+
+    return backward, (jax.ShapeDtypeStruct((b, n, h * d), jnp.bfloat16), *saved)
