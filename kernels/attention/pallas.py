@@ -393,3 +393,28 @@ def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     together = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
     o = _differentiable(*together, causal, scale, forward, backward, interprets(interpret, "tpu"))
     return o.reshape(b, h, n, d)
+
+
+def forward(q, k, v, *, causal, scale, interpret=None):
+    """→ o [B, H, N, D], and what `backward` needs of the scores: float32 [B, H, N].
+
+    The two halves of `attention`, for a framework that differentiates by itself.
+    """
+    b, h, n, d = q.shape
+    block = BlockSizes().fitted(n, k.shape[2], b * h)
+    block.check(n, k.shape[2], d, q.dtype)
+    together = (x.reshape(b * h, *x.shape[2:]) for x in (q, k, v))
+    on = interprets(interpret, "tpu")
+    o, lse = _forward_call(*together, causal, scale, block, on, True)
+    return o.reshape(q.shape), lse.reshape(b, h, n)
+
+
+def backward(q, k, v, o, lse, do, *, causal, scale, interpret=None):
+    """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
+    b, h, n, _ = q.shape
+    block = BlockSizes().fitted(n, k.shape[2], b * h)
+    rows = lse.reshape(b, h, 1, n)
+    together = (x.reshape(b * h, *x.shape[2:]) for x in (q, k, v, o, rows, do))
+    on = interprets(interpret, "tpu")
+    gradients = _backward_call(*together, causal, scale, block, on)
+    return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))
