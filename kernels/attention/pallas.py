@@ -105,6 +105,8 @@ def _iota(shape, axis):
 
 
 def _dot(x, y, x_axis, y_axis):
+    if 1 in x.shape + y.shape:  # no product of matrices: Mosaic takes it in float32 alone
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
     return jax.lax.dot_general(
         x,
         y,
@@ -112,6 +114,11 @@ def _dot(x, y, x_axis, y_axis):
         precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
         preferred_element_type=jnp.float32,
     )
+
+
+def _shrink(before, now):
+    """What brings sums that were scaled by an older maximum to the scale of the new one."""
+    return jnp.exp2(before - now)
 
 
 def _ahead(tasks, start):
@@ -161,7 +168,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, plan):
             v = plan.tile(v_ref, head, key, plan.tk, plan.bk, j, plan.m)
             acc = _dot(v, p.astype(v.dtype), 1 - plan.head_dim, 0)  # [D, queries]
             if before:
-                shrink = jnp.exp2(before[0] - m)
+                shrink = _shrink(before[0], m)
                 l += before[1] * shrink
                 acc += before[2] * shrink
             if key == lasts[head, query]:
@@ -265,7 +272,7 @@ def _backward_kernel(
 
 
 def _plan(q, k, causal, scale, block, interpret):
-    heads, n, head_dim = q.shape
+    n, head_dim = q.shape[1:]
     m = k.shape[1]
     return Plan(
         n,
@@ -386,10 +393,11 @@ def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     b, h, n, d = q.shape
     m = k.shape[2]
     forward, backward = (
-        (block or BlockSizes()).fitted(n, m, b * h),
-        (block or BlockSizes()).fitted(n, m, b * h),
+        (block or BlockSizes.default(n, m, d, backward=backward)).fitted(n, m, b * h)
+        for backward in (False, True)
     )
     forward.check(n, m, d, q.dtype)
+    backward.check(n, m, d, q.dtype)
     together = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
     o = _differentiable(*together, causal, scale, forward, backward, interprets(interpret, "tpu"))
     return o.reshape(b, h, n, d)

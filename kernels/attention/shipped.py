@@ -19,7 +19,11 @@ LANES = 128
 
 
 def blocks(n, m):
-    """The best of its block sizes, by estimate: as large as they can be."""
+    """The best of its block sizes, by estimate: as large as they can be.
+
+    The kernel of dq alone would be 8 % faster with 1024 keys than with 512, but delta is handed to
+    it as [B, H, N, block_k_major_dq], and writing that costs more than it saves.
+    """
     q, k = (next(b for b in (1024, 512, 256, 128) if size % b == 0) for size in (n, m))
     half = min(k, 512)
     return BlockSizes(
@@ -30,8 +34,8 @@ def blocks(n, m):
         block_q_major_dkv=q,
         block_k_major_dkv=k,
         block_k_dkv=half,
-        block_q_dkv=q,
-        block_k_major_dq=k,
+        block_q_dkv=min(q, 512),
+        block_k_major_dq=half,
         block_k_dq=half,
         block_q_dq=q,
     )

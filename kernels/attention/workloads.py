@@ -35,8 +35,8 @@ def _draw(rng):
 
 
 def _candidates(workload, vmem_bytes):
-    """Tiles of 128 to 1024 queries by 128 to 512 keys, the default first."""
-    n, m, d = (workload.sizes[name] for name in ("n", "m", "d"))
+    """Tiles of 128 to 1024 queries by 128 to 512 keys."""
+    n, m = workload.sizes["n"], workload.sizes["m"]
     heads = workload.sizes["b"] * workload.sizes["h"]
     found = []
     for tq in (256, 512, 1024, 128):
@@ -59,6 +59,7 @@ attention = Workloads(
     candidates=_candidates,
     named=(
         Workload("one", _sizes(1, 1, 1, 1, 1), why="one token attends to itself"),
+        Workload("one_bf16", _sizes(1, 1, 1, 1, 1), "bfloat16", why="no matrix at all"),
         Workload("tiny", _sizes(1, 2, 8, 8, 16), why="less than a tile"),
         Workload(
             "vit_b16_256px",
@@ -115,6 +116,7 @@ attention = Workloads(
         ),
         Workload("primes", _sizes(1, 3, 101, 101, 31), "bfloat16", options=_CAUSAL),
         Workload("narrow", _sizes(1, 2, 127, 127, 1), why="a head of one number"),
+        Workload("narrow_bf16", _sizes(1, 1, 129, 257, 1), "bfloat16", "normal", _CAUSAL, _BLOCKS),
         Workload("broad", _sizes(1, 2, 128, 128, 256), "bfloat16", why="the largest head"),
         Workload("odd_head", _sizes(1, 2, 64, 64, 129), why="head_dim one above the lanes"),
         Workload("scale", _sizes(1, 2, 64, 64, 32), options={"scale": -0.5}, why="any scale"),
