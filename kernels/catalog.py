@@ -148,6 +148,19 @@ OPERATORS = {
             ),
             differentiable=("q", "k", "v"),
         ),
+        Operator(
+            "vit_attention",
+            "kernels.attention",
+            "attention from a packed qkv to the projection's input",
+            "10_vit",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("sdpa", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+                Implementation("jax_flash", "Pallas TPU", _PALLAS_TPU, partial=True, tunable=False),
+            ),
+            differentiable=("qkv",),
+        ),
     )
 }
 

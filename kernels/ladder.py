@@ -196,9 +196,7 @@ def programs(
     """What is compiled of a workload: the call, and its gradient; with the arrays they take."""
     import jax
 
-    arguments = subject.operator.workloads.arguments(workload, seed)
-    arrays = [a for a in arguments if hasattr(a, "shape")]
-    numbers = [a for a in arguments if not hasattr(a, "shape")]
+    arrays, numbers = _apart(subject.operator.workloads.arguments(workload, seed))
 
     def call(*given):
         return subject.function(*given, *numbers, interpret=False, **subject.options(workload))
@@ -357,15 +355,18 @@ def _judge_gradient(
     operator = subject.operator
 
     def pull(function: Callable[..., Any], given: Sequence[Any], cotangent: Any) -> list[Any]:
+        arrays, numbers = _apart(given)
+
         @jax.jit  # one compilation instead of one for each operation
-        def gradient(cotangent, *given):
-            result, back = jax.vjp(function, *given)
+        def gradient(cotangent, *arrays):
+            result, back = jax.vjp(lambda *arrays: function(*arrays, *numbers), *arrays)
             return back(cotangent.astype(result.dtype))
 
-        return [np.asarray(g) for g in gradient(cotangent, *given)]
+        return [np.asarray(g) for g in gradient(cotangent, *arrays)]
 
     got_function = functools.partial(subject.function, **options)
-    shape = jax.eval_shape(got_function, *arguments)
+    arrays, numbers = _apart(arguments)
+    shape = jax.eval_shape(lambda *arrays: got_function(*arrays, *numbers), *arrays)
     rng = np.random.default_rng(len(workload.name))
     cotangent = rng.standard_normal(shape.shape).astype(shape.dtype)
     got = pull(got_function, arguments, cotangent)
@@ -395,6 +396,12 @@ def _judge_gradient(
             raise Refused(f"gradient of {name}: {verdict.message}")
         used = max(used, verdict.used)
     return used
+
+
+def _apart(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The arrays, and the numbers that follow them."""
+    arrays = [a for a in arguments if hasattr(a, "shape")]
+    return arrays, [a for a in arguments if not hasattr(a, "shape")]
 
 
 def _is_float(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Attention: softmax(scale q kᵀ) v, forward and backward, without the probabilities in HBM.
 
 attention(q, k, v): [B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]
+vit_attention(qkv, num_heads): [B, N, 3·H·D] → [B, N, H·D]
 """
 
 import math
@@ -8,12 +9,13 @@ from typing import Any
 
 from kernels import checks
 from kernels.attention.blocks import BlockSizes
+from kernels.attention.layout import pack, unpack
 
 DTYPES = ("float32", "bfloat16")
 IMPLEMENTATIONS = ("xla", "sdpa", "pallas", "jax_flash")
 MAX_HEAD_DIM = 256
 
-__all__ = ["BlockSizes", "attention"]
+__all__ = ["BlockSizes", "attention", "vit_attention"]
 
 
 def attention(
@@ -50,11 +52,7 @@ def attention(
     if q.shape[3] > MAX_HEAD_DIM:
         checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
     checks.one_of("causal", causal, (False, True))
-    if scale is None:
-        scale = q.shape[3] ** -0.5
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        checks.fail("scale", repr(scale), "None or a finite number")
-    options = {"causal": bool(causal), "scale": float(scale)}
+    options = {"causal": bool(causal), "scale": _scale(scale, q.shape[3])}
     if implementation != "pallas" and block is not None:
         checks.fail("block", block, f'None, since "{implementation}" chooses its own')
     if implementation in ("xla", "sdpa"):
@@ -70,3 +68,52 @@ def attention(
     from kernels.attention import pallas
 
     return pallas.attention(q, k, v, block=block, interpret=interpret, **options)
+
+
+def vit_attention(
+    qkv: Any,
+    num_heads: int,
+    *,
+    implementation: str = "pallas",
+    scale: float | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Self-attention between the two Linears of a vision transformer's block, with no relayout.
+
+    qkv: [B, N, 3·H·D], float32 or bfloat16: q, k and v of each token, each H heads × D, as timm's
+    qkv Linear gives them. num_heads: H. Returns [B, N, H·D] in the same dtype; sums are float32.
+    D is at most 256. No dimension may be zero.
+    implementation: "xla" (the formula), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours, for
+    a TPU) or "jax_flash" (the kernel that ships with JAX, for N that 128 divides); all but "pallas"
+    unpack the heads first. "pallas" keeps whole sequences in VMEM, which takes some 2,000 tokens of
+    768 features; a longer one is unpacked, and goes to attention. scale: of the products; None is
+    D ** -0.5. interpret: None interprets a kernel where there is no TPU. Differentiable in qkv.
+    Raises ValueError for another rank, dtype, size, number of heads, scale or implementation.
+    """
+    checks.implementation(implementation, IMPLEMENTATIONS)
+    checks.array("qkv", qkv, rank=3, dtypes=DTYPES)
+    checks.positive_int("num_heads", num_heads)
+    head_dim, rest = divmod(qkv.shape[2], 3 * num_heads)
+    if rest:
+        checks.fail(
+            "qkv.shape[2]", qkv.shape[2], f"a multiple of 3 × {num_heads} (q, k and v of all heads)"
+        )
+    if head_dim > MAX_HEAD_DIM:
+        checks.fail("qkv.shape[2]", qkv.shape[2], f"at most 3 × {num_heads} × {MAX_HEAD_DIM}")
+    scale = _scale(scale, head_dim)
+    if implementation == "pallas":
+        from kernels.attention import packed
+
+        if packed.fits(qkv, num_heads):
+            return packed.vit_attention(qkv, num_heads, scale=scale, interpret=interpret)
+    heads = unpack(qkv, num_heads)
+    return pack(attention(*heads, implementation=implementation, scale=scale, interpret=interpret))
+
+
+def _scale(scale: Any, head_dim: int) -> float:
+    """The factor of the products; ValueError for what is no finite number."""
+    if scale is None:
+        return head_dim**-0.5
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+        checks.fail("scale", repr(scale), "None or a finite number")
+    return float(scale)

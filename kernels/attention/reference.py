@@ -6,6 +6,8 @@ error in it is a relative error of its probability; the other probabilities of i
 
 import math
 
+from kernels.attention.layout import pack, unpack
+
 
 def _scores(q, k, scale):
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -54,3 +56,25 @@ def attention_gradient_magnitude(q, k, v, do, *, causal=False, scale=None):
     dp = abs(do) @ abs(v).swapaxes(-1, -2)
     ds = scale * p * (dp + (p * dp).sum(-1, keepdims=True))
     return ds @ abs(k), ds.swapaxes(-1, -2) @ abs(q), p.swapaxes(-1, -2) @ abs(do)
+
+
+def vit_attention(qkv, num_heads, *, scale=None):
+    """attention of the heads in a packed qkv, packed again."""
+    return pack(attention(*unpack(qkv, num_heads), scale=scale))
+
+
+def vit_attention_magnitude(qkv, num_heads, *, scale=None):
+    """See attention_magnitude."""
+    return pack(attention_magnitude(*unpack(qkv, num_heads), scale=scale))
+
+
+def vit_attention_rounding(qkv, num_heads, *, scale=None):
+    """See attention_rounding."""
+    return pack(attention_rounding(*unpack(qkv, num_heads), scale=scale))
+
+
+def vit_attention_gradient_magnitude(qkv, num_heads, do, *, scale=None):
+    """See attention_gradient_magnitude; those of dq, dk and dv, packed."""
+    batch, tokens, _ = do.shape
+    do = do.reshape(batch, tokens, num_heads, -1).swapaxes(1, 2)
+    return (pack(*attention_gradient_magnitude(*unpack(qkv, num_heads), do, scale=scale)),)

@@ -1,5 +1,7 @@
 """The problems that attention is proven on."""
 
+import numpy as np
+
 from kernels.attention.blocks import BlockSizes
 from kernels.workload import Workload, Workloads, size, values
 
@@ -136,5 +138,65 @@ attention = Workloads(
             tuning=_BLOCKS,
             why="NaN stays in its row",
         ),
+    ),
+)
+
+
+def _make_vit(workload, rng):
+    b, n, h, d = (workload.sizes[name] for name in ("b", "n", "h", "d"))
+    kind, dtype = workload.values, workload.dtype
+    q, k = values("normal", (2, b, n, h, d), dtype, rng)
+    if kind == "wide":
+        q = q * q.dtype.type(32)
+    if kind == "nonfinite":
+        q[0, 0, 0] = k[0, 0, -1] = np.inf  # one row of the first head, and all of the last one
+    v = values("normal" if kind == "nonfinite" else kind, (b, n, h, d), dtype, rng)
+    return np.stack([q, k, v], 2).reshape(b, n, 3 * h * d), h
+
+
+def _draw_vit(rng):
+    head_dim = int(rng.choice([1, 5, 16, 32, 48, 64, 64, 65, 80, 128, 256]))
+    sizes = _vit(int(rng.integers(1, 4)), min(size(rng), 257), int(rng.integers(1, 5)), head_dim)
+    return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
+
+
+def _vit(b, n, h, d):
+    return {"b": b, "n": n, "h": h, "d": d}
+
+
+vit_attention = Workloads(
+    make=_make_vit,
+    draw=_draw_vit,
+    named=(
+        Workload("one", _vit(1, 1, 1, 1), why="one token attends to itself"),
+        Workload("tiny", _vit(2, 8, 2, 16), why="less than a tile"),
+        Workload(
+            "vit_b16_256px",
+            _vit(1, 256, 12, 64),
+            "bfloat16",
+            why="the chapter's model; a batch of 128 only repeats it",
+        ),
+        Workload("vit_b16_224px", _vit(1, 197, 12, 64), "bfloat16", why="14² patches and a class"),
+        Workload("vit_384px", _vit(1, 577, 2, 64), "bfloat16", why="queries in blocks, and a rest"),
+        Workload("blocks", _vit(1, 768, 1, 64), why="queries in blocks, without a rest"),
+        Workload("windows", _vit(6, 49, 4, 32), "bfloat16", why="several images in one program"),
+        Workload("odd_heads", _vit(2, 101, 3, 64), "bfloat16", why="a pair without a partner"),
+        Workload("odd_heads_f32", _vit(2, 101, 3, 64), why="the same"),
+        Workload("one_head", _vit(3, 65, 1, 64), why="k starts in the middle of a tile"),
+        Workload("vit_h", _vit(1, 64, 4, 80), "bfloat16", why="a head that no tile divides"),
+        Workload("narrow", _vit(2, 31, 2, 5), "bfloat16", why="a head of a few numbers"),
+        Workload("quads", _vit(1, 63, 8, 32), why="four heads in a tile"),
+        Workload("broad", _vit(1, 128, 2, 128), "bfloat16", why="a head that fills a tile"),
+        Workload("widest", _vit(1, 33, 1, 256), why="the largest head"),
+        Workload("scale", _vit(1, 64, 2, 64), options={"scale": -0.5}, why="any scale"),
+        Workload(
+            "wide",
+            _vit(1, 129, 2, 64),
+            values="wide",
+            why="logits of hundreds, whose exp overflows; v from 2⁻³⁰ to 2³⁰",
+        ),
+        Workload("wide_bf16", _vit(1, 129, 2, 64), "bfloat16", "wide", why="the same"),
+        Workload("cancelling", _vit(1, 128, 2, 64), values="cancelling", why="v near ±1000"),
+        Workload("nonfinite", _vit(2, 100, 4, 64), values="nonfinite", why="NaN stays in its head"),
     ),
 )
