@@ -305,6 +305,17 @@ def _params(*semantics):
     return pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=VMEM_LIMIT)
 
 
+def _cost(plan, products, *arrays):
+    """What XLA is told of a call: products of the size of the scores, and each array once."""
+    heads, scores = arrays[0].shape[0], plan.n * plan.m // (1 + plan.causal)
+    head_dim = arrays[0].size // (heads * plan.n)
+    return pl.CostEstimate(
+        flops=2 * products * heads * scores * head_dim,
+        transcendentals=heads * scores,
+        bytes_accessed=sum(a.size * a.dtype.itemsize for a in arrays),
+    )
+
+
 @functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
 def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
     """[heads, n, D], [heads, m, D], [heads, m, D] → [heads, n, D], and [heads, 1, n] of log2."""
@@ -329,6 +340,7 @@ def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
         out_specs=[queries] + [row] * residuals,
         scratch_shapes=[pltpu.VMEM((block.heads, *s), jnp.float32) for s in state],
         compiler_params=_params("parallel", "parallel", "arbitrary"),
+        cost_estimate=_cost(plan, 2, q, k, v, q),
         interpret=interpret,
         name="flash_attention_forward",
     )(q, k, v)
@@ -365,6 +377,7 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, block, interpret):
             sums,
         ],
         compiler_params=_params("parallel", "arbitrary", "arbitrary"),
+        cost_estimate=_cost(plan, 5, q, k, v, o, do, q, k, v),
         interpret=interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)
