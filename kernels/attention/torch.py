@@ -16,6 +16,7 @@ from jax import export
 
 from kernels import checks
 from kernels.attention import MAX_HEAD_DIM, packed, pallas, shipped
+from kernels.attention.layout import pack, unpack
 from kernels.optional import require
 
 torch = require("torch", "attention on PyTorch tensors")
@@ -87,10 +88,10 @@ def vit_attention(
 
     qkv: [B, N, 3·H·D], float32 or bfloat16; H = num_heads; q, k and v follow each other, and so do
     the heads in each of them. Returns [B, N, H·D], same dtype.
-    implementation: "packed" is the kernel that reads qkv as it is; a sequence too long for it
-    goes to "flash". The others are those of `attention`, "flash" being its "pallas": before them
-    the heads are moved out of the rows, and after them back. scale, interpret, gradients and
-    errors as in `attention`.
+    implementation: "packed" is the kernel that reads qkv as it is, and for a sequence too long
+    for it does what "flash" does. The others are those of `attention`, "flash" being its "pallas":
+    before them the heads are moved out of the rows, and after them back. scale, interpret,
+    gradients and errors as in `attention`.
     """
     checks.implementation(implementation, VIT_ATTENTION)
     kernel = {"packed": "pallas", "flash": "pallas"}.get(implementation, implementation)
@@ -99,8 +100,6 @@ def vit_attention(
     width = qkv.shape[2]
     if width % (3 * num_heads):
         checks.fail("num_heads", num_heads, f"one of which 3·num_heads divides the width {width}")
-    if implementation == "packed" and not packed.fits(_like(qkv), num_heads):
-        implementation = "flash"
     if implementation != "packed":
         q, k, v = split_heads(qkv, num_heads)
         if kernel in DEVICES:
@@ -110,7 +109,9 @@ def vit_attention(
     scale = _scale(scale, width // 3 // num_heads)
     interpret = _interprets(interpret, qkv.device.type)
     if qkv.device.type == "jax":
-        return _on_arrays(packed.vit_attention, qkv, num_heads, scale=scale, interpret=interpret)
+        from kernels.attention import vit_attention as of_arrays
+
+        return _on_arrays(of_arrays, qkv, num_heads, scale=scale, interpret=interpret)
     return vit_attention_forward(qkv, num_heads, scale, interpret)[0]
 
 
@@ -268,13 +269,19 @@ def _backward(*arguments: Any) -> Any:
 
 
 def _vit_forward(qkv: Any, num_heads: int, scale: float, interpret: bool) -> Any:
-    return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
+    if packed.fits(qkv, num_heads):
+        return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
+    o, lse = _forward(*unpack(qkv, num_heads), False, scale, interpret)
+    return pack(o), lse
 
 
 def _vit_backward(
-    qkv: Any, lse: Any, do: Any, num_heads: int, scale: float, interpret: bool
+    qkv: Any, o: Any, lse: Any, do: Any, num_heads: int, scale: float, interpret: bool
 ) -> Any:
-    return packed.backward(qkv, lse, do, num_heads, scale=scale, interpret=interpret)
+    if packed.fits(qkv, num_heads):
+        return packed.backward(qkv, lse, do, num_heads, scale=scale, interpret=interpret)
+    o, do = (x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2) for x in (o, do))
+    return pack(*_backward(*unpack(qkv, num_heads), o, lse, do, False, scale, interpret))
 
 
 attention_forward = _operator(
@@ -301,7 +308,8 @@ vit_attention_forward = _operator(
 )
 vit_attention_backward = _operator(
     "vit_attention_backward",
-    "(Tensor qkv, Tensor lse, Tensor do, int num_heads, float scale, bool interpret) -> Tensor",
+    "(Tensor qkv, Tensor o, Tensor lse, Tensor do,"
+    " int num_heads, float scale, bool interpret) -> Tensor",
     _vit_backward,
     lambda qkv, *_: torch.empty_like(qkv),
 )
@@ -320,7 +328,7 @@ def _gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
 
 def _vit_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     qkv, ctx.num_heads, ctx.scale, ctx.interpret = inputs
-    ctx.save_for_backward(qkv, output[1])
+    ctx.save_for_backward(qkv, *output)
     ctx.mark_non_differentiable(output[1])
 
 
