@@ -7,6 +7,8 @@ vit_attention(qkv, num_heads): [B, N, 3·H·D] → [B, N, H·D]
 import math
 from typing import Any
 
+import numpy as np
+
 from kernels import checks
 from kernels.attention.blocks import BlockSizes
 from kernels.attention.layout import pack, unpack
@@ -15,7 +17,7 @@ DTYPES = ("float32", "bfloat16")
 IMPLEMENTATIONS = ("xla", "sdpa", "pallas", "jax_flash")
 MAX_HEAD_DIM = 256
 
-__all__ = ["BlockSizes", "attention", "vit_attention"]
+__all__ = ["BlockSizes", "attention", "block_sparse_attention", "vit_attention"]
 
 
 def attention(
@@ -43,16 +45,9 @@ def attention(
     The algorithm is that of FlashAttention-2 (Dao, 2023), with the softmax along sublanes.
     """
     checks.implementation(implementation, IMPLEMENTATIONS)
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        checks.array(name, x, rank=4, dtypes=DTYPES)
-        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
-        for axis, what in ((0, "batches"), (1, "heads"), (3, "head_dim")):
-            checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])
-    checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
-    if q.shape[3] > MAX_HEAD_DIM:
-        checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
+    scale = _check(q, k, v, scale)
     checks.one_of("causal", causal, (False, True))
-    options = {"causal": bool(causal), "scale": _scale(scale, q.shape[3])}
+    options = {"causal": bool(causal), "scale": scale}
     if implementation != "pallas" and block is not None:
         checks.fail("block", block, f'None, since "{implementation}" chooses its own')
     if implementation in ("xla", "sdpa"):
@@ -68,6 +63,48 @@ def attention(
     from kernels.attention import pallas
 
     return pallas.attention(q, k, v, block=block, interpret=interpret, **options)
+
+
+def block_sparse_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    *,
+    scale: float | None = None,
+    block: BlockSizes | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Attention in which a block of queries sees only the blocks of keys that `mask` keeps.
+
+    q, k, v, scale, interpret: as for attention, and so is the result. mask: a NumPy bool array
+    [ceil(N / tokens), ceil(M / tokens)] with at least one True in each row; tokens is that of
+    block, 1024 by default. Time and traffic grow with the number of blocks that are kept.
+    Forward only: differentiating it raises NotImplementedError. Raises ValueError as attention
+    does, and for another mask.
+    """
+    scale = _check(q, k, v, scale)
+    if block is not None and not isinstance(block, BlockSizes):
+        checks.fail("block", repr(block), "None or BlockSizes(tokens, tq, tk, heads)")
+    (b, h, n, d), m = q.shape, k.shape[2]
+    block = (block or BlockSizes.default(n, m, d)).fitted(n, m, b * h)
+    block.check(n, m, d, q.dtype)
+    wanted = tuple(-(-size // min(block.tokens, size)) for size in (n, m))
+    mask = np.asarray(mask)
+    if mask.dtype != bool or mask.shape != wanted:
+        checks.fail("mask", f"{mask.dtype} {mask.shape}", f"bool {wanted}, a block an element")
+    if not mask.any(axis=1).all():
+        row = int(np.argmin(mask.any(axis=1)))
+        checks.fail(f"mask[{row}]", "empty", "at least one block of keys for these queries")
+    import jax.numpy as jnp
+
+    from kernels.attention import sparse
+    from kernels.pallas import interprets
+
+    together = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
+    interpret = interprets(interpret, "tpu")
+    o = sparse.attention(*together, mask, scale=scale, block=block, interpret=interpret)
+    return o.reshape(b, h, n, d)
 
 
 def vit_attention(
@@ -108,6 +145,19 @@ def vit_attention(
             return packed.vit_attention(qkv, num_heads, scale=scale, interpret=interpret)
     heads = unpack(qkv, num_heads)
     return pack(attention(*heads, implementation=implementation, scale=scale, interpret=interpret))
+
+
+def _check(q: Any, k: Any, v: Any, scale: Any) -> float:
+    """Raise ValueError for what no implementation takes; the scale to use."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        checks.array(name, x, rank=4, dtypes=DTYPES)
+        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
+        for axis, what in ((0, "batches"), (1, "heads"), (3, "head_dim")):
+            checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])
+    checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
+    if q.shape[3] > MAX_HEAD_DIM:
+        checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
+    return _scale(scale, q.shape[3])
 
 
 def _scale(scale: Any, head_dim: int) -> float:

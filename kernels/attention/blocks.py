@@ -36,15 +36,18 @@ class BlockSizes:
         return f"{self.tokens}/{self.tq}×{self.tk}/{self.heads}"
 
     @classmethod
-    def default(cls, n: int, m: int, head_dim: int, *, backward: bool = False) -> BlockSizes:
+    def default(
+        cls, n: int, m: int, head_dim: int, *, causal: bool = False, backward: bool = False
+    ) -> BlockSizes:
         """Tiles that keep the MXU busy, and so many heads that a program is worth its start.
 
         By estimate for a v5e. Where head_dim fills the lanes, a tile of 256 × 128 scores nearly
         stays in registers; where it does not, the probabilities are what the MXU holds still, and
-        more queries for each tile of keys mean fewer sums to carry. Up to 256 keys are one tile:
-        their softmax needs no second maximum.
+        more queries for each tile of keys mean fewer sums to carry. Half as many leave out more of
+        what a causal query does not see. Up to 256 keys are one tile: their softmax needs no
+        second maximum.
         """
-        tq = 256 if head_dim % LANES == 0 else 512 if backward else 1024
+        tq = 256 if head_dim % LANES == 0 else 1024 >> (causal + backward)
         tk = 256 if m <= 256 else 128
         return cls(1024, tq, tk, heads=max(2, min(16, 2 * (1024 // max(n, m)) ** 2)))
 

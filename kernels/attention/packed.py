@@ -82,7 +82,8 @@ class _Plan:
         return [(i, h) for i in range(self.images) for h in range(0, self.heads, self.group)]
 
     def dot(self, x, y, contracted=_PLAIN):
-        if self.widen:
+        # A product of vectors, not of matrices, Mosaic takes in float32 alone.
+        if self.widen or 1 in x.shape + y.shape:
             x, y = x.astype(jnp.float32), y.astype(jnp.float32)
         return jax.lax.dot_general(
             x,

@@ -46,6 +46,17 @@ class Plan(NamedTuple):
     def key_blocks(self):
         return pl.cdiv(self.m, self.bk)
 
+    def turn(self, x):
+        """[heads, tokens, D] as the kernel has it, or back."""
+        return x.swapaxes(1, 2) if self.across else x
+
+    def state(self, heads, head_dim):
+        """Scratch for m, l and acc of the queries, between one block of keys and the next."""
+        if self.key_blocks == 1:
+            return []
+        rows = (1, 1, head_dim)
+        return [pltpu.VMEM((heads, r, self.bq), jnp.float32) for r in rows]
+
     def tasks(self, heads, diagonal):
         """(head, first query, first key) of each tile with a key that a query sees."""
         return [
@@ -133,9 +144,15 @@ def _ahead(tasks, start):
 
 
 def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, plan):
+    i, j = pl.program_id(1), pl.program_id(2)
+    last = plan.key_blocks - 1
+    forward_block(i, j, j == 0, j == last, q_ref, k_ref, v_ref, o_ref, *rest, plan=plan)
+
+
+def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, plan):
+    """Queries i meet keys j; first and last: whether these are their first and last keys."""
     # q_ref, o_ref [heads, bq, D]; k_ref, v_ref [heads, bk, D]; tokens last where they lie across
     # lse_ref [heads, 1, bq]; m_ref, l_ref [heads, 1, bq], acc_ref [heads, D, bq] for several blocks
-    i, j = pl.program_id(1), pl.program_id(2)
     several = plan.key_blocks > 1
     lse_ref = rest[0] if len(rest) in (1, 4) else None
     m_ref, l_ref, acc_ref = rest[-3:] if several else (None,) * 3
@@ -179,7 +196,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, plan):
 
     if several:
 
-        @pl.when(j == 0)
+        @pl.when(first)
         def _():
             m_ref[...] = jnp.full_like(m_ref, HIDDEN)
             l_ref[...] = jnp.zeros_like(l_ref)
@@ -188,7 +205,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, plan):
     plan.each_block(i, j, run)
     if several:
 
-        @pl.when(j == plan.key_blocks - 1)
+        @pl.when(last)
         def _():
             for head in range(q_ref.shape[0]):
                 for query in range(0, plan.bq, plan.tq):
@@ -271,7 +288,8 @@ def _backward_kernel(
             dq_ref[head] = (dq if plan.across else dq.T).astype(dq_ref.dtype)
 
 
-def _plan(q, k, causal, scale, block, interpret):
+def make_plan(q, k, causal, scale, block, interpret):
+    """The plan for q [heads, n, D] and k [heads, m, D]."""
     n, head_dim = q.shape[1:]
     m = k.shape[1]
     return Plan(
@@ -290,7 +308,7 @@ def _plan(q, k, causal, scale, block, interpret):
     )
 
 
-def _spec(plan, heads, tokens, head_dim, block):
+def block_spec(plan, heads, tokens, head_dim, block):
     """The block of `tokens` × head_dim whose number block(i, j) is, i and j the grid's last ids."""
     shape = (heads, head_dim, tokens) if plan.across else (heads, tokens, head_dim)
 
@@ -301,7 +319,8 @@ def _spec(plan, heads, tokens, head_dim, block):
     return pl.BlockSpec(shape, index)
 
 
-def _params(*semantics):
+def compiler_params(*semantics):
+    """More VMEM than a kernel is granted unasked, for whole sequences of several heads."""
     return pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=VMEM_LIMIT)
 
 
@@ -319,18 +338,17 @@ def _cost(plan, products, *arrays):
 @functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
 def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
     """[heads, n, D], [heads, m, D], [heads, m, D] → [heads, n, D], and [heads, 1, n] of log2."""
-    plan = _plan(q, k, causal, scale, block, interpret)
+    plan = make_plan(q, k, causal, scale, block, interpret)
     heads, n, head_dim = q.shape
-    turn = (lambda x: x.swapaxes(1, 2)) if plan.across else (lambda x: x)
+    turn = plan.turn
 
     def seen(i, j):  # a block that is not looked at is not fetched either
         return jnp.minimum(i, j) if causal else j
 
-    queries = _spec(plan, block.heads, plan.bq, head_dim, lambda i, j: i)
-    keys = _spec(plan, block.heads, plan.bk, head_dim, seen)
+    queries = block_spec(plan, block.heads, plan.bq, head_dim, lambda i, j: i)
+    keys = block_spec(plan, block.heads, plan.bk, head_dim, seen)
     row = pl.BlockSpec((block.heads, 1, plan.bq), lambda h, i, j: (h, 0, i))
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-    state = [(1, plan.bq), (1, plan.bq), (head_dim, plan.bq)] if plan.key_blocks > 1 else []
     q, k, v = turn(q), turn(k), turn(v)
     o, *lse = pl.pallas_call(
         functools.partial(_forward_kernel, plan=plan),
@@ -338,8 +356,8 @@ def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
         grid=(heads // block.heads, plan.query_blocks, plan.key_blocks),
         in_specs=[queries, keys, keys],
         out_specs=[queries] + [row] * residuals,
-        scratch_shapes=[pltpu.VMEM((block.heads, *s), jnp.float32) for s in state],
-        compiler_params=_params("parallel", "parallel", "arbitrary"),
+        scratch_shapes=plan.state(block.heads, head_dim),
+        compiler_params=compiler_params("parallel", "parallel", "arbitrary"),
         cost_estimate=_cost(plan, 2, q, k, v, q),
         interpret=interpret,
         name="flash_attention_forward",
@@ -350,18 +368,20 @@ def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
 @functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
 def _backward_call(q, k, v, o, lse, do, causal, scale, block, interpret):
     """dq, dk, dv. One pass: dk and dv add up along the grid's last dimension, dq along both."""
-    plan = _plan(q, k, causal, scale, block, interpret)
+    plan = make_plan(q, k, causal, scale, block, interpret)
     heads, _, head_dim = q.shape
-    turn = (lambda x: x.swapaxes(1, 2)) if plan.across else (lambda x: x)
+    turn = plan.turn
     last = plan.key_blocks - 1
 
     def seen(j, i):
         return jnp.minimum(jnp.maximum(i, j), plan.query_blocks - 1) if causal else i
 
-    queries = _spec(plan, block.heads, plan.bq, head_dim, seen)
-    keys = _spec(plan, block.heads, plan.bk, head_dim, lambda j, i: j)
+    queries = block_spec(plan, block.heads, plan.bq, head_dim, seen)
+    keys = block_spec(plan, block.heads, plan.bk, head_dim, lambda j, i: j)
     # dq is complete only in the last round; until then its first block waits in VMEM.
-    dq_spec = _spec(plan, block.heads, plan.bq, head_dim, lambda j, i: jnp.where(j == last, i, 0))
+    dq_spec = block_spec(
+        plan, block.heads, plan.bq, head_dim, lambda j, i: jnp.where(j == last, i, 0)
+    )
     row = pl.BlockSpec((block.heads, 1, plan.bq), lambda h, j, i: (h, 0, seen(j, i)))
     sums = pltpu.VMEM(keys.block_shape, jnp.float32)
     q, k, v, o, do = map(turn, (q, k, v, o, do))
@@ -376,7 +396,7 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, block, interpret):
             sums,
             sums,
         ],
-        compiler_params=_params("parallel", "arbitrary", "arbitrary"),
+        compiler_params=compiler_params("parallel", "arbitrary", "arbitrary"),
         cost_estimate=_cost(plan, 5, q, k, v, o, do, q, k, v),
         interpret=interpret,
         name="flash_attention_backward",
@@ -401,19 +421,25 @@ def _backward(causal, scale, forward, backward, interpret, saved, do):
 _differentiable.defvjp(_forward, _backward)
 
 
+def _blocks(q, k, causal, block=None, *, backward):
+    """Those asked for, or the best for these shapes; ValueError where they do not fit."""
+    (b, h, n, d), m = q.shape, k.shape[2]
+    block = block or BlockSizes.default(n, m, d, causal=causal, backward=backward)
+    block = block.fitted(n, m, b * h)
+    block.check(n, m, d, q.dtype)
+    return block
+
+
+def _together(*arrays):
+    """[B, H, …] → [B·H, …]."""
+    return [jnp.asarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
+
+
 def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]."""
-    b, h, n, d = q.shape
-    m = k.shape[2]
-    forward, backward = (
-        (block or BlockSizes.default(n, m, d, backward=backward)).fitted(n, m, b * h)
-        for backward in (False, True)
-    )
-    forward.check(n, m, d, q.dtype)
-    backward.check(n, m, d, q.dtype)
-    together = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
-    o = _differentiable(*together, causal, scale, forward, backward, interprets(interpret, "tpu"))
-    return o.reshape(b, h, n, d)
+    blocks = [_blocks(q, k, causal, block, backward=backward) for backward in (False, True)]
+    on = interprets(interpret, "tpu")
+    return _differentiable(*_together(q, k, v), causal, scale, *blocks, on).reshape(q.shape)
 
 
 def forward(q, k, v, *, causal, scale, interpret=None):
@@ -421,21 +447,14 @@ def forward(q, k, v, *, causal, scale, interpret=None):
 
     The two halves of `attention`, for a framework that differentiates by itself.
     """
-    b, h, n, d = q.shape
-    block = BlockSizes().fitted(n, k.shape[2], b * h)
-    block.check(n, k.shape[2], d, q.dtype)
-    together = (x.reshape(b * h, *x.shape[2:]) for x in (q, k, v))
-    on = interprets(interpret, "tpu")
-    o, lse = _forward_call(*together, causal, scale, block, on, True)
-    return o.reshape(q.shape), lse.reshape(b, h, n)
+    block, on = _blocks(q, k, causal, backward=False), interprets(interpret, "tpu")
+    o, lse = _forward_call(*_together(q, k, v), causal, scale, block, on, True)
+    return o.reshape(q.shape), lse.reshape(q.shape[:3])
 
 
 def backward(q, k, v, o, lse, do, *, causal, scale, interpret=None):
     """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
-    b, h, n, _ = q.shape
-    block = BlockSizes().fitted(n, k.shape[2], b * h)
-    rows = lse.reshape(b, h, 1, n)
-    together = (x.reshape(b * h, *x.shape[2:]) for x in (q, k, v, o, rows, do))
-    on = interprets(interpret, "tpu")
+    block, on = _blocks(q, k, causal, backward=True), interprets(interpret, "tpu")
+    together = _together(q, k, v, o, lse[:, :, None], do)
     gradients = _backward_call(*together, causal, scale, block, on)
     return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))

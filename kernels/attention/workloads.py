@@ -169,6 +169,7 @@ vit_attention = Workloads(
     draw=_draw_vit,
     named=(
         Workload("one", _vit(1, 1, 1, 1), why="one token attends to itself"),
+        Workload("one_bf16", _vit(2, 1, 2, 64), "bfloat16", why="no matrix at all"),
         Workload("tiny", _vit(2, 8, 2, 16), why="less than a tile"),
         Workload(
             "vit_b16_256px",
@@ -185,6 +186,7 @@ vit_attention = Workloads(
         Workload("one_head", _vit(3, 65, 1, 64), why="k starts in the middle of a tile"),
         Workload("vit_h", _vit(1, 64, 4, 80), "bfloat16", why="a head that no tile divides"),
         Workload("narrow", _vit(2, 31, 2, 5), "bfloat16", why="a head of a few numbers"),
+        Workload("narrowest", _vit(1, 129, 2, 1), "bfloat16", why="a head of one number"),
         Workload("quads", _vit(1, 63, 8, 32), why="four heads in a tile"),
         Workload("broad", _vit(1, 128, 2, 128), "bfloat16", why="a head that fills a tile"),
         Workload("widest", _vit(1, 33, 1, 256), why="the largest head"),

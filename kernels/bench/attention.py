@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 SHAPES = (
-    (128, 12, 197, 64),  # ViT-B/16 at 224 pixels
+    (64, 12, 197, 64),  # ViT-B/16 at 224 pixels; XLA would lay a batch of 128 in the lanes
     (128, 12, 256, 64),  # and at 256
     (4, 8, 512, 64),
     (4, 8, 1024, 64),

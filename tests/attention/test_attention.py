@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import ladder
-from kernels.attention import BlockSizes, attention, pallas, reference
+from kernels.attention import (
+    BlockSizes,
+    attention,
+    block_sparse_attention,
+    pallas,
+    reference,
+)
 from kernels.attention.blocks import HEADROOM, VMEM_LIMIT
 from kernels.catalog import OPERATORS
 from kernels.checks import Unsupported
@@ -230,3 +236,57 @@ class TestBlockSizes:
             block = BlockSizes.default(n, m, head_dim, backward=backward).fitted(n, m, heads)
             block.check(n, m, head_dim, np.float32)
             assert heads % block.heads == 0 and VMEM_LIMIT > HEADROOM
+
+
+class TestBlockSparse:
+    MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_is_attention_with_the_scores_of_other_blocks_hidden(self, dtype):
+        q, k, v = operands(2, 3, 300, 330, 40, dtype)
+        got = block_sparse_attention(q, k, v, self.MASK, block=SMALL)
+        wide = [x.astype(np.float64) for x in (q, k, v)]
+        s = wide[0] @ wide[1].swapaxes(2, 3) * 40**-0.5
+        s = np.where(np.kron(self.MASK, np.ones((128, 128)))[:300, :330] > 0, s, -np.inf)
+        p = np.exp(s - s.max(-1, keepdims=True))
+        want = p / p.sum(-1, keepdims=True) @ wide[2]
+        assert np.abs(want - got).max() < (1e-5 if dtype == "float32" else 2e-2)
+
+    def test_all_blocks_are_attention(self):
+        q, k, v = operands(1, 2, 256, 256, 128)
+        got = block_sparse_attention(q, k, v, np.ones((2, 2), bool), block=SMALL)
+        assert np.array_equal(got, attention(q, k, v, block=SMALL))
+
+    def test_traffic_grows_with_the_blocks_that_are_kept(self):
+        def traffic(mask):
+            f = functools.partial(block_sparse_attention, mask=mask, block=SMALL, interpret=False)
+            (call,) = calls(f, *shapes(1, 2, 1024, 128))
+            return next(o.traffic for o in call.inputs if o.name == "k"), call.grid[-1]
+
+        band = np.eye(8, dtype=bool)
+        (few, steps), (many, all_steps) = traffic(band), traffic(band | True)
+        assert (steps, all_steps) == (8, 64) and many == 8 * few
+
+    def test_says_that_it_has_no_gradient(self):
+        q, k, v = operands(1, 1, 256, 256, 32)
+        with pytest.raises(NotImplementedError, match="no gradient"):
+            jax.grad(
+                lambda q: block_sparse_attention(q, k, v, self.MASK[:2, :2], block=SMALL).sum()
+            )(q)
+
+    @pytest.mark.parametrize(
+        ("mask", "says"),
+        [
+            (np.ones((2, 3), bool), r"mask is bool \(2, 3\); accepted: bool \(3, 3\)"),
+            (np.ones((3, 3)), "mask is float64"),
+            (np.eye(3, dtype=bool)[[0, 1, 1]] & [1, 0, 1] > 0, r"mask\[1\] is empty"),
+        ],
+    )
+    def test_refuses_other_masks(self, mask, says):
+        q, k, v = operands(1, 1, 300, 300, 8)
+        with pytest.raises(ValueError, match=says):
+            block_sparse_attention(q, k, v, mask, block=SMALL)
+
+    def test_refuses_what_attention_refuses(self):
+        with pytest.raises(ValueError, match="scale is inf"):
+            block_sparse_attention(ONE, ONE, ONE, np.ones((1, 1), bool), scale=float("inf"))
