@@ -26,7 +26,8 @@ def _no_options(workload: Workload) -> bool:
 
 
 def _whole_lanes(workload: Workload) -> bool:
-    n, m, d = (workload.sizes[name] for name in "nmd")
+    sizes = workload.sizes
+    n, m, d = sizes["n"], sizes.get("m", sizes["n"]), sizes["d"]
     return n % 128 == m % 128 == 0 and (d <= 128 or d % 128 == 0)
 
 
@@ -200,12 +201,14 @@ OPERATORS = {
             "vit_attention",
             "kernels.attention",
             "attention from a packed qkv to the projection's input",
-            "10_vit",
+            "03_blockspec_matmul",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("sdpa", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
-                Implementation("jax_flash", "Pallas TPU", _PALLAS_TPU, partial=True, tunable=False),
+                Implementation(
+                    "jax_flash", "Pallas TPU", _PALLAS_TPU, accepts=_whole_lanes, tunable=False
+                ),
             ),
             differentiable=("qkv",),
         ),

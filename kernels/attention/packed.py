@@ -244,6 +244,7 @@ def _forward_call(qkv, num_heads, scale, interpret, save):
         in_specs=[_images(plan, qkv)],
         out_specs=[_images(plan, shape) for shape in shapes],
         compiler_params=_PARAMS,
+        cost_estimate=_cost(plan, 2, qkv, *shapes),
         interpret=interpret,
         name="vit_attention_forward",
     )(qkv)
@@ -261,9 +262,20 @@ def _backward_call(qkv, lse, do, num_heads, scale, interpret):
         out_specs=_images(plan, qkv),
         scratch_shapes=[sums] if plan.block < plan.tokens else [],
         compiler_params=_PARAMS,
+        cost_estimate=_cost(plan, 5, qkv, lse, do, qkv),
         interpret=interpret,
         name="vit_attention_backward",
     )(qkv, lse, do)
+
+
+def _cost(plan, products, qkv, *arrays):
+    """What XLA is told of a call: products of the size of the scores, and each array once."""
+    scores = qkv.shape[0] * plan.heads * plan.tokens**2
+    return pl.CostEstimate(
+        flops=2 * products * scores * plan.head_dim,
+        transcendentals=scores,
+        bytes_accessed=sum(a.size * a.dtype.itemsize for a in (qkv, *arrays)),
+    )
 
 
 def _images(plan, array):
@@ -291,3 +303,16 @@ _differentiable.defvjp(_forward, _backward)
 def vit_attention(qkv, num_heads, *, scale, interpret=None):
     """[B, N, 3·H·D] → [B, N, H·D]; grid (B / images,)."""
     return _differentiable(jnp.asarray(qkv), num_heads, scale, interprets(interpret, "tpu"))
+
+
+def forward(qkv, num_heads, *, scale, interpret=None):
+    """→ o [B, N, H·D], and what `backward` needs of the scores: float32 [B, H, N].
+
+    The two halves of `vit_attention`, for a framework that differentiates by itself.
+    """
+    return tuple(_forward_call(qkv, num_heads, scale, interprets(interpret, "tpu"), True))
+
+
+def backward(qkv, lse, do, num_heads, *, scale, interpret=None):
+    """→ dqkv; lse as `forward` gave it, do like o."""
+    return _backward_call(qkv, lse, do, num_heads, scale, interprets(interpret, "tpu"))

@@ -324,6 +324,17 @@ def compiler_params(*semantics):
     return pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=VMEM_LIMIT)
 
 
+def _cost(plan, products, *arrays):
+    """What XLA is told of a call: products of the size of the scores, and each array once."""
+    heads, scores = arrays[0].shape[0], plan.n * plan.m // (1 + plan.causal)
+    head_dim = arrays[0].size // (heads * plan.n)
+    return pl.CostEstimate(
+        flops=2 * products * heads * scores * head_dim,
+        transcendentals=heads * scores,
+        bytes_accessed=sum(a.size * a.dtype.itemsize for a in arrays),
+    )
+
+
 @functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
 def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
     """[heads, n, D], [heads, m, D], [heads, m, D] → [heads, n, D], and [heads, 1, n] of log2."""
@@ -347,6 +358,7 @@ def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
         out_specs=[queries] + [row] * residuals,
         scratch_shapes=plan.state(block.heads, head_dim),
         compiler_params=compiler_params("parallel", "parallel", "arbitrary"),
+        cost_estimate=_cost(plan, 2, q, k, v, q),
         interpret=interpret,
         name="flash_attention_forward",
     )(q, k, v)
@@ -385,6 +397,7 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, block, interpret):
             sums,
         ],
         compiler_params=compiler_params("parallel", "arbitrary", "arbitrary"),
+        cost_estimate=_cost(plan, 5, q, k, v, o, do, q, k, v),
         interpret=interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)
@@ -408,16 +421,40 @@ def _backward(causal, scale, forward, backward, interpret, saved, do):
 _differentiable.defvjp(_forward, _backward)
 
 
+def _blocks(q, k, causal, block=None, *, backward):
+    """Those asked for, or the best for these shapes; ValueError where they do not fit."""
+    (b, h, n, d), m = q.shape, k.shape[2]
+    block = block or BlockSizes.default(n, m, d, causal=causal, backward=backward)
+    block = block.fitted(n, m, b * h)
+    block.check(n, m, d, q.dtype)
+    return block
+
+
+def _together(*arrays):
+    """[B, H, …] → [B·H, …]."""
+    return [jnp.asarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
+
+
 def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]."""
-    b, h, n, d = q.shape
-    m = k.shape[2]
-    forward, backward = (
-        (block or BlockSizes.default(n, m, d, causal=causal, backward=backward)).fitted(n, m, b * h)
-        for backward in (False, True)
-    )
-    forward.check(n, m, d, q.dtype)
-    backward.check(n, m, d, q.dtype)
-    together = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
-    o = _differentiable(*together, causal, scale, forward, backward, interprets(interpret, "tpu"))
-    return o.reshape(b, h, n, d)
+    blocks = [_blocks(q, k, causal, block, backward=backward) for backward in (False, True)]
+    on = interprets(interpret, "tpu")
+    return _differentiable(*_together(q, k, v), causal, scale, *blocks, on).reshape(q.shape)
+
+
+def forward(q, k, v, *, causal, scale, interpret=None):
+    """→ o [B, H, N, D], and what `backward` needs of the scores: float32 [B, H, N].
+
+    The two halves of `attention`, for a framework that differentiates by itself.
+    """
+    block, on = _blocks(q, k, causal, backward=False), interprets(interpret, "tpu")
+    o, lse = _forward_call(*_together(q, k, v), causal, scale, block, on, True)
+    return o.reshape(q.shape), lse.reshape(q.shape[:3])
+
+
+def backward(q, k, v, o, lse, do, *, causal, scale, interpret=None):
+    """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
+    block, on = _blocks(q, k, causal, backward=True), interprets(interpret, "tpu")
+    together = _together(q, k, v, o, lse[:, :, None], do)
+    gradients = _backward_call(*together, causal, scale, block, on)
+    return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))
