@@ -656,8 +656,8 @@ def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
     sizes = [1] * len(grid)
     steps = 1
     for place, axis in enumerate(order):
-        # What the kernel reads is worth some more: twice its steps are the longer grid then.
-        if steps * grid[axis] <= (affordable if axis in read else affordable / 2):
+        # What the kernel reads is worth more: of the branches on it, few run in one step.
+        if steps * grid[axis] <= (4 * affordable if axis in read else affordable / 2):
             sizes[axis] = grid[axis]
             steps *= grid[axis]
             continue
