@@ -126,7 +126,9 @@ class TestLayer:
     @pytest.mark.parametrize("out_dtype", ["float32", "bfloat16"])
     @pytest.mark.parametrize("implementation", ["pallas", "xla"])
     def test_the_result_has_the_dtype_asked_for(self, implementation, out_dtype):
-        z = quantized_matmul(*layer(33, 70, 130), implementation=implementation, out_dtype=out_dtype)
+        z = quantized_matmul(
+            *layer(33, 70, 130), implementation=implementation, out_dtype=out_dtype
+        )
         assert z.shape == (33, 130) and z.dtype == out_dtype
 
     @pytest.mark.parametrize("activation", [None, jax.nn.relu, jnp.tanh])
@@ -138,9 +140,7 @@ class TestLayer:
         want = sums * x_scale[:, None] * y_scale + bias
         want = np.asarray(want if activation is None else activation(want))
         for block in (None, SMALL):
-            got = quantized_matmul(
-                x, y, x_scale, y_scale, bias, activation=activation, block=block
-            )
+            got = quantized_matmul(x, y, x_scale, y_scale, bias, activation=activation, block=block)
             # A fused multiply-add rounds once where two operations round twice.
             size = np.abs(np.asarray(sums) * x_scale[:, None] * y_scale) + np.abs(bias)
             assert (np.abs(np.asarray(got) - want) <= 2 * ulp(size, np.float32)).all()
