@@ -225,6 +225,11 @@ class _Kernel:
         """Bundles that the grid runs through, if each takes a cycle and no inner loop repeats."""
         return self.steps * (self.schedule.loop_bundles if self.schedule else 0)
 
+    @property
+    def step_cycles(self) -> int:
+        """Bundles of one grid step that takes one branch: what simulating a step costs."""
+        return self.schedule.step_bundles if self.schedule else 0
+
 
 class _Estimator:
     def __init__(self, program: compiler.Program, timeout: float, budget: float) -> None:
@@ -647,7 +652,7 @@ def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
     The dimensions whose program id the kernel reads stay whole as long as that is affordable.
     """
     grid = kernel.call.grid
-    affordable = max(2, int(REDUCED_CYCLES / max(kernel.issue_cycles / max(kernel.steps, 1), 50)))
+    affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles, 50)))
     if math.prod(grid) <= affordable or not grid:
         return Cut(grid, 0, grid[0] if grid else 1, grid[0] if grid else 1, 1)
     read = _axes_read(kernel.call.equation)
