@@ -126,7 +126,9 @@ class TestLayer:
     @pytest.mark.parametrize("out_dtype", ["float32", "bfloat16"])
     @pytest.mark.parametrize("implementation", ["pallas", "xla"])
     def test_the_result_has_the_dtype_asked_for(self, implementation, out_dtype):
-        z = quantized_matmul(*layer(33, 70, 130), implementation=implementation, out_dtype=out_dtype)
+        z = quantized_matmul(
+            *layer(33, 70, 130), implementation=implementation, out_dtype=out_dtype
+        )
         assert z.shape == (33, 130) and z.dtype == out_dtype
 
     @pytest.mark.parametrize("activation", [None, jax.nn.relu, jnp.tanh])
@@ -138,9 +140,7 @@ class TestLayer:
         want = sums * x_scale[:, None] * y_scale + bias
         want = np.asarray(want if activation is None else activation(want))
         for block in (None, SMALL):
-            got = quantized_matmul(
-                x, y, x_scale, y_scale, bias, activation=activation, block=block
-            )
+            got = quantized_matmul(x, y, x_scale, y_scale, bias, activation=activation, block=block)
             # A fused multiply-add rounds once where two operations round twice.
             size = np.abs(np.asarray(sums) * x_scale[:, None] * y_scale) + np.abs(bias)
             assert (np.abs(np.asarray(got) - want) <= 2 * ulp(size, np.float32)).all()
@@ -150,12 +150,11 @@ class TestLayer:
         narrow = quantized_matmul(*layer(64, 100, 130), out_dtype="bfloat16")
         assert np.array_equal(np.asarray(narrow), wide.astype(ml_dtypes.bfloat16))
 
-    @pytest.mark.parametrize("axis", [0, 1])
     @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-    def test_the_layer_is_near_the_one_in_floats(self, dtype, axis):
+    def test_the_layer_is_near_the_one_in_floats(self, dtype):
         """quantize and quantized_matmul together, by the bound that half a scale gives."""
-        x, y = (np.random.default_rng(axis).standard_normal(s).astype(dtype) for s in
-                ((65, 300), (300, 129)))  # fmt: skip
+        rng = np.random.default_rng(0)
+        x, y = (rng.standard_normal(s).astype(dtype) for s in ((65, 300), (300, 129)))
         (xi, xs), (yi, ys) = quantize(x, 1), quantize(y, 0)
         z = np.asarray(quantized_matmul(xi, yi, xs, ys, np.zeros(129, np.float32)), np.float64)
         x, y = x.astype(np.float64), y.astype(np.float64)
