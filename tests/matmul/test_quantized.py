@@ -150,12 +150,11 @@ class TestLayer:
         narrow = quantized_matmul(*layer(64, 100, 130), out_dtype="bfloat16")
         assert np.array_equal(np.asarray(narrow), wide.astype(ml_dtypes.bfloat16))
 
-    @pytest.mark.parametrize("axis", [0, 1])
     @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-    def test_the_layer_is_near_the_one_in_floats(self, dtype, axis):
+    def test_the_layer_is_near_the_one_in_floats(self, dtype):
         """quantize and quantized_matmul together, by the bound that half a scale gives."""
-        x, y = (np.random.default_rng(axis).standard_normal(s).astype(dtype) for s in
-                ((65, 300), (300, 129)))  # fmt: skip
+        rng = np.random.default_rng(0)
+        x, y = (rng.standard_normal(s).astype(dtype) for s in ((65, 300), (300, 129)))
         (xi, xs), (yi, ys) = quantize(x, 1), quantize(y, 0)
         z = np.asarray(quantized_matmul(xi, yi, xs, ys, np.zeros(129, np.float32)), np.float64)
         x, y = x.astype(np.float64), y.astype(np.float64)
