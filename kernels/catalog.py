@@ -165,7 +165,7 @@ OPERATORS = {
             "quantized_matmul",
             "kernels.matmul",
             "a linear layer on int8, scaled back in the kernel",
-            "03_blockspec_matmul",
+            "08_int8_matmul",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
