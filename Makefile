@@ -1,7 +1,7 @@
 # Every command of the book. Works with GNU make 3.81 (macOS) and later.
 
 PYTHON ?= python3
-EXTRAS ?= book,dev,tpu
+EXTRAS ?= book,dev,tpu,torch
 VENV ?= .venv
 PORT ?= 8000
 py = $(VENV)/bin/python
@@ -15,12 +15,12 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve test lab lint format hooks clean distclean
+.PHONY: help venv book serve test test-xla lab lint format hooks clean distclean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-venv: ## make the environment in .venv (EXTRAS=book,dev,tpu,torch adds to it)
+venv: ## make the environment in .venv (EXTRAS=torchax,taichi adds to it)
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11 to 3.13;" \
 	  "on Debian and Ubuntu: apt install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) tools/install.py --venv "$(VENV)" --extras "$(EXTRAS)"
@@ -36,6 +36,10 @@ serve: ## show the built book at http://127.0.0.1:8000/ (PORT=8001 for another)
 
 test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k name")
 	@"$(py)" -m pytest $(ARGS)
+
+test-xla: ## run the tests of torch_xla in an environment of their own (.venv-xla, 8 GB)
+	@$(MAKE) --no-print-directory venv VENV=.venv-xla EXTRAS=xla
+	@PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -o addopts=-ra --confcutdir=tests/xla tests/xla $(ARGS)
 
 lab: venv ## open the notebooks in JupyterLab (the built book: /static/html/index.html there)
 	@"$(py)" -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/01_hello_pallas.ipynb \

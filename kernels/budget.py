@@ -12,6 +12,10 @@ Where a result is a sum, the plainest implementation may be better than plain: l
 element, or split into many short sums by its compiler. So it is never taken to be more exact than
 two float32 ulps of the sum of its terms' absolute values; that is about what terms added one after
 another lose, however many there are.
+
+Where the terms themselves are rounded to a narrow dtype before they are added up, their errors are
+as good as random: together they amount to the root of the sum of the terms' squares, times the
+dtype's epsilon. The plainest implementation is not taken to be more exact than that either.
 """
 
 from __future__ import annotations
@@ -50,13 +54,19 @@ def ulp(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def compare(
-    result: Any, reference: Any, plain: Any, magnitude: Any = None, accumulator: Any = np.float32
+    result: Any,
+    reference: Any,
+    plain: Any,
+    magnitude: Any = None,
+    accumulator: Any = np.float32,
+    rounding: Any = None,
 ) -> Verdict:
     """Judge `result` (any dtype) by the budget.
 
     reference: float64 (or integer), the oracle. plain: the plainest implementation's result in
     result's dtype. magnitude: for a sum, the sum of the absolute values of its terms, added up in
-    `accumulator` precision; None where the result is no sum.
+    `accumulator` precision; None where the result is no sum. rounding: for a sum of terms that are
+    rounded to result's dtype first, the root of the sum of their squares, or None.
     """
     result, reference = np.asarray(result), np.asarray(reference)
     if result.shape != reference.shape:
@@ -87,6 +97,9 @@ def compare(
     plain_error = np.divide(off, size, out=np.zeros_like(size), where=counts).max(initial=0) * size
     if magnitude is not None:
         plain_error = np.maximum(plain_error, LUCK * ulp(size, accumulator))
+    if rounding is not None:
+        epsilon = float(ml_dtypes.finfo(result.dtype).eps)
+        plain_error = np.maximum(plain_error, epsilon * np.where(odd, 0, rounding))
     allowed = 2 * plain_error + ulp(expected, result.dtype)
     error = np.abs(wide - expected)
     worst = np.unravel_index(np.argmax(error / allowed), error.shape)

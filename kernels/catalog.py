@@ -25,6 +25,12 @@ def _no_options(workload: Workload) -> bool:
     return not workload.options
 
 
+def _whole_lanes(workload: Workload) -> bool:
+    sizes = workload.sizes
+    n, m, d = sizes["n"], sizes.get("m", sizes["n"]), sizes["d"]
+    return n % 128 == m % 128 == 0 and (d <= 128 or d % 128 == 0)
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One way in which an operator is written.
@@ -47,7 +53,8 @@ class Operator:
     """One operator: a public function, its float64 reference, and its implementations.
 
     The folder `package` holds the function `name`; reference.py in it a function of that name, and
-    perhaps NAME_magnitude; workloads.py the operator's Workloads under that name.
+    perhaps NAME_magnitude, NAME_rounding and NAME_gradient_magnitude; workloads.py the operator's
+    Workloads under that name.
     """
 
     name: str
@@ -75,6 +82,19 @@ class Operator:
     def magnitude(self) -> Callable[..., Any] | None:
         """The sums of absolute values behind the result, where the operator adds up."""
         return getattr(self._module("reference"), f"{self.name}_magnitude", None)
+
+    @property
+    def rounding(self) -> Callable[..., Any] | None:
+        """The root of the sum of the squares of the terms, where the operator rounds each term to
+        the dtype of its arguments before it adds them up."""
+        return getattr(self._module("reference"), f"{self.name}_rounding", None)
+
+    @property
+    def gradient_magnitude(self) -> Callable[..., Any] | None:
+        """The sums of absolute values behind each gradient: a function of the arguments and the
+        cotangent. None where pulling a cotangent back through `magnitude` gives them, as it does
+        for what is linear in each argument."""
+        return getattr(self._module("reference"), f"{self.name}_gradient_magnitude", None)
 
     @property
     def workloads(self) -> Workloads:
@@ -145,7 +165,7 @@ OPERATORS = {
             "quantized_matmul",
             "kernels.matmul",
             "a linear layer on int8, scaled back in the kernel",
-            "03_blockspec_matmul",
+            "08_int8_matmul",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
@@ -155,12 +175,42 @@ OPERATORS = {
             "block_sparse_matmul",
             "kernels.matmul",
             "x y where only some blocks of x are stored",
-            "03_blockspec_matmul",
+            "07_pipelined_matmul",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
             ),
             differentiable=("blocks", "y"),
+        ),
+        Operator(
+            "attention",
+            "kernels.attention",
+            "softmax(scale q kᵀ) v, without the probabilities in memory",
+            "03_blockspec_matmul",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("sdpa", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+                Implementation(
+                    "jax_flash", "Pallas TPU", _PALLAS_TPU, accepts=_whole_lanes, tunable=False
+                ),
+            ),
+            differentiable=("q", "k", "v"),
+        ),
+        Operator(
+            "vit_attention",
+            "kernels.attention",
+            "attention from a packed qkv to the projection's input",
+            "03_blockspec_matmul",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("sdpa", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+                Implementation(
+                    "jax_flash", "Pallas TPU", _PALLAS_TPU, accepts=_whole_lanes, tunable=False
+                ),
+            ),
+            differentiable=("qkv",),
         ),
     )
 }

@@ -196,9 +196,7 @@ def programs(
     """What is compiled of a workload: the call, and its gradient; with the arrays they take."""
     import jax
 
-    arguments = subject.operator.workloads.arguments(workload, seed)
-    arrays = [a for a in arguments if hasattr(a, "shape")]
-    numbers = [a for a in arguments if not hasattr(a, "shape")]
+    arrays, numbers = _apart(subject.operator.workloads.arguments(workload, seed))
 
     def call(*given):
         return subject.function(*given, *numbers, interpret=False, **subject.options(workload))
@@ -303,16 +301,17 @@ def _check_calls(found: Sequence[Any]) -> None:
             raise Refused(problems[0])
 
 
-def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> tuple[Any, Any]:
-    """The oracle's result and, for floats, the magnitude of the sums behind it, in float64."""
+def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> list[Any]:
+    """In float64 the oracle's result, the magnitude of the sums behind it, and what the rounding
+    of their terms amounts to; None where the operator does not say."""
     import jax
 
-    options = workload.options
     wide = [_wide(a) for a in arguments]
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
-        result = np.asarray(operator.reference(*wide, **options))
-        magnitude = operator.magnitude
-        return result, magnitude and np.asarray(magnitude(*wide, **options))
+        return [
+            function and np.asarray(function(*wide, **workload.options))
+            for function in (operator.reference, operator.magnitude, operator.rounding)
+        ]
 
 
 def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype: Any) -> Any:
@@ -327,9 +326,9 @@ def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype
 
 def _judge(subject: Subject, workload: Workload, arguments: Sequence[Any], result: Any) -> float:
     result = np.asarray(result)
-    reference, magnitude = _reference(subject.operator, workload, arguments)
+    reference, magnitude, rounding = _reference(subject.operator, workload, arguments)
     plain = _plain(subject, workload, arguments, result.dtype)
-    verdict = budget.compare(result, reference, plain, magnitude)
+    verdict = budget.compare(result, reference, plain, magnitude, rounding=rounding)
     if not verdict.passed:
         raise Refused(verdict.message)
     return verdict.used
@@ -350,15 +349,18 @@ def _judge_gradient(
     operator = subject.operator
 
     def pull(function: Callable[..., Any], given: Sequence[Any], cotangent: Any) -> list[Any]:
+        arrays, numbers = _apart(given)
+
         @jax.jit  # one compilation instead of one for each operation
-        def gradient(cotangent, *given):
-            result, back = jax.vjp(function, *given)
+        def gradient(cotangent, *arrays):
+            result, back = jax.vjp(lambda *arrays: function(*arrays, *numbers), *arrays)
             return back(cotangent.astype(result.dtype))
 
-        return [np.asarray(g) for g in gradient(cotangent, *given)]
+        return [np.asarray(g) for g in gradient(cotangent, *arrays)]
 
     got_function = functools.partial(subject.function, **options)
-    shape = jax.eval_shape(got_function, *arguments)
+    arrays, numbers = _apart(arguments)
+    shape = jax.eval_shape(lambda *arrays: got_function(*arrays, *numbers), *arrays)
     rng = np.random.default_rng(len(workload.name))
     cotangent = rng.standard_normal(shape.shape).astype(shape.dtype)
     got = pull(got_function, arguments, cotangent)
@@ -371,7 +373,10 @@ def _judge_gradient(
         reference = functools.partial(operator.reference, **workload.options)
         want = pull(reference, wide, _wide(cotangent))
         size = None
-        if operator.magnitude:
+        if operator.gradient_magnitude:
+            magnitude = functools.partial(operator.gradient_magnitude, **workload.options)
+            size = [np.asarray(s) for s in magnitude(*wide, _wide(cotangent))]
+        elif operator.magnitude:
             # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
             size = pull(
                 functools.partial(operator.magnitude, **workload.options),
@@ -385,6 +390,12 @@ def _judge_gradient(
             raise Refused(f"gradient of {name}: {verdict.message}")
         used = max(used, verdict.used)
     return used
+
+
+def _apart(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The arrays, and the numbers that follow them."""
+    arrays = [a for a in arguments if hasattr(a, "shape")]
+    return arrays, [a for a in arguments if not hasattr(a, "shape")]
 
 
 def _is_float(value: Any) -> bool:

@@ -291,3 +291,58 @@ def test_xla_pins_replace_the_others(tmp_path):
     assert {str(pin) for pin in xla} <= set(lines)
     assert len(lines) == len(plain)
     assert installer.constraints(tmp_path, ["book"]) == ROOT / "constraints.txt"
+
+
+# --- the whole run ------------------------------------------------------------------------------
+
+
+def ci_run(tmp_path, *, gigabytes, machine="Linux x86_64", fails=""):
+    """What .ci/run asks make for, and what it says, with that much disk on that machine."""
+    root = tmp_path / "a book"
+    (root / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", root / ".ci")
+    programs = {
+        "make": f'echo "make $*" >> "{root}/asked"; [ "$*" != "{fails}" ]',
+        "df": f'printf "head\\nroot 1 1 {gigabytes << 20} 1%% /\\n"',
+        "uname": f'echo "{machine}"',
+        "apt-get": "true",
+    }
+    for name, body in programs.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [root / ".ci" / "run"], env={"PATH": path}, capture_output=True, text=True
+    )
+    return done.returncode, (root / "asked").read_text().splitlines(), done.stderr
+
+
+def test_the_whole_run_has_both_suites(tmp_path):
+    status, asked, said = ci_run(tmp_path, gigabytes=40)
+    assert (status, said) == (0, "")
+    assert asked == ["make venv", "make venv EXTRAS=torchax", "make test", "make test-xla"]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ({"gigabytes": 5}, "NOT RUN: make test-xla\n!!! it needs 14 GB of disk, and 5 GB are free"),
+        ({"gigabytes": 40, "machine": "Darwin arm64"}, "NOT RUN: make test-xla\n!!! torch_xla is"),
+        (
+            {"gigabytes": 40, "fails": "venv EXTRAS=torchax"},
+            "NOT RUN: tests/attention/test_torchax.py",
+        ),
+    ],
+)
+def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
+    status, asked, said = ci_run(tmp_path, **where)
+    assert status == 0 and "make test" in asked
+    assert words in said
+    assert ("make test-xla" in asked) == ("make test-xla" not in said)
+
+
+@pytest.mark.parametrize("fails", ["test", "test-xla"])
+def test_a_suite_that_fails_fails_the_run(tmp_path, fails):
+    assert ci_run(tmp_path, gigabytes=40, fails=fails)[0]

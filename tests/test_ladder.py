@@ -123,6 +123,15 @@ def test_an_index_map_that_leaves_the_array_fails_at_compile():
     assert check.status == "failed" and "starts at 5 in dimension 0" in check.message
 
 
+def test_an_implementation_is_offered_what_it_accepts():
+    """Chapter 7's levels take no options; JAX's flash attention wants whole lanes."""
+    for operator, name in (("matmul", "v3"), ("attention", "jax_flash")):
+        operator = OPERATORS[operator]
+        offered = ladder.workloads(operator, operator[name], draws=2)
+        assert 2 < len(offered) < len(ladder.workloads(operator, operator["pallas"], draws=2))
+        assert all(operator[name].accepts(w) for w in offered)
+
+
 def test_measuring_is_skipped_by_name_on_a_cpu():
     check = fall(multiply, "measure")
     assert check.status == "skipped" and "needs a TPU" in check.message

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make the environment: a venv with this package and the extras asked for.
 
-    python3 tools/install.py [--venv DIR] [--extras book,dev,tpu] [--python PYTHON]
+    python3 tools/install.py [--venv DIR] [--extras book,dev,tpu,torch] [--python PYTHON]
 
 One pip call, under constraints.txt. Any Python since 3.6 can read this file, so that one too
 old for the book can say so; it needs nothing but the standard library.
@@ -294,7 +294,7 @@ def explain(output, log_path):
     """Turn what pip said into plain words, where the reason is a known one."""
     full = "\nThe whole output of pip: {}".format(log_path)
     if re.search(r"No space left on device|Errno 28|Disk quota exceeded", output):
-        raise Stop("The disk is full. Make room (about 2 GB for the book), then run again." + full)
+        raise Stop("The disk is full. Make room (about 3 GB for the book), then run again." + full)
     missing = re.findall(
         r"No matching distribution found for (\S+)|Failed building wheel for (\S+)|"
         r"Failed to build (?:installable wheels for .*\()?([\w.-]+)",
@@ -388,7 +388,7 @@ def install(venv, extras, wanted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
-    parser.add_argument("--extras", default="book,dev,tpu", help="with commas between")
+    parser.add_argument("--extras", default="book,dev,tpu,torch", help="with commas between")
     parser.add_argument("--python", help="the Python to use (the first that fits)")
     options = parser.parse_args()
     extras = sorted({e for e in re.split(r"[,\s]+", options.extras) if e})
@@ -402,7 +402,7 @@ def main():
         return 130
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            sys.stderr.write("\nThe disk is full. Make room (about 2 GB), then run again.\n")
+            sys.stderr.write("\nThe disk is full. Make room (about 3 GB), then run again.\n")
         else:
             sys.stderr.write("\n{}\n".format(error))
         return 1

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes  # noqa: F401  names bfloat16 and float8 to NumPy
 import numpy as np
 
 from kernels.checks import fail, positive_int
@@ -102,6 +103,27 @@ class BlockSizes:
                 f"blocks of at most {most / MIB:.0f} MiB in all on a {chip.name}",
             )
 
+    @classmethod
+    def default(cls, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
+        """The block sizes for a product of this shape on the chip at hand.
+
+        Those that the tuner found best for the nearest shape that it has records of
+        (kernels.matmul.tuned), made to fit: all of k where the record has all of k and VMEM holds
+        it, and rows and columns shared out evenly, so that the last block is not nearly empty.
+        """
+        rows = sublanes(np.dtype(dtype).itemsize)
+        record, best = nearest(m, k, n, dtype)
+        vmem = CHIPS[here()].vmem_bytes
+        block = replace(best, bk=k if best.bk == record[1] else best.bk)
+        while True:
+            block = cls(
+                _even(m, block.bm, rows), _even(k, block.bk, LANES), _even(n, block.bn, LANES)
+            )
+            if block.fits(dtype, vmem):
+                return block
+            size, name = max((block.bk, "bk"), (block.bm, "bm"), (block.bn, "bn"))
+            block = replace(block, **{name: -(-size // 2)})
+
 
 def vmem_limit(block: BlockSizes, dtype: Any) -> int:
     """What a kernel of these blocks asks the compiler for, in bytes: its own and half as much
@@ -149,33 +171,11 @@ def _sizes(size: int, step: int, most: int = 2048) -> list[int]:
     return [b for b in powers if b < size and size % b == 0] + ([size] if size <= 16384 else [])
 
 
-def default(m: int, k: int, n: int, dtype: Any) -> BlockSizes:
-    """The block sizes for a product of this shape on the chip at hand.
-
-    Those that the tuner found best for the nearest shape that it has records of (kernels.matmul
-    .tuned), made to fit: all of k where the record has all of k and VMEM holds it, and rows and
-    columns shared out evenly, so that the last block is not nearly empty.
-    """
-    item = np.dtype(dtype).itemsize
-    record, best = nearest(m, k, n, dtype)
-    vmem = CHIPS[here()].vmem_bytes
-    block = replace(best, bk=k if best.bk == record[1] else best.bk)
-    while True:
-        even = BlockSizes(
-            _even(m, block.bm, sublanes(item)), _even(k, block.bk, LANES), _even(n, block.bn, LANES)
-        )
-        if even.fits(dtype, vmem):
-            return even
-        largest = max((even.bk, "bk"), (even.bm, "bm"), (even.bn, "bn"))
-        block = replace(even, **{largest[1]: -(-largest[0] // 2)})
-
-
 def nearest(m: int, k: int, n: int, dtype: Any) -> tuple[tuple[int, int, int], BlockSizes]:
     """The shape among the tuner's records that is nearest to m, k, n, and its best blocks."""
     from kernels.matmul.tuned import TUNED
 
-    kind = np.dtype(dtype).name
-    table = TUNED[here(), kind if kind in ("float32", "int8") else "bfloat16"]
+    table = TUNED[here(), "int8" if np.dtype(dtype) == np.int8 else "bfloat16"]
 
     def distance(shape: tuple[int, int, int]) -> float:
         return sum(abs(math.log(a / b)) for a, b in zip(shape, (m, k, n)))

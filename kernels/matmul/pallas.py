@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.matmul.blocks import BlockSizes, default, vmem_limit
+from kernels import checks
+from kernels.matmul.blocks import BlockSizes, vmem_limit
 from kernels.matmul.products import accumulator, inside, product, result
 from kernels.matmul.quantized import Dequantise
 from kernels.pallas import interprets
@@ -137,7 +138,7 @@ def call(form, x, y, *arrays):
         x.shape[form.contract[0]],
         y.shape[1 - form.contract[1]],
     )
-    block = (form.block or default(m, k, n, x.dtype)).fitted(m, k, n, x.dtype)
+    block = (form.block or BlockSizes.default(m, k, n, x.dtype)).fitted(m, k, n, x.dtype)
     block.check(x.dtype)
     return _call(form, block, x, y, *arrays)
 
@@ -154,6 +155,7 @@ def _forward(form, x, y):
 def _backward(form, saved, dz):
     """dx = dz yᵀ and dy = xᵀ dz, after dz has gone back through the epilogue."""
     x, y = saved
+    checks.one_of("x.dtype, for a gradient,", str(x.dtype), ("float32", "bfloat16"))
     again = Form(interpret=form.interpret)
     if form.epilogue is not None:
         # The sums were not kept: multiplying again is cheaper than a [m, n] float32 array.

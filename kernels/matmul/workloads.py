@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernels.matmul.blocks import LANES, BlockSizes, candidates, default, nearest
+from kernels.matmul.blocks import LANES, BlockSizes, candidates, nearest
 from kernels.workload import Workload, Workloads, size, values
 
 
@@ -39,7 +39,7 @@ def _candidates(workload, vmem_bytes):
 
 def _choice(workload):
     sizes = [workload.sizes[name] for name in "mkn"]
-    block = default(*sizes, workload.dtype)
+    block = BlockSizes.default(*sizes, workload.dtype)
     record, best = nearest(*sizes, workload.dtype)
     shape = "×".join(map(str, record))
     made = "" if block == best else f", made to fit: {block}"

@@ -110,7 +110,7 @@ class Estimate:
         return schedule_of(self.compiled)
 
 
-_memo: dict[tuple[str, str, float], Estimate] = {}
+_memo: dict[tuple[str, str, float, bool], Estimate] = {}
 
 
 def estimate(
@@ -119,24 +119,30 @@ def estimate(
     chip: str = "v5e",
     timeout: float = compiler.TIMEOUT,
     budget: float = BUDGET,
+    large: bool = False,
 ) -> Estimate:
     """Estimate the run time of `function(*args)` on `chip`, kernels and XLA's operations alike.
 
     args: arrays or jax.ShapeDtypeStruct; a kernel inside gets interpret=False. timeout: seconds for
     a compilation. budget: seconds that the static profile may simulate; beyond it, a kernel's grid
-    is cut and extrapolated, and XLA's own cycles are taken.
+    is cut and extrapolated, and XLA's own cycles are taken. large: of a program of hundreds of
+    operations, write down the schedule of its kernels alone; the whole one would fill the disk.
     Raises as compile does. A program that was estimated before in this process is not again.
     """
     compiler.libtpu_version()
     program = compiler.export(function, *args, chip=chip)
-    return estimate_program(program, timeout=timeout, budget=budget)
+    return estimate_program(program, timeout=timeout, budget=budget, large=large)
 
 
 def estimate_program(
-    program: compiler.Program, *, timeout: float = compiler.TIMEOUT, budget: float = BUDGET
+    program: compiler.Program,
+    *,
+    timeout: float = compiler.TIMEOUT,
+    budget: float = BUDGET,
+    large: bool = False,
 ) -> Estimate:
     """Estimate an exported program; see estimate."""
-    [found] = estimate_all([program], timeout=timeout, budget=budget)
+    [found] = estimate_all([program], timeout=timeout, budget=budget, large=large)
     if isinstance(found, TpuCompileError):
         raise found
     return found
@@ -147,6 +153,7 @@ def estimate_all(
     *,
     timeout: float = compiler.TIMEOUT,
     budget: float = BUDGET,
+    large: bool = False,
     progress: bool = True,
 ) -> list[Estimate | TpuCompileError]:
     """Estimate several programs, their compilations side by side; see estimate.
@@ -161,16 +168,16 @@ def estimate_all(
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:
             found[index] = end.value
-            _memo[programs[index].fingerprint, programs[index].chip, budget] = end.value
+            _memo[programs[index].fingerprint, programs[index].chip, budget, large] = end.value
         except TpuCompileError as error:
             found[index] = error
 
     for index, program in enumerate(programs):
-        known = _memo.get((program.fingerprint, program.chip, budget))
+        known = _memo.get((program.fingerprint, program.chip, budget, large))
         if known is not None:
             found[index] = known
         else:
-            advance(index, _Estimator(program, timeout, budget).steps(), None)
+            advance(index, _Estimator(program, timeout, budget, large).steps(), None)
     while waiting:
         # Requests for the same purpose go to one pool; the same program is compiled once.
         purposes = next(iter(waiting.values()))[1].purposes
@@ -232,8 +239,10 @@ class _Kernel:
 
 
 class _Estimator:
-    def __init__(self, program: compiler.Program, timeout: float, budget: float) -> None:
-        self.program, self.timeout, self.budget = program, timeout, budget
+    def __init__(
+        self, program: compiler.Program, timeout: float, budget: float, large: bool
+    ) -> None:
+        self.program, self.timeout, self.budget, self.large = program, timeout, budget, large
         self.chip: Chip = chips.chip(program.chip)
         self.notes: list[str] = []
 
@@ -243,6 +252,8 @@ class _Estimator:
         self.module = parse(self.compiled.hlo)
         self.run = self.module.run
         self.kernels = self._match(schedule_of(self.compiled))
+        if self.large and not self._lost("schedule"):
+            yield from self._schedule_kernels()
         self.profiled: dict[str, int] = {}
         if not self._lost("profile"):
             yield from self._profile()
@@ -259,7 +270,8 @@ class _Estimator:
 
     def _compile(self) -> Generator[_Request, list[Any], compiler.Compiled]:
         """With the schedule where this libtpu can write it, and without where it cannot."""
-        [result] = yield _Request([self.program], ("schedule",), self.timeout)
+        purposes = () if self.large else ("schedule",)
+        [result] = yield _Request([self.program], purposes, self.timeout)
         self._lost("schedule")
         if isinstance(result, TpuCompileError) and result.kind in ("crashed", "disk"):
             # The compiler may have died of writing its schedule down.
@@ -284,6 +296,15 @@ class _Estimator:
                 free.remove(call)
             found[each.name] = _Kernel(call, each, schedules.get(each.name))
         return found
+
+    def _schedule_kernels(self) -> Generator[_Request, list[Any], None]:
+        """The schedule of each kernel, compiled alone on its own grid."""
+        kernels = list(self.kernels.values())
+        programs = [_alone(k.call, k.call.grid, self.program.chip) for k in kernels]
+        results = yield _Request(programs, ("schedule",), self.timeout)
+        for kernel, result in zip(kernels, results, strict=True):
+            if isinstance(result, compiler.Compiled):
+                kernel.schedule = next(iter(schedule_of(result).kernels), None)
 
     def _profile(self) -> Generator[_Request, list[Any], None]:
         """Ask the static profile: the whole program where that is short, else each kernel cut."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernels.budget import compare
 from kernels.matmul import BlockSizes, matmul
-from kernels.matmul.blocks import RESERVE, default
+from kernels.matmul.blocks import RESERVE
 from kernels.pallas import calls
 from kernels.tpu import CHIPS, lower, simulate
 
@@ -195,6 +195,6 @@ class TestBlockSizes:
         dtype=st.sampled_from([np.float32, ml_dtypes.bfloat16, np.int8]),
     )
     def test_the_default_is_legal_and_fits(self, shape, dtype):
-        block = default(*shape, dtype)
+        block = BlockSizes.default(*shape, dtype)
         assert block.fitted(*shape, dtype) == block
         assert block.vmem_bytes(dtype) <= CHIPS["v5e"].vmem_bytes - RESERVE

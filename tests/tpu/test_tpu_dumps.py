@@ -95,6 +95,28 @@ def test_hlo(data):
     assert run["copy-start"].opcode == "copy-start"
 
 
+MATMUL = """
+ENTRY %main (x: bf16[4096,4096], y: bf16[4096,4096]) -> bf16[4096,4096] {
+  %x = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(0)
+  %y = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(1)
+  %copy-start = (bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)}, bf16[4096,4096]{1,0:T(8,128)(2,1)}, \
+u32[]{:S(2)}) copy-start(%x), cross_program_prefetch_index=0
+  %copy-done = bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy-start)
+  ROOT %z = bf16[4096,4096]{1,0:T(8,128)(2,1)} fusion(%copy-done, %y), kind=kOutput, \
+calls=%c, backend_config={"window_config":{"kernel_window_bounds":["512","1"],\
+"output_window_bounds":["171","1"],"input_window_bounds":["171","32"]}}
+}
+"""
+
+
+def test_windows_of_xlas_own_matmul():
+    run = {i.name: i for i in parse(MATMUL).run}
+    # 4096 × 128 of y and 1368 × 128 of z; x is in VMEM already.
+    assert run["z"].window_bytes == 2 * (4096 * 128 + 171 * 8 * 128)
+    assert run["copy-start"].across_programs and not run["z"].across_programs
+    assert run["copy-done"].window_bytes == 0
+
+
 def test_hlo_of_nothing():
     assert parse("").run == []
 

@@ -164,6 +164,23 @@ def test_a_copy_is_never_bound_by_compute(scratch):
     assert slow and {op.bound for op in slow} == {"latency"}
 
 
+def test_a_copy_into_vmem_that_nothing_hides_is_charged(scratch):
+    """Otherwise a kernel would look faster for having its operand fetched beforehand."""
+
+    def fetched_first(x, y):
+        x = pltpu.with_memory_space_constraint(x, pltpu.MemorySpace.VMEM)
+        return blocked(512, 2048, 512)(x, y)
+
+    found = tpu.estimate(fetched_first, *square(2048))
+    [copy] = [op for op in found.ops if op.name.startswith("copy-done")]
+    size = 2 * 2048**2
+    assert copy.cycles == pytest.approx(size / tpu.CHIPS["v5e"].hbm_bytes_per_cycle, rel=0.01)
+    assert copy.method == "a copy that nothing hides"
+    # What XLA lets the program before fetch is free.
+    ours = tpu.estimate(functools.partial(matmul, implementation="xla"), *square(2048))
+    assert all(op.cycles == 0 for op in ours.ops if op.name.startswith("copy-done"))
+
+
 def test_loops_count_as_often_as_they_run(scratch):
     def function(x, y):
         return jax.lax.scan(lambda c, _: (blocked(256, 256, 256)(c, y), None), x, None, length=5)[0]

@@ -1,0 +1,15 @@
+"""Between a row of the qkv Linear and separate heads; for NumPy and JAX arrays alike."""
+
+
+def unpack(qkv, num_heads):
+    """[B, N, 3·H·D] → q, k and v, each [B, H, N, D]."""
+    batch, tokens, _ = qkv.shape
+    heads = qkv.reshape(batch, tokens, 3, num_heads, -1).transpose(2, 0, 3, 1, 4)
+    return heads[0], heads[1], heads[2]
+
+
+def pack(*parts):
+    """P arrays [B, H, N, D] → [B, N, P·H·D]."""
+    batch, _, tokens, _ = parts[0].shape
+    rows = parts[0].__array_namespace__().stack(parts).transpose(1, 3, 0, 2, 4)
+    return rows.reshape(batch, tokens, -1)

@@ -1,0 +1,80 @@
+"""The oracle. NumPy or JAX arrays in, in float64; so it can be differentiated too.
+
+An error is judged by the size of what goes into an element. A score is a sum of products, and an
+error in it is a relative error of its probability; the other probabilities of its row share it.
+"""
+
+import math
+
+from kernels.attention.layout import pack, unpack
+
+
+def _scores(q, k, scale):
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return scale * (q @ k.swapaxes(-1, -2))
+
+
+def _probabilities(q, k, causal, scale):
+    """softmax(scale q kᵀ), [..., queries, keys]; a causal query sees the keys up to its own."""
+    xp = q.__array_namespace__()
+    s = _scores(q, k, scale)
+    if causal:
+        s = xp.where(xp.tril(xp.ones(s.shape[-2:], dtype=bool)), s, -math.inf)
+    p = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+    return p / xp.sum(p, axis=-1, keepdims=True)
+
+
+def _probability_magnitude(q, k, causal, scale):
+    """Each probability, and how much it changes at most for each relative change of a product."""
+    p = _probabilities(q, k, causal, scale)
+    s = abs(_scores(abs(q), abs(k), scale))
+    return p * (1 + s + (p * s).sum(-1, keepdims=True))
+
+
+def attention(q, k, v, *, causal=False, scale=None):
+    """softmax(scale q kᵀ) v, in the precision of the arguments."""
+    return _probabilities(q, k, causal, scale) @ v
+
+
+def attention_magnitude(q, k, v, *, causal=False, scale=None):
+    """The sum of the absolute values of the terms p v that each element adds up."""
+    return _probability_magnitude(q, k, causal, scale) @ abs(v)
+
+
+def attention_rounding(q, k, v, *, causal=False, scale=None):
+    """The root of the sum of the squares of the terms, each of which is a rounded p times v."""
+    return (_probabilities(q, k, causal, scale) ** 2 @ v**2) ** 0.5
+
+
+def attention_gradient_magnitude(q, k, v, do, *, causal=False, scale=None):
+    """The same sums for dq = scale ds k, dk = scale dsᵀ q and dv = pᵀ do.
+
+    ds = p (dp - delta) with dp = do vᵀ and delta = Σ p dp, which cancel: each counts by itself.
+    """
+    p = _probability_magnitude(q, k, causal, scale)
+    scale = abs(q.shape[-1] ** -0.5 if scale is None else scale)
+    dp = abs(do) @ abs(v).swapaxes(-1, -2)
+    ds = scale * p * (dp + (p * dp).sum(-1, keepdims=True))
+    return ds @ abs(k), ds.swapaxes(-1, -2) @ abs(q), p.swapaxes(-1, -2) @ abs(do)
+
+
+def vit_attention(qkv, num_heads, *, scale=None):
+    """attention of the heads in a packed qkv, packed again."""
+    return pack(attention(*unpack(qkv, num_heads), scale=scale))
+
+
+def vit_attention_magnitude(qkv, num_heads, *, scale=None):
+    """See attention_magnitude."""
+    return pack(attention_magnitude(*unpack(qkv, num_heads), scale=scale))
+
+
+def vit_attention_rounding(qkv, num_heads, *, scale=None):
+    """See attention_rounding."""
+    return pack(attention_rounding(*unpack(qkv, num_heads), scale=scale))
+
+
+def vit_attention_gradient_magnitude(qkv, num_heads, do, *, scale=None):
+    """See attention_gradient_magnitude; those of dq, dk and dv, packed."""
+    batch, tokens, _ = do.shape
+    do = do.reshape(batch, tokens, num_heads, -1).swapaxes(1, 2)
+    return (pack(*attention_gradient_magnitude(*unpack(qkv, num_heads), do, scale=scale)),)

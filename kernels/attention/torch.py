@@ -1,0 +1,341 @@
+"""Attention on PyTorch tensors: the Pallas kernels as operators of torch.
+
+Each kernel, forward and backward, is an operator (torch.library.custom_op) with a fake and, the
+forward ones, an autograd formula. So autograd, torch.compile and torch.export know what a kernel
+makes and what it keeps. An operator runs where its tensors are: on a CPU it is interpreted, and
+reads and writes torch's own memory through DLPack; on an XLA device it becomes a part of
+torch_xla's graph. Tensors of torchax are JAX arrays already, and go straight to the JAX function.
+"""
+
+import functools
+import math
+from typing import Any
+
+import jax
+from jax import export
+
+from kernels import checks
+from kernels.attention import MAX_HEAD_DIM, packed, pallas, shipped
+from kernels.attention.layout import pack, unpack
+from kernels.optional import require
+
+torch = require("torch", "attention on PyTorch tensors")
+
+DTYPES = ("torch.float32", "torch.bfloat16")
+ATTENTION = ("native", "sdpa", "shipped", "pallas")
+VIT_ATTENTION = ("native", "sdpa", "shipped", "flash", "packed")
+DEVICES = {"pallas": ("cpu", "xla", "jax"), "shipped": ("xla", "jax")}  # any for the others
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    implementation: str = "pallas",
+    causal: bool = False,
+    scale: float | None = None,
+    interpret: bool | None = None,
+) -> Any:
+    """softmax(q kᵀ · scale) v, for each head of each sequence, on PyTorch tensors.
+
+    q: [B, H, N, D]; k, v: [B, H, M, D]; all float32 or bfloat16, on one device. Returns
+    [B, H, N, D], same dtype.
+    implementation: "pallas" is the flash kernel of this package, on a CPU, an XLA device or
+    torchax, for contiguous tensors; "shipped" the one that comes with torch_xla and JAX, on the
+    last two; "native" is written out in torch; "sdpa" is F.scaled_dot_product_attention.
+    causal: position n attends to 0 … n. scale: None is D ** -0.5. interpret: None interprets the
+    kernel where there is no TPU. Differentiable. Raises ValueError for another rank, shape, dtype,
+    device, layout in memory, or implementation.
+    """
+    checks.implementation(implementation, ATTENTION)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _check(name, tensor, 4, implementation)
+        checks.same(f"{name}.dtype", str(tensor.dtype), "q", str(q.dtype))
+        checks.same(f"{name}.device", str(tensor.device), "q", str(q.device))
+        for axis, what in ((0, "batch"), (1, "heads"), (3, "head_dim")):
+            checks.same(f"{name}.shape[{axis}] ({what})", tensor.shape[axis], "q", q.shape[axis])
+    checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
+    if q.shape[3] > MAX_HEAD_DIM:
+        checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
+    checks.one_of("causal", causal, (False, True))
+    scale = _scale(scale, q.shape[-1])
+    if implementation == "native":
+        return _native(q, k, v, causal, scale)
+    if implementation == "sdpa":
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, scale=scale
+        )
+    interpret = _interprets(interpret, q.device.type)
+    if implementation == "shipped":
+        return _shipped(q, k, v, causal, scale, interpret)
+    if q.device.type == "jax":
+        return _on_arrays(
+            pallas.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
+        )
+    return attention_forward(q, k, v, causal, scale, interpret)[0]
+
+
+def vit_attention(
+    qkv: Any,
+    num_heads: int,
+    *,
+    implementation: str = "packed",
+    scale: float | None = None,
+    interpret: bool | None = None,
+) -> Any:
+    """Attention in a vision transformer: from the result of its qkv Linear to its proj Linear.
+
+    qkv: [B, N, 3·H·D], float32 or bfloat16; H = num_heads; q, k and v follow each other, and so do
+    the heads in each of them. Returns [B, N, H·D], same dtype.
+    implementation: "packed" is the kernel that reads qkv as it is, and for a sequence too long
+    for it does what "flash" does. The others are those of `attention`, "flash" being its "pallas":
+    before them the heads are moved out of the rows, and after them back. scale, interpret,
+    gradients and errors as in `attention`.
+    """
+    checks.implementation(implementation, VIT_ATTENTION)
+    kernel = {"packed": "pallas", "flash": "pallas"}.get(implementation, implementation)
+    _check("qkv", qkv, 3, kernel)
+    checks.positive_int("num_heads", num_heads)
+    width = qkv.shape[2]
+    if width % (3 * num_heads):
+        checks.fail("num_heads", num_heads, f"one of which 3·num_heads divides the width {width}")
+    if implementation != "packed":
+        q, k, v = split_heads(qkv, num_heads)
+        if kernel in DEVICES:
+            q, k, v = (t.contiguous() for t in (q, k, v))
+        o = attention(q, k, v, implementation=kernel, scale=scale, interpret=interpret)
+        return merge_heads(o)
+    scale = _scale(scale, width // 3 // num_heads)
+    interpret = _interprets(interpret, qkv.device.type)
+    if qkv.device.type == "jax":
+        from kernels.attention import vit_attention as of_arrays
+
+        return _on_arrays(of_arrays, qkv, num_heads, scale=scale, interpret=interpret)
+    return vit_attention_forward(qkv, num_heads, scale, interpret)[0]
+
+
+def split_heads(qkv: Any, num_heads: int) -> tuple[Any, Any, Any]:
+    """[B, N, 3·H·D] → q, k, v, each [B, H, N, D]: views, which a kernel needs copied."""
+    batch, length, _ = qkv.shape
+    return qkv.reshape(batch, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def merge_heads(o: Any) -> Any:
+    """[B, H, N, D] → [B, N, H·D]."""
+    return o.transpose(1, 2).flatten(2)
+
+
+# --- what is checked ----------------------------------------------------------------------------
+
+
+def _check(name: str, tensor: Any, rank: int, implementation: str) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        checks.fail(name, f"a {type(tensor).__name__}", f"a torch.Tensor of rank {rank}")
+    checks.array(name, tensor, rank=rank, dtypes=DTYPES)
+    if implementation not in DEVICES:
+        return
+    checks.one_of(f"{name}.device", tensor.device.type, DEVICES[implementation])
+    # On an XLA device and in torchax, strides say nothing of the memory.
+    if tensor.device.type == "cpu" and not tensor.is_contiguous():
+        checks.fail(
+            f"{name}.stride()", tensor.stride(), f"a contiguous tensor: {name}.contiguous()"
+        )
+
+
+def _like(tensor: Any) -> Any:
+    """The shape and the dtype of a tensor, as JAX has them."""
+    return jax.ShapeDtypeStruct(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def _scale(scale: float | None, width: int) -> float:
+    if scale is None:
+        return width**-0.5
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+        checks.fail("scale", repr(scale), "None or a finite number")
+    return float(scale)
+
+
+def _interprets(interpret: bool | None, device: str) -> bool | None:
+    """Whether a kernel is interpreted; for torchax, None lets JAX decide."""
+    if interpret not in (None, True, False):
+        checks.fail("interpret", repr(interpret), "None, True or False")
+    if device == "cpu":
+        if interpret is False:
+            checks.fail("interpret", interpret, "None or True, for tensors on a CPU")
+        return True
+    if device == "xla" and interpret is None:
+        from torch_xla import runtime
+
+        return runtime.device_type() != "TPU"
+    return interpret
+
+
+# --- attention without our kernels --------------------------------------------------------------
+
+
+def _native(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+    scores = (q * scale) @ k.transpose(-2, -1)
+    if causal:
+        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(ahead, -math.inf)
+    return scores.softmax(-1) @ v
+
+
+def _shipped(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bool | None) -> Any:
+    """The flash attention that others ship. Its own scale is 1.0, not D ** -0.5: always passed."""
+    if q.device.type == "jax":
+        return _on_arrays(
+            shipped.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
+        )
+    if interpret:
+        checks.fail("implementation", "'shipped'", "it on a TPU alone: it cannot be interpreted")
+    from torch_xla.experimental.custom_kernel import flash_attention
+
+    return flash_attention(q, k, v, causal=causal, sm_scale=scale)
+
+
+def _on_arrays(function: Any, *arguments: Any, **options: Any) -> Any:
+    """A JAX function of the arrays that torchax's tensors are; JAX differentiates it."""
+    from torchax.interop import call_jax
+
+    return call_jax(function, *arguments, **options)
+
+
+# --- the kernels as operators -------------------------------------------------------------------
+
+
+@functools.cache
+def _bound(function: Any, *numbers: Any) -> Any:
+    """`function` of its tensors alone, compiled; always the same object, as torch_xla's cache
+    asks for."""
+    return jax.jit(lambda *tensors: function(*tensors, *numbers))
+
+
+@functools.cache
+def _for_tpu(function: Any, numbers: tuple[Any, ...], shapes: tuple[Any, ...]) -> Any:
+    """The same, lowered for a TPU wherever JAX itself is: the TPU belongs to torch_xla here."""
+    exported = export.export(
+        _bound(function, *numbers),
+        platforms=["tpu"],
+        disabled_checks=[export.DisabledSafetyCheck.platform()],
+    )
+    return exported(*shapes).call
+
+
+def _operator(name: str, schema: str, function: Any, fake: Any) -> Any:
+    """The operator kernels::NAME of a JAX function, for tensors on a CPU and on XLA devices.
+
+    schema: the tensors, then numbers, of which the last says whether the kernel is interpreted.
+    """
+
+    def divide(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        count = sum(isinstance(a, torch.Tensor) for a in arguments)
+        return arguments[:count], arguments[count:]
+
+    def on_cpu(*arguments: Any) -> Any:
+        tensors, numbers = divide(arguments)
+        arrays = [jax.dlpack.from_dlpack(t.detach()) for t in tensors]
+        results = _bound(function, *numbers)(*arrays)
+        # torch may write into the arguments as soon as this returns.
+        return jax.tree.map(torch.from_dlpack, jax.block_until_ready(results))
+
+    def on_xla(*arguments: Any) -> Any:
+        from torch_xla.core.xla_builder import call_jax
+
+        tensors, numbers = divide(arguments)
+        if numbers[-1]:
+            made = _bound(function, *numbers)
+        else:
+            made = _for_tpu(function, numbers, tuple(map(_like, tensors)))
+        results = call_jax(made, tensors)
+        return results if isinstance(results, torch.Tensor) else tuple(results)
+
+    operator = torch.library.custom_op(
+        f"kernels::{name}", on_cpu, mutates_args=(), device_types="cpu", schema=schema
+    )
+    operator.register_kernel("xla", on_xla)
+    operator.register_fake(fake)
+    return operator
+
+
+def _forward(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bool) -> Any:
+    return pallas.forward(q, k, v, causal=causal, scale=scale, interpret=interpret)
+
+
+def _backward(*arguments: Any) -> Any:
+    *tensors, causal, scale, interpret = arguments
+    return pallas.backward(*tensors, causal=causal, scale=scale, interpret=interpret)
+
+
+def _vit_forward(qkv: Any, num_heads: int, scale: float, interpret: bool) -> Any:
+    if packed.fits(qkv, num_heads):
+        return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
+    o, lse = _forward(*unpack(qkv, num_heads), False, scale, interpret)
+    return pack(o), lse
+
+
+def _vit_backward(
+    qkv: Any, o: Any, lse: Any, do: Any, num_heads: int, scale: float, interpret: bool
+) -> Any:
+    if packed.fits(qkv, num_heads):
+        return packed.backward(qkv, lse, do, num_heads, scale=scale, interpret=interpret)
+    o, do = (x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2) for x in (o, do))
+    return pack(*_backward(*unpack(qkv, num_heads), o, lse, do, False, scale, interpret))
+
+
+attention_forward = _operator(
+    "attention_forward",
+    "(Tensor q, Tensor k, Tensor v, bool causal, float scale, bool interpret) -> (Tensor, Tensor)",
+    _forward,
+    lambda q, *_: (torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)),
+)
+attention_backward = _operator(
+    "attention_backward",
+    "(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do,"
+    " bool causal, float scale, bool interpret) -> (Tensor, Tensor, Tensor)",
+    _backward,
+    lambda q, k, v, *_: (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)),
+)
+vit_attention_forward = _operator(
+    "vit_attention_forward",
+    "(Tensor qkv, int num_heads, float scale, bool interpret) -> (Tensor, Tensor)",
+    _vit_forward,
+    lambda qkv, num_heads, *_: (
+        qkv.new_empty((*qkv.shape[:2], qkv.shape[2] // 3)),
+        qkv.new_empty((qkv.shape[0], num_heads, qkv.shape[1]), dtype=torch.float32),
+    ),
+)
+vit_attention_backward = _operator(
+    "vit_attention_backward",
+    "(Tensor qkv, Tensor o, Tensor lse, Tensor do,"
+    " int num_heads, float scale, bool interpret) -> Tensor",
+    _vit_backward,
+    lambda qkv, *_: torch.empty_like(qkv),
+)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    *tensors, ctx.causal, ctx.scale, ctx.interpret = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
+    options = ctx.causal, ctx.scale, ctx.interpret
+    return *attention_backward(*ctx.saved_tensors, do.contiguous(), *options), None, None, None
+
+
+def _vit_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    qkv, ctx.num_heads, ctx.scale, ctx.interpret = inputs
+    ctx.save_for_backward(qkv, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _vit_gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
+    options = ctx.num_heads, ctx.scale, ctx.interpret
+    return vit_attention_backward(*ctx.saved_tensors, do.contiguous(), *options), None, None, None
+
+
+attention_forward.register_autograd(_gradient, setup_context=_save)
+vit_attention_forward.register_autograd(_vit_gradient, setup_context=_vit_save)

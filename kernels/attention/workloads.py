@@ -1,0 +1,204 @@
+"""The problems that attention is proven on."""
+
+import numpy as np
+
+from kernels.attention.blocks import BlockSizes
+from kernels.workload import Workload, Workloads, size, values
+
+
+def _make(workload, rng):
+    b, h, n, m, d = (workload.sizes[name] for name in ("b", "h", "n", "m", "d"))
+    kind, dtype = workload.values, workload.dtype
+    # A NaN or an infinity in q spoils its row; in k or v it would spoil everything.
+    q = values("nonfinite" if kind == "nonfinite" else "normal", (b, h, n, d), dtype, rng)
+    if kind == "wide":
+        q = q * q.dtype.type(32)
+    k = values("normal", (b, h, m, d), dtype, rng)
+    return q, k, values("normal" if kind == "nonfinite" else kind, (b, h, m, d), dtype, rng)
+
+
+def _draw(rng):
+    n = min(size(rng), 257)
+    sizes = (
+        rng.integers(1, 3),
+        rng.integers(1, 4),
+        n,
+        min(size(rng), 257) if rng.integers(2) else n,
+    )
+    head_dim = int(rng.choice([1, 3, 16, 31, 32, 64, 65, 80, 128, 129, 256]))
+    return Workload(
+        "random",
+        _sizes(*map(int, sizes), head_dim),
+        str(rng.choice(["float32", "bfloat16"])),
+        "normal",
+        {"causal": bool(rng.integers(2))},
+        _BLOCKS if rng.integers(2) else {},
+    )
+
+
+def _candidates(workload, vmem_bytes):
+    """Tiles of 128 to 1024 queries by 128 to 512 keys."""
+    n, m = workload.sizes["n"], workload.sizes["m"]
+    heads = workload.sizes["b"] * workload.sizes["h"]
+    found = []
+    for tq in (256, 512, 1024, 128):
+        for tk in (128, 256, 512):
+            for each in (2, 1, 4, 8):
+                found.append(BlockSizes(1024, tq, tk, each).fitted(n, m, heads))
+    return [{"block": block} for block in dict.fromkeys(found)]
+
+
+def _sizes(b, h, n, m, d):
+    return {"b": b, "h": h, "n": n, "m": m, "d": d}
+
+
+_CAUSAL = {"causal": True}
+_BLOCKS = {"block": BlockSizes(tokens=128, tq=128, tk=128, heads=1)}
+
+attention = Workloads(
+    make=_make,
+    draw=_draw,
+    candidates=_candidates,
+    named=(
+        Workload("one", _sizes(1, 1, 1, 1, 1), why="one token attends to itself"),
+        Workload("one_bf16", _sizes(1, 1, 1, 1, 1), "bfloat16", why="no matrix at all"),
+        Workload("tiny", _sizes(1, 2, 8, 8, 16), why="less than a tile"),
+        Workload(
+            "vit_b16_256px",
+            _sizes(1, 2, 256, 256, 64),
+            "bfloat16",
+            why="two of its 128 × 12 heads; the others repeat them",
+        ),
+        Workload(
+            "vit_b16_224px", _sizes(1, 2, 197, 197, 64), "bfloat16", why="14² patches and a class"
+        ),
+        Workload("ragged", _sizes(1, 3, 197, 197, 64), options=_CAUSAL, why="no block divides it"),
+        Workload(
+            "ragged_blocks",
+            _sizes(1, 2, 300, 300, 64),
+            tuning=_BLOCKS,
+            why="a last block cut short, of queries and of keys",
+        ),
+        Workload(
+            "ragged_blocks_causal",
+            _sizes(1, 3, 300, 300, 64),
+            "float32",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+        ),
+        Workload(
+            "ragged_blocks_bf16",
+            _sizes(1, 2, 389, 389, 128),
+            "bfloat16",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+        ),
+        Workload("causal", _sizes(1, 2, 256, 256, 128), options=_CAUSAL, why="half the scores"),
+        Workload("causal_bf16", _sizes(1, 2, 512, 512, 64), "bfloat16", options=_CAUSAL),
+        Workload("cross", _sizes(2, 2, 65, 257, 32), "bfloat16", why="other keys than queries"),
+        Workload(
+            "cross_causal",
+            _sizes(1, 2, 257, 129, 31),
+            "float32",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+            why="queries beyond the last key",
+        ),
+        Workload(
+            "late_keys",
+            _sizes(1, 2, 129, 300, 32),
+            "float32",
+            "normal",
+            _CAUSAL,
+            _BLOCKS,
+            why="keys that no query sees",
+        ),
+        Workload("primes", _sizes(1, 3, 101, 101, 31), "bfloat16", options=_CAUSAL),
+        Workload("narrow", _sizes(1, 2, 127, 127, 1), why="a head of one number"),
+        Workload("narrow_bf16", _sizes(1, 1, 129, 257, 1), "bfloat16", "normal", _CAUSAL, _BLOCKS),
+        Workload("broad", _sizes(1, 2, 128, 128, 256), "bfloat16", why="the largest head"),
+        Workload("odd_head", _sizes(1, 2, 64, 64, 129), why="head_dim one above the lanes"),
+        Workload("scale", _sizes(1, 2, 64, 64, 32), options={"scale": -0.5}, why="any scale"),
+        Workload(
+            "wide",
+            _sizes(1, 2, 129, 129, 64),
+            values="wide",
+            why="logits of hundreds, whose exp overflows; v from 2⁻³⁰ to 2³⁰",
+        ),
+        Workload("wide_blocks", _sizes(1, 2, 257, 257, 64), "bfloat16", "wide", _CAUSAL, _BLOCKS),
+        Workload("cancelling", _sizes(1, 2, 128, 128, 64), values="cancelling", why="v near ±1000"),
+        Workload(
+            "nonfinite",
+            _sizes(1, 2, 300, 300, 64),
+            "float32",
+            "nonfinite",
+            tuning=_BLOCKS,
+            why="NaN stays in its row",
+        ),
+    ),
+)
+
+
+def _make_vit(workload, rng):
+    b, n, h, d = (workload.sizes[name] for name in ("b", "n", "h", "d"))
+    kind, dtype = workload.values, workload.dtype
+    q, k = values("normal", (2, b, n, h, d), dtype, rng)
+    if kind == "wide":
+        q = q * q.dtype.type(32)
+    if kind == "nonfinite":
+        q[0, 0, 0] = k[0, 0, -1] = np.inf  # one row of the first head, and all of the last one
+    v = values("normal" if kind == "nonfinite" else kind, (b, n, h, d), dtype, rng)
+    return np.stack([q, k, v], 2).reshape(b, n, 3 * h * d), h
+
+
+def _draw_vit(rng):
+    head_dim = int(rng.choice([1, 5, 16, 32, 48, 64, 64, 65, 80, 128, 256]))
+    sizes = _vit(int(rng.integers(1, 4)), min(size(rng), 257), int(rng.integers(1, 5)), head_dim)
+    return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
+
+
+def _vit(b, n, h, d):
+    return {"b": b, "n": n, "h": h, "d": d}
+
+
+vit_attention = Workloads(
+    make=_make_vit,
+    draw=_draw_vit,
+    named=(
+        Workload("one", _vit(1, 1, 1, 1), why="one token attends to itself"),
+        Workload("one_bf16", _vit(2, 1, 2, 64), "bfloat16", why="no matrix at all"),
+        Workload("tiny", _vit(2, 8, 2, 16), why="less than a tile"),
+        Workload(
+            "vit_b16_256px",
+            _vit(1, 256, 12, 64),
+            "bfloat16",
+            why="the chapter's model; a batch of 128 only repeats it",
+        ),
+        Workload("vit_b16_224px", _vit(1, 197, 12, 64), "bfloat16", why="14² patches and a class"),
+        Workload("vit_384px", _vit(1, 577, 2, 64), "bfloat16", why="queries in blocks, and a rest"),
+        Workload("blocks", _vit(1, 768, 1, 64), why="queries in blocks, without a rest"),
+        Workload("windows", _vit(3, 49, 4, 32), "bfloat16", why="several images in one program"),
+        Workload("odd_heads", _vit(2, 101, 3, 64), "bfloat16", why="a pair without a partner"),
+        Workload("odd_heads_f32", _vit(2, 101, 3, 64), why="the same"),
+        Workload("one_head", _vit(3, 65, 1, 64), why="k starts in the middle of a tile"),
+        Workload("vit_h", _vit(1, 64, 4, 80), "bfloat16", why="a head that no tile divides"),
+        Workload("narrow", _vit(2, 31, 2, 5), "bfloat16", why="a head of a few numbers"),
+        Workload("narrowest", _vit(1, 129, 2, 1), "bfloat16", why="a head of one number"),
+        Workload("quads", _vit(1, 63, 4, 32), why="four heads in a tile"),
+        Workload("broad", _vit(1, 128, 2, 128), "bfloat16", why="a head that fills a tile"),
+        Workload("widest", _vit(1, 33, 1, 256), why="the largest head"),
+        Workload("scale", _vit(1, 64, 2, 64), options={"scale": -0.5}, why="any scale"),
+        Workload(
+            "wide",
+            _vit(1, 129, 2, 64),
+            values="wide",
+            why="logits of hundreds, whose exp overflows; v from 2⁻³⁰ to 2³⁰",
+        ),
+        Workload("wide_bf16", _vit(1, 129, 2, 64), "bfloat16", "wide", why="the same"),
+        Workload("cancelling", _vit(1, 128, 2, 64), values="cancelling", why="v near ±1000"),
+        Workload("nonfinite", _vit(2, 100, 4, 64), values="nonfinite", why="NaN stays in its head"),
+    ),
+)

@@ -1,0 +1,291 @@
+"""attention: what the ladder does not ask."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import ladder
+from kernels.attention import (
+    BlockSizes,
+    attention,
+    block_sparse_attention,
+    pallas,
+    reference,
+)
+from kernels.attention.blocks import HEADROOM, VMEM_LIMIT
+from kernels.catalog import OPERATORS
+from kernels.pallas import calls
+from kernels.workload import Workload
+
+SMALL = BlockSizes(tokens=128, tq=128, tk=128, heads=2)
+OPERATOR = OPERATORS["attention"]
+
+
+def operands(b, h, n, m, d, dtype="float32"):
+    rng = np.random.default_rng((b, h, n, m, d))
+    dtype = getattr(ml_dtypes, dtype, dtype)
+    shapes = ((b, h, n, d), (b, h, m, d), (b, h, m, d))
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def shapes(b, h, n, d, dtype=jnp.bfloat16):
+    return (jax.ShapeDtypeStruct((b, h, n, d), dtype),) * 3
+
+
+@given(
+    sizes=st.tuples(
+        st.integers(1, 2),
+        st.integers(1, 3),
+        st.integers(1, 290),
+        st.integers(1, 290),
+        st.sampled_from([1, 8, 31, 64, 128, 130]),
+    ),
+    causal=st.booleans(),
+    tiles=st.tuples(*[st.sampled_from([128, 256])] * 3),
+)
+@settings(max_examples=6)
+def test_any_lengths_with_any_legal_block(sizes, causal, tiles):
+    q, k, v = operands(*sizes)
+    got = attention(q, k, v, causal=causal, block=BlockSizes(*tiles, heads=2))
+    want = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), causal=causal)
+    assert np.allclose(got, want, atol=1e-5)
+
+
+def test_the_reference_is_jax_s_own_attention():
+    q, k, v = operands(2, 3, 7, 9, 4)
+    for causal in (False, True):
+        for scale in (None, 0.3):
+            want = jax.nn.dot_product_attention(
+                *(jnp.swapaxes(x, 1, 2) for x in (q, k, v)), scale=scale, is_causal=causal
+            )
+            got = reference.attention(q, k, v, causal=causal, scale=scale)
+            assert np.allclose(got, jnp.swapaxes(want, 1, 2), atol=1e-5)
+
+
+def test_a_causal_query_does_not_depend_on_later_keys():
+    q, k, v = operands(1, 2, 200, 200, 64)
+    changed = [np.where(np.arange(200)[:, None] < 150, x, -x) for x in (k, v)]
+    f = functools.partial(attention, q, causal=True, block=SMALL)
+    one, two = np.asarray(f(k, v)), np.asarray(f(*changed))
+    assert np.array_equal(one[:, :, :150], two[:, :, :150])
+    assert not np.allclose(one[:, :, 150:], two[:, :, 150:])
+
+
+def test_only_the_log_sum_exp_is_saved():
+    """No array of scores is left between forward and backward: 4 arrays of q's size, and a row."""
+    q, k, v = operands(1, 2, 256, 256, 64)
+    _, back = jax.vjp(functools.partial(attention, block=SMALL), q, k, v)
+    saved = sum(np.asarray(x).size for x in jax.tree.leaves(back) if hasattr(x, "size"))
+    assert saved <= 4 * q.size + 2 * 256
+
+
+def test_blocks_above_the_diagonal_are_not_fetched():
+    f = functools.partial(attention, block=SMALL, interpret=False)
+    whole, half = (
+        calls(functools.partial(f, causal=causal), *shapes(1, 2, 2048, 128))[0]
+        for causal in (False, True)
+    )
+    fetched = [next(o.traffic for o in call.inputs if o.name == "k") for call in (whole, half)]
+    assert fetched[1] < 0.6 * fetched[0]
+
+
+def test_float32_asks_for_full_precision_on_a_tpu():
+    """Without it the MXU multiplies bfloat16, and float32 loses 16 bits."""
+    for implementation in ("pallas", "xla"):
+        f = functools.partial(attention, implementation=implementation, interpret=False)
+        assert "HIGHEST" in str(jax.make_jaxpr(f)(*shapes(1, 1, 128, 64, jnp.float32)))
+
+
+def test_two_devices_worth_of_vmap():
+    q, k, v = operands(3, 2, 33, 33, 16)
+    got = jax.vmap(lambda q, k, v: attention(q[None], k[None], v[None])[0])(q, k, v)
+    assert np.allclose(got, attention(q, k, v), atol=1e-6)
+
+
+def planted(monkeypatch, name, replacement):
+    """The kernel with one of its parts replaced, as the ladder sees it."""
+    jax.clear_caches()
+    monkeypatch.setattr(pallas, name, replacement)
+    workload = Workload(
+        "planted",
+        {"b": 1, "h": 1, "n": 300, "m": 300, "d": 32},
+        options={"causal": True},
+        tuning={"block": SMALL},
+    )
+    subject = ladder.Subject.of(OPERATOR, OPERATOR["pallas"])
+    (check,) = ladder.climb(subject, "interpret", [workload])
+    jax.clear_caches()
+    return check
+
+
+class TestPlantedFaults:
+    """Each fault is a mistake that a reader could make; the ladder has to see it."""
+
+    def test_the_unharmed_kernel_passes(self, monkeypatch):
+        assert planted(monkeypatch, "HIDDEN", pallas.HIDDEN).status == "passed"
+
+    def test_a_missing_rescale(self, monkeypatch):
+        """The sums so far keep the scale of an older maximum."""
+        harmed = planted(monkeypatch, "_shrink", lambda before, now: 1.0)
+        assert harmed.status == "failed" and "gradient" not in harmed.message
+
+    def test_a_missing_mask(self, monkeypatch):
+        harmed = planted(monkeypatch, "HIDDEN", 0.0)
+        assert harmed.status == "failed" and "gradient" not in harmed.message
+
+    def test_a_missing_mask_in_the_backward_pass_alone(self, monkeypatch):
+        original = pallas._backward_kernel
+
+        def unmasked(*refs, plan):
+            return original(*refs, plan=Unmasked(*plan))
+
+        class Unmasked(pallas.Plan):
+            def scores(self, q, k, *_):
+                return pallas._dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
+
+        harmed = planted(monkeypatch, "_backward_kernel", unmasked)
+        assert harmed.status == "failed" and harmed.message.startswith("gradient of")
+
+    def test_a_wrong_scale_of_the_gradient(self, monkeypatch):
+        original = pallas._backward_call
+
+        def scaled(*args):
+            dq, dk, dv = original(*args)
+            return dq * 1.001, dk, dv
+
+        harmed = planted(monkeypatch, "_backward_call", scaled)
+        assert harmed.status == "failed" and harmed.message.startswith("gradient of q")
+
+    def test_a_missing_delta(self, monkeypatch):
+        """ds = p dp, without the mean that the softmax takes off."""
+        original = pallas._backward_call
+
+        def without(q, k, v, o, *rest):
+            return original(q, k, v, o * 0, *rest)
+
+        harmed = planted(monkeypatch, "_backward_call", without)
+        assert harmed.status == "failed" and harmed.message.startswith("gradient of q")
+
+
+ONE = np.ones((1, 2, 8, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "options", "says"),
+    [
+        (ONE[0], ONE, ONE, {}, r"q.shape is \(2, 8, 4\); accepted: 4 dimensions"),
+        (ONE, ONE[:, :, :0], ONE, {}, "k.shape.*dimensions of at least 1"),
+        (ONE, ONE[:, :1], ONE, {}, r"k.shape\[1\] \(heads\) is 1; accepted: 2"),
+        (ONE, ONE, ONE[..., :3], {}, r"v.shape\[3\] \(head_dim\) is 3; accepted: 4"),
+        (ONE, ONE, np.ones((2, 2, 8, 4), np.float32), {}, r"v.shape\[0\] \(batches\) is 2"),
+        (ONE, ONE, ONE[:, :, :3], {}, r"v.shape\[2\] \(keys\) is 3; accepted: 8"),
+        (ONE, ONE.astype(ml_dtypes.bfloat16), ONE, {}, "k.dtype is bfloat16; accepted: float32"),
+        (ONE.astype(np.int32), ONE, ONE, {}, "q.dtype is 'int32'"),
+        (ONE.astype(np.float64), ONE, ONE, {}, "q.dtype is 'float64'"),
+        (
+            *[np.ones((1, 1, 2, 257), np.float32)] * 3,
+            {},
+            r"head_dim\) is 257; accepted: at most 256",
+        ),
+        (ONE, ONE, ONE, {"scale": float("nan")}, "scale is nan"),
+        (ONE, ONE, ONE, {"scale": "1"}, "scale is '1'"),
+        (ONE, ONE, ONE, {"causal": "yes"}, "causal is 'yes'"),
+        (ONE, ONE, ONE, {"implementation": "cudnn"}, "accepted: xla, sdpa, pallas, jax_flash"),
+        (ONE, ONE, ONE, {"implementation": "xla", "block": SMALL}, "block is 128/128×128/2"),
+        (ONE, ONE, ONE, {"block": (128, 128)}, r"block is \(128, 128\); accepted: None or Block"),
+    ],
+)
+def test_refuses_before_anything_runs(q, k, v, options, says):
+    with pytest.raises(ValueError, match=says):
+        attention(q, k, v, **options)
+
+
+def test_jax_s_kernel_refuses_what_it_would_get_wrong():
+    q, k, v = operands(1, 1, 200, 200, 64)
+    with pytest.raises(ValueError, match=r"q.shape\[2\] is 200; accepted: a multiple of 128"):
+        attention(q, k, v, implementation="jax_flash")
+
+
+class TestBlockSizes:
+    @pytest.mark.parametrize(
+        "sizes", [(0, 1, 1, 1), (1, -1, 1, 1), (1, 1, 1.5, 1), (1, 1, 1, True)]
+    )
+    def test_refuses_what_is_no_size(self, sizes):
+        with pytest.raises(ValueError, match="whole number"):
+            BlockSizes(*sizes)
+
+    def test_refuses_what_no_register_tiles(self):
+        for name in ("tokens", "tq", "tk"):
+            with pytest.raises(ValueError, match=f"block.{name} is 100; accepted: a multiple of"):
+                BlockSizes(**{name: 100}).fitted(300, 300, 4)
+
+    def test_refuses_what_does_not_fit_with_the_arithmetic(self):
+        with pytest.raises(ValueError, match=r"program holds .* MiB: 16 heads .* at most 76 MiB"):
+            BlockSizes(4096, 256, 128, 16).check(8192, 8192, 128, np.float32)
+
+    @given(st.integers(1, 16384), st.integers(1, 16384), st.integers(1, 256), st.integers(1, 99))
+    def test_the_default_is_legal_and_fits(self, n, m, head_dim, heads):
+        for backward in (False, True):
+            block = BlockSizes.default(n, m, head_dim, backward=backward).fitted(n, m, heads)
+            block.check(n, m, head_dim, np.float32)
+            assert heads % block.heads == 0 and VMEM_LIMIT > HEADROOM
+
+
+class TestBlockSparse:
+    MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_is_attention_with_the_scores_of_other_blocks_hidden(self, dtype):
+        q, k, v = operands(2, 3, 300, 330, 40, dtype)
+        got = block_sparse_attention(q, k, v, self.MASK, block=SMALL)
+        wide = [x.astype(np.float64) for x in (q, k, v)]
+        s = wide[0] @ wide[1].swapaxes(2, 3) * 40**-0.5
+        s = np.where(np.kron(self.MASK, np.ones((128, 128)))[:300, :330] > 0, s, -np.inf)
+        p = np.exp(s - s.max(-1, keepdims=True))
+        want = p / p.sum(-1, keepdims=True) @ wide[2]
+        assert np.abs(want - got).max() < (1e-5 if dtype == "float32" else 2e-2)
+
+    def test_all_blocks_are_attention(self):
+        q, k, v = operands(1, 2, 256, 256, 128)
+        got = block_sparse_attention(q, k, v, np.ones((2, 2), bool), block=SMALL)
+        assert np.array_equal(got, attention(q, k, v, block=SMALL))
+
+    def test_traffic_grows_with_the_blocks_that_are_kept(self):
+        def traffic(mask):
+            f = functools.partial(block_sparse_attention, mask=mask, block=SMALL, interpret=False)
+            (call,) = calls(f, *shapes(1, 2, 1024, 128))
+            return next(o.traffic for o in call.inputs if o.name == "k"), call.grid[-1]
+
+        band = np.eye(8, dtype=bool)
+        (few, steps), (many, all_steps) = traffic(band), traffic(band | True)
+        assert (steps, all_steps) == (8, 64) and many == 8 * few
+
+    def test_says_that_it_has_no_gradient(self):
+        q, k, v = operands(1, 1, 256, 256, 32)
+        with pytest.raises(NotImplementedError, match="no gradient"):
+            jax.grad(
+                lambda q: block_sparse_attention(q, k, v, self.MASK[:2, :2], block=SMALL).sum()
+            )(q)
+
+    @pytest.mark.parametrize(
+        ("mask", "says"),
+        [
+            (np.ones((2, 3), bool), r"mask is bool \(2, 3\); accepted: bool \(3, 3\)"),
+            (np.ones((3, 3)), "mask is float64"),
+            (np.eye(3, dtype=bool)[[0, 1, 1]] & [1, 0, 1] > 0, r"mask\[1\] is empty"),
+        ],
+    )
+    def test_refuses_other_masks(self, mask, says):
+        q, k, v = operands(1, 1, 300, 300, 8)
+        with pytest.raises(ValueError, match=says):
+            block_sparse_attention(q, k, v, mask, block=SMALL)
+
+    def test_refuses_what_attention_refuses(self):
+        with pytest.raises(ValueError, match="scale is inf"):
+            block_sparse_attention(ONE, ONE, ONE, np.ones((1, 1), bool), scale=float("inf"))

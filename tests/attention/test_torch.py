@@ -1,0 +1,319 @@
+"""Attention on PyTorch tensors: right, differentiable, and an operator that torch's tools take."""
+
+import functools
+import io
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
+
+from kernels import budget  # noqa: E402
+from kernels.attention import reference  # noqa: E402
+from kernels.attention import torch as side  # noqa: E402
+from kernels.attention.torch import attention, merge_heads, split_heads, vit_attention  # noqa: E402
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SHAPES = [  # b, h, n, m, d
+    (1, 1, 1, 1, 1),
+    (2, 3, 37, 37, 16),
+    (1, 2, 128, 128, 64),
+    (1, 2, 31, 131, 65),
+]
+
+
+def draw(shape, dtype="float32", seed=0):
+    b, h, n, m, d = shape
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [(b, h, n, d), (b, h, m, d), (b, h, m, d), (b, h, n, d)]
+    return [torch.randn(s, generator=generator).to(DTYPES[dtype]) for s in sizes]  # q, k, v, do
+
+
+def pull(function, tensors, cotangent):
+    """The result and the gradients, as torch's autograd makes them."""
+    leaves = [t.detach().clone().requires_grad_() for t in tensors]
+    out = function(*leaves)
+    return out.detach(), torch.autograd.grad(out, leaves, cotangent)
+
+
+def numpy(tensor):
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype == torch.bfloat16:  # which NumPy itself does not have
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def judge(function, shape, dtype, causal=False):
+    """Each result and gradient against float64, with torch's plain attention as the plain one."""
+    *tensors, cotangent = draw(shape, dtype)
+    options = {"causal": causal, "scale": shape[-1] ** -0.5}
+    native = functools.partial(attention, implementation="native", **options)
+    got, plain = pull(function, tensors, cotangent), pull(native, tensors, cotangent)
+    wide = [t.double() for t in (*tensors, cotangent)]
+    out, gradients = pull(lambda q, k, v: side._native(q, k, v, **options), wide[:3], wide[3])
+    wide = [numpy(t) for t in wide]
+    np.testing.assert_allclose(out, reference.attention(*wide[:3], **options), atol=1e-12)
+    sizes = reference.attention_gradient_magnitude(*wide, **options)
+    verdicts = [
+        budget.compare(
+            numpy(got[0]),
+            numpy(out),
+            numpy(plain[0]),
+            reference.attention_magnitude(*wide[:3], **options),
+            rounding=reference.attention_rounding(*wide[:3], **options),
+        )
+    ]
+    for g, want, p, size in zip(got[1], gradients, plain[1], sizes, strict=True):
+        rounding = size / 4  # ds and p are rounded to the dtype before they are multiplied
+        verdicts.append(budget.compare(numpy(g), numpy(want), numpy(p), size, rounding=rounding))
+    return verdicts
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("implementation", ["sdpa", "pallas"])
+def test_attention(implementation, shape, dtype, causal):
+    function = functools.partial(attention, implementation=implementation, causal=causal)
+    for name, verdict in zip(["o", "dq", "dk", "dv"], judge(function, shape, dtype, causal)):
+        assert verdict.passed, f"{name}: {verdict.message}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64)])
+@pytest.mark.parametrize("implementation", ["flash", "packed"])
+def test_vit_attention(implementation, shape, dtype):
+    def function(q, k, v):
+        qkv = torch.stack([q, k, v], 2).permute(0, 3, 2, 1, 4).flatten(2).contiguous()
+        o = vit_attention(qkv, shape[1], implementation=implementation)
+        return o.unflatten(2, (shape[1], -1)).transpose(1, 2)
+
+    for name, verdict in zip(["o", "dq", "dk", "dv"], judge(function, shape, dtype)):
+        assert verdict.passed, f"{name}: {verdict.message}"
+
+
+def test_a_sequence_too_long_to_be_packed(monkeypatch):
+    qkv, do = torch.randn(2, 37, 3 * 48), torch.randn(2, 37, 48)
+    want = pull(functools.partial(vit_attention, num_heads=3), (qkv,), do)
+    monkeypatch.setattr(side.packed, "fits", lambda *_: False)
+    side._bound.cache_clear()
+    got = pull(functools.partial(vit_attention, num_heads=3), (qkv,), do)
+    side._bound.cache_clear()
+    torch.testing.assert_close(got, want)
+    assert not torch.equal(got[1][0], want[1][0])  # the other kernel rounds otherwise
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda q, k, v: attention(q, v, k),
+        lambda q, k, v: attention(q, k, v, scale=0.26),
+        lambda q, k, v: attention(q, k, v, causal=True),
+        lambda q, k, v: attention(q, k.detach(), v) + 0 * k.sum(),
+        lambda q, k, v: 0 * attention(q, k, v),
+    ],
+    ids=["swapped", "scaled", "causal", "a gradient lost", "zeros"],
+)
+def test_a_planted_fault_fails(wrong):
+    assert not all(verdict.passed for verdict in judge(wrong, (2, 3, 37, 37, 16), "float32"))
+
+
+def test_heads_are_split_as_timm_does_and_merged_again():
+    qkv = torch.arange(2 * 5 * 24.0).reshape(2, 5, 24)
+    q, k, v = split_heads(qkv, 2)
+    assert q.shape == (2, 2, 5, 4)
+    assert torch.equal(k[1, 1, 3], qkv[1, 3, 12:16])
+    assert torch.equal(merge_heads(v), qkv[:, :, 16:])
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def test_the_kernel_reads_torch_memory_without_a_copy(monkeypatch):
+    seen = []
+    bound = side._bound
+
+    def spy(*arguments):
+        def call(*arrays):
+            seen.extend(a.unsafe_buffer_pointer() for a in arrays)
+            return bound(*arguments)(*arrays)
+
+        return call
+
+    monkeypatch.setattr(side, "_bound", spy)
+    q, k, v, _ = draw((2, 3, 37, 37, 16))
+    attention(q, k, v)
+    assert seen == [t.data_ptr() for t in (q, k, v)]
+
+
+def test_arguments_may_change_once_the_call_is_back():
+    q, k, v, _ = draw((2, 3, 257, 257, 64))
+    want = attention(q, k, v, implementation="native")
+    got = attention(q, k, v)
+    for t in (q, k, v):
+        t.fill_(float("nan"))
+    torch.testing.assert_close(got, want)
+    got += 1  # the result is torch's own
+    torch.testing.assert_close(got, want + 1)
+
+
+def test_any_address_will_do():
+    """A view may begin where JAX would not let an array begin."""
+    q, k, v, _ = draw((2, 3, 37, 37, 16))
+    moved = [torch.cat([t.new_zeros(1), t.flatten()])[1:].view_as(t) for t in (q, k, v)]
+    assert torch.equal(attention(*moved), attention(q, k, v))
+
+
+# --- torch's tools ------------------------------------------------------------------------------
+
+
+def arguments(operator):
+    q, k, v, do = draw((2, 3, 19, 29, 16))
+    qkv, heads = torch.randn(2, 19, 3 * 48), 3
+    if operator == "attention_forward":
+        return tuple(t.requires_grad_() for t in (q, k, v)), (True, 0.25, True)
+    if operator == "attention_backward":
+        o, lse = side.attention_forward(q, k, v, False, 0.25, True)
+        return (q, k, v, o, lse, do), (False, 0.25, True)
+    if operator == "vit_attention_forward":
+        return (qkv.requires_grad_(),), (heads, 0.25, True)
+    o, lse = side.vit_attention_forward(qkv, heads, 0.25, True)
+    return (qkv, o, lse, torch.randn_like(o)), (heads, 0.25, True)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "attention_forward",
+        "attention_backward",
+        "vit_attention_forward",
+        "vit_attention_backward",
+    ],
+)
+def test_operators_keep_the_rules_of_torch(operator):
+    tensors, numbers = arguments(operator)
+    torch.library.opcheck(getattr(side, operator), (*tensors, *numbers))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("which", ["attention", "flash", "packed"])
+def test_compiled_in_one_graph(which, dynamic):
+    q, k, v, do = draw((2, 3, 37, 37, 16))
+    if which == "attention":
+        function, tensors, cotangent = functools.partial(attention, causal=True), (q, k, v), do
+    else:
+        function = functools.partial(vit_attention, num_heads=3, implementation=which)
+        tensors, cotangent = (torch.randn(2, 37, 3 * 48),), torch.randn(2, 37, 48)
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    for got, want in zip(pull(compiled, tensors, cotangent), pull(function, tensors, cotangent)):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+def test_exported_saved_and_loaded():
+    class Model(torch.nn.Module):
+        def forward(self, qkv):
+            q, k, v = (t.contiguous() for t in split_heads(qkv, 3))
+            return vit_attention(qkv, 3) + merge_heads(attention(q, k, v))
+
+    model, qkv = Model(), torch.randn(2, 37, 3 * 48)
+    batch = torch.export.Dim("batch", min=2, max=64)
+    exported = torch.export.export(model, (qkv,), dynamic_shapes={"qkv": {0: batch}})
+    targets = [str(node.target) for node in exported.graph.nodes]
+    for name in ("attention_forward", "vit_attention_forward"):
+        assert f"kernels.{name}.default" in targets
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    more = torch.randn(5, 37, 3 * 48)
+    assert torch.equal(loaded(more), model(more))
+
+
+def test_a_second_derivative_is_refused():
+    q, k, v, _ = draw((1, 1, 8, 8, 8))
+    q.requires_grad_()
+    (gradient,) = torch.autograd.grad(attention(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="attention_backward"):
+        gradient.sum().backward()
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+Q = torch.zeros(2, 3, 8, 16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((Q, Q, Q), {"implementation": "cuda"}, "implementation is 'cuda'; accepted: native"),
+        ((Q, Q, Q), {"implementation": "shipped"}, "q.device is 'cpu'; accepted: xla, jax"),
+        ((Q.numpy(), Q, Q), {}, "q is a ndarray; accepted: a torch.Tensor"),
+        ((Q[0], Q, Q), {}, r"q.shape is \(3, 8, 16\); accepted: 4 dimensions"),
+        ((Q[:0], Q, Q), {}, "dimensions of at least 1"),
+        ((Q, Q[:1], Q), {}, r"k.shape\[0\] \(batch\) is 1; accepted: 2, as q has it"),
+        (
+            (Q, Q, Q[:, :2].contiguous()),
+            {},
+            r"v.shape\[1\] \(heads\) is 2; accepted: 3, as q has it",
+        ),
+        ((Q, Q[..., :8].contiguous(), Q), {}, r"k.shape\[3\] \(head_dim\) is 8"),
+        ((Q, Q, Q[:, :, :5].contiguous()), {}, r"v.shape\[2\] \(keys\) is 5; accepted: 8"),
+        ((Q.int(), Q.int(), Q.int()), {}, "q.dtype is 'torch.int32'; accepted: torch.float32"),
+        ((Q, Q.bfloat16(), Q), {}, "k.dtype is torch.bfloat16; accepted: torch.float32"),
+        ((Q, Q, Q.double()), {}, "v.dtype is 'torch.float64'"),
+        ((Q, Q.to("meta"), Q), {}, "k.device is 'meta'; accepted: cpu, xla, jax"),
+        ((Q, Q.to("meta"), Q), {"implementation": "native"}, "k.device is meta; accepted: cpu"),
+        ((Q.swapaxes(1, 2),) * 3, {}, r"q.stride\(\) is .*; accepted: a contiguous tensor"),
+        ((Q, Q, Q), {"scale": float("nan")}, "scale is nan; accepted: None or a finite"),
+        ((Q, Q, Q), {"causal": "yes"}, "causal is 'yes'"),
+        ((Q, Q, Q), {"interpret": False}, "interpret is False; accepted: None or True"),
+        ((torch.zeros(1, 1, 2, 512),) * 3, {}, "at most 256"),
+    ],
+)
+def test_attention_refuses(arguments, options, words):
+    with pytest.raises(ValueError, match=words):
+        attention(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("qkv", "heads", "options", "words"),
+    [
+        (torch.zeros(2, 8, 144), 5, {}, "num_heads is 5; accepted: .* divides the width 144"),
+        (torch.zeros(2, 8, 144), 0, {}, "num_heads is 0; accepted: a whole number"),
+        (torch.zeros(2, 8, 144), 3, {"implementation": "pallas"}, "accepted: native, sdpa"),
+        (torch.zeros(8, 144), 3, {}, "accepted: 3 dimensions"),
+        (torch.zeros(2, 8, 144, dtype=torch.int64), 3, {}, "qkv.dtype is 'torch.int64'"),
+        (torch.zeros(2, 144, 8).mT, 3, {}, r"accepted: a contiguous tensor: qkv.contiguous\(\)"),
+        (torch.zeros(2, 8, 144, device="meta"), 3, {}, "qkv.device is 'meta'"),
+        (torch.zeros(2, 8, 144), 3, {"implementation": "shipped"}, "device is 'cpu'"),
+    ],
+)
+def test_vit_attention_refuses(qkv, heads, options, words):
+    with pytest.raises(ValueError, match=words):
+        vit_attention(qkv, heads, **options)
+
+
+def test_other_strides_are_fine_where_torch_does_the_work():
+    q, k, v, _ = draw((2, 3, 8, 8, 16))
+    views = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v)]
+    assert not views[0].is_contiguous()
+    for implementation in ("native", "sdpa"):
+        options = {"implementation": implementation}
+        torch.testing.assert_close(attention(*views, **options), attention(q, k, v, **options))
+
+
+@pytest.mark.parametrize("missing", ["torch", "timm"])
+def test_a_missing_package_is_named(missing):
+    code = (
+        "import importlib.util as u; find = u.find_spec\n"
+        f"u.find_spec = lambda name, *a: None if name == {missing!r} else find(name, *a)\n"
+        "from kernels.optional import MissingPackage\n"
+        "try: import kernels.attention.vit\n"
+        "except MissingPackage as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"{missing} is needed for" in done.stdout, done.stderr
+    assert "pip install -c constraints.txt -e '.[torch]'" in done.stdout

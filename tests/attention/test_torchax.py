@@ -1,0 +1,109 @@
+"""torchax: a torch model as one JAX program, our kernels in it, compiled whole."""
+
+import pytest
+
+pytest.importorskip("torchax", reason="torchax is not installed: make venv EXTRAS=torchax")
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+import torchax
+from torchax.interop import call_torch
+
+from kernels.attention.torch import attention, vit_attention
+from kernels.attention.vit import vision_transformer
+from kernels.bench import vit_step
+
+SMALL = dict(img_size=64, embed_dim=64, depth=1, num_heads=2, num_classes=10)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "shipped", "pallas"])
+def test_attention_has_the_gradients_of_the_plain_one(implementation):
+    rng = np.random.default_rng(0)
+    q, k, v, do = (jnp.asarray(rng.standard_normal((1, 2, 128, 64)), jnp.float32) for _ in "qkvo")
+
+    def pull(implementation):
+        def function(q, k, v):
+            return call_torch(
+                lambda *tensors: attention(*tensors, implementation=implementation), q, k, v
+            )
+
+        out, back = jax.vjp(jax.jit(function), q, k, v)
+        return out, *back(do)
+
+    with jax.default_matmul_precision("highest"):
+        for got, want in zip(pull(implementation), pull("native"), strict=True):
+            np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def losses(attention, steps=2):
+    torch.manual_seed(0)
+    model = vision_transformer(attention, **SMALL)
+    images = jnp.asarray(np.random.default_rng(0).standard_normal((2, 3, 64, 64)), jnp.float32)
+    weights, forward = torchax.extract_jax(model)
+
+    @jax.jit
+    def step(weights):
+        def loss(weights):
+            logits = jax.nn.log_softmax(forward(weights, (images,)))
+            return -logits[jnp.arange(2), jnp.array([1, 2])].mean()
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return jax.tree.map(lambda w, g: w - 0.01 * g, weights, gradients), value
+
+    found = []
+    for _ in range(steps):
+        weights, value = step(weights)
+        found.append(float(value))
+    return found
+
+
+def test_losses_of_a_vit_are_equal():
+    native = losses("native")
+    assert native[1] < native[0]
+    for name in ("sdpa", "flash", "packed"):
+        assert losses(name) == pytest.approx(native, rel=1e-4), name
+
+
+def test_what_is_refused():
+    def call(qkv):
+        return call_torch(lambda t: vit_attention(t, 5), qkv)
+
+    with pytest.raises(ValueError, match="num_heads is 5"):
+        call(jnp.zeros((1, 8, 144)))
+    with pytest.raises(ValueError, match="attention is 'pallas'; accepted: native, sdpa"):
+        vit_step.step("pallas")
+    with pytest.raises(ValueError, match="depth is 0"):
+        vit_step.step("packed", depth=0)
+
+
+@pytest.mark.parametrize(
+    ("attention", "kernels"),
+    [
+        ("native", []),
+        ("shipped 128", ["flash_attention", "flash_attention_dkv", "flash_attention_dq"]),
+        ("flash", ["flash_attention_forward", "flash_attention_backward"]),
+        ("packed", ["vit_attention_forward", "vit_attention_backward"]),
+    ],
+)
+def test_a_step_lowered_for_a_tpu_holds_the_kernels(attention, kernels):
+    from kernels.tpu.compiler import export
+
+    function, shapes = vit_step.step(attention, depth=1, batch=2)
+    program = export(function, *shapes)
+    assert len(program.calls) == len(kernels)
+    for call, name in zip(program.calls, kernels, strict=True):
+        assert name in call.name
+    dots = [e for e in _equations(program.jaxpr) if e.primitive.name == "dot_general"]
+    narrow = [all(v.aval.dtype == jnp.bfloat16 for v in e.invars) for e in dots]
+    assert sum(narrow) >= len(narrow) - 3  # the head's are float32, as its input is
+
+
+def _equations(jaxpr):
+    from kernels.pallas.calls import inner_jaxprs
+
+    for equation in jaxpr.eqns:
+        yield equation
+        if equation.primitive.name != "pallas_call":
+            for inner in inner_jaxprs(equation):
+                yield from _equations(inner)

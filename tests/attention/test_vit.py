@@ -1,0 +1,94 @@
+"""A timm vision transformer learns the same whatever its blocks attend with."""
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
+
+from kernels.attention.torch import VIT_ATTENTION, vit_attention  # noqa: E402
+from kernels.attention.vit import vision_transformer  # noqa: E402
+
+SMALL = dict(img_size=64, embed_dim=64, depth=2, num_heads=2, num_classes=10)
+HERE = [name for name in VIT_ATTENTION if name != "shipped"]  # which needs an XLA device
+
+
+def losses(attention, steps=3):
+    torch.manual_seed(0)
+    model = vision_transformer(attention, **SMALL)
+    images, labels = torch.randn(2, 3, 64, 64), torch.tensor([1, 2])
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    found = []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimiser.step()
+        found.append(loss.item())
+    return found
+
+
+@pytest.fixture(scope="module")
+def native():
+    return losses("native")
+
+
+@pytest.mark.parametrize("attention", HERE)
+def test_losses_are_equal(attention, native):
+    assert losses(attention) == pytest.approx(native, rel=1e-4)
+    assert native[-1] < 0.9 * native[0]
+
+
+def test_a_function_may_attend(native):
+    def attend(qkv, num_heads):
+        return vit_attention(qkv, num_heads, implementation="packed")
+
+    assert losses(attend) == pytest.approx(native, rel=1e-4)
+
+
+def test_a_wrong_attention_learns_otherwise(native):
+    def attend(qkv, num_heads):
+        return vit_attention(qkv, num_heads, scale=1.0)
+
+    assert losses(attend) != pytest.approx(native, rel=1e-4)
+
+
+def test_images_of_256_pixels_become_256_tokens():
+    model = vision_transformer("packed", depth=1, weight_init="skip")
+    seen = []
+    model.blocks[0].attn.register_forward_hook(lambda *call: seen.append(call[1][0].shape))
+    with torch.no_grad():
+        assert model(torch.zeros(1, 3, 256, 256)).shape == (1, 1000)
+    assert seen == [(1, 256, 768)]
+
+
+@pytest.mark.parametrize(
+    ("attention", "words"), [("pallas", "accepted: native, sdpa"), (3, "or a function")]
+)
+def test_unknown_attention(attention, words):
+    with pytest.raises(ValueError, match=words):
+        vision_transformer(attention)
+
+
+def test_a_mask_is_refused():
+    model = vision_transformer("packed", **SMALL)
+    with pytest.raises(ValueError, match="attn_mask"):
+        model.blocks[0].attn(torch.zeros(1, 16, 64), attn_mask=torch.zeros(16, 16))
+
+
+def test_torchvision_is_taken_as_it_is_where_it_loads(tmp_path):
+    """Only where its C++ part does not fit are its operators defined here."""
+    import torchvision
+
+    from kernels.attention import vit
+
+    assert hasattr(vit, "_LIBRARY") != torchvision.extension._has_ops()
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('another trouble')")
+    done = subprocess.run(
+        [sys.executable, "-c", "import kernels.attention.vit"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": f"{tmp_path}:{':'.join(filter(None, sys.path))}"},
+    )
+    assert "another trouble" in done.stderr

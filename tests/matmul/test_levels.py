@@ -1,0 +1,134 @@
+"""The levels of chapter 7, and the blocks that the last one chooses."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kernels.bench.records import read
+from kernels.matmul import LEVELS, BlockSizes, matmul
+from kernels.matmul.blocks import nearest
+from kernels.matmul.tuned import TUNED
+from kernels.pallas import calls
+from kernels.tpu import CHIPS
+from kernels.tpu.lowering import abstract_device
+
+SQUARE = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
+
+
+def call(implementation, shape=SQUARE, **options):
+    (found,) = calls(
+        lambda x, y: matmul(x, y, implementation=implementation, interpret=False, **options),
+        shape,
+        shape,
+    )
+    return found
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("k", [128, 1000, 1024, 1025, 2048, 2100])
+def test_every_number_of_steps_is_exact(level, k):
+    """One step of k, two, more, and a last one cut short; small integers leave no rounding."""
+    rng = np.random.default_rng(k)
+    x, y = (rng.integers(-8, 8, s).astype(np.int8) for s in ((33, k), (k, 130)))
+    want = x.astype(int) @ y.astype(int)
+    assert (np.asarray(matmul(x, y, implementation=level)) == want).all()
+    x, y = (a.astype(ml_dtypes.bfloat16) for a in (x, y))
+    got = np.asarray(matmul(x, y, implementation=level))
+    assert (got == want.astype(ml_dtypes.bfloat16)).all()
+
+
+def test_each_change_is_the_one_that_is_told():
+    v1, v2, v3, v4, v5 = (call(level) for level in LEVELS[1:])
+    assert v1.grid == v2.grid == (32, 32, 32)
+    assert v1.outputs[0].dtype == "float32" and v2.outputs[0].dtype == "bfloat16"
+    assert v3.grid == v4.grid == (8, 4, 4) and v3.traffic < v2.traffic / 4
+    assert v5.grid == (8, 8, 1) and not [o for o in v5.operands if o.role == "scratch"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"activation": jax.nn.relu}, "activation is .*only multiplies"),
+        ({"prologue": jnp.tanh}, "prologue is .*only multiplies"),
+        ({"transpose_rhs": True}, "transpose_rhs is True; accepted: False"),
+        ({"block": BlockSizes(128, 128, 128)}, "chooses its own"),
+    ],
+)
+def test_a_level_only_multiplies(options, says):
+    x = np.ones((4, 4), np.float32)
+    with pytest.raises(ValueError, match=says):
+        matmul(x, x, implementation="v3", **options)
+
+
+def test_a_prologue_is_for_floats():
+    x = np.ones((4, 4), np.int8)
+    with pytest.raises(ValueError, match=r"prologue is .*; accepted: None for int8"):
+        matmul(x, x, prologue=jnp.tanh)
+
+
+def test_float8_has_no_gradient():
+    x = jnp.ones((4, 4), jnp.float8_e4m3fn)
+    with pytest.raises(ValueError, match="gradient, is 'float8_e4m3fn'; accepted: float32"):
+        jax.grad(lambda x: matmul(x, x).sum())(x)
+
+
+class TestBlocks:
+    def test_what_vmem_cannot_hold_is_refused_with_the_arithmetic(self):
+        says = r"2 × \(x 64 \+ y 64 \+ z 32\) \+ 64 for sums = 384 MiB .*at most 112 MiB in all on"
+        with pytest.raises(ValueError, match=says):
+            call("pallas", jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16), block=BIG)
+        with pytest.raises(ValueError, match=r"1 × .* MiB of VMEM"):
+            call("v0")
+
+    def test_the_arithmetic_adds_up(self):
+        block = BlockSizes(512, 4096, 512)
+        assert block.vmem_bytes("bfloat16") == 2 * (4 + 4 + 0.5) * 2**20 + 2**20
+        assert block.arithmetic("bfloat16").endswith("= 18 MiB of VMEM")
+
+    @pytest.mark.parametrize("chip", CHIPS)
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float8_e4m3fn"])
+    @pytest.mark.parametrize("shape", [(1, 1, 1), (4100, 4096, 700), (65536, 32768, 65536)])
+    def test_the_default_fits_every_chip(self, chip, dtype, shape):
+        dtype = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+        with abstract_device(chip):
+            block = BlockSizes.default(*shape, dtype)
+        assert block.fitted(*shape, dtype) == block
+        assert block.fits(dtype, CHIPS[chip].vmem_bytes)
+
+    def test_the_chip_decides(self):
+        found = {}
+        for chip in ("v5e", "v6e"):
+            with abstract_device(chip):
+                found[chip] = BlockSizes.default(4096, 4096, 4096, "bfloat16")
+        assert found["v5e"] != found["v6e"]
+
+    def test_rows_are_shared_out_evenly(self):
+        block = BlockSizes.default(4100, 4096, 4096, np.dtype(ml_dtypes.bfloat16))
+        count = -(-4100 // block.bm)
+        assert count * block.bm - 4100 < 16 * count
+
+    def test_a_record_of_the_shape_itself_is_the_nearest(self):
+        for (chip, dtype), table in TUNED.items():
+            kind = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+            with abstract_device(chip):
+                for shape, block in table.items():
+                    assert nearest(*shape, kind) == (shape, block)
+
+    @pytest.mark.parametrize(("chip", "dtype"), [key for key in TUNED if key[0] != "v5p"])
+    def test_the_table_is_the_tuners_best(self, chip, dtype):
+        for (m, k, n), block in TUNED[chip, dtype].items():
+            tried = {
+                record.workload.split("block=")[1]: record.value
+                for record in read("tuned.csv")
+                if record.chip == chip
+                and record.operator == "matmul"
+                and f": m={m} k={k} n={n} {dtype} |" in record.workload
+                and "block=" in record.workload
+            }
+            assert tried, f"nothing was tuned for {m}×{k}×{n} {dtype} on {chip}"
+            assert tried[str(block)] == min(tried.values())
+
+
+BIG = BlockSizes(4096, 8192, 4096)

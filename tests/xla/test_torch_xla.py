@@ -1,0 +1,210 @@
+"""torch_xla on the XLA CPU device: the kernels interpreted, and in the graph as a TPU gets it.
+
+Run by `make test-xla`, in an environment of its own.
+"""
+
+import functools
+import inspect
+import os
+
+import pytest
+
+pytest.importorskip(
+    "torch_xla", reason="torch_xla lives in an environment of its own: make test-xla"
+)
+os.environ.setdefault("PJRT_DEVICE", "CPU")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+import ml_dtypes
+import numpy as np
+import torch
+import torch_xla
+from torch_xla.experimental import custom_kernel
+
+from kernels import budget
+from kernels.attention import reference
+from kernels.attention.torch import attention, vit_attention
+from kernels.attention.vit import vision_transformer
+
+SHAPES = [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64), (1, 2, 31, 131, 65)]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SMALL = dict(img_size=64, embed_dim=64, depth=2, num_heads=2, num_classes=10)
+
+
+@pytest.fixture(scope="module")
+def device():
+    return torch_xla.device()
+
+
+def draw(shape, dtype="float32"):
+    b, h, n, m, d = shape
+    generator = torch.Generator().manual_seed(0)
+    sizes = [(b, h, n, d), (b, h, m, d), (b, h, m, d), (b, h, n, d)]
+    return [torch.randn(s, generator=generator).to(DTYPES[dtype]) for s in sizes]  # q, k, v, do
+
+
+def pull(function, tensors, cotangent, device="cpu"):
+    """The result and the gradients, back on the CPU as NumPy arrays."""
+    leaves = [t.detach().to(device).requires_grad_() for t in tensors]
+    out = function(*leaves)
+    out.backward(cotangent.to(device))
+    return [numpy(t.detach().cpu()) for t in (out, *(leaf.grad for leaf in leaves))]
+
+
+def numpy(tensor):
+    tensor = tensor.contiguous()
+    if tensor.dtype == torch.bfloat16:  # which NumPy itself does not have
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def judge(function, shape, dtype, device, causal=False):
+    *tensors, cotangent = draw(shape, dtype)
+    native = functools.partial(attention, implementation="native", causal=causal)
+    got, plain = pull(function, tensors, cotangent, device), pull(native, tensors, cotangent)
+    wide = [t.double().requires_grad_() for t in (*tensors, cotangent)]
+    q, k, v, do = wide
+    scores = q @ k.mT * shape[-1] ** -0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(shape[2:4], dtype=torch.bool).triu(1), -np.inf)
+    want = scores.softmax(-1) @ v
+    want = [want, *torch.autograd.grad(want, (q, k, v), do)]
+    wide = [t.detach().numpy() for t in wide]
+    sizes = [
+        reference.attention_magnitude(*wide[:3], causal=causal),
+        *reference.attention_gradient_magnitude(*wide, causal=causal),
+    ]
+    return [
+        budget.compare(g, w.detach().numpy(), p, size, rounding=size / 4)
+        for g, w, p, size in zip(got, want, plain, sizes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_attention(shape, dtype, causal, device):
+    function = functools.partial(attention, causal=causal)
+    verdicts = judge(function, shape, dtype, device, causal)
+    for name, verdict in zip(["o", "dq", "dk", "dv"], verdicts, strict=True):
+        assert verdict.passed, f"{name}: {verdict.message}"
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
+@pytest.mark.parametrize("implementation", ["native", "sdpa"])
+def test_attention_without_a_kernel(implementation, causal, device):
+    """In float32: in bfloat16 XLA rounds elsewhere than the plain attention on the CPU does."""
+    function = functools.partial(attention, implementation=implementation, causal=causal)
+    for verdict in judge(function, SHAPES[1], "float32", device, causal):
+        assert verdict.passed, verdict.message
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("implementation", ["flash", "packed"])
+def test_vit_attention(implementation, dtype, device):
+    def function(q, k, v):
+        qkv = torch.stack([q, k, v], 2).permute(0, 3, 2, 1, 4).flatten(2)
+        o = vit_attention(qkv, 3, implementation=implementation)
+        return o.unflatten(2, (3, -1)).transpose(1, 2)
+
+    for verdict in judge(function, (2, 3, 37, 37, 16), dtype, device):
+        assert verdict.passed, verdict.message
+
+
+def test_a_planted_fault_fails(device):
+    def wrong(q, k, v):
+        return attention(q, k, v, scale=0.26)
+
+    assert not all(v.passed for v in judge(wrong, SHAPES[1], "float32", device))
+
+
+def losses(name, device, steps=4):
+    torch.manual_seed(0)
+    model = vision_transformer(name, **SMALL)
+    images, labels = torch.randn(2, 3, 64, 64).to(device), torch.tensor([1, 2]).to(device)
+    model = model.to(device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    found = []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimiser.step()
+        torch_xla.sync()
+        found.append(loss.item())
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return losses("native", "cpu")
+
+
+@pytest.mark.parametrize("name", ["native", "sdpa", "flash", "packed"])
+def test_a_vit_learns_the_same_with_every_attention(name, plain, device):
+    assert losses(name, device) == pytest.approx(plain, rel=1e-4)
+    assert plain[-1] < 0.9 * plain[0]
+
+
+# --- the graph as a TPU gets it -------------------------------------------------------------------
+
+
+def kernels_in(*tensors):
+    hlo = torch_xla._XLAC._get_xla_tensors_hlo(list(tensors))
+    return hlo.count('custom_call_target="tpu_custom_call"')
+
+
+def test_forward_and_backward_are_custom_calls_on_a_tpu(device):
+    leaves = [t.to(device).requires_grad_() for t in draw((1, 2, 256, 256, 64), "bfloat16")[:3]]
+    out = attention(*leaves, interpret=False)
+    assert kernels_in(out) == 1
+    assert kernels_in(*torch.autograd.grad(out.sum(), leaves)) == 2
+    qkv = torch.randn(1, 256, 3 * 128).bfloat16().to(device).requires_grad_()
+    out = vit_attention(qkv, 2, interpret=False)
+    assert kernels_in(out) == 1
+    assert kernels_in(*torch.autograd.grad(out.sum(), [qkv])) == 2
+
+
+def test_an_interpreted_kernel_is_none(device):
+    leaves = [t.to(device) for t in draw((1, 2, 128, 128, 64))[:3]]
+    assert kernels_in(attention(*leaves)) == 0
+    assert kernels_in(attention(*leaves, implementation="sdpa")) == 0
+
+
+@pytest.fixture
+def for_a_tpu(monkeypatch):
+    """torch_xla's own tracing lowers for JAX's device, which is a CPU here; make it a TPU."""
+    source = inspect.getsource(custom_kernel.trace_pallas)
+    here, there = (
+        ".lower(*jax_args, **kwargs)",
+        ".trace(*jax_args, **kwargs).lower(lowering_platforms=('tpu',))",
+    )
+    assert here in source
+    space = dict(vars(custom_kernel))
+    exec(source.replace(here, there), space)
+    monkeypatch.setattr(custom_kernel, "trace_pallas", space["trace_pallas"])
+
+
+def test_the_shipped_kernel_is_a_custom_call_too_and_gets_our_scale(for_a_tpu, monkeypatch, device):
+    seen = []
+    shipped = custom_kernel.flash_attention
+
+    def spy(*arguments, **options):
+        seen.append(options["sm_scale"])
+        return shipped(*arguments, **options)
+
+    monkeypatch.setattr(custom_kernel, "flash_attention", spy)
+    leaves = [t.to(device).requires_grad_() for t in draw((1, 2, 256, 256, 64))[:3]]
+    out = attention(*leaves, implementation="shipped", interpret=False)
+    assert kernels_in(*torch.autograd.grad(out.sum(), leaves)) == 3
+    assert seen == [64**-0.5]  # its own default is 1.0
+
+
+def test_what_is_refused(device):
+    q, k, v, _ = draw((1, 2, 128, 128, 64))
+    on = [t.to(device) for t in (q, k, v)]
+    with pytest.raises(ValueError, match="accepted: it on a TPU alone"):
+        attention(*on, implementation="shipped")
+    with pytest.raises(ValueError, match=r"k\.device is cpu; accepted: xla:0"):
+        attention(on[0], k, on[2])
+    with pytest.raises(ValueError, match=r"v\.device is xla:0; accepted: cpu"):
+        attention(q, k, on[2])
