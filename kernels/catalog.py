@@ -186,7 +186,7 @@ OPERATORS = {
             "attention",
             "kernels.attention",
             "softmax(scale q kᵀ) v, without the probabilities in memory",
-            "03_blockspec_matmul",
+            "09_flash_attention",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("sdpa", "XLA", ("interpret",)),

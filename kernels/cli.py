@@ -200,7 +200,8 @@ def estimate(
             fail("entry", f"{entry}, written in {languages}", "one that runs on a TPU")
         made, keys = [], []
         for o, i in entries:
-            named_ = [w.name for w in o.workloads.figures] if figures else [workload]
+            taken = [w.name for w in o.workloads.figures if i.accepts(w)]
+            named_ = taken if figures else [workload]
             for each, on in itertools.product(named_, chip or ["v5e"]):
                 path = f"{o.name}/{i.name}"
                 try:
@@ -330,7 +331,8 @@ def _subject(entry: str, workload: str | None) -> tuple[Operator, Implementation
     known = operator.workloads
     if workload:
         return operator, implementation, known.find(workload)
-    largest = max(known.named, key=lambda each: math.prod(each.sizes.values()))
+    taken = filter(implementation.accepts, known.named)
+    largest = max(taken, key=lambda each: math.prod(each.sizes.values()))
     return operator, implementation, largest
 
 

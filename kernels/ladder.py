@@ -193,7 +193,8 @@ def _compile(subject: Subject, workload: Workload, seed: int) -> None:
 def programs(
     subject: Subject, workload: Workload, seed: int = 0
 ) -> list[tuple[Callable[..., Any], list[Any]]]:
-    """What is compiled of a workload: the call, and its gradient; with the arrays they take."""
+    """What is compiled of a workload: the call, and the call with its gradients; with the arrays
+    they take. The second takes the cotangent first, and gives the result before the gradients."""
     import jax
 
     arrays, numbers = _apart(subject.operator.workloads.arguments(workload, seed))
@@ -203,7 +204,12 @@ def programs(
 
     found = [(call, arrays)]
     if _has_gradient(subject, workload):
-        found.append((lambda *given: jax.vjp(call, *given)[1](call(*given)), arrays))
+
+        def gradient(cotangent, *given):
+            result, back = jax.vjp(call, *given)
+            return result, *back(cotangent)
+
+        found.append((gradient, [jax.eval_shape(call, *arrays), *arrays]))
     return found
 
 

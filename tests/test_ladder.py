@@ -132,6 +132,21 @@ def test_an_implementation_is_offered_what_it_accepts():
         assert all(operator[name].accepts(w) for w in offered)
 
 
+def test_a_gradient_runs_the_forward_pass_once_and_takes_the_cotangent():
+    """Two forward kernels would be compiled, and estimated, for nothing."""
+    from kernels.pallas import calls
+
+    operator = OPERATORS["attention"]
+    subject = ladder.Subject.of(operator, operator["pallas"])
+    (_, arrays), (gradient, given) = ladder.programs(subject, operator.workloads["tiny"])
+    names = [call.name for call in calls(gradient, *given)]
+    assert names == ["flash_attention_forward", "flash_attention_backward"]
+    results = jax.eval_shape(gradient, *given)
+    q, k, v = arrays
+    assert [r.shape for r in results] == [q.shape, q.shape, k.shape, v.shape]
+    assert [each.shape for each in given] == [q.shape, q.shape, k.shape, v.shape]
+
+
 def test_measuring_is_skipped_by_name_on_a_cpu():
     check = fall(multiply, "measure")
     assert check.status == "skipped" and "needs a TPU" in check.message

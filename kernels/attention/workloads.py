@@ -41,9 +41,9 @@ def _candidates(workload, vmem_bytes):
     n, m = workload.sizes["n"], workload.sizes["m"]
     heads = workload.sizes["b"] * workload.sizes["h"]
     found = []
-    for tq in (256, 512, 1024, 128):
-        for tk in (128, 256, 512):
-            for each in (2, 1, 4, 8):
+    for each in (2, 1, 4, 8):  # the tiles matter more, so all of them come first
+        for tq in (256, 1024, 512, 128):
+            for tk in (128, 256, 512):
                 found.append(BlockSizes(1024, tq, tk, each).fitted(n, m, heads))
     return [{"block": block} for block in dict.fromkeys(found)]
 
@@ -55,10 +55,36 @@ def _sizes(b, h, n, m, d):
 _CAUSAL = {"causal": True}
 _BLOCKS = {"block": BlockSizes(tokens=128, tq=128, tk=128, heads=1)}
 
+_FIGURES = (
+    Workload(
+        "vit_b16_224px_full",
+        _sizes(64, 12, 197, 197, 64),
+        "bfloat16",
+        why="XLA would lay a batch of 128 in the lanes",
+    ),
+    Workload(
+        "vit_b16_256px_full", _sizes(128, 12, 256, 256, 64), "bfloat16", why="a whole ViT layer"
+    ),
+    Workload("vit_b16_224px_one", _sizes(1, 12, 197, 197, 64), "bfloat16", why="one image"),
+    *(
+        Workload(
+            f"n{n}_d{d}" + "_causal" * bool(options),
+            _sizes(4, 8, n, n, d),
+            "bfloat16",
+            options=options,
+            why="where flash begins to win, and by how much",
+        )
+        for d, lengths in ((64, (128, 256, 512, 1024, 2048, 4096)), (128, (512, 1024, 4096)))
+        for n in lengths
+        for options in ({}, _CAUSAL)[: 2 if n == 1024 else 1]
+    ),
+)
+
 attention = Workloads(
     make=_make,
     draw=_draw,
     candidates=_candidates,
+    figures=_FIGURES,
     named=(
         Workload("one", _sizes(1, 1, 1, 1, 1), why="one token attends to itself"),
         Workload("one_bf16", _sizes(1, 1, 1, 1, 1), "bfloat16", why="no matrix at all"),
@@ -167,6 +193,11 @@ def _vit(b, n, h, d):
 vit_attention = Workloads(
     make=_make_vit,
     draw=_draw_vit,
+    figures=(
+        Workload("vit_b16_224px_full", _vit(128, 197, 12, 64), "bfloat16", why="a whole layer"),
+        Workload("vit_b16_256px_full", _vit(128, 256, 12, 64), "bfloat16", why="the same"),
+        Workload("vit_b16_512px_full", _vit(32, 1024, 12, 64), "bfloat16", why="longer than wide"),
+    ),
     named=(
         Workload("one", _vit(1, 1, 1, 1), why="one token attends to itself"),
         Workload("one_bf16", _vit(2, 1, 2, 64), "bfloat16", why="no matrix at all"),
