@@ -16,7 +16,7 @@ TEXTS = Path(__file__).resolve().parent.parent / "notebooks" / "text"
 PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(TEXTS.glob("*.md")))
 X = jnp.arange(8)
 MOSAIC_GPU = {  # with absl, which optax brings, its own rules speak
-    True: "Only copies transferring a number of bytes divisible by the warpgroup size are supported",
+    True: "Only copies transferring a number of bytes divisible by the warpgroup size",
     False: "Cannot lower pallas_call on platform: gpu",
 }
 
