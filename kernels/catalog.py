@@ -165,7 +165,7 @@ OPERATORS = {
             "quantized_matmul",
             "kernels.matmul",
             "a linear layer on int8, scaled back in the kernel",
-            "03_blockspec_matmul",
+            "08_int8_matmul",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
@@ -175,7 +175,7 @@ OPERATORS = {
             "block_sparse_matmul",
             "kernels.matmul",
             "x y where only some blocks of x are stored",
-            "03_blockspec_matmul",
+            "07_pipelined_matmul",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),

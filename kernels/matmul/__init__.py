@@ -13,6 +13,7 @@ DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
 LEVELS = ("v0", "v1", "v2", "v3", "v4", "v5")
 PLAIN = ("xla", "pallas")
 IMPLEMENTATIONS = (*PLAIN, *LEVELS)
+LONGEST = 2**31 // 128**2 - 1  # products of int8 that int32 can add up, even if all are (−128)²
 
 __all__ = [
     "BlockSizes",
@@ -54,13 +55,14 @@ def matmul(
     an elementwise JAX function of the float32 (or int32) sums.
     interpret: None interprets where there is no TPU. "pallas" and "xla" are differentiable for
     float32 and bfloat16, and work under jax.vmap. Raises ValueError for another rank, dtype, size,
-    block or implementation, and for blocks that VMEM cannot hold.
+    block or implementation, for blocks that VMEM cannot hold, and for int8 with k above 131,071,
+    whose sums may not fit into int32.
     """
     checks.implementation(implementation, IMPLEMENTATIONS)
     checks.array("x", x, rank=2, dtypes=DTYPES)
     checks.array("y", y, rank=2, dtypes=DTYPES)
     checks.same("y.dtype", str(y.dtype), "x", str(x.dtype))
-    _same_k(x, y, 1 if transpose_rhs else 0)
+    _check_k(x, y, 1 if transpose_rhs else 0)
     _function("prologue", prologue)
     _function("activation", activation)
     if prologue is not None and str(x.dtype) == "int8":
@@ -104,12 +106,13 @@ def quantized_matmul(
     float32 [n]. `quantize` makes the integers and the scales. The products are added up in int32,
     exactly; scales, bias and activation are applied before anything leaves the kernel.
     Returns [m, n] in out_dtype, "float32" or "bfloat16". implementation: "xla" or "pallas" (TPU).
-    block, activation, interpret: as matmul has them. Raises ValueError for anything else.
+    block, activation, interpret: as matmul has them. k is at most 131,071, as there. Raises
+    ValueError for anything else.
     """
     checks.implementation(implementation, PLAIN)
     checks.array("x", x, rank=2, dtypes=("int8",))
     checks.array("y", y, rank=2, dtypes=("int8",))
-    _same_k(x, y, 0)
+    _check_k(x, y, 0)
     for name, value, other, size in (
         ("x_scale", x_scale, "x", x.shape[0]),
         ("y_scale", y_scale, "y", y.shape[1]),
@@ -136,13 +139,16 @@ def quantized_matmul(
     )
 
 
-def _same_k(x: Any, y: Any, inner: int) -> None:
-    if y.shape[inner] != x.shape[1]:
+def _check_k(x: Any, y: Any, inner: int) -> None:
+    k = x.shape[1]
+    if y.shape[inner] != k:
         checks.fail(
             "y.shape",
             tuple(y.shape),
-            f"{x.shape[1]} in dimension {inner}, to match x of shape {tuple(x.shape)}",
+            f"{k} in dimension {inner}, to match x of shape {tuple(x.shape)}",
         )
+    if str(x.dtype) == "int8" and k > LONGEST:
+        checks.fail("k", k, f"at most {LONGEST} for int8, so that no sum overflows int32")
 
 
 def _function(name: str, value: Any) -> None:

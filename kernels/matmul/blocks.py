@@ -175,8 +175,7 @@ def nearest(m: int, k: int, n: int, dtype: Any) -> tuple[tuple[int, int, int], B
     """The shape among the tuner's records that is nearest to m, k, n, and its best blocks."""
     from kernels.matmul.tuned import TUNED
 
-    kind = np.dtype(dtype).name
-    table = TUNED[here(), kind if kind in ("float32", "int8") else "bfloat16"]
+    table = TUNED[here(), "int8" if np.dtype(dtype) == np.int8 else "bfloat16"]
 
     def distance(shape: tuple[int, int, int]) -> float:
         return sum(abs(math.log(a / b)) for a, b in zip(shape, (m, k, n)))

@@ -1,4 +1,4 @@
-"""The same matmul six times, one change each: how a kernel gets from a tenth of the peak to all.
+"""The same matmul six times, one change each, from a few per cent of the peak to nearly all of it.
 
 v0 whole arrays; v1 blocks; v2 an accumulator; v3 large blocks; v4 no idle pass over the
 accumulator; v5 no accumulator. The next level is kernels.matmul.pallas, which chooses its blocks by
@@ -21,7 +21,7 @@ SMALL = BlockSizes(128, 128, 128)
 LARGE = BlockSizes(512, 1024, 1024)  # the published kernel's
 
 
-def _whole(x_ref, y_ref, z_ref):
+def whole_kernel(x_ref, y_ref, z_ref):
     # x_ref [m, k], y_ref [k, n], z_ref [m, n]: everything, in VMEM
     z_ref[...] = product(x_ref[...], y_ref[...]).astype(z_ref.dtype)
 
@@ -31,14 +31,14 @@ def v0(x, y, *, interpret=None):
     (m, k), n = x.shape, y.shape[1]
     BlockSizes(m, k, n).check(x.dtype, buffers=1)
     return pl.pallas_call(
-        _whole,
+        whole_kernel,
         out_shape=jax.ShapeDtypeStruct((m, n), result(x.dtype)),
         interpret=interprets(interpret, "tpu"),
         name="matmul_v0",
     )(x, y)
 
 
-def _blocks(x_ref, y_ref, z_ref, *, k):
+def blocks_kernel(x_ref, y_ref, z_ref, *, k):
     # x_ref [bm, bk], y_ref [bk, bn], z_ref [bm, bn]: the sums, in the dtype of sums
     step = pl.program_id(2)
 
@@ -51,11 +51,11 @@ def _blocks(x_ref, y_ref, z_ref, *, k):
 
 def v1(x, y, *, interpret=None):
     """Blocks of 128³ on a grid; the result's block collects the sums, in 4 bytes an element."""
-    z = _call(_blocks, x, y, SMALL, interpret, "matmul_v1", out_dtype=accumulator(x.dtype))
+    z = _call(blocks_kernel, x, y, SMALL, interpret, "matmul_v1", out_dtype=accumulator(x.dtype))
     return z.astype(result(x.dtype))
 
 
-def _accumulated(x_ref, y_ref, z_ref, acc_ref, *, k):
+def accumulated_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
     # acc_ref [bm, bn]: the sums; z_ref [bm, bn]: the result, in its own dtype
     step, steps = pl.program_id(2), pl.num_programs(2)
 
@@ -72,20 +72,20 @@ def _accumulated(x_ref, y_ref, z_ref, acc_ref, *, k):
 
 def v2(x, y, *, interpret=None):
     """The sums stay in a scratch accumulator, and the result is written once, in its own dtype."""
-    return _call(_accumulated, x, y, SMALL, interpret, "matmul_v2", scratch=True)
+    return _call(accumulated_kernel, x, y, SMALL, interpret, "matmul_v2", scratch=True)
 
 
 def v3(x, y, *, interpret=None):
     """The same kernel with large blocks."""
-    return _call(_accumulated, x, y, LARGE, interpret, "matmul_v3", scratch=True)
+    return _call(accumulated_kernel, x, y, LARGE, interpret, "matmul_v3", scratch=True)
 
 
-def _full(x_ref, y_ref, z_ref, *, k):
+def full_kernel(x_ref, y_ref, z_ref, *, k):
     # x_ref [bm, k], y_ref [k, bn]: all of k, so there is nothing to carry from step to step
     z_ref[...] = product(x_ref[...], y_ref[...]).astype(z_ref.dtype)
 
 
-def _branches(x_ref, y_ref, z_ref, acc_ref, *, k):
+def branches_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
     step, last = pl.program_id(2), pl.num_programs(2) - 1
     dot = lambda: product(*inside(x_ref[...], y_ref[...], step, k))
 
@@ -106,13 +106,13 @@ def v4(x, y, *, interpret=None):
     """The first step writes the accumulator instead of adding to zeros; the last adds on the way
     to the result. Two passes over the accumulator are gone."""
     if x.shape[1] <= LARGE.bk:  # a first step that is also the last would read what nobody wrote
-        return _call(_full, x, y, LARGE, interpret, "matmul_v4")
-    return _call(_branches, x, y, LARGE, interpret, "matmul_v4", scratch=True)
+        return _call(full_kernel, x, y, LARGE, interpret, "matmul_v4")
+    return _call(branches_kernel, x, y, LARGE, interpret, "matmul_v4", scratch=True)
 
 
 def v5(x, y, *, interpret=None):
     """All of k in one block, and no accumulator: each program is one long dot."""
-    return _call(_full, x, y, BlockSizes(512, x.shape[1], 512), interpret, "matmul_v5")
+    return _call(full_kernel, x, y, BlockSizes(512, x.shape[1], 512), interpret, "matmul_v5")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5, 6, 7))

@@ -232,6 +232,11 @@ class _Kernel:
         """Bundles that the grid runs through, if each takes a cycle and no inner loop repeats."""
         return self.steps * (self.schedule.loop_bundles if self.schedule else 0)
 
+    @property
+    def step_cycles(self) -> int:
+        """Bundles of one grid step that takes one branch: what simulating a step costs."""
+        return self.schedule.step_bundles if self.schedule else 0
+
 
 class _Estimator:
     def __init__(
@@ -668,7 +673,7 @@ def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
     The dimensions whose program id the kernel reads stay whole as long as that is affordable.
     """
     grid = kernel.call.grid
-    affordable = max(2, int(REDUCED_CYCLES / max(kernel.issue_cycles / max(kernel.steps, 1), 50)))
+    affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles, 50)))
     if math.prod(grid) <= affordable or not grid:
         return Cut(grid, 0, grid[0] if grid else 1, grid[0] if grid else 1, 1)
     read = _axes_read(kernel.call.equation)
@@ -677,8 +682,8 @@ def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
     sizes = [1] * len(grid)
     steps = 1
     for place, axis in enumerate(order):
-        # What the kernel reads is worth more: of the branches on it, few run in one step.
-        if steps * grid[axis] <= (4 * affordable if axis in read else affordable / 2):
+        # What the kernel reads is worth some more: twice its steps are the longer grid then.
+        if steps * grid[axis] <= (affordable if axis in read else affordable / 2):
             sizes[axis] = grid[axis]
             steps *= grid[axis]
             continue

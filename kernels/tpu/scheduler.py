@@ -90,6 +90,22 @@ class KernelSchedule:
         one cycle; a branch may skip some, and an inner loop repeats others."""
         return int(self.in_loop.sum())
 
+    @property
+    def step_bundles(self) -> int:
+        """Those of loop_bundles that one grid step runs through if it takes one branch only, the
+        longest: all branches stand in the program, one after another."""
+        inside = [b for b in self.bundles if b.depth] or list(self.bundles)
+        regions = [[0, 0, 0]]  # where it starts, bundles of its branches, of the longest of them
+        for place, bundle in enumerate(inside):
+            if bundle.mark == "PF" and len(regions) > 1:  # where the jump over a branch lands
+                start, branches, longest = regions.pop()
+                taken = place - start - branches + longest
+                regions[-1][1] += place - start
+                regions[-1][2] = max(regions[-1][2], taken)
+            if any("sbr.rel" in operation for operation in bundle.operations):
+                regions.append([place, 0, 0])
+        return self.loop_bundles - sum(r[1] for r in regions) + sum(r[2] for r in regions)
+
     def text(self, start: int = 0, stop: int | None = None, width: int | None = None) -> str:
         """Bundles start to stop, one line each: address, mark, loop depth, operations.
 

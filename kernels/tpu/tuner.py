@@ -139,7 +139,12 @@ def _try(
     programs: dict[int, compiler.Program] = {}
     for i, tuning in enumerate(tunings):
         name = str(Trial(tuning, 0.0))
-        if name in store and not (math.isinf(store[name][0]) and store[name][1].startswith(_KEPT)):
+        # What the operator chooses by itself may be another choice today.
+        if (
+            tuning
+            and name in store
+            and not (math.isinf(store[name][0]) and store[name][1].startswith(_KEPT))
+        ):
             trials[i] = Trial(tuning, *store[name], remembered=True)
             continue
         options = {**workload.options, **tuning}
@@ -161,6 +166,6 @@ def _try(
             if result.kind in TRANSIENT:
                 passing.add(i)
     for i, trial in trials.items():
-        if not trial.remembered and i not in passing:
+        if trial.tuning and not trial.remembered and i not in passing:
             store[str(trial)] = (trial.seconds, trial.note)
     return [trials[i] for i in range(len(tunings))]

@@ -5,6 +5,8 @@ import pytest
 
 from kernels.tpu import undocumented
 from kernels.tpu.hlo import Array, arrays, parse
+from kernels.tpu.scheduler import KernelSchedule
+from kernels.tpu.undocumented import Bundle
 
 
 @pytest.fixture
@@ -117,6 +119,21 @@ def test_windows_of_xlas_own_matmul():
 
 def test_hlo_of_nothing():
     assert parse("").run == []
+
+
+def test_a_step_takes_one_branch():
+    """Bundles as a kernel of three pl.when has them, one of them with another inside."""
+    marks = {3: "sbr", 13: "PF", 14: "sbr", 16: "sbr", 20: "PF", 44: "PF", 50: "sbr", 55: "PF"}
+    bundles = [Bundle(0, "", 0, ())] + [
+        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
+        for i in range(60)
+    ]
+    kernel = KernelSchedule("k", tuple(bundles), (), np.array([]), np.zeros((61, 0)), None)
+    assert kernel.loop_bundles == 60
+    assert kernel.step_bundles == 60 - 10 - 30 - 5 + 30
+    plain = tuple(Bundle(i, "", 1, ()) for i in range(60))
+    kernel = KernelSchedule("k", plain, (), np.array([]), np.zeros((60, 0)), None)
+    assert kernel.step_bundles == kernel.loop_bundles == 60
 
 
 def test_slots_have_the_books_names(dump):

@@ -289,7 +289,7 @@ def test_cut(grid, reads, bundles, monkeypatch):
             equation = None
 
         steps = math.prod(grid)
-        issue_cycles = steps * bundles
+        step_cycles = bundles
 
     Kernel.call.grid = grid
     cut = cut_grid(Kernel)

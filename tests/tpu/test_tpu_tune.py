@@ -60,12 +60,13 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
     assert [t.seconds for t in first.trials] == sorted(t.seconds for t in first.trials)
     assert math.isfinite(first.best.seconds) and math.isfinite(first.default_seconds)
     records = read(path)
-    assert len(records) == 4 and {r.kind for r in records} == {"estimated"}
+    # Three candidates; what the operator chooses by itself may be another choice tomorrow.
+    assert len(records) == 3 and {r.kind for r in records} == {"estimated"}
     again = tpu.tune(MATMUL, SMALL, most=3, store=store())
     assert all(t.remembered for t in again.trials)
     assert again.best.seconds == pytest.approx(first.best.seconds, rel=1e-3)
     other = TuningStore("matmul", "pallas", "another", "v5e", path)
-    assert not other and len(store()) == 4
+    assert not other and len(store()) == 3
 
 
 @pytest.mark.libtpu
@@ -79,7 +80,7 @@ def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         store = TuningStore("matmul", "pallas", str(workload), "v5e", path)
         tpu.tune(MATMUL, workload, most=8, store=store, progress=stop)
-    assert len(read(path)) == 4  # one batch
+    assert len(read(path)) == 3  # one batch, less the operator's own choice
 
 
 @pytest.mark.libtpu

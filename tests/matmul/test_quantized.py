@@ -1,0 +1,237 @@
+"""int8: the rounding, the sums, and the layer, which the ladder asks only for good arguments."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kernels import ladder
+from kernels.budget import compare, ulp
+from kernels.catalog import OPERATORS
+from kernels.matmul import LONGEST, BlockSizes, matmul, quantize, quantized_matmul
+from kernels.matmul.reference import quantized_matmul as reference
+from kernels.pallas import calls
+
+LAYER = OPERATORS["quantized_matmul"]
+SMALL = BlockSizes(32, 128, 128)
+
+
+def floats(shape, dtype=np.float32, seed=0):
+    rng = np.random.default_rng((seed, *shape))
+    return (rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 20, shape)).astype(dtype)
+
+
+def layer(m, k, n):
+    """Arguments of quantized_matmul."""
+    workload = LAYER.workloads.find(f"m={m} k={k} n={n} int8")
+    return LAYER.workloads.arguments(workload)
+
+
+class TestQuantize:
+    @pytest.mark.parametrize("shape", [(1, 1), (31, 257), (200, 3)])
+    @pytest.mark.parametrize("axis", [0, 1])
+    @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+    def test_no_number_moves_by_more_than_half_a_scale(self, shape, axis, dtype):
+        x = floats(shape, dtype)
+        integers, scale = map(np.asarray, quantize(x, axis))
+        assert integers.dtype == np.int8 and scale.dtype == np.float32
+        assert integers.shape == shape and scale.shape == (shape[1 - axis],)
+        step = np.expand_dims(scale.astype(np.float64), axis)
+        moved = np.abs(integers * step - x.astype(np.float64))
+        assert (moved <= step * (0.5 + 127 * np.finfo(np.float32).eps)).all()
+
+    @pytest.mark.parametrize("axis", [0, 1])
+    def test_the_largest_of_each_row_or_column_is_127(self, axis):
+        integers, scale = quantize(floats((9, 13)), axis)
+        assert (np.abs(np.asarray(integers, int)).max(axis) == 127).all()
+        assert np.allclose(scale, np.abs(floats((9, 13))).max(axis) / 127)
+
+    def test_the_negative_has_the_negative_integers(self):
+        x = floats((7, 50))
+        for each, other in zip(quantize(x, 1), quantize(-x, 1), strict=True):
+            assert np.array_equal(np.abs(np.asarray(each, float)), np.abs(np.asarray(other, float)))
+        assert np.array_equal(quantize(-x, 1)[0], -quantize(x, 1)[0])
+        assert np.asarray(quantize(x, 1)[0]).min() >= -127
+
+    def test_a_row_of_zeros_stays_zero(self):
+        x = floats((3, 5))
+        x[1] = 0
+        integers, scale = quantize(x, 1)
+        assert not np.asarray(integers)[1].any() and scale[1] == 1
+        assert np.asarray(integers)[[0, 2]].any()
+
+    def test_integers_that_fit_come_back(self):
+        x = np.random.default_rng(0).integers(-127, 128, (6, 40)).astype(np.float32)
+        x[:, 0] = 127
+        integers, scale = quantize(x, 1)
+        assert np.array_equal(integers, x) and (np.asarray(scale) == 1).all()
+
+    def test_a_scale_for_each_row_spares_small_rows(self):
+        """What one scale for all costs: a row a thousand times smaller becomes zero."""
+        x = np.stack([np.full(8, 1000.0), np.full(8, 1.0)]).astype(np.float32)
+        whole = quantize(x.reshape(1, -1), 1)[0].reshape(x.shape)
+        assert not np.asarray(whole)[1].any()
+        assert (np.asarray(quantize(x, 1)[0]) == 127).all()
+
+    @pytest.mark.parametrize(
+        ("x", "axis", "says"),
+        [
+            (np.ones((2, 2)), 1, "x.dtype is 'float64'"),
+            (np.ones((2, 2), np.int8), 1, "x.dtype is 'int8'"),
+            (np.ones(2, np.float32), 1, r"x.shape is \(2,\); accepted: 2 dimensions"),
+            (np.ones((2, 0), np.float32), 1, "dimensions of at least 1"),
+            (np.ones((2, 2), np.float32), 2, "axis is 2; accepted: 0, 1"),
+            (np.ones((2, 2), np.float32), None, "axis is None"),
+        ],
+    )
+    def test_refuses(self, x, axis, says):
+        with pytest.raises(ValueError, match=says):
+            quantize(x, axis)
+
+
+class TestSums:
+    @pytest.mark.parametrize("implementation", ["pallas", "xla", "v0", "v3", "v5"])
+    @pytest.mark.parametrize(("k", "beyond"), [(3, np.int8), (8, np.int16), (2000, np.int16)])
+    def test_sums_that_narrower_integers_cannot_hold_are_exact(self, implementation, k, beyond):
+        x, y = np.full((32, k), -128, np.int8), np.full((k, 128), -128, np.int8)
+        want = k * 128**2
+        assert want > np.iinfo(beyond).max
+        assert (np.asarray(matmul(x, y, implementation=implementation)) == want).all()
+
+    def test_the_longest_sum_is_exact(self):
+        x = np.full((1, LONGEST), -128, np.int8)
+        want = LONGEST * 128**2
+        assert want <= np.iinfo(np.int32).max < want + 128**2
+        for implementation in ("pallas", "xla"):
+            assert np.asarray(matmul(x, x.T, implementation=implementation)) == want
+
+    @pytest.mark.parametrize("implementation", ["pallas", "xla", "v0", "v5"])
+    @pytest.mark.parametrize("transpose_rhs", [False, True])
+    def test_a_longer_one_is_refused(self, implementation, transpose_rhs):
+        x = jax.ShapeDtypeStruct((8, LONGEST + 1), jnp.int8)
+        y = jax.ShapeDtypeStruct(x.shape if transpose_rhs else x.shape[::-1], jnp.int8)
+        with pytest.raises(ValueError, match="k is 131072; accepted: at most 131071 for int8"):
+            matmul(x, y, implementation=implementation, transpose_rhs=transpose_rhs)
+
+    def test_the_layer_refuses_it_too_and_floats_do_not(self):
+        x, y = np.zeros((1, LONGEST + 1), np.int8), np.zeros((LONGEST + 1, 1), np.int8)
+        one = np.ones(1, np.float32)
+        with pytest.raises(ValueError, match="k is 131072"):
+            quantized_matmul(x, y, one, one, one)
+        assert matmul(x.astype(np.float32), y.astype(np.float32)).shape == (1, 1)
+
+
+class TestLayer:
+    @pytest.mark.parametrize("out_dtype", ["float32", "bfloat16"])
+    @pytest.mark.parametrize("implementation", ["pallas", "xla"])
+    def test_the_result_has_the_dtype_asked_for(self, implementation, out_dtype):
+        z = quantized_matmul(
+            *layer(33, 70, 130), implementation=implementation, out_dtype=out_dtype
+        )
+        assert z.shape == (33, 130) and z.dtype == out_dtype
+
+    @pytest.mark.parametrize("activation", [None, jax.nn.relu, jnp.tanh])
+    @pytest.mark.parametrize("shape", [(1, 1, 1), (31, 257, 129), (65, 384, 200)])
+    def test_the_fused_epilogue_is_the_one_outside(self, shape, activation):
+        """It multiplies in the same order, so only the last rounding may differ."""
+        x, y, x_scale, y_scale, bias = layer(*shape)
+        sums = matmul(x, y).astype(jnp.float32)
+        want = sums * x_scale[:, None] * y_scale + bias
+        want = np.asarray(want if activation is None else activation(want))
+        for block in (None, SMALL):
+            got = quantized_matmul(x, y, x_scale, y_scale, bias, activation=activation, block=block)
+            # A fused multiply-add rounds once where two operations round twice.
+            size = np.abs(np.asarray(sums) * x_scale[:, None] * y_scale) + np.abs(bias)
+            assert (np.abs(np.asarray(got) - want) <= 2 * ulp(size, np.float32)).all()
+
+    def test_rounded_once_to_bfloat16(self):
+        wide = np.asarray(quantized_matmul(*layer(64, 100, 130)))
+        narrow = quantized_matmul(*layer(64, 100, 130), out_dtype="bfloat16")
+        assert np.array_equal(np.asarray(narrow), wide.astype(ml_dtypes.bfloat16))
+
+    @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+    def test_the_layer_is_near_the_one_in_floats(self, dtype):
+        """quantize and quantized_matmul together, by the bound that half a scale gives."""
+        rng = np.random.default_rng(0)
+        x, y = (rng.standard_normal(s).astype(dtype) for s in ((65, 300), (300, 129)))
+        (xi, xs), (yi, ys) = quantize(x, 1), quantize(y, 0)
+        z = np.asarray(quantized_matmul(xi, yi, xs, ys, np.zeros(129, np.float32)), np.float64)
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        xs, ys = np.asarray(xs, np.float64)[:, None], np.asarray(ys, np.float64)
+        # |x y − x̂ ŷ| ≤ Σ |x| s_y/2 + |y| s_x/2 + s_x s_y/4
+        bound = np.abs(x).sum(1, keepdims=True) * ys / 2 + np.abs(y).sum(0) * xs / 2
+        bound = bound + 300 * xs * ys / 4
+        assert (np.abs(z - x @ y) <= bound * (1 + 1e-4)).all()
+        assert np.linalg.norm(z - x @ y) < 0.02 * np.linalg.norm(x @ y)
+
+    def test_no_int32_leaves_the_kernel(self):
+        (call,) = calls(lambda *a: quantized_matmul(*a, out_dtype="bfloat16"), *layer(64, 128, 256))
+        assert [o.dtype for o in call.operands if o.role == "output"] == ["bfloat16"]
+        assert call.operands[-1].traffic == 2 * 64 * 256
+
+    @pytest.mark.parametrize(
+        ("harm", "sizes"),
+        [
+            (lambda x, y, r, c, b: (x, y, c, r, b), (64, 70, 64)),  # each other's scales
+            (lambda x, y, r, c, b: (x, y, r, r, b), (64, 70, 64)),  # the rows' on the columns too
+            (lambda x, y, r, c, b: (x, y, r, c, b * 0), (64, 70, 64)),
+            (lambda x, y, r, c, b: (x, y, r * 0 + r[0], c, b), (65, 70, 64)),  # one for all rows
+            (lambda x, y, r, c, b: (x, y, np.roll(r, 1), c, b), (65, 70, 64)),
+        ],
+    )
+    def test_a_scale_in_the_wrong_place_fails(self, harm, sizes):
+        def check(function):
+            workload = LAYER.workloads.find("m={} k={} n={} int8".format(*sizes))
+            subject = ladder.Subject(LAYER, "planted", "Pallas TPU", function)
+            (found,) = ladder.climb(subject, "interpret", [workload])
+            return found
+
+        def layered(*arguments, interpret, **_):
+            return quantized_matmul(*arguments, interpret=interpret)
+
+        assert check(layered).status == "passed"
+        found = check(lambda *a, interpret, **_: layered(*harm(*a), interpret=interpret))
+        assert found.status == "failed" and "allowed" in found.message
+
+    def test_all_zeros_fail(self):
+        arguments = layer(8, 16, 8)
+        z = np.asarray(quantized_matmul(*arguments))
+        want = reference(*[a.astype(np.float64) for a in arguments])
+        assert compare(z, want, z, np.abs(want)).passed
+        assert not compare(z * 0, want, z, np.abs(want)).passed
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            ({"x": np.ones((4, 6), np.float32)}, "x.dtype is 'float32'; accepted: int8"),
+            ({"y": np.ones((6, 3), np.uint8)}, "y.dtype is 'uint8'; accepted: int8"),
+            ({"x": np.ones(6, np.int8)}, r"x.shape is \(6,\); accepted: 2 dimensions"),
+            ({"x": np.ones((4, 0), np.int8)}, "dimensions of at least 1"),
+            ({"y": np.ones((5, 3), np.int8)}, r"y.shape is \(5, 3\); accepted: 6 in dimension 0"),
+            ({"x_scale": np.ones(3, np.float32)}, r"x_scale.shape is \(3,\); accepted: \(4,\)"),
+            ({"x_scale": np.ones((4, 1), np.float32)}, "accepted: 1 dimension"),
+            ({"x_scale": np.ones(4, np.float64)}, "x_scale.dtype is 'float64'"),
+            ({"x_scale": 0.5}, "x_scale is a float"),
+            ({"y_scale": np.ones(4, np.float32)}, r"accepted: \(3,\), one for each column of y"),
+            ({"y_scale": np.ones(3, np.int8)}, "y_scale.dtype is 'int8'"),
+            ({"bias": np.ones(4, np.float32)}, r"bias.shape is \(4,\)"),
+            ({"bias": None}, "bias is a NoneType"),
+            ({"out_dtype": "int8"}, "out_dtype is 'int8'; accepted: float32, bfloat16"),
+            ({"activation": "relu"}, "activation is 'relu'"),
+            ({"implementation": "v3"}, "implementation is 'v3'; accepted: xla, pallas"),
+            ({"block": (32, 128, 128)}, "block is"),
+            ({"block": SMALL, "implementation": "xla"}, "block is 32×128×128"),
+        ],
+    )
+    def test_refuses_before_anything_runs(self, change, says):
+        good = {
+            "x": np.ones((4, 6), np.int8),
+            "y": np.ones((6, 3), np.int8),
+            "x_scale": np.ones(4, np.float32),
+            "y_scale": np.ones(3, np.float32),
+            "bias": np.ones(3, np.float32),
+        }
+        assert quantized_matmul(**good).shape == (4, 3)
+        with pytest.raises(ValueError, match=says):
+            quantized_matmul(**{**good, **change})
