@@ -201,7 +201,7 @@ OPERATORS = {
             "vit_attention",
             "kernels.attention",
             "attention from a packed qkv to the projection's input",
-            "03_blockspec_matmul",
+            "10_vit_attention",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("sdpa", "XLA", ("interpret",)),
