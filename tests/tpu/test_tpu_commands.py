@@ -90,6 +90,23 @@ def test_estimate_shows_a_line_for_each_chip(scratch):
     assert result.output.count("matmul/pallas") == 2 and "not measured" in result.output
 
 
+def test_figures_are_estimated_of_what_the_implementation_accepts(monkeypatch):
+    asked = []
+
+    def note(entry, workload, chip, gradient=False):
+        asked.append((workload, chip, gradient))
+        raise ValueError("noted")
+
+    monkeypatch.setattr("kernels.cli._program", note)
+    words = ("estimate", "attention/jax_flash", "--figures", "--gradient", "-c", "v5e", "-c", "v6e")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    figures = OPERATORS["attention"].workloads.figures
+    taken = [w.name for w in figures if w.sizes["n"] % 128 == 0]
+    assert 3 < len(taken) < len(figures)
+    assert asked == [(name, chip, True) for name in taken for chip in ("v5e", "v6e")]
+
+
 @pytest.mark.libtpu
 def test_tune(scratch, tmp_path, monkeypatch):
     from kernels.bench import records
