@@ -175,7 +175,7 @@ OPERATORS = {
             "block_sparse_matmul",
             "kernels.matmul",
             "x y where only some blocks of x are stored",
-            "03_blockspec_matmul",
+            "07_pipelined_matmul",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
@@ -201,7 +201,7 @@ OPERATORS = {
             "vit_attention",
             "kernels.attention",
             "attention from a packed qkv to the projection's input",
-            "03_blockspec_matmul",
+            "10_vit_attention",
             (
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("sdpa", "XLA", ("interpret",)),

@@ -10,9 +10,15 @@ from jax.experimental import checkify
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.optional import available
+
 TEXTS = Path(__file__).resolve().parent.parent / "notebooks" / "text"
 PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(TEXTS.glob("*.md")))
 X = jnp.arange(8)
+MOSAIC_GPU = {  # with absl, which optax brings, its own rules speak
+    True: "Only copies transferring a number of bytes divisible by the warpgroup size",
+    False: "Cannot lower pallas_call on platform: gpu",
+}
 
 
 def add_kernel(x_ref, y_ref, o_ref):
@@ -88,7 +94,7 @@ OLD = {
     ),
     "GPU default": (
         lambda: jax.jit(call).trace().lower(lowering_platforms=("cuda",)),
-        "Cannot lower pallas_call on platform: gpu",
+        MOSAIC_GPU[available("absl")],
     ),
 }
 
@@ -124,4 +130,4 @@ def test_no_message_in_the_pages_goes_untested():
     boxes = "".join(re.findall(r":class: then-and-now\n(.*?)```", PAGES, re.S))
     cells = re.findall(r"^\| .* \| .* \| (.*) \|$", boxes, re.M)
     told = {m for cell in cells for m in re.findall(r"`([^`]* [^`]*)`", cell)}
-    assert told <= {message for _, message in OLD.values()}
+    assert told <= {message for _, message in OLD.values()} | {*MOSAIC_GPU.values()}

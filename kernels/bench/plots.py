@@ -241,7 +241,7 @@ def time_line(
             centre = (span.start + width / 2, rows.index(span.unit))
             axes.annotate(span.label, centre, ha="center", va="center", fontsize=8)
     axes.set_yticks(range(3), ("HBM → VMEM", "MXUs", "VMEM → HBM"))
-    axes.invert_yaxis()
+    axes.set_ylim(2.6, -0.6)  # from the top down, and room for a row without a bar
     axes.set_xlim(0, last)
     axes.set_xlabel(f"cycles of a {chip}, at its peak rates and without latency")
     axes.set_title(title or f"At best, the MXUs work {share:.0%} of the time")

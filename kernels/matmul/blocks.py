@@ -126,11 +126,14 @@ class BlockSizes:
 
 
 def vmem_limit(block: BlockSizes, dtype: Any) -> int:
-    """What a kernel of these blocks asks the compiler for, in bytes: its own and half as much
-    again for spills, and never less than it would get without asking."""
-    chip = CHIPS[here()]
-    asked = block.vmem_bytes(dtype) * 3 // 2 + 4 * MIB
-    return min(max(chip.vmem_limit_bytes, asked), chip.vmem_bytes - RESERVE // 2)
+    """What a kernel of these blocks asks the compiler for, in bytes.
+
+    What it gets anyway, where that leaves room for spills; else its own and half as much again.
+    """
+    chip, own = CHIPS[here()], block.vmem_bytes(dtype)
+    if own <= chip.vmem_limit_bytes - 4 * MIB:
+        return chip.vmem_limit_bytes
+    return min(own * 3 // 2 + 4 * MIB, chip.vmem_bytes - RESERVE // 2)
 
 
 def candidates(m: int, k: int, n: int, dtype: Any, vmem_bytes: int) -> list[BlockSizes]:

@@ -15,7 +15,6 @@ TUNED = {
     ("v5e", "int8"): {
         (1024, 1024, 1024): BlockSizes(512, 1024, 512),
         (4096, 4096, 4096): BlockSizes(512, 4096, 512),
-        (8192, 8192, 8192): BlockSizes(512, 8192, 1024),
     },
     ("v6e", "bfloat16"): {
         (1024, 1024, 1024): BlockSizes(512, 1024, 512),
@@ -25,7 +24,6 @@ TUNED = {
     ("v6e", "int8"): {
         (1024, 1024, 1024): BlockSizes(512, 1024, 512),
         (4096, 4096, 4096): BlockSizes(1024, 4096, 1024),
-        (8192, 8192, 8192): BlockSizes(1024, 8192, 1024),
     },
 }
 # Nothing was tuned for a v5p, whose cores have a v5e's MXUs.

@@ -161,6 +161,8 @@ def _try(
     for i, result in zip(programs, found, strict=True):
         if isinstance(result, Estimate):
             trials[i] = Trial(tunings[i], result.seconds, f"{result.bound} binds; {result.method}")
+            if any(reason in result.method for reason in _KEPT):
+                passing.add(i)  # without the profile for once: no figure to compare others with
         else:
             trials[i] = Trial(tunings[i], float("inf"), result.message)
             if result.kind in TRANSIENT:
