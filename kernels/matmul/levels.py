@@ -29,10 +29,12 @@ def whole_kernel(x_ref, y_ref, z_ref):
 def v0(x, y, *, interpret=None):
     """One program multiplies the whole arrays, as far as VMEM holds them."""
     (m, k), n = x.shape, y.shape[1]
-    BlockSizes(m, k, n).check(x.dtype, buffers=1)
+    block = BlockSizes(m, k, n)
+    block.check(x.dtype, buffers=1)
     return pl.pallas_call(
         whole_kernel,
         out_shape=jax.ShapeDtypeStruct((m, n), result(x.dtype)),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=vmem_limit(block, x.dtype)),
         interpret=interprets(interpret, "tpu"),
         name="matmul_v0",
     )(x, y)

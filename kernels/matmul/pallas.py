@@ -44,10 +44,9 @@ class Form:
         return (0 if self.transpose_lhs else 1), (1 if self.transpose_rhs else 0)
 
 
-def _kernel(x_ref, y_ref, *refs, k, form, arrays):
-    # x_ref [bm, bk], y_ref [bk, bn] or transposed; then (bm, 1) or (1, bn) of each further array;
-    # z_ref [bm, bn]; acc_ref [bm, bn] where k is cut
-    further, z_ref, scratch = refs[:arrays], refs[arrays], refs[arrays + 1 :]
+def _kernel(x_ref, y_ref, z_ref, *scratch, k, form, beside=()):
+    # x_ref [bm, bk], y_ref [bk, bn] or transposed; z_ref [bm, bn]; acc_ref [bm, bn] where k is cut;
+    # beside: (bm, 1) or (1, bn) of each further array
     step, last = pl.program_id(2), pl.num_programs(2) - 1
 
     def dot():
@@ -59,7 +58,7 @@ def _kernel(x_ref, y_ref, *refs, k, form, arrays):
 
     def write(z):
         if form.epilogue is not None:
-            z = form.epilogue(z, *[ref[...] for ref in further])
+            z = form.epilogue(z, *[ref[...] for ref in beside])
         z_ref[...] = z.astype(z_ref.dtype)
 
     if not scratch:
@@ -86,8 +85,8 @@ def _call(form, block, x, y, *arrays):
     (m, k), n = (x.shape[1 - k_axis], x.shape[k_axis]), y.shape[1 - y_axis]
     bm, bk, bn = block.bm, block.bk, block.bn
     rows, columns, steps = pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)
-    # The outer operand stays in VMEM while the inner one passes: the one that costs less to repeat.
-    by_columns = m * k * columns <= k * n * rows
+    # Without steps, the outer operand stays in VMEM while the inner one passes.
+    by_columns = steps == 1 and m * k * columns + k * n < m * k + k * n * rows
     grid = (columns, rows, steps) if by_columns else (rows, columns, steps)
 
     def place(index):
@@ -100,21 +99,28 @@ def _call(form, block, x, y, *arrays):
         return pl.BlockSpec(shape, place(index))
 
     # Beside x and y: a column of m rows or a row of n columns, to go with each block of sums.
-    beside = [
+    further = [
         spec((bm, 1), lambda i, j, s: (i, 0), False)
         if array.shape == (m, 1)
         else spec((1, bn), lambda i, j, s: (0, j), False)
         for array in arrays
     ]
     out_dtype = jnp.dtype(form.out_dtype or result(x.dtype))
+    kernel = functools.partial(_kernel, k=k, form=form)
+    if arrays:
+
+        def kernel(x_ref, y_ref, *refs):
+            count = len(arrays)
+            _kernel(x_ref, y_ref, *refs[count:], k=k, form=form, beside=refs[:count])
+
     return pl.pallas_call(
-        functools.partial(_kernel, k=k, form=form, arrays=len(arrays)),
+        kernel,
         out_shape=jax.ShapeDtypeStruct((m, n), out_dtype),
         grid=grid,
         in_specs=[
             spec((bm, bk), lambda i, j, s: (i, s), form.transpose_lhs),
             spec((bk, bn), lambda i, j, s: (s, j), form.transpose_rhs),
-            *beside,
+            *further,
         ],
         out_specs=spec((bm, bn), lambda i, j, s: (i, j), False),
         scratch_shapes=[pltpu.VMEM((bm, bn), accumulator(x.dtype))] if steps > 1 else [],

@@ -167,19 +167,12 @@ def test_without_libtpu(command, monkeypatch):
 @pytest.mark.libtpu
 def test_rung_3_reports_what_only_the_compiler_sees(scratch):
     """Blocks that fit no VMEM pass both interpreters and the lowering."""
-    from kernels.matmul import BlockSizes
+    from kernels.gallery import vmem_overflow
     from kernels.workload import Workload
 
-    operator = OPERATORS["matmul"]
-    large = Workload(
-        "too_large",
-        {"m": 2048, "k": 2048, "n": 2048},
-        "int8",
-        tuning={"block": BlockSizes(2048, 2048, 2048)},
-    )
-    subject = ladder.Subject.of(operator, operator["pallas"])
-    problems = [operator.workloads["tiny"], large, operator.workloads["odd"]]
-    checks = list(ladder.climb(subject, "compile", problems))
+    subject = ladder.Subject(OPERATORS["matmul"], "large", "Pallas TPU", vmem_overflow.kernel)
+    small = Workload("small", {"m": 8, "k": 128, "n": 1024})
+    checks = list(ladder.climb(subject, "compile", [small, *vmem_overflow.BUG.workloads, small]))
     assert [c.status for c in checks] == ["passed", "failed", "passed"]
     assert "VMEM" in checks[1].message and checks[0].message == ""
 

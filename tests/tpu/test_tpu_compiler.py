@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import optional, tpu
-from kernels.matmul import BlockSizes, matmul
+from kernels.matmul import matmul
 from kernels.tpu import TpuCompileError, compiler, undocumented, worker
 
 BF16 = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
@@ -381,10 +381,26 @@ def test_a_caller_that_loses_interest(scratch):
 def test_a_hopeless_program_does_not_keep_us_waiting(scratch, monkeypatch):
     """The compiler searches for minutes where a float32 matmul's blocks do not fit."""
     monkeypatch.setattr(compiler, "HOPELESS", 1.0)
-    block = BlockSizes(2048, 2048, 2048)
     shape = jax.ShapeDtypeStruct((4096, 4096), jnp.float32)
+
+    def body(x_ref, y_ref, z_ref, acc_ref):
+        acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], precision="highest")
+        z_ref[...] = acc_ref[...]
+
+    block = (2048, 2048)
+    hopeless = pl.pallas_call(
+        body,
+        grid=(2, 2, 2),
+        in_specs=[
+            pl.BlockSpec(block, lambda i, j, s: (i, s)),
+            pl.BlockSpec(block, lambda i, j, s: (s, j)),
+        ],
+        out_specs=pl.BlockSpec(block, lambda i, j, s: (i, j)),
+        out_shape=shape,
+        scratch_shapes=[pltpu.VMEM(block, jnp.float32)],
+    )
     with pytest.raises(TpuCompileError, match="asks for at least") as caught:
-        tpu.compile(functools.partial(multiply, block=block), shape, shape)
+        tpu.compile(hopeless, shape, shape)
     error = caught.value
     assert error.kind == "vmem" and error.limit_bytes == 16 << 20
     assert error.asked_bytes == sum(size for _, size in error.buffers) == 7 * (16 << 20)
