@@ -201,8 +201,8 @@ def estimate(
         made, keys = [], []
         for o, i in entries:
             taken = [w.name for w in o.workloads.figures if i.accepts(w)]
-            named_ = taken if figures else [workload]
-            for each, on in itertools.product(named_, chip or ["v5e"]):
+            chosen = taken if figures else [workload]
+            for each, on in itertools.product(chosen, chip or ["v5e"]):
                 path = f"{o.name}/{i.name}"
                 try:
                     made.append(_program(path, each, on, gradient=gradient))

@@ -4,18 +4,17 @@ attention(q, k, v): [B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]
 vit_attention(qkv, num_heads): [B, N, 3·H·D] → [B, N, H·D]
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
 from kernels import checks
+from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.blocks import BlockSizes
 from kernels.attention.layout import pack, unpack
 
 DTYPES = ("float32", "bfloat16")
 IMPLEMENTATIONS = ("xla", "sdpa", "pallas", "jax_flash")
-MAX_HEAD_DIM = 256
 
 __all__ = ["BlockSizes", "attention", "block_sparse_attention", "vit_attention"]
 
@@ -45,7 +44,7 @@ def attention(
     The algorithm is that of FlashAttention-2 (Dao, 2023), with the softmax along sublanes.
     """
     checks.implementation(implementation, IMPLEMENTATIONS)
-    scale = _check(q, k, v, scale)
+    scale = check_heads(q, k, v, scale, DTYPES)
     checks.one_of("causal", causal, (False, True))
     options = {"causal": bool(causal), "scale": scale}
     if implementation != "pallas" and block is not None:
@@ -83,7 +82,7 @@ def block_sparse_attention(
     Forward only: differentiating it raises NotImplementedError. Raises ValueError as attention
     does, and for another mask.
     """
-    scale = _check(q, k, v, scale)
+    scale = check_heads(q, k, v, scale, DTYPES)
     if block is not None and not isinstance(block, BlockSizes):
         checks.fail("block", repr(block), "None or BlockSizes(tokens, tq, tk, heads)")
     (b, h, n, d), m = q.shape, k.shape[2]
@@ -128,16 +127,7 @@ def vit_attention(
     Raises ValueError for another rank, dtype, size, number of heads, scale or implementation.
     """
     checks.implementation(implementation, IMPLEMENTATIONS)
-    checks.array("qkv", qkv, rank=3, dtypes=DTYPES)
-    checks.positive_int("num_heads", num_heads)
-    head_dim, rest = divmod(qkv.shape[2], 3 * num_heads)
-    if rest:
-        checks.fail(
-            "qkv.shape[2]", qkv.shape[2], f"a multiple of 3 × {num_heads} (q, k and v of all heads)"
-        )
-    if head_dim > MAX_HEAD_DIM:
-        checks.fail("qkv.shape[2]", qkv.shape[2], f"at most 3 × {num_heads} × {MAX_HEAD_DIM}")
-    scale = _scale(scale, head_dim)
+    scale = check_packed(qkv, num_heads, scale, DTYPES)
     if implementation == "pallas":
         from kernels.attention import packed
 
@@ -145,25 +135,3 @@ def vit_attention(
             return packed.vit_attention(qkv, num_heads, scale=scale, interpret=interpret)
     heads = unpack(qkv, num_heads)
     return pack(attention(*heads, implementation=implementation, scale=scale, interpret=interpret))
-
-
-def _check(q: Any, k: Any, v: Any, scale: Any) -> float:
-    """Raise ValueError for what no implementation takes; the scale to use."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        checks.array(name, x, rank=4, dtypes=DTYPES)
-        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
-        for axis, what in ((0, "batches"), (1, "heads"), (3, "head_dim")):
-            checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])
-    checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
-    if q.shape[3] > MAX_HEAD_DIM:
-        checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
-    return _scale(scale, q.shape[3])
-
-
-def _scale(scale: Any, head_dim: int) -> float:
-    """The factor of the products; ValueError for what is no finite number."""
-    if scale is None:
-        return head_dim**-0.5
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        checks.fail("scale", repr(scale), "None or a finite number")
-    return float(scale)

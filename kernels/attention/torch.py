@@ -15,7 +15,8 @@ import jax
 from jax import export
 
 from kernels import checks
-from kernels.attention import MAX_HEAD_DIM, packed, pallas, shipped
+from kernels.attention import packed, pallas, shipped
+from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.layout import pack, unpack
 from kernels.optional import require
 
@@ -51,15 +52,9 @@ def attention(
     checks.implementation(implementation, ATTENTION)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check(name, tensor, 4, implementation)
-        checks.same(f"{name}.dtype", str(tensor.dtype), "q", str(q.dtype))
         checks.same(f"{name}.device", str(tensor.device), "q", str(q.device))
-        for axis, what in ((0, "batch"), (1, "heads"), (3, "head_dim")):
-            checks.same(f"{name}.shape[{axis}] ({what})", tensor.shape[axis], "q", q.shape[axis])
-    checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
-    if q.shape[3] > MAX_HEAD_DIM:
-        checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
+    scale = check_heads(q, k, v, scale, DTYPES)
     checks.one_of("causal", causal, (False, True))
-    scale = _scale(scale, q.shape[-1])
     if implementation == "native":
         return _native(q, k, v, causal, scale)
     if implementation == "sdpa":
@@ -96,17 +91,13 @@ def vit_attention(
     checks.implementation(implementation, VIT_ATTENTION)
     kernel = {"packed": "pallas", "flash": "pallas"}.get(implementation, implementation)
     _check("qkv", qkv, 3, kernel)
-    checks.positive_int("num_heads", num_heads)
-    width = qkv.shape[2]
-    if width % (3 * num_heads):
-        checks.fail("num_heads", num_heads, f"one of which 3·num_heads divides the width {width}")
+    scale = check_packed(qkv, num_heads, scale, DTYPES)
     if implementation != "packed":
         q, k, v = split_heads(qkv, num_heads)
         if kernel in DEVICES:
             q, k, v = (t.contiguous() for t in (q, k, v))
         o = attention(q, k, v, implementation=kernel, scale=scale, interpret=interpret)
         return merge_heads(o)
-    scale = _scale(scale, width // 3 // num_heads)
     interpret = _interprets(interpret, qkv.device.type)
     if qkv.device.type == "jax":
         from kernels.attention import vit_attention as of_arrays
@@ -146,14 +137,6 @@ def _check(name: str, tensor: Any, rank: int, implementation: str) -> None:
 def _like(tensor: Any) -> Any:
     """The shape and the dtype of a tensor, as JAX has them."""
     return jax.ShapeDtypeStruct(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-
-
-def _scale(scale: float | None, width: int) -> float:
-    if scale is None:
-        return width**-0.5
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        checks.fail("scale", repr(scale), "None or a finite number")
-    return float(scale)
 
 
 def _interprets(interpret: bool | None, device: str) -> bool | None:

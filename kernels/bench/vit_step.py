@@ -17,7 +17,9 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kernels import checks
 from kernels.bench.records import Record, add, versions
@@ -248,27 +250,17 @@ def table(steps: Sequence[Step]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Estimate, keep and show."""
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        prog="python -m kernels.bench.vit_step", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("attentions", nargs="*", metavar="ATTENTION", help=", ".join(ATTENTIONS))
-    parser.add_argument("--depth", type=int, default=DEPTH)
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--chip", default="v5e")
-    options = parser.parse_args()
-    steps = estimate_steps(
-        options.attentions or ATTENTIONS,
-        depth=options.depth,
-        batch=options.batch,
-        chip=options.chip,
-    )
+def main(
+    attentions: Annotated[list[str] | None, typer.Argument(help=", ".join(ATTENTIONS))] = None,
+    depth: int = DEPTH,
+    batch: int = BATCH,
+    chip: str = "v5e",
+) -> None:
+    """Estimate the steps, keep them in results/, and show them."""
+    steps = estimate_steps(attentions or ATTENTIONS, depth=depth, batch=batch, chip=chip)
     save(steps)
     print(table(steps))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -183,7 +183,7 @@ ONE = np.ones((1, 2, 8, 4), np.float32)
         (ONE, ONE[:, :, :0], ONE, {}, "k.shape.*dimensions of at least 1"),
         (ONE, ONE[:, :1], ONE, {}, r"k.shape\[1\] \(heads\) is 1; accepted: 2"),
         (ONE, ONE, ONE[..., :3], {}, r"v.shape\[3\] \(head_dim\) is 3; accepted: 4"),
-        (ONE, ONE, np.ones((2, 2, 8, 4), np.float32), {}, r"v.shape\[0\] \(batches\) is 2"),
+        (ONE, ONE, np.ones((2, 2, 8, 4), np.float32), {}, r"v.shape\[0\] \(batch\) is 2"),
         (ONE, ONE, ONE[:, :, :3], {}, r"v.shape\[2\] \(keys\) is 3; accepted: 8"),
         (ONE, ONE.astype(ml_dtypes.bfloat16), ONE, {}, "k.dtype is bfloat16; accepted: float32"),
         (ONE.astype(np.int32), ONE, ONE, {}, "q.dtype is 'int32'"),

@@ -281,7 +281,8 @@ def test_attention_refuses(arguments, options, words):
 @pytest.mark.parametrize(
     ("qkv", "heads", "options", "words"),
     [
-        (torch.zeros(2, 8, 144), 5, {}, "num_heads is 5; accepted: .* divides the width 144"),
+        (torch.zeros(2, 8, 144), 5, {}, r"qkv.shape\[2\] is 144; accepted: a multiple of 3 × 5"),
+        (torch.zeros(1, 2, 3 * 257), 1, {}, "at most 3 × 1 × 256"),
         (torch.zeros(2, 8, 144), 0, {}, "num_heads is 0; accepted: a whole number"),
         (torch.zeros(2, 8, 144), 3, {"implementation": "pallas"}, "accepted: native, sdpa"),
         (torch.zeros(8, 144), 3, {}, "accepted: 3 dimensions"),

@@ -69,7 +69,7 @@ def test_what_is_refused():
     def call(qkv):
         return call_torch(lambda t: vit_attention(t, 5), qkv)
 
-    with pytest.raises(ValueError, match="num_heads is 5"):
+    with pytest.raises(ValueError, match="a multiple of 3 × 5"):
         call(jnp.zeros((1, 8, 144)))
     with pytest.raises(ValueError, match="attention is 'pallas'; accepted: native, sdpa"):
         vit_step.step("pallas")

@@ -1,0 +1,44 @@
+"""What the arguments of attention must be: of arrays, and of PyTorch tensors alike."""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+from kernels import checks
+
+MAX_HEAD_DIM = 256
+
+
+def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> float:
+    """Raise ValueError for what no implementation takes; the scale to use."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        checks.array(name, x, rank=4, dtypes=dtypes)
+        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
+        for axis, what in ((0, "batch"), (1, "heads"), (3, "head_dim")):
+            checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])
+    checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
+    if q.shape[3] > MAX_HEAD_DIM:
+        checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
+    return _scale(scale, q.shape[3])
+
+
+def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) -> float:
+    """The same for q, k and v in one array [B, N, 3·H·D]."""
+    checks.array("qkv", qkv, rank=3, dtypes=dtypes)
+    checks.positive_int("num_heads", num_heads)
+    head_dim, rest = divmod(qkv.shape[2], 3 * num_heads)
+    if rest:
+        checks.fail(
+            "qkv.shape[2]", qkv.shape[2], f"a multiple of 3 × {num_heads} (q, k and v of all heads)"
+        )
+    if head_dim > MAX_HEAD_DIM:
+        checks.fail("qkv.shape[2]", qkv.shape[2], f"at most 3 × {num_heads} × {MAX_HEAD_DIM}")
+    return _scale(scale, head_dim)
+
+
+def _scale(scale: Any, head_dim: int) -> float:
+    if scale is None:
+        return head_dim**-0.5
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+        checks.fail("scale", repr(scale), "None or a finite number")
+    return float(scale)
