@@ -15,10 +15,10 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve test test-xla lab lint format hooks clean distclean
+.PHONY: help venv book serve test test-torchax test-xla lab lint format hooks clean distclean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 venv: ## make the environment in .venv (EXTRAS=torchax,taichi adds to it)
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11 to 3.13;" \
@@ -36,6 +36,10 @@ serve: ## show the built book at http://127.0.0.1:8000/ (PORT=8001 for another)
 
 test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k name")
 	@"$(py)" -m pytest $(ARGS)
+
+test-torchax: ## run the tests of torchax in a process of their own
+	@$(MAKE) --no-print-directory venv EXTRAS=torchax
+	@"$(py)" -m pytest -o addopts=-ra tests/torchax $(ARGS)
 
 test-xla: ## run the tests of torch_xla in an environment of their own (.venv-xla, 8 GB)
 	@$(MAKE) --no-print-directory venv VENV=.venv-xla EXTRAS=xla

@@ -322,7 +322,13 @@ def ci_run(tmp_path, *, gigabytes, machine="Linux x86_64", fails=""):
 def test_the_whole_run_has_both_suites(tmp_path):
     status, asked, said = ci_run(tmp_path, gigabytes=40)
     assert (status, said) == (0, "")
-    assert asked == ["make venv", "make venv EXTRAS=torchax", "make test", "make test-xla"]
+    assert asked == [
+        "make venv",
+        "make venv EXTRAS=torchax",
+        "make test",
+        "make test-torchax",
+        "make test-xla",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +338,7 @@ def test_the_whole_run_has_both_suites(tmp_path):
         ({"gigabytes": 40, "machine": "Darwin arm64"}, "NOT RUN: make test-xla\n!!! torch_xla is"),
         (
             {"gigabytes": 40, "fails": "venv EXTRAS=torchax"},
-            "NOT RUN: tests/attention/test_torchax.py",
+            "NOT RUN: make test-torchax",
         ),
     ],
 )
@@ -340,9 +346,10 @@ def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
     status, asked, said = ci_run(tmp_path, **where)
     assert status == 0 and "make test" in asked
     assert words in said
-    assert ("make test-xla" in asked) == ("make test-xla" not in said)
+    for suite in ("make test-torchax", "make test-xla"):
+        assert (suite in asked) == (suite not in said)
 
 
-@pytest.mark.parametrize("fails", ["test", "test-xla"])
+@pytest.mark.parametrize("fails", ["test", "test-torchax", "test-xla"])
 def test_a_suite_that_fails_fails_the_run(tmp_path, fails):
     assert ci_run(tmp_path, gigabytes=40, fails=fails)[0]

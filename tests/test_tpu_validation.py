@@ -1,6 +1,7 @@
 """The estimates against every published measurement that can be reproduced.
 
-The band is 6 % where blocks are large and for XLA's own matmuls, 45 % where latency binds. One
+The band is 6 % where blocks are large and for XLA's own matmuls, 45 % where latency binds, and 12 %
+for int8, of which the publication gives the ratio to bfloat16, not the time. One
 case simulates for two minutes; its estimate is kept in results/ and taken from there as long as
 the versions are those that are installed.
 """
@@ -28,9 +29,11 @@ def test_every_case_has_its_published_record():
 
 
 def test_well_blocked_and_xla_are_held_to_6_percent():
-    bands = {c.workload: c.band for c in CASES if c.operator == "matmul"}
-    for workload, band in bands.items():
-        assert band == (0.45 if "128×128×128" in workload else 0.06)
+    wide = {"128×128×128": 0.45, "int8": 0.12}
+    for case in CASES:
+        if case.operator == "matmul":
+            expected = [band for mark, band in wide.items() if mark in case.workload] or [0.06]
+            assert [case.band] == expected, case.workload
 
 
 def test_the_table_states_the_dispatch():

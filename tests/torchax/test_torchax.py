@@ -1,4 +1,8 @@
-"""torchax: a torch model as one JAX program, our kernels in it, compiled whole."""
+"""torchax: a torch model as one JAX program, our kernels in it, compiled whole.
+
+Run by `make test-torchax`, in a process of its own: where torchax was imported, torch.compile
+fails ("PyTorch is not linked with support for jax devices").
+"""
 
 import pytest
 
