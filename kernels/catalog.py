@@ -25,6 +25,10 @@ def _no_options(workload: Workload) -> bool:
     return not workload.options
 
 
+def _finite(workload: Workload) -> bool:
+    return workload.values != "nonfinite"
+
+
 def _whole_lanes(workload: Workload) -> bool:
     sizes = workload.sizes
     n, m, d = sizes["n"], sizes.get("m", sizes["n"]), sizes["d"]
@@ -112,6 +116,7 @@ class Operator:
 
 _PALLAS_TPU = ("interpret", "simulate", "compile")
 _PALLAS_GPU = ("interpret", "compile")
+
 
 OPERATORS = {
     operator.name: operator
@@ -211,6 +216,19 @@ OPERATORS = {
                 ),
             ),
             differentiable=("qkv",),
+        ),
+        Operator(
+            "giou",
+            "kernels.giou",
+            "generalised intersection over union of pairs of boxes",
+            "11_giou_pallas",
+            (
+                Implementation("numpy", "NumPy", ("interpret",), differentiable=False),
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+                Implementation("torch", "PyTorch", ("interpret",)),
+            ),
+            differentiable=("preds", "targets"),
         ),
     )
 }

@@ -1,8 +1,8 @@
 """The rungs: the one way of proving an implementation, always against the float64 reference.
 
 1. interpret: the kernel's arithmetic, program after program, on the CPU
-2. simulate: the same on a simulated machine with a TPU's memories, copies and cores
-3. compile: lowered (and later compiled) for the real machine
+2. simulate: the same on a simulated machine with the real one's memories, limits and cores
+3. compile: lowered and compiled for the real machine, as far as its tools are here
 4. measure: on the machine itself
 
 A rung takes an implementation as a function, so that the bug gallery and a reader's own kernel
@@ -28,6 +28,7 @@ from kernels.workload import Workload
 CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
 COMPILE_SECONDS = 120.0  # that a compilation may take
 SEEDS = (0, 1)  # of the order in which the simulator runs parallel programs
+LIBRARIES = ("NumPy", "XLA", "PyTorch")  # languages whose functions run on a CPU as they are
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -82,7 +83,7 @@ class Subject:
             implementation.name,
             implementation.language,
             function,
-            tunable=implementation.tunable and implementation.language != "XLA",
+            tunable=implementation.tunable and implementation.language not in LIBRARIES,
             differentiable=bool(operator.differentiable) and implementation.differentiable,
         )
 
@@ -116,7 +117,8 @@ def climb(
         start = time.perf_counter()
         status, message, used = PASSED, "", None
         try:
-            used = _CLIMB[rung](subject, workload, seed)
+            found = _CLIMB[rung](subject, workload, seed)
+            message, used = (found, None) if isinstance(found, str) else ("", found)
         except Skipped as error:
             status, message = SKIPPED, str(error)
         except Refused as error:
@@ -152,7 +154,7 @@ def verify(
 
 def _interpret(subject: Subject, workload: Workload, seed: int) -> float:
     options = subject.options(workload)
-    if subject.language != "XLA":
+    if subject.language not in LIBRARIES:
         options["interpret"] = True
     arguments = subject.operator.workloads.arguments(workload, seed)
     used = _judge(subject, workload, arguments, subject.function(*arguments, **options))
@@ -162,32 +164,72 @@ def _interpret(subject: Subject, workload: Workload, seed: int) -> float:
 
 
 def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
-    from kernels.tpu.simulator import SimulationError, simulate
-
     arguments = subject.operator.workloads.arguments(workload, seed)
     options = subject.options(workload)
     results = []
     used = 0.0
     for order in SEEDS:
-        try:
-            run = simulate(subject.function, *arguments, seed=seed + order, **options)
-        except SimulationError as error:
-            raise Refused(str(error)) from error
-        if run.races:
-            raise Refused(f"race: {run.races[0]}")
-        used = max(used, _judge(subject, workload, arguments, run.result))
-        results.append(run.result)
+        run = _SIMULATE[subject.language]
+        result = np.asarray(run(subject.function, arguments, options, seed + order))
+        used = max(used, _judge(subject, workload, arguments, result))
+        results.append(result)
     if any(not np.array_equal(results[0], r, equal_nan=True) for r in map(_wide, results[1:])):
         raise Refused("the result depends on the order in which parallel programs run")
     return used
 
 
-def _compile(subject: Subject, workload: Workload, seed: int) -> None:
-    from kernels import gpu
+def _simulate_tpu(
+    function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any], order: int
+) -> Any:
+    from kernels.tpu.simulator import SimulationError, simulate
 
-    for program, arrays in programs(subject, workload, seed):
-        _check_index_maps(program, arrays)
-        gpu.lower(program, *arrays)
+    try:
+        run = simulate(function, *arguments, seed=order, **options)
+    except SimulationError as error:
+        raise Refused(str(error)) from error
+    if run.races:
+        raise Refused(f"race: {run.races[0]}")
+    return run.result
+
+
+def _simulate_nki(
+    function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any], order: int
+) -> Any:
+    from kernels import neuron
+
+    return function(*arguments, interpret=neuron.InterpretParams(order=order), **options)
+
+
+def _simulate_gpsimd(
+    function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any], order: int
+) -> Any:
+    from kernels.neuron import gpsimd
+
+    return function(*arguments, interpret=gpsimd.InterpretParams(order=order), **options)
+
+
+_SIMULATE = {
+    "Pallas TPU": _simulate_tpu,
+    "NKI": _simulate_nki,
+    "GpSimd C++": _simulate_gpsimd,
+}
+
+
+def _compile(subject: Subject, workload: Workload, seed: int) -> str:
+    """A note on how far it was compiled; empty where all the way."""
+    if subject.language == "Pallas GPU":
+        from kernels import gpu
+
+        for program, arrays in programs(subject, workload, seed):
+            _check_index_maps(program, arrays)
+            gpu.lower(program, *arrays)
+        return ""
+    from kernels import neuron
+    from kernels.neuron import gpsimd
+
+    machine = {"NKI": neuron, "GpSimd C++": gpsimd}[subject.language]
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    return machine.lower(subject.function, *arguments, **subject.options(workload))
 
 
 def programs(
@@ -353,38 +395,26 @@ def _judge_gradient(
     import jax
 
     operator = subject.operator
-
-    def pull(function: Callable[..., Any], given: Sequence[Any], cotangent: Any) -> list[Any]:
-        arrays, numbers = _apart(given)
-
-        @jax.jit  # one compilation instead of one for each operation
-        def gradient(cotangent, *arrays):
-            result, back = jax.vjp(lambda *arrays: function(*arrays, *numbers), *arrays)
-            return back(cotangent.astype(result.dtype))
-
-        return [np.asarray(g) for g in gradient(cotangent, *arrays)]
-
     got_function = functools.partial(subject.function, **options)
-    arrays, numbers = _apart(arguments)
-    shape = jax.eval_shape(lambda *arrays: got_function(*arrays, *numbers), *arrays)
-    rng = np.random.default_rng(len(workload.name))
-    cotangent = rng.standard_normal(shape.shape).astype(shape.dtype)
+    pull = _PULL.get(subject.language, _pull_jax)
+    cotangent = _cotangent(workload, got_function, arguments)
     got = pull(got_function, arguments, cotangent)
     plain_function = functools.partial(
         operator.function, implementation=operator.plain, **workload.options
     )
-    plain = pull(plain_function, arguments, cotangent)
+    pull_plain = _PULL.get(operator[operator.plain].language, _pull_jax)
+    plain = pull_plain(plain_function, arguments, cotangent)
     with jax.enable_x64(True):
         wide = [_wide(a) for a in arguments]
         reference = functools.partial(operator.reference, **workload.options)
-        want = pull(reference, wide, _wide(cotangent))
+        want = _pull_jax(reference, wide, _wide(cotangent))
         size = None
         if operator.gradient_magnitude:
             magnitude = functools.partial(operator.gradient_magnitude, **workload.options)
             size = [np.asarray(s) for s in magnitude(*wide, _wide(cotangent))]
         elif operator.magnitude:
             # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
-            size = pull(
+            size = _pull_jax(
                 functools.partial(operator.magnitude, **workload.options),
                 [abs(a) for a in wide],
                 abs(_wide(cotangent)),
@@ -396,6 +426,45 @@ def _judge_gradient(
             raise Refused(f"gradient of {name}: {verdict.message}")
         used = max(used, verdict.used)
     return used
+
+
+def _cotangent(
+    workload: Workload, function: Callable[..., Any], arguments: Sequence[Any]
+) -> np.ndarray:
+    """What comes back to the result: random, the same for all implementations."""
+    result = np.asarray(function(*arguments))
+    rng = np.random.default_rng(len(workload.name))
+    return rng.standard_normal(result.shape).astype(result.dtype)
+
+
+def _pull_jax(
+    function: Callable[..., Any], given: Sequence[Any], cotangent: np.ndarray
+) -> list[np.ndarray]:
+    """The gradients of `function` by the arrays that it is given."""
+    import jax
+
+    arrays, numbers = _apart(given)
+
+    @jax.jit  # one compilation instead of one for each operation
+    def gradient(cotangent, *arrays):
+        result, back = jax.vjp(lambda *arrays: function(*arrays, *numbers), *arrays)
+        return back(cotangent.astype(result.dtype))
+
+    return [np.asarray(g) for g in gradient(cotangent, *arrays)]
+
+
+def _pull_torch(
+    function: Callable[..., Any], given: Sequence[Any], cotangent: np.ndarray
+) -> list[np.ndarray]:
+    import torch
+
+    arrays, numbers = _apart(given)
+    tensors = [torch.from_numpy(array).requires_grad_() for array in arrays]
+    result = function(*tensors, *numbers)
+    return [g.numpy() for g in torch.autograd.grad(result, tensors, torch.from_numpy(cotangent))]
+
+
+_PULL = {"PyTorch": _pull_torch}
 
 
 def _apart(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:

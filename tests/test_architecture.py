@@ -22,7 +22,7 @@ LAYERS = (
     ("catalog",),
     tuple(sorted({operator.package.split(".")[1] for operator in OPERATORS.values()})),
     ("pictures",),
-    ("tpu", "gpu", "pallas"),
+    ("tpu", "gpu", "neuron", "pallas"),
     ("budget", "workload", "checks", "optional", "__init__"),
 )
 

@@ -11,7 +11,8 @@ class Bug:
 
     operator: whose contract it breaks. caught_by: the first rung that refuses it. says: words that
     the rung's message holds. workloads: what it is run on. cause and lesson: a sentence each.
-    needs: the optional package without which that rung is blind to it.
+    needs: the optional package without which that rung is blind to it. language: that it is written
+    in, as in the catalog.
     """
 
     title: str
@@ -22,3 +23,4 @@ class Bug:
     lesson: str
     workloads: tuple[Workload, ...]
     needs: str | None = None
+    language: str = "Pallas TPU"
