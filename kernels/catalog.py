@@ -227,6 +227,10 @@ OPERATORS = {
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
                 Implementation("torch", "PyTorch", ("interpret",)),
+                *(
+                    Implementation(f"v{level}", "Pallas TPU", _PALLAS_TPU, differentiable=False)
+                    for level in range(4)
+                ),
             ),
             differentiable=("preds", "targets"),
         ),
