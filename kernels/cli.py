@@ -76,9 +76,9 @@ def list_() -> None:
 
 @app.command()
 def verify(
-    entry: Annotated[
-        str | None,
-        typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION; everything if left out."),
+    entries: Annotated[
+        list[str] | None,
+        typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION each; everything if left out."),
     ] = None,
     rung: Annotated[
         list[str] | None,
@@ -91,7 +91,7 @@ def verify(
 ) -> None:
     """Prove implementations, rung by rung, against the float64 reference."""
     try:
-        entries = list(find(entry))
+        found = list(dict.fromkeys(find(*entries or ())))
         for name in rung or ():
             if name not in RUNGS:
                 raise ValueError(f"--rung is {name!r}; accepted: {', '.join(RUNGS)}")
@@ -102,13 +102,16 @@ def verify(
 
     jobs = [
         (operator, implementation, name, ladder.workloads(operator, implementation, draws, seed))
-        for operator, implementation in entries
+        for operator, implementation in found
         for name in rung or RUNGS
         # Nobody has to claim the last rung: it is asked for by those who have the machine.
         if name in implementation.rungs or (rung and name == "measure")
     ]
     if not jobs:
-        errors.print(f"[red]{entry or 'The catalog'} claims no rung {', '.join(rung or ())}[/]")
+        errors.print(
+            f"[red]{', '.join(entries or ['The catalog'])} claims no rung "
+            f"{', '.join(rung or ())}[/]"
+        )
         raise typer.Exit(2)
     checks = []
     columns = (
