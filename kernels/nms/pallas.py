@@ -18,9 +18,8 @@ from kernels.nms.overlap import by_score, in_input_order, overlaps
 from kernels.pallas import interprets
 
 LEFT, RIGHT = 0, 2
-TILE = 8  # rows of a register
-BLOCK = 128  # boxes: a matrix of pairs is one tile of lanes wide, and as many rows high
-MOST = 1 << 17  # boxes, whose sides and marks fit into 16 MiB of VMEM
+BLOCK = 128  # boxes: a row of them fills the lanes of a register
+MOST = 1 << 17  # boxes, which with their marks fit into 16 MiB of VMEM
 
 
 def _lanes(b):
@@ -29,7 +28,8 @@ def _lanes(b):
 
 def _rows(ref, b):
     """The boxes of block b: sides and area, five rows [1, BLOCK]."""
-    return [ref[pl.ds(i, 1), _lanes(b)] for i in range(5)]
+    table = ref[:, _lanes(b)]
+    return [table[i : i + 1] for i in range(5)]
 
 
 def _turn(row):
@@ -69,8 +69,7 @@ def _nms_kernel(boxes_ref, keep_ref, dropped_ref, kept_ref, *, threshold, rounds
     for i, row in enumerate(rows):
         kept_ref[i] = _turn(row)
     j, i = (lax.broadcasted_iota(jnp.int32, (BLOCK, BLOCK), axis) for axis in (0, 1))
-    columns = [kept_ref[i] for i in range(5)]
-    drops = jnp.where(overlaps(columns, rows, threshold) & (j < i), 1.0, 0.0)
+    drops = jnp.where(overlaps(list(kept_ref[...]), rows, threshold) & (j < i), 1.0, 0.0)
     keep = _settle(drops, 1.0 - dropped_ref[:, _lanes(b)], rounds)
     keep_ref[...] = keep
     # A dropped box becomes an empty one: it overlaps nothing, and needs no mask.
@@ -78,12 +77,9 @@ def _nms_kernel(boxes_ref, keep_ref, dropped_ref, kept_ref, *, threshold, rounds
 
     def drop_from(later, _):
         rows = _rows(boxes_ref, later)
-        dropped = jnp.zeros((TILE, BLOCK), jnp.float32)
-        for first in range(0, BLOCK, TILE):  # a register at a time
-            kept = [kept_ref[i, pl.ds(first, TILE)] for i in range(5)]
-            dropped = jnp.where(overlaps(kept, rows, threshold), 1.0, dropped)
-        dropped = jnp.max(dropped, axis=0, keepdims=True)
-        dropped_ref[:, _lanes(later)] = jnp.maximum(dropped_ref[:, _lanes(later)], dropped)
+        drops = jnp.where(overlaps(list(kept_ref[...]), rows, threshold), 1.0, 0.0)
+        dropped = jnp.maximum(dropped_ref[:, _lanes(later)], jnp.max(drops, axis=0, keepdims=True))
+        dropped_ref[:, _lanes(later)] = dropped
         return _
 
     lax.fori_loop(b + 1, blocks, drop_from, None)

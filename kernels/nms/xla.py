@@ -14,11 +14,12 @@ def nms(boxes, scores, threshold):
     """[n, 4], [n] → bool [n]: n steps in order, each with a row of n overlaps."""
     n = len(scores)
     order, boxes = by_score(boxes, scores)
+    table = jnp.stack(boxes)  # one slice of it for each step, and not five
 
     def visit(i, keep):
+        box = lax.dynamic_slice_in_dim(table, i, 1, axis=1)
         later = lax.iota(jnp.int32, n) > i
-        drops = overlaps([side[i] for side in boxes], boxes, threshold) & later & keep[i]
-        return keep & ~drops
+        return keep & ~(overlaps(box, table, threshold) & later & keep[i])
 
     keep = jnp.ones(n, bool)
     return in_input_order(order, lax.fori_loop(0, n, visit, keep) if n else keep)
