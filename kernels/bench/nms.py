@@ -30,6 +30,7 @@ from kernels.workload import Workload
 
 IMPLEMENTATIONS = ("xla_matrix", "pallas")
 FEW, MANY = 1, 3  # rounds of the two programs that are estimated
+BUDGET = 150.0  # seconds of simulation, so that all sizes are figures of one model
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def model(
         for chip in chips
         for n in (FEW, MANY)
     ]
-    found = estimate_all(programs, progress=False)
+    found = estimate_all(programs, budget=BUDGET, progress=False)
     for each in found:
         if isinstance(each, TpuCompileError):
             raise each

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from kernels.catalog import OPERATORS
-from kernels.nms import NMS, nms
+from kernels.nms import NMS, nms, overlap, xla
 from kernels.nms.reference import nms as reference
 from kernels.nms.workloads import KINDS
 from kernels.workload import Workload
@@ -53,11 +53,8 @@ def test_any_float(implementation, data):
     check(boxes, scores, data.draw(st.sampled_from(THRESHOLDS)), implementation)
 
 
-@pytest.mark.parametrize("implementation", NMS)
-@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.7])
-def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):
-    """Pairs whose overlap is the threshold, give or take the last bit: no product may be joined
-    with a sum, where a compiler for CPUs would."""
+def near_ties(threshold):
+    """Pairs whose overlap is the threshold, give or take the last bit."""
     rng = np.random.default_rng(7)
     n = 2000
     left, width, height = rng.uniform(1, 9, (3, n // 2))
@@ -67,9 +64,28 @@ def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):
     other = one + np.stack([shift, 0 * shift, shift, 0 * shift], 1)
     boxes = np.concatenate([one, other]).astype(np.float32)
     scores = np.arange(n, 0, -1).astype(np.float32)
+    return boxes, scores
+
+
+@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.7])
+def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):
+    boxes, scores = near_ties(threshold)
     want = reference(boxes, scores, iou_threshold=threshold)
-    assert 0.2 < want[n // 2 :].mean() < 0.8  # both decisions are there
+    assert 0.2 < want[len(boxes) // 2 :].mean() < 0.8  # both decisions are there
     check(boxes, scores, threshold, implementation)
+
+
+def test_a_product_joined_with_a_sum_is_found(monkeypatch):
+    """The fault that the `where` in kernels.nms.overlap keeps out."""
+    a, b, c = np.random.default_rng(0).standard_normal((3, 100)).astype(np.float32)
+    if np.array_equal(jax.jit(lambda a, b, c: a * b + c)(a, b, c), a * b + c):
+        pytest.skip("XLA joins no product with a sum on this CPU")
+    monkeypatch.setattr(overlap, "area", lambda l, t, r, b: (r - l) * (b - t))
+    xla.nms_by_matrix.clear_cache()
+    with pytest.raises(AssertionError):
+        check(*near_ties(0.5), 0.5, "xla_matrix")
+    xla.nms_by_matrix.clear_cache()
 
 
 @pytest.mark.parametrize("implementation", NMS)
