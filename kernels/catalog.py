@@ -227,6 +227,13 @@ OPERATORS = {
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
                 Implementation("torch", "PyTorch", ("interpret",)),
+                Implementation(
+                    "gpsimd",
+                    "GpSimd C++",
+                    ("interpret", "simulate", "compile"),
+                    accepts=_finite,
+                    differentiable=False,
+                ),
             ),
             differentiable=("preds", "targets"),
         ),

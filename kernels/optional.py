@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import shutil
 from types import ModuleType
 
 # importable module → the extra of pyproject.toml that brings it
@@ -18,14 +19,32 @@ EXTRAS = {
     "matplotlib": "book",
 }
 
+# program → how to get it
+TOOLS = {"g++": "on Debian and Ubuntu: `sudo apt install g++`"}
+
 
 class MissingPackage(ImportError):
     """An optional package is not installed; the message says which, and how to install it."""
 
 
-def available(module: str) -> bool:
-    """Whether `module` can be imported, found out without importing it."""
-    return importlib.util.find_spec(module) is not None
+class MissingTool(RuntimeError):
+    """A program is not installed; the message says which, and how to install it."""
+
+
+def available(name: str) -> bool:
+    """Whether the module can be imported, found out without importing it, or the tool run."""
+    if name in TOOLS:
+        return shutil.which(name) is not None
+    return importlib.util.find_spec(name) is not None
+
+
+def tool(name: str, purpose: str) -> str:
+    """Where the program `name` is, or MissingTool saying how to get it."""
+    if path := shutil.which(name):
+        return path
+    raise MissingTool(
+        f"{name} is needed for {purpose}, and is not installed. Install it; {TOOLS[name]}."
+    )
 
 
 def require(module: str, purpose: str) -> ModuleType:

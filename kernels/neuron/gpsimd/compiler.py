@@ -1,0 +1,212 @@
+"""Custom operators compiled by g++ for the CPU, each once, kept in the user's cache."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernels import optional
+from kernels.checks import fail
+from kernels.neuron.gpsimd.errors import GpSimdCompileError
+
+HERE = Path(__file__).parent
+PURPOSE = "custom operators for GpSimd on a CPU"
+# The documents promise C++14 on the engine. Without contraction a product and a sum round twice on
+# every machine. -fsanitize=thread is there for its calls before each access: see runtime.cpp.
+COMMON = ("-std=c++14", "-g", "-fno-pie", "-ffp-contract=off", "-isystem", str(HERE / "include"))
+OPERATOR = (*COMMON, "-O1", "-fsanitize=thread")
+RUNTIME = (*COMMON, "-O2")
+STRICT = ("-Wall", "-Wextra", "-Werror")
+LONGEST = 300.0  # seconds for one call of g++
+
+# The operator's own calls of these are checked as its loads and stores are.
+_MAIN = """\
+#include <cstddef>
+extern "C" {{
+void* memcpy(void*, const void*, std::size_t) noexcept __asm__("emulated_memcpy");
+void* memmove(void*, const void*, std::size_t) noexcept __asm__("emulated_memcpy");
+void* memset(void*, int, std::size_t) noexcept __asm__("emulated_memset");
+}}
+{includes}
+#include <torchneuron/register.h>
+const char* emulated_name = "{function}";
+emulated::Function emulated_kernel() {{ return emulated::wrap("{function}", &{function}); }}
+"""
+
+
+def read(sources: Sequence[Path | str]) -> dict[str, str]:
+    """File name → C++ text of each source: a Path is a file, a str is the text itself."""
+    if isinstance(sources, (str, Path)):
+        sources = [sources]
+    found: dict[str, str] = {}
+    for place, source in enumerate(sources):
+        if isinstance(source, Path):
+            if not source.is_file():
+                fail(f"sources[{place}]", f"the path {source.name}", "a C++ file that exists")
+            name, text = source.name, source.read_text(encoding="utf-8")
+        elif isinstance(source, str):
+            name, text = f"source{place}.cpp", source
+        else:
+            fail(f"sources[{place}]", f"a {type(source).__name__}", "a Path, or C++ as a str")
+        if name in found:
+            fail(f"sources[{place}]", f"a second {name}", "files of different names")
+        found[name] = text
+    if not found:
+        fail("sources", "empty", "one C++ file at least")
+    return found
+
+
+def program(sources: Sequence[Path | str], function: str) -> Path:
+    """The program that runs the kernel `function` of `sources` on emulated cores."""
+    texts = read(sources)
+    return _kept(_key(texts, function), functools.partial(_link, texts=texts, function=function))
+
+
+def check(sources: Sequence[Path | str], function: str) -> None:
+    """Compile as strictly as g++ can, and keep nothing; GpSimdCompileError for any warning."""
+    texts = read(sources)
+    key = "strict-" + _key(texts, function)
+    _kept(key, functools.partial(_check, texts=texts, function=function))
+
+
+def line_of(binary: Path, address: int) -> str | None:
+    """ "file.cpp:line" of the operator's code at `address`; None where nothing tells."""
+    try:
+        said = subprocess.run(
+            ["addr2line", "-i", "-e", str(binary), hex(address - 1)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    for line in said.splitlines():  # the innermost first; our headers are not the operator
+        if (at := re.match(r"(.*?):(\d+)", line)) and "gpsimd/include" not in at[1]:
+            return f"{Path(at[1]).name}:{at[2]}"
+    return None
+
+
+def _check(target: Path, texts: Mapping[str, str], function: str) -> None:
+    _compile(target.parent, texts, function, (*COMMON, "-O2", *STRICT))
+    target.touch()
+
+
+def _link(target: Path, texts: Mapping[str, str], function: str) -> None:
+    runtime = _kept("runtime-" + _key({}, ""), _compile_runtime)
+    objects = _compile(target.parent, texts, function, OPERATOR)
+    _gpp("-no-pie", *map(str, objects), str(runtime), "-o", str(target))
+
+
+def _compile_runtime(target: Path) -> None:
+    _gpp(*RUNTIME, "-c", str(HERE / "runtime.cpp"), "-o", str(target))
+
+
+def _compile(
+    folder: Path, texts: Mapping[str, str], function: str, flags: Sequence[str]
+) -> list[Path]:
+    """What registers operators is for the host and compiled by itself; the rest is the kernel."""
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    host = [name for name, text in texts.items() if "NEURON_LIBRARY" in text]
+    kernel = [name for name in texts if name not in host]
+    if not host:
+        fail("sources", "without NEURON_LIBRARY", "a shape function that NEURON_LIBRARY registers")
+    if not kernel:  # one file for both
+        host, kernel = [], host
+    includes = "\n".join(f'#include "{name}"' for name in kernel)
+    (folder / "main.cpp").write_text(_MAIN.format(includes=includes, function=function))
+    objects = []
+    for name in ("main.cpp", *host):
+        objects.append(folder / f"{name}.o")
+        _gpp(*flags, "-c", str(folder / name), "-o", str(objects[-1]))
+    return objects
+
+
+def _gpp(*arguments: str) -> None:
+    try:
+        done = subprocess.run(
+            [gpp(), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LONGEST,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise GpSimdCompileError(f"g++ has not ended after {LONGEST:.0f} s") from None
+    if done.returncode:
+        raise GpSimdCompileError(_plain(done.stderr), done.stderr)
+
+
+def _plain(said: str) -> str:
+    """The first errors of g++, files without folders."""
+    pattern = r"^(?:.*/)?([\w.+-]+:\d+):\d+: (?:fatal )?error: (.*)$|(undefined reference to .*)$"
+    found = [
+        f"{where}: {words}" if where else undefined
+        for where, words, undefined in re.findall(pattern, said, re.M)
+    ]
+    lines = list(dict.fromkeys(found))[:3] or said.strip().splitlines()[-1:] or ["g++ said nothing"]
+    missing = [w for w in lines if "is not a member of" in w or "has no member named" in w]
+    hint = ". The emulator has tensors, their accessors and TCM, and no operations on whole tensors"
+    return "the operator does not compile: " + "; ".join(lines) + (hint if missing else "")
+
+
+@functools.cache
+def gpp() -> str:
+    """Where g++ is; MissingTool where the emulation cannot be had."""
+    if sys.platform != "linux":
+        raise optional.MissingTool(f"Linux is needed for {PURPOSE}, and this is {sys.platform}.")
+    return optional.tool("g++", PURPOSE)
+
+
+@functools.cache
+def _version() -> str:
+    said = subprocess.run([gpp(), "--version"], capture_output=True, text=True, timeout=60)
+    return said.stdout
+
+
+@functools.cache
+def _own() -> str:
+    files = [HERE / "runtime.cpp", *sorted((HERE / "include").rglob("*.h*"))]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def _key(texts: Mapping[str, str], function: str) -> str:
+    """The same for what compiles to the same program."""
+    parts = (_version(), str(HERE), _own(), _MAIN, *OPERATOR, *STRICT, function, *texts.items())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def _kept(name: str, make: functools.partial[None]) -> Path:
+    """The file `name` of the cache; `make(path)` writes it where it is missing.
+
+    It is made in a folder of its own and moved into place: two processes may make it at a time.
+    """
+    target = _cache() / name
+    if not target.exists():
+        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=_cache()) as folder:
+            made = Path(folder) / "made"
+            make(made)
+            os.replace(made, target)
+    return target
+
+
+@functools.cache
+def _cache() -> Path:
+    """A folder for compiled operators: the user's, or one that ends with this process."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "kernels-rung-by-rung" / "gpsimd"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    _cache.temporary = tempfile.TemporaryDirectory(prefix="gpsimd-")
+    return Path(_cache.temporary.name)
