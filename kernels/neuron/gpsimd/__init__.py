@@ -52,7 +52,7 @@ class InterpretParams:
 class _Compile:
     """Stands for `interpret` while `lower` looks for what an operator runs."""
 
-    found: list[tuple[Sequence[Path | str], str]] = field(default_factory=list)
+    found: list[Sequence[Path | str]] = field(default_factory=list)
 
 
 def call(
@@ -70,7 +70,7 @@ def call(
     installed and InterpretParams() elsewhere.
     """
     if isinstance(interpret, _Compile):
-        interpret.found.append((sources, function))
+        interpret.found.append(sources)
         return None
     if interpret is None:
         interpret = InterpretParams() if on_device is None or custom_op() is None else False
@@ -97,8 +97,8 @@ def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     function(*arguments, interpret=program, **options)
     if not program.found:
         raise GpSimdCompileError("no custom operator reached the compiler")
-    for sources, name in program.found:
-        compiler.check(sources, name)
+    for sources in program.found:
+        compiler.check(sources)
     if custom_op() is None:
         return "by g++ against stub headers only: AWS's build is not installed"
     return "by g++ against stub headers; python -m kernels.giou.gpsimd.build is AWS's build"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernels import optional
-from kernels.checks import fail
+from kernels.checks import fail, one_of
 from kernels.neuron.gpsimd.errors import GpSimdCompileError
 
 HERE = Path(__file__).parent
@@ -36,10 +36,17 @@ void* memmove(void*, const void*, std::size_t) noexcept __asm__("emulated_memcpy
 void* memset(void*, int, std::size_t) noexcept __asm__("emulated_memset");
 }}
 {includes}
+#include <map>
+#include <string>
 #include <torchneuron/register.h>
-const char* emulated_name = "{function}";
-emulated::Function emulated_kernel() {{ return emulated::wrap("{function}", &{function}); }}
+void emulated_kernels(std::map<std::string, emulated::Function>& kernels) {{
+{kernels}
+}}
 """
+_KERNEL = '  kernels["{name}"] = emulated::wrap("{name}", &{name});'
+# m.def("operator", &shape_function, "kernel"): the kernel
+_DEF = re.compile(r'\bdef\s*\(\s*"[^"]*"\s*,\s*&?\s*[\w:]+\s*,\s*"([A-Za-z_][\w:]*)"\s*\)')
+MOST_KERNELS = 10  # of a library, by the reference guide
 
 
 def read(sources: Sequence[Path | str]) -> dict[str, str]:
@@ -64,17 +71,29 @@ def read(sources: Sequence[Path | str]) -> dict[str, str]:
     return found
 
 
+def kernels(texts: Mapping[str, str]) -> list[str]:
+    """The kernels that the library of `texts` names."""
+    names = [name for text in texts.values() for name in _DEF.findall(text)]
+    if not any("NEURON_LIBRARY" in text for text in texts.values()) or not names:
+        accepted = 'NEURON_LIBRARY with m.def("operator", &shape_function, "kernel")'
+        fail("sources", "without a library", accepted)
+    if len(names) > MOST_KERNELS:
+        fail("sources", f"a library of {len(names)} kernels", f"at most {MOST_KERNELS}")
+    return names
+
+
 def program(sources: Sequence[Path | str], function: str) -> Path:
-    """The program that runs the kernel `function` of `sources` on emulated cores."""
+    """The program that runs the kernels of `sources`, `function` among them, on emulated cores."""
     texts = read(sources)
-    return _kept(_key(texts, function), functools.partial(_link, texts=texts, function=function))
+    one_of("function", function, kernels(texts))
+    return _kept(_key(texts), functools.partial(_link, texts=texts))
 
 
-def check(sources: Sequence[Path | str], function: str) -> None:
-    """Compile as strictly as g++ can, and keep nothing; GpSimdCompileError for any warning."""
+def check(sources: Sequence[Path | str]) -> None:
+    """Compile as strictly as g++ can; GpSimdCompileError for any warning."""
     texts = read(sources)
-    key = "strict-" + _key(texts, function)
-    _kept(key, functools.partial(_check, texts=texts, function=function))
+    kernels(texts)
+    _kept("strict-" + _key(texts), functools.partial(_check, texts=texts))
 
 
 def line_of(binary: Path, address: int) -> str | None:
@@ -94,14 +113,14 @@ def line_of(binary: Path, address: int) -> str | None:
     return None
 
 
-def _check(target: Path, texts: Mapping[str, str], function: str) -> None:
-    _compile(target.parent, texts, function, (*COMMON, "-O2", *STRICT))
+def _check(target: Path, texts: Mapping[str, str]) -> None:
+    _compile(target.parent, texts, (*COMMON, "-O2", *STRICT))
     target.touch()
 
 
-def _link(target: Path, texts: Mapping[str, str], function: str) -> None:
-    runtime = _kept("runtime-" + _key({}, ""), _compile_runtime)
-    objects = _compile(target.parent, texts, function, OPERATOR)
+def _link(target: Path, texts: Mapping[str, str]) -> None:
+    runtime = _kept("runtime-" + _key({}), _compile_runtime)
+    objects = _compile(target.parent, texts, OPERATOR)
     _gpp("-no-pie", *map(str, objects), str(runtime), "-o", str(target))
 
 
@@ -109,20 +128,17 @@ def _compile_runtime(target: Path) -> None:
     _gpp(*RUNTIME, "-c", str(HERE / "runtime.cpp"), "-o", str(target))
 
 
-def _compile(
-    folder: Path, texts: Mapping[str, str], function: str, flags: Sequence[str]
-) -> list[Path]:
-    """What registers operators is for the host and compiled by itself; the rest is the kernel."""
+def _compile(folder: Path, texts: Mapping[str, str], flags: Sequence[str]) -> list[Path]:
+    """What registers kernels is for the host and compiled by itself; the rest are the kernels."""
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     host = [name for name, text in texts.items() if "NEURON_LIBRARY" in text]
-    kernel = [name for name in texts if name not in host]
-    if not host:
-        fail("sources", "without NEURON_LIBRARY", "a shape function that NEURON_LIBRARY registers")
-    if not kernel:  # one file for both
-        host, kernel = [], host
-    includes = "\n".join(f'#include "{name}"' for name in kernel)
-    (folder / "main.cpp").write_text(_MAIN.format(includes=includes, function=function))
+    device = [name for name in texts if name not in host]
+    if not device:  # one file for both
+        host, device = [], host
+    includes = "\n".join(f'#include "{name}"' for name in device)
+    each = "\n".join(_KERNEL.format(name=name) for name in kernels(texts))
+    (folder / "main.cpp").write_text(_MAIN.format(includes=includes, kernels=each))
     objects = []
     for name in ("main.cpp", *host):
         objects.append(folder / f"{name}.o")
@@ -179,9 +195,9 @@ def _own() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
-def _key(texts: Mapping[str, str], function: str) -> str:
+def _key(texts: Mapping[str, str]) -> str:
     """The same for what compiles to the same program."""
-    parts = (_version(), str(HERE), _own(), _MAIN, *OPERATOR, *STRICT, function, *texts.items())
+    parts = (_version(), str(HERE), _own(), _MAIN, _KERNEL, *OPERATOR, *STRICT, *texts.items())
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -71,9 +70,10 @@ def run(
 
     sources: the operator as AWS's build takes it, unchanged: the files of the kernel and that of
     the shape function with its NEURON_LIBRARY. A Path is a file, a str is C++ text. function: the
-    kernel's name there. arrays: its tensors, of one of DTYPES, of at most 8 dimensions of at most
-    65535. cores: 1 to 64; the machine has 8. order: the numbers of the cores in the order in which
-    they take turns, ascending for None. tcm_bytes: the pool that each core has for itself.
+    kernel's name there, the last argument of m.def. arrays: its tensors, of one of DTYPES, of at
+    most 8 dimensions of at most 65535. cores: 1 to 64; the machine has 8. order: the numbers of the
+    cores in the order in which they take turns, ascending for None. tcm_bytes: the pool that each
+    core has for itself.
     checks: whether the first finding is raised as GpSimdError. Without, the run goes on where it
     can: transfers are cut at the end of a tensor, and Run.findings tells.
 
@@ -88,14 +88,14 @@ def run(
     Raises ValueError for arguments that make no sense, GpSimdCompileError for C++ that does not
     compile, and kernels.optional.MissingTool where there is no g++.
     """
-    given = _checked(function, arrays, cores, order, tcm_bytes)
+    given = _checked(arrays, cores, order, tcm_bytes)
     turns = list(range(cores)) if order is None else [int(core) for core in order]
     program = compiler.program(sources, function)
     with tempfile.TemporaryDirectory(prefix="gpsimd-") as folder:
         for number, array in enumerate(given):
             (Path(folder) / str(number)).write_bytes(array.tobytes())
         specs = [f"{a.dtype}:{','.join(map(str, a.shape))}" for a in given]
-        command = [str(program), folder, str(tcm_bytes), "01"[checks], str(SECONDS)]
+        command = [str(program), function, folder, str(tcm_bytes), "01"[checks], str(SECONDS)]
         done = _ended([*command, ",".join(map(str, turns)), *specs], SECONDS * (cores + 1))
         if done.returncode:
             raise GpSimdError(_last_words(done))
@@ -109,10 +109,8 @@ def run(
 
 
 def _checked(
-    function: str, arrays: Sequence[Any], cores: int, order: Sequence[int] | None, tcm_bytes: int
+    arrays: Sequence[Any], cores: int, order: Sequence[int] | None, tcm_bytes: int
 ) -> list[np.ndarray]:
-    if not re.fullmatch(r"[A-Za-z_]\w*(::\w+)*", str(function)):
-        checks.fail("function", repr(function), "the name of a C++ function")
     checks.positive_int("cores", cores)
     if cores > MOST_CORES:
         checks.fail("cores", cores, f"at most {MOST_CORES}; the machine has {CORES}")

@@ -4,7 +4,7 @@
 // load and store. Those calls end here and not in the sanitizer's library, so that every access to
 // TCM is checked byte by byte. What the operator does with its stack or heap is not looked at.
 //
-// usage: PROGRAM FOLDER TCM_BYTES STOP SECONDS CORE,CORE,... DTYPE:SIZE,SIZE,... ...
+// usage: PROGRAM KERNEL FOLDER TCM_BYTES STOP SECONDS CORE,CORE,... DTYPE:SIZE,SIZE,... ...
 // reads FOLDER/0, FOLDER/1, ...; writes FOLDER/result, FOLDER/written and FOLDER/report
 #include <errno.h>
 #include <signal.h>
@@ -24,8 +24,8 @@
 #include <neuron/neuron-utils.hpp>
 #include <torchneuron/register.h>
 
-emulated::Function emulated_kernel();  // in the file that holds the operator
-extern const char* emulated_name;
+// In the file that holds the operator: its kernels by name.
+void emulated_kernels(std::map<std::string, emulated::Function>& kernels);
 
 namespace {
 
@@ -54,13 +54,15 @@ Shared* shared;
 bool stop;  // at the first finding
 unsigned seconds;
 int core = -1, cores;
+bool in_core;  // in its process
 bool asked_for_result;
 Buffer* result;
 uint8_t* written;  // of each element of the result: how often,
 uint8_t* writer;   // by which core (+ 1),
 uint8_t* reader;   // and which core has read it (+ 1)
 std::vector<Buffer*> inputs;
-std::string folder;
+std::string folder, kernel;
+std::map<std::string, emulated::Function> kernels;
 
 std::map<std::string, emulated::Function>& shapes() {
   static std::map<std::string, emulated::Function> known;
@@ -91,9 +93,9 @@ __attribute__((format(printf, 3, 4))) void refuse(const char* kind, void* code, 
     vsnprintf(found.words, WORDS, format, words);
     va_end(words);
   }
-  if (!stop) return;
+  if (!stop || (core >= 0 && !in_core)) return;
   fflush(stdout);
-  if (core >= 0) _exit(REFUSED);
+  if (in_core) _exit(REFUSED);
   report();
   _exit(0);
 }
@@ -329,11 +331,11 @@ void listen() {
 
 void run_core(int number) {
   core = number;
+  in_core = true;
   listen();
   std::vector<torch::Tensor> arguments;
   for (Buffer* input : inputs) arguments.emplace_back(input);
-  const torch::Tensor returned = emulated_kernel()(arguments);
-  core = number;
+  const torch::Tensor returned = kernels[kernel](arguments);
   Buffer* last = returned.buffer();
   if (!asked_for_result && cores > 1) {
     refuse("result", nullptr, "returns without get_dst_tensor(): of %d cores no returned tensor is "
@@ -404,20 +406,11 @@ void report() {
 }
 
 void make_result() {
-  const auto shape = shapes().find(emulated_name);
-  if (shape == shapes().end()) {
-    std::string known;
-    for (const auto& each : shapes()) known += (known.empty() ? "" : ", ") + each.first;
-    refuse("library", nullptr, "NEURON_LIBRARY names no kernel %s; it names: %s", emulated_name,
-           known.empty() ? "none" : known.c_str());
-    report();
-    exit(0);
-  }
   std::vector<torch::Tensor> arguments;
   for (const Buffer* input : inputs)
     arguments.emplace_back(
         new Buffer{input->sizes, input->type, nullptr, emulated::SHAPE, input->number});
-  const Buffer* given = shape->second(arguments).buffer();
+  const Buffer* given = shapes()[kernel](arguments).buffer();
   auto* made = new Buffer{given->sizes, given->type, nullptr, emulated::OUTPUT, 0};
   const size_t n = made->numel();
   made->data = static_cast<char*>(memory(n * width_of(made), MAP_SHARED));
@@ -473,7 +466,7 @@ void need_one_core(const char* call) {
 }
 
 void open_accessor(const Buffer* buffer, size_t rank, size_t width) {
-  if (cores > 1)
+  if (core >= 0 && cores > 1)
     refuse("accessor", CALLER, "accessor with %d cores: only TCM accessors work there", cores);
   if (rank != buffer->sizes.size()) {
     stop = true;  // its index arithmetic would make no sense
@@ -608,15 +601,17 @@ void* emulated_memset(void* to, int value, size_t n) {
 
 int main(int count, char** words) {
   shared = static_cast<Shared*>(memory(sizeof(Shared), MAP_SHARED));
-  folder = words[1];
-  stop = words[3][0] == '1';
-  seconds = static_cast<unsigned>(std::stoul(words[4]));
+  kernel = words[1];
+  emulated_kernels(kernels);
+  folder = words[2];
+  stop = words[4][0] == '1';
+  seconds = static_cast<unsigned>(std::stoul(words[5]));
   std::vector<int> order;
-  for (const std::string& each : split(words[5], ',')) order.push_back(std::stoi(each));
+  for (const std::string& each : split(words[6], ',')) order.push_back(std::stoi(each));
   cores = static_cast<int>(order.size());
-  for (int i = 6; i < count; ++i) inputs.push_back(read_input(words[i], i - 6));
+  for (int i = 7; i < count; ++i) inputs.push_back(read_input(words[i], i - 7));
   make_result();
-  make_pool(std::stoul(words[2]));
+  make_pool(std::stoul(words[3]));
   for (int each : order) {
     fflush(stdout);
     const pid_t child = fork();
@@ -640,7 +635,7 @@ int main(int count, char** words) {
   if (missing && !(stop && shared->findings)) {
     const size_t first = std::find(written, written + n, 0) - written;
     stop = false;
-    refuse("unwritten", nullptr, "writes element %s of the result, and %zu of %zu in all are missing",
+    refuse("unwritten", nullptr, "no core writes element %s of the result, and %zu of %zu in all are missing",
            place_of(first).c_str(), missing, n);
   }
   report();
