@@ -1,4 +1,4 @@
-"""Packages that not every reader needs, and the command that installs a missing one."""
+"""Packages and tools that not every reader needs, and the command that installs a missing one."""
 
 import importlib
 import importlib.util
@@ -24,11 +24,7 @@ TOOLS = {"g++": "on Debian and Ubuntu: `sudo apt install g++`"}
 
 
 class MissingPackage(ImportError):
-    """An optional package is not installed; the message says which, and how to install it."""
-
-
-class MissingTool(RuntimeError):
-    """A program is not installed; the message says which, and how to install it."""
+    """An optional package or tool is not installed; the message says which, and how to get it."""
 
 
 def available(name: str) -> bool:
@@ -39,11 +35,15 @@ def available(name: str) -> bool:
 
 
 def tool(name: str, purpose: str) -> str:
-    """Where the program `name` is, or MissingTool saying how to get it."""
+    """Where the program `name` is, or MissingPackage saying how to get it.
+
+    purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+    """
     if path := shutil.which(name):
         return path
-    raise MissingTool(
-        f"{name} is needed for {purpose}, and is not installed. Install it; {TOOLS[name]}."
+    raise MissingPackage(
+        f"{name} is needed for {purpose}, and is not installed. Install it; {TOOLS[name]}.",
+        name=name,
     )
 
 

@@ -72,7 +72,7 @@ def test_an_exception_is_a_finding():
 
 def test_a_missing_tool_skips_by_name():
     def needs_a_tool(x, y, *, interpret):
-        raise optional.MissingTool("g++ is needed for this test, and is not installed.")
+        raise optional.MissingPackage("g++ is needed for this test, and is not installed.")
 
     check = fall(needs_a_tool)
     assert check.status == "skipped" and "g++ is needed" in check.message

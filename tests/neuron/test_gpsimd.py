@@ -550,7 +550,7 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch):
     compiler.gpp.cache_clear()
     compiler._version.cache_clear()
     try:
-        with pytest.raises(optional.MissingTool, match="sudo apt install g\\+\\+"):
+        with pytest.raises(optional.MissingPackage, match="sudo apt install g\\+\\+"):
             gpsimd.run(right(), "twice", X)
     finally:
         compiler.gpp.cache_clear()

@@ -177,9 +177,9 @@ def _plain(said: str) -> str:
 
 @functools.cache
 def gpp() -> str:
-    """Where g++ is; MissingTool where the emulation cannot be had."""
+    """Where g++ is; MissingPackage where the emulation cannot be had."""
     if sys.platform != "linux":
-        raise optional.MissingTool(f"Linux is needed for {PURPOSE}, and this is {sys.platform}.")
+        raise optional.MissingPackage(f"Linux is needed for {PURPOSE}, and this is {sys.platform}.")
     return optional.tool("g++", PURPOSE)
 
 

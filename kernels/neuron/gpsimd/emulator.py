@@ -86,7 +86,7 @@ def run(
     pool is large; inline assembly; alignment; the engine's own limits of stack and code; time.
 
     Raises ValueError for arguments that make no sense, GpSimdCompileError for C++ that does not
-    compile, and kernels.optional.MissingTool where there is no g++.
+    compile, and kernels.optional.MissingPackage where there is no g++.
     """
     given = _checked(arrays, cores, order, tcm_bytes)
     turns = list(range(cores)) if order is None else [int(core) for core in order]
