@@ -69,7 +69,7 @@ def test_point_boxes_have_the_score_of_the_contract():
 
 
 def test_too_little_tcm_ends_the_run_and_not_the_result():
-    with pytest.raises(gpsimd.GpSimdError, match="core 0 ended itself"):
+    with pytest.raises(gpsimd.GpSimdError, match="core 0: ended itself"):
         gpsimd.run(SOURCES, "giou", *boxes(2, 8), tcm_bytes=8192)
 
 

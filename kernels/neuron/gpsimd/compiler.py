@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernels import optional
@@ -21,11 +21,12 @@ HERE = Path(__file__).parent
 PURPOSE = "custom operators for GpSimd on a CPU"
 # The documents promise C++14 on the engine. Without contraction a product and a sum round twice on
 # every machine. -fsanitize=thread is there for its calls before each access: see runtime.cpp.
-COMMON = ("-std=c++14", "-g", "-fno-pie", "-ffp-contract=off", "-isystem", str(HERE / "include"))
-OPERATOR = (*COMMON, "-O1", "-fsanitize=thread")
+COMMON = ("-std=c++14", "-fno-pie", "-ffp-contract=off", "-isystem", str(HERE / "include"))
+OPERATOR = (*COMMON, "-O1", "-g1", "-fsanitize=thread")
 RUNTIME = (*COMMON, "-O2")
 STRICT = ("-Wall", "-Wextra", "-Werror")
 LONGEST = 300.0  # seconds for one call of g++
+KEPT = 200  # files in the cache, of about half a megabyte
 
 # The operator's own calls of these are checked as its loads and stores are.
 _MAIN = """\
@@ -96,6 +97,7 @@ def check(sources: Sequence[Path | str]) -> None:
     _kept("strict-" + _key(texts), functools.partial(_check, texts=texts))
 
 
+@functools.lru_cache(maxsize=1024)
 def line_of(binary: Path, address: int) -> str | None:
     """ "file.cpp:line" of the operator's code at `address`; None where nothing tells."""
     try:
@@ -114,36 +116,49 @@ def line_of(binary: Path, address: int) -> str | None:
 
 
 def _check(target: Path, texts: Mapping[str, str]) -> None:
-    _compile(target.parent, texts, (*COMMON, "-O2", *STRICT))
-    target.touch()
+    host, device = _parts(texts)
+    flags = (*COMMON, "-O2", *STRICT)
+    _object(target, _main(device, texts), device, flags)
+    for name, text in host.items():
+        _object(target, text, {}, flags, name)
 
 
 def _link(target: Path, texts: Mapping[str, str]) -> None:
-    runtime = _kept("runtime-" + _key({}), _compile_runtime)
-    objects = _compile(target.parent, texts, OPERATOR)
-    _gpp("-no-pie", *map(str, objects), str(runtime), "-o", str(target))
+    host, device = _parts(texts)
+    objects = [_kept("runtime-" + _key({}), _compile_runtime)]
+    for name, text in host.items():  # often the same for many kernels
+        make = functools.partial(_object, text=text, beside={}, flags=OPERATOR, name=name)
+        objects.append(_kept("host-" + _key({name: text}), make))
+    objects.append(target.parent / "main.o")
+    _object(objects[-1], _main(device, texts), device, OPERATOR)
+    _gpp("-no-pie", *map(str, objects), "-o", str(target))
 
 
 def _compile_runtime(target: Path) -> None:
     _gpp(*RUNTIME, "-c", str(HERE / "runtime.cpp"), "-o", str(target))
 
 
-def _compile(folder: Path, texts: Mapping[str, str], flags: Sequence[str]) -> list[Path]:
+def _parts(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """What registers kernels is for the host and compiled by itself; the rest are the kernels."""
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    host = [name for name, text in texts.items() if "NEURON_LIBRARY" in text]
-    device = [name for name in texts if name not in host]
-    if not device:  # one file for both
-        host, device = [], host
+    host = {name: text for name, text in texts.items() if "NEURON_LIBRARY" in text}
+    device = {name: text for name, text in texts.items() if name not in host}
+    return (host, device) if device else ({}, host)  # one file for both
+
+
+def _main(device: Mapping[str, str], texts: Mapping[str, str]) -> str:
     includes = "\n".join(f'#include "{name}"' for name in device)
     each = "\n".join(_KERNEL.format(name=name) for name in kernels(texts))
-    (folder / "main.cpp").write_text(_MAIN.format(includes=includes, kernels=each))
-    objects = []
-    for name in ("main.cpp", *host):
-        objects.append(folder / f"{name}.o")
-        _gpp(*flags, "-c", str(folder / name), "-o", str(objects[-1]))
-    return objects
+    return _MAIN.format(includes=includes, kernels=each)
+
+
+def _object(
+    target: Path, text: str, beside: Mapping[str, str], flags: Sequence[str], name: str = "main.cpp"
+) -> None:
+    """Compile a file `name` that may include the files `beside` it."""
+    folder = target.parent
+    for file, content in {**beside, name: text}.items():
+        (folder / file).write_text(content, encoding="utf-8")
+    _gpp(*flags, "-c", str(folder / name), "-o", str(target))
 
 
 def _gpp(*arguments: str) -> None:
@@ -170,9 +185,12 @@ def _plain(said: str) -> str:
         for where, words, undefined in re.findall(pattern, said, re.M)
     ]
     lines = list(dict.fromkeys(found))[:3] or said.strip().splitlines()[-1:] or ["g++ said nothing"]
-    missing = [w for w in lines if "is not a member of" in w or "has no member named" in w]
-    hint = ". The emulator has tensors, their accessors and TCM, and no operations on whole tensors"
-    return "the operator does not compile: " + "; ".join(lines) + (hint if missing else "")
+    hint = ""
+    if re.search(r"is not a member of .torch|Tensor. has no member named", "\n".join(lines)):
+        hint = ". The emulator has tensors, their accessors and TCM; no operations on whole tensors"
+    elif re.search(r"is not a member of .std", "\n".join(lines)):
+        hint = ". The engine's compiler is for C++14"
+    return "the operator does not compile: " + "; ".join(lines) + hint
 
 
 @functools.cache
@@ -201,17 +219,23 @@ def _key(texts: Mapping[str, str]) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def _kept(name: str, make: functools.partial[None]) -> Path:
+def _kept(name: str, make: Callable[[Path], None]) -> Path:
     """The file `name` of the cache; `make(path)` writes it where it is missing.
 
     It is made in a folder of its own and moved into place: two processes may make it at a time.
     """
     target = _cache() / name
-    if not target.exists():
+    try:
+        os.utime(target)  # the cache drops what was not used for longest
+    except FileNotFoundError:
         with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=_cache()) as folder:
             made = Path(folder) / "made"
             make(made)
             os.replace(made, target)
+        with contextlib.suppress(OSError):  # another process may tidy too
+            files = [each for each in _cache().iterdir() if each.is_file()]
+            for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
+                old.unlink()
     return target
 
 

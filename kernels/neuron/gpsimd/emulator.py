@@ -45,8 +45,9 @@ class Run:
     """What a run left behind.
 
     result: the array; what no core wrote is NaN, or all bits set. written: how often each element
-    was written, up to 255. traffic: of each core, by its number. findings: faults, in the order in
-    which they were met, at most 64; empty where checks were on, since the first one is raised then.
+    was written, up to 255. traffic: of each core, by its number. findings: faults in the order in
+    which they were met, the first of each kind by each core at each place of the code, and 64 at
+    most; empty where checks were on, since the first one is raised then.
     printed: what the operator printed.
     """
 

@@ -23,7 +23,7 @@ class Finding:
     source: str | None = None
 
     def __str__(self) -> str:
-        who = f"core {self.core} " if self.core is not None else ""
+        who = f"core {self.core}: " if self.core is not None else ""
         return f"{who}{self.words}" + (f" ({self.source})" if self.source else "")
 
 

@@ -83,7 +83,11 @@ void report();
 
 __attribute__((format(printf, 3, 4))) void refuse(const char* kind, void* code, const char* format,
                                                   ...) {
-  if (shared->findings < FINDINGS) {
+  const auto same = [&](const Finding& f) {
+    return !strcmp(f.kind, kind) && f.core == core && f.code == reinterpret_cast<uintptr_t>(code);
+  };
+  Finding* const last = shared->finding + shared->findings;
+  if (shared->findings < FINDINGS && std::none_of(shared->finding, last, same)) {
     Finding& found = shared->finding[shared->findings++];
     snprintf(found.kind, sizeof(found.kind), "%s", kind);
     found.core = core;
@@ -143,13 +147,16 @@ size_t room(size_t bytes) {
   }
 }
 
+size_t distance(const Block& block, size_t offset) {
+  if (offset < block.at) return block.at - offset;
+  return offset < block.at + block.bytes ? 0 : offset - (block.at + block.bytes) + 1;
+}
+
 const Block* nearest(size_t offset) {
-  const Block* best = nullptr;
-  for (const Block& block : blocks) {
-    const bool near = offset + gap >= block.at && offset < block.at + block.bytes + gap;
-    if (near && !(best && best->live && !block.live)) best = &block;
-  }
-  return best;
+  const auto best = std::min_element(
+      blocks.begin(), blocks.end(),
+      [&](const Block& a, const Block& b) { return distance(a, offset) < distance(b, offset); });
+  return best != blocks.end() && distance(*best, offset) <= gap ? &*best : nullptr;
 }
 
 void null_pointer(bool write, void* code) {
