@@ -364,6 +364,15 @@ def test_without_checks_it_goes_on():
     assert np.array_equal(run.result[run.written > 0], 2 * X[run.written > 0])
 
 
+def test_without_checks_one_core_may_crash():
+    """The others run on, and the result holds what they wrote."""
+    null = "if (id == 3) { tcm_free(t); t = nullptr; }"
+    run = gpsimd.run(right(load=null + body.__defaults__[4]), "twice", X, checks=False)
+    found = {(f.kind, f.core) for f in run.findings}
+    assert found == {("null", 3), ("crash", 3), ("unwritten", None)}
+    assert (run.written == 0).sum() == 12 and (run.written == 1).sum() == 84
+
+
 def test_traffic_is_counted_by_core():
     run = gpsimd.run(right(), "twice", X, cores=4, order=(2, 0, 3, 1))
     assert [t.core for t in run.traffic] == [0, 1, 2, 3]
@@ -446,6 +455,13 @@ def test_a_shape_function_that_crashes():
     sources = [right()[0], SHAPE.replace("return torch::empty", "abort(); return torch::empty")]
     sources[1] = "#include <stdlib.h>\n" + sources[1]
     refuse(sources, "before any core ran: SIGABRT")
+
+
+def test_a_shape_function_that_does_not_end(monkeypatch):
+    monkeypatch.setattr(emulator, "SECONDS", 1)
+    endless = "for (volatile int i = 0; ; ++i) {} return torch::empty"
+    sources = [right()[0], SHAPE.replace("return torch::empty", endless)]
+    refuse(sources, "before any core ran: SIGALRM")
 
 
 def test_a_shape_function_has_no_data():

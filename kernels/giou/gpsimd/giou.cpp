@@ -51,7 +51,7 @@ torch::Tensor giou(const torch::Tensor& t_preds, const torch::Tensor& t_targets)
   constexpr size_t part = 448;  // pairs: 9 floats each, 15.75 of the 16 KiB
 
   torch::Tensor t_scores = get_dst_tensor();
-  const size_t pairs = t_scores.numel();
+  const size_t pairs = t_preds.sizes()[0] * t_preds.sizes()[1];
   const size_t cores = get_cpu_count(), core = get_cpu_id();
   const size_t share = pairs / cores, left_over = pairs % cores;
   const size_t begin = core * share + std::min(core, left_over);
