@@ -231,6 +231,13 @@ OPERATORS = {
                     Implementation(f"v{level}", "Pallas TPU", _PALLAS_TPU, differentiable=False)
                     for level in range(4)
                 ),
+                Implementation(
+                    "gpsimd",
+                    "GpSimd C++",
+                    ("interpret", "simulate", "compile"),
+                    accepts=_finite,
+                    differentiable=False,
+                ),
             ),
             differentiable=("preds", "targets"),
         ),

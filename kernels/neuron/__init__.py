@@ -1,0 +1,1 @@
+"""AWS Neuron: what a machine without one can know of it."""
