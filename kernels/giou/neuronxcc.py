@@ -14,12 +14,13 @@ def giou_kernel(preds, targets):
     samples, boxes = preds.shape[0], preds.shape[1] // 4
     scores = nl.ndarray((samples, boxes), dtype=preds.dtype, buffer=nl.shared_hbm)
     i_p = nl.arange(nl.tile_size.pmax)[:, None]
-    i_f = nl.arange(BOXES)[None, :]
-    i_4 = nl.arange(4 * BOXES)[None, :]
+    width = min(BOXES, boxes)
+    i_f = nl.arange(width)[None, :]
+    i_4 = nl.arange(4 * width)[None, :]
     for row in nl.affine_range((samples + nl.tile_size.pmax - 1) // nl.tile_size.pmax):
         sample = row * nl.tile_size.pmax + i_p
-        for part in nl.affine_range((boxes + BOXES - 1) // BOXES):
-            number = part * 4 * BOXES + i_4
+        for part in nl.affine_range((boxes + width - 1) // width):
+            number = part * 4 * width + i_4
             inside = (sample < samples) & (number < 4 * boxes)
             p = nl.load(preds[sample, number], mask=inside)
             t = nl.load(targets[sample, number], mask=inside)
@@ -47,7 +48,7 @@ def giou_kernel(preds, targets):
             enclosing = nl.maximum(outer_width * outer_height, EPSILON)
             score = inter / union - (enclosing - union) / enclosing
 
-            box = part * BOXES + i_f
+            box = part * width + i_f
             nl.store(scores[sample, box], score, mask=(sample < samples) & (box < boxes))
     return scores
 
