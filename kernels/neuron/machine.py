@@ -90,13 +90,13 @@ class View:
         data: np.ndarray,
         state: np.ndarray,
         box: tuple[tuple[int, int], ...],
-        axes: tuple[int | None, ...] | None,
+        axes: tuple[int | None, ...],
     ) -> None:
         self._storage = storage
         self._data = data
         self._state = state
         self._box = box  # in the storage's dimensions
-        self._axes = axes  # dimension → the storage's; None after a reshape
+        self._axes = axes  # dimension → the storage's; None for what a reshape made
 
     shape = property(lambda self: self._data.shape)
     dtype = property(lambda self: self._data.dtype)
@@ -155,7 +155,8 @@ class View:
             data.shape = state.shape = tuple(shape)  # refuses to copy
         except (AttributeError, ValueError):
             refuse(f"reshape of {self} to {list(shape)}: not the same elements in one piece")
-        return type(self)(self._storage, data, state, self._box, None)
+        axes = (self._axes[0] if self._on_chip else None, *[None] * (len(shape) - 1))
+        return type(self)(self._storage, data, state, self._box, axes)
 
 
 class Machine:

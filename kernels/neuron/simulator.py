@@ -101,7 +101,7 @@ def as_array(value: Any) -> np.ndarray | None:
         return None
     if not hasattr(value, "__array__"):
         return np.zeros(value.shape, value.dtype)
-    return np.array(value, order="C")
+    return np.array(np.asarray(value), order="C")
 
 
 def _kind(generation: str) -> type:

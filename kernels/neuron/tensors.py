@@ -43,7 +43,8 @@ def sliced(view: View, key: Any) -> View:
         else:
             if limits and not 0 <= one < size:
                 refuse(f"index {one} of {view} is out of bounds: dimension {axis} has {size}")
-            start, stop, step = int(one), int(one) + 1, 1
+            start = int(one) + size * (one < 0)
+            stop, step = start + 1, 1
             parts.append(slice(start, stop, 1))
             if axis or not view._on_chip:
                 dropped.append(axis)
@@ -52,8 +53,9 @@ def sliced(view: View, key: Any) -> View:
                 f"slice of {view} with step {step} along the partitions: an operand lies in "
                 "neighbouring partitions"
             )
-        own = view._axes[axis] if view._axes else None
-        if own is not None:
+        own = view._axes[axis]
+        if own is not None and view._box[own][1] - view._box[own][0] == size:
+            # Else the view takes steps already, and the box that it has is large enough.
             first, length = view._box[own][0], len(range(*parts[-1].indices(size)))
             box[own] = (first + start, first + start + max(length - 1, 0) * abs(step) + 1)
         axes.append(own)
@@ -62,9 +64,7 @@ def sliced(view: View, key: Any) -> View:
         dropped.pop(0)
     squeeze = tuple(0 if axis in dropped else slice(None) for axis in range(data.ndim))
     kept = tuple(own for axis, own in enumerate(axes) if axis not in dropped)
-    return type(view)(
-        view._storage, data[squeeze], state[squeeze], tuple(box), kept if view._axes else None
-    )
+    return type(view)(view._storage, data[squeeze], state[squeeze], tuple(box), kept)
 
 
 def _spread(view: View, key: Any) -> list[Any]:

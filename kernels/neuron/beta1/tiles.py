@@ -88,7 +88,7 @@ class Grid(_Operators):
         """The range that it touches."""
         box = list(self.tile._box)
         for axis, key in enumerate(self.keys):
-            own = self.tile._axes[axis] if self.tile._axes else None
+            own = self.tile._axes[axis]
             if own is not None and taken.any():
                 first = self.tile._box[own][0]
                 box[own] = (first + int(key[taken].min()), first + int(key[taken].max()) + 1)
@@ -133,6 +133,8 @@ def apply(
 ) -> Tile:
     """A new tile: function of tiles and numbers, computed in float32."""
     tiles = [o for o in operands if isinstance(o, (Tile, Grid))]
+    if operands and not tiles:
+        refuse(f"{name} of {' and '.join(map(str, operands))}: at least one operand is a tile")
     if machine().limits:
         for tile in tiles:
             _check(name, tile)
@@ -165,7 +167,8 @@ def apply(
 def assign(dst: Operand, value: Any, mask: np.ndarray | None) -> None:
     """dst = value, a copy on the chip."""
     if not isinstance(value, (Tile, Grid)):
-        value = apply("memset", "Vector", lambda: np.full(dst.shape, value, np.float32), inputs=1)
+        number = np.full(dst.shape, value, np.float32)
+        value = apply("memset", "Vector", lambda: number, inputs=1, dtype=dst.dtype)
     if machine().limits:
         _check("tensor_copy", dst)
         _check("tensor_copy", value)
