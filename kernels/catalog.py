@@ -230,6 +230,10 @@ OPERATORS = {
                 Implementation("torch", "PyTorch", ("interpret",)),
                 Implementation("nki", "NKI", _NEURON, accepts=_finite, differentiable=False),
                 Implementation("neuronxcc", "NKI", _NEURON, accepts=_finite, differentiable=False),
+                *(
+                    Implementation(f"v{level}", "Pallas TPU", _PALLAS_TPU, differentiable=False)
+                    for level in range(4)
+                ),
             ),
             differentiable=("preds", "targets"),
         ),
@@ -237,14 +241,18 @@ OPERATORS = {
 }
 
 
-def find(path: str | None = None) -> Iterator[tuple[Operator, Implementation]]:
-    """Every entry that "OPERATOR" or "OPERATOR/IMPLEMENTATION" names; all of them for None."""
-    name, _, implementation = (path or "").partition("/")
-    if name and name not in OPERATORS:
-        fail("operator", repr(name), ", ".join(OPERATORS))
-    for operator in [OPERATORS[name]] if name else OPERATORS.values():
-        if implementation:
-            yield operator, operator[implementation]
-        else:
-            for each in operator.implementations:
-                yield operator, each
+def find(*paths: str | None) -> Iterator[tuple[Operator, Implementation]]:
+    """Every entry that "OPERATOR", "OPERATOR/IMPLEMENTATION" or a folder such as "matmul" names, in
+    that order; all of them for nothing at all."""
+    for path in paths or (None,):
+        name, _, implementation = (path or "").partition("/")
+        named = [o for o in OPERATORS.values() if name in ("", o.name)]
+        named = named or [o for o in OPERATORS.values() if o.package == f"kernels.{name}"]
+        if not named:
+            fail("operator", repr(name), ", ".join(OPERATORS))
+        for operator in named:
+            if implementation:
+                yield operator, operator[implementation]
+            else:
+                for each in operator.implementations:
+                    yield operator, each

@@ -25,9 +25,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kernels.catalog import OPERATORS, RUNGS, Implementation, Operator, find
-from kernels.checks import fail
+from kernels.checks import fail, one_of
 
 if TYPE_CHECKING:
+    from kernels.bench.wallclock import Measurement
     from kernels.ladder import Check
     from kernels.tpu.compiler import Program
     from kernels.workload import Workload
@@ -77,9 +78,9 @@ def list_() -> None:
 
 @app.command()
 def verify(
-    entry: Annotated[
-        str | None,
-        typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION; everything if left out."),
+    entries: Annotated[
+        list[str] | None,
+        typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION each; everything if left out."),
     ] = None,
     rung: Annotated[
         list[str] | None,
@@ -92,7 +93,7 @@ def verify(
 ) -> None:
     """Prove implementations, rung by rung, against the float64 reference."""
     try:
-        entries = list(find(entry))
+        found = list(dict.fromkeys(find(*entries or ())))
         for name in rung or ():
             if name not in RUNGS:
                 raise ValueError(f"--rung is {name!r}; accepted: {', '.join(RUNGS)}")
@@ -103,13 +104,16 @@ def verify(
 
     jobs = [
         (operator, implementation, name, ladder.workloads(operator, implementation, draws, seed))
-        for operator, implementation in entries
+        for operator, implementation in found
         for name in rung or RUNGS
         # Nobody has to claim the last rung: it is asked for by those who have the machine.
         if name in implementation.rungs or (rung and name == "measure")
     ]
     if not jobs:
-        errors.print(f"[red]{entry or 'The catalog'} claims no rung {', '.join(rung or ())}[/]")
+        errors.print(
+            f"[red]{', '.join(entries or ['The catalog'])} claims no rung "
+            f"{', '.join(rung or ())}[/]"
+        )
         raise typer.Exit(2)
     checks = []
     columns = (
@@ -337,6 +341,69 @@ def tune(
             "estimates, not measurements)",
             highlight=False,
         )
+
+
+@app.command()
+def bench(
+    entries: Annotated[
+        list[str], typer.Argument(help="OPERATOR, OPERATOR/IMPLEMENTATION or a folder, each.")
+    ],
+    workload: WorkloadOption = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Readings of each.")] = 20,
+    device: Annotated[str, typer.Option(help="cpu or cuda, for PyTorch and Taichi.")] = "cpu",
+    gradient: Annotated[
+        bool, typer.Option(help="Of the gradients, forward pass included.")
+    ] = False,
+    record: Annotated[bool, typer.Option(help="Keep them in results/measured.csv.")] = False,
+) -> None:
+    """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
+    with _reported():
+        from kernels.bench import records, wallclock
+
+        one_of("--device", device, ("cpu", "cuda"))
+        chosen: dict[str, list[Implementation]] = {}
+        for operator, implementation in dict.fromkeys(find(*entries)):
+            if reason := wallclock.why_not(implementation, device):
+                errors.print(f"[yellow]{operator.name}/{implementation.name}: {reason}[/]")
+            else:
+                chosen.setdefault(operator.name, []).append(implementation)
+        if not chosen:
+            fail("entry", ", ".join(entries), f"one that runs on {device} here")
+        for name, implementations in chosen.items():
+            problems = OPERATORS[name].workloads
+            named = problems.figures or problems.named[:1]
+            for problem in [problems.find(workload)] if workload else named:
+                found = wallclock.bench(
+                    OPERATORS[name],
+                    [i for i in implementations if i.accepts(problem)],
+                    problem,
+                    repeats=repeats,
+                    device=device,
+                    gradient=gradient,
+                )
+                if record:
+                    records.add("measured.csv", found.records())
+                console.print(_measured(found))
+
+
+def _measured(found: Measurement) -> Table:
+    from kernels.bench.explain import time
+
+    table = _table(f"{found.operator.name}, {found.title}: measured on {found.machine}")
+    table.add_column("", overflow="fold")
+    limit = ["of the limit"] if found.limit else []
+    for column in ("median", "p20 to p80", f"{found.plain} takes", *limit):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, timing in found.timings.items():
+        low, middle, high = found.ratio(found.plain, name)
+        table.add_row(
+            name,
+            time(timing.median),
+            f"{time(timing.quantile(0.2))} to {time(timing.quantile(0.8))}",
+            f"{middle:.2f}× ({low:.2f} to {high:.2f})",
+            *([f"{found.ratio(found.limit, name)[1]:.0%}"] if found.limit else []),
+        )
+    return table
 
 
 @contextlib.contextmanager

@@ -26,8 +26,8 @@ def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) 
     """The same for q, k and v in one array [B, N, 3·H·D]."""
     checks.array("qkv", qkv, rank=3, dtypes=dtypes)
     checks.positive_int("num_heads", num_heads)
-    head_dim, rest = divmod(qkv.shape[2], 3 * num_heads)
-    if rest:
+    head_dim = qkv.shape[2] // (3 * num_heads)  # not divmod: torch.compile cannot trace it
+    if qkv.shape[2] % (3 * num_heads):
         checks.fail(
             "qkv.shape[2]", qkv.shape[2], f"a multiple of 3 × {num_heads} (q, k and v of all heads)"
         )
@@ -39,6 +39,7 @@ def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) 
 def _scale(scale: Any, head_dim: int) -> float:
     if scale is None:
         return head_dim**-0.5
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+    number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+    if not (number and -math.inf < scale < math.inf):  # torch.compile cannot trace isfinite
         checks.fail("scale", repr(scale), "None or a finite number")
     return float(scale)

@@ -8,8 +8,9 @@ from typing import Any
 
 from kernels import checks
 
-IMPLEMENTATIONS = ("numpy", "xla", "pallas", "torch", "nki", "neuronxcc", "gpsimd")
+LEVELS = ("v0", "v1", "v2", "v3")  # chapter 11 on the way to "pallas"
 SIMULATED = ("pallas", "nki", "neuronxcc", "gpsimd")  # that know a machine of their own
+IMPLEMENTATIONS = ("numpy", "xla", "torch", *SIMULATED, *LEVELS)
 
 __all__ = ["giou"]
 
@@ -22,7 +23,8 @@ def giou(preds: Any, targets: Any, *, implementation: str = "pallas", interpret:
     areas of at least 1e-5, so that boxes without an area have a score too. Nobody checks that left
     is left of right: an inverted box counts with the product of its negative sides.
     implementation: "numpy" (computed in float64), "xla", "pallas" (TPU), "torch", "nki" and
-    "neuronxcc" (AWS Neuron, in both generations of NKI) or "gpsimd" (Neuron's GpSimd cores, C++).
+    "neuronxcc" (AWS Neuron, in both generations of NKI) or "gpsimd" (Neuron's GpSimd cores, C++);
+    "v0" to "v3" are the levels of chapter 11 on the way to "pallas".
     interpret: None simulates the kernel where its machine is missing; True and False force either.
     "xla", "pallas" and "torch" are differentiable; equal coordinates share the derivative of their
     maximum. Raises ValueError for another rank, last dimension, size, dtype or implementation.
@@ -34,6 +36,10 @@ def giou(preds: Any, targets: Any, *, implementation: str = "pallas", interpret:
         if boxes.shape[2] != 4:
             checks.fail(f"{name}.shape[2]", boxes.shape[2], "4: left, top, right, bottom")
     checks.same("targets.shape", tuple(targets.shape), "preds", tuple(preds.shape))
+    if implementation in LEVELS:
+        from kernels.giou import levels
+
+        return levels.giou(preds, targets, LEVELS.index(implementation), interpret=interpret)
     module = importlib.import_module(f"kernels.giou.{implementation}")
     if implementation in SIMULATED:
         return module.giou(preds, targets, interpret=interpret)

@@ -18,7 +18,7 @@ from kernels.giou.formula import gradients, score
 from kernels.pallas import interprets
 
 LANES = 128
-SAMPLES, BOXES = 64, 512  # a block where 128 does not divide N
+SAMPLES, BOXES = 128, 256  # a block where 128 does not divide N
 ROWS = 2048  # of 128 coordinates: 1 MiB
 LONGEST = 8192  # boxes of a sample that still come in blocks of whole samples
 
@@ -37,7 +37,7 @@ def _as_boxes(rows, b, n):
     return rows.reshape(b, n // LANES, 4, LANES).swapaxes(2, 3).reshape(b, n, 4)
 
 
-def _parts(rows_ref, samples):
+def row_parts(rows_ref, samples):
     """For each 128 boxes of a sample: where the rows of their four coordinates are."""
     stride = rows_ref.shape[0] // samples
     for part in range(stride // 4):
@@ -45,14 +45,14 @@ def _parts(rows_ref, samples):
         yield [pl.ds(4 * part + c, samples, stride=stride) for c in range(4)], lanes
 
 
-def _rows_kernel(preds_ref, targets_ref, o_ref):  # [4·bm·N/128, 128] twice, [bm, N]
-    for places, lanes in _parts(preds_ref, o_ref.shape[0]):
+def rows_kernel(preds_ref, targets_ref, o_ref):  # [4·bm·N/128, 128] twice, [bm, N]
+    for places, lanes in row_parts(preds_ref, o_ref.shape[0]):
         pred, target = ([ref[place, :] for place in places] for ref in (preds_ref, targets_ref))
         o_ref[:, lanes] = score(pred, target)
 
 
-def _rows_gradient_kernel(preds_ref, targets_ref, g_ref, dpreds_ref, dtargets_ref):
-    for places, lanes in _parts(preds_ref, g_ref.shape[0]):
+def rows_gradient_kernel(preds_ref, targets_ref, g_ref, dpreds_ref, dtargets_ref):
+    for places, lanes in row_parts(preds_ref, g_ref.shape[0]):
         pred, target = ([ref[place, :] for place in places] for ref in (preds_ref, targets_ref))
         found = gradients(pred, target, g_ref[:, lanes])
         for ref, of_box in zip((dpreds_ref, dtargets_ref), found, strict=True):
@@ -67,11 +67,11 @@ def _coordinates(ref):
     return [ref[:, c, :] for c in range(4)]
 
 
-def _planes_kernel(preds_ref, targets_ref, o_ref):  # [bm, 4, bn] twice, [bm, bn]
+def planes_kernel(preds_ref, targets_ref, o_ref):  # [bm, 4, bn] twice, [bm, bn]
     o_ref[...] = score(_coordinates(preds_ref), _coordinates(targets_ref))
 
 
-def _planes_gradient_kernel(preds_ref, targets_ref, g_ref, dpreds_ref, dtargets_ref):
+def planes_gradient_kernel(preds_ref, targets_ref, g_ref, dpreds_ref, dtargets_ref):
     found = gradients(_coordinates(preds_ref), _coordinates(targets_ref), g_ref[...])
     for ref, of_box in zip((dpreds_ref, dtargets_ref), found, strict=True):
         for c, value in enumerate(of_box):
@@ -84,9 +84,9 @@ def _planes_gradient_kernel(preds_ref, targets_ref, g_ref, dpreds_ref, dtargets_
 class _Form:
     """How boxes [B, N, 4] lie in a kernel's blocks: the arrays, the blocks and the kernels."""
 
-    def __init__(self, b, n):
+    def __init__(self, b, n, whole=None):
         self.b, self.n = b, n
-        self.whole = n % LANES == 0 and n <= LONGEST
+        self.whole = n % LANES == 0 and n <= LONGEST if whole is None else whole
         if self.whole:
             rows = 4 * n // LANES  # of a sample
             bm = min(b, max(8, ROWS // rows // 8 * 8))
@@ -94,14 +94,14 @@ class _Form:
             self.scores = pl.BlockSpec((bm, n), lambda i: (i, 0))
             self.boxes = pl.BlockSpec((bm * rows, LANES), lambda i: (i, 0))
             self.shape = (b * rows, LANES)
-            self.kernels = _rows_kernel, _rows_gradient_kernel
+            self.kernels = rows_kernel, rows_gradient_kernel
         else:
             bm, bn = min(b, SAMPLES), min(n, BOXES)
             self.grid = (pl.cdiv(b, bm), pl.cdiv(n, bn))
             self.scores = pl.BlockSpec((bm, bn), lambda i, j: (i, j))
             self.boxes = pl.BlockSpec((bm, 4, bn), lambda i, j: (i, 0, j))
             self.shape = (b, 4, n)
-            self.kernels = _planes_kernel, _planes_gradient_kernel
+            self.kernels = planes_kernel, planes_gradient_kernel
 
     def lay(self, boxes):
         """[B, N, 4] as the kernels take it: the same bytes on a TPU."""
@@ -126,14 +126,26 @@ class _Form:
         )
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _forward(preds, targets, interpret):
-    b, n, _ = preds.shape
-    form = _Form(b, n)
+def _scores(form, preds, targets, interpret):
     call = form.call(
-        form.kernels[0], [(b, n)], [form.boxes] * 2, [form.scores], "giou_forward", interpret
+        form.kernels[0],
+        [(form.b, form.n)],
+        [form.boxes] * 2,
+        [form.scores],
+        "giou_forward",
+        interpret,
     )
     return call(form.lay(preds), form.lay(targets))[0]
+
+
+def by_planes(preds, targets, interpret):
+    """[B, N, 4], [B, N, 4] → [B, N], in the form for any N."""
+    return _scores(_Form(*preds.shape[:2], whole=False), preds, targets, interpret)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _forward(preds, targets, interpret):
+    return _scores(_Form(*preds.shape[:2]), preds, targets, interpret)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -384,22 +384,34 @@ class _Estimator:
             self.notes.append(note)
 
     def _expose(self, ops: list[OpEstimate]) -> list[OpEstimate]:
-        """Charge each copy into VMEM with the time that no operation beside it hides.
+        """Charge each copy beside other operations with the time that they do not hide.
 
-        An argument that the program before fetches (XLA's cross-program prefetch) is free.
+        HBM serves one after another: the copies get what the operations beside them leave, in the
+        order in which they start. An argument that the program before fetches (XLA's cross-program
+        prefetch) is free.
         """
-        places = {instruction.name: place for place, instruction in enumerate(self.run)}
-        for done, instruction in enumerate(self.run):
-            start = places.get(instruction.inputs[0], -1) if instruction.inputs else -1
-            if instruction.opcode != "copy-done" or start < 0 or self.run[start].across_programs:
-                continue
-            beside = sum(op.cycles / op.times for op in ops[start + 1 : done])
-            exposed = ops[start].hbm_bytes / ops[start].times / self.chip.hbm_bytes_per_cycle
-            exposed = max(0.0, exposed - beside) * instruction.times
-            if exposed:
-                ops[done] = replace(
-                    ops[done], cycles=exposed, bound=HBM, method="a copy that nothing hides"
+        rate = self.chip.hbm_bytes_per_cycle
+        waiting: dict[str, float] = {}  # copies under way → cycles of HBM that they still take
+        for place, (instruction, op) in enumerate(zip(self.run, ops, strict=True)):
+            if instruction.opcode in ("copy-start", "slice-start"):
+                if not instruction.across_programs:
+                    waiting[instruction.name] = op.hbm_bytes / op.times / rate
+            elif instruction.opcode in ("copy-done", "slice-done"):
+                source = instruction.inputs[0] if instruction.inputs else ""
+                before = (
+                    list(waiting)[: list(waiting).index(source) + 1] if source in waiting else []
                 )
+                exposed = sum(waiting.pop(name) for name in before) * instruction.times
+                if exposed:
+                    ops[place] = replace(
+                        op, cycles=exposed, bound=HBM, method="a copy that nothing hides"
+                    )
+            else:
+                free = max(0.0, op.cycles - op.hbm_bytes / rate) / op.times
+                for name in waiting:
+                    done = min(free, waiting[name])
+                    waiting[name] -= done
+                    free -= done
         return ops
 
     def _op(self, instruction: Instruction) -> OpEstimate:
@@ -503,9 +515,10 @@ class _Estimator:
             kind, floor = "prefetch", 0.0
             if instruction.opcode.endswith("done"):
                 moved = 0
-            else:
-                sizes = [a.bytes for a in instruction.operands if a.space == 0]
-                moved = max(sizes, default=0)
+            else:  # the smaller of what it reads and what it makes: a slice reads a part
+                sides = [a for a in (*instruction.operands, *instruction.results) if a.shape]
+                crosses = any(a.space == 0 for a in sides)
+                moved = min((a.bytes for a in sides), default=0) if crosses else 0
         elif module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):

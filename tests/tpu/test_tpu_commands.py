@@ -1,6 +1,7 @@
 """explain, estimate and tune on the command line, and rung 3."""
 
 import io
+import os
 import time
 
 import jax
@@ -35,7 +36,8 @@ def test_explain_answers_for_each_entry(entry, scratch):
     start = time.perf_counter()
     result = run("explain", entry)
     assert result.exit_code == 0, result.output
-    assert time.perf_counter() - start < 30
+    # Two to twelve seconds on a quiet machine; a crowded one may take its time.
+    assert time.perf_counter() - start < 30 * max(1, os.getloadavg()[0] / os.cpu_count())
     for words in ("estimated", "cycles", "Operations", "HBM", "relayouts", "nothing here was"):
         assert words.lower() in result.output.lower()
     if entry.endswith("pallas"):

@@ -1,0 +1,212 @@
+"""GIOU: what the ladder does not ask."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import optional
+from kernels.bench import records
+from kernels.catalog import OPERATORS
+from kernels.giou import giou, reference
+from kernels.giou.pallas import LANES, LONGEST, _as_boxes, _as_rows
+from kernels.workload import Workload
+
+ON_A_CPU = ("numpy", "xla", "torch", "pallas", "v0", "v1", "v2", "v3")
+WITH_GRADIENT = ("xla", "pallas", "torch")
+WORKLOADS = OPERATORS["giou"].workloads
+
+coordinates = st.one_of(st.integers(0, 8), st.floats(-64, 64, width=32))
+boxes = st.tuples(*[coordinates] * 4)
+pairs = st.lists(st.tuples(boxes, boxes), min_size=8, max_size=8)  # one compilation
+
+
+def arrays(found):
+    both = np.array(found, np.float32)
+    return both[None, :, 0], both[None, :, 1]
+
+
+@pytest.mark.parametrize("implementation", ON_A_CPU)
+@given(found=pairs)
+def test_any_boxes(implementation, found):
+    """Points, lines, equal, disjoint and inverted ones: hypothesis likes small whole numbers."""
+    preds, targets = arrays(found)
+    wide = preds.astype(np.float64), targets.astype(np.float64)
+    got = np.asarray(giou(preds, targets, implementation=implementation))
+    off = abs(got - reference.giou(*wide))
+    assert got.dtype == np.float32
+    assert (off <= 4e-7 * reference.giou_magnitude(*wide)).all()
+
+
+@pytest.mark.parametrize("implementation", ON_A_CPU)
+def test_the_contract_on_boxes_without_an_area(implementation):
+    """Clamped once, before every use. The published versions give -1 or 0 for equal points."""
+    point, line, box = [5, 5, 5, 5], [2, 5, 8, 5], [0, 0, 10, 10]
+    far, inverted = [100, 100, 110, 110], [10, 10, 0, 0]
+    cases = [
+        (point, point, 0.0),
+        (line, line, 0.0),
+        (box, box, 1.0),
+        (point, box, 0.0),
+        (box, far, 200 / 12100 - 1),
+        (inverted, box, 1.0),
+        (point, [9, 9, 9, 9], 1e-5 / 16 - 1),
+    ]
+    preds, targets = (np.array([[c[i] for c in cases]], np.float32) for i in range(2))
+    got = np.asarray(giou(preds, targets, implementation=implementation))[0]
+    np.testing.assert_allclose(got, [c[2] for c in cases], atol=1e-6)
+
+
+def gradients(implementation, preds, targets, cotangent):
+    if implementation == "torch":
+        torch = pytest.importorskip("torch")
+        tensors = [torch.from_numpy(a).requires_grad_() for a in (preds, targets)]
+        out = giou(*tensors, implementation="torch")
+        return [g.numpy() for g in torch.autograd.grad(out, tensors, torch.from_numpy(cotangent))]
+    function = functools.partial(giou, implementation=implementation)
+    return jax.vjp(function, jnp.asarray(preds), jnp.asarray(targets))[1](jnp.asarray(cotangent))
+
+
+@pytest.mark.parametrize("implementation", WITH_GRADIENT)
+@given(found=pairs, seed=st.integers(0, 9))
+def test_gradients_of_any_boxes(implementation, found, seed):
+    preds, targets = arrays(found)
+    cotangent = np.random.default_rng(seed).standard_normal(preds.shape[:2]).astype(np.float32)
+    got = gradients(implementation, preds, targets, cotangent)
+    with jax.enable_x64(True):
+        wide = [jnp.asarray(a.astype(np.float64)) for a in (preds, targets, cotangent)]
+        want = jax.vjp(reference.giou, *wide[:2])[1](wide[2])
+        size = reference.giou_gradient_magnitude(*wide)
+        # A union or an area that float32 cannot tell from its bound may fall on either side of it.
+        _, union, _, terms, _ = reference._condition(*wide[:2])
+        clear = (abs(union - 1e-5) > 1e-6 * (1e-5 + terms)) | (union == 1e-5)
+    for g, w, s in zip(got, want, size, strict=True):
+        off = np.where(np.asarray(clear)[..., None], abs(np.asarray(g).astype(np.float64) - w), 0)
+        assert (off <= 2e-6 * np.asarray(s)).all()
+
+
+def test_equal_coordinates_share_the_derivative():
+    """clamp would give all of it to one side, and so would maximum with a strict comparison."""
+    box = np.array([[[0, 0, 4, 4]]], np.float32)
+    one = np.ones((1, 1), np.float32)
+    found = [gradients(name, box, box, one) for name in WITH_GRADIENT]
+    for name, (of_preds, of_targets) in zip(WITH_GRADIENT, found, strict=True):
+        np.testing.assert_allclose(of_preds, found[0][0], atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(of_targets, found[0][1], atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("n", [LANES, 2 * LANES, 5 * LANES])
+def test_rows_are_the_boxes(n):
+    x = np.arange(3 * n * 4.0).reshape(3, n, 4)
+    rows = _as_rows(x)
+    assert np.array_equal(rows[2], x[0, :LANES, 2])
+    assert np.array_equal(rows[4 * n // LANES], x[1, :LANES, 0])
+    assert np.array_equal(_as_boxes(rows, 3, n), x)
+
+
+@pytest.mark.parametrize("b, n", [(1, LONGEST), (9, LONGEST + LANES), (2, 3 * LANES)])
+def test_long_rows(b, n):
+    preds, targets = WORKLOADS.arguments(Workload("long", {"b": b, "n": n}))
+    wide = preds.astype(np.float64), targets.astype(np.float64)
+    np.testing.assert_allclose(giou(preds, targets), reference.giou(*wide), atol=1e-6)
+
+
+def test_vmap():
+    preds, targets = WORKLOADS.arguments(Workload("batch", {"b": 6, "n": 128}))
+    preds, targets = (a.reshape(2, 3, 128, 4) for a in (preds, targets))
+    got = jax.vmap(giou)(preds, targets)
+    want = [giou(p, t) for p, t in zip(preds, targets, strict=True)]
+    np.testing.assert_array_equal(got, want)
+
+
+GOOD = np.zeros((2, 3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("preds", "targets", "says"),
+    [
+        (GOOD, GOOD[:, :2], r"targets.shape is \(2, 2, 4\); accepted: \(2, 3, 4\)"),
+        (GOOD[..., :3], GOOD, r"preds.shape\[2\] is 3; accepted: 4: left, top, right, bottom"),
+        (GOOD, np.zeros((2, 3, 5), np.float32), r"targets.shape\[2\] is 5"),
+        (GOOD[0], GOOD, r"preds.shape is \(3, 4\); accepted: 3 dimensions"),
+        (GOOD.astype(np.float16), GOOD, "preds.dtype is 'float16'; accepted: float32"),
+        (GOOD, GOOD.astype(np.int32), "targets.dtype is 'int32'"),
+        (GOOD[:0], GOOD[:0], "at least 1"),
+        ([[1, 2, 3, 4]], GOOD, "preds is a list"),
+    ],
+)
+@pytest.mark.parametrize("implementation", ["numpy", "pallas", "torch", "nki", "gpsimd"])
+def test_what_is_refused(implementation, preds, targets, says):
+    with pytest.raises(ValueError, match=says):
+        giou(preds, targets, implementation=implementation)
+
+
+def test_an_unknown_implementation_is_named():
+    with pytest.raises(ValueError, match="implementation is 'cuda'; accepted: numpy, xla"):
+        giou(GOOD, GOOD, implementation="cuda")
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def recorded(implementation, chip, gradient=False):
+    workload = str(WORKLOADS["published"]) + " gradient" * gradient
+    [found] = [
+        r.value
+        for r in records.read("estimated.csv")
+        if (r.operator, r.implementation, r.workload, r.chip, r.unit)
+        == ("giou", implementation, workload, chip, "ms")
+    ]
+    return found
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_the_last_level_is_at_the_floor_and_the_first_behind_xla(chip):
+    from kernels import tpu
+
+    floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
+    assert floor <= recorded("pallas", chip) * 1.0001 and recorded("pallas", chip) < 1.1 * floor
+    others = [recorded(name, chip) for name in ("xla", "v0", "v1", "v2", "v3")]
+    assert recorded("pallas", chip) < 0.8 * min(others) or chip == "v5e"
+    assert recorded("pallas", chip) < min(others)
+    assert recorded("v0", chip) > recorded("xla", chip)
+    assert recorded("pallas", chip, gradient=True) < 0.5 * recorded("xla", chip, gradient=True)
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
+    if not optional.available("libtpu"):
+        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
+    from kernels import tpu
+
+    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
+    forward = functools.partial(giou, interpret=False)
+    found = tpu.estimate(forward, boxes, boxes, chip=chip)
+    assert [op.kind for op in found.ops if op.cycles] == ["kernel"]
+
+    def backward(preds, targets, cotangent):
+        return jax.vjp(forward, preds, targets)[1](cotangent)
+
+    scores = jax.ShapeDtypeStruct((1024, 256), jnp.float32)
+    found = tpu.estimate(backward, boxes, boxes, scores, chip=chip)
+    assert {op.kind for op in found.ops if op.cycles} == {"kernel"} and not found.relayouts
+
+
+def test_the_static_profile_beats_that_of_xla():
+    if not optional.available("libtpu"):
+        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
+    from kernels import tpu
+
+    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
+
+    def profile(name, **options):
+        found = tpu.estimate(functools.partial(giou, implementation=name, **options), boxes, boxes)
+        return sum(op.model_cycles for op in found.ops)
+
+    ours = profile("pallas", interpret=False)
+    assert ours <= 0.8 * profile("xla")
+    assert ours <= 0.6 * profile("v0", interpret=False)
