@@ -256,7 +256,8 @@ def estimate(
 def _estimate_nki(
     entry: str, workload: str | None, chips: list[str], figures: bool, record: bool
 ) -> None:
-    from kernels import __version__, neuron
+    import kernels
+    from kernels import neuron
     from kernels.bench.explain import time
     from kernels.bench.records import add, estimated
 
@@ -286,7 +287,7 @@ def _estimate_nki(
                 )
     console.print(table)
     if record:
-        add("estimated.csv", [estimated(*row, of=f"kernels {__version__}") for row in kept])
+        add("estimated.csv", [estimated(*row, of=f"kernels {kernels.__version__}") for row in kept])
 
 
 @app.command()

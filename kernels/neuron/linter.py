@@ -65,7 +65,7 @@ REMOVED = {
     "load": "nisa.dma_copy(dst=tile, src=tensor[…])",
     "store": "nisa.dma_copy(dst=tensor[…], src=tile)",
 }
-MAKERS = ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like")
+MAKERS = ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load")
 MODERN, BETA1 = ("nki", "kernels.neuron.modern"), ("neuronxcc", "kernels.neuron.beta1")
 
 
@@ -128,7 +128,10 @@ class _Rules:
 
     def say(self, node: ast.AST, what: str, instead: str) -> None:
         line = getattr(node, "lineno", 1) + max(self.first, 1) - 1
-        self.said.setdefault((line, what), Finding(self.file, line, what, instead))
+        kind = what.partition(", ")[
+            0
+        ]  # of an expression, what is outside says it for what is inside
+        self.said.setdefault((line, kind), Finding(self.file, line, what, instead))
 
     def body(self) -> Iterator[ast.AST]:
         for statement in self.tree.body:

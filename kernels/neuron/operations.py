@@ -31,7 +31,7 @@ def function(instruction: str, operation: Any, inputs: int) -> Callable[..., np.
     """The NumPy function of an operation with so many inputs."""
     if not isinstance(operation, Operation):
         refuse(f"{instruction}: op is {operation!r}; accepted: an operation of nki.language")
-    binary = isinstance(operation.function, np.ufunc) and operation.function.nin == 2
+    binary = isinstance(operation.function, np.ufunc) and operation.function.nargs == 3
     if binary != (inputs == 2):
         refuse(f"{instruction}: {operation!r} takes {2 if binary else 1} operands, here {inputs}")
     return operation.function
