@@ -224,10 +224,10 @@ def _compile(subject: Subject, workload: Workload, seed: int) -> str:
             _check_index_maps(program, arrays)
             gpu.lower(program, *arrays)
         return ""
-    if subject.language == "NKI":
-        from kernels import neuron as machine
-    else:
+    if subject.language == "GpSimd C++":
         from kernels.neuron import gpsimd as machine
+    else:
+        from kernels import neuron as machine
     arguments = subject.operator.workloads.arguments(workload, seed)
     return machine.lower(subject.function, *arguments, **subject.options(workload))
 

@@ -54,3 +54,11 @@ def test_measuring_is_skipped_by_name():
         pytest.skip("there is a Neuron device")
     result = run("verify", "giou/nki", "--rung", "measure", "--draws", "0")
     assert result.exit_code == 0 and "needs an AWS Neuron device" in result.output
+
+
+@pytest.mark.parametrize("name", ["nki_short_loop", "nki_unmasked_store", "nki_late_clamp"])
+def test_some_bugs_hide_on_a_friendly_workload(name):
+    from kernels import gallery
+
+    friendly, telling = gallery.bugs()[name].workloads
+    assert str(telling) == gallery.climb(name).workload != str(friendly)
