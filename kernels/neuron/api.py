@@ -1,6 +1,6 @@
 """NKI, whoever provides it: the vendor's modules where they are installed, else the simulator's.
 
-A kernel file says
+A kernel file says::
 
     from kernels.neuron.api import nki, nisa, nl                      # modern
     from kernels.neuron.api import beta1_nki as nki, beta1_nl as nl   # neuronxcc.nki

@@ -53,6 +53,7 @@ class Chip:
 
 _GUIDE = "AWS Neuron documentation, Trainium/Inferentia2 Architecture Guide for NKI"
 _ISA = "AWS Neuron documentation, nki.isa"
+_DMA = "AWS Neuron documentation, Guideline to Avoid Under-Utilizing DMA Bandwidth"
 _SOURCES = (
     ("cores", _GUIDE),
     ("clock_hz", _GUIDE),
@@ -63,9 +64,9 @@ _SOURCES = (
     ("hbm_bytes", _GUIDE),
     ("hbm_bytes_per_second", _GUIDE),
     ("dma_queues", _GUIDE),
-    ("dma_bytes_per_second", "AWS Neuron documentation, NKI DMA overview, all queues together"),
+    ("dma_bytes_per_second", f"{_DMA}: Trn1, 16 engines of 17 GB/s each"),
     ("dma_peak_bytes_per_second", f"{_GUIDE}: a peak of 27 GiB/s each for 16 queues"),
-    ("dma_start_seconds", "AWS Neuron documentation, NKI DMA overview"),
+    ("dma_start_seconds", f"{_DMA}: about 1300 ns from semaphore to start"),
     ("least_cycles", f"{_ISA}: max(64, N), where 64 is the least initiation interval"),
     ("dependent_cycles", f"{_GUIDE}, Vector Engine, cost model"),
     ("short", "ours: the guide says N well under 128"),

@@ -38,10 +38,13 @@ def place() -> str | None:
         frame = frame.f_back
     if frame is None:
         return None
-    name = Path(frame.f_code.co_filename).name
-    if name.removesuffix(".py").isdigit():  # a notebook gives each cell a file named by a number
-        return f"the cell, line {frame.f_lineno}"
-    return f"{name}:{frame.f_lineno}"
+    return located(frame.f_code.co_filename, frame.f_lineno)
+
+
+def located(path: str, line: int) -> str:
+    """A line of a file without its folder; a notebook's cell is a file named by a number."""
+    name = Path(path).name
+    return f"the cell, line {line}" if name.removesuffix(".py").isdigit() else f"{name}:{line}"
 
 
 def refuse(message: str) -> None:

@@ -157,7 +157,11 @@ class _Schedule:
         self.last: dict[str, int] = {}  # engine → its latest instruction
         self.touched: dict[int, list[tuple[Access, bool, int]]] = {}  # storage → by whom
         self.ends: list[float] = []
-        self.lives = core.lives(SBUF)
+        self.born: dict[int, list[int]] = {}  # instruction → tiles that it touches first
+        self.dies: dict[int, list[int]] = {}  # instruction → tiles that it touches last
+        for storage, (first, last) in core.lives(SBUF).items():
+            self.born.setdefault(first, []).append(storage)
+            self.dies.setdefault(last, []).append(storage)
         self.released: list[tuple[float, int]] = []  # when a dead tile's room is free, and bytes
         self.held = 0  # bytes of live tiles
 
@@ -218,11 +222,7 @@ class _Schedule:
 
     def _room(self, number: int) -> float:
         """When SBUF has room for the tiles that this instruction touches first."""
-        new = sum(
-            room(self.core.storages[storage])
-            for storage, (first, _) in self.lives.items()
-            if first == number
-        )
+        new = sum(room(self.core.storages[storage]) for storage in self.born.get(number, ()))
         if not new:
             return 0.0
         self.held += new
@@ -237,12 +237,11 @@ class _Schedule:
         return at
 
     def _release(self, number: int) -> None:
-        for storage, (_, last) in self.lives.items():
-            if last == number:
-                size = room(self.core.storages[storage])
-                self.held -= size
-                done = max(self.ends[n] for _, _, n in self.touched[storage])
-                self.released.append((done, size))
+        for storage in self.dies.get(number, ()):
+            size = room(self.core.storages[storage])
+            self.held -= size
+            done = max(self.ends[n] for _, _, n in self.touched[storage])
+            self.released.append((done, size))
 
 
 def _accesses(instruction: Instruction) -> list[tuple[Access, bool]]:

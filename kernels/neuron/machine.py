@@ -163,7 +163,7 @@ class Machine:
     """One run of a kernel on the simulated core.
 
     limits: whether the core's limits are held. order: seed of the order in which independent
-    iterations run; None is the written one. record: whether to note instructions.
+    iterations run; None is the written one.
     """
 
     def __init__(self, limits: bool = True, order: int | None = None) -> None:
@@ -172,7 +172,6 @@ class Machine:
         self.rng = np.random.default_rng(order)
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
-        self.born: list[int] = []  # storage → how many instructions had run
         self._names: dict[str, int] = {}
 
     # --- memory ----------------------------------------------------------------------------------
@@ -200,7 +199,6 @@ class Machine:
         name = name or self._name(buffer)
         storage = Storage(len(self.storages), data, buffer, name, state)
         self.storages.append(storage)
-        self.born.append(len(self.instructions))
         return whole(storage, kind)
 
     def _name(self, buffer: str) -> str:
@@ -385,13 +383,18 @@ class Machine:
         with less, if it keeps the order.
         """
         lives = self.lives(buffer)
-        best: tuple[int, int, list[Storage]] = (0, 0, [])
-        for at in sorted({first for first, _ in lives.values()}):
-            held = [self.storages[n] for n, (a, b) in lives.items() if a <= at <= b]
-            total = sum(room(storage) for storage in held)
-            if total > best[0]:
-                best = (total, at, held)
-        return best
+        change: dict[int, int] = {}
+        for number, (first, last) in lives.items():
+            size = room(self.storages[number])
+            change[first] = change.get(first, 0) + size
+            change[last + 1] = change.get(last + 1, 0) - size
+        held = most = peak = 0
+        for at in sorted(change):
+            held += change[at]
+            if held > most:
+                most, peak = held, at
+        who = [self.storages[n] for n, (first, last) in lives.items() if first <= peak <= last]
+        return most, peak, who if most else []
 
     def lives(self, buffer: str) -> dict[int, tuple[int, int]]:
         """Storage → the first and the last instruction that touch it."""

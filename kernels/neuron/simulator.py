@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.checks import fail
-from kernels.neuron.errors import NeuronError
+from kernels.neuron.errors import HERE, NeuronError, located
 from kernels.neuron.kernel import Kernel, function_of, generation_of, simulated
 from kernels.neuron.machine import SHARED_HBM, Machine, View, _machine
 
@@ -86,7 +86,7 @@ def run_recorded(
         written = [(argument, view) for argument, view in views if view._storage.stored]
         core.finish([*outputs, *(view for _, view in written)])
     except TypeError as error:
-        raise _translated(error, function) from error
+        raise _translated(error) from error
     finally:
         _machine.reset(token)
     for argument, view in written:
@@ -134,20 +134,19 @@ def _arrays(returned: Any) -> Any:
     return None if returned is None else np.array(returned._data)
 
 
-def _translated(error: TypeError, function: Any) -> Exception:
-    """A call with the wrong arguments, of an instruction, is the kernel's mistake."""
-    text = str(error)
+def _translated(error: TypeError) -> Exception:
+    """A call of an instruction with the wrong arguments is the kernel's mistake, not ours."""
     last = error.__traceback__
     while last and last.tb_next:
         last = last.tb_next
-    line = last.tb_lineno if last else 0
-    if last and last.tb_frame.f_code is not function.__code__:
+    if last is None or last.tb_frame.f_code.co_filename.startswith(HERE):
         return error
+    text = str(error)
     if "missing" in text and "'dst'" in text:
         text = f"{text.split('()')[0]} without dst: instructions write into dst, and return nothing"
     elif "unexpected keyword argument 'mask'" in text:
         text = f"{text.split('()')[0]} with mask=: masks are gone, cut the slice with min()"
-    return NeuronError(text, f"{function.__code__.co_filename.rpartition('/')[2]}:{line}")
+    return NeuronError(text, located(last.tb_frame.f_code.co_filename, last.tb_lineno))
 
 
 __all__ = ["InterpretParams", "Kernel", "function_of", "simulate"]

@@ -327,6 +327,11 @@ def no_dst(x, bad):
     return stored(tile)
 
 
+def no_dst_in_a_helper(x, bad):
+    no_dst(x, bad)
+    return stored(fetched(x))
+
+
 def assignment(x, bad):
     tile = fetched(x)
     if bad:
@@ -405,6 +410,7 @@ FAULTS = [
     (grids, "is indexed with a ndarray; accepted: whole numbers, slices"),
     (masks, "tensor_copy with mask=: masks are gone"),
     (no_dst, "reciprocal without dst"),
+    (no_dst_in_a_helper, r"reciprocal without dst: .* \(test_neuron_simulator.py:\d+\)"),
     (assignment, "assignment into tile 1"),
     (both_in_psum, "only one of the inputs may be in PSUM"),
     (dma_of_psum, "a DMA does not reach PSUM"),
@@ -453,6 +459,12 @@ def test_nan_is_a_number_like_another():
     x = X.copy()
     x[3, 5] = np.nan
     assert np.array_equal(neuron.simulate(jit(hbm_operand), x, False), x + x, equal_nan=True)
+
+
+def test_our_own_mistakes_are_not_blamed_on_the_kernel(monkeypatch):
+    monkeypatch.setattr(neuron.simulator.Machine, "copy", lambda self, name, dst: None)
+    with pytest.raises(TypeError, match="positional"):
+        neuron.simulate(jit(hbm_operand), X, False)
 
 
 def test_an_instruction_outside_a_kernel_is_refused():
