@@ -1,6 +1,7 @@
 """The vendor's package is used where it is real, and nothing else of that name is."""
 
 import importlib
+import importlib.util
 import sys
 import types
 
@@ -212,3 +213,28 @@ def test_zeros_from_a_device_are_refused(monkeypatch):
     monkeypatch.setattr(neuron, "device", lambda: True)
     (check,) = ladder.climb(subject, "measure", [operator.workloads["tile"]])
     assert check.status == "failed" and check.message == "every element is zero"
+
+
+def fresh(path, name):
+    """A module of the package, loaded once more."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
+    from kernels.giou import giou, nki
+    from kernels.neuron import api
+
+    boxes = np.arange(48, dtype=np.float32).reshape(3, 4, 4)
+    want = giou(boxes, boxes + 1, implementation="numpy")
+    pretend(monkeypatch)
+    theirs = fresh(api.__file__, "a_kernel")
+    assert theirs.nki is sys.modules["nki"] and theirs.nisa is sys.modules["nki.isa"]
+    for name in ("nki", "nl", "nisa"):
+        monkeypatch.setattr(api, name, getattr(theirs, name))
+    kernel = fresh(nki.__file__, "a_kernel").giou_kernel
+    assert isinstance(kernel, Vendors) and neuron.lint(kernel) == []
+    assert np.allclose(neuron.simulate(kernel, boxes, boxes + 1), want, atol=1e-6)
+    assert neuron.run(kernel, boxes, boxes, interpret=False) == "ran on the device"
