@@ -469,13 +469,9 @@ def starts(partitions: int) -> tuple[int, ...]:
     return (0, 64) if partitions > 32 else (0, 32, 64, 96)
 
 
-def _check_operand(name: str, engine: str, operand: Any) -> None:
-    if not isinstance(operand, View):
-        refuse(f"{name}: an operand is a {type(operand).__name__}; accepted: a tile")
+def _check_operand(name: str, engine: str, operand: View) -> None:
     if not operand._on_chip:
         refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only, copy it with a DMA first")
-    if operand.shape[0] > PARTITIONS:
-        refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {PARTITIONS}")
     accepted = starts(operand.shape[0])
     if operand._start not in accepted:
         refuse(

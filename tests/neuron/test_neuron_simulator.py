@@ -384,7 +384,129 @@ def called_operation(x, bad):
     return stored(nl.add(tile, tile) if bad else tile)
 
 
+def length(x, bad):
+    tile = fetched(x)
+    return stored(tile[0 : len(tile) if bad else 128, :])
+
+
+def looped(x, bad):
+    tile = fetched(x)
+    for row in tile if bad else ():
+        nisa.memset(dst=row, value=0.0)
+    return stored(tile)
+
+
+def one_dimension(x, bad):
+    nl.ndarray((4,) if bad else (4, 1), dtype=nl.float32)
+    return stored(fetched(x))
+
+
+def no_dimension(x, bad):
+    nl.ndarray((4, 0 if bad else 1), dtype=nl.float32)
+    return stored(fetched(x))
+
+
+def reshaped_partitions(x, bad):
+    return stored(fetched(x).reshape((64, 128) if bad else (128, 64)))
+
+
+def copied_pieces(x, bad):
+    tile = fetched(x).reshape((128, 8, 8))
+    (tile[:, :, 0:4] if bad else tile[:, 0:4, :]).reshape((128, 32))
+    return stored(fetched(x))
+
+
+def many_indices(x, bad):
+    tile = fetched(x)
+    return stored(tile[:, :, 0:1] if bad else tile[:, 0:1])
+
+
+def wrong_engine(x, bad):
+    tile = fetched(x)
+    engine = nisa.engine.scalar if bad else nisa.engine.gpsimd
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add, engine=engine)
+    return stored(tile)
+
+
+def number_operand(x, bad):
+    tile = fetched(x)
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=1.0 if bad else tile, op=nl.add)
+    return stored(tile)
+
+
+def text_operand(x, bad):
+    tile = fetched(x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0="1" if bad else 1.0)
+    return stored(tile)
+
+
+def unary_operation(x, bad):
+    tile = fetched(x)
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.relu if bad else nl.add)
+    return stored(tile)
+
+
+def binary_activation(x, bad):
+    tile = fetched(x)
+    nisa.activation(dst=tile, op=nl.add if bad else nl.relu, data=tile)
+    return stored(tile)
+
+
+def foreign_operation(x, bad):
+    tile = fetched(x)
+    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=np.add if bad else nl.add)
+    return stored(tile)
+
+
+def product(x, m=64, n=32, k=128, memory=nl.psum, operands=nl.sbuf, dtype=nl.float32):
+    a, b = nl.ndarray((128, m), dtype=x.dtype), nl.ndarray((128, n), dtype=x.dtype, buffer=operands)
+    nisa.memset(dst=a, value=1.0)
+    nisa.memset(dst=b, value=1.0)
+    total = nl.ndarray((min(m, 128), n), dtype=dtype, buffer=memory)
+    nisa.nc_matmul(dst=total, stationary=a[0:k, :], moving=b)
+    return stored(fetched(x))
+
+
+def product_into_sbuf(x, bad):
+    return product(x, memory=nl.sbuf if bad else nl.psum)
+
+
+def product_of_psum(x, bad):
+    return product(x, operands=nl.psum if bad else nl.sbuf)
+
+
+def product_of_sizes(x, bad):
+    return product(x, k=64 if bad else 128)
+
+
+def product_too_wide(x, bad):
+    return product(x, n=513 if bad else 512, dtype=nl.bfloat16)
+
+
+def product_too_long(x, bad):
+    """dst would fit, were it [129, 32]: no tile has so many partitions."""
+    return product(x, m=129 if bad else 128)
+
+
 FAULTS = [
+    (length, r"len\(tile 1"),
+    (looped, "a loop over tile 1"),
+    (one_dimension, "has one dimension"),
+    (no_dimension, r"ndarray of shape \(4, 0\): dimensions are whole numbers of at least 1"),
+    (reshaped_partitions, "the partitions cannot change"),
+    (copied_pieces, "not the same elements in one piece"),
+    (many_indices, "is indexed in 3 dimensions, and has 2"),
+    (wrong_engine, "tensor_tensor cannot run on engine.scalar; accepted: Vector, GpSimd"),
+    (number_operand, "tensor_tensor: data2 is a float; accepted: a tile"),
+    (text_operand, "operand is '1'; accepted: a number"),
+    (unary_operation, "nl.relu takes 1 operands, here 2"),
+    (binary_activation, "nl.add takes 2 operands, here 1"),
+    (foreign_operation, "accepted: an operation of nki.language"),
+    (product_into_sbuf, "the Tensor engine writes PSUM only"),
+    (product_of_psum, "the Tensor engine reads SBUF only"),
+    (product_of_sizes, "do not make dst"),
+    (product_too_wide, "at most 128 stationary and 512 moving"),
+    (product_too_long, "do not make dst"),
     (partitions, "has 129 partitions; there are 128"),
     (partition_stride, "step 2 along the partitions"),
     (start, "starts at partition 16; 32 partitions may start at 0, 32, 64, 96"),
@@ -447,6 +569,16 @@ def test_without_limits_only_numpy_s_needs_count(kernel):
     except NeuronError as error:
         pytest.fail(f"refused without limits: {error}")
     assert got.shape[1] == 64
+
+
+def test_what_numpy_cannot_do_is_refused_without_limits_too():
+    def kernel(x):
+        tile = fetched(x)
+        nisa.tensor_copy(dst=tile[:, 0:3], src=tile[:, 0:5])
+        return stored(tile)
+
+    with pytest.raises(NeuronError, match=r"a result of shape \[128, 5\] does not fit into dst"):
+        neuron.simulate(jit(kernel), X, params=LAX)
 
 
 def test_fresh_memory_is_zero_without_limits():
@@ -609,7 +741,94 @@ def beta_twice(x, bad):
     return out
 
 
+def beta_mixed_index(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    i_p, i_f = bl.arange(128)[:, None], bl.arange(64)[None, :]
+    bl.store(out, bl.load(x[i_p, 0:64] if bad else x[i_p, i_f]))
+    return out
+
+
+def beta_heights(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile = bl.load(x)
+    total = tile[0:64, :] + tile[64 : 65 if bad else 128, :]
+    bl.store(out[0:64, :], total)
+    bl.store(out[64:128, :], total)
+    return out
+
+
+def beta_widths(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile = bl.load(x)
+    bl.store(out, tile + tile[:, 0 : 2 if bad else 1])
+    return out
+
+
+def beta_load_of_a_tile(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile = bl.load(x)
+    bl.store(out, bl.load(tile) if bad else tile)
+    return out
+
+
+def beta_store_into_a_tile(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile, other = bl.load(x), bl.load(x)
+    if bad:
+        bl.store(other, tile)
+    bl.store(out, other)
+    return out
+
+
+def beta_store_shapes(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile = bl.load(x)
+    bl.store(out, tile[:, 0:32] if bad else tile)
+    return out
+
+
+def beta_start(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile = bl.load(x)
+    i_p, i_f = bl.arange(32)[:, None], bl.arange(64)[None, :]
+    for part in range(4):
+        shift = 16 if bad and part == 0 else 32 * part
+        bl.store(out[32 * part + i_p, i_f], tile[shift + i_p, i_f] * 2.0)
+    return out
+
+
+def beta_too_many_rows(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile = bl.load(x)
+    i_p, i_f = bl.arange(129 if bad else 128)[:, None], bl.arange(64)[None, :]
+    bl.store(out, tile[i_p, i_f] + 1.0)
+    return out
+
+
+def beta_numbers(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    tile = bl.load(x)
+    bl.store(out, tile + (bl.add(1.0, 2.0) if bad else 3.0))
+    return out
+
+
+def beta_text(x, bad):
+    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+    bl.store(out, bl.load(x) + ("1" if bad else 1.0))
+    return out
+
+
 BETA_FAULTS = [
+    (beta_mixed_index, "one a slice; accepted: for each a grid of nl.arange"),
+    (beta_heights, "differ in partitions"),
+    (beta_widths, "cannot be broadcast to each other"),
+    (beta_load_of_a_tile, "load: src tile 1 .*; accepted: a tensor in HBM"),
+    (beta_store_into_a_tile, "store: dst tile 2 .*; accepted: a tensor in HBM"),
+    (beta_store_shapes, "store: .* differ in shape"),
+    (beta_start, "starts at partition 16"),
+    (beta_too_many_rows, "has 129 partitions"),
+    (beta_numbers, "add of 1.0 and 2.0: at least one operand is a tile"),
+    (beta_text, "an operand is a str; accepted: tiles and numbers"),
     (beta_no_mask, "store: .* out of bounds|takes .* that a mask had left out"),
     (beta_masked_garbage, "store takes 1792 elements .* that a mask had left out"),
     (beta_partitions, "has 129 partitions"),

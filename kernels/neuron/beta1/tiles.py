@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,12 +141,12 @@ def apply(
             _check(name, tile)
         if len({tile.shape[0] for tile in tiles}) > 1:
             refuse(f"{name}: {' and '.join(map(str, tiles))} differ in partitions")
-    values, loose = [], np.zeros((), bool)
+    values, anything = [], [np.zeros((), bool)]
     for operand in operands:
         if operand in tiles:
-            value, anything = read(name, operand, mask)
+            value, masked = read(name, operand, mask)
             values.append(value.astype(np.float32))
-            loose = loose | anything
+            anything.append(masked)
         elif isinstance(operand, (int, float, np.number)):
             values.append(np.float32(operand))
         else:
@@ -153,6 +154,7 @@ def apply(
     try:
         with np.errstate(all="ignore"):
             result = function(*values)
+        loose = functools.reduce(np.logical_or, anything)
     except ValueError:
         refuse(f"{name}: {' and '.join(map(str, tiles))} cannot be broadcast to each other")
     tile = machine().allocate(result.shape, dtype or tiles[0].dtype, SBUF, kind=Tile)
