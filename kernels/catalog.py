@@ -234,8 +234,26 @@ OPERATORS = {
                     Implementation(f"v{level}", "Pallas TPU", _PALLAS_TPU, differentiable=False)
                     for level in range(4)
                 ),
+                Implementation(
+                    "gpsimd",
+                    "GpSimd C++",
+                    ("interpret", "simulate", "compile"),
+                    accepts=_finite,
+                    differentiable=False,
+                ),
             ),
             differentiable=("preds", "targets"),
+        ),
+        Operator(
+            "nms",
+            "kernels.nms",
+            "of boxes that overlap, the one with the best score",
+            "12_nms",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("xla_matrix", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+            ),
         ),
     )
 }

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import budget
+from kernels import budget, optional
 from kernels.catalog import RUNGS, Implementation, Operator
 from kernels.checks import brief, one_of
 from kernels.workload import Workload
@@ -119,7 +119,7 @@ def climb(
         try:
             found = _CLIMB[rung](subject, workload, seed)
             message, used = (found, None) if isinstance(found, str) else ("", found)
-        except Skipped as error:
+        except (Skipped, optional.MissingPackage) as error:
             status, message = SKIPPED, str(error)
         except Refused as error:
             status, message = FAILED, str(error)
@@ -260,7 +260,7 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
 
     All programs go to one pool of compiler processes, so that libtpu starts once in each.
     """
-    from kernels import optional, tpu
+    from kernels import tpu
     from kernels.tpu.compiler import Program, compile_each, export
 
     owners: list[int] = []  # program → its place in problems

@@ -1,7 +1,8 @@
-"""Packages that not every reader needs, and the command that installs a missing one."""
+"""Packages and tools that not every reader needs, and the command that installs a missing one."""
 
 import importlib
 import importlib.util
+import shutil
 from types import ModuleType
 
 # importable module → the extra of pyproject.toml that brings it
@@ -18,14 +19,32 @@ EXTRAS = {
     "matplotlib": "book",
 }
 
+# program → how to get it
+TOOLS = {"g++": "on Debian and Ubuntu: `sudo apt install g++`"}
+
 
 class MissingPackage(ImportError):
-    """An optional package is not installed; the message says which, and how to install it."""
+    """An optional package or tool is not installed; the message says which, and how to get it."""
 
 
-def available(module: str) -> bool:
-    """Whether `module` can be imported, found out without importing it."""
-    return importlib.util.find_spec(module) is not None
+def available(name: str) -> bool:
+    """Whether the module can be imported, found out without importing it, or the tool run."""
+    if name in TOOLS:
+        return shutil.which(name) is not None
+    return importlib.util.find_spec(name) is not None
+
+
+def tool(name: str, purpose: str) -> str:
+    """Where the program `name` is, or MissingPackage saying how to get it.
+
+    purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+    """
+    if path := shutil.which(name):
+        return path
+    raise MissingPackage(
+        f"{name} is needed for {purpose}, and is not installed. Install it; {TOOLS[name]}.",
+        name=name,
+    )
 
 
 def require(module: str, purpose: str) -> ModuleType:
