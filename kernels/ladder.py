@@ -319,6 +319,8 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
 
 
 def _measure(subject: Subject, workload: Workload, seed: int) -> float:
+    if subject.language == "NKI":
+        return _measure_nki(subject, workload, seed)
     import jax
 
     device = {"Pallas TPU": "tpu", "Pallas GPU": "gpu"}.get(subject.language)
@@ -328,6 +330,16 @@ def _measure(subject: Subject, workload: Workload, seed: int) -> float:
     arguments = subject.operator.workloads.arguments(workload, seed)
     options = subject.options(workload) | ({"interpret": False} if device else {})
     result = subject.function(*arguments, **options)
+    return _judge(subject, workload, arguments, result)
+
+
+def _measure_nki(subject: Subject, workload: Workload, seed: int) -> float:
+    from kernels import neuron
+
+    if not neuron.device():
+        raise Skipped("needs an AWS Neuron device (Inf2 or Trn1), and there is none")
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    result = subject.function(*arguments, interpret=False, **subject.options(workload))
     return _judge(subject, workload, arguments, result)
 
 
