@@ -24,8 +24,12 @@ class MissingPackage(ImportError):
 
 
 def available(module: str) -> bool:
-    """Whether `module` can be imported, found out without importing it."""
-    return importlib.util.find_spec(module) is not None
+    """Whether `module` can be imported, found out without importing it.
+
+    A folder of that name on the path, such as tests/taichi, is no package.
+    """
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.origin is not None
 
 
 def require(module: str, purpose: str) -> ModuleType:
