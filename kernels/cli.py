@@ -24,9 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kernels.catalog import OPERATORS, RUNGS, Implementation, Operator, find
-from kernels.checks import fail
+from kernels.checks import fail, one_of
 
 if TYPE_CHECKING:
+    from kernels.bench.wallclock import Measurement
     from kernels.ladder import Check
     from kernels.tpu.compiler import Program
     from kernels.workload import Workload
@@ -300,6 +301,69 @@ def tune(
             "estimates, not measurements)",
             highlight=False,
         )
+
+
+@app.command()
+def bench(
+    entries: Annotated[
+        list[str], typer.Argument(help="OPERATOR, OPERATOR/IMPLEMENTATION or a folder, each.")
+    ],
+    workload: WorkloadOption = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Readings of each.")] = 20,
+    device: Annotated[str, typer.Option(help="cpu or cuda, for PyTorch and Taichi.")] = "cpu",
+    gradient: Annotated[
+        bool, typer.Option(help="Of the gradients, forward pass included.")
+    ] = False,
+    record: Annotated[bool, typer.Option(help="Keep them in results/measured.csv.")] = False,
+) -> None:
+    """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
+    with _reported():
+        from kernels.bench import records, wallclock
+
+        one_of("--device", device, ("cpu", "cuda"))
+        chosen: dict[str, list[Implementation]] = {}
+        for operator, implementation in dict.fromkeys(find(*entries)):
+            if reason := wallclock.why_not(implementation, device):
+                errors.print(f"[yellow]{operator.name}/{implementation.name}: {reason}[/]")
+            else:
+                chosen.setdefault(operator.name, []).append(implementation)
+        if not chosen:
+            fail("entry", ", ".join(entries), f"one that runs on {device} here")
+        for name, implementations in chosen.items():
+            problems = OPERATORS[name].workloads
+            named = problems.figures or problems.named[:1]
+            for problem in [problems.find(workload)] if workload else named:
+                found = wallclock.bench(
+                    OPERATORS[name],
+                    [i for i in implementations if i.accepts(problem)],
+                    problem,
+                    repeats=repeats,
+                    device=device,
+                    gradient=gradient,
+                )
+                if record:
+                    records.add("measured.csv", found.records())
+                console.print(_measured(found))
+
+
+def _measured(found: Measurement) -> Table:
+    from kernels.bench.explain import time
+
+    table = _table(f"{found.operator.name}, {found.title}: measured on {found.machine}")
+    table.add_column("", overflow="fold")
+    limit = ["of the limit"] if found.limit else []
+    for column in ("median", "p20 to p80", f"{found.plain} takes", *limit):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, timing in found.timings.items():
+        low, middle, high = found.ratio(found.plain, name)
+        table.add_row(
+            name,
+            time(timing.median),
+            f"{time(timing.quantile(0.2))} to {time(timing.quantile(0.8))}",
+            f"{middle:.2f}× ({low:.2f} to {high:.2f})",
+            *([f"{found.ratio(found.limit, name)[1]:.0%}"] if found.limit else []),
+        )
+    return table
 
 
 @contextlib.contextmanager

@@ -52,6 +52,8 @@ class Workloads:
     vmem_bytes) gives the tunings worth trying on a TPU with so much VMEM, the most promising first;
     None where there is nothing to tune. figures are the sizes that the book gives figures of, too
     large to be proven on. choice(workload) says in words which tuning is taken by itself, and why.
+    limit(workload, device) gives what bounds a measurement on "cpu" or "cuda": its name, a call
+    without arguments to be timed beside the implementations, and how many of it the workload takes.
     """
 
     make: Callable[[Workload, np.random.Generator], tuple[Any, ...]]
@@ -60,6 +62,7 @@ class Workloads:
     candidates: Callable[[Workload, int], Sequence[Mapping[str, Any]]] | None = None
     figures: tuple[Workload, ...] = ()
     choice: Callable[[Workload], str] | None = None
+    limit: Callable[[Workload, str], tuple[str, Callable[[], Any], float]] | None = None
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
         """The arguments for `workload`; the same seed gives the same values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ class Timing:
         """The reading that was disturbed the most."""
         return max(self.seconds)
 
+    def quantile(self, share: float) -> float:
+        """The reading below which `share` of the readings lie."""
+        return statistics.quantiles(self.seconds, n=100, method="inclusive")[round(100 * share) - 1]
+
     def __str__(self) -> str:
         median, fastest, slowest = (1e3 * s for s in (self.median, self.fastest, self.slowest))
         return (
@@ -43,13 +48,17 @@ class Timing:
 
 
 def measure(
-    functions: Mapping[str, Callable[..., Any]], *args: Any, repeats: int = 20, calls: int = 1
+    functions: Mapping[str, Callable[..., Any]],
+    *args: Any,
+    repeats: int = 20,
+    calls: int = 1,
+    device: str | None = None,
 ) -> dict[str, Timing]:
     """Time functions of the same arguments against each other: name → Timing, as given.
 
     args: arrays, on the device already. repeats: readings of each. calls: in one reading, started
     one after another and waited for together; with enough of them a device's queue hides the time
-    that starting takes. Their results are all kept until then.
+    that starting takes. Their results are all kept until then. device: its name; JAX's if None.
     Each function runs once before, which compiles it. Then every round reads each function once,
     beginning with another one each time, so that a machine that warms up, or does something else
     for a while, is no one's advantage. A reading ends when the results are there, not when they
@@ -62,20 +71,28 @@ def measure(
     positive_int("repeats", repeats)
     positive_int("calls", calls)
     for function in functions.values():
-        jax.block_until_ready(function(*args))
+        _wait(function(*args))
     readings: dict[str, list[float]] = {name: [] for name in functions}
     names = list(functions)
     for turn in range(repeats):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
             readings[name].append(_read(functions[name], args, calls))
-    device = jax.devices()[0].device_kind
+    device = device or jax.devices()[0].device_kind
     return {name: Timing(name, tuple(seconds), device) for name, seconds in readings.items()}
 
 
 def _read(function: Callable[..., Any], args: tuple[Any, ...], calls: int) -> float:
+    start = time.perf_counter()
+    _wait([function(*args) for _ in range(calls)])
+    return (time.perf_counter() - start) / calls
+
+
+def _wait(results: Any) -> None:
+    """Until the results are there: JAX's, and those of PyTorch on a GPU."""
     import jax
 
-    start = time.perf_counter()
-    jax.block_until_ready([function(*args) for _ in range(calls)])
-    return (time.perf_counter() - start) / calls
+    jax.block_until_ready(results)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -10,6 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import tpu
+from kernels.giou import giou
 from kernels.matmul import BlockSizes, matmul
 from kernels.tpu import compiler, estimator, undocumented
 from kernels.tpu.estimator import Cut, cut_grid
@@ -179,6 +180,23 @@ def test_a_copy_into_vmem_that_nothing_hides_is_charged(scratch):
     # What XLA lets the program before fetch is free.
     ours = tpu.estimate(functools.partial(matmul, implementation="xla"), *square(2048))
     assert all(op.cycles == 0 for op in ours.ops if op.name.startswith("copy-done"))
+
+
+@pytest.mark.parametrize("implementation", ["xla", "v0"])
+def test_copies_side_by_side_share_hbm(scratch, implementation):
+    """GIOU's arguments come in by a relayout and, beside it, by a copy or by four slices."""
+    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
+    options = {} if implementation == "xla" else {"interpret": False}
+    found = tpu.estimate(
+        functools.partial(giou, implementation=implementation, **options), boxes, boxes
+    )
+    rate = tpu.CHIPS["v5e"].hbm_bytes_per_cycle
+    waits = [i for i, op in enumerate(found.ops) if "-done" in op.name]
+    assert waits and found.ops[waits[-1]].cycles > 0
+    taken = sum(op.cycles for op in found.ops[: waits[-1] + 1])
+    moved = sum(op.hbm_bytes for op in found.ops[: waits[-1] + 1])
+    assert moved == 2 * 4 * 4 * 1024 * 256  # each slice counts once, not its whole operand
+    assert taken >= moved / rate
 
 
 def test_loops_count_as_often_as_they_run(scratch):

@@ -1,0 +1,215 @@
+"""Catalog entries on this machine's wall clock: against each other, and against a limit."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels import optional
+from kernels.bench.records import Record, versions
+from kernels.bench.timing import Timing, measure
+from kernels.catalog import Implementation, Operator
+from kernels.checks import fail
+from kernels.workload import Workload
+
+# Languages whose functions take PyTorch's tensors; the others take JAX's or NumPy's arrays.
+TENSORS = ("PyTorch", "Taichi")
+LIMIT = "limit: "  # before the name of what bounds the others, in a record
+PACKAGES = ("numpy", "jax", "torch", "taichi", "quadrants")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was read of one workload. timings: by implementation; limit: the name of the one among
+    them that no implementation can beat, its seconds scaled to the workload, or None."""
+
+    operator: Operator
+    workload: Workload
+    gradient: bool
+    machine: str
+    timings: dict[str, Timing]
+    limit: str | None
+
+    @property
+    def title(self) -> str:
+        """The workload as records name it."""
+        return f"{self.workload}{' gradient' * self.gradient}"
+
+    @property
+    def plain(self) -> str:
+        """The one that the others are compared with: the operator's plainest, if it was timed."""
+        return (
+            self.operator.plain if self.operator.plain in self.timings else next(iter(self.timings))
+        )
+
+    def ratio(self, slower: str, faster: str) -> tuple[float, float, float]:
+        """How many times as long `slower` takes as `faster`, reading by reading of the same round:
+        20th percentile, median, 80th."""
+        pairs = zip(self.timings[slower].seconds, self.timings[faster].seconds, strict=True)
+        return tuple(np.quantile([a / b for a, b in pairs], (0.2, 0.5, 0.8)))
+
+    def records(self) -> list[Record]:
+        """Medians in ms, with their 20th and 80th percentiles and the rounds."""
+        installed = [name for name in PACKAGES if optional.available(name)]
+        found = []
+        for name, timing in self.timings.items():
+            low, high = (1e3 * timing.quantile(q) for q in (0.2, 0.8))
+            found.append(
+                Record(
+                    self.operator.name,
+                    name,
+                    self.title,
+                    "measured",
+                    round(1e3 * timing.median, 6),
+                    "ms",
+                    self.machine,
+                    versions(*installed),
+                    datetime.date.today().isoformat(),
+                    f"median of {len(timing.seconds)} interleaved rounds, p20 {low:.3f}, "
+                    f"p80 {high:.3f}",
+                )
+            )
+        return found
+
+
+def machine(device: str = "cpu") -> str:
+    """The processor that is timed, in words."""
+    if device == "cuda":
+        torch = optional.require("torch", "timing on a GPU")
+        return torch.cuda.get_device_name()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    model = platform.processor() or platform.machine()
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return f"{model}, {cores} cores"
+
+
+def why_not(implementation: Implementation, device: str) -> str:
+    """Why an implementation cannot be timed on "cpu" or "cuda" here; empty where it can."""
+    import jax
+
+    language, backend = implementation.language, jax.default_backend()
+    if device == "cuda" and not _has_cuda():
+        return "PyTorch sees no CUDA device here"
+    needs = {"Pallas TPU": "tpu", "Pallas GPU": "gpu"}.get(language)
+    if needs:
+        return "" if backend == needs else f"needs a {needs.upper()}; interpreted, it tells nothing"
+    if language in ("NKI", "GpSimd C++"):
+        return "needs a NeuronCore; simulated, it tells nothing"
+    if language in TENSORS:
+        package = "torch" if language == "PyTorch" else "taichi"
+        return "" if optional.available(package) else f"{package} is not installed"
+    if device == "cuda" and (language == "NumPy" or backend != "gpu"):
+        return "runs on the CPU here"
+    return ""
+
+
+def _has_cuda() -> bool:
+    if not optional.available("torch"):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def prepare(
+    operator: Operator,
+    implementation: Implementation,
+    workload: Workload,
+    device: str = "cpu",
+    gradient: bool = False,
+) -> Callable[[], Any]:
+    """A call without arguments that solves `workload`; its operands are on the device already."""
+    call = functools.partial(
+        operator.function, implementation=implementation.name, **workload.options
+    )
+    given = operator.workloads.arguments(workload)
+    if implementation.language in TENSORS:
+        return _of_tensors(call, given, device, gradient)
+    if implementation.language == "NumPy":
+        return functools.partial(call, *given)
+    return _of_arrays(call, given, gradient)
+
+
+def _of_tensors(
+    call: Callable[..., Any], given: Sequence[Any], device: str, gradient: bool
+) -> Callable[[], Any]:
+    import torch
+
+    def move(value: Any) -> Any:
+        return torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
+
+    given = [move(value) for value in given]
+    if not gradient:
+        return functools.partial(call, *given)
+    tensors = [g.requires_grad_() for g in given if torch.is_tensor(g) and g.is_floating_point()]
+    cotangent = torch.ones_like(call(*given))
+
+    def pull() -> Any:
+        return torch.autograd.grad(call(*given), tensors, cotangent)
+
+    return pull
+
+
+def _of_arrays(call: Callable[..., Any], given: Sequence[Any], gradient: bool) -> Callable[[], Any]:
+    import jax
+
+    arrays = [jax.device_put(value) for value in given if hasattr(value, "shape")]
+    numbers = [value for value in given if not hasattr(value, "shape")]
+
+    def forward(*arrays: Any) -> Any:
+        return call(*arrays, *numbers)
+
+    def backward(cotangent: Any, *arrays: Any) -> Any:
+        result, back = jax.vjp(forward, *arrays)
+        return result, back(cotangent)
+
+    if not gradient:
+        return functools.partial(jax.jit(forward), *arrays)
+    shape = jax.eval_shape(forward, *arrays)
+    return functools.partial(jax.jit(backward), np.ones(shape.shape, shape.dtype), *arrays)
+
+
+def bench(
+    operator: Operator,
+    implementations: Sequence[Implementation],
+    workload: Workload,
+    *,
+    repeats: int = 20,
+    device: str = "cpu",
+    gradient: bool = False,
+) -> Measurement:
+    """Time implementations of one workload in turn, and in the same rounds what bounds them.
+
+    Raises ValueError where none of them runs on `device`.
+    """
+    calls = {
+        each.name: prepare(operator, each, workload, device, gradient)
+        for each in implementations
+        if not why_not(each, device) and (each.differentiable or not gradient)
+    }
+    if not calls:
+        fail("entry", ", ".join(i.name for i in implementations), f"one that runs on {device}")
+    limit, scale = None, 1.0
+    if operator.workloads.limit and not gradient:
+        name, run, scale = operator.workloads.limit(workload, device)
+        limit = LIMIT + name
+        calls[limit] = run
+    here = machine(device)
+    timings = measure(calls, repeats=repeats, device=here)
+    if limit:
+        read = timings[limit]
+        timings[limit] = Timing(limit, tuple(scale * s for s in read.seconds), here)
+    return Measurement(operator, workload, gradient, here, timings, limit)

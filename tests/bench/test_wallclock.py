@@ -1,0 +1,96 @@
+"""Measurements on this machine: in turn, beside their limit, and kept as measured."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kernels.bench import records, wallclock
+from kernels.bench.timing import Timing
+from kernels.bench.wallclock import bench, why_not
+from kernels.catalog import OPERATORS, Implementation
+from kernels.cli import app
+from kernels.workload import Workload
+
+ADD = OPERATORS["add_vectors"]
+SMALL = Workload("small", {"n": 1000})
+
+
+def measurement(**seconds):
+    timings = {name: Timing(name, tuple(values), "a machine") for name, values in seconds.items()}
+    return wallclock.Measurement(ADD, SMALL, False, "a machine", timings, None)
+
+
+def test_ratios_are_taken_round_by_round():
+    """A machine that slows down for a while slows both; medians of each alone would not tell."""
+    found = measurement(xla=[2.0, 20.0, 4.0], fast=[1.0, 10.0, 2.0])
+    assert found.ratio("xla", "fast") == (2.0, 2.0, 2.0)
+    assert found.ratio("fast", "xla")[1] == 0.5
+
+
+def test_what_is_kept():
+    one, two = measurement(xla=[0.001, 0.003, 0.002], fast=[0.001] * 3).records()
+    assert (one.kind, one.value, one.unit, one.chip) == ("measured", 2.0, "ms", "a machine")
+    assert "median of 3 interleaved rounds, p20 1.400, p80 2.600" in one.source
+    assert two.implementation == "fast" and "numpy" in two.versions
+
+
+def test_only_what_runs_here_is_timed():
+    found = bench(ADD, ADD.implementations, SMALL, repeats=3)
+    assert set(found.timings) == {"xla"} and len(found.timings["xla"].seconds) == 3
+    assert "TPU" in why_not(ADD["pallas"], "cpu")
+    assert "NeuronCore" in why_not(Implementation("nki", "NKI", ()), "cpu")
+    with pytest.raises(ValueError, match="entry is pallas; accepted: one that runs on cpu"):
+        bench(ADD, [ADD["pallas"]], SMALL)
+
+
+def test_the_limit_is_timed_in_the_same_rounds_and_scaled():
+    calls = []
+    limited = dataclasses.replace(
+        ADD.workloads, limit=lambda workload, device: ("a copy", lambda: calls.append(1), 0.5)
+    )
+    operator = Limited(ADD, limited)
+    found = bench(operator, [ADD["xla"]], SMALL, repeats=4)
+    assert found.limit == "limit: a copy" and len(calls) == 5  # once before the rounds
+    assert len(found.timings[found.limit].seconds) == 4
+    assert found.timings[found.limit].median < found.timings["xla"].median
+
+
+class Limited:
+    """An operator with other workloads."""
+
+    def __init__(self, operator, workloads):
+        self.operator, self.workloads = operator, workloads
+
+    def __getattr__(self, name):
+        return getattr(self.operator, name)
+
+
+@pytest.mark.parametrize("name", ["xla", "torch"])
+def test_gradients_are_timed_with_the_forward_pass(name):
+    giou = OPERATORS["giou"]
+    call = wallclock.prepare(giou, giou[name], giou.workloads["tiny"], gradient=True)
+    found = call()
+    gradients = found[1] if name == "xla" else found
+    assert [tuple(g.shape) for g in gradients] == [(2, 8, 4)] * 2
+    assert all(np.asarray(g).any() for g in gradients)
+
+
+def test_the_command_keeps_its_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    words = ["bench", "add_vectors", "-w", "n=100", "--repeats", "2", "--record"]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "120", "NO_COLOR": "1"})
+    assert done.exit_code == 0, done.output
+    [row] = records.read("measured.csv")
+    assert (row.operator, row.implementation, row.kind) == ("add_vectors", "xla", "measured")
+    assert "measured on" in done.output and "needs a TPU" in done.output
+
+
+def test_a_device_that_is_not_there():
+    done = CliRunner().invoke(app, ["bench", "giou/torch", "--device", "cuda"])
+    if done.exit_code == 0:
+        pytest.skip("there is a CUDA device here")
+    assert done.exit_code == 2 and "CUDA" in done.output
+    done = CliRunner().invoke(app, ["bench", "giou/torch", "--device", "tpu"])
+    assert done.exit_code == 2 and "accepted: cpu, cuda" in done.output
