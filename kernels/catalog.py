@@ -116,6 +116,7 @@ class Operator:
 
 _PALLAS_TPU = ("interpret", "simulate", "compile")
 _PALLAS_GPU = ("interpret", "compile")
+_TAICHI = ("interpret", "simulate", "measure")
 
 
 OPERATORS = {
@@ -233,6 +234,21 @@ OPERATORS = {
                 ),
             ),
             differentiable=("preds", "targets"),
+        ),
+        Operator(
+            "brick_pad",
+            "kernels.padding",
+            "an image's border, laid with copies of it like bricks",
+            "15_brick_padding",
+            (
+                Implementation("numpy", "NumPy", ("interpret",)),
+                Implementation("torch", "PyTorch", ("interpret",)),
+                Implementation("torch_table", "PyTorch", ("interpret",)),
+                Implementation("jax", "XLA", ("interpret",)),
+                Implementation("taichi", "Taichi", _TAICHI),
+                *(Implementation(f"v{level}", "Taichi", _TAICHI) for level in range(5)),
+            ),
+            plain="numpy",
         ),
     )
 }

@@ -4,8 +4,6 @@ A row of bricks repeats. Two pieces of it, one after the other, hold every rotat
 one stretch: so a kernel that copies needs no remainder.
 """
 
-import math
-
 import numpy as np
 
 PIECE = 256  # elements at least: shorter loops cost more than they copy
@@ -23,12 +21,11 @@ def laid(tile, plan):
     return tile[chosen].reshape(plan.h, plan.period)
 
 
-def doubled(bricks, multiple=1, more=0):
-    """[h, period] → [h, 2 n + more] and n: a length of whole periods, and a multiple of one."""
+def doubled(bricks):
+    """[h, period] → [h, 2 n] and n: so many periods that a piece is long enough."""
     period = bricks.shape[1]
-    n = math.lcm(period, multiple)
-    n *= -(-PIECE // n)
-    columns = np.arange(2 * n + more) % period
+    n = -(-PIECE // period) * period
+    columns = np.arange(2 * n) % period
     if isinstance(bricks, np.ndarray):
         return np.take(bricks, columns, axis=1), n
     import torch
