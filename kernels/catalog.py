@@ -236,6 +236,17 @@ OPERATORS = {
             differentiable=("preds", "targets"),
         ),
         Operator(
+            "nms",
+            "kernels.nms",
+            "of boxes that overlap, the one with the best score",
+            "12_nms",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("xla_matrix", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+            ),
+        ),
+        Operator(
             "brick_pad",
             "kernels.padding",
             "an image's border, laid with copies of it like bricks",
