@@ -117,6 +117,7 @@ class Operator:
 _PALLAS_TPU = ("interpret", "simulate", "compile")
 _PALLAS_GPU = ("interpret", "compile")
 _NEURON = ("interpret", "simulate", "compile")
+_TAICHI = ("interpret", "simulate", "measure")
 
 
 OPERATORS = {
@@ -255,6 +256,21 @@ OPERATORS = {
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
             ),
         ),
+        Operator(
+            "brick_pad",
+            "kernels.padding",
+            "an image's border, laid with copies of it like bricks",
+            "15_brick_padding",
+            (
+                Implementation("numpy", "NumPy", ("interpret",)),
+                Implementation("torch", "PyTorch", ("interpret",)),
+                Implementation("torch_table", "PyTorch", ("interpret",)),
+                Implementation("jax", "XLA", ("interpret",)),
+                Implementation("taichi", "Taichi", _TAICHI),
+                *(Implementation(f"v{level}", "Taichi", _TAICHI) for level in range(5)),
+            ),
+            plain="numpy",
+        ),
     )
 }
 
@@ -266,6 +282,9 @@ def find(*paths: str | None) -> Iterator[tuple[Operator, Implementation]]:
         name, _, implementation = (path or "").partition("/")
         named = [o for o in OPERATORS.values() if name in ("", o.name)]
         named = named or [o for o in OPERATORS.values() if o.package == f"kernels.{name}"]
+        if not name and implementation:
+            has = [o for o in named if implementation in {i.name for i in o.implementations}]
+            named = has or named  # where none has it, the first one says what there is
         if not named:
             fail("operator", repr(name), ", ".join(OPERATORS))
         for operator in named:

@@ -23,12 +23,14 @@ import numpy as np
 from kernels import budget, optional
 from kernels.catalog import RUNGS, Implementation, Operator
 from kernels.checks import brief, one_of
+from kernels.optional import MissingPackage
 from kernels.workload import Workload
 
 CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
 COMPILE_SECONDS = 120.0  # that a compilation may take
 SEEDS = (0, 1)  # of the order in which the simulator runs parallel programs
-LIBRARIES = ("NumPy", "XLA", "PyTorch")  # languages whose functions run on a CPU as they are
+# Languages whose functions run on a CPU as they are.
+LIBRARIES = ("NumPy", "XLA", "PyTorch", "Taichi")
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -119,7 +121,7 @@ def climb(
         try:
             found = _CLIMB[rung](subject, workload, seed)
             message, used = (found, None) if isinstance(found, str) else ("", found)
-        except (Skipped, optional.MissingPackage) as error:
+        except (Skipped, MissingPackage) as error:
             status, message = SKIPPED, str(error)
         except Refused as error:
             status, message = FAILED, str(error)
@@ -168,8 +170,10 @@ def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
     options = subject.options(workload)
     results = []
     used = 0.0
+    run = _SIMULATE.get(subject.language)
+    if run is None:
+        raise Skipped(f"there is no simulator for {subject.language}")
     for order in SEEDS:
-        run = _SIMULATE[subject.language]
         result = np.asarray(run(subject.function, arguments, options, seed + order))
         used = max(used, _judge(subject, workload, arguments, result))
         results.append(result)
@@ -208,10 +212,23 @@ def _simulate_gpsimd(
     return function(*arguments, interpret=gpsimd.InterpretParams(order=order), **options)
 
 
+def _simulate_taichi(
+    function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any], order: int
+) -> Any:
+    """Debug mode, which checks every access; on one thread or on several."""
+    from kernels import taichi
+
+    try:
+        return taichi.simulate(function, *arguments, threads=1 + 3 * (order % 2), **options)
+    except taichi.TaichiError as error:
+        raise Refused(str(error)) from error
+
+
 _SIMULATE = {
     "Pallas TPU": _simulate_tpu,
     "NKI": _simulate_nki,
     "GpSimd C++": _simulate_gpsimd,
+    "Taichi": _simulate_taichi,
 }
 
 
@@ -224,6 +241,8 @@ def _compile(subject: Subject, workload: Workload, seed: int) -> str:
             _check_index_maps(program, arrays)
             gpu.lower(program, *arrays)
         return ""
+    if subject.language in LIBRARIES:
+        raise Skipped(f"{subject.language} compiles while it runs: there is nothing to look at")
     if subject.language == "GpSimd C++":
         from kernels.neuron import gpsimd as machine
     else:
@@ -321,6 +340,8 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
 def _measure(subject: Subject, workload: Workload, seed: int) -> float:
     if subject.language == "NKI":
         return _measure_nki(subject, workload, seed)
+    if subject.language == "Taichi":
+        return _measure_taichi(subject, workload, seed)
     import jax
 
     device = {"Pallas TPU": "tpu", "Pallas GPU": "gpu"}.get(subject.language)
@@ -340,6 +361,18 @@ def _measure_nki(subject: Subject, workload: Workload, seed: int) -> float:
         raise Skipped("needs an AWS Neuron device (Inf2 or Trn1), and there is none")
     arguments = subject.operator.workloads.arguments(workload, seed)
     result = subject.function(*arguments, interpret=False, **subject.options(workload))
+    return _judge(subject, workload, arguments, result)
+
+
+def _measure_taichi(subject: Subject, workload: Workload, seed: int) -> float:
+    """On the first GPU where there is one, or else on all cores; in a process of its own."""
+    from kernels import taichi
+
+    has_gpu = optional.available("torch") and optional.require("torch", "").cuda.is_available()
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    options = subject.options(workload)
+    device = "cuda" if has_gpu else "cpu"
+    result = taichi.run(subject.function, *arguments, device=device, **options)
     return _judge(subject, workload, arguments, result)
 
 

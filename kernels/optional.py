@@ -17,6 +17,7 @@ EXTRAS = {
     "taichi": "taichi",
     "quadrants": "taichi",
     "matplotlib": "book",
+    "hypothesis": "dev",
 }
 
 # program → how to get it
@@ -31,7 +32,9 @@ def available(name: str) -> bool:
     """Whether the module can be imported, found out without importing it, or the tool run."""
     if name in TOOLS:
         return shutil.which(name) is not None
-    return importlib.util.find_spec(name) is not None
+    # A folder of that name on the path, such as tests/taichi, is no package.
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None
 
 
 def tool(name: str, purpose: str) -> str:

@@ -1,0 +1,24 @@
+"""Taichi as a machine: one start for each process, checked launches, and a child for debug runs.
+
+Not the package `taichi` but what the book puts around it. Kernels are written against `module()`,
+which is taichi, or the fork quadrants where KERNELS_TAICHI=quadrants asks for it.
+"""
+
+from kernels.taichi.apart import TaichiError, Task, profile, run, simulate
+from kernels.taichi.runtime import ARCHS, DTYPES, MODULES, empty, launch, module, start, threads
+
+__all__ = [
+    "ARCHS",
+    "DTYPES",
+    "MODULES",
+    "TaichiError",
+    "Task",
+    "empty",
+    "launch",
+    "module",
+    "profile",
+    "run",
+    "simulate",
+    "start",
+    "threads",
+]

@@ -1,0 +1,73 @@
+"""The child process that runs Taichi for its parent: it answers pickles on stdin with pickles.
+
+What Taichi and the function print goes to stderr, of which the parent shows the last line.
+"""
+
+import os
+import pickle
+import sys
+
+import numpy as np
+
+from kernels.taichi import runtime
+
+
+def main() -> None:
+    """Start Taichi as the first question says, then run one function after another."""
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    settings = pickle.load(questions)
+    while True:
+        try:
+            question = pickle.load(questions)
+        except EOFError:  # the parent is gone, or has no more questions
+            return
+        answer = _answer(settings, question)
+        try:
+            said = pickle.dumps(answer)
+        except Exception as error:
+            said = pickle.dumps({"kind": "TypeError", "says": f"the result: {error}"})
+        answers.write(said)
+        answers.flush()
+
+
+def _answer(settings: dict, question: tuple) -> dict:
+    function, arguments, options = question
+    try:
+        runtime.start(**settings)
+        if settings["device"] == "cuda":
+            arguments = [_to_gpu(a) for a in arguments]
+        found = {"result": _to_cpu(function(*arguments, **options))}
+        if settings.get("profiled"):
+            found["tasks"] = _tasks(function, arguments, options)
+        return found
+    except Exception as error:
+        return {"kind": type(error).__name__, "says": _plain(error)}
+
+
+def _plain(error: Exception) -> str:
+    """An exception of Taichi or of Python in one line; the kernel's line comes with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^~\t")]
+    if isinstance(error, ValueError):
+        return "\n".join(lines)
+    # "File …, line 3, in kernel:" goes, "[kernel=pad_c80_0]" stays.
+    return "; ".join(line for line in lines if not line.startswith("File ")) or repr(error)
+
+
+def _to_gpu(value):
+    import torch
+
+    return torch.from_numpy(value).cuda() if isinstance(value, np.ndarray) else value
+
+
+def _to_cpu(value):
+    return value.cpu() if hasattr(value, "cpu") else value
+
+
+def _tasks(function, arguments, options) -> list:
+    ti = runtime.module()
+    ti.profiler.clear_kernel_profiler_info()
+    function(*arguments, **options)
+    ti.profiler.get_kernel_profiler_total_time()  # brings the records up to date
+    records = ti.profiler.kernel_profiler.get_default_kernel_profiler()._traced_records
+    return [(record.name, record.kernel_time) for record in records]
