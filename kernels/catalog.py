@@ -29,6 +29,10 @@ def _finite(workload: Workload) -> bool:
     return workload.values != "nonfinite"
 
 
+def _one_scale(workload: Workload) -> bool:
+    return workload.values not in ("nonfinite", "wide")
+
+
 def _whole_lanes(workload: Workload) -> bool:
     sizes = workload.sizes
     n, m, d = sizes["n"], sizes.get("m", sizes["n"]), sizes["d"]
@@ -116,6 +120,7 @@ class Operator:
 
 _PALLAS_TPU = ("interpret", "simulate", "compile")
 _PALLAS_GPU = ("interpret", "compile")
+_TAICHI = ("interpret", "simulate", "measure")
 
 
 OPERATORS = {
@@ -233,6 +238,24 @@ OPERATORS = {
                 ),
             ),
             differentiable=("preds", "targets"),
+        ),
+        Operator(
+            "depthwise_conv",
+            "kernels.depthwise_conv",
+            "causal depthwise convolution with a weight for every lag",
+            "16_depthwise_conv",
+            (
+                Implementation("numpy", "NumPy", ("interpret",), differentiable=False),
+                Implementation("torch", "PyTorch", ("interpret",), accepts=_finite),
+                Implementation("fft", "PyTorch", ("interpret",), accepts=_one_scale),
+                Implementation("taichi", "Taichi", _TAICHI),
+                *(
+                    Implementation(f"v{level}", "Taichi", _TAICHI, differentiable=False)
+                    for level in range(4)
+                ),
+            ),
+            differentiable=("w", "k"),
+            plain="torch",
         ),
     )
 }

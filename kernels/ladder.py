@@ -23,6 +23,7 @@ import numpy as np
 from kernels import budget
 from kernels.catalog import RUNGS, Implementation, Operator
 from kernels.checks import brief, one_of
+from kernels.optional import MissingPackage
 from kernels.workload import Workload
 
 CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
@@ -120,7 +121,7 @@ def climb(
         try:
             found = _CLIMB[rung](subject, workload, seed)
             message, used = (found, None) if isinstance(found, str) else ("", found)
-        except Skipped as error:
+        except (Skipped, MissingPackage) as error:
             status, message = SKIPPED, str(error)
         except Refused as error:
             status, message = FAILED, str(error)
@@ -496,7 +497,7 @@ def _pull_torch(
     return [g.numpy() for g in torch.autograd.grad(result, tensors, torch.from_numpy(cotangent))]
 
 
-_PULL = {"PyTorch": _pull_torch}
+_PULL = {"PyTorch": _pull_torch, "Taichi": _pull_torch}
 
 
 def _apart(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
