@@ -240,6 +240,17 @@ OPERATORS = {
             differentiable=("preds", "targets"),
         ),
         Operator(
+            "nms",
+            "kernels.nms",
+            "of boxes that overlap, the one with the best score",
+            "12_nms",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("xla_matrix", "XLA", ("interpret",)),
+                Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
+            ),
+        ),
+        Operator(
             "depthwise_conv",
             "kernels.depthwise_conv",
             "causal depthwise convolution with a weight for every lag",

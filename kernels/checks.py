@@ -22,14 +22,19 @@ def fail(argument: str, value: object, accepted: str) -> None:
     raise ValueError(f"{argument} is {value}; accepted: {accepted}")
 
 
-def array(argument: str, value: Any, *, rank: int, dtypes: Collection[str]) -> None:
-    """Check that `value` is an array of `rank` non-empty dimensions and one of `dtypes`."""
+def array(
+    argument: str, value: Any, *, rank: int, dtypes: Collection[str], empty: bool = False
+) -> None:
+    """Check that `value` is an array of `rank` dimensions and one of `dtypes`.
+
+    No dimension may be zero, unless `empty` allows it.
+    """
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         fail(argument, f"a {type(value).__name__}", f"an array of rank {rank}")
     shape = tuple(value.shape)
     if len(shape) != rank:
         fail(f"{argument}.shape", shape, f"{rank} dimension{'s' * (rank != 1)}")
-    if 0 in shape:
+    if 0 in shape and not empty:
         fail(f"{argument}.shape", shape, "dimensions of at least 1")
     one_of(f"{argument}.dtype", str(value.dtype), dtypes)
 

@@ -17,7 +17,7 @@ LAYERS = (
     ("__main__",),
     ("cli",),
     ("bench",),
-    ("gallery",),
+    ("gallery", "exercises"),
     ("ladder",),
     ("catalog",),
     tuple(sorted({operator.package.split(".")[1] for operator in OPERATORS.values()})),

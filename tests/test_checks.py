@@ -35,6 +35,13 @@ def test_array_refuses(value, says):
         checks.array("x", value, rank=1, dtypes=("float32",))
 
 
+def test_an_empty_array_may_be_allowed():
+    empty = np.ones((0, 2), np.float32)
+    checks.array("x", empty, rank=2, dtypes=("float32",), empty=True)
+    with pytest.raises(ValueError, match=r"x\.shape is"):
+        checks.array("x", empty, rank=1, dtypes=("float32",), empty=True)
+
+
 def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setattr(optional, "available", lambda module: False)
     with pytest.raises(ImportError, match=r"taichi is needed for padding.*\.\[taichi\]") as error:

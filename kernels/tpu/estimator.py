@@ -602,6 +602,8 @@ class _Estimator:
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
         if any(not i.counted for i in self.run):
             self._note("a loop whose trip count is not known counts once")
+        if any(_has_open_loop(k.call.equation) for k in self.kernels.values()):
+            self._note("a kernel's loop until some condition holds counts once")
         if any(not o.known for k in self.kernels.values() for o in k.call.operands):
             self._note("blocks chosen by prefetched scalars: each step fetches another")
         if any(o.memory not in FAST for k in self.kernels.values() for o in k.call.operands):
@@ -718,6 +720,17 @@ def _axes_read(equation: Any) -> set[int]:
         for eqn in equations(equation.params["jaxpr"])
         if eqn.primitive.name == "program_id"
     }
+
+
+def _has_open_loop(equation: Any) -> bool:
+    """Whether the kernel's body holds a loop that ends by what it computes, and not by counting."""
+    from kernels.pallas.calls import equations
+
+    return any(
+        [each.primitive.name for each in eqn.params["cond_jaxpr"].jaxpr.eqns] != ["lt"]
+        for eqn in equations(equation.params["jaxpr"])
+        if eqn.primitive.name == "while"
+    )
 
 
 def _alone(

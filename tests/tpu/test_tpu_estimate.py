@@ -209,6 +209,20 @@ def test_loops_count_as_often_as_they_run(scratch):
     assert found.flops == 5 * 2 * 512**3
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_kernel_s_loop_without_a_count_is_told(counted, scratch):
+    def body(x_ref, o_ref):
+        x = x_ref[...]
+        if counted:
+            o_ref[...] = jax.lax.fori_loop(0, pl.program_id(0) + 5, lambda i, x: x * 0.5, x)
+        else:
+            o_ref[...] = jax.lax.while_loop(lambda x: jnp.max(x) > 1, lambda x: x * 0.5, x)
+
+    shape = jax.ShapeDtypeStruct((8, 128), jnp.float32)
+    found = tpu.estimate(pl.pallas_call(body, out_shape=shape, grid=(1,)), shape)
+    assert ("a kernel's loop until some condition holds counts once" in found.notes) != counted
+
+
 def test_xla_and_its_lower_bound(scratch):
     found = tpu.estimate(functools.partial(matmul, implementation="xla"), *square(1024))
     assert found.optimal_seconds > 0 and found.ops[-1].kind == "matmul"

@@ -1,0 +1,121 @@
+"""Exercises: `check(name, answer)` says at once whether a reader's kernel is right, or why not.
+
+One file a chapter, each with its EXERCISES. An answer climbs the ladder that the book's own kernels
+climb, on the exercise's workloads.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import html
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kernels import ladder
+from kernels.checks import fail, one_of
+from kernels.exercises.exercise import Exercise
+
+__all__ = ["Answer", "Exercise", "check", "exercises"]
+
+# What a finding usually means, by words that it holds.
+ADVICE = (
+    ("is nan", "Memory that nobody wrote holds NaN here: is this element ever written?"),
+    ("every element is zero", "Is the result written at all?"),
+    ("race", "Two programs write the same block: which dimension may really be parallel?"),
+    ("depends on the order", "A result must not depend on which parallel program runs first."),
+    ("shape is", "Look at out_shape, and at the block of the output."),
+    ("allowed", "The shape is right, the numbers are not: try the smallest workload by hand."),
+    ("no kernel reached", "The answer has to call pl.pallas_call."),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of an answer. passed: None where there is none yet. lines: what to tell."""
+
+    exercise: str
+    passed: bool | None
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        mark = {True: "right", False: "not yet right", None: "not written yet"}[self.passed]
+        return "\n".join((f"{self.exercise}: {mark}", *(f"  {line}" for line in self.lines)))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        first, *more = str(self).splitlines()
+        body = "".join(f"<br>{html.escape(line.strip())}" for line in more)
+        return f'<div class="kernel-answer"><strong>{html.escape(first)}</strong>{body}</div>'
+
+
+@functools.cache
+def exercises() -> dict[str, Exercise]:
+    """Every exercise by name, in the order of the chapters."""
+    found: dict[str, Exercise] = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "exercise"):
+        for each in importlib.import_module(f"{__name__}.{module}").EXERCISES:
+            if each.name in found:
+                raise ValueError(f"two exercises are called {each.name}")
+            found[each.name] = each
+    return found
+
+
+def check(name: str, answer: Callable[..., Any]) -> Answer:
+    """Prove an answer to the exercise `name`, rung by rung, and stop at the first that refuses it.
+
+    answer: what the exercise asks for, a kernel or a function. A body of nothing but `...` counts
+    as not written yet. Returns an Answer, which a notebook shows. Raises ValueError for an unknown
+    exercise, and for an answer that is no function.
+    """
+    one_of("name", name, tuple(exercises()))
+    if not callable(answer):
+        fail("answer", f"a {type(answer).__name__}", "a function")
+    exercise = exercises()[name]
+    if _unwritten(answer):
+        return Answer(name, None, (exercise.task,))
+    function = functools.partial(exercise.call, answer)
+    subject = ladder.Subject(exercise, name, exercise.language, function)  # type: ignore[arg-type]
+    passed = []
+    for rung in exercise.rungs:
+        note = ""
+        for found in ladder.climb(subject, rung, exercise.workloads.named):
+            if found.status == ladder.FAILED:
+                return Answer(name, False, _why(exercise, rung, found, passed))
+            note = found.message
+        passed.append(rung + f" ({note})" * bool(note))
+    count = len(exercise.workloads.named)
+    problems = f"{count} workload{'s' * (count > 1)}"
+    return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}",))
+
+
+def _why(exercise: Exercise, rung: str, found: ladder.Check, passed: list[str]) -> tuple[str, ...]:
+    lines = [f"refused at {rung}, on {found.workload}", found.message]
+    lines += [advice for words, advice in ADVICE if words in found.message][:1]
+    if passed:
+        lines.append(f"passed before: {', '.join(passed)}")
+    if exercise.hint:
+        lines.append(f"hint: {exercise.hint}")
+    return tuple(lines)
+
+
+def _unwritten(answer: Callable[..., Any]) -> bool:
+    """Whether the body is a docstring, `...` and `pass`, and no more."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(answer)))
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return False
+    function = tree.body[0]
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    return all(
+        isinstance(each, ast.Pass)
+        or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        for each in function.body
+    )

@@ -1,0 +1,67 @@
+"""Greedy non-maximum suppression: of boxes that overlap, the one with the best score stays.
+
+nms(boxes, scores, iou_threshold=t): [n, 4], [n] → bool [n]
+"""
+
+import math
+from numbers import Real
+from typing import Any
+
+from kernels import checks
+
+NMS = ("xla", "xla_matrix", "pallas")
+DTYPES = ("float32",)
+
+__all__ = ["nms"]
+
+
+def nms(
+    boxes: Any,
+    scores: Any,
+    *,
+    iou_threshold: float,
+    implementation: str = "pallas",
+    interpret: Any = None,
+) -> Any:
+    """Visit boxes from the best score down; drop each that overlaps one that was kept before.
+
+    boxes: [n, 4] float32, each left, top, right, bottom. scores: [n] float32. n may be 0; for
+    "pallas" it is at most 131,072. Returns bool [n] in input order: which boxes are kept.
+    iou_threshold: a number t from 0 to 1, rounded to float32. A box is dropped if, with a box that
+    was kept, intersection > t · max(union, 1e-5); there is no division.
+
+    The order: higher scores first; equal scores by index, the lower one first; NaN last, by index.
+    Every decision is made in float32, each operation rounded by itself and subnormal numbers taken
+    as zero, so that all implementations agree on every box, the reference included:
+    area = (right - left) · (bottom - top); intersection the same of the common box, 0 unless both
+    its sides are positive; union = (area + area) - intersection. An inverted or empty box, and one
+    with a NaN, overlaps nothing: it is kept and drops nobody.
+
+    implementation: "xla" (a row at a time), "xla_matrix" (all pairs at once) or "pallas" (TPU).
+    interpret: None interprets where there is no TPU. Works under jax.jit and jax.vmap, with a
+    concrete threshold. Not differentiable: the result is a choice.
+    Raises ValueError for another dtype, shape, threshold or implementation.
+    """
+    checks.implementation(implementation, NMS)
+    checks.array("boxes", boxes, rank=2, dtypes=DTYPES, empty=True)
+    checks.array("scores", scores, rank=1, dtypes=DTYPES, empty=True)
+    n, sides = boxes.shape
+    checks.same("boxes.shape[1]", sides, "left, top, right, bottom", 4)
+    checks.same("scores.shape", tuple(scores.shape), "boxes", (n,))
+    threshold = _fraction("iou_threshold", iou_threshold)
+    if implementation == "pallas":
+        from kernels.nms import pallas
+
+        return pallas.nms(boxes, scores, threshold, interpret=interpret)
+    from kernels.nms import xla
+
+    return {"xla": xla.nms, "xla_matrix": xla.nms_by_matrix}[implementation](
+        boxes, scores, threshold
+    )
+
+
+def _fraction(argument: str, value: Any) -> float:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not 0 <= value <= 1:
+        checks.fail(argument, repr(value), "a number from 0 to 1")
+    return float(value)

@@ -1,0 +1,200 @@
+"""nms against the greedy reference on hostile boxes, and its contract."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from kernels.catalog import OPERATORS
+from kernels.nms import NMS, nms, overlap, xla
+from kernels.nms.reference import nms as reference
+from kernels.nms.workloads import KINDS
+from kernels.workload import Workload
+
+SIZES = (0, 1, 2, 31, 127, 128, 129, 256, 300)  # few, since each is compiled
+THRESHOLDS = (0.0, 0.3, 0.7, 1.0)
+
+
+def check(boxes, scores, threshold, implementation):
+    got = np.asarray(nms(boxes, scores, iou_threshold=threshold, implementation=implementation))
+    assert got.dtype == bool and got.shape == scores.shape
+    np.testing.assert_array_equal(got, reference(boxes, scores, iou_threshold=threshold))
+    assert not len(got) or got.any()  # somebody comes first, and nobody drops it
+
+
+def box(*sides):
+    return np.array(sides, np.float32).reshape(-1, 4)
+
+
+@pytest.mark.parametrize("implementation", NMS)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    n=st.sampled_from(SIZES),
+    threshold=st.sampled_from(THRESHOLDS),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_hostile_boxes(implementation, kind, n, threshold, seed):
+    workload = Workload("drawn", {"n": n}, values=kind)
+    check(*OPERATORS["nms"].workloads.arguments(workload, seed), threshold, implementation)
+
+
+@pytest.mark.parametrize("implementation", NMS)
+@given(st.data())
+def test_any_float(implementation, data):
+    """Subnormal numbers, infinities, NaN and both zeros, near and far, with many ties."""
+    n = data.draw(st.sampled_from((1, 5, 130)))
+    few = st.sampled_from([0.0, -0.0, 1.0, 2.0, 3.0, 1e-40, 1e-38, 2e-38, 1e19, np.inf, np.nan])
+    number = st.floats(width=32) | few
+    boxes = data.draw(hnp.arrays(np.float32, (n, 4), elements=number))
+    scores = data.draw(hnp.arrays(np.float32, n, elements=number))
+    check(boxes, scores, data.draw(st.sampled_from(THRESHOLDS)), implementation)
+
+
+def near_ties(threshold):
+    """Pairs whose overlap is the threshold, give or take the last bit."""
+    rng = np.random.default_rng(7)
+    n = 2000
+    left, width, height = rng.uniform(1, 9, (3, n // 2))
+    shift = width * (1 - threshold) / (1 + threshold)  # then the overlap is the threshold
+    far = 100.0 * np.arange(n // 2)
+    one = np.stack([left + far, left, left + width + far, left + height], 1)
+    other = one + np.stack([shift, 0 * shift, shift, 0 * shift], 1)
+    boxes = np.concatenate([one, other]).astype(np.float32)
+    scores = np.arange(n, 0, -1).astype(np.float32)
+    return boxes, scores
+
+
+@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.7])
+def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):
+    boxes, scores = near_ties(threshold)
+    want = reference(boxes, scores, iou_threshold=threshold)
+    assert 0.2 < want[len(boxes) // 2 :].mean() < 0.8  # both decisions are there
+    check(boxes, scores, threshold, implementation)
+
+
+def test_a_product_joined_with_a_sum_is_found(monkeypatch):
+    """The fault that the `where` in kernels.nms.overlap keeps out."""
+    a, b, c = np.random.default_rng(0).standard_normal((3, 100)).astype(np.float32)
+    if np.array_equal(jax.jit(lambda a, b, c: a * b + c)(a, b, c), a * b + c):
+        pytest.skip("XLA joins no product with a sum on this CPU")
+    monkeypatch.setattr(overlap, "area", lambda l, t, r, b: (r - l) * (b - t))
+    xla.nms_by_matrix.clear_cache()
+    with pytest.raises(AssertionError):
+        check(*near_ties(0.5), 0.5, "xla_matrix")
+    xla.nms_by_matrix.clear_cache()
+
+
+@pytest.mark.parametrize("implementation", NMS)
+def test_a_dropped_box_drops_nobody(implementation):
+    """A drops B; B would have dropped C."""
+    boxes = box(0, 0, 10, 10, 3, 0, 13, 10, 6, 0, 16, 10)
+    got = nms(boxes, np.float32([3, 2, 1]), iou_threshold=0.5, implementation=implementation)
+    assert got.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("implementation", NMS)
+def test_the_order_of_scores(implementation):
+    """Higher first, then the lower index, then NaN; both zeros are one."""
+    same = np.tile(box(0, 0, 4, 4), (3, 1))
+
+    def first(*scores):
+        got = nms(
+            same, np.float32(scores), iou_threshold=0.5, implementation=implementation
+        ).tolist()
+        assert got.count(True) == 1
+        return got.index(True)
+
+    nan, inf = float("nan"), float("inf")
+    assert [first(1, 3, 2), first(1, 1, 1), first(-0.0, 0.0, -1), first(nan, -inf, nan)] == [
+        1,
+        0,
+        0,
+        1,
+    ]
+    assert first(nan, nan, nan) == 0
+
+
+@pytest.mark.parametrize("implementation", NMS)
+def test_the_threshold_is_exceeded_not_reached(implementation):
+    half = box(0, 0, 2, 2, 0, 0, 2, 1)  # intersection 2, union 4
+    scores = np.float32([2, 1])
+
+    def kept(boxes, threshold):
+        return nms(boxes, scores, iou_threshold=threshold, implementation=implementation).tolist()
+
+    assert kept(half, 0.5) == [True, True] and kept(half, 0.499) == [True, False]
+    apart, same = box(0, 0, 2, 2, 2, 0, 4, 2), np.tile(box(0, 0, 2, 2), (2, 1))
+    assert kept(apart, 0) == [True, True] and kept(half, 0) == [True, False]
+    assert kept(same, 1) == [True, True] and kept(same, 1 - 1e-6) == [True, False]
+    tiny = np.tile(box(0, 0, 1e-3, 1e-3), (2, 1))  # area 1e-6, and the union counts as 1e-5
+    assert kept(tiny, 0.2) == [True, True] and kept(tiny, 0.05) == [True, False]
+
+
+@pytest.mark.parametrize("implementation", NMS)
+def test_boxes_without_an_inside_overlap_nothing(implementation):
+    whole = box(0, 0, 9, 9)
+    nan = float("nan")
+    odd = box(4, 4, 4, 4, 1, 4, 8, 4, 8, 8, 1, 1, 8, 1, 1, 8, nan, 1, 8, 8, 1, 1, 8, nan)
+    for boxes in (np.concatenate([whole, odd]), np.concatenate([odd, whole])):
+        got = nms(
+            boxes,
+            np.arange(7, 0, -1, dtype=np.float32),
+            iou_threshold=0,
+            implementation=implementation,
+        )
+        assert got.all()
+
+
+@pytest.mark.parametrize("implementation", NMS)
+def test_jit_and_vmap(implementation):
+    def choose(boxes, scores):
+        return nms(boxes, scores, iou_threshold=0.5, implementation=implementation)
+
+    workload = Workload("drawn", {"n": 150}, options={"iou_threshold": 0.5})
+    drawn = [OPERATORS["nms"].workloads.arguments(workload, seed) for seed in range(3)]
+    boxes, scores = (jnp.stack(each) for each in zip(*drawn, strict=True))
+    want = [reference(*each, iou_threshold=0.5) for each in drawn]
+    assert np.array_equal(jax.jit(choose)(boxes[0], scores[0]), want[0])
+    assert np.array_equal(jax.vmap(choose)(boxes, scores), want)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores", "threshold", "says"),
+    [
+        (np.ones((3, 4)), np.ones(3, np.float32), 0.5, "boxes.dtype is 'float64'"),
+        (np.ones((3, 4), np.float32), np.ones(3, np.int32), 0.5, "scores.dtype is 'int32'"),
+        (np.ones((3, 5), np.float32), np.ones(3, np.float32), 0.5, r"boxes.shape\[1\] is 5"),
+        (np.ones((0, 0), np.float32), np.ones(0, np.float32), 0.5, r"boxes.shape\[1\] is 0"),
+        (np.ones(4, np.float32), np.ones(1, np.float32), 0.5, r"boxes.shape is \(4,\)"),
+        (np.ones((3, 4), np.float32), np.ones(4, np.float32), 0.5, r"scores.shape is \(4,\)"),
+        (np.ones((3, 4), np.float32), np.ones((3, 1), np.float32), 0.5, "scores.shape is"),
+        ([[0, 0, 1, 1]], np.ones(1, np.float32), 0.5, "boxes is a list"),
+        *(
+            (np.ones((3, 4), np.float32), np.ones(3, np.float32), threshold, "iou_threshold is")
+            for threshold in (-0.1, 1.01, float("nan"), float("inf"), "0.5", None, True)
+        ),
+    ],
+)
+def test_refuses(boxes, scores, threshold, says):
+    with pytest.raises(ValueError, match=f"{says}.*; accepted: "):
+        nms(boxes, scores, iou_threshold=threshold)
+
+
+def test_refuses_an_unknown_implementation_and_too_many_boxes():
+    with pytest.raises(ValueError, match="accepted: xla, xla_matrix, pallas"):
+        nms(np.ones((3, 4)), np.ones(3), iou_threshold=0.5, implementation="torch")
+    many = jax.ShapeDtypeStruct((131073, 4), "float32"), jax.ShapeDtypeStruct((131073,), "float32")
+    with pytest.raises(ValueError, match=r"boxes.shape\[0\] is 131073; accepted: at most 131072"):
+        jax.eval_shape(lambda *given: nms(*given, iou_threshold=0.5), *many)
+
+
+def test_the_reference_is_greedy():
+    """By hand: C overlaps A and B, B overlaps A by less than a half."""
+    boxes = box(0, 0, 10, 10, 4, 0, 14, 10, 2, 0, 12, 10)
+    scores = np.float32([2, 3, 4])
+    assert reference(boxes, scores, iou_threshold=0.5).tolist() == [False, False, True]
+    assert reference(boxes, scores[::-1], iou_threshold=0.5).tolist() == [True, True, False]
