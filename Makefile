@@ -1,7 +1,7 @@
 # Every command of the book. Works with GNU make 3.81 (macOS) and later.
 
 PYTHON ?= python3
-EXTRAS ?= book,dev,tpu,torch
+EXTRAS ?= book,dev,tpu,torch,taichi
 VENV ?= .venv
 PORT ?= 8000
 py = $(VENV)/bin/python
@@ -20,7 +20,7 @@ export JAX_PPRINT_USE_COLOR = false
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-venv: ## make the environment in .venv (EXTRAS=torchax,taichi adds to it)
+venv: ## make the environment in .venv (EXTRAS=torchax adds to it)
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11 to 3.13;" \
 	  "on Debian and Ubuntu: apt install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) tools/install.py --venv "$(VENV)" --extras "$(EXTRAS)"

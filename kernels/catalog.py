@@ -251,6 +251,21 @@ OPERATORS = {
             ),
         ),
         Operator(
+            "brick_pad",
+            "kernels.padding",
+            "an image's border, laid with copies of it like bricks",
+            "15_brick_padding",
+            (
+                Implementation("numpy", "NumPy", ("interpret",)),
+                Implementation("torch", "PyTorch", ("interpret",)),
+                Implementation("torch_table", "PyTorch", ("interpret",)),
+                Implementation("jax", "XLA", ("interpret",)),
+                Implementation("taichi", "Taichi", _TAICHI),
+                *(Implementation(f"v{level}", "Taichi", _TAICHI) for level in range(5)),
+            ),
+            plain="numpy",
+        ),
+        Operator(
             "depthwise_conv",
             "kernels.depthwise_conv",
             "causal depthwise convolution with a weight for every lag",

@@ -69,7 +69,8 @@ class Workloads:
         return self.make(workload, np.random.default_rng(seed))
 
     def find(self, text: str) -> Workload:
-        """The named workload `text`, or a new one of sizes such as "m=512 k=512 n=512 bfloat16".
+        """The named workload `text`, or a new one of sizes such as "m=512 k=512 n=512 bfloat16",
+        with the options of the first named one.
 
         Raises ValueError for an unknown name, for other sizes than the operator has, and for a
         dtype that nobody has heard of.
@@ -85,7 +86,8 @@ class Workloads:
         dtype = dtypes[0] if dtypes else "float32"
         if len(dtypes) > 1 or not (hasattr(ml_dtypes, dtype) or dtype in np.sctypeDict):
             raise ValueError(f"workload is {text!r}; accepted: sizes and one dtype")
-        return Workload("custom", {k: int(v) for k, v in sizes.items()}, dtype)
+        options = self.named[0].options  # what cannot be done without, such as a border
+        return Workload("custom", {k: int(v) for k, v in sizes.items()}, dtype, options=options)
 
     def __getitem__(self, name: str) -> Workload:
         everything = (*self.named, *self.figures)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make the environment: a venv with this package and the extras asked for.
 
-    python3 tools/install.py [--venv DIR] [--extras book,dev,tpu,torch] [--python PYTHON]
+    python3 tools/install.py [--venv DIR] [--extras book,dev,tpu,torch,taichi] [--python PYTHON]
 
 One pip call, under constraints.txt. Any Python since 3.6 can read this file, so that one too
 old for the book can say so; it needs nothing but the standard library.
@@ -388,7 +388,7 @@ def install(venv, extras, wanted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
-    parser.add_argument("--extras", default="book,dev,tpu,torch", help="with commas between")
+    parser.add_argument("--extras", default="book,dev,tpu,torch,taichi", help="with commas between")
     parser.add_argument("--python", help="the Python to use (the first that fits)")
     options = parser.parse_args()
     extras = sorted({e for e in re.split(r"[,\s]+", options.extras) if e})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import inspect
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -131,20 +132,22 @@ def prepare(
     device: str = "cpu",
     gradient: bool = False,
 ) -> Callable[[], Any]:
-    """A call without arguments that solves `workload`; its operands are on the device already."""
+    """A call without arguments that solves `workload`; its operands are on the device already, and
+    so is its result where the operator takes an `out`."""
     call = functools.partial(
         operator.function, implementation=implementation.name, **workload.options
     )
     given = operator.workloads.arguments(workload)
+    writes = "out" in inspect.signature(operator.function).parameters
     if implementation.language in TENSORS:
-        return _of_tensors(call, given, device, gradient)
+        return _of_tensors(call, given, device, gradient, writes)
     if implementation.language == "NumPy":
-        return functools.partial(call, *given)
+        return functools.partial(call, *given, **({"out": call(*given)} if writes else {}))
     return _of_arrays(call, given, gradient)
 
 
 def _of_tensors(
-    call: Callable[..., Any], given: Sequence[Any], device: str, gradient: bool
+    call: Callable[..., Any], given: Sequence[Any], device: str, gradient: bool, writes: bool
 ) -> Callable[[], Any]:
     import torch
 
@@ -153,7 +156,8 @@ def _of_tensors(
 
     given = [move(value) for value in given]
     if not gradient:
-        return functools.partial(call, *given)
+        # Memory that the system hands out anew each time takes longer than some kernels.
+        return functools.partial(call, *given, **({"out": call(*given)} if writes else {}))
     tensors = [g.requires_grad_() for g in given if torch.is_tensor(g) and g.is_floating_point()]
     cotangent = torch.ones_like(call(*given))
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from kernels.checks import fail, one_of, positive_int
-from kernels.optional import require
+from kernels.optional import available, require
 
 MODULES = ("taichi", "quadrants")  # the package, and the fork that Genesis maintains
 ARCHS = ("cpu", "cuda")
@@ -56,8 +56,11 @@ _lock = threading.RLock()
 
 
 def name() -> str:
-    """Which of MODULES this process uses: the environment variable KERNELS_TAICHI, or taichi."""
-    wanted = os.environ.get("KERNELS_TAICHI", MODULES[0])
+    """Which of MODULES this process uses: the one that the environment variable KERNELS_TAICHI
+    names, or the first that is installed."""
+    wanted = os.environ.get("KERNELS_TAICHI")
+    if wanted is None:
+        return next(filter(available, MODULES), MODULES[0])
     one_of("KERNELS_TAICHI", wanted, MODULES)
     return wanted
 

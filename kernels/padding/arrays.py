@@ -1,0 +1,125 @@
+"""NumPy arrays, torch tensors and JAX arrays, each brought to where an implementation works.
+
+Padding moves elements and computes nothing. So an implementation gets their bits, as integers of
+the same width: every dtype, NaNs with their payload, and no kernel compiled twice for two dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from kernels import checks, taichi
+from kernels.optional import require
+from kernels.padding.lattice import Plan
+
+
+def check(tile: Any, dtypes: Collection[str]) -> str:
+    """Refuse what is no tile; "numpy", "torch" or "jax" for what it is."""
+    if not (hasattr(tile, "shape") and hasattr(tile, "dtype")):
+        checks.fail("tile", f"a {type(tile).__name__}", "an array [h, w] or [h, w, C]")
+    shape = tuple(tile.shape)
+    if len(shape) not in (2, 3) or 0 in shape:
+        checks.fail("tile.shape", shape, "[h, w] or [h, w, C], each at least 1")
+    checks.one_of("tile.dtype", str(tile.dtype).removeprefix("torch."), dtypes)
+    if isinstance(tile, np.ndarray):
+        return "numpy"
+    if not hasattr(tile, "requires_grad"):
+        return "jax"
+    if tile.requires_grad:
+        checks.fail("tile.requires_grad", True, "False: brick_pad has no gradient")
+    if str(tile.device) not in ("cpu", "cuda:0"):
+        checks.fail("tile.device", tile.device, "cpu, cuda:0")
+    return "torch"
+
+
+def check_out(out: Any, tile: Any, kind: str, shape: tuple[int, ...], implementation: str) -> None:
+    """Refuse an `out` that cannot be written to in place of a new array."""
+    if kind == "jax" or implementation == "jax":
+        checks.fail("out", f"a {type(out).__name__}", "None: JAX writes to no array it is given")
+    if not isinstance(out, type(tile)):
+        checks.fail("out", f"a {type(out).__name__}", f"a {type(tile).__name__}, as the tile is")
+    checks.same("out.shape", tuple(out.shape), "the result", shape)
+    checks.same("out.dtype", out.dtype, "the tile", tile.dtype)
+    if kind == "numpy":
+        contiguous, writable = out.flags.c_contiguous, out.flags.writeable
+        shared = np.may_share_memory(out, tile)
+    else:
+        checks.same("out.device", out.device, "the tile", tile.device)
+        contiguous, writable = out.is_contiguous(), not out.requires_grad
+        shared = out.untyped_storage().data_ptr() == tile.untyped_storage().data_ptr()
+    if not contiguous or not writable or shared:
+        checks.fail("out", "not contiguous, not writable, or the tile's", "an array of its own")
+
+
+def bits(array: Any) -> Any:
+    """[n, …] → [n, m] integers of the same width; the same memory, if that is contiguous."""
+    if isinstance(array, np.ndarray):
+        array = np.ascontiguousarray(array)
+        return array.reshape(len(array), -1).view(f"int{8 * array.itemsize}")
+    torch = require("torch", "tensors")
+    integer = getattr(torch, f"int{8 * array.element_size()}")
+    return array.contiguous().view(len(array), -1).view(integer)
+
+
+def through_bits(
+    tile: Any,
+    kind: str,
+    shape: tuple[int, ...],
+    plan: Plan,
+    out: Any,
+    function: Callable[[Any, Plan, Any], Any],
+    works_on: str,
+) -> Any:
+    """`function` on the bits of any array; returns the kind of array that the tile is.
+
+    works_on: "numpy" or "torch" for the arrays that it takes; "either" for one that takes tensors
+    where the tile is on a GPU, and NumPy arrays otherwise.
+    """
+    if kind == "jax":
+        jax = require("jax", "JAX arrays")
+        if isinstance(tile, jax.core.Tracer):
+            checks.fail("tile", "traced by JAX", "a concrete array, or implementation='jax'")
+        given = np.asarray(tile)
+        return jax.numpy.asarray(
+            through_bits(given, "numpy", shape, plan, None, function, works_on)
+        )
+    out = taichi.empty(shape, tile) if out is None else out
+    pair = bits(tile), bits(out)
+    if kind == "torch" and tile.device.type != "cpu":
+        if works_on == "numpy":
+            checks.fail("tile.device", tile.device, "cpu, for implementation='numpy'")
+    elif works_on == "torch":
+        torch = require("torch", "brick padding in PyTorch")
+        if kind == "numpy":
+            pair = (torch.from_numpy(p if p.flags.writeable else p.copy()) for p in pair)
+    elif kind == "torch":
+        pair = (p.numpy() for p in pair)
+    tile_bits, out_bits = pair
+    function(tile_bits, plan, out_bits)
+    return out
+
+
+def through_jax(
+    tile: Any, kind: str, shape: tuple[int, ...], planned: Callable[[int], Plan]
+) -> Any:
+    """The gather of jax.py on JAX arrays, traced or not, and on the bits of others.
+
+    Eight bytes go as two numbers of four, for JAX narrows what is wider unless it is told to.
+    """
+    from kernels.padding.jax import brick_pad
+
+    if kind == "jax":
+        return brick_pad(tile.reshape(len(tile), -1), planned(1)).reshape(shape)
+    if kind == "torch" and tile.device.type != "cpu":
+        checks.fail("tile.device", tile.device, "cpu, for implementation='jax'")
+    narrow = bits(tile) if kind == "numpy" else bits(tile).numpy()
+    parts = max(1, narrow.itemsize // 4)
+    narrow = narrow.view(f"int{8 * min(4, narrow.itemsize)}")
+    found = np.array(brick_pad(narrow, planned(parts)))
+    if kind == "numpy":
+        return found.view(tile.dtype).reshape(shape)
+    torch = require("torch", "tensors")
+    return torch.from_numpy(found).view(tile.dtype).view(shape)

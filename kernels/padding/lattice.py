@@ -1,0 +1,105 @@
+"""Which shifts tile the plane with a rectangle, and what each row of the padded image is made of.
+
+Copies of an h × w tile, moved by whole multiples of two vectors, cover every pixel once just where
+the vectors span h · w pixels and the lattice holds (w, 0), rows of bricks, or (0, h), columns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.checks import fail
+
+Shift = tuple[int, int]
+
+
+def normal_form(h: int, w: int, shift_x: Shift, shift_y: Shift) -> tuple[Shift, Shift]:
+    """The same lattice as (w, 0), (step, h) with 0 ≤ step < w, or as (w, step), (0, h).
+
+    The first is the Hermite normal form of the two vectors; the second that with x and y swapped.
+    Raises ValueError, with the reason, where copies of the tile would overlap or leave gaps.
+    """
+    argument, value = "shift_x, shift_y", f"{tuple(shift_x)}, {tuple(shift_y)}"
+    (a, b), (c, d) = shift_x, shift_y
+    area = abs(a * d - b * c)
+    if not area:
+        fail(argument, f"{value}, which are parallel", "two vectors that span the plane")
+    if area != h * w:
+        found = "gaps" if area > h * w else "overlaps"
+        problem = f"{value}, which span {area} pixels and leave {found}"
+        fail(argument, problem, f"vectors that span h · w = {h * w} pixels")
+    step, height = _smallest(a, b, c, d)
+    if height == h:
+        return (w, 0), (step % w, h)
+    step, width = _smallest(b, a, d, c)
+    if width == w:
+        return (w, step % h), (0, h)
+    problem = f"{value}, with which copies of the tile overlap"
+    fail(argument, problem, f"a lattice with ({w}, 0), rows of bricks, or (0, {h}), columns")
+    raise AssertionError
+
+
+def _smallest(a: int, b: int, c: int, d: int) -> Shift:
+    """A vector of the lattice of (a, b) and (c, d) whose second coordinate is the least above 0."""
+    while d:  # Euclid's algorithm on the second coordinates
+        q = b // d
+        a, b, c, d = c, d, a - q * c, b - q * d
+    return (a, b) if b > 0 else (-a, -b)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to fill an image: its rows are rows of `bricks`, rotated.
+
+    height, width: of the image. bricks: [h, n], for each of n bricks side by side the rows of the
+    tile in it, or None for the tile itself. h, period: rows and columns of the bricks, which repeat
+    to the right for ever. up: the tile's lowest row is this many rows above the image's. left: the
+    brick's column at the image's left edge in the tile's own rows; each brick higher, `step` less.
+    All columns are counted in elements, C to a pixel.
+    """
+
+    height: int
+    width: int
+    bricks: np.ndarray | None
+    h: int
+    period: int
+    up: int
+    left: int
+    step: int
+
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each row of the image, from the top: the row of bricks, and the column it begins at.
+
+        int64 [height] twice.
+        """
+        y = self.height - 1 - np.arange(self.height) - self.up
+        v = y // self.h
+        return self.h - 1 - (y - v * self.h), (self.left - v * self.step) % self.period
+
+
+def plan(shape: tuple[int, ...], border: tuple[int, int], shift_x: Shift, shift_y: Shift) -> Plan:
+    """The plan for a tile of `shape` [h, w, …]; ValueError as normal_form raises it."""
+    h, w, *channels = shape
+    channels = math.prod(channels)
+    rows, cols = border
+    (_, climb), (step, _) = normal_form(h, w, shift_x, shift_y)
+    height, width = h + 2 * rows, w + 2 * cols
+    bricks, count, first = None, 1, 0
+    if climb:  # columns of bricks: rows of several, of which each stands higher than the one before
+        first = -cols // w
+        count = min(h // math.gcd(h, climb), (width - 1) // w + 2)
+        turned = np.arange(h)[:, None] + climb * (first + np.arange(count))
+        bricks = turned % h
+    return Plan(
+        height,
+        width * channels,
+        bricks,
+        h,
+        count * w * channels,
+        rows,
+        (-cols - first * w) % (count * w) * channels,
+        step * channels,
+    )

@@ -1,0 +1,86 @@
+"""Brick padding in Taichi level by level: each changes one thing, and the last is in taichi.py.
+
+0: as published: each pixel by itself, its place by division in float32 and rounding down.
+1: the same with whole numbers.
+2: what a row has in common is computed once a row; then a column counter runs through the bricks.
+3: nothing but copies: a row is made of pieces of a doubled row of bricks, one like the other.
+4: eight bytes a store; it is the last one's kernel, whose stores are wider still.
+"""
+
+from kernels import taichi
+from kernels.checks import fail
+from kernels.padding.pieces import doubled, laid
+
+ti = taichi.module()
+Array = ti.types.ndarray(ndim=2)
+
+EXACT = 2**24  # up to here float32 holds every whole number, and rounds no quotient up to one
+
+
+@ti.kernel
+def divide(out: Array, bricks: Array, up: ti.i32, left: ti.i32, step: ti.i32):
+    h, period = bricks.shape[0], bricks.shape[1]
+    for row, col in ti.ndrange(out.shape[0], out.shape[1]):
+        x, y = col + left, out.shape[0] - 1 - row - up
+        v = ti.cast(ti.floor(y / h), ti.i32)
+        u = ti.cast(ti.floor((x - v * step) / period), ti.i32)
+        out[row, col] = bricks[h - 1 - (y - v * h), x - v * step - u * period]
+
+
+@ti.kernel
+def whole(out: Array, bricks: Array, up: ti.i32, left: ti.i32, step: ti.i32):
+    h, period = bricks.shape[0], bricks.shape[1]
+    for row, col in ti.ndrange(out.shape[0], out.shape[1]):
+        x, y = col + left, out.shape[0] - 1 - row - up
+        v = y // h
+        out[row, col] = bricks[h - 1 - (y - v * h), (x - v * step) % period]
+
+
+@ti.kernel
+def counted(out: Array, bricks: Array, up: ti.i32, left: ti.i32, step: ti.i32):
+    h, period = bricks.shape[0], bricks.shape[1]
+    for row in range(out.shape[0]):
+        y = out.shape[0] - 1 - row - up
+        v = y // h
+        source = h - 1 - (y - v * h)
+        j = (left - v * step) % period
+        for col in range(out.shape[1]):
+            out[row, col] = bricks[source, j]
+            j += 1
+            if j == period:
+                j = 0
+
+
+@ti.kernel
+def copied(
+    out: Array, pieces: Array, up: ti.i32, left: ti.i32, step: ti.i32, period: ti.i32, n: ti.i32
+):
+    h = pieces.shape[0]
+    for row in range(out.shape[0]):
+        y = out.shape[0] - 1 - row - up
+        v = y // h
+        source = h - 1 - (y - v * h)
+        j = (left - v * step) % period
+        whole = out.shape[1] // n
+        for piece in range(whole):
+            for c in range(n):
+                out[row, piece * n + c] = pieces[source, j + c]
+        for c in range(out.shape[1] - whole * n):
+            out[row, whole * n + c] = pieces[source, j + c]
+
+
+def brick_pad(tile, plan, out, level):
+    """[h, w] → out [height, width], by one of the four kernels."""
+    bricks = laid(tile, plan)
+    numbers = plan.up, plan.left, plan.step
+    if level == 0:
+        rows = plan.height // plan.h + 1
+        farthest = plan.width + plan.left + rows * plan.step
+        if max(plan.height, farthest) >= EXACT:
+            fail("border", "so wide that float32 loses count", f"columns and rows below {EXACT}")
+    if level < 3:
+        taichi.launch((divide, whole, counted)[level], out, bricks, *numbers)
+    else:
+        pieces, n = doubled(bricks)
+        taichi.launch(copied, out, pieces, *numbers, plan.period, n)
+    return out

@@ -1,0 +1,14 @@
+"""Brick padding in NumPy: each row of the image is one copy out of a long row of bricks."""
+
+import numpy as np
+
+from kernels.padding.pieces import laid
+
+
+def brick_pad(tile, plan, out):
+    """[h, w] → out [height, width], by `plan`."""
+    repeats = -(-(plan.width + plan.period) // plan.period)
+    long = np.tile(laid(tile, plan), (1, repeats))
+    for row, source, start in zip(out, *(each.tolist() for each in plan.rows()), strict=True):
+        row[:] = long[source, start : start + plan.width]
+    return out
