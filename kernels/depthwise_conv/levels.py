@@ -71,8 +71,13 @@ def steps(dtype):
 
 
 @functools.cache
-def tiled(dtype, rows=ROWS):
-    """v2 with one row, v3 with four."""
+def tiled(dtype, rows=ROWS, flipped=False):
+    """v2 with one row, v3 with four. flipped: for weights that lie the other way round, lag 0 first
+    and the zeros last. It looks tidier, and is slower."""
+
+    @ti.func
+    def place(lag, last):
+        return lag if ti.static(flipped) else last - lag
 
     @ti.kernel
     def kernel(
@@ -90,13 +95,13 @@ def tiled(dtype, rows=ROWS):
                 for b in ti.static(range(rows)):
                     x = k[ti.min(b0 + b, B - 1), c, u]  # a row too many repeats the last one
                     for i in ti.static(range(STEPS)):
-                        s[b, i] += w[c, last - (t0 + i - u)] * x
+                        s[b, i] += w[c, place(t0 + i - u, last)] * x
             for j in ti.static(range(STEPS)):
                 if t0 + j < T:
                     for b in ti.static(range(rows)):
                         x = k[ti.min(b0 + b, B - 1), c, t0 + j]
                         for i in ti.static(range(j, STEPS)):
-                            s[b, i] += w[c, last - (i - j)] * x
+                            s[b, i] += w[c, place(i - j, last)] * x
             for b, i in ti.static(ti.ndrange(rows, STEPS)):
                 if b0 + b < B and t0 + i < T:
                     out[b0 + b, c, t0 + i] = s[b, i]
@@ -109,13 +114,13 @@ def element(k):
     return {"float32": ti.f32, "float64": ti.f64}[str(k.dtype).removeprefix("torch.")]
 
 
-def behind_zeros(w):
-    """[C, T] → [C, STEPS + T]; the weights of lags that only steps beyond the end would have."""
+def padded(w, front=STEPS, back=0):
+    """[C, T] → [C, front + T + back], with zeros for lags that only steps beyond the end have."""
     if isinstance(w, np.ndarray):
-        return np.pad(w, ((0, 0), (STEPS, 0)))
+        return np.pad(w, ((0, 0), (front, back)))
     import torch
 
-    return torch.nn.functional.pad(w, (STEPS, 0))
+    return torch.nn.functional.pad(w, (front, back))
 
 
 def depthwise_conv(w, k, eps, level):
@@ -123,5 +128,18 @@ def depthwise_conv(w, k, eps, level):
     dtype = element(k)
     kernel = (plain(dtype), steps(dtype), tiled(dtype, 1), tiled(dtype))[level]
     out = machine.empty(k.shape, k)
-    machine.launch(kernel, out, w if level < 2 else behind_zeros(w), k, eps)
+    machine.launch(kernel, out, w if level < 2 else padded(w), k, eps)
     return out
+
+
+def flipped(w, k, eps):
+    """v3 with its weights the other way round."""
+    reverse = np.flip(w, 1) if isinstance(w, np.ndarray) else w.flip(1)
+    out = machine.empty(k.shape, k)
+    machine.launch(tiled(element(k), ROWS, True), out, padded(reverse, 0, STEPS), k, eps)
+    return out
+
+
+def every(w, k, eps=0.0):
+    """The results of v0 to v3 and of `flipped`; five kernels to compare what is made of them."""
+    return [*(depthwise_conv(w, k, eps, level) for level in range(4)), flipped(w, k, eps)]

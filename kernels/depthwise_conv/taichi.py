@@ -10,7 +10,7 @@ import functools
 import numpy as np
 
 from kernels import taichi as machine
-from kernels.depthwise_conv.levels import ROWS, STEPS, behind_zeros, element, tiled
+from kernels.depthwise_conv.levels import ROWS, STEPS, element, padded, tiled
 
 ti = machine.module()
 
@@ -91,7 +91,7 @@ def _forward(w, k, eps):
 
         return shared.depthwise_conv(w, k, eps)
     out = machine.empty(k.shape, k)
-    machine.launch(tiled(element(k)), out, behind_zeros(w), k, eps)
+    machine.launch(tiled(element(k)), out, padded(w), k, eps)
     return out
 
 

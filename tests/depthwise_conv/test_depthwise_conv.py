@@ -190,6 +190,20 @@ def test_gradients_with_every_access_checked(shape):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@needs_taichi
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@given(b=sizes, t=lengths)
+def test_the_levels_agree_and_so_does_the_one_that_lost(kind, b, t):
+    from kernels.depthwise_conv import levels
+
+    w, k = draw(b, 2, t)
+    want = reference.depthwise_conv(*wide(w, k), 0.5)
+    found = levels.every(kind(w), kind(k), 0.5)
+    assert len(found) == 5
+    for result in found:
+        np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)
+
+
 # --- other machines -----------------------------------------------------------------------------
 
 
