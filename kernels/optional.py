@@ -16,6 +16,7 @@ EXTRAS = {
     "taichi": "taichi",
     "quadrants": "taichi",
     "matplotlib": "book",
+    "hypothesis": "dev",
 }
 
 

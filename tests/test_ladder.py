@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kernels import ladder
+from kernels import ladder, optional
 from kernels.catalog import OPERATORS, RUNGS, find
 from kernels.workload import Workload
 
@@ -166,3 +166,71 @@ def test_the_same_seed_draws_the_same_workloads():
 
 def test_rungs_are_the_catalog_s():
     assert tuple(ladder._CLIMB) == RUNGS
+
+
+# --- Taichi -------------------------------------------------------------------------------------
+
+BRICKS = OPERATORS["brick_pad"]
+WALL = [BRICKS.workloads["tiny"]]
+
+
+def one(function, language, rung):
+    subject = ladder.Subject(BRICKS, "planted", language, function)
+    (check,) = ladder.climb(subject, rung, WALL)
+    return check
+
+
+def padded(tile, **options):
+    return BRICKS.function(tile, implementation="numpy", **options)
+
+
+@pytest.mark.parametrize("rung", ["interpret", "simulate", "measure"])
+def test_a_wrong_wall_falls(rung, monkeypatch):
+    """The children are replaced: what they return is judged all the same."""
+    from kernels import taichi
+
+    def here(function, *arguments, threads=None, device=None, **options):
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(taichi, "simulate", here)
+    monkeypatch.setattr(taichi, "run", here)
+    assert one(padded, "Taichi", rung).status == "passed"
+    check = one(lambda tile, **options: padded(tile, **options)[::-1], "Taichi", rung)
+    assert check.status == "failed" and "the reference" in check.message
+
+
+def test_a_result_that_depends_on_the_threads_falls(monkeypatch):
+    from kernels import taichi
+
+    def simulate(function, *arguments, threads, **options):
+        result = function(*arguments, **options)
+        return result if threads == 1 else np.nextafter(result, 9)
+
+    monkeypatch.setattr(taichi, "simulate", simulate)
+    check = one(padded, "Taichi", "simulate")
+    assert check.status == "failed" and "order" in check.message
+
+
+def test_the_last_words_of_a_debug_run_are_the_finding(monkeypatch):
+    from kernels import taichi
+
+    def simulate(function, *arguments, **options):
+        raise taichi.TaichiError("the process died of signal 6")
+
+    monkeypatch.setattr(taichi, "simulate", simulate)
+    check = one(padded, "Taichi", "simulate")
+    assert check.status == "failed" and check.message == "the process died of signal 6"
+
+
+@pytest.mark.parametrize("rung", ["simulate", "compile"])
+def test_a_rung_that_a_language_has_not_is_skipped_by_name(rung):
+    check = one(padded, "PyTorch", rung)
+    assert check.status == "skipped" and "PyTorch" in check.message
+
+
+def test_a_missing_package_is_a_reason_to_skip():
+    def function(tile, **options):
+        raise optional.MissingPackage("taichi is needed, and is not installed", name="taichi")
+
+    check = one(function, "Taichi", "interpret")
+    assert check.status == "skipped" and check.message.startswith("taichi is needed")

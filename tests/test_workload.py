@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernels.catalog import OPERATORS
 from kernels.workload import VALUES, values
 
 
@@ -32,3 +33,9 @@ def test_cancelling_sums_nearly_vanish():
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="accepted: normal"):
         values("odd", (2,), "float32", np.random.default_rng(0))
+
+
+def test_sizes_of_ones_own_come_with_what_cannot_be_done_without():
+    bricks = OPERATORS["brick_pad"].workloads
+    found = bricks.find("h=5 w=8 c=3 uint8")
+    assert found.options == bricks.named[0].options and found.dtype == "uint8"

@@ -32,9 +32,11 @@ DTYPES = (
 )
 MOST = 2**31 - 1  # elements of an array: Taichi counts them in 32 bits
 
-# Before the import: no question to a server about newer versions, and no banner.
+# Before the import: no question to a server about newer versions, no banner, errors only.
 QUIET = {
     "TI_SKIP_VERSION_CHECK": "ON",
+    "TI_LOG_LEVEL": "error",
+    "QD_LOG_LEVEL": "error",
     "ENABLE_TAICHI_HEADER_PRINT": "False",
     "ENABLE_QUADRANTS_HEADER_PRINT": "False",
 }

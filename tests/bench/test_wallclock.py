@@ -94,3 +94,20 @@ def test_a_device_that_is_not_there():
     assert done.exit_code == 2 and "CUDA" in done.output
     done = CliRunner().invoke(app, ["bench", "giou/torch", "--device", "tpu"])
     assert done.exit_code == 2 and "accepted: cpu, cuda" in done.output
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "taichi"])
+def test_an_operator_that_takes_out_writes_to_the_same_memory_each_time(name):
+    bricks = OPERATORS["brick_pad"]
+    workload = bricks.workloads["small"]
+    call = wallclock.prepare(bricks, bricks[name], workload)
+    first = call()
+    assert call() is first
+    (tile,) = bricks.workloads.arguments(workload)
+    assert np.array_equal(first, bricks.reference(tile, **workload.options))
+
+
+def test_the_floor_of_padding_is_timed_beside_it():
+    bricks = OPERATORS["brick_pad"]
+    found = bench(bricks, [bricks["numpy"]], bricks.workloads["small"], repeats=3)
+    assert found.limit == "limit: fill_" and set(found.timings) == {"numpy", "limit: fill_"}
