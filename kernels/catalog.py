@@ -29,6 +29,10 @@ def _finite(workload: Workload) -> bool:
     return workload.values != "nonfinite"
 
 
+def _seconds_in_numpy(workload: Workload) -> bool:
+    return workload.sizes["b"] * workload.sizes["c"] * workload.sizes["t"] ** 2 < 2**28
+
+
 def _one_scale(workload: Workload) -> bool:
     return workload.values not in ("nonfinite", "wide")
 
@@ -271,7 +275,13 @@ OPERATORS = {
             "causal depthwise convolution with a weight for every lag",
             "16_depthwise_conv",
             (
-                Implementation("numpy", "NumPy", ("interpret",), differentiable=False),
+                Implementation(
+                    "numpy",
+                    "NumPy",
+                    ("interpret",),
+                    accepts=_seconds_in_numpy,
+                    differentiable=False,
+                ),
                 Implementation("torch", "PyTorch", ("interpret",), accepts=_finite),
                 Implementation("fft", "PyTorch", ("interpret",), accepts=_one_scale),
                 Implementation("taichi", "Taichi", _TAICHI),

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from kernels.depthwise_conv import flops
+from kernels.optional import require
 from kernels.workload import Workload, Workloads, size, values
 
 LENGTHS = (96, 192, 384, 768, 1536, 3072)  # of the curve on which the FFT overtakes
@@ -23,6 +25,19 @@ def _draw(rng):
     return Workload("random", {"b": b, "c": c, "t": t}, values=kind)
 
 
+def limit(workload, device="cpu"):
+    """What the sums, multiplied out as they are written, cannot beat: the rate of a matmul.
+
+    (name, a call that multiplies two float32 matrices with PyTorch, how many such calls have as
+    many operations as the workload). The library's rate is a little below that of the hardware.
+    """
+    torch = require("torch", "the limit of depthwise convolution")
+    size = 1024 if device == "cpu" else 8192
+    x, y = torch.ones(2, size, size, device=device)
+    scale = flops(**workload.sizes) / (2 * size**3)
+    return f"matmul {size}", lambda: x @ y, scale
+
+
 def _of(name, b, c, t, why, **more):
     return Workload(name, {"b": b, "c": c, "t": t}, why=why, **more)
 
@@ -30,6 +45,7 @@ def _of(name, b, c, t, why, **more):
 depthwise_conv = Workloads(
     make=_make,
     draw=_draw,
+    limit=limit,
     figures=(
         _of("rwkv_b32_c768_t768", 32, 768, 768, "the size of the published benchmark"),
         *(_of(f"crossover_t{t}", 8, 192, t, "where the FFT overtakes") for t in LENGTHS),

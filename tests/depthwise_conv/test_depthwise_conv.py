@@ -320,12 +320,12 @@ def test_operations_are_counted_as_they_are_written():
         flops(1, 1, 0)
 
 
-def test_the_floor_is_the_operations_at_the_peak():
-    from kernels.depthwise_conv import limits
-
-    rate = limits.peak(size=64, repeats=2)
-    assert rate > 0
-    assert limits.floor(2, 3, 4, rate) == flops(2, 3, 4) / rate
+def test_the_limit_has_the_operations_of_the_workload():
+    workload = WORKLOADS["rwkv_b32_c768_t768"]
+    name, run, scale = WORKLOADS.limit(workload, "cpu")
+    x = run()
+    assert name == "matmul 1024" and x.shape == (1024, 1024) and float(x[0, 0]) == 1024
+    assert scale * 2 * 1024**3 == flops(32, 768, 768)
 
 
 def test_a_float32_transform_would_break_the_budget_and_ours_does_not():
