@@ -29,6 +29,14 @@ def _finite(workload: Workload) -> bool:
     return workload.values != "nonfinite"
 
 
+def _seconds_in_numpy(workload: Workload) -> bool:
+    return workload.sizes["b"] * workload.sizes["c"] * workload.sizes["t"] ** 2 < 2**28
+
+
+def _one_scale(workload: Workload) -> bool:
+    return workload.values not in ("nonfinite", "wide")
+
+
 def _whole_lanes(workload: Workload) -> bool:
     sizes = workload.sizes
     n, m, d = sizes["n"], sizes.get("m", sizes["n"]), sizes["d"]
@@ -270,6 +278,30 @@ OPERATORS = {
                 *(Implementation(f"v{level}", "Taichi", _TAICHI) for level in range(5)),
             ),
             plain="numpy",
+        ),
+        Operator(
+            "depthwise_conv",
+            "kernels.depthwise_conv",
+            "causal depthwise convolution with a weight for every lag",
+            "16_depthwise_conv",
+            (
+                Implementation(
+                    "numpy",
+                    "NumPy",
+                    ("interpret",),
+                    accepts=_seconds_in_numpy,
+                    differentiable=False,
+                ),
+                Implementation("torch", "PyTorch", ("interpret",), accepts=_finite),
+                Implementation("fft", "PyTorch", ("interpret",), accepts=_one_scale),
+                Implementation("taichi", "Taichi", _TAICHI),
+                *(
+                    Implementation(f"v{level}", "Taichi", _TAICHI, differentiable=False)
+                    for level in range(4)
+                ),
+            ),
+            differentiable=("w", "k"),
+            plain="torch",
         ),
     )
 }

@@ -509,7 +509,7 @@ def _pull_torch(
     return [g.numpy() for g in torch.autograd.grad(result, tensors, torch.from_numpy(cotangent))]
 
 
-_PULL = {"PyTorch": _pull_torch}
+_PULL = {"PyTorch": _pull_torch, "Taichi": _pull_torch}
 
 
 def _apart(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -1,0 +1,151 @@
+"""The convolution in Taichi, forward and backward, for arrays and for tensors with gradients.
+
+The kernels hold a tile of sums in registers. All three read both operands forwards in their
+innermost loop, so that the compiler can make vectors of it. On a GPU the tile of a block lies in
+shared memory: see shared.py.
+"""
+
+import functools
+
+import numpy as np
+
+from kernels import taichi as machine
+from kernels.depthwise_conv.levels import ROWS, STEPS, element, padded, tiled
+
+ti = machine.module()
+
+LAGS = 8  # that a thread of the gradient of w sums up
+
+
+@functools.cache
+def gradient_of_k(dtype):
+    """kernel(gk, lags, g): gk[b, c, u] = Σ_{t ≥ u} lags[c, t-u] · g[b, c, t].
+
+    lags [C, T]: w reversed; g and gk [B, C, T]. What the forward kernel does, backwards in time.
+    """
+
+    @ti.kernel
+    def kernel(
+        gk: ti.types.ndarray(dtype, ndim=3),
+        lags: ti.types.ndarray(dtype, ndim=2),
+        g: ti.types.ndarray(dtype, ndim=3),
+    ):
+        B, C, T = g.shape[0], g.shape[1], g.shape[2]
+        for c, group, tile in ti.ndrange(C, (B + ROWS - 1) // ROWS, (T + STEPS - 1) // STEPS):
+            b0, u0 = group * ROWS, tile * STEPS
+            s = ti.Matrix([[ti.cast(0, dtype)] * STEPS for _ in range(ROWS)])
+            for j in ti.static(range(STEPS)):
+                if u0 + j < T:
+                    for b in ti.static(range(ROWS)):
+                        x = g[ti.min(b0 + b, B - 1), c, u0 + j]
+                        for i in ti.static(range(j + 1)):
+                            s[b, i] += lags[c, j - i] * x
+            for t in range(u0 + STEPS, T):
+                for b in ti.static(range(ROWS)):
+                    x = g[ti.min(b0 + b, B - 1), c, t]
+                    for i in ti.static(range(STEPS)):
+                        s[b, i] += lags[c, t - (u0 + i)] * x
+            for b, i in ti.static(ti.ndrange(ROWS, STEPS)):
+                if b0 + b < B and u0 + i < T:
+                    gk[b0 + b, c, u0 + i] = s[b, i]
+
+    return kernel
+
+
+@functools.cache
+def gradient_of_w(dtype):
+    """kernel(gw, g, k): gw[c, (T-1) - d] = Σ_b Σ_{t ≥ d} g[b, c, t] · k[b, c, t-d].
+
+    g and k [B, C, T]; gw [C, T]. A thread has a channel and LAGS lags d, and sums over all rows.
+    """
+
+    @ti.kernel
+    def kernel(
+        gw: ti.types.ndarray(dtype, ndim=2),
+        g: ti.types.ndarray(dtype, ndim=3),
+        k: ti.types.ndarray(dtype, ndim=3),
+    ):
+        B, C, T = k.shape[0], k.shape[1], k.shape[2]
+        for c, tile in ti.ndrange(C, (T + LAGS - 1) // LAGS):
+            d0 = tile * LAGS
+            s = ti.Vector([ti.cast(0, dtype)] * LAGS)
+            for b in range(B):
+                for j in ti.static(range(LAGS)):
+                    if d0 + j < T:
+                        for i in ti.static(range(j + 1)):
+                            s[i] += g[b, c, d0 + j] * k[b, c, j - i]
+                for t in range(d0 + LAGS, T):
+                    x = g[b, c, t]
+                    for i in ti.static(range(LAGS)):
+                        s[i] += k[b, c, t - (d0 + i)] * x
+            for i in ti.static(range(LAGS)):
+                if d0 + i < T:
+                    gw[c, (T - 1) - (d0 + i)] = s[i]
+
+    return kernel
+
+
+def _forward(w, k, eps):
+    if not isinstance(k, np.ndarray) and k.is_cuda:
+        from kernels.depthwise_conv import shared
+
+        return shared.depthwise_conv(w, k, eps)
+    out = machine.empty(k.shape, k)
+    machine.launch(tiled(element(k)), out, padded(w), k, eps)
+    return out
+
+
+def _backward_k(w, g):
+    if g.is_cuda:
+        from kernels.depthwise_conv import shared
+
+        return shared.depthwise_conv(w, g.flip(2), 0.0).flip(2)
+    gk = machine.empty(g.shape, g)
+    machine.launch(gradient_of_k(element(g)), gk, w.flip(1), g)
+    return gk
+
+
+def _backward_w(g, k):
+    gw = machine.empty(k.shape[1:], k)
+    machine.launch(gradient_of_w(element(k)), gw, g, k)
+    return gw
+
+
+def _differentiable_gradients(w, k, g, needed):
+    import torch
+
+    from kernels.depthwise_conv.torch import depthwise_conv as plain
+
+    wanted = [x for x, need in zip((w, k), needed, strict=False) if need]
+    found = iter(torch.autograd.grad(plain(w, k, 0.0), wanted, g, create_graph=True))
+    return [next(found) if need else None for need in needed[:2]]
+
+
+@functools.cache
+def _autograd():
+    import torch
+
+    class DepthwiseConv(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w, k, eps):
+            ctx.save_for_backward(w, k)
+            return _forward(w, k, eps)
+
+        @staticmethod
+        def backward(ctx, g):
+            w, k = ctx.saved_tensors
+            if torch.is_grad_enabled():  # for a second derivative, which PyTorch's gradient has
+                return (*_differentiable_gradients(w, k, g, ctx.needs_input_grad), None)
+            g = g.contiguous()  # the gradient of a sum is one number, expanded
+            gw = _backward_w(g, k) if ctx.needs_input_grad[0] else None
+            gk = _backward_k(w, g) if ctx.needs_input_grad[1] else None
+            return gw, gk, None
+
+    return DepthwiseConv
+
+
+def depthwise_conv(w, k, eps):
+    """Arrays or tensors [C, T], [B, C, T] → [B, C, T]; tensors on the CPU or the first GPU."""
+    if isinstance(k, np.ndarray):
+        return _forward(w, k, eps)
+    return _autograd().apply(w, k, eps)

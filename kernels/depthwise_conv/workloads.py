@@ -1,0 +1,67 @@
+"""The problems that depthwise convolution is proven on."""
+
+import numpy as np
+
+from kernels.depthwise_conv import flops
+from kernels.optional import require
+from kernels.workload import Workload, Workloads, size, values
+
+LENGTHS = (96, 192, 384, 768, 1536, 3072)  # of the curve on which the FFT overtakes
+
+
+def _make(workload, rng):
+    b, c, t = (workload.sizes[name] for name in "bct")
+    wide = workload.values == "wide"
+    w = values("wide" if wide else "normal", (c, t), workload.dtype, rng)
+    k = values(workload.values, (b, c, t), workload.dtype, rng)
+    if workload.values == "cancelling":
+        w += np.float32(1000)  # k's signs alternate, and so do those of the products
+    return w, k, float(np.float32(rng.standard_normal()))
+
+
+def _draw(rng):
+    kind = str(rng.choice(["normal", "normal", "wide", "cancelling"]))
+    b, c, t = (min(size(rng), most) for most in (9, 16, 257))
+    return Workload("random", {"b": b, "c": c, "t": t}, values=kind)
+
+
+def limit(workload, device="cpu"):
+    """What the sums, multiplied out as they are written, cannot beat: the rate of a matmul.
+
+    (name, a call that multiplies two float32 matrices with PyTorch, how many such calls have as
+    many operations as the workload). The library's rate is a little below that of the hardware.
+    """
+    torch = require("torch", "the limit of depthwise convolution")
+    size = 1024 if device == "cpu" else 8192
+    x, y = torch.ones(2, size, size, device=device)
+    scale = flops(**workload.sizes) / (2 * size**3)
+    return f"matmul {size}", lambda: x @ y, scale
+
+
+def _of(name, b, c, t, why, **more):
+    return Workload(name, {"b": b, "c": c, "t": t}, why=why, **more)
+
+
+depthwise_conv = Workloads(
+    make=_make,
+    draw=_draw,
+    limit=limit,
+    figures=(
+        _of("rwkv_b32_c768_t768", 32, 768, 768, "the size of the published benchmark"),
+        *(_of(f"crossover_t{t}", 8, 192, t, "where the FFT overtakes") for t in LENGTHS),
+    ),
+    named=(
+        _of("tiny", 2, 3, 8, "the chapter's first call"),
+        _of("one", 1, 1, 1, "one product"),
+        _of("one_step", 5, 3, 1, "no past at all"),
+        _of("two_steps", 3, 2, 2, "shorter than any tile"),
+        _of("one_row", 1, 1, 127, "nothing to share the weights with"),
+        _of("rwkv_small", 4, 8, 192, "RWKV's layer, in miniature"),
+        _of("primes", 7, 5, 131, "no tile divides them"),
+        _of("tail", 9, 3, 65, "one row and one step beyond the tiles"),
+        _of("below", 3, 3, 63, "one row and one step short of the tiles"),
+        _of("wide", 5, 4, 96, "factors of 2⁻³⁰ to 2³⁰", values="wide"),
+        _of("cancelling", 4, 4, 101, "sums that nearly vanish", values="cancelling"),
+        _of("nonfinite", 5, 4, 66, "NaN reaches what uses it, and no more", values="nonfinite"),
+    ),
+)

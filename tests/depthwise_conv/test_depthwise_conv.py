@@ -1,0 +1,340 @@
+"""Depthwise convolution: what the ladder does not ask."""
+
+import importlib
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import budget, optional
+from kernels.catalog import OPERATORS
+from kernels.depthwise_conv import depthwise_conv, flops, reference
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+needs_taichi = pytest.mark.skipif(
+    not optional.available("taichi"), reason="taichi is not installed: pip install -e '.[taichi]'"
+)
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = ("numpy", "torch", "fft")
+TAICHI = ("taichi", "v0", "v1", "v2", "v3")
+ALL = (*LIBRARIES, *(pytest.param(name, marks=needs_taichi) for name in TAICHI))
+WITH_GRADIENT = ("torch", "fft", pytest.param("taichi", marks=needs_taichi))
+WORKLOADS = OPERATORS["depthwise_conv"].workloads
+
+sizes = st.sampled_from((1, 2, 3, 4, 5, 7, 8, 9, 13, 31))
+lengths = st.sampled_from((1, 2, 3, 4, 5, 7, 8, 9, 31, 63, 64, 65, 67, 131))
+
+
+def draw(b, c, t, dtype="float32", seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((c, t)).astype(dtype), rng.standard_normal((b, c, t)).astype(dtype)
+
+
+def wide(*arrays):
+    return [a.astype(np.float64) for a in arrays]
+
+
+def test_the_oracle_is_the_formula():
+    (w, k), eps = draw(2, 3, 7, "float64"), 0.25
+    want = np.full(k.shape, eps)
+    for b, c, t in itertools.product(range(2), range(3), range(7)):
+        for u in range(t + 1):
+            want[b, c, t] += w[c, 6 - (t - u)] * k[b, c, u]
+    np.testing.assert_allclose(reference.depthwise_conv(w, k, eps), want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("implementation", ALL)
+@given(b=sizes, c=sizes, t=lengths, dtype=st.sampled_from(("float32", "float64")))
+def test_any_shape(implementation, b, c, t, dtype):
+    w, k = draw(b, c, t, dtype, seed=t)
+    got = depthwise_conv(w, k, 0.5, implementation=implementation)
+    want = reference.depthwise_conv(*wide(w, k), 0.5)
+    size = reference.depthwise_conv_magnitude(*wide(w, k), 0.5)
+    if implementation == "fft":  # its error goes by the largest of a row
+        size = size + size.max(2, keepdims=True) * (dtype == "float64")
+    assert got.dtype == dtype and got.shape == k.shape
+    assert (abs(got - want) <= (t + 2) * np.finfo(dtype).eps * size).all()
+
+
+def shifted(result):
+    return np.roll(result, 1, axis=2)
+
+
+def one_step_short(result):
+    return np.where(np.arange(result.shape[2]) < result.shape[2] - 1, result, 0.5)
+
+
+@pytest.mark.parametrize("fault", [shifted, one_step_short, np.zeros_like])
+def test_the_budget_refuses_a_planted_fault(fault):
+    w, k = draw(3, 2, 17)
+    result = depthwise_conv(w, k, 0.5, implementation="torch")
+    want = reference.depthwise_conv(*wide(w, k), 0.5)
+    size = reference.depthwise_conv_magnitude(*wide(w, k), 0.5)
+    assert budget.compare(result, want, result, size).passed
+    assert not budget.compare(fault(result), want, result, size).passed
+
+
+@pytest.mark.parametrize("implementation", ALL)
+def test_no_step_sees_a_later_one(implementation):
+    w, k = draw(5, 3, 65)
+    later = k.copy()
+    later[..., 40:] = 7
+    first, second = (depthwise_conv(w, x, implementation=implementation) for x in (k, later))
+    close = {"atol": 1e-5 if implementation == "fft" else 0, "rtol": 0}
+    np.testing.assert_allclose(first[..., :40], second[..., :40], **close)
+    assert (abs(first[..., 40:] - second[..., 40:]) > 1e-3).any(axis=2).all()
+
+
+@pytest.mark.parametrize("implementation", ["numpy", *ALL[len(LIBRARIES) :]])
+def test_nan_and_infinity_reach_what_uses_them_and_no_more(implementation):
+    w, k = draw(5, 3, 67)
+    w[0, -30], w[1, 3], k[2, 2, 41], k[4, 0, 66] = np.nan, np.inf, np.nan, -np.inf
+    got = depthwise_conv(w, k, implementation=implementation)
+    with np.errstate(invalid="ignore"):
+        want = reference.depthwise_conv(*wide(w, k))
+    assert 0 < (~np.isfinite(want)).sum() < want.size / 2
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+
+
+@pytest.mark.parametrize("implementation", ALL)
+def test_the_result_is_of_the_arguments_kind_and_they_are_left_alone(implementation):
+    arrays = draw(3, 2, 9)
+    kept = [a.copy() for a in arrays]
+    as_arrays = depthwise_conv(*arrays, 0.5, implementation=implementation)
+    as_tensors = depthwise_conv(*map(torch.from_numpy, arrays), 0.5, implementation=implementation)
+    assert isinstance(as_arrays, np.ndarray) and isinstance(as_tensors, torch.Tensor)
+    np.testing.assert_array_equal(as_arrays, as_tensors.numpy())
+    for now, before in zip(arrays, kept, strict=True):
+        np.testing.assert_array_equal(now, before)
+
+
+# --- gradients ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("implementation", WITH_GRADIENT)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 3), (5, 2, 9), (1, 2, 13)])
+def test_gradcheck(implementation, shape):
+    tensors = [torch.from_numpy(a).requires_grad_() for a in draw(*shape, "float64")]
+    assert torch.autograd.gradcheck(
+        lambda w, k: depthwise_conv(w, k, 0.5, implementation=implementation), tensors
+    )
+
+
+@needs_taichi
+def test_gradcheck_refuses_a_planted_fault(monkeypatch):
+    module = importlib.import_module("kernels.depthwise_conv.taichi")
+    right = module._backward_w
+    monkeypatch.setattr(module, "_backward_w", lambda g, k: right(g, k).roll(1, 1))
+    tensors = [torch.from_numpy(a).requires_grad_() for a in draw(2, 3, 5, "float64")]
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        torch.autograd.gradcheck(depthwise_conv, tensors)
+
+
+def both_gradients(w, k, cotangent, implementation):
+    w, k = (torch.from_numpy(a).requires_grad_() for a in (w, k))
+    result = depthwise_conv(w, k, 0.5, implementation=implementation)
+    return [g.numpy() for g in torch.autograd.grad(result, [w, k], torch.from_numpy(cotangent))]
+
+
+@pytest.mark.parametrize("implementation", WITH_GRADIENT)
+@given(b=sizes, c=sizes, t=lengths)
+def test_gradients_of_any_shape(implementation, b, c, t):
+    w, k = draw(b, c, t, seed=t)
+    cotangent = draw(b, c, t, seed=t + 1)[1]
+    got = both_gradients(w, k, cotangent, implementation)
+    want = both_gradients(*wide(w, k, cotangent), "torch")
+    size = both_gradients(*wide(abs(w), abs(k), abs(cotangent)), "torch")
+    for g, v, s in zip(got, want, size, strict=True):
+        assert g.dtype == np.float32
+        assert (abs(g - v) <= (b * t + 2) * np.finfo(np.float32).eps * s).all()
+
+
+@needs_taichi
+def test_only_the_gradient_that_is_asked_for_is_made(monkeypatch):
+    module = importlib.import_module("kernels.depthwise_conv.taichi")
+    w, k = map(torch.from_numpy, draw(3, 2, 9))
+    monkeypatch.setattr(module, "_backward_k", None)
+    depthwise_conv(w.requires_grad_(), k).sum().backward()  # of an expanded, strided cotangent
+    want = torch.autograd.grad(depthwise_conv(w, k, implementation="torch").sum(), w)[0]
+    torch.testing.assert_close(w.grad, want)
+    assert k.grad is None
+
+
+@needs_taichi
+@pytest.mark.parametrize("needed", ["wk", "k"])
+def test_second_derivatives(needed):
+    tensors = [torch.from_numpy(a) for a in draw(1, 2, 2, "float64")]
+    for name, tensor in zip("wk", tensors, strict=True):
+        tensor.requires_grad_(name in needed)
+    assert torch.autograd.gradgradcheck(depthwise_conv, tensors)
+
+
+@needs_taichi
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 3), (6, 2, 33)])
+def test_gradients_with_every_access_checked(shape):
+    """In debug mode, where an element that nobody writes is NaN."""
+    from conv_samples import gradients
+
+    from kernels import taichi
+
+    w, k = draw(*shape)
+    cotangent = draw(*shape, seed=1)[1]
+    got = taichi.simulate(gradients, w, k, cotangent)
+    want = np.concatenate([g.ravel() for g in both_gradients(w, k, cotangent, "torch")])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@needs_taichi
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@given(b=sizes, t=lengths)
+def test_the_levels_agree_and_so_does_the_one_that_lost(kind, b, t):
+    from kernels.depthwise_conv import levels
+
+    w, k = draw(b, 2, t)
+    want = reference.depthwise_conv(*wide(w, k), 0.5)
+    found = levels.every(kind(w), kind(k), 0.5)
+    assert len(found) == 5
+    for result in found:
+        np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)
+
+
+# --- other machines -----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(
+    not optional.available("quadrants"), reason="quadrants is not installed: pip install quadrants"
+)
+def test_the_fork_runs_the_same_kernels(monkeypatch):
+    from conv_samples import gradients
+
+    from kernels import taichi
+
+    monkeypatch.setenv("KERNELS_TAICHI", "quadrants")
+    w, k = draw(6, 3, 67)
+    want = reference.depthwise_conv(*wide(w, k), 0.5)
+    for name in TAICHI:
+        got = taichi.run(depthwise_conv, w, k, 0.5, implementation=name)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    found = taichi.run(gradients, w, k, np.ones_like(k))
+    want = np.concatenate([g.ravel() for g in both_gradients(w, k, np.ones_like(k), "torch")])
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+@needs_taichi
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 131), (8, 2, 384)])
+def test_shared_memory_on_a_gpu(shape):
+    from conv_samples import gradients
+
+    from kernels import taichi
+
+    w, k = draw(*shape)
+    got = taichi.run(depthwise_conv, w, k, 0.5, device="cuda")
+    want = reference.depthwise_conv(*wide(w, k), 0.5)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    found = taichi.run(gradients, w, k, np.ones_like(k), device="cuda")
+    want = np.concatenate([g.ravel() for g in both_gradients(w, k, np.ones_like(k), "torch")])
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+W, K = draw(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("w", "k", "says"),
+    [
+        (W[0], K, r"w.shape is \(4,\); accepted: 2 dimensions"),
+        (W, K[0], r"k.shape is \(3, 4\); accepted: 3 dimensions"),
+        (W[:2], K, r"k.shape\[1:\] \(channels, steps\) is \(3, 4\); accepted: \(2, 4\)"),
+        (W, K[:, :, :3], r"is \(3, 3\); accepted: \(3, 4\), as w has it"),
+        (W, K[:0], "k.shape is .*at least 1"),
+        (W.astype(np.float16), K, "w.dtype is 'float16'; accepted: float32, float64"),
+        (W.astype(np.complex64), K, "w.dtype is 'complex64'"),
+        (W, K.astype(np.int32), "k.dtype is 'int32'"),
+        (W, K.astype(np.float64), "k.dtype is float64; accepted: float32, as w has it"),
+        (torch.from_numpy(W), K, "k is numpy; accepted: torch, as w has it"),
+        (W.tolist(), K, "w is a list; accepted: a NumPy array or a torch tensor"),
+        (torch.from_numpy(W), torch.from_numpy(K).to("meta"), "k.device is meta; accepted: cpu"),
+    ],
+)
+@pytest.mark.parametrize("implementation", ["numpy", "torch", "fft", "taichi", "v0"])
+def test_what_is_refused(implementation, w, k, says):
+    """Before anything is imported: "taichi" refuses the same where it is not installed."""
+    with pytest.raises(ValueError, match=says):
+        depthwise_conv(w, k, implementation=implementation)
+
+
+@pytest.mark.parametrize("eps", [None, "0", True, np.nan, np.inf, 1j, np.zeros(3)])
+def test_eps_is_one_finite_number(eps):
+    with pytest.raises(ValueError, match=r"eps is .*; accepted: a finite number"):
+        depthwise_conv(W, K, eps, implementation="numpy")
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@pytest.mark.parametrize("implementation", ["taichi", "v0"])
+def test_taichi_takes_contiguous_arrays_and_says_so(implementation, kind):
+    w, k = kind(W), kind(draw(2, 3, 8)[1])[:, :, ::1]
+    with pytest.raises(ValueError, match="k is not contiguous; accepted: a contiguous array"):
+        depthwise_conv(w, k[:, :, :4], implementation=implementation)
+    got = depthwise_conv(w, k[:, :, :4], implementation="torch")
+    assert tuple(got.shape) == (2, 3, 4)
+
+
+@pytest.mark.parametrize("implementation", ["v3", "numpy"])
+def test_what_has_no_gradient_does_not_drop_out_of_autograd(implementation):
+    if implementation == "v3" and not optional.available("taichi"):
+        pytest.skip("taichi is not installed")
+    w, k = torch.from_numpy(W.copy()).requires_grad_(), torch.from_numpy(K)
+    with pytest.raises(ValueError, match="requires_grad"):
+        depthwise_conv(w, k, implementation=implementation)
+
+
+def test_an_unknown_implementation_is_named():
+    with pytest.raises(ValueError, match="implementation is 'cuda'; accepted: numpy, torch, fft"):
+        depthwise_conv(W, K, implementation="cuda")
+
+
+def test_a_missing_taichi_is_named_with_its_command():
+    code = (
+        "import numpy as np\nfrom kernels import optional\n"
+        "from kernels.depthwise_conv import depthwise_conv\n"
+        "optional.available = lambda module: False\n"
+        "try: depthwise_conv(np.ones((1, 1)), np.ones((1, 1, 1)))\n"
+        "except optional.MissingPackage as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert "taichi is needed" in said.stdout and "pip install" in said.stdout
+
+
+def test_operations_are_counted_as_they_are_written():
+    assert flops(1, 1, 1) == 2 and flops(32, 768, 768) == 32 * 768 * 768 * 769
+    with pytest.raises(ValueError, match="t is 0"):
+        flops(1, 1, 0)
+
+
+def test_the_limit_has_the_operations_of_the_workload():
+    workload = WORKLOADS["rwkv_b32_c768_t768"]
+    name, run, scale = WORKLOADS.limit(workload, "cpu")
+    x = run()
+    assert name == "matmul 1024" and x.shape == (1024, 1024) and float(x[0, 0]) == 1024
+    assert scale * 2 * 1024**3 == flops(32, 768, 768)
+
+
+def test_a_float32_transform_would_break_the_budget_and_ours_does_not():
+    from kernels.depthwise_conv import fft
+
+    w, k = map(torch.from_numpy, draw(7, 5, 131))
+    want = reference.depthwise_conv(*wide(w.numpy(), k.numpy()))
+    size = reference.depthwise_conv_magnitude(*wide(w.numpy(), k.numpy()))
+    plain = depthwise_conv(w, k, implementation="torch").numpy()
+    for narrow in (False, True):
+        got = fft.depthwise_conv(w, k, 0.0, narrow=narrow).numpy()
+        assert budget.compare(got, want, plain, size).passed is not narrow

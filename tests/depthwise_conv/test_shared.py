@@ -1,0 +1,132 @@
+"""The kernel for a GPU, run by Python's threads: its lanes, its shared memory, its barriers.
+
+Taichi compiles it only where there is a GPU. Here its source runs as Python, one thread a lane,
+with a barrier for `sync`; an access out of bounds raises, and shared memory begins as NaN.
+"""
+
+import builtins
+import functools
+import threading
+import types
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kernels import optional
+from kernels.depthwise_conv import reference
+
+pytestmark = pytest.mark.skipif(
+    not optional.available("taichi"), reason="taichi is not installed: pip install -e '.[taichi]'"
+)
+BLOCK = 8
+
+
+class Checked:
+    """An array that refuses an index outside, negative ones among them."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape = values.shape
+
+    def _at(self, index):
+        index = index if isinstance(index, tuple) else (index,)
+        assert len(index) == len(self.shape)
+        assert all(0 <= i < n for i, n in zip(index, self.shape, strict=True)), index
+        return index
+
+    def __getitem__(self, index):
+        return self.values[self._at(index)]
+
+    def __setitem__(self, index, value):
+        self.values[self._at(index)] = value
+
+
+class Block:
+    """What the lanes of a block have in common, and how each of them starts."""
+
+    def __init__(self, synchronises=lambda count: True):
+        self.barrier = threading.Barrier(BLOCK)
+        self.lock = threading.Lock()
+        self.memory, self.errors = {}, []
+        self.own = threading.local()
+        self.synchronises = synchronises
+
+    def shared_array(self, shape, dtype):
+        self.own.arrays += 1
+        with self.lock:
+            return self.memory.setdefault(self.own.arrays, Checked(np.full(shape, np.nan)))
+
+    def sync(self):
+        self.own.syncs += 1
+        if self.synchronises(self.own.syncs):
+            self.barrier.wait(timeout=20)
+
+    def range(self, *bounds):
+        """The first loop of a kernel is shared out: a lane has every BLOCK-th of it."""
+        if self.own.started:
+            return builtins.range(*bounds)
+        self.own.started = True
+        return builtins.range(self.own.lane, bounds[0], BLOCK)
+
+    def lane(self, number, kernel, arguments):
+        self.own.lane, self.own.started, self.own.arrays, self.own.syncs = number, False, 0, 0
+        try:
+            kernel(*arguments)
+        except BaseException as error:
+            self.errors.append(error)
+            self.barrier.abort()
+
+
+def run(w, k, eps, synchronises=lambda count: True):
+    from kernels.depthwise_conv import shared
+
+    block = Block(synchronises)
+    simt = SimpleNamespace(block=SimpleNamespace(SharedArray=block.shared_array, sync=block.sync))
+    ti = SimpleNamespace(
+        kernel=lambda function: function,
+        static=lambda value: value,
+        types=SimpleNamespace(ndarray=lambda *_, **__: None),
+        Vector=lambda values: np.array(values),
+        loop_config=lambda **_: None,
+        simt=simt,
+        min=min,
+        max=max,
+    )
+    names = {**vars(shared), "ti": ti, "BLOCK": BLOCK, "range": block.range}
+    kernel = types.FunctionType(shared.tiled.__wrapped__.__code__, names)("float64")
+    out = np.full(k.shape, np.nan)
+    start = functools.partial(
+        block.lane, kernel=kernel, arguments=(*map(Checked, (out, w, k)), eps)
+    )
+    lanes = [threading.Thread(target=start, args=(i,)) for i in range(BLOCK)]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+    if block.errors:
+        raise block.errors[0]
+    return out
+
+
+def draw(b, c, t):
+    rng = np.random.default_rng(t)
+    return rng.standard_normal((c, t)), rng.standard_normal((b, c, t))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 2, 7), (4, 1, 8), (6, 3, 21), (1, 2, 33)])
+def test_the_kernel_is_right_lane_by_lane(shape):
+    w, k = draw(*shape)
+    np.testing.assert_allclose(run(w, k, 0.5), reference.depthwise_conv(w, k, 0.5), rtol=1e-12)
+
+
+def test_without_its_barriers_it_is_wrong():
+    w, k = draw(6, 3, 21)
+    got = run(w, k, 0.5, synchronises=lambda count: False)
+    assert not np.allclose(got, reference.depthwise_conv(w, k, 0.5))
+
+
+def test_an_infinity_does_not_reach_an_earlier_step():
+    w, k = draw(1, 1, 21)
+    k[0, 0, 10] = np.inf
+    assert np.isfinite(run(w, k, 0.0)[0, 0]).tolist() == [True] * 10 + [False] * 11
