@@ -304,6 +304,9 @@ def find(*paths: str | None) -> Iterator[tuple[Operator, Implementation]]:
         name, _, implementation = (path or "").partition("/")
         named = [o for o in OPERATORS.values() if name in ("", o.name)]
         named = named or [o for o in OPERATORS.values() if o.package == f"kernels.{name}"]
+        if not name and implementation:
+            has = [o for o in named if implementation in {i.name for i in o.implementations}]
+            named = has or named  # where none has it, the first one says what there is
         if not named:
             fail("operator", repr(name), ", ".join(OPERATORS))
         for operator in named:

@@ -19,6 +19,7 @@ from kernels.workload import Workload
 
 LEVELS = ("v0", "v1", "v2", "v3", "v4")  # chapter 15 on the way to "taichi"
 IMPLEMENTATIONS = ("numpy", "torch", "torch_table", "jax", "taichi", *LEVELS)
+WORKS_ON = {"numpy": "numpy", "torch": "torch", "torch_table": "torch"}  # see arrays.py
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = (*INTEGERS, "float16", "bfloat16", "float32", "float64")
 
@@ -66,16 +67,9 @@ def brick_pad(
 
     if implementation == "jax":
         return arrays.through_jax(tile, kind, shape, planned)
-    works_on = {"numpy": "numpy", "torch": "torch", "torch_table": "torch"}
-    return arrays.through_bits(
-        tile,
-        kind,
-        shape,
-        planned(1),
-        out,
-        _function(implementation),
-        works_on.get(implementation, "either"),
-    )
+    works_on = WORKS_ON.get(implementation, "either")
+    function = _function(implementation)
+    return arrays.through_bits(tile, kind, shape, planned(1), out, function, works_on)
 
 
 def floor(workload: Workload, device: str = "cpu") -> Callable[[], Any]:

@@ -50,8 +50,13 @@ def check_out(out: Any, tile: Any, kind: str, shape: tuple[int, ...], implementa
         checks.same("out.device", out.device, "the tile", tile.device)
         contiguous, writable = out.is_contiguous(), not out.requires_grad
         shared = out.untyped_storage().data_ptr() == tile.untyped_storage().data_ptr()
-    if not contiguous or not writable or shared:
-        checks.fail("out", "not contiguous, not writable, or the tile's", "an array of its own")
+    for fault, found in (
+        ("not contiguous", not contiguous),
+        ("not to be written to", not writable),
+        ("in the tile's memory", shared),
+    ):
+        if found:
+            checks.fail("out", fault, "contiguous memory of its own")
 
 
 def bits(array: Any) -> Any:

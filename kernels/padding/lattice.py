@@ -70,6 +70,12 @@ class Plan:
     left: int
     step: int
 
+    @property
+    def farthest(self) -> int:
+        """No row, and no column less the shift of its brick, is farther from the origin."""
+        shifted = (self.height // self.h + 2) * abs(self.step)
+        return max(self.height, self.width + abs(self.left) + shifted)
+
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each row of the image, from the top: the row of bricks, and the column it begins at.
 

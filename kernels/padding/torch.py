@@ -26,15 +26,15 @@ def table(tile, plan, out):
     is refused. In our own words, after "Accelerate PyTorch with Taichi", Taichi documentation.
     """
     bricks = laid(tile, plan)
-    if bricks.numel() > MOST or max(plan.height, plan.width) > MOST:
-        fail("tile", f"{bricks.numel()} elements of bricks", f"at most {MOST}: float32 indices")
+    if max(bricks.numel(), plan.farthest) > MOST:
+        fail("tile, border", "so large that float32 loses count", f"indices up to {MOST}")
     rows, columns = (torch.arange(n, device=tile.device) for n in (plan.height, plan.width))
     pixels = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), dim=2)
     y = plan.height - 1 - plan.up - pixels[:, :, 0]
     x = pixels[:, :, 1] + plan.left
     xy = torch.stack((x, y), dim=2)
-    v = torch.floor(xy[:, :, 1] / plan.h).to(torch.int64)
-    u = torch.floor((xy[:, :, 0] - v * plan.step) / plan.period).to(torch.int64)
+    v = torch.floor(xy[:, :, 1] / plan.h).to(torch.int32)
+    u = torch.floor((xy[:, :, 0] - v * plan.step) / plan.period).to(torch.int32)
     across, up = (torch.stack((each, each), dim=2) for each in (u, v))
     shift_x = torch.tensor([plan.period, 0], device=tile.device)
     shift_y = torch.tensor([plan.step, plan.h], device=tile.device)
