@@ -5,7 +5,7 @@
 FROM python:3.13-slim
 
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends git make \
+    && apt-get install --yes --no-install-recommends g++ git make \
     && rm -rf /var/lib/apt/lists/*
 
 RUN useradd --create-home reader && install -d -o reader /home/reader/book

@@ -124,6 +124,7 @@ class Operator:
 
 _PALLAS_TPU = ("interpret", "simulate", "compile")
 _PALLAS_GPU = ("interpret", "compile")
+_NEURON = ("interpret", "simulate", "compile")
 _TAICHI = ("interpret", "simulate", "measure")
 
 
@@ -236,9 +237,18 @@ OPERATORS = {
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
                 Implementation("torch", "PyTorch", ("interpret",)),
+                Implementation("nki", "NKI", _NEURON, accepts=_finite, differentiable=False),
+                Implementation("neuronxcc", "NKI", _NEURON, accepts=_finite, differentiable=False),
                 *(
                     Implementation(f"v{level}", "Pallas TPU", _PALLAS_TPU, differentiable=False)
                     for level in range(4)
+                ),
+                Implementation(
+                    "gpsimd",
+                    "GpSimd C++",
+                    ("interpret", "simulate", "compile"),
+                    accepts=_finite,
+                    differentiable=False,
                 ),
             ),
             differentiable=("preds", "targets"),

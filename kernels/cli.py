@@ -7,6 +7,7 @@ cannot be made on this machine is skipped by name; --strict turns that into a fa
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import os
@@ -191,8 +192,11 @@ def estimate(
     ] = False,
     record: Annotated[bool, typer.Option(help="Keep them in results/estimated.csv.")] = False,
 ) -> None:
-    """Estimate the run time of operators on a TPU, one line each; nothing is measured."""
+    """Estimate run times on a TPU, of NKI kernels on a NeuronCore; nothing is measured."""
     with _reported():
+        if entry and all(i.language == "NKI" for _, i in find(entry)):
+            _estimate_nki(entry, workload, chip or ["inf2"], figures, record)
+            return
         from kernels.bench.explain import time
         from kernels.tpu.errors import TpuCompileError
         from kernels.tpu.estimator import Estimate, estimate_all
@@ -247,6 +251,43 @@ def estimate(
             errors.print(f"[red]{title} on {on}:[/] {error}", markup=True, soft_wrap=True)
         if failed:
             raise typer.Exit(1)
+
+
+def _estimate_nki(
+    entry: str, workload: str | None, chips: list[str], figures: bool, record: bool
+) -> None:
+    import kernels
+    from kernels import neuron
+    from kernels.bench.explain import time
+    from kernels.bench.records import add, estimated
+
+    kept = []
+    table = _table("Estimated by the documented cost of each instruction, not measured")
+    for name in ("entry and workload", "chip", "time", "binds", "busy", "SBUF"):
+        table.add_column(name, justify="right" if name in ("time", "busy", "SBUF") else "left")
+    for operator, implementation in find(entry):
+        known = operator.workloads
+        chosen = [known.find(workload)] if workload else known.figures or known.named[:1]
+        for problem in known.figures if figures else chosen:
+            function = functools.partial(operator.function, implementation=implementation.name)
+            arguments = known.arguments(problem)
+            (launch,) = neuron.launched(function, *arguments, **problem.options)
+            for chip in chips:
+                found = neuron.estimate(
+                    launch.kernel, *launch.arguments, chip=chip, **launch.options
+                )
+                kept.append((operator.name, implementation.name, str(problem), found))
+                table.add_row(
+                    f"{operator.name}/{implementation.name}  {problem}",
+                    found.chip,
+                    time(found.seconds),
+                    found.bound,
+                    f"{found.busy[found.bound]:.0%}",
+                    f"{found.sbuf_bytes / 1024:.0f} KiB",
+                )
+    console.print(table)
+    if record:
+        add("estimated.csv", [estimated(*row, of=f"kernels {kernels.__version__}") for row in kept])
 
 
 @app.command()

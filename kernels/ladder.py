@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import budget
+from kernels import budget, optional
 from kernels.catalog import RUNGS, Implementation, Operator
 from kernels.checks import brief, one_of
-from kernels.optional import MissingPackage
 from kernels.workload import Workload
 
 CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
@@ -121,7 +120,7 @@ def climb(
         try:
             found = _CLIMB[rung](subject, workload, seed)
             message, used = (found, None) if isinstance(found, str) else ("", found)
-        except (Skipped, MissingPackage) as error:
+        except (Skipped, optional.MissingPackage) as error:
             status, message = SKIPPED, str(error)
         except Refused as error:
             status, message = FAILED, str(error)
@@ -243,10 +242,10 @@ def _compile(subject: Subject, workload: Workload, seed: int) -> str:
         return ""
     if subject.language in LIBRARIES:
         raise Skipped(f"{subject.language} compiles while it runs: there is nothing to look at")
-    from kernels import neuron
-    from kernels.neuron import gpsimd
-
-    machine = {"NKI": neuron, "GpSimd C++": gpsimd}[subject.language]
+    if subject.language == "GpSimd C++":
+        from kernels.neuron import gpsimd as machine
+    else:
+        from kernels import neuron as machine
     arguments = subject.operator.workloads.arguments(workload, seed)
     return machine.lower(subject.function, *arguments, **subject.options(workload))
 
@@ -279,7 +278,7 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
 
     All programs go to one pool of compiler processes, so that libtpu starts once in each.
     """
-    from kernels import optional, tpu
+    from kernels import tpu
     from kernels.tpu.compiler import Program, compile_each, export
 
     owners: list[int] = []  # program → its place in problems
@@ -338,6 +337,8 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
 
 
 def _measure(subject: Subject, workload: Workload, seed: int) -> float:
+    if subject.language == "NKI":
+        return _measure_nki(subject, workload, seed)
     if subject.language == "Taichi":
         return _measure_taichi(subject, workload, seed)
     import jax
@@ -352,9 +353,19 @@ def _measure(subject: Subject, workload: Workload, seed: int) -> float:
     return _judge(subject, workload, arguments, result)
 
 
+def _measure_nki(subject: Subject, workload: Workload, seed: int) -> float:
+    from kernels import neuron
+
+    if not neuron.device():
+        raise Skipped("needs an AWS Neuron device (Inf2 or Trn1), and there is none")
+    arguments = subject.operator.workloads.arguments(workload, seed)
+    result = subject.function(*arguments, interpret=False, **subject.options(workload))
+    return _judge(subject, workload, arguments, result)
+
+
 def _measure_taichi(subject: Subject, workload: Workload, seed: int) -> float:
     """On the first GPU where there is one, or else on all cores; in a process of its own."""
-    from kernels import optional, taichi
+    from kernels import taichi
 
     has_gpu = optional.available("torch") and optional.require("torch", "").cuda.is_available()
     arguments = subject.operator.workloads.arguments(workload, seed)

@@ -1,7 +1,8 @@
-"""Packages that not every reader needs, and the command that installs a missing one."""
+"""Packages and tools that not every reader needs, and the command that installs a missing one."""
 
 import importlib
 import importlib.util
+import shutil
 from types import ModuleType
 
 # importable module → the extra of pyproject.toml that brings it
@@ -19,18 +20,34 @@ EXTRAS = {
     "hypothesis": "dev",
 }
 
+# program → how to get it
+TOOLS = {"g++": "on Debian and Ubuntu: `sudo apt install g++`"}
+
 
 class MissingPackage(ImportError):
-    """An optional package is not installed; the message says which, and how to install it."""
+    """An optional package or tool is not installed; the message says which, and how to get it."""
 
 
-def available(module: str) -> bool:
-    """Whether `module` can be imported, found out without importing it.
-
-    A folder of that name on the path, such as tests/taichi, is no package.
-    """
-    spec = importlib.util.find_spec(module)
+def available(name: str) -> bool:
+    """Whether the module can be imported, found out without importing it, or the tool run."""
+    if name in TOOLS:
+        return shutil.which(name) is not None
+    # A folder of that name on the path, such as tests/taichi, is no package.
+    spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
+
+
+def tool(name: str, purpose: str) -> str:
+    """Where the program `name` is, or MissingPackage saying how to get it.
+
+    purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+    """
+    if path := shutil.which(name):
+        return path
+    raise MissingPackage(
+        f"{name} is needed for {purpose}, and is not installed. Install it; {TOOLS[name]}.",
+        name=name,
+    )
 
 
 def require(module: str, purpose: str) -> ModuleType:

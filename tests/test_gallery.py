@@ -56,6 +56,9 @@ def test_the_gallery_holds_what_chapter_4_promises():
 
 
 def test_some_bugs_hide_on_a_friendly_workload():
-    for name in ("wrong_index_map", "unmasked_tail", "short_grid"):
+    names = ["wrong_index_map", "unmasked_tail", "short_grid"]
+    if optional.available("g++"):
+        names += ["gpsimd_lost_tail", "gpsimd_unchecked_malloc"]
+    for name in names:
         friendly, telling = BUGS[name].workloads
         assert str(telling) == gallery.climb(name).workload != str(friendly)

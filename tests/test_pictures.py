@@ -162,3 +162,18 @@ def test_a_fusion_is_opened_and_its_boxes_share_a_name():
 
 def test_an_empty_module_is_an_empty_picture():
     assert "0 instructions" in pictures.graph(hlo.parse("")).says
+
+
+def test_a_neuron_core_is_drawn_from_its_data():
+    import dataclasses
+
+    from kernels.neuron import CHIPS
+
+    chip = CHIPS["inf2"]
+    picture = pictures.neuron_core(chip)
+    shown = words(picture)
+    for word in ("HBM", "SBUF", "PSUM", "Tensor", "Vector", "Scalar", "GpSimd", "1.12 GHz"):
+        assert word in shown, word
+    assert "of 192.0 KiB" in shown and "16 queues" in shown
+    other = dataclasses.replace(chip, sbuf_bytes=256 << 10, dma_queues=3)
+    assert {"of 256.0 KiB", "3 queues"} <= set(words(pictures.neuron_core(other)))

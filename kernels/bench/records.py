@@ -106,8 +106,13 @@ def add(path: Path | str, records: Iterable[Record]) -> None:
     write(path, [*read(path), *records])
 
 
-def estimated(operator: str, implementation: str, workload: str, found: Any) -> Record:
-    """The record of a kernels.tpu.Estimate, in ms; of today and the installed versions."""
+def estimated(
+    operator: str, implementation: str, workload: str, found: Any, of: str | None = None
+) -> Record:
+    """The record of a kernels.tpu.Estimate or kernels.neuron.Estimate, in ms; of today.
+
+    of: the versions, by default of JAX and the TPU's compiler.
+    """
     return Record(
         operator,
         implementation,
@@ -116,7 +121,7 @@ def estimated(operator: str, implementation: str, workload: str, found: Any) -> 
         round(found.seconds * 1e3, 6),
         "ms",
         found.chip,
-        versions("jax", "libtpu"),
+        of or versions("jax", "libtpu"),
         datetime.date.today().isoformat(),
         f"{found.bound} binds; {found.method}",
     )

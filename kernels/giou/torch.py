@@ -21,4 +21,5 @@ def giou(preds, targets):
     enclosing = _area((last.maximum(last_) - first.minimum(first_)).maximum(zero))
     union = _area(last - first) + _area(last_ - first_) - inter
     union, enclosing = union.maximum(epsilon), enclosing.maximum(epsilon)
-    return inter / union - (enclosing - union) / enclosing
+    # As (enclosing - union) / enclosing the derivative by enclosing would be a difference of ones.
+    return inter / union - (1 - union / enclosing)

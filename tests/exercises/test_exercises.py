@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 
+from kernels import optional
 from kernels.exercises import check, exercises
+from kernels.neuron.gpsimd import compiler
 
 
 def axpy(a_ref, x_ref, y_ref, o_ref):
@@ -53,11 +55,41 @@ def matmul_bias(x, y, b, *, interpret):
     )(x, y, b[None, :])
 
 
-RIGHT = {f.__name__: f for f in (axpy, squares_backwards, table, running_maximum, matmul_bias)}
+def giou_loss(first="core * part", step="cores * part"):
+    return f"""
+torch::Tensor giou(const torch::Tensor& t_preds, const torch::Tensor& t_targets) {{
+  constexpr size_t part = 400;
+  torch::Tensor t_losses = get_dst_tensor();
+  const size_t pairs = t_preds.sizes()[0] * t_preds.sizes()[1];
+  const size_t core = get_cpu_id(), cores = get_cpu_count();
+  Tcm preds(4 * part), targets(4 * part), losses(part);
+  if (!preds.at || !targets.at || !losses.at || core >= cores) abort();
+  auto losses_accessor = t_losses.tcm_accessor();
+  for (size_t first = {first}; first < pairs; first += {step}) {{
+    const size_t n = std::min(part, pairs - first);
+    t_preds.tcm_accessor().tensor_to_tcm<float>(preds.at, 4 * first, 4 * n);
+    t_targets.tcm_accessor().tensor_to_tcm<float>(targets.at, 4 * first, 4 * n);
+    for (size_t i = 0; i < n; ++i) losses.at[i] = 1 - score(preds.at + 4 * i, targets.at + 4 * i);
+    losses_accessor.tcm_to_tensor<float>(losses.at, first, n);
+  }}
+  return t_losses;
+}}
+"""
+
+
+RIGHT = {
+    f.__name__: f for f in (axpy, squares_backwards, table, running_maximum, matmul_bias, giou_loss)
+}
+
+
+def needs_a_compiler(name):
+    if exercises()[name].language == "GpSimd C++" and not optional.available("g++"):
+        pytest.skip("needs g++; on Debian and Ubuntu: sudo apt install g++")
 
 
 @pytest.mark.parametrize("name", exercises())
 def test_a_right_answer_passes(name):
+    needs_a_compiler(name)
     answer = check(name, RIGHT[name])
     assert answer.passed is True, str(answer)
     assert "interpret, simulate, compile" in str(answer)
@@ -106,6 +138,14 @@ def in_bfloat16(x, y, b, *, interpret):
     return matmul_bias(*(a.astype(jnp.float32) for a in narrow), interpret=interpret)
 
 
+def all_cores_do_everything():
+    return giou_loss(first="0", step="part")
+
+
+def cores_count_pairs():
+    return giou_loss(first="core")
+
+
 def raises(o_ref):
     raise KeyError("no such thing")
 
@@ -123,13 +163,27 @@ def raises(o_ref):
         ("matmul_bias", in_bfloat16, "interpret", "allowed"),
         ("squares_backwards", raises, "interpret", "KeyError: 'no such thing'"),
         ("axpy", lambda *refs: None, "interpret", "is nan"),
+        ("giou_loss", all_cores_do_everything, "simulate", "Two cores met at one place"),
+        ("giou_loss", cores_count_pairs, "simulate", "on prime"),
     ],
 )
 def test_a_wrong_answer_is_told_why(name, answer, rung, says):
+    needs_a_compiler(name)
     found = check(name, answer)
     assert found.passed is False
     assert f"refused at {rung}" in str(found) and says in str(found), str(found)
     assert "not yet right" in found._repr_html_()
+
+
+def test_what_cannot_run_is_not_right(monkeypatch):
+    monkeypatch.setattr(optional.shutil, "which", lambda name: None)
+    compiler.gpp.cache_clear()
+    compiler._version.cache_clear()
+    try:
+        found = check("giou_loss", giou_loss)
+    finally:
+        compiler.gpp.cache_clear()
+    assert found.passed is False and "cannot be proven at interpret" in str(found)
 
 
 def test_an_untouched_cell_asks_for_the_kernel():

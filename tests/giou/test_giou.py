@@ -79,14 +79,14 @@ def test_gradients_of_any_boxes(implementation, found, seed):
     got = gradients(implementation, preds, targets, cotangent)
     with jax.enable_x64(True):
         wide = [jnp.asarray(a.astype(np.float64)) for a in (preds, targets, cotangent)]
-        want = jax.vjp(reference.giou, *wide[:2])[1](wide[2])
-        size = reference.giou_gradient_magnitude(*wide)
+        want = [np.asarray(g) for g in jax.vjp(reference.giou, *wide[:2])[1](wide[2])]
+        size = [np.asarray(s) for s in reference.giou_gradient_magnitude(*wide)]
         # A union or an area that float32 cannot tell from its bound may fall on either side of it.
         _, union, _, terms, _ = reference._condition(*wide[:2])
-        clear = (abs(union - 1e-5) > 1e-6 * (1e-5 + terms)) | (union == 1e-5)
+        clear = np.asarray((abs(union - 1e-5) > 1e-6 * (1e-5 + terms)) | (union == 1e-5))
     for g, w, s in zip(got, want, size, strict=True):
-        off = np.where(np.asarray(clear)[..., None], abs(np.asarray(g).astype(np.float64) - w), 0)
-        assert (off <= 2e-6 * np.asarray(s)).all()
+        off = np.where(clear[..., None], abs(np.asarray(g).astype(np.float64) - w), 0)
+        assert (off <= 2e-6 * s).all()
 
 
 def test_equal_coordinates_share_the_derivative():

@@ -1,0 +1,52 @@
+"""What the simulated NeuronCore, the lint and the vendor's tools refuse, in plain words."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = str(Path(__file__).parent)
+
+
+class NeuronError(RuntimeError):
+    """A kernel that a NeuronCore, or the language it is written in, does not take.
+
+    message: one line, which names the instruction, the tile and the limit. source: "file.py:line"
+    of the kernel, where that is known.
+    """
+
+    def __init__(self, message: str, source: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.source = source
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.source})" if self.source else self.message
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        return type(self), (self.message, self.source)
+
+
+class MissingName(NeuronError, AttributeError):
+    """A name that this generation of NKI does not have; the message says what to write instead."""
+
+
+def place() -> str | None:
+    """Where in the kernel we are: the innermost frame outside this package, as "file.py:line"."""
+    frame = sys._getframe(1)
+    while frame and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return located(frame.f_code.co_filename, frame.f_lineno)
+
+
+def located(path: str, line: int) -> str:
+    """A line of a file without its folder; a notebook's cell is a file named by a number."""
+    name = Path(path).name
+    return f"the cell, line {line}" if name.removesuffix(".py").isdigit() else f"{name}:{line}"
+
+
+def refuse(message: str) -> None:
+    """Raise NeuronError for the line of the kernel that is running."""
+    raise NeuronError(message, place())

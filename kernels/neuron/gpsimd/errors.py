@@ -1,0 +1,53 @@
+"""What can be wrong with a custom operator, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault that a run found.
+
+    kind: "bounds" (an index beyond a buffer or a tensor), "null" (a pointer that is null), "unset"
+    (a read of what nobody has written), "freed" (TCM used or freed after tcm_free), "leak" (TCM
+    never freed), "twice" and "race" (two cores, or one twice, at the same element of the result),
+    "unwritten" (elements of the result), "input" (a write to one), "dtype", "accessor" and "result"
+    (calls that the documents forbid), "library" (no such kernel), "crash" or "time".
+    core: which; None where it is not a matter of one core. source: "file.cpp:line" where known.
+    """
+
+    kind: str
+    core: int | None
+    words: str
+    source: str | None = None
+
+    def __str__(self) -> str:
+        who = f"core {self.core}: " if self.core is not None else ""
+        return f"{who}{self.words}" + (f" ({self.source})" if self.source else "")
+
+
+class GpSimdError(RuntimeError):
+    """A run of a custom operator that a machine would not have survived, or not got right.
+
+    finding: what was found first.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        return type(self), (self.finding,)
+
+
+class GpSimdCompileError(RuntimeError):
+    """C++ that does not compile; the message holds the compiler's first errors, and `original` all
+    that it said."""
+
+    def __init__(self, message: str, original: str = "") -> None:
+        super().__init__(message)
+        self.original = original
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        return type(self), (self.args[0], self.original)

@@ -1,0 +1,135 @@
+"""GIOU in both generations of NKI: any size, degenerate boxes, both engines, and how fast."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import budget, neuron
+from kernels.catalog import OPERATORS
+from kernels.giou import giou, neuronxcc, nki, reference
+from kernels.neuron import InterpretParams, vendor
+
+WORKLOADS = OPERATORS["giou"].workloads
+GENERATIONS = ("nki", "neuronxcc")
+
+
+def boxes(b, n, values="normal", seed=0):
+    from kernels.workload import Workload
+
+    return WORKLOADS.arguments(Workload("test", {"b": b, "n": n}, values=values), seed)
+
+
+def judge(got, preds, targets):
+    wide = preds.astype(np.float64), targets.astype(np.float64)
+    plain = np.asarray(giou(preds, targets, implementation="xla"))
+    verdict = budget.compare(got, reference.giou(*wide), plain, reference.giou_magnitude(*wide))
+    assert verdict.passed, verdict.message
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+@given(
+    b=st.sampled_from([1, 2, 31, 127, 128, 129, 257]),
+    n=st.sampled_from([1, 3, 101, 511, 512, 513, 1025]),
+    values=st.sampled_from(["normal", "degenerate", "wide", "far"]),
+)
+def test_any_size(name, b, n, values):
+    preds, targets = boxes(b, n, values, seed=b * n)
+    judge(giou(preds, targets, implementation=name), preds, targets)
+
+
+@pytest.mark.parametrize("scalar_engine", [False, True])
+@given(b=st.integers(1, 140), n=st.integers(1, 60))
+def test_reciprocals_on_either_engine(scalar_engine, b, n):
+    preds, targets = boxes(b, n, seed=b)
+    judge(neuron.simulate(nki.giou_kernel, preds, targets, scalar_engine), preds, targets)
+
+
+@given(b=st.integers(1, 200), n=st.integers(1, 600), order=st.integers(0, 3))
+def test_generations_agree(b, n, order):
+    """Not to the bit: modern NKI multiplies by a reciprocal, beta 1 divides."""
+    preds, targets = boxes(b, n, "degenerate", seed=order)
+    params = InterpretParams(order=order)
+    new, old = (giou(preds, targets, implementation=g, interpret=params) for g in GENERATIONS)
+    assert np.allclose(new, old, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_boxes_without_an_area(name):
+    """Clamped once, before both uses: identical points have a score of 0, not of -1."""
+    point = np.full((1, 1, 4), 3, np.float32)
+    far = point + 100
+    got = [giou(point, p, implementation=name).item() for p in (point, far)]
+    assert got == [0.0, pytest.approx(-1, abs=1e-6)]
+
+
+def test_the_published_size_is_simulated_in_a_second():
+    preds, targets = boxes(1024, 256)
+    for name in GENERATIONS:
+        start = time.process_time()
+        giou(preds, targets, implementation=name)
+        assert time.process_time() - start < 1, name
+
+
+def test_the_tile_fits_twice_into_sbuf():
+    """The arithmetic that BOXES is chosen by."""
+    shape = (128, nki.BOXES, 4)
+    found = neuron.estimate(
+        nki.giou_kernel, np.zeros(shape, np.float32), np.ones(shape, np.float32)
+    )
+    reserved = 2 * 30 * 4 * nki.BOXES
+    assert 2 * found.sbuf_bytes <= reserved <= neuron.CHIPS["inf2"].sbuf_bytes
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_tensors_of_pytorch_are_taken(name):
+    import torch
+
+    preds, targets = boxes(3, 4)
+    got = giou(torch.from_numpy(preds), torch.from_numpy(targets), implementation=name)
+    assert np.array_equal(got, giou(preds, targets, implementation=name))
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda p, t: (p.astype(np.float64), t), "preds.dtype is 'float64'; accepted: float32"),
+        (lambda p, t: (p, t[:, :3]), r"targets.shape is \(3, 3, 4\); accepted: \(3, 4, 4\)"),
+        (lambda p, t: (p[..., :3], t), "preds.shape"),
+        (lambda p, t: (p, t[0]), "targets.shape"),
+        (lambda p, t: (p[:0], t[:0]), "at least 1"),
+    ],
+)
+def test_what_is_no_pair_of_boxes_is_refused(name, change, says):
+    with pytest.raises(ValueError, match=says):
+        giou(*change(*boxes(3, 4)), implementation=name)
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_on_the_device(name):
+    if not (vendor.device() and vendor.find(name)):
+        pytest.skip(f"needs a Neuron device and {vendor.MODULES[name]}")
+    preds, targets = boxes(131, 101)
+    got = giou(preds, targets, implementation=name, interpret=False)
+    assert np.any(got)
+    judge(np.asarray(got), preds, targets)
+
+
+def test_in_the_vendor_s_simulator():
+    module = vendor.find("nki")
+    if module is None or not hasattr(module, "simulate"):
+        pytest.skip("needs nki 0.3 or newer")
+    preds, targets = boxes(131, 101)
+    judge(np.asarray(module.simulate(nki.giou_kernel)(preds, targets)), preds, targets)
+
+
+def test_beta_1_in_the_vendor_s_simulator():
+    module = vendor.find("neuronxcc")
+    if module is None or not hasattr(module, "simulate_kernel"):
+        pytest.skip("needs neuronxcc.nki of SDK 2.20 to 2.26")
+    preds, targets = boxes(131, 101)
+    rows = [x.reshape(131, -1) for x in (preds, targets)]
+    judge(np.asarray(module.simulate_kernel(neuronxcc.giou_kernel, *rows)), preds, targets)
