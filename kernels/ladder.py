@@ -23,7 +23,6 @@ import numpy as np
 from kernels import budget, optional
 from kernels.catalog import RUNGS, Implementation, Operator
 from kernels.checks import brief, one_of
-from kernels.optional import MissingPackage
 from kernels.workload import Workload
 
 CHIPS = ("v5e", "v6e")  # that every TPU kernel is compiled for
@@ -121,7 +120,7 @@ def climb(
         try:
             found = _CLIMB[rung](subject, workload, seed)
             message, used = (found, None) if isinstance(found, str) else ("", found)
-        except (Skipped, MissingPackage) as error:
+        except (Skipped, optional.MissingPackage) as error:
             status, message = SKIPPED, str(error)
         except Refused as error:
             status, message = FAILED, str(error)
