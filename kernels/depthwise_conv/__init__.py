@@ -44,8 +44,7 @@ def depthwise_conv(w: Any, k: Any, eps: float = 0.0, *, implementation: str = "t
     if implementation in ("torch", "fft"):
         return _in_torch(importlib.import_module(f"{__name__}.{implementation}"), w, k, eps)
     for name, value in (("w", w), ("k", k)):
-        contiguous = getattr(value, "is_contiguous", lambda: value.flags.c_contiguous)  # noqa: B023
-        if not contiguous():
+        if not _is_contiguous(value):
             checks.fail(name, "not contiguous", "a contiguous array, as its copy would be")
     if implementation in LEVELS:
         from kernels.depthwise_conv import levels
@@ -61,6 +60,10 @@ def flops(b: int, c: int, t: int) -> int:
     for name, value in (("b", b), ("c", c), ("t", t)):
         checks.positive_int(name, value)
     return b * c * t * (t + 1)
+
+
+def _is_contiguous(value: Any) -> bool:
+    return value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
 
 
 def _check(w: Any, k: Any) -> None:
@@ -98,5 +101,6 @@ def _in_torch(module: Any, w: Any, k: Any, eps: float) -> Any:
     from kernels.optional import require
 
     torch = require("torch", "depthwise convolution in PyTorch")
-    tensors = (torch.from_numpy(np.ascontiguousarray(x)) for x in (w, k))
+    # PyTorch has no tensors that are only read, nor any with negative strides.
+    tensors = (torch.from_numpy(np.require(x, requirements=("C", "W"))) for x in (w, k))
     return module.depthwise_conv(*tensors, eps).numpy()

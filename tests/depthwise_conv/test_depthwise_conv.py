@@ -114,6 +114,16 @@ def test_the_result_is_of_the_arguments_kind_and_they_are_left_alone(implementat
         np.testing.assert_array_equal(now, before)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("implementation", ALL)
+def test_arrays_that_may_only_be_read(implementation):
+    w, k = draw(3, 2, 9)
+    want = depthwise_conv(w, k, implementation=implementation)
+    w.setflags(write=False)
+    k.setflags(write=False)
+    np.testing.assert_array_equal(depthwise_conv(w, k, implementation=implementation), want)
+
+
 # --- gradients ----------------------------------------------------------------------------------
 
 
