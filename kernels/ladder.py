@@ -258,9 +258,12 @@ def programs(
     import jax
 
     arrays, numbers = _apart(subject.operator.workloads.arguments(workload, seed))
+    options = subject.options(workload)
+    if subject.language not in LIBRARIES:
+        options["interpret"] = False
 
     def call(*given):
-        return subject.function(*given, *numbers, interpret=False, **subject.options(workload))
+        return subject.function(*given, *numbers, **options)
 
     found = [(call, arrays)]
     if _has_gradient(subject, workload):
