@@ -239,16 +239,12 @@ OPERATORS = {
                 Implementation("torch", "PyTorch", ("interpret",)),
                 Implementation("nki", "NKI", _NEURON, accepts=_finite, differentiable=False),
                 Implementation("neuronxcc", "NKI", _NEURON, accepts=_finite, differentiable=False),
+                Implementation(
+                    "gpsimd", "GpSimd C++", _NEURON, accepts=_finite, differentiable=False
+                ),
                 *(
                     Implementation(f"v{level}", "Pallas TPU", _PALLAS_TPU, differentiable=False)
                     for level in range(4)
-                ),
-                Implementation(
-                    "gpsimd",
-                    "GpSimd C++",
-                    ("interpret", "simulate", "compile"),
-                    accepts=_finite,
-                    differentiable=False,
                 ),
             ),
             differentiable=("preds", "targets"),

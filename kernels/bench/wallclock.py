@@ -59,7 +59,10 @@ class Measurement:
 
     def records(self) -> list[Record]:
         """Medians in ms, with their 20th and 80th percentiles and the rounds."""
-        installed = [name for name in PACKAGES if optional.available(name)]
+        from kernels.taichi import runtime
+
+        idle = {name for name in runtime.MODULES if name != runtime.name()}
+        used = [name for name in PACKAGES if optional.available(name) and name not in idle]
         found = []
         for name, timing in self.timings.items():
             low, high = (1e3 * timing.quantile(q) for q in (0.2, 0.8))
@@ -72,7 +75,7 @@ class Measurement:
                     round(1e3 * timing.median, 6),
                     "ms",
                     self.machine,
-                    versions(*installed),
+                    versions(*used),
                     datetime.date.today().isoformat(),
                     f"median of {len(timing.seconds)} interleaved rounds, p20 {low:.3f}, "
                     f"p80 {high:.3f}",

@@ -36,6 +36,16 @@ def test_what_is_kept():
     assert two.implementation == "fast" and "numpy" in two.versions
 
 
+def test_a_row_names_the_taichi_that_ran(monkeypatch):
+    """Both may be installed; figures of the one must not pass for the other's."""
+    monkeypatch.setattr(wallclock.optional, "available", lambda name: True)
+    monkeypatch.setattr(wallclock, "versions", lambda *names: " ".join(names))
+    for used, idle in (("taichi", "quadrants"), ("quadrants", "taichi")):
+        monkeypatch.setenv("KERNELS_TAICHI", used)
+        [row] = measurement(xla=[0.001] * 3).records()
+        assert used in row.versions and idle not in row.versions
+
+
 def test_only_what_runs_here_is_timed():
     found = bench(ADD, ADD.implementations, SMALL, repeats=3)
     assert set(found.timings) == {"xla"} and len(found.timings["xla"].seconds) == 3

@@ -171,8 +171,8 @@ def test_the_last_level_is_at_the_floor_and_the_first_behind_xla(chip):
     floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
     assert floor <= recorded("pallas", chip) * 1.0001 and recorded("pallas", chip) < 1.1 * floor
     others = [recorded(name, chip) for name in ("xla", "v0", "v1", "v2", "v3")]
-    assert recorded("pallas", chip) < 0.8 * min(others) or chip == "v5e"
-    assert recorded("pallas", chip) < min(others)
+    # Among the others is level 3, which makes no copy either and is nearer on a v5e.
+    assert recorded("pallas", chip) < {"v5e": 0.9, "v6e": 0.8}[chip] * min(others)
     assert recorded("v0", chip) > recorded("xla", chip)
     assert recorded("pallas", chip, gradient=True) < 0.5 * recorded("xla", chip, gradient=True)
 

@@ -101,7 +101,7 @@ def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         compiler.check(sources)
     if custom_op() is None:
         return "by g++ against stub headers only: AWS's build is not installed"
-    return "by g++ against stub headers; python -m kernels.giou.gpsimd.build is AWS's build"
+    return "by g++ against stub headers; AWS's build is a command of the operator's own"
 
 
 def custom_op() -> Any:
