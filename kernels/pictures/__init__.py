@@ -1,0 +1,25 @@
+"""Pictures of kernels, drawn from what JAX traced or the simulator recorded, never by hand; and of
+machines, drawn from their data.
+
+Each function returns a Picture: one SVG that takes its text colour from the page, so that it
+reads in light and in dark, and that prints. Some return a Player: a Picture that becomes
+interactive in the built book.
+"""
+
+from kernels.pictures.canvas import COLOURS, Picture, Player, Table
+from kernels.pictures.graphs import graph
+from kernels.pictures.grids import memory, order, programs, traffic
+from kernels.pictures.machines import neuron_core
+
+__all__ = [
+    "COLOURS",
+    "Picture",
+    "Player",
+    "Table",
+    "graph",
+    "memory",
+    "neuron_core",
+    "order",
+    "programs",
+    "traffic",
+]

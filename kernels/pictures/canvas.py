@@ -1,0 +1,157 @@
+"""What every picture is drawn with: an SVG that takes its text colour from the page."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Mid tones that hold on white and on black; in greyscale the labels and hatching still tell.
+COLOURS = ("#3b78c2", "#d07b1f", "#2a9168", "#a2508f", "#7a6cc4", "#8a7a2d")
+FONT = "ui-sans-serif, system-ui, sans-serif"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG, with what it shows in words for those who cannot see it."""
+
+    svg: str = field(repr=False)
+    says: str
+
+    def _repr_html_(self) -> str:
+        return f'<div class="kernel-picture" tabindex="0">{self.svg}</div>'
+
+
+@dataclass(frozen=True)
+class Player(Picture):
+    """A picture that a reader can play with. kind: which script of players/ plays it. data: what
+    the script draws, computed from the kernel; anything that JSON can hold.
+
+    Where no script runs, in print and in a plain notebook, the picture itself stands there.
+    """
+
+    kind: str
+    data: Mapping[str, Any] = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        data = json.dumps(self.data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+        return (
+            f'<kernel-player kind="{self.kind}" says="{html.escape(self.says)}">'
+            f'<script type="application/json">{data}</script>'
+            f"{super()._repr_html_()}</kernel-player>"
+        )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text that takes its look from the page."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(row(cells, "td") for cells in self.rows)
+        return (
+            f'<table class="kernel-table table"><thead>{row(self.columns, "th")}</thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
+
+
+class Canvas:
+    """Collects SVG elements."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self.parts: list[str] = []
+        self.hatches: dict[str, str] = {}
+
+    def rect(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        fill: str = "none",
+        fill_opacity: float = 1,
+        stroke: str = "currentColor",
+        stroke_opacity: float = 1,
+        radius: float = 0,
+    ) -> None:
+        self.parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
+            f'rx="{radius}" fill="{fill}" fill-opacity="{fill_opacity}" '
+            f'stroke="{stroke}" stroke-opacity="{stroke_opacity}"/>'
+        )
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: int = 12,
+        weight: int = 400,
+        anchor: str = "start",
+    ) -> None:
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
+            f'text-anchor="{anchor}" fill="currentColor">{html.escape(text)}</text>'
+        )
+
+    def arrow(
+        self, start: float, end: float, y: float, forward: bool, label: str, sub: str
+    ) -> None:
+        """A horizontal arrow with a label above and a remark below."""
+        a, b = (start + 6, end - 6) if forward else (end - 6, start + 6)
+        tip = -7 if forward else 7
+        self.parts.append(
+            f'<path d="M{a:.1f} {y:.1f}H{b:.1f}m{tip} -4l{-tip} 4l{tip} 4" fill="none" '
+            'stroke="currentColor" stroke-width="1.4"/>'
+        )
+        middle = (start + end) / 2
+        self.text(middle, y - 7, label, size=12, weight=600, anchor="middle")
+        self.text(middle, y + 16, sub, size=11, anchor="middle")
+
+    def hatch(self, colour: str) -> str:
+        """A fill of diagonal lines; its name is its colour, so that pictures can share a page."""
+        name = f"hatch-{colour[1:]}"
+        self.hatches[name] = (
+            f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '
+            f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{colour}" '
+            f'fill-opacity="0.12"/><path d="M0 0V6" stroke="{colour}" stroke-width="2.4"/>'
+            "</pattern>"
+        )
+        return f"url(#{name})"
+
+    def picture(self, says: str) -> Picture:
+        width, height = self.width + 4, self.height + 4
+        title = html.escape(says)
+        svg = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-2 -2 {width:.0f} {height:.0f}" '
+            f'role="img" aria-label="{title}" font-family="{FONT}" '
+            f'style="max-width:100%;width:{width:.0f}px;height:auto"><title>{title}</title>'
+            f"<defs>{''.join(self.hatches.values())}</defs>{''.join(self.parts)}</svg>"
+        )
+        return Picture(svg, says)
+
+
+def colour_of(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
+def in_dims(shape: Sequence[int]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def in_bytes(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
