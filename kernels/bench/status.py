@@ -20,7 +20,7 @@ import typer
 
 from kernels import ladder
 from kernels.bench import records
-from kernels.catalog import OPERATORS, find
+from kernels.catalog import Implementation, find
 
 ROOT = Path(__file__).parents[2]  # of a checkout
 PARTS = Path("_build") / "status"  # a file for each process of the tests
@@ -108,14 +108,13 @@ def claims() -> list[tuple[str, str, str]]:
     return [(o.name, i.name, rung) for o, i in find() for rung in i.rungs]
 
 
-def why_empty(operator: str, implementation: str, rung: str) -> str:
-    """Why there is no finding of a rung: "no such rung: …" or "not claimed: …"."""
-    entry = OPERATORS[operator][implementation]
-    if reason := ladder.no_such_rung(entry.language, rung):
+def why_empty(implementation: Implementation, rung: str) -> str:
+    """Why there is no finding of a rung: a word or two, and after a colon the reason."""
+    if reason := ladder.no_such_rung(implementation.language, rung):
         return f"no such rung: {reason}"
-    if rung in entry.rungs:
-        return "not run yet"
-    return "asked for where the device is: verify --rung measure"
+    if rung in implementation.rungs:
+        return "not run: the tests have not climbed it yet"
+    return f"on request: python -m kernels verify OPERATOR/IMPLEMENTATION --rung {rung}"
 
 
 def packages(constraints: Path = ROOT / "constraints.txt") -> list[tuple[str, str, str]]:
