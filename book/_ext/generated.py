@@ -115,7 +115,8 @@ class Results(Generated):
         if name not in OPERATORS:
             return text("Not in the catalog.")
         operator = OPERATORS[name]
-        return text(f"{operator.summary}. Chapter: ", self.link(operator.chapter), ".")
+        summary = operator.summary[0].upper() + operator.summary[1:]
+        return text(f"{summary}. Chapter: ", self.link(operator.chapter), ".")
 
     def figures(self, groups):
         titles = ("implementation", *report.COLUMNS, "against the best other", "of the limit")
@@ -137,7 +138,7 @@ class Results(Generated):
         listed = nodes.bullet_list()
         for rows, kind, said in report.sources(group):
             listed += fill(nodes.list_item(), text(f"{rows}, {kind}: {said}"))
-        folded = fold(f"ms; versions, {self.dates(group)}, sources", listed)
+        folded = fold(f"versions and sources, {self.dates(group)}", listed)
         return fill(nodes.container(classes=["problem"]), text(*words), folded)
 
     def dates(self, group):
@@ -299,6 +300,7 @@ def _leave(tag):
 def setup(app):
     for node in (details, summary):
         app.add_node(node, html=(_enter(node.__name__), _leave(node.__name__)))
+    app.add_css_file("generated.css")
     app.add_directive("results", Results)
     app.add_directive("status", Status)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
