@@ -115,8 +115,7 @@ class Results(Generated):
         if name not in OPERATORS:
             return text("Not in the catalog.")
         operator = OPERATORS[name]
-        summary = operator.summary[0].upper() + operator.summary[1:]
-        return text(f"{summary}. Chapter: ", self.link(operator.chapter), ".")
+        return text(f"{name}: {operator.summary}. Chapter: ", self.link(operator.chapter), ".")
 
     def figures(self, groups):
         titles = ("implementation", *report.COLUMNS, "against the best other", "of the limit")

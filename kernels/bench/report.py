@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kernels.bench.records import Record, read
 from kernels.bench.wallclock import LIMIT
 from kernels.catalog import OPERATORS
+from kernels.checks import one_of
 from kernels.pictures import Table
 from kernels.workload import Workload
 
@@ -158,7 +159,9 @@ def compare(
 
     workloads: names of the operator's workloads; chips, implementations: of records; all if empty.
     Only problems with a measurement are shown. Where there is none, the line says how to make one.
+    Raises ValueError for an operator that the catalog has not.
     """
+    one_of("operator", operator, OPERATORS)
     rows = []
     for group in figures():
         name = group.title[0] or group.workload

@@ -83,24 +83,24 @@ def summary(checks: Sequence[ladder.Check]) -> Finding:
     )
 
 
-def note(checks: Sequence[ladder.Check], part: str = "main", root: Path = ROOT) -> None:
+def note(checks: Sequence[ladder.Check], part: str = "main", root: Path | None = None) -> None:
     """Remember what a rung found. part: the process that tells; each one has a file of its own."""
-    path = root / PARTS / f"{part}.csv"
+    path = (root or ROOT) / PARTS / f"{part}.csv"
     found = summary(checks)
     known = {each.key: each for each in _read(path)} | {found.key: found}
     _write(path, known.values())
 
 
-def here(root: Path = ROOT) -> dict[tuple[str, str, str], Finding]:
+def here(root: Path | None = None) -> dict[tuple[str, str, str], Finding]:
     """The newest finding of each rung that the tests of this checkout climbed."""
-    parts = sorted((root / PARTS).glob("*.csv"))
+    parts = sorted(((root or ROOT) / PARTS).glob("*.csv"))
     return _newest(each for path in parts for each in _read(path))
 
 
-def findings(root: Path = ROOT) -> dict[tuple[str, str, str], Finding]:
+def findings(root: Path | None = None) -> dict[tuple[str, str, str], Finding]:
     """The newest finding of each rung: of this checkout's tests, or else the one that it came
     with."""
-    return _newest([*_read(root / "results" / KEPT), *here(root).values()])
+    return _newest([*_read((root or ROOT) / "results" / KEPT), *here(root).values()])
 
 
 def claims() -> list[tuple[str, str, str]]:

@@ -51,7 +51,7 @@ def _choice(workload):
 
 def _work(workload, gradient):
     m, k, n = (workload.sizes[name] for name in "mkn")
-    out = 4 if workload.dtype == "int8" else workload.itemsize
+    out = 4 if workload.itemsize == 1 else workload.itemsize
     moved = (m * k + k * n) * workload.itemsize + m * n * out
     # The gradients are two more products; they read the cotangent and write two matrices.
     return 2 * m * k * n * (3 if gradient else 1), moved * (2 if gradient else 1)
