@@ -125,7 +125,7 @@ def machine(device: str = "cpu") -> str:
     """The processor that is timed, in words."""
     if device == "cuda":
         torch = optional.require("torch", "timing on a GPU")
-        return torch.cuda.get_device_name()
+        return torch.cuda.get_device_name().removeprefix("NVIDIA ").removeprefix("GeForce ")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     model = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
