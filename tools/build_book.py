@@ -181,7 +181,8 @@ def locked(name):
 @contextlib.contextmanager
 def open_cache():
     """The cache, emptied where anything that a notebook could import has changed."""
-    imports = digest("kernels/**/*", "results/**/*", "constraints.txt")
+    # No cell can tell the scripts of the players, or what the tests found.
+    imports = digest("kernels/**/*.[!jc]*", "kernels/**/*.cpp", "results/[!s]*", "constraints.txt")
     imports += f"/{os.environ['JAX_PLATFORMS']}"
     with locked("cache"):
         if recall("imports") != imports:
