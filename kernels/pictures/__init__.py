@@ -8,7 +8,7 @@ interactive in the built book.
 
 from kernels.pictures.canvas import COLOURS, Picture, Player, Table
 from kernels.pictures.graphs import graph
-from kernels.pictures.grids import memory, order, programs, traffic
+from kernels.pictures.grids import memory, order, play, programs, traffic
 from kernels.pictures.machines import neuron_core
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "memory",
     "neuron_core",
     "order",
+    "play",
     "programs",
     "traffic",
 ]

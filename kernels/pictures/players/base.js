@@ -86,7 +86,7 @@ function field(label, value, most, change, complain) {
     const fits = Number.isInteger(number) && number >= 1 && number <= most;
     const wrong = fits ? change(number) : `${label} is ${input.value.trim() || "empty"}; accepted: a whole number from 1 to ${most}`;
     input.setAttribute("aria-invalid", wrong ? "true" : "false");
-    complain(wrong || "");
+    if (wrong) complain(wrong);
   });
   return input;
 }
@@ -176,7 +176,8 @@ class KernelPlayer extends HTMLElement {
       words.setAttribute("aria-live", quietly ? "off" : "polite");
       words.textContent = text;
     };
-    this.append(stage, words); // so that the player can measure itself
+    say.words = words; // a player may put them into its stage
+    this.append(stage, words); // on the page, so that the player can measure itself
     try {
       play(stage, JSON.parse(source.textContent), say);
     } catch (error) {
