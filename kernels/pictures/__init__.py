@@ -9,7 +9,7 @@ interactive in the built book.
 from kernels.pictures.canvas import COLOURS, Picture, Player, Table
 from kernels.pictures.graphs import graph
 from kernels.pictures.grids import memory, order, play, programs, traffic
-from kernels.pictures.machines import neuron_core
+from kernels.pictures.machines import neuron_core, timeline
 
 __all__ = [
     "COLOURS",
@@ -22,5 +22,6 @@ __all__ = [
     "order",
     "play",
     "programs",
+    "timeline",
     "traffic",
 ]
