@@ -251,8 +251,8 @@ def _axis(call: Call, maps: Sequence[Affine | None], axis: int) -> dict[str, Any
             told["cuts"].append((number, d))
             alone = steps[axis] == 1 and np.count_nonzero(steps) == 1 and not index.offset[d]
             if not alone:
-                told["fixed"] = f"{operand.name} takes its blocks in another order"
-    for number, d in told["cuts"][:1]:
+                told["fixed"] = f"{operand.name} does not take its blocks one by one"
+    for number, d in [] if told["fixed"] else told["cuts"][:1]:
         operand = call.operands[number]
         if -(-operand.shape[d] // operand.block[d]) != call.grid[axis]:
             told["fixed"] = f"the grid is not as long as {operand.name} has blocks"

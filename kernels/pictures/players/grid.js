@@ -185,6 +185,7 @@ kernelPlayers.grid = (() => {
         state.style.setProperty("--own", colourOf(o));
         const last = programs - 1;
         tally.textContent = !operand.moves ? "moved by the kernel itself" : `${inBytes(tallied.total[step])} of ${inBytes(tallied.total[last])}`;
+        tally.title = operand.moves ? `${tallied.total[step]} of ${tallied.total[last]} bytes` : "";
         times.textContent = operand.moves ? `${tallied.times[step]} of ${tallied.times[last]} blocks` : "";
         return words;
       },
