@@ -8,15 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build_book
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-import build_book  # noqa: E402
-
 REMOTE = re.compile(r"^\s*(https?:)?//", re.I)
 # What a browser fetches by itself, so not the links that a reader may follow.
 FETCHED = [
@@ -34,22 +31,6 @@ FETCHED = [
     ("use", "href"),
 ]
 IN_CSS = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*((?:https?:)?//[^"')\s]+)""", re.I)
-
-
-@pytest.fixture(scope="session")
-def not_run():
-    """Builds the book, as `make book` does; the notebooks that lack an optional package."""
-    lines = []
-    try:
-        return build_book.build_book(say=lines.append)
-    except build_book.BookError as error:
-        pytest.fail("\n".join([*lines, str(error)]), pytrace=False)
-
-
-@pytest.fixture(scope="session")
-def html(not_run):
-    """The folder of the built book."""
-    return build_book.HTML
 
 
 @functools.lru_cache
