@@ -5,7 +5,6 @@ import os
 import re
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from pathlib import Path
 
 import jax
@@ -44,7 +43,6 @@ def section(title):
 
 
 ROWS = {title: section(title)[1] for title in RUN}
-LINES = [(title, i) for title, rows in ROWS.items() for i in range(len(rows))]
 
 
 def run(code, pairs):
@@ -82,24 +80,18 @@ def fault(row, answers):
     return f"the old line says: {old}" if old and not messages else ""
 
 
-@cache
-def answers(title):
-    """Of a whole section; in a process of its own, since two Taichis are loaded, and meshes set."""
-    code, rows = section(title)
-    pairs = [lines(row) for row in rows]
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(run, code, pairs).result()
-
-
-@pytest.mark.parametrize(("title", "number"), LINES)
-def test_a_row_of_the_bridge(title, number):
+@pytest.mark.parametrize("title", RUN)
+def test_every_row_of_the_bridge(title):
+    """In a process of its own, since two Taichis are loaded, and meshes set."""
     if title.startswith("NKI") and vendor.find("nki"):
         pytest.skip("the vendor's nki words its own messages")
-    found = answers(title)
-    if isinstance(found, str):
-        pytest.skip(found)
-    row = ROWS[title][number]
-    assert not fault(row, found[number]), row[0]
+    rows = ROWS[title]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        answers = pool.submit(run, section(title)[0], [lines(row) for row in rows]).result()
+    if isinstance(answers, str):
+        pytest.skip(answers)
+    found = [(row[0], fault(row, pair)) for row, pair in zip(rows, answers, strict=True)]
+    assert not [each for each in found if each[1]]
 
 
 def test_the_bridge_is_long():
