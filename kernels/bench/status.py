@@ -117,10 +117,10 @@ def why_empty(implementation: Implementation, rung: str) -> str:
     return f"on request: python -m kernels verify OPERATOR/IMPLEMENTATION --rung {rung}"
 
 
-def packages(constraints: Path = ROOT / "constraints.txt") -> list[tuple[str, str, str]]:
+def packages(constraints: Path | None = None) -> list[tuple[str, str, str]]:
     """(name, pinned version, installed version or "") of every line of constraints.txt."""
     found = []
-    for line in constraints.read_text(encoding="utf-8").splitlines():
+    for line in (constraints or ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         requirement = line.partition("#")[0].partition(";")[0].strip()
         name, equal, pinned = requirement.partition("==")
         if equal:
