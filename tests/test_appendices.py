@@ -10,7 +10,7 @@ import jupytext
 import pytest
 from typer.main import get_command
 
-from kernels.catalog import find
+from kernels.catalog import RUNGS, find
 from kernels.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,10 +28,11 @@ def page(name):
 
 
 def commands(text):
-    """Every line that a reader would type: after $ in a console block, after ! in a cell."""
+    """What a reader would type: after $ in a block, after ! in a cell, and in a sentence."""
     blocks = "\n".join(re.findall(r"^```(?:console|text)\n(.*?)^```", text, re.M | re.S))
     joined = blocks.replace("\\\n", " ")
-    return re.findall(r"^(?:\$ |[!%])(.+)$", joined, re.M)
+    inline = re.findall(r"(?<!`)`((?:[A-Z_]+=\S+ )*(?:make |\S*python -m kernels)[^`\n]+)`", text)
+    return re.findall(r"^(?:\$ |[!%])(.+)$", joined, re.M) + inline
 
 
 def fault(line):
@@ -46,10 +47,11 @@ def fault(line):
         after = words[words.index("-m") + 1 :] if "-m" in words else [""]
         if after[0] == "kernels" and (said := _cli_fault(after[1:])):
             return said
-        if "." in after[0] and not (ROOT / f"{after[0].replace('.', '/')}.py").exists():
+        module = ROOT / f"{after[0].replace('.', '/')}.py"
+        if after[0].startswith("kernels.") and not module.exists():
             return f"{after[0]} is no module"
-        for path in re.findall(r"(?:notebooks|kernels|results)/[\w/]+\.\w+", part):
-            if not (ROOT / path).exists() and not path.startswith("results/"):
+        for path in re.findall(r"notebooks/[\w/]+\.\w+", part):
+            if not (ROOT / path).exists():
                 return f"{path} is no file"
     return ""
 
@@ -66,7 +68,7 @@ def _cli_fault(words):
     except Exception as error:
         return f"{' '.join(words)}: {error}"
     for rung in context.params.get("rung") or ():
-        if rung not in ("interpret", "simulate", "compile", "measure"):
+        if rung not in RUNGS:
             return f"{rung} is no rung"
     return ""
 
@@ -141,7 +143,7 @@ def occurs(word, text):
 
 
 def prose(stem):
-    """What a reader of a chapter reads: its Markdown, and the first line of nothing else."""
+    """A chapter's Markdown, without its code, whose comments look like headings."""
     cells = jupytext.reads(TEXTS[stem], fmt="md:myst").cells
     return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
