@@ -166,11 +166,7 @@ class Results(Generated):
         return self.each(row, words)
 
     def shares(self, row):
-        def words(kind):
-            share = row.share(kind)
-            return share and ("< 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %"))
-
-        return self.each(row, words)
+        return self.each(row, lambda kind: report.percent(row.share(kind), ""))
 
     def each(self, row, words):
         """What there is to say of each kind of figure; the kind is named where there are two."""
