@@ -180,9 +180,8 @@ def compare(
         if _among(row.implementation, implementations)
     ]
     if not found:
-        where = f" on {' or '.join(chips)}" if chips else ""
-        there = ", there" if chips else ""
-        return Line(f"Not measured{where} yet: python -m kernels bench {operator} --record{there}")
+        where = f"on {' or '.join(chips) or 'a device'}"
+        return Line(f"Not measured {where} yet; there: python -m kernels bench {operator} --record")
     kinds = [kind for kind in COLUMNS if any(kind in row.figures for _, row in found)]
     rows = [
         (
