@@ -5,8 +5,11 @@ import io
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
 from sphinx.application import Sphinx
 
 from kernels.bench import records, status
@@ -57,7 +60,7 @@ def book(tmp_path, monkeypatch):
     sys.modules.pop("generated", None)
 
 
-def cells(soup, name, table="figures"):
+def cells_of(soup, name, table="figures"):
     """The cells of the row that begins with `name`."""
     for row in soup.select(f"table.{table} tbody tr"):
         found = [cell.get_text(" ", strip=True) for cell in row.find_all("td")]
@@ -71,14 +74,14 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
     soup, _ = book("results")
     titles = [cell.get_text() for cell in soup.select("table.generated th")]
     assert titles[:4] == ["implementation", "published", "estimated", "measured"]
-    assert cells(soup, "pallas") == ["pallas", "—", "6.00", "—", "0.667 × xla", "93 %"]
-    assert cells(soup, "xla")[4] == "1.50 × pallas"
+    assert cells_of(soup, "pallas") == ["pallas", "—", "6.00", "—", "0.667 × xla", "93 %"]
+    assert cells_of(soup, "xla")[4] == "1.50 × pallas"
     planted = dataclasses.replace(ONE, implementation="xla", kind="measured", value=5.6)
     records.write("measured.csv", [planted])
     soup, read = book("results")
     assert read == ["index"]
     # Measured 5.6 against estimated 6.0 would be a ratio between kinds.
-    assert cells(soup, "xla") == [
+    assert cells_of(soup, "xla") == [
         "xla",
         "—",
         "9.00",
@@ -86,7 +89,7 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
         "estimated: 1.50 × pallas",
         "estimated: 62 % measured: 100 %",
     ]
-    assert cells(soup, "pallas")[4] == "0.667 × xla"
+    assert cells_of(soup, "pallas")[4] == "0.667 × xla"
     group = soup.select_one("tr.group").get_text(" ", strip=True)
     assert "cube_8192_bf16" in group and "v5e" in group and "jax 1; 2026-01-01; how" in group
 
@@ -112,10 +115,23 @@ def test_each_rung_says_what_was_found_or_why_there_is_nothing(book, tmp_path):
     assert "1 passed" in said and "1 failed" in said and status.machine() in said
 
 
-def test_versions_that_differ_are_marked(book):
+def test_versions_and_the_time_of_notebooks(book, tmp_path):
+    """The page is made anew each time: notebooks and tests may have run since."""
+    (tmp_path / "source" / "notebooks").mkdir()
+    cache = get_cache(str(tmp_path / "cache"))
+    for name, data in (("ran", {"execution_seconds": 12.34}), ("lacks", {"not_run": True})):
+        path = tmp_path / "source" / "notebooks" / f"{name}.ipynb"
+        cells = [nbformat.v4.new_markdown_cell(f"# {name}"), nbformat.v4.new_code_cell(f"'{name}'")]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+        nbformat.write(notebook, path)
+        bundle = CacheBundleIn(notebook, str(path), data=data)
+        cache.cache_notebook_bundle(bundle, check_validity=False)
     soup, _ = book("status")
-    assert cells(soup, "numpy", "packages")[3] == "differs"
-    assert cells(soup, "no-such-thing", "packages")[2:] == ["—", "not installed"]
+    assert cells_of(soup, "ran", "times")[1] == "12.3 s"
+    assert cells_of(soup, "lacks", "times")[1] == "lacks an optional package"
+    assert "2 notebooks, 12 s in all" in soup.select_one("section#notebooks").get_text()
+    assert cells_of(soup, "numpy", "packages")[3] == "differs"
+    assert cells_of(soup, "no-such-thing", "packages")[2:] == ["—", "not installed"]
     assert "instead of 0.0.1" in soup.select_one("section#packages").get_text()
-    _, read = book("status")
-    assert read == ["index"]  # notebooks and tests may have run since
+    assert book("status")[1] == ["index"]

@@ -166,11 +166,7 @@ class Results(Generated):
         return self.each(row, words)
 
     def shares(self, row):
-        def words(kind):
-            share = row.share(kind)
-            return share and ("< 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %"))
-
-        return self.each(row, words)
+        return self.each(row, lambda kind: report.percent(row.share(kind), ""))
 
     def each(self, row, words):
         """What there is to say of each kind of figure; the kind is named where there are two."""
@@ -195,21 +191,7 @@ class Status(Generated):
         ]
 
     def rungs(self):
-        found, here = status.findings(), status.here()
-        claims = status.claims()
-        known = [found[claim] for claim in claims if claim in found]
-        count = Counter(finding.outcome for finding in known)
-        count["not run"] = len(claims) - len(known)
-        said = ", ".join(f"{count[name]} {name}" for name in count if count[name])
-        local = sum(claim in here for claim in claims)
-        where = f"{local} of them in this checkout, the others before it was handed on"
-        where = {0: "before this checkout was made", len(claims): "in this checkout"}.get(
-            local, where
-        )
-        days = sorted(finding.date for finding in known)
-        when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
-        machines = "; ".join(dict.fromkeys(finding.machine for finding in known))
-        notes, rows = {}, []
+        found, notes, rows = status.findings(), {}, []
         for operator in OPERATORS.values():
             rows.append((text(fill(nodes.strong(), operator.name)),))
             for each in operator.implementations:
@@ -217,13 +199,30 @@ class Status(Generated):
                 chapter = each.chapter or operator.chapter
                 rows.append((text(self.link(chapter, each.name)), each.language, *cells))
         listed = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
-        for message in notes:
-            listed += fill(nodes.list_item(), text(message))
+        listed += [fill(nodes.list_item(), text(message)) for message in notes]
         return [
-            text(f"{len(claims)} rungs are claimed: {said}. Climbed {when}, {where}: {machines}."),
+            text(self.counted(found)),
             table(("implementation", "written in", *RUNGS), rows, "rungs"),
             *([text("The numbers in the table:"), listed] if notes else []),
         ]
+
+    def counted(self, found):
+        """How many rungs ended how, when, where and on what machine, in a sentence or two."""
+        claims, here = status.claims(), status.here()
+        known = [found[claim] for claim in claims if claim in found]
+        count = Counter(finding.outcome for finding in known)
+        count["not run"] = len(claims) - len(known)
+        said = ", ".join(f"{number} {name}" for name, number in count.items() if number)
+        if not known:
+            return f"{len(claims)} rungs are claimed: {said}."
+        days = sorted(finding.date for finding in known)
+        when = " to ".join(dict.fromkeys((days[0], days[-1])))
+        machines = "; ".join(dict.fromkeys(finding.machine for finding in known))
+        local = sum(claim in here for claim in claims)
+        where = {0: "kept with the book", len(known): "by the tests of this checkout"}.get(
+            local, f"{local} by the tests of this checkout, the others kept with the book"
+        )
+        return f"{len(claims)} rungs are claimed: {said}. {machines}; {when}; {where}."
 
     def cell(self, found, notes, operator, implementation, rung):
         finding = found.get((operator.name, implementation.name, rung))

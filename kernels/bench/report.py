@@ -82,6 +82,13 @@ class Group:
         name, colon, sizes = self.workload.partition(": ")
         return (name, sizes) if colon and "=" not in name else ("", self.workload)
 
+    @property
+    def label(self) -> str:
+        """The workload in a word or two."""
+        name, sizes = self.title
+        way = sizes.rpartition(" ")[2]
+        return f"{name}, {way}" if name and way in ("gradient", "backward") else name or sizes
+
 
 def figures() -> list[Group]:
     """The problems of results/published.csv, estimated.csv and measured.csv."""
@@ -162,28 +169,36 @@ def compare(
     Raises ValueError for an operator that the catalog has not.
     """
     one_of("operator", operator, OPERATORS)
-    rows = []
-    for group in figures():
-        name = group.title[0] or group.workload
-        wanted = group.operator == operator and group.unit == "ms"
-        if (
-            not wanted
-            or (workloads and name not in workloads)
-            or (chips and group.chip not in chips)
-        ):
-            continue
-        if not any("measured" in row.figures for row in group.rows):
-            continue
-        training = ", gradient" * group.workload.endswith(" gradient")
-        for row in group.rows:
-            if not implementations or row.implementation in implementations:
-                values = [told(row.figures.get(kind)) for kind in COLUMNS]
-                rows.append((name + training, group.chip, row.name, *values))
-    if rows:
-        kinds = (f"{kind}, ms" for kind in COLUMNS)
-        return Table(("workload", "on", "implementation", *kinds), tuple(rows))
-    where = f" on {' or '.join(chips)}" if chips else ""
-    return Line(f"Not measured{where} yet; there: python -m kernels bench {operator} --record")
+    found = [
+        (group, row)
+        for group in figures()
+        if (group.operator, group.unit) == (operator, "ms")
+        and _among(group.title[0] or group.workload, workloads)
+        and _among(group.chip, chips)
+        and any("measured" in row.figures for row in group.rows)
+        for row in group.rows
+        if _among(row.implementation, implementations)
+    ]
+    if not found:
+        where = f"on {' or '.join(chips) or 'a device'}"
+        return Line(f"Not measured {where} yet; there: python -m kernels bench {operator} --record")
+    kinds = [kind for kind in COLUMNS if any(kind in row.figures for _, row in found)]
+    rows = [
+        (
+            group.label,
+            group.chip,
+            row.name,
+            *(told(row.figures.get(kind)) for kind in kinds),
+            percent(row.share("measured")) if "measured" in row.figures else "–",
+        )
+        for group, row in found
+    ]
+    titles = ("workload", "on", "implementation", *(f"{kind}, ms" for kind in kinds))
+    return Table((*titles, "of the limit, measured"), tuple(rows))
+
+
+def _among(name: str, wanted: Sequence[str]) -> bool:
+    return not wanted or name in wanted
 
 
 class Line(str):
@@ -195,6 +210,13 @@ class Line(str):
 def digits(value: float) -> str:
     """Three digits, or as many as a whole number has."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")
+
+
+def percent(share: float | None, none: str = "–") -> str:
+    """A share of a table."""
+    if share is None:
+        return none
+    return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
 def told(record: Record | None, none: str = "–") -> str:

@@ -174,14 +174,20 @@ def test_without_a_measurement_a_line_says_how_to_make_one(results):
 def test_a_planted_measurement_appears_beside_the_estimate(results):
     records.write("measured.csv", [of(6.5, kind="measured")])
     table = bench.compare("matmul")
-    assert table.columns[-3:] == ("published, ms", "estimated, ms", "measured, ms")
+    assert table.columns[-3:] == ("estimated, ms", "measured, ms", "of the limit, measured")
     assert table.rows == (
-        ("cube_8192_bf16", "v5e", "pallas", "–", "6.00", "6.50"),
-        ("cube_8192_bf16", "v5e", "xla", "–", "7.00", "–"),
+        ("cube_8192_bf16", "v5e", "pallas", "6.00", "6.50", "86 %"),
+        ("cube_8192_bf16", "v5e", "xla", "7.00", "–", "–"),
     )
+    records.write("published.csv", [of(9.0, kind="published", workload=f"{CUBE} backward")])
+    back = of(9.5, kind="measured", workload=f"{CUBE} backward")
+    records.add("measured.csv", [back])
+    table = bench.compare("matmul")
+    assert table.columns[3] == "published, ms"
+    assert ("cube_8192_bf16, backward", "v5e", "pallas", "9.00", "–", "9.50", "–") in table.rows
     assert isinstance(bench.compare("matmul", chips=["v6e"]), str)
     assert isinstance(bench.compare("giou"), str)
-    assert len(bench.compare("matmul", implementations=["pallas"]).rows) == 1
+    assert {row[2] for row in bench.compare("matmul", implementations=["xla"]).rows} == {"xla"}
     with pytest.raises(ValueError, match="operator is 'cholesky'; accepted: "):
         bench.compare("cholesky")
 
