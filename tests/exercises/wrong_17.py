@@ -1,0 +1,70 @@
+"""Wrong answers to chapter 17's exercises: the exercise, the answer, and what is said of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from kernels.giou import xla
+from kernels.giou.formula import score
+
+
+def never_gives_up(share, wanted):
+    return share / (1 / wanted - (1 - share))
+
+
+def forgets_the_rest(share, wanted):
+    return 1 + (wanted - 1) / share
+
+
+def trusts_estimates(ours, theirs, our_band, their_band):
+    return np.sign(theirs - ours).astype(np.int64)
+
+
+def bands_of_one(ours, theirs, our_band, their_band):
+    return (ours * (1 + our_band) < theirs).astype(np.int64)
+
+
+def giou(preds, targets, *, interpret, block=256, masked=True):
+    def kernel(preds_ref, targets_ref, o_ref):
+        pairs = pl.program_id(0) * block + jnp.arange(block)
+        inside = pairs < o_ref.shape[0] if masked else None
+        more = {"mask": inside, "other": 0.0} if masked else {}
+        pred, target = (
+            [plgpu.load(ref.at[4 * pairs + c], **more) for c in range(4)]
+            for ref in (preds_ref, targets_ref)
+        )
+        plgpu.store(o_ref.at[pairs], score(pred, target), mask=inside)
+
+    samples, boxes, _ = preds.shape
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((samples * boxes,), preds.dtype),
+        grid=(pl.cdiv(samples * boxes, block),),
+        compiler_params=plgpu.CompilerParams(),
+        interpret=interpret,
+    )(preds.reshape(-1), targets.reshape(-1)).reshape(samples, boxes)
+
+
+def a_block_of_its_own(preds, targets, *, interpret):
+    return giou(preds, targets, interpret=interpret, block=100)
+
+
+def no_kernel(preds, targets, *, interpret):
+    return xla.giou(preds, targets)
+
+
+def swaps_corners(preds, targets, *, interpret):
+    return giou(preds[..., ::-1], targets, interpret=interpret)
+
+
+WRONG = (
+    ("needed_speedup", never_gives_up, "interpret", "not finite"),
+    ("needed_speedup", forgets_the_rest, "interpret", "allowed"),
+    ("ahead", trusts_estimates, "interpret", "estimated"),
+    ("ahead", bands_of_one, "interpret", "estimated"),
+    ("giou_on_a_gpu", swaps_corners, "interpret", "allowed"),
+    ("giou_on_a_gpu", a_block_of_its_own, "compile", "power of 2"),
+    ("giou_on_a_gpu", no_kernel, "compile", "pallas_call"),
+)
