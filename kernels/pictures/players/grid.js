@@ -136,8 +136,8 @@ kernelPlayers.grid = (() => {
     const place = make("span", { class: "kernel-dim" });
     const tally = make("span", {});
     const times = make("span", {});
-    const node = make("figure", { class: "kernel-card" },
-      make("figcaption", {},
+    const node = make("div", { class: "kernel-card" },
+      make("div", {},
         make("span", { class: "kernel-name" }, make("i", { style: `background:${colourOf(o)}` }), operand.name, make("small", {}, operand.role)),
         make("span", { class: "kernel-dim" }, `${operand.dtype} [${operand.shape.join(", ")}]`),
         make("span", { class: "kernel-dim" }, operand.block.every((b, d) => b === operand.shape[d]) ? "all of it in one block" : `blocks of [${operand.block.join(", ")}]`)),
@@ -315,6 +315,14 @@ kernelPlayers.grid = (() => {
         line.append(
           make("span", { class: "kernel-code" }, "for ", make("b", {}, axis.name), " in range(", number, ")"),
           make("span", { class: "kernel-now" }, `${axis.name} = `, value));
+        if (depth > 0 && !data.fixed) {
+          line.append(button(`Move the loop over ${axis.name} one outwards`, "up", () => {
+            loops.splice(depth - 1, 2, axis, loops[depth - 1]);
+            changed = true;
+            build();
+            nest.children[depth - 1].querySelector("input, button")?.focus();
+          }));
+        }
         if (head) {
           const sides = new Map(); // "rows" → operands whose rows this loop cuts
           for (const [o, d] of axis.cuts) {
@@ -329,14 +337,6 @@ kernelPlayers.grid = (() => {
           line.append(make("span", { class: "kernel-cut" }, make("small", {}, data.fixed ? "" : "no block follows")));
         }
         if (axis.fixed && !data.fixed) line.append(make("small", {}, axis.fixed));
-        if (depth > 0 && !data.fixed) {
-          line.append(button(`Move the loop over ${axis.name} one outwards`, "up", () => {
-            loops.splice(depth - 1, 2, axis, loops[depth - 1]);
-            changed = true;
-            build();
-            nest.children[depth - 1].querySelector("input, button")?.focus();
-          }));
-        }
         return line;
       }));
     }
