@@ -2,6 +2,8 @@
 // kernels.pallas.calls counts it: a block moves when it is another one than the program before had.
 kernelPlayers.grid = (() => {
   const LONGEST = 150; // pixels of the longest side of an array
+  const BAR = 16; // pixels beside a stack, for which plane of it is drawn
+  const SHORTEST = 56; // and of the longest side of a small one beside large ones
   const MOST_LINES = 64; // between the blocks of a side
   const MOST_CELLS = 4096; // blocks whose visits are remembered
   let players = 0; // names of hatchings are shared by a page
@@ -74,9 +76,9 @@ kernelPlayers.grid = (() => {
       operand.unit[d] * operand.steps[d].reduce((sum, by, a) => sum + by * ids[a], from));
   }
 
-  // The index map in symbols: (i, 0).
+  // The index map in symbols, (i, 0); null where it is a constant.
   function mapOf(operand, axes) {
-    if (!operand.offset) return null;
+    if (!operand.offset || !operand.steps.flat().some(Boolean)) return null;
     const terms = operand.offset.map((from, d) => {
       const told = operand.steps[d].map((by, a) => (by ? `${by === 1 ? "" : `${by}·`}${axes[a].name}` : "")).filter(Boolean);
       if (from || !told.length) told.push(String(from));
@@ -104,9 +106,10 @@ kernelPlayers.grid = (() => {
     const [blockRows, blockColumns] = rank > 1 ? operand.block.slice(-2) : [1, operand.block[0] ?? 1];
     const leading = operand.shape.slice(0, -2);
     const planes = product(leading);
-    const width = Math.max(14, columns * scale);
-    const height = Math.max(14, rows * scale);
-    const bar = planes > 1 ? 16 : 0; // which plane of a stack is drawn
+    const own = Math.max(scale, SHORTEST / Math.max(rows, columns));
+    const width = Math.max(18, columns * own);
+    const height = Math.max(18, rows * own);
+    const bar = planes > 1 ? BAR : 0;
     const down = ceil(rows, blockRows);
     const across = ceil(columns, blockColumns);
     const x = (c) => bar + (c / columns) * width;
@@ -114,6 +117,7 @@ kernelPlayers.grid = (() => {
     let lines = "";
     if (across <= MOST_LINES) for (let c = 1; c < across; c += 1) lines += `M${x(c * blockColumns)} 0V${height}`;
     if (down <= MOST_LINES) for (let r = 1; r < down; r += 1) lines += `M${bar} ${y(r * blockRows)}H${bar + width}`;
+    const finest = Math.min(across > 1 ? width / across : width, down > 1 ? height / down : height);
     const visited = make("path", { fill: colourOf(o), "fill-opacity": 0.16 });
     const counts = make("g", { "font-size": 10, "text-anchor": "middle", fill: "currentColor", opacity: 0.75 });
     const block = make("rect", { class: "kernel-moves", stroke: colourOf(o), "stroke-width": 1.6 });
@@ -124,7 +128,7 @@ kernelPlayers.grid = (() => {
         make("rect", { width: 6, height: 6, fill: colourOf(o), "fill-opacity": 0.12 }),
         make("path", { d: "M0 0V6", stroke: colourOf(o), "stroke-width": 2.2, "stroke-opacity": 0.75 }))),
       visited,
-      make("path", { d: lines, stroke: "currentColor", "stroke-opacity": 0.22, fill: "none" }),
+      make("path", { d: lines, stroke: "currentColor", "stroke-opacity": Math.min(0.22, finest / 60), fill: "none" }),
       make("rect", { x: bar, y: 0, width, height, fill: "none", stroke: "currentColor", "stroke-opacity": 0.65 }),
       block, counts);
     if (bar) picture.append(plane, make("rect", { x: 0, y: 0, width: 8, height: tall, fill: "none", stroke: "currentColor", "stroke-opacity": 0.4 }));
@@ -132,8 +136,8 @@ kernelPlayers.grid = (() => {
     const place = make("span", { class: "kernel-dim" });
     const tally = make("span", {});
     const times = make("span", {});
-    const node = make("figure", { class: "kernel-card" },
-      make("figcaption", {},
+    const node = make("div", { class: "kernel-card" },
+      make("div", {},
         make("span", { class: "kernel-name" }, make("i", { style: `background:${colourOf(o)}` }), operand.name, make("small", {}, operand.role)),
         make("span", { class: "kernel-dim" }, `${operand.dtype} [${operand.shape.join(", ")}]`),
         make("span", { class: "kernel-dim" }, operand.block.every((b, d) => b === operand.shape[d]) ? "all of it in one block" : `blocks of [${operand.block.join(", ")}]`)),
@@ -169,7 +173,7 @@ kernelPlayers.grid = (() => {
           block.setAttribute("fill", moves ? colourOf(o) : operand.moves ? `url(#${hatch})` : "none");
           block.setAttribute("fill-opacity", moves ? 0.72 : 1);
           const units = start.map((s, d) => s / (operand.unit ?? operand.block)[d]);
-          place.textContent = rank ? `block ${map && axes.length ? `${map} = ` : ""}(${units.map((u) => (Number.isInteger(u) ? u : u.toFixed(2))).join(", ")}${rank === 1 ? "," : ""})` : "one number";
+          place.textContent = rank ? `block ${map ? `${map} = ` : ""}(${units.map((u) => (Number.isInteger(u) ? u : u.toFixed(2))).join(", ")}${rank === 1 ? "," : ""})` : "one number";
           if (cells) this.visits(step, loops, tallied, start);
           if (bar) {
             const first = start.slice(0, -2).reduce((at, s, d) => at * leading[d] + s, 0);
@@ -311,6 +315,14 @@ kernelPlayers.grid = (() => {
         line.append(
           make("span", { class: "kernel-code" }, "for ", make("b", {}, axis.name), " in range(", number, ")"),
           make("span", { class: "kernel-now" }, `${axis.name} = `, value));
+        if (depth > 0 && !data.fixed) {
+          line.append(button(`Move the loop over ${axis.name} one outwards`, "up", () => {
+            loops.splice(depth - 1, 2, axis, loops[depth - 1]);
+            changed = true;
+            build();
+            nest.children[depth - 1].querySelector("input, button")?.focus();
+          }));
+        }
         if (head) {
           const sides = new Map(); // "rows" → operands whose rows this loop cuts
           for (const [o, d] of axis.cuts) {
@@ -325,14 +337,6 @@ kernelPlayers.grid = (() => {
           line.append(make("span", { class: "kernel-cut" }, make("small", {}, data.fixed ? "" : "no block follows")));
         }
         if (axis.fixed && !data.fixed) line.append(make("small", {}, axis.fixed));
-        if (depth > 0 && !data.fixed) {
-          line.append(button(`Move the loop over ${axis.name} one outwards`, "up", () => {
-            loops.splice(depth - 1, 2, axis, loops[depth - 1]);
-            changed = true;
-            build();
-            nest.children[depth - 1].querySelector("input, button")?.focus();
-          }));
-        }
         return line;
       }));
     }
@@ -343,7 +347,8 @@ kernelPlayers.grid = (() => {
       const known = { programs: shownOf(product(loops.map((loop) => loop.count))) };
       tally = data.fixed ? recorded(known.programs) : count(operands, loops);
       const sides = operands.flatMap((operand) => (operand.shape.length ? operand.shape.slice(-2) : [1]));
-      const scale = LONGEST / Math.max(...sides);
+      const bar = operands.some((operand) => product(operand.shape.slice(0, -2)) > 1) ? BAR : 0;
+      const scale = (LONGEST - bar) / Math.max(...sides);
       cards = operands.map((operand, o) => card(operand, o, scale, `hatch-play-${player}-${o}`));
       row.replaceChildren(...cards.map((each) => each.node));
       drawNest();
