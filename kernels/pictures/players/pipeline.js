@@ -149,7 +149,7 @@ kernelPlayers.pipeline = (() => {
         const bytes = coming.reduce((sum, each) => sum + each[2], 0);
         const there = Math.max(...coming.map((each) => each[5]));
         const spare = stop - there;
-        said.push(`Meanwhile ${names} for step ${step + 1} ${coming.length > 1 ? "come" : "comes"}, ${inBytes(bytes)}, there ${spare >= 0 ? `${micro(spare)} before they are needed` : `${micro(-spare)} too late`}.`);
+        said.push(`Meanwhile ${names} for step ${step + 1} ${coming.length > 1 ? "come" : "comes"}, ${inBytes(bytes)}, there ${spare >= 0 ? `${micro(spare)} before ${coming.length > 1 ? "they are" : "it is"} needed` : `${micro(-spare)} too late`}.`);
       } else if (next) {
         said.push(`The blocks of step ${step + 1} are in VMEM already.`);
       }
