@@ -82,11 +82,26 @@ def test_the_four_programs_of_the_chapter():
     assert "x: input, float32 [1024, 1024] in blocks of [512, 1024]" in told
 
 
+def hatched(picture, colour):
+    return len(re.findall(rf'fill="url\(#hatch-\w+-{colour}\)"', picture.svg))
+
+
 def test_solid_where_a_block_moves_and_hatched_where_it_stays():
-    svg = pictures.programs(FOUR).svg
+    picture = pictures.programs(FOUR)
     blue, orange = (c[1:] for c in pictures.COLOURS[:2])
-    assert svg.count(f'fill="url(#hatch-{blue})"') == 2  # x stays for the second program of a row
-    assert svg.count(f'fill="url(#hatch-{orange})"') == 0  # y moves every time
+    assert hatched(picture, blue) == 2  # x stays for the second program of a row
+    assert hatched(picture, orange) == 0  # y moves every time
+
+
+def test_each_picture_has_a_hatching_of_its_own():
+    """Of two with one name a browser takes the first, and paints nothing where that is hidden."""
+    names = [
+        set(re.findall(r'id="(hatch-[^"]*)"', pictures.programs(call).svg))
+        for call in (FOUR, CALLS["long"])
+    ]
+    assert names[0] and names[1] and not names[0] & names[1]
+    used = set(re.findall(r"url\(#([^)]*)\)", pictures.programs(FOUR).svg))
+    assert used == names[0]
 
 
 def test_traffic_counts_what_calls_counts():

@@ -68,14 +68,17 @@ class Operand:
         An operand left in HBM has no index map, so it counts 0; what the kernel copies of it by
         hand is not known here.
         """
-        if self.memory not in FAST:
-            return 0
+        return int(self.moved_bytes.sum()) if self.memory in FAST else 0
+
+    @cached_property
+    def moved_bytes(self) -> np.ndarray:
+        """int [programs]: bytes of the block that the program touches anew; a clipped block counts
+        clipped, and one that stays counts 0."""
         if not self.known:
-            return len(self.starts) * self.block_bytes
-        starts = self.starts[self.moved]
-        sizes = np.minimum(np.array(self.block), np.array(self.shape) - starts)
-        elements = np.prod(np.maximum(sizes, 0), axis=1, dtype=np.int64).sum()
-        return int(elements) * np.dtype(self.dtype).itemsize
+            return np.full(len(self.starts), self.block_bytes)
+        sizes = np.minimum(np.array(self.block), np.array(self.shape) - self.starts)
+        elements = np.prod(np.maximum(sizes, 0), axis=1, dtype=np.int64)
+        return np.where(self.moved, elements * np.dtype(self.dtype).itemsize, 0)
 
 
 @dataclass(frozen=True)

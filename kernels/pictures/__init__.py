@@ -10,6 +10,8 @@ from kernels.pictures.canvas import COLOURS, Picture, Player, Table
 from kernels.pictures.graphs import graph
 from kernels.pictures.grids import memory, order, play, programs, traffic
 from kernels.pictures.machines import neuron_core, timeline
+from kernels.pictures.pipelines import pipeline
+from kernels.pictures.schedules import schedule
 
 __all__ = [
     "COLOURS",
@@ -20,8 +22,10 @@ __all__ = [
     "memory",
     "neuron_core",
     "order",
+    "pipeline",
     "play",
     "programs",
+    "schedule",
     "timeline",
     "traffic",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,7 +121,7 @@ class Canvas:
         self.text(middle, y + 16, sub, size=11, anchor="middle")
 
     def hatch(self, colour: str) -> str:
-        """A fill of diagonal lines; its name is its colour, so that pictures can share a page."""
+        """A fill of diagonal lines."""
         name = f"hatch-{colour[1:]}"
         self.hatches[name] = (
             f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '
@@ -139,6 +140,9 @@ class Canvas:
             f'style="max-width:100%;width:{width:.0f}px;height:auto"><title>{title}</title>'
             f"<defs>{''.join(self.hatches.values())}</defs>{''.join(self.parts)}</svg>"
         )
+        # A name of its own: a picture that is not shown would take the hatching from the others.
+        own = f"hatch-{zlib.crc32(svg.encode()):08x}-"
+        svg = svg.replace('id="hatch-', f'id="{own}').replace("url(#hatch-", f"url(#{own}")
         return Picture(svg, says)
 
 

@@ -5,6 +5,7 @@ from kernels.tpu.compiler import Compiled, compile
 from kernels.tpu.errors import TpuCompileError
 from kernels.tpu.estimator import Estimate, OpEstimate, estimate
 from kernels.tpu.lowering import lower
+from kernels.tpu.pipelining import Pipeline, pipeline
 from kernels.tpu.scheduler import KernelSchedule, Schedule, schedule
 from kernels.tpu.simulator import Simulation, simulate
 from kernels.tpu.tuner import Trial, Tuning, tune
@@ -16,6 +17,7 @@ __all__ = [
     "Estimate",
     "KernelSchedule",
     "OpEstimate",
+    "Pipeline",
     "Schedule",
     "Simulation",
     "TpuCompileError",
@@ -24,6 +26,7 @@ __all__ = [
     "compile",
     "estimate",
     "lower",
+    "pipeline",
     "schedule",
     "simulate",
     "tune",

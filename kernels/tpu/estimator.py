@@ -46,7 +46,9 @@ class OpEstimate:
     all of its runs together. times: how often it runs. bound: "compute", "HBM" or "latency".
     model_cycles: what the model said, before the HBM floor. error: relative, such as 0.06.
     shape: of its first result, with the layout. origin: the JAX operations behind it.
-    vmem_limit_bytes: what a kernel may take of VMEM; 0 for others.
+    vmem_limit_bytes: what a kernel may take of VMEM; 0 for others. call: a kernel's pallas_call, as
+    kernels.pallas.Call; None for others. resident: names of those of its operands that XLA keeps in
+    VMEM, so that they do not come from HBM.
     """
 
     name: str
@@ -62,6 +64,8 @@ class OpEstimate:
     shape: str = ""
     origin: str = ""
     vmem_limit_bytes: int = 0
+    call: Any = field(default=None, repr=False, compare=False)
+    resident: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -471,6 +475,8 @@ class _Estimator:
             str(instruction.results[0]) if instruction.results else "",
             instruction.origin,
             compiler.vmem_limit(call, chip.name),
+            call,
+            tuple(o.name for o in call.operands if id(o) in in_vmem),
         )
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:

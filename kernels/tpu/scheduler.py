@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,6 +118,15 @@ class KernelSchedule:
             line = f"{b.address:#6x} {b.mark:2} {'>' * b.depth:2} {operations}".rstrip()
             lines.append(line if not width or len(line) <= width else line[: width - 1] + "…")
         return "\n".join(lines)
+
+    def names(self, place: int) -> dict[str, int]:
+        """The operations of one bundle by name, without their operands: name → how many."""
+        found: Counter[str] = Counter()
+        for operation in self.bundles[place].operations:
+            text = re.sub(r"^\(.*?\)\s*", "", _plain(operation))  # a predicate
+            name = re.search(r"(?:^|= *)([a-z][\w.]*)", text)
+            found[re.sub(r"\.mxu\d$", "", name[1]) if name else text] += 1
+        return dict(found)
 
     def find(self, word: str, start: int = 0) -> int:
         """The first bundle from `start` on that holds an operation with `word` in it."""

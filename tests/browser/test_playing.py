@@ -3,7 +3,6 @@
 import functools
 import itertools
 import re
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,6 @@ from kernels.giou.nki import giou_kernel
 from kernels.matmul import BlockSizes, matmul
 from kernels.pallas import calls
 
-FOLDER = Path(pictures.__file__).with_name("players")
 M, K, N = 384, 1024, 640
 
 
@@ -31,24 +29,6 @@ CALL = blocked(128, 256, 128)
 def estimate():
     shape = jax.ShapeDtypeStruct((256, 64, 4), jnp.float32)
     return neuron.estimate(giou_kernel, shape, shape)
-
-
-@pytest.fixture
-def played(tmp_path, open_page):
-    """played(player, **options): a page with nothing but this player."""
-
-    def played(player, **options):
-        scripts = sorted(FOLDER.glob("*.js"), key=lambda path: (path.stem != "base", path.stem))
-        script = "\n".join(path.read_text() for path in scripts)
-        style = (FOLDER / "players.css").read_text()
-        (tmp_path / "page.html").write_text(
-            f"<!doctype html><html lang='en'><meta charset='utf-8'><title>A player</title>"
-            f"<style>:root {{ color-scheme: light dark }}{style}</style>"
-            f"<body>{player._repr_html_()}<script>{script}</script></body></html>"
-        )
-        return open_page((tmp_path / "page.html").as_uri(), **options)
-
-    return played
 
 
 def said(page):
