@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels.ladder import Refused
-from kernels.pallas.calls import calls_in, inner_jaxprs
+from kernels.pallas.calls import calls_in, equations, inner_jaxprs
 
 CHIP = "v5e"
 Judge = Callable[[list[Any]], str]
@@ -59,6 +59,22 @@ def kernels(least: int) -> Judge:
         return f"{found} kernels"
 
     return judge
+
+
+def int8_products(programs: list[Any]) -> str:
+    """Some matrix product has int8 factors."""
+    import jax
+
+    function, arrays = programs[0]
+    found = [
+        equation
+        for equation in equations(jax.make_jaxpr(function)(*arrays).jaxpr)
+        if equation.primitive.name == "dot_general"
+        and all(str(v.aval.dtype) == "int8" for v in equation.invars)
+    ]
+    if not found:
+        raise Refused("no matrix product of it has int8 factors")
+    return "it multiplies in int8"
 
 
 def fetches(**most: int) -> Judge:
