@@ -128,5 +128,9 @@ def _first(wrong: np.ndarray) -> tuple[int, ...]:
 
 
 def _worst(got: np.ndarray, expected: np.ndarray, where: tuple[Any, ...], remark: str) -> str:
-    index = ", ".join(str(int(i)) for i in where)
-    return f"element [{index}] is {got[where]:.6g}, the reference {expected[where]:.6g}; {remark}"
+    place = f"element [{', '.join(str(int(i)) for i in where)}]" if where else "the result"
+    return f"{place} is {_shown(got[where])}, the reference {_shown(expected[where])}; {remark}"
+
+
+def _shown(value: Any) -> str:
+    return str(value) if np.asarray(value).dtype.kind in "iub" else f"{value:.6g}"

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernels import ladder
-from kernels.checks import fail, one_of
+from kernels import ladder, optional
+from kernels.checks import brief, fail, one_of
 from kernels.exercises.exercise import Exercise
 
 __all__ = ["Answer", "Exercise", "check", "exercises"]
@@ -61,7 +61,8 @@ class Answer:
 def exercises() -> dict[str, Exercise]:
     """Every exercise by name, in the order of the chapters."""
     found: dict[str, Exercise] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "exercise"):
+    names = (m.name for m in pkgutil.iter_modules(__path__))
+    for module in sorted(name for name in names if name.startswith("chapter_")):
         for each in importlib.import_module(f"{__name__}.{module}").EXERCISES:
             if each.name in found:
                 raise ValueError(f"two exercises are called {each.name}")
@@ -82,8 +83,13 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
     exercise = exercises()[name]
     if _unwritten(answer):
         return Answer(name, None, (exercise.task,))
-    function = functools.partial(exercise.call, answer)
-    subject = ladder.Subject(exercise, name, exercise.language, function)  # type: ignore[arg-type]
+    subject = ladder.Subject(
+        exercise,  # type: ignore[arg-type]
+        name,
+        exercise.language,
+        functools.partial(exercise.call, answer),
+        differentiable=bool(exercise.differentiable),
+    )
     passed = []
     for rung in exercise.rungs:
         note = ""
@@ -94,6 +100,16 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
                 return Answer(name, False, (f"cannot be proven at {rung}: {found.message}",))
             note = found.message
         passed.append(rung + f" ({note})" * bool(note))
+    if exercise.judge:
+        first = exercise.workloads.named[0]
+        try:
+            passed.append(exercise.judge(ladder.programs(subject, first)))
+        except optional.MissingPackage as error:
+            return Answer(name, False, (f"cannot be judged: {error}",))
+        except Exception as error:  # whatever the compiler says of a wrong program
+            said = str(error) if isinstance(error, ladder.Refused) else brief(error)
+            found = ladder.Check(name, name, "compile", str(first), ladder.FAILED, said)
+            return Answer(name, False, _why(exercise, "compile", found, passed))
     count = len(exercise.workloads.named)
     problems = f"{count} workload{'s' * (count > 1)}"
     return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}",))

@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from kernels.ladder import Refused
 from kernels.workload import Workload, Workloads
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """A kernel for the reader to write.
+    """A kernel or a function for the reader to write.
 
     task: a sentence. formula: what the result is, in float64 NumPy, of the same arguments; it is
     the oracle. call(answer, *arguments, interpret): how the reader's function is run. workloads:
     the problems it is proven on. rungs: those that it has to climb. magnitude: for a sum, the sum
     of its terms' absolute values, as in a reference. hint: shown with each failure.
+    judge(programs): asks more of the program of the first workload, as ladder.programs gives it;
+    returns a note, or raises ladder.Refused. differentiable: the arguments whose gradients are
+    proven too; JAX then has to be able to trace the formula.
     """
 
     name: str
@@ -30,11 +34,12 @@ class Exercise:
     language: str = "Pallas TPU"
     magnitude: Callable[..., Any] | None = None
     hint: str = ""
+    judge: Callable[[list[Any]], str] | None = None
+    differentiable: tuple[str, ...] = ()
 
     # What the ladder asks of an operator. Nothing plainer exists than the formula in float32.
     rounding = None
     gradient_magnitude = None
-    differentiable = ()
 
     @property
     def reference(self) -> Callable[..., Any]:
@@ -45,6 +50,30 @@ class Exercise:
     def plain(self) -> str:
         """The name under which the answer climbs: so it is compared with the formula alone."""
         return self.name
+
+    def function(self, *arguments: Any, implementation: str, **options: Any) -> Any:
+        """The plainest implementation: the formula in the dtype of its arguments."""
+        return self.formula(*arguments, **options)
+
+    def __getitem__(self, name: str) -> Exercise:
+        return self
+
+
+def call(answer: Callable[..., Any], *arguments: Any, interpret: Any = None, **options: Any) -> Any:
+    """Run an answer that is a plain function, of numbers or of arrays."""
+    return compared(answer(*arguments, **options))
+
+
+def call_kernel(answer: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Run an answer that takes interpret=."""
+    return compared(answer(*arguments, **options))
+
+
+def compared(result: Any) -> Any:
+    """The result, if it can be compared with a number or an array."""
+    if not hasattr(result, "dtype") and np.asarray(result).dtype.kind not in "iufb":
+        raise Refused(f"{type(result).__name__} is returned, where numbers are wanted")
+    return result
 
 
 def problems(

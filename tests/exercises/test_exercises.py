@@ -1,85 +1,24 @@
-"""The checker accepts what is right, and says of what is wrong why."""
+"""The checker says of what is wrong why. That solutions pass, running the notebooks proves."""
 
-import jax
+import importlib
+import re
+from pathlib import Path
+
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from jax.experimental import pallas as pl
 
 from kernels import optional
-from kernels.exercises import check, exercises
+from kernels.exercises import Exercise, check, exercises
 from kernels.neuron.gpsimd import compiler
 
-
-def axpy(a_ref, x_ref, y_ref, o_ref):
-    o_ref[...] = a_ref[0] * x_ref[...] + y_ref[...]
-
-
-def squares_backwards(o_ref):
-    i = pl.num_programs(0) - 1 - pl.program_id(0)
-    o_ref[i] = i * i
-
-
-def table(o_ref):
-    i, j = pl.program_id(0), pl.program_id(1)
-    o_ref[i, j] = i * j
-
-
-def running_maximum(x_ref, o_ref, highest_ref):
-    b = pl.program_id(0)
-
-    @pl.when(b == 0)
-    def _():
-        highest_ref[0] = -jnp.inf
-
-    highest_ref[0] = jnp.maximum(highest_ref[0], jnp.max(x_ref[...]))
-    o_ref[b] = highest_ref[0]
-
-
-def matmul_bias(x, y, b, *, interpret):
-    def kernel(x_ref, y_ref, b_ref, z_ref):
-        z = jnp.dot(x_ref[...], y_ref[...], precision="highest")
-        z_ref[...] = jnp.maximum(z + b_ref[...], 0)
-
-    (m, k), n = x.shape, y.shape[1]
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
-        grid=(m // 128, n // 128),
-        in_specs=[
-            pl.BlockSpec((128, k), lambda i, j: (i, 0)),
-            pl.BlockSpec((k, 128), lambda i, j: (0, j)),
-            pl.BlockSpec((1, 128), lambda i, j: (0, j)),
-        ],
-        out_specs=pl.BlockSpec((128, 128), lambda i, j: (i, j)),
-        interpret=interpret,
-    )(x, y, b[None, :])
-
-
-def giou_loss(first="core * part", step="cores * part"):
-    return f"""
-torch::Tensor giou(const torch::Tensor& t_preds, const torch::Tensor& t_targets) {{
-  constexpr size_t part = 400;
-  torch::Tensor t_losses = get_dst_tensor();
-  const size_t pairs = t_preds.sizes()[0] * t_preds.sizes()[1];
-  const size_t core = get_cpu_id(), cores = get_cpu_count();
-  Tcm preds(4 * part), targets(4 * part), losses(part);
-  if (!preds.at || !targets.at || !losses.at || core >= cores) abort();
-  auto losses_accessor = t_losses.tcm_accessor();
-  for (size_t first = {first}; first < pairs; first += {step}) {{
-    const size_t n = std::min(part, pairs - first);
-    t_preds.tcm_accessor().tensor_to_tcm<float>(preds.at, 4 * first, 4 * n);
-    t_targets.tcm_accessor().tensor_to_tcm<float>(targets.at, 4 * first, 4 * n);
-    for (size_t i = 0; i < n; ++i) losses.at[i] = 1 - score(preds.at + 4 * i, targets.at + 4 * i);
-    losses_accessor.tcm_to_tensor<float>(losses.at, first, n);
-  }}
-  return t_losses;
-}}
-"""
-
-
-RIGHT = {
-    f.__name__: f for f in (axpy, squares_backwards, table, running_maximum, matmul_bias, giou_loss)
-}
+HERE = Path(__file__).parent
+TEXTS = sorted((HERE.parent.parent / "notebooks" / "text").glob("*.md"))
+WRONG = [
+    case
+    for path in sorted(HERE.glob("wrong_*.py"))
+    for case in importlib.import_module(path.stem).WRONG
+]
 
 
 def needs_a_compiler(name):
@@ -87,95 +26,73 @@ def needs_a_compiler(name):
         pytest.skip("needs g++; on Debian and Ubuntu: sudo apt install g++")
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_a_right_answer_passes(name):
-    needs_a_compiler(name)
-    answer = check(name, RIGHT[name])
-    assert answer.passed is True, str(answer)
-    assert "interpret, simulate, compile" in str(answer)
-
-
-def forgets_y(a_ref, x_ref, y_ref, o_ref):
-    o_ref[...] = a_ref[0] * x_ref[...]
-
-
-def writes_nothing(a_ref, x_ref, y_ref, o_ref):
-    y_ref[...]
-
-
-def writes_half(a_ref, x_ref, y_ref, o_ref):
-    half = o_ref.shape[0] // 2 or 1
-    o_ref[:half] = a_ref[0] * x_ref[:half] + y_ref[:half]
-
-
-def starts_at_zero(x_ref, o_ref, highest_ref):
-    b = pl.program_id(0)
-
-    @pl.when(b == 0)
-    def _():
-        highest_ref[0] = 0.0
-
-    highest_ref[0] = jnp.maximum(highest_ref[0], jnp.max(x_ref[...]))
-    o_ref[b] = highest_ref[0]
-
-
-def never_starts(x_ref, o_ref, highest_ref):
-    highest_ref[0] = jnp.maximum(highest_ref[0], jnp.max(x_ref[...]))
-    o_ref[pl.program_id(0)] = highest_ref[0]
-
-
-def mixed_up(o_ref):
-    i, j = pl.program_id(0), pl.program_id(1)
-    o_ref[i, j] = i + j
-
-
-def no_kernel(x, y, b, *, interpret):
-    return jnp.maximum(jnp.dot(x, y, precision="highest") + b, 0)
-
-
-def in_bfloat16(x, y, b, *, interpret):
-    narrow = (a.astype(jnp.bfloat16) for a in (x, y, b))
-    return matmul_bias(*(a.astype(jnp.float32) for a in narrow), interpret=interpret)
-
-
-def all_cores_do_everything():
-    return giou_loss(first="0", step="part")
-
-
-def cores_count_pairs():
-    return giou_loss(first="core")
-
-
-def raises(o_ref):
-    raise KeyError("no such thing")
-
-
 @pytest.mark.parametrize(
     ("name", "answer", "rung", "says"),
-    [
-        ("axpy", forgets_y, "interpret", "element ["),
-        ("axpy", writes_nothing, "interpret", "is this element ever written?"),
-        ("axpy", writes_half, "interpret", "is this element ever written?"),
-        ("running_maximum", starts_at_zero, "interpret", "negative"),
-        ("running_maximum", never_starts, "interpret", "is nan"),
-        ("table", mixed_up, "interpret", "integers are exact"),
-        ("matmul_bias", no_kernel, "compile", "call pl.pallas_call"),
-        ("matmul_bias", in_bfloat16, "interpret", "allowed"),
-        ("squares_backwards", raises, "interpret", "KeyError: 'no such thing'"),
-        ("axpy", lambda *refs: None, "interpret", "is nan"),
-        ("giou_loss", all_cores_do_everything, "simulate", "Two cores met at one place"),
-        ("giou_loss", cores_count_pairs, "simulate", "on prime"),
-    ],
+    WRONG,
+    ids=[f"{name}-{getattr(answer, '__name__', '')}" for name, answer, *_ in WRONG],
 )
 def test_a_wrong_answer_is_told_why(name, answer, rung, says):
     needs_a_compiler(name)
     found = check(name, answer)
     assert found.passed is False
+    if "cannot be judged" in str(found) and not optional.available("libtpu"):
+        pytest.skip("needs libtpu")
     assert f"refused at {rung}" in str(found) and says in str(found), str(found)
     assert "not yet right" in found._repr_html_()
 
 
+def test_each_exercise_has_a_wrong_answer():
+    assert {name for name, *_ in WRONG} == set(exercises())
+
+
+def zeros(exercise: Exercise):
+    """An answer that writes zeros into its refs, or returns as many as are wanted."""
+
+    def answer(*arguments, **options):
+        options.pop("interpret", None)
+        refs = [a for a in arguments if "Ref" in type(getattr(a, "aval", None)).__name__]
+        for ref in refs:
+            if jnp.issubdtype(ref.dtype, jnp.number):  # and no semaphore
+                ref[...] = jnp.zeros(ref.shape, ref.dtype)
+        return None if refs else np.zeros_like(exercise.formula(*arguments, **options))
+
+    return answer
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_zeros_are_no_answer(name):
+    exercise = exercises()[name]
+    if exercise.language not in ("Pallas TPU", "XLA", "Python"):
+        pytest.skip(f"an answer in {exercise.language} is text")
+    found = check(name, zeros(exercise))
+    assert found.passed is False
+    assert "refused at interpret" in str(found), str(found)
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_an_untouched_cell_asks_for_the_answer(name):
+    def answer(*arguments, **options):
+        """To be written."""
+        ...
+
+    found = check(name, answer)
+    assert found.passed is None
+    assert "not written yet" in str(found) and exercises()[name].task in str(found)
+
+
+def axpy(a_ref, x_ref, y_ref, o_ref):
+    o_ref[...] = a_ref[0] * x_ref[...] + y_ref[...]
+
+
+def test_a_right_answer_passes():
+    answer = check("axpy", axpy)
+    assert answer.passed is True, str(answer)
+    assert "interpret, simulate, compile" in str(answer)
+
+
 def test_what_cannot_run_is_not_right(monkeypatch):
+    from wrong_14 import giou_loss
+
     monkeypatch.setattr(optional.shutil, "which", lambda name: None)
     compiler.gpp.cache_clear()
     compiler._version.cache_clear()
@@ -184,16 +101,6 @@ def test_what_cannot_run_is_not_right(monkeypatch):
     finally:
         compiler.gpp.cache_clear()
     assert found.passed is False and "cannot be proven at interpret" in str(found)
-
-
-def test_an_untouched_cell_asks_for_the_kernel():
-    def kernel(a_ref, x_ref, y_ref, o_ref):
-        """To be written."""
-        ...
-
-    found = check("axpy", kernel)
-    assert found.passed is None
-    assert "not written yet" in str(found) and "o = a x + y" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -209,3 +116,33 @@ def test_each_exercise_says_what_it_wants():
     for each in exercises().values():
         assert each.task.startswith("Write ") and each.task.endswith(".")
         assert len(each.workloads.named) >= 2
+
+
+def checked(path):
+    return re.findall(r"exercises\.check\(\"(\w+)\"", path.read_text())
+
+
+def test_the_chapters_and_the_package_have_the_same_exercises():
+    """Each is checked twice: in the cell to fill, and in the solution, which has to pass."""
+    for path in TEXTS:
+        chapter = path.name[:2]
+        known = [e.name for e in exercises().values() if chapter in chapters_of(e.name)]
+        assert sorted(set(checked(path))) == sorted(known), path.name
+        for name in known:
+            assert checked(path).count(name) == 2, f"{path.name}: {name}"
+        assert path.read_text().count("\nassert answer.passed") == len(known), path.name
+
+
+def chapters_of(name):
+    for path in (HERE.parent.parent / "kernels" / "exercises").glob("chapter_*.py"):
+        module = importlib.import_module(f"kernels.exercises.{path.stem}")
+        if any(each.name == name for each in module.EXERCISES):
+            yield path.stem[-2:]
+
+
+@pytest.mark.parametrize("path", TEXTS[:8], ids=lambda path: path.stem)
+def test_each_exercise_of_a_chapter_is_checked_or_open(path):
+    """An exercise that nothing checks says so, with :class: open-question."""
+    for text in path.read_text().split("```{exercise}")[1:]:
+        is_open = ":class: open-question" in text.split("```")[0]
+        assert is_open != ("exercises.check(" in text), text.split("```")[0]

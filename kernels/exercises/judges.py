@@ -1,0 +1,162 @@
+"""What an exercise may ask of a program beyond its result: read from the trace, or compiled.
+
+A judge takes the programs of an answer, each a function and its arrays; it returns what it found,
+in a few words, or raises ladder.Refused with what is wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from kernels.ladder import Refused
+from kernels.pallas.calls import calls_in, equations, inner_jaxprs
+
+CHIP = "v5e"
+Judge = Callable[[list[Any]], str]
+
+# What an answer may do around its kernel: nothing of it computes.
+AROUND = ("pallas_call", "reshape", "broadcast_in_dim", "squeeze", "expand_dims")
+
+
+def only_kernel(programs: list[Any]) -> str:
+    """Nothing but the kernel may compute."""
+    import jax
+
+    function, arrays = programs[0]
+    outside = [e for e in _outside(jax.make_jaxpr(function)(*arrays).jaxpr)]
+    if names := [e.primitive.name for e in outside if e.primitive.name not in AROUND]:
+        raise Refused(f"{names[0]} runs outside the kernel, on an array in HBM")
+    return "nothing runs outside the kernel"
+
+
+def lowered(programs: list[Any]) -> str:
+    """The lowering for a TPU takes every program; it knows blocks, dtypes and operations."""
+    from kernels import tpu
+
+    for function, arrays in programs:
+        tpu.lower(function, *arrays, chip=CHIP)
+    return f"lowered for a {CHIP}"
+
+
+def both(*judges: Judge) -> Judge:
+    """What several judges say."""
+    return lambda programs: ", ".join(judge(programs) for judge in judges)
+
+
+def kernels(least: int) -> Judge:
+    """At least so many pallas_calls in the last program: that of the gradient, if there is one."""
+
+    def judge(programs: list[Any]) -> str:
+        import jax
+
+        function, arrays = programs[-1]
+        jaxpr = jax.make_jaxpr(function)(*arrays).jaxpr
+        found = len(calls_in(jaxpr))
+        if found < least:
+            raise Refused(f"{found} kernels in the program with its gradient, wanted {least}")
+        return f"{found} kernels"
+
+    return judge
+
+
+def int8_products(programs: list[Any]) -> str:
+    """Some matrix product has int8 factors."""
+    import jax
+
+    function, arrays = programs[0]
+    found = [
+        equation
+        for equation in equations(jax.make_jaxpr(function)(*arrays).jaxpr)
+        if equation.primitive.name == "dot_general"
+        and all(str(v.aval.dtype) == "int8" for v in equation.invars)
+    ]
+    if not found:
+        raise Refused("no matrix product of it has int8 factors")
+    return "it multiplies in int8"
+
+
+def fetches(**most: int) -> Judge:
+    """An input's block may be fetched so many times, over the whole grid."""
+
+    def judge(programs: list[Any]) -> str:
+        import jax
+
+        function, arrays = programs[0]
+        (call, *_) = calls_in(jax.make_jaxpr(function)(*arrays).jaxpr)
+        told = []
+        for operand, (name, limit) in zip(call.inputs, most.items(), strict=False):
+            found = int(operand.moved.sum())
+            if found > limit:
+                raise Refused(f"{name} is fetched {found} times, {limit} would do")
+            told.append(f"{name} is fetched {found} times")
+        return ", ".join(told)
+
+    return judge
+
+
+def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
+    """The compiled kernel may have so many bundles in a grid step, and so many spills."""
+
+    def judge(programs: list[Any]) -> str:
+        from kernels import tpu
+
+        function, arrays = programs[0]
+        kernel = tpu.schedule(function, *arrays, chip=CHIP)[0]
+        if spills is not None and kernel.spills > spills:
+            raise Refused(f"{kernel.spills} spills on a {CHIP}, at most {spills} wanted")
+        if bundles is not None and kernel.step_bundles > bundles:
+            raise Refused(
+                f"{kernel.step_bundles} bundles in a step on a {CHIP}, at most {bundles} wanted"
+            )
+        return f"{kernel.step_bundles} bundles in a step, {kernel.spills} spills on a {CHIP}"
+
+    return judge
+
+
+def no_relayout(programs: list[Any]) -> str:
+    """No operation of the program compiled by XLA may only move data inside HBM."""
+    module, _ = _compiled(programs)
+    moves = [i for i in module.run if i.opcode in ("copy", "reshape") or module.only_moves(i)]
+    if moves:
+        raise Refused(
+            f"{moves[0].opcode} {moves[0].name} only moves data, to {moves[0].results[0]}"
+        )
+    return f"no relayout among {len(module.run)} operations on a {CHIP}"
+
+
+def read_by(most: int) -> Judge:
+    """So many kernels of the program compiled by XLA may read an array as large as the first."""
+
+    def judge(programs: list[Any]) -> str:
+        module, arrays = _compiled(programs)
+        readers = [
+            i.name
+            for i in module.run
+            if not i.opcode.startswith("copy-")
+            and any(o.shape == arrays[0].shape for o in i.operands)
+        ]
+        if len(readers) > most:
+            raise Refused(f"{len(readers)} kernels read x: {', '.join(readers)}; wanted {most}")
+        return f"{len(readers)} kernel{'s' * (len(readers) != 1)} of it on a {CHIP}"
+
+    return judge
+
+
+def _compiled(programs: list[Any]) -> Any:
+    from kernels import tpu
+    from kernels.tpu import hlo
+
+    function, arrays = programs[0]
+    return hlo.parse(tpu.compile(function, *arrays, chip=CHIP, executable=False).hlo), arrays
+
+
+def _outside(jaxpr: Any) -> Any:
+    """Every equation that stands in no kernel."""
+    for equation in jaxpr.eqns:
+        inner = list(inner_jaxprs(equation))
+        if equation.primitive.name == "pallas_call" or not inner:
+            yield equation
+        else:
+            yield from itertools.chain.from_iterable(map(_outside, inner))

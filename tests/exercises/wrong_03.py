@@ -1,0 +1,92 @@
+"""Wrong answers to the exercises of this chapter, and what is said of each."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+
+def matmul_bias(x, y, b, *, interpret):
+    def kernel(x_ref, y_ref, b_ref, z_ref):
+        z = jnp.dot(x_ref[...], y_ref[...], precision="highest")
+        z_ref[...] = jnp.maximum(z + b_ref[...], 0)
+
+    (m, k), n = x.shape, y.shape[1]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(m // 128, n // 128),
+        in_specs=[
+            pl.BlockSpec((128, k), lambda i, j: (i, 0)),
+            pl.BlockSpec((k, 128), lambda i, j: (0, j)),
+            pl.BlockSpec((1, 128), lambda i, j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((128, 128), lambda i, j: (i, j)),
+        interpret=interpret,
+    )(x, y, b[None, :])
+
+
+def no_kernel(x, y, b, *, interpret):
+    return jnp.maximum(jnp.dot(x, y, precision="highest") + b, 0)
+
+
+def in_bfloat16(x, y, b, *, interpret):
+    narrow = (a.astype(jnp.bfloat16) for a in (x, y, b))
+    return matmul_bias(*(a.astype(jnp.float32) for a in narrow), interpret=interpret)
+
+
+def product(x, y, *, interpret, before=lambda x: x, swapped=False, b=128):
+    def kernel(x_ref, y_ref, z_ref):
+        z_ref[...] = jnp.dot(before(x_ref[...]), y_ref[...], precision="highest")
+
+    (m, k), n = x.shape, y.shape[1]
+    turn = (lambda i, j: (j, i)) if swapped else (lambda i, j: (i, j))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=turn(m // b, n // b),
+        in_specs=[
+            pl.BlockSpec((b, k), lambda *ids: (turn(*ids)[0], 0)),
+            pl.BlockSpec((k, b), lambda *ids: (0, turn(*ids)[1])),
+        ],
+        out_specs=pl.BlockSpec((b, b), lambda *ids: turn(*ids)),
+        interpret=interpret,
+    )(x, y)
+
+
+def transposed(x, y, *, interpret):
+    return product(y.T, x.T, interpret=interpret, swapped=True)
+
+
+def in_blocks_of_64(x, y, *, interpret):
+    return product(x, y, interpret=interpret, swapped=True, b=64)
+
+
+def applied_outside(x, y, *, before, interpret):
+    return product(before(x), y, interpret=interpret)
+
+
+def applied_to_both(x, y, *, before, interpret):
+    return product(x, before(y), interpret=interpret, before=before)
+
+
+def not_applied(x, y, *, before, interpret):
+    return product(x, y, interpret=interpret)
+
+
+WRONG = (
+    ("columns_first", product, "compile", "y is fetched 4 times, 2 would do"),
+    ("columns_first", transposed, "interpret", "shape is"),
+    ("columns_first", in_blocks_of_64, "compile", "divisible by 8 and 128"),
+    ("input_fusion", applied_outside, "compile", "tanh runs outside the kernel"),
+    ("input_fusion", applied_to_both, "interpret", "element ["),
+    ("input_fusion", not_applied, "interpret", "on tanh"),
+    (
+        "traffic",
+        lambda n, b: 3 * 4 * n * n,
+        "interpret",
+        "the result is 786432, the reference 1310720",
+    ),
+    ("traffic", lambda n, b: 4 * n * n * (2 * (n / b) + 1) + 1, "interpret", "the result is"),
+    ("matmul_bias", no_kernel, "compile", "call pl.pallas_call"),
+    ("matmul_bias", in_bfloat16, "interpret", "allowed"),
+)

@@ -1,0 +1,61 @@
+"""Wrong answers to the exercises of this chapter, and what is said of each."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+
+def two_passes(x):
+    return ((x - x.mean(0)) ** 2).mean(0)
+
+
+def of_rows(x):
+    return x.var(1)
+
+
+def by_reshape(x):
+    return (x * x).reshape(len(x), 8, -1).sum(2)
+
+
+def of_columns(x):
+    return (x * x).reshape(len(x), -1, 8).sum(1)
+
+
+def inner_dimension():
+    return P("x", "y"), P("y", None), P("x", None)
+
+
+def whole_b():
+    return P(("x", "y"), None), P(None, None), P(("x", "y"), None)
+
+
+def step(w, v, g):
+    v = 0.9 * v + g
+    return w - 0.1 * v, v
+
+
+def old_momentum(w, v, g):
+    return w - 0.1 * v, 0.9 * v + g
+
+
+WRONG = (
+    ("chain", lambda n, length: 8 * n * n * length, "interpret", "on two"),
+    (
+        "chain",
+        lambda n, length: 4 * n * n,
+        "interpret",
+        "the result is 65536, the reference 131072",
+    ),
+    ("one_pass", two_passes, "compile", "2 kernels read x"),
+    ("one_pass", of_rows, "interpret", "shape is"),
+    ("head_norms", by_reshape, "compile", "only moves data"),
+    ("head_norms", of_columns, "interpret", "element ["),
+    ("specs", inner_dimension, "compile", "all-reduce over 2 chips"),
+    ("specs", whole_b, "compile", "a chip holds"),
+    ("specs", lambda: P("x"), "interpret", "wanted: three of PartitionSpec"),
+    ("donated", step, "interpret", "not jitted"),
+    ("donated", jax.jit(step), "interpret", "0 bytes of the results lie in an argument's memory"),
+    ("donated", jax.jit(step, donate_argnums=1), "interpret", "4096 bytes of the results"),
+    ("donated", jax.jit(old_momentum, donate_argnums=(0, 1)), "interpret", "element [0, "),
+    ("one_pass", lambda x: jnp.zeros(x.shape[1]), "interpret", "every element is zero"),
+)
