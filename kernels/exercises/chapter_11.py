@@ -108,7 +108,6 @@ EXERCISES = (
         _by_planes,
         problems(
             _planes,
-            Workload("block", {"b": 8, "n": 128}),
             Workload("ragged", {"b": 13, "n": 200}, why="no block divides it"),
             Workload("degenerate", {"b": 16, "n": 128}, values="degenerate", why="U may be 0"),
         ),

@@ -138,7 +138,6 @@ EXERCISES = (
             _table,
             Workload("three", {"n": 32, "most": 3}),
             Workload("none", {"n": 16, "most": 0}),
-            Workload("all", {"n": 32, "most": 32}, why="more than there are"),
         ),
         hint="Both scratches hold what was there before: see program 0.",
     ),
