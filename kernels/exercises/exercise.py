@@ -81,3 +81,21 @@ def problems(
 ) -> Workloads:
     """The workloads of an exercise: named ones only."""
     return Workloads(make=make, named=named, draw=lambda rng: named[rng.integers(len(named))])
+
+
+def prediction(
+    name: str, task: str, formula: Callable[..., Any], *cases: Workload, hint: str = ""
+) -> Exercise:
+    """A number to predict; the task says its unit, the formula counts it, a case's sizes are the
+    arguments. Whole numbers are exact, others are compared in float32."""
+
+    def call(answer: Callable[..., Any], *numbers: Any, interpret: Any = None) -> Any:
+        found = np.asarray(compared(answer(*numbers)))
+        return found.astype(np.float32) if found.dtype.kind == "f" else found
+
+    def make(workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
+        return tuple(workload.sizes.values())
+
+    return Exercise(
+        name, task, formula, call, problems(make, *cases), ("interpret",), "Python", hint=hint
+    )

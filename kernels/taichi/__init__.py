@@ -6,6 +6,7 @@ which is taichi, or the fork quadrants where KERNELS_TAICHI=quadrants asks for i
 
 from kernels.taichi.apart import TaichiError, Task, profile, run, simulate
 from kernels.taichi.runtime import ARCHS, DTYPES, MODULES, empty, launch, module, start, threads
+from kernels.taichi.written import Written
 
 __all__ = [
     "ARCHS",
@@ -13,6 +14,7 @@ __all__ = [
     "MODULES",
     "TaichiError",
     "Task",
+    "Written",
     "empty",
     "launch",
     "module",

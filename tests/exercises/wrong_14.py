@@ -31,7 +31,65 @@ def cores_count_pairs():
     return giou_loss(first="core")
 
 
+def giou_smoothed(before="const size_t ahead = first > 0;", back="", score="score(pred, target)"):
+    return f"""
+torch::Tensor giou(const torch::Tensor& t_preds, const torch::Tensor& t_targets) {{
+  constexpr size_t part = 400;
+  torch::Tensor t_scores = get_dst_tensor();
+  const size_t pairs = t_preds.sizes()[0] * t_preds.sizes()[1];
+  const size_t cores = get_cpu_count(), core = get_cpu_id();
+  const size_t begin = pairs * core / cores, end = pairs * (core + 1) / cores;
+  Tcm preds(4 * part + 4), targets(4 * part + 4), scores(part);
+  if (!preds.at || !targets.at || !scores.at) abort();
+  auto preds_accessor = t_preds.tcm_accessor();
+  auto targets_accessor = t_targets.tcm_accessor();
+  auto scores_accessor = t_scores.tcm_accessor();
+  for (size_t first = begin; first < end; first += part) {{
+    const size_t n = std::min(part, end - first);
+    {before}
+    preds_accessor.tensor_to_tcm<float>(preds.at, 4 * (first - ahead), 4 * (n + ahead));
+    targets_accessor.tensor_to_tcm<float>(targets.at, 4 * (first - ahead), 4 * (n + ahead));
+    const float* pred = preds.at;
+    const float* target = targets.at;
+    float last = {score};
+    {back}
+    if (ahead) pred += 4, target += 4;
+    for (size_t i = 0; i < n; ++i, pred += 4, target += 4) {{
+      const float mine = {score};
+      scores.at[i] = (last + mine) / 2;
+      last = mine;
+    }}
+    scores_accessor.tcm_to_tensor<float>(scores.at, first, n);
+  }}
+  return t_scores;
+}}
+"""
+
+
+def reads_the_neighbour():
+    read = "scores_accessor.tensor_to_tcm<float>(scores.at, first - 1, 1);"
+    return giou_smoothed(back=f"if (first) {{ {read} }}")
+
+
+def zeros():
+    return giou_smoothed(score="0 * *pred * *target")
+
+
+def share_starts_anew():
+    return giou_smoothed(before="const size_t ahead = first > begin;")
+
+
+def shares_rounded_down(samples, boxes, part, cores):
+    parts = -(-(samples * boxes // cores) // part)
+    return [(2 * parts, parts)] * cores
+
+
 WRONG = (
     ("giou_loss", all_cores_do_everything, "simulate", "Two cores met at one place"),
     ("giou_loss", cores_count_pairs, "simulate", "on prime"),
+    ("giou_smoothed", zeros, "interpret", "every element is zero"),
+    ("giou_smoothed", reads_the_neighbour, "simulate", "which it has not written"),
+    ("giou_smoothed", share_starts_anew, "simulate", "on prime"),
+    ("gpsimd_copies", shares_rounded_down, "interpret", "on idle"),
+    ("gpsimd_fit", lambda buffers: 341 // buffers, "interpret", "is 341, the reference 455"),
 )

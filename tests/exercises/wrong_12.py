@@ -1,0 +1,64 @@
+"""Wrong answers to the exercises of this chapter, and what is said of each."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kernels.nms import nms
+
+
+def moved_aside(boxes, scores, classes):
+    aside = (classes * (boxes.max() + 1)).astype(np.float32)
+    return nms(boxes + aside[:, None], scores, iou_threshold=0.5)
+
+
+def class_blind(boxes, scores, classes):
+    return nms(boxes, scores, iou_threshold=0.5)
+
+
+def nms_at_most(box_ref, boxes_ref, keep_ref, dropped_ref, count_ref, *, most, starts=True):
+    i = pl.program_id(0)
+
+    @pl.when((i == 0) & starts)
+    def _():
+        dropped_ref[...] = jnp.zeros_like(dropped_ref)
+        count_ref[0] = 0
+
+    left, top, right, bottom, size = (boxes_ref[pl.ds(k, 1)] for k in range(5))
+    rank = jax.lax.broadcasted_iota(jnp.int32, left.shape, 1)
+    alive = jnp.max(jnp.where(rank == i, 1.0 - dropped_ref[...], 0.0))
+    width = jnp.minimum(right, box_ref[2, i]) - jnp.maximum(left, box_ref[0, i])
+    height = jnp.minimum(bottom, box_ref[3, i]) - jnp.maximum(top, box_ref[1, i])
+    common = jnp.maximum(width, 0.0) * jnp.maximum(height, 0.0)
+    union = jnp.maximum(size + box_ref[4, i] - common, 1e-5)
+    drops = (common > 0.5 * union) & (rank > i) & (alive > 0)
+    dropped_ref[...] = jnp.where(drops, 1.0, dropped_ref[...])
+    keep_ref[i] = jnp.where((alive > 0) & (count_ref[0] < most), 1.0, 0.0)
+    count_ref[0] += alive.astype(jnp.int32)
+
+
+def keeps_all(*refs, most):
+    nms_at_most(*refs, most=10**6)
+
+
+def nms_idle(keep, scores):
+    in_order = keep[np.argsort(-scores, kind="stable")]
+    blocks = np.pad(in_order, (0, -len(keep) % 128)).reshape(-1, 128)
+    return (~blocks.any(1)).sum()
+
+
+def in_input_order(keep, scores):
+    return nms_idle(keep, -np.arange(len(keep)))
+
+
+WRONG = (
+    ("nms_rounds", lambda chain, stack, alone: max(chain, stack), "interpret", "on equal"),
+    ("nms_classes", moved_aside, "interpret", "on scales"),
+    ("nms_classes", class_blind, "interpret", "on three"),
+    ("nms_at_most", functools.partial(nms_at_most, starts=False), "interpret", "on three"),
+    ("nms_at_most", keeps_all, "interpret", "on three"),
+    ("nms_idle", in_input_order, "interpret", "the reference"),
+)
