@@ -26,13 +26,12 @@ def bands_of_one(ours, theirs, our_band, their_band):
     return (ours * (1 + our_band) < theirs).astype(np.int64)
 
 
-def giou(preds, targets, *, interpret, block=256, masked=True):
+def giou(preds, targets, *, interpret, block=256):
     def kernel(preds_ref, targets_ref, o_ref):
         pairs = pl.program_id(0) * block + jnp.arange(block)
-        inside = pairs < o_ref.shape[0] if masked else None
-        more = {"mask": inside, "other": 0.0} if masked else {}
+        inside = pairs < o_ref.shape[0]
         pred, target = (
-            [plgpu.load(ref.at[4 * pairs + c], **more) for c in range(4)]
+            [plgpu.load(ref.at[4 * pairs + c], mask=inside, other=0.0) for c in range(4)]
             for ref in (preds_ref, targets_ref)
         )
         plgpu.store(o_ref.at[pairs], score(pred, target), mask=inside)
