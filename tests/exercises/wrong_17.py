@@ -58,11 +58,21 @@ def swaps_corners(preds, targets, *, interpret):
     return giou(preds[..., ::-1], targets, interpret=interpret)
 
 
+def forgets_the_gradients(blocks, rows, width):
+    return 1e3 * blocks * 2 * rows * 12 * width**2 / 197e12
+
+
+def in_seconds(blocks, rows, width):
+    return 3 * blocks * 2 * rows * 12 * width**2 / 197e12
+
+
 WRONG = (
     ("needed_speedup", never_gives_up, "interpret", "not finite"),
     ("needed_speedup", forgets_the_rest, "interpret", "allowed"),
     ("ahead", trusts_estimates, "interpret", "estimated"),
     ("ahead", bands_of_one, "interpret", "estimated"),
+    ("linears_at_peak", forgets_the_gradients, "interpret", "allowed"),
+    ("linears_at_peak", in_seconds, "interpret", "allowed"),
     ("giou_on_a_gpu", swaps_corners, "interpret", "allowed"),
     ("giou_on_a_gpu", a_block_of_its_own, "compile", "power of 2"),
     ("giou_on_a_gpu", no_kernel, "compile", "pallas_call"),
