@@ -339,7 +339,7 @@ kernelPlayers.grid = (() => {
             loops.splice(depth - 1, 2, axis, loops[depth - 1]);
             changed = true;
             build();
-            nest.children[depth - 1].querySelector("input, button")?.focus();
+            (nest.children[depth - 1].querySelector("button") ?? stage).focus();
           }));
         }
         if (head) {
