@@ -288,7 +288,7 @@ kernelPlayers.grid = (() => {
     function drawWhole() {
       const cuts = new Set(axes.flatMap((axis) => axis.cuts.map((at) => at.join())));
       const fields = operands.flatMap((operand, o) => operand.shape.flatMap((size, d) => {
-        if (cuts.has(`${o},${d}`) || size === 1 || !operand.offset) return [];
+        if (data.fixed || cuts.has(`${o},${d}`) || size === 1) return [];
         const word = `${side(d, operand.shape.length)} of ${operand.name}`;
         return make("label", {}, `${word} `, field(`block of the ${word}`, operand.block[d], size, (to) => {
           operand.block[d] = to;
@@ -297,7 +297,7 @@ kernelPlayers.grid = (() => {
           build();
         }, complain), ` of ${size}`);
       }));
-      whole.hidden = data.fixed !== "" || !fields.length;
+      whole.hidden = !fields.length;
       whole.replaceChildren(make("summary", {}, "Dimensions that no loop cuts"), make("div", {}, ...fields));
     }
 
