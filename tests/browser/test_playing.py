@@ -403,3 +403,16 @@ def test_the_mouse_finds_an_instruction(played):
     assert said(page).startswith(f"#{number} ")
     page.mouse.move(0, 0)
     assert page.locator(".kernel-tip").is_visible()  # what was chosen stays
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_words_beside_an_instruction_stay_inside(played, width):
+    page = played(pictures.timeline(estimate()), width=width)
+    stage = page.locator(".kernel-stage")
+    stage.focus()
+    for key in ("ArrowRight", "Home", "End"):
+        page.keyboard.press(key)
+        tip, around = page.locator(".kernel-tip").bounding_box(), stage.bounding_box()
+        for side, size in (("x", "width"), ("y", "height")):
+            assert around[side] <= tip[side]
+            assert tip[side] + tip[size] <= around[side] + around[size]
