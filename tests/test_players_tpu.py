@@ -81,7 +81,7 @@ def test_the_still_of_a_pipeline_names_what_it_shows():
     found = estimates()
     player = pictures.pipeline(found)
     told = words(player)
-    assert "Blocks of 512×1024×512: the first 4 of 4 steps" in told
+    assert "512×1024×512: the first 4 of 4 steps" in told
     assert {"x, HBM → VMEM", "y, HBM → VMEM", "core", "z, VMEM → HBM", "µs on a v5e"} <= set(told)
     assert "Estimated, not measured: a profile" in told
     for label, each in found.items():

@@ -33,7 +33,7 @@ kernelPlayers.pipeline = (() => {
     let step = 0;
 
     const title = make("p", { class: "kernel-title" });
-    const slider = make("input", { type: "range", class: "kernel-slider", min: 0, max: data.choices.length - 1, step: 1, value: chosen, "aria-label": "block sizes", oninput: () => choose(Number(slider.value)) });
+    const slider = make("input", { type: "range", class: "kernel-slider", min: 0, max: data.choices.length - 1, step: 1, value: chosen, "aria-label": data.of, oninput: () => choose(Number(slider.value)) });
     const lanes = make("div", { class: "kernel-lanes" });
     const bars = make("div", {});
     const tip = tooltip(stage);
@@ -163,8 +163,9 @@ kernelPlayers.pipeline = (() => {
       slider.setAttribute("aria-valuetext", `${choice.label}: ${told(choice)}, estimated`);
       slider.style.setProperty("--done", `${data.choices.length > 1 ? (100 * index) / (data.choices.length - 1) : 100}%`);
       title.replaceChildren(
-        make("strong", {}, `Blocks of ${choice.label}`),
-        ` ${told(choice)}, estimated; ${choice.count.toLocaleString("en")} steps`);
+        make("strong", {}, choice.label),
+        ` ${told(choice)}, estimated; ${choice.count.toLocaleString("en")} steps`,
+        Math.abs(choice.laid / choice.ms - 1) > data.near ? `; ${three(choice.laid)} ms as laid out here, where each step waits for its own bytes` : "");
       title.title = choice.method;
       drawBars();
       steps.resize(choice.steps.length);
@@ -186,11 +187,11 @@ kernelPlayers.pipeline = (() => {
       make("span", {}, make("i", { class: "kernel-hatched" }), "still on its way"));
     stage.append(
       title,
-      make("label", { class: "kernel-controls" }, make("span", {}, "block sizes"), slider),
+      make("label", { class: "kernel-controls" }, make("span", {}, data.of), slider),
       lanes,
       steps.node,
       say.words,
-      make("p", { class: "kernel-head" }, "What the time of all steps goes into"),
+      make("p", { class: "kernel-head" }, `What the time of all steps goes into, for each of the ${data.of}`),
       bars,
       legend,
     );
