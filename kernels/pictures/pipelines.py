@@ -30,8 +30,8 @@ def pipeline(
 
     estimates: what to call each choice, such as its block sizes → the kernels.tpu.Estimate of a
     program with one kernel; all for one chip. start: the choice that is shown first, by default the
-    fastest. of: what is chosen. Raises ValueError for no estimates, for several chips, and for a program with no kernel
-    or several.
+    fastest. of: what is chosen. Raises ValueError for no estimates, for several chips, and for a
+    program with no kernel or several.
     """
     chips = sorted({e.chip for e in estimates.values()})
     if len(chips) != 1:
