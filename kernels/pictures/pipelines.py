@@ -14,12 +14,13 @@ STEPS = 40  # of each pipeline that a reader may look at
 SHOWN = 10  # of them in the still picture
 NEAR = 0.02  # how far a pipeline may be from its estimate, relative, without a word
 PRODUCTS, WAIT, ENDS = "#7a6cc4", "#c8443c", "#808080"
-# What the time of a kernel goes into: name, words, colour, whether hatched.
+# What the time of a kernel goes into: name, words, colour, and the angle of its hatching, by which
+# two are told apart in greyscale; 0 for none.
 PARTS = (
-    ("products", "products, at the chip's peak rate", PRODUCTS, False),
-    ("rest", "the rest of a step", PRODUCTS, True),
-    ("wait", "waiting for a block", WAIT, True),
-    ("ends", "first fetch and last write", ENDS, False),
+    ("products", "products, at the chip's peak rate", PRODUCTS, 0),
+    ("rest", "the rest of a step", PRODUCTS, 45),
+    ("wait", "waiting for a block", WAIT, -45),
+    ("ends", "first fetch and last write", ENDS, 0),
 )
 
 
@@ -48,7 +49,7 @@ def pipeline(
     data = {
         "chip": chips[0],
         "megahertz": tpu.CHIPS[chips[0]].clock_hz / 1e6,
-        "parts": [{"name": n, "says": s, "colour": c, "hatched": h} for n, s, c, h in PARTS],
+        "parts": [{"name": n, "says": s, "colour": c, "angle": a} for n, s, c, a in PARTS],
         "choices": list(choices.values()),
         "start": list(choices).index(start),
         "of": of,
@@ -133,7 +134,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
     y = where[None]
     for step, (idle, start, products, stop) in enumerate(steps):
         if start > idle:
-            box = {"fill": canvas.hatch(WAIT)} if step else {"fill": ENDS, "fill_opacity": 0.7}
+            box = {"fill": canvas.hatch(WAIT, -45)} if step else {"fill": ENDS, "fill_opacity": 0.7}
             canvas.rect(x(idle), y, x(start) - x(idle), tall, stroke="none", **box)
         canvas.rect(
             x(start), y, x(products) - x(start), tall, fill=canvas.hatch(PRODUCTS), stroke="none"
@@ -170,10 +171,10 @@ def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, widt
     for index, choice in enumerate(data["choices"]):
         at, weight = float(left), 600 if index == data["start"] else 400
         canvas.text(left - 10, top + 14, choice["label"], anchor="end", weight=weight)
-        for name, _, colour, hatched in PARTS:
+        for name, _, colour, angle in PARTS:
             part = choice["parts"][name] * width
             if part > 0.5:
-                canvas.rect(at, top, part, 18, **_look(canvas, colour, hatched))
+                canvas.rect(at, top, part, 18, **_look(canvas, colour, angle))
             at += part
         told = f"{choice['ms']:.3g} ms ± {choice['error']:.0%}"
         canvas.text(left + width + 10, top + 14, told, weight=weight)
@@ -183,11 +184,8 @@ def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, widt
 
 def _legend(canvas: Canvas, data: Mapping[str, Any], top: float, left: float) -> float:
     at = float(left)
-    for _, words, colour, hatched in PARTS:
-        fill = canvas.hatch(colour) if hatched else colour
-        canvas.rect(
-            at, top - 10, 12, 12, fill=fill, fill_opacity=1 if hatched else 0.7, stroke=colour
-        )
+    for _, words, colour, angle in PARTS:
+        canvas.rect(at, top - 10, 12, 12, **_look(canvas, colour, angle))
         canvas.text(at + 18, top, words, size=11)
         at += 36 + 6.2 * len(words)
     notes = (
@@ -207,9 +205,9 @@ def _legend(canvas: Canvas, data: Mapping[str, Any], top: float, left: float) ->
     return top + 8
 
 
-def _look(canvas: Canvas, colour: str, hatched: bool) -> dict[str, Any]:
-    fill = canvas.hatch(colour) if hatched else colour
-    return {"fill": fill, "fill_opacity": 1 if hatched else 0.7, "stroke": colour}
+def _look(canvas: Canvas, colour: str, angle: int) -> dict[str, Any]:
+    fill = canvas.hatch(colour, angle) if angle else colour
+    return {"fill": fill, "fill_opacity": 1 if angle else 0.7, "stroke": colour}
 
 
 def _round(value: float) -> float:
