@@ -19,6 +19,7 @@ EXTRAS = {
     "matplotlib": "book",
     "hypothesis": "dev",
     "playwright": "dev",
+    "axe_playwright_python": "dev",
 }
 
 # program → how to get it
