@@ -40,6 +40,8 @@ def test_a_wrong_answer_is_told_why(name, answer, rung, says):
     needs_its_language(name)
     found = check(name, answer)
     assert found.passed is False
+    if "cannot be judged" in str(found) and not optional.available("libtpu"):
+        pytest.skip("needs libtpu")
     assert f"refused at {rung}" in str(found) and says in str(found), str(found)
     assert "not yet right" in found._repr_html_()
 
@@ -75,7 +77,7 @@ def test_zeros_are_no_answer(name):
         pytest.skip(f"an answer in {exercise.language} is text")
     found = check(name, zeros(exercise))
     assert found.passed is False
-    assert re.search("zero|the result is|element|nan|shape", str(found)), str(found)
+    assert "refused at interpret" in str(found), str(found)
 
 
 @pytest.mark.parametrize("name", exercises())
