@@ -50,6 +50,7 @@ class Implementation:
     language: decides how each rung is climbed (see kernels.ladder). rungs: those it claims.
     accepts: whether it takes a workload; others are not offered to it. tunable: whether it takes a
     workload's tuning; XLA never does. differentiable: whether it has the operator's gradients.
+    chapter: the notebook that builds it, where that is not the operator's.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Implementation:
     accepts: Callable[[Workload], bool] = _everything
     tunable: bool = True
     differentiable: bool = True
+    chapter: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ OPERATORS = {
                         accepts=_no_options,
                         tunable=False,
                         differentiable=False,
+                        chapter="07_pipelined_matmul",
                     )
                     for level in range(6)
                 ),
@@ -237,10 +240,20 @@ OPERATORS = {
                 Implementation("xla", "XLA", ("interpret",)),
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
                 Implementation("torch", "PyTorch", ("interpret",)),
-                Implementation("nki", "NKI", _NEURON, accepts=_finite, differentiable=False),
-                Implementation("neuronxcc", "NKI", _NEURON, accepts=_finite, differentiable=False),
-                Implementation(
-                    "gpsimd", "GpSimd C++", _NEURON, accepts=_finite, differentiable=False
+                *(
+                    Implementation(
+                        name,
+                        language,
+                        _NEURON,
+                        accepts=_finite,
+                        differentiable=False,
+                        chapter=chapter,
+                    )
+                    for name, language, chapter in (
+                        ("nki", "NKI", "13_giou_nki"),
+                        ("neuronxcc", "NKI", "13_giou_nki"),
+                        ("gpsimd", "GpSimd C++", "14_giou_gpsimd"),
+                    )
                 ),
                 *(
                     Implementation(f"v{level}", "Pallas TPU", _PALLAS_TPU, differentiable=False)

@@ -382,6 +382,8 @@ def bench(
                     device=device,
                     gradient=gradient,
                 )
+                for refusing, reason in found.refused.items():
+                    errors.print(f"[yellow]{name}/{refusing}, {problem}:[/] {escape(reason)}")
                 if record:
                     records.add("measured.csv", found.records())
                 console.print(_measured(found))

@@ -138,6 +138,15 @@ def climb(
         )
 
 
+def no_such_rung(language: str, rung: str) -> str:
+    """Why what is written in `language` has no such rung; empty where it has."""
+    if rung == "simulate" and language not in _SIMULATE:
+        return f"there is no simulator for {language}"
+    if rung == "compile" and language in LIBRARIES:
+        return f"{language} compiles while it runs: there is nothing to look at"
+    return ""
+
+
 def verify(
     operator: Operator,
     implementation: Implementation,
@@ -169,9 +178,9 @@ def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
     options = subject.options(workload)
     results = []
     used = 0.0
-    run = _SIMULATE.get(subject.language)
-    if run is None:
-        raise Skipped(f"there is no simulator for {subject.language}")
+    if reason := no_such_rung(subject.language, "simulate"):
+        raise Skipped(reason)
+    run = _SIMULATE[subject.language]
     for order in SEEDS:
         result = np.asarray(run(subject.function, arguments, options, seed + order))
         used = max(used, _judge(subject, workload, arguments, result))
@@ -240,8 +249,8 @@ def _compile(subject: Subject, workload: Workload, seed: int) -> str:
             _check_index_maps(program, arrays)
             gpu.lower(program, *arrays)
         return ""
-    if subject.language in LIBRARIES:
-        raise Skipped(f"{subject.language} compiles while it runs: there is nothing to look at")
+    if reason := no_such_rung(subject.language, "compile"):
+        raise Skipped(reason)
     if subject.language == "GpSimd C++":
         from kernels.neuron import gpsimd as machine
     else:

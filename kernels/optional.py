@@ -18,10 +18,14 @@ EXTRAS = {
     "quadrants": "taichi",
     "matplotlib": "book",
     "hypothesis": "dev",
+    "playwright": "dev",
 }
 
 # program → how to get it
-TOOLS = {"g++": "on Debian and Ubuntu: `sudo apt install g++`"}
+TOOLS = {
+    "g++": "on Debian and Ubuntu: `sudo apt install g++`",
+    "chromium": "on Debian and Ubuntu: `sudo apt install chromium`",
+}
 
 
 class MissingPackage(ImportError):

@@ -34,6 +34,11 @@ class Workload:
     tuning: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     why: str = ""
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(getattr(ml_dtypes, self.dtype, None) or self.dtype).itemsize
+
     def __str__(self) -> str:
         sizes = " ".join(f"{k}={v}" for k, v in self.sizes.items())
         options = "".join(
@@ -54,6 +59,8 @@ class Workloads:
     large to be proven on. choice(workload) says in words which tuning is taken by itself, and why.
     limit(workload, device) gives what bounds a measurement on "cpu" or "cuda": its name, a call
     without arguments to be timed beside the implementations, and how many of it the workload takes.
+    work(workload, gradient) gives the least that a chip has to do for it, or for it and its
+    gradients: operations of matrix products, and bytes of arguments and results, each moved once.
     """
 
     make: Callable[[Workload, np.random.Generator], tuple[Any, ...]]
@@ -63,6 +70,7 @@ class Workloads:
     figures: tuple[Workload, ...] = ()
     choice: Callable[[Workload], str] | None = None
     limit: Callable[[Workload, str], tuple[str, Callable[[], Any], float]] | None = None
+    work: Callable[[Workload, bool], tuple[int, int]] | None = None
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
         """The arguments for `workload`; the same seed gives the same values."""

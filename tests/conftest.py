@@ -1,9 +1,45 @@
 """Every test runs on the CPU, draws the same examples each time, and needs no network."""
 
 import os
+import sys
+from pathlib import Path
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=15)
 hypothesis.settings.load_profile("same")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+
+@pytest.fixture(scope="session")
+def not_run():
+    """Builds the book, as `make book` does; the notebooks that lack an optional package."""
+    import build_book  # here: few tests need what it imports
+
+    lines = []
+    try:
+        return build_book.build_book(say=lines.append)
+    except build_book.BookError as error:
+        pytest.fail("\n".join([*lines, str(error)]), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def html(request):
+    """The folder of the built book; BOOK_HTML names one that is built already."""
+    if folder := os.environ.get("BOOK_HTML"):
+        return Path(folder)
+    import build_book
+
+    request.getfixturevalue("not_run")
+    return build_book.HTML
+
+
+@pytest.fixture
+def status():
+    """Keeps what a rung found for the book's status page; each worker in a file of its own."""
+    from kernels.bench import status
+
+    part = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    return lambda checks: status.note(checks, part)

@@ -8,15 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build_book
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-import build_book  # noqa: E402
-
 REMOTE = re.compile(r"^\s*(https?:)?//", re.I)
 # What a browser fetches by itself, so not the links that a reader may follow.
 FETCHED = [
@@ -34,22 +31,6 @@ FETCHED = [
     ("use", "href"),
 ]
 IN_CSS = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*((?:https?:)?//[^"')\s]+)""", re.I)
-
-
-@pytest.fixture(scope="session")
-def not_run():
-    """Builds the book, as `make book` does; the notebooks that lack an optional package."""
-    lines = []
-    try:
-        return build_book.build_book(say=lines.append)
-    except build_book.BookError as error:
-        pytest.fail("\n".join([*lines, str(error)]), pytrace=False)
-
-
-@pytest.fixture(scope="session")
-def html(not_run):
-    """The folder of the built book."""
-    return build_book.HTML
 
 
 @functools.lru_cache
@@ -191,12 +172,20 @@ optional.require("no_such_package", "drawing")
 
 
 def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_book, "BUILD", tmp_path)
     monkeypatch.setattr(build_book, "CACHE", tmp_path / "cache")
     lacks = write_notebook(tmp_path / "lacks.ipynb", "print('shown')", LACKS)
     whole = write_notebook(tmp_path / "whole.ipynb", "print('shown')")
     paths = [lacks, whole]
     lines = []
-    assert build_book.run_notebooks(paths, 60, lines.append) == (1, [lacks])
+
+    def executed():
+        """How many notebooks one more call executes, and which lack a package."""
+        before = len(lines)
+        missing = build_book.run_notebooks(paths, 60, lines.append)
+        return sum("executed" in line for line in lines[before:]), missing
+
+    assert executed() == (1, [lacks])
     told = r"not run: lacks\.ipynb: no_such_package is needed for drawing.*Install it with .pip"
     assert [line for line in lines if re.search(told, line)]
     cache = build_book.get_cache(str(build_book.CACHE))
@@ -206,27 +195,56 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
         shows.append([len(cell.outputs) for cell in merged.cells])
     assert shows == [[0, 0], [1]]
     # It is tried again each time, the other one is not; once the package is there, it is executed.
-    assert build_book.run_notebooks(paths, 60, lines.append) == (0, [lacks])
+    assert executed() == (0, [lacks])
     (tmp_path / "no_such_package.py").touch()
     with monkeypatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-        assert build_book.run_notebooks(paths, 60, lines.append) == (1, [])
-        assert build_book.run_notebooks(paths, 60, lines.append) == (0, [])
+        assert executed() == (1, [])
+        assert executed() == (0, [])
     # Any other error stays one; so does an import that is not required through the package.
     write_notebook(lacks, "import no_such_package")
     with pytest.raises(build_book.BookError, match=r"lacks\.ipynb, code cell 1"):
         build_book.run_notebooks(paths, 60, lines.append)
 
 
+def nbmake(folder):
+    """Run nbmake on the notebooks of a folder, with the book's cache inside it."""
+    command = ["--nbmake", "-rs", "-n0", "-p", "no:cacheprovider", "."]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *command],
+        cwd=folder,
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT / "tools"), "KERNELS_BUILD": str(folder / "_build")},
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
 def test_pytest_skips_a_notebook_that_lacks_a_package(tmp_path):
     shutil.copy(ROOT / "notebooks" / "conftest.py", tmp_path)
     write_notebook(tmp_path / "lacks.ipynb", LACKS)
     write_notebook(tmp_path / "fails.ipynb", "import no_such_package")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbmake", "-rs", "-n0", "-p", "no:cacheprovider", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert "1 failed, 1 skipped" in done.stdout, done.stdout + done.stderr
-    assert "not run: lacks.ipynb: no_such_package is needed for drawing" in done.stdout
+    said = nbmake(tmp_path)
+    assert "1 failed, 1 skipped" in said, said
+    assert "not run: lacks.ipynb: no_such_package is needed for drawing" in said
+
+
+def test_tests_and_book_execute_a_notebook_once(tmp_path, monkeypatch):
+    """Whoever comes first; a changed cell, or a changed package, is executed again."""
+    monkeypatch.setattr(build_book, "BUILD", tmp_path / "_build")
+    monkeypatch.setattr(build_book, "CACHE", tmp_path / "_build" / ".jupyter_cache")
+    shutil.copy(ROOT / "notebooks" / "conftest.py", tmp_path)
+    runs = tmp_path / "runs"
+    runs.write_text("")
+    count = f"with open({str(runs)!r}, 'a') as file: file.write('.')"
+    path = write_notebook(tmp_path / "once.ipynb", count)
+    assert build_book.run_notebooks([path], 60, str) == []
+    assert "1 passed" in nbmake(tmp_path)
+    assert runs.read_text() == "."
+    write_notebook(path, count, "1 + 1")
+    assert "1 passed" in nbmake(tmp_path)
+    assert build_book.run_notebooks([path], 60, str) == []
+    assert runs.read_text() == ".."
+    monkeypatch.setattr(build_book, "digest", lambda *patterns: "another package")
+    assert build_book.run_notebooks([path], 60, str) == []
+    assert runs.read_text() == "..."

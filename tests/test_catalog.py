@@ -17,6 +17,8 @@ def test_an_entry_names_what_exists(operator):
     assert (NOTEBOOKS / f"{operator.chapter}.ipynb").exists()
     for implementation in operator.implementations:
         assert set(implementation.rungs) <= set(RUNGS)
+        chapter = implementation.chapter or operator.chapter
+        assert (NOTEBOOKS / f"{chapter}.ipynb").exists()
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)

@@ -20,8 +20,9 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("operator", "implementation", "rung"), CLAIMS)
-def test_every_claim_holds(operator, implementation, rung):
+def test_every_claim_holds(operator, implementation, rung, status):
     checks = list(ladder.verify(operator, implementation, [rung], draws=DRAWS, seed=1))
+    status(checks)
     if all(c.status == ladder.SKIPPED for c in checks):  # a tool is missing; the message names it
         pytest.skip(checks[0].message)
     offered = [w for w in operator.workloads.named if implementation.accepts(w)]

@@ -1,6 +1,10 @@
-"""What the chapters say of old calls is what the old calls say."""
+"""What the book says of old lines is what old lines say: the version bridge, run row by row."""
 
+import multiprocessing
+import os
 import re
+import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import jax
@@ -8,103 +12,114 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import checkify
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 
-from kernels.optional import available
+from kernels.neuron import vendor
+from kernels.taichi.runtime import QUIET
 
-TEXTS = Path(__file__).resolve().parent.parent / "notebooks" / "text"
-PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(TEXTS.glob("*.md")))
-X = jnp.arange(8)
-MOSAIC_GPU = {  # with absl, which optax brings, its own rules speak
-    True: "Only copies transferring a number of bytes divisible by the warpgroup size",
-    False: "Cannot lower pallas_call on platform: gpu",
-}
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "book" / "version_bridge.md").read_text(encoding="utf-8")
+CHAPTERS = "\n".join(p.read_text("utf-8") for p in sorted((ROOT / "notebooks/text").glob("*.md")))
+CODE = re.compile(r"(`+)(.+?)\1")
+RUN = {"JAX and Pallas": 50, "NKI, beta 1 to modern": 10, "Taichi, and Quadrants": 5}  # at least
 
 
-def add_kernel(x_ref, y_ref, o_ref):
-    o_ref[...] = x_ref[...] + y_ref[...]
+def told(cell):
+    """The messages that a cell quotes; a name alone is none."""
+    return [text.strip() for _, text in CODE.findall(cell) if " " in text.strip()]
 
 
-def checks_kernel(x_ref, o_ref):
-    checkify.check(x_ref[0] > 0, "must be positive")
-    o_ref[...] = x_ref[...]
+def lines(row):
+    """The old line and the new one: the first code of each cell; "the same" has none."""
+    old, new = (CODE.search(cell) for cell in row[:2])
+    return old[2].strip(), (new or old)[2].strip()
 
 
-def call(**options):
-    return pl.pallas_call(add_kernel, out_shape=X, **options)(X, X)
+def section(title):
+    """The Python that a section of the page begins with, and its rows."""
+    text = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", text, re.M)
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
+    return code, [row for row in rows if not row[0].startswith("Then")]
 
 
-def old_block_spec():
-    spec = pl.BlockSpec(lambda i: (i,), (8,))  # constructs, and fails at the call
-    call(grid=(1,), in_specs=[spec, spec], interpret=True)
+ROWS = {title: section(title)[1] for title in RUN}
 
 
-def mesh_of_names():
-    mesh = jax.sharding.Mesh([["cpu:0", "cpu:1"]], ("x", "y"))  # constructs, and fails at the use
-    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    jax.device_put(jnp.ones(4), whole)
+def run(code, pairs):
+    """What each line says after `code`: its error and its warnings; or what `code` lacks."""
+    os.environ.update(QUIET)
+    names = {}
+    try:
+        exec(code, names)
+    except ImportError as error:
+        return str(error)
+    step = names.get("inside", lambda line: exec(line, names))
+    return [[said(step, line) for line in pair] for pair in pairs]
 
 
-OLD = {
-    "pl.load": (lambda: pl.load(X, 0), "module 'jax.experimental.pallas' has no attribute 'load'"),
-    "xla_computation": (
-        lambda: jax.xla_computation(jnp.sin),
-        "module 'jax' has no attribute 'xla_computation'",
-    ),
-    "jax.pjit": (lambda: jax.pjit, "module 'jax' has no attribute 'pjit'"),
-    "Mesh of names": (mesh_of_names, "'numpy.str_' object has no attribute 'platform'"),
-    "lax.PartitionSpec": (
-        lambda: jax.lax.PartitionSpec,
-        "module 'jax.lax' has no attribute 'PartitionSpec'",
-    ),
-    "randint": (
-        lambda: jax.random.randint(jax.random.key(0), (1024, 512), jnp.int8),
-        "randint() missing 1 required positional argument: 'maxval'",
-    ),
-    "TPUMemorySpace": (
-        lambda: pltpu.TPUMemorySpace.SMEM,
-        "module 'jax.experimental.pallas.tpu' has no attribute 'TPUMemorySpace'",
-    ),
-    "pltpu.ANY": (
-        lambda: pltpu.ANY,
-        "module 'jax.experimental.pallas.tpu' has no attribute 'ANY'",
-    ),
-    "TPUCompilerParams": (
-        lambda: pltpu.TPUCompilerParams(),
-        "module 'jax.experimental.pallas.tpu' has no attribute 'TPUCompilerParams'",
-    ),
-    "TPUInterpretParams": (
-        lambda: pltpu.TPUInterpretParams(),
-        "module 'jax.experimental.pallas.tpu' has no attribute 'TPUInterpretParams'",
-    ),
-    "compiler_params=dict": (
-        lambda: call(
-            compiler_params=dict(mosaic=dict(dimension_semantics=("parallel",))), interpret=True
-        ),
-        "unhashable type: 'dict'",
-    ),
-    "BlockSpec order": (old_block_spec, "'function' object is not iterable"),
-    "pl.Unblocked": (
-        lambda: pl.Unblocked(),
-        "module 'jax.experimental.pallas' has no attribute 'Unblocked'",
-    ),
-    "checkify": (
-        lambda: pl.pallas_call(checks_kernel, out_shape=X, interpret=True)(X),
-        "Cannot abstractly evaluate a checkify.check which was not functionalized",
-    ),
-    "GPU default": (
-        lambda: jax.jit(call).trace().lower(lowering_platforms=("cuda",)),
-        MOSAIC_GPU[available("absl")],
-    ),
-}
+def said(step, line):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            step(line)
+            answer = ""
+        except Exception as error:
+            answer = f"{type(error).__name__}: {error}"
+    kinds = (DeprecationWarning, FutureWarning)
+    return "\n".join([answer, *(str(w.message) for w in seen if issubclass(w.category, kinds))])
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_the_old_line_says_what_the_page_says(name):
-    line, message = OLD[name]
-    with pytest.raises(Exception, match=re.escape(message)):
-        line()
-    assert f"`{message}`" in PAGES
+def fault(row, answers):
+    """What is wrong with a row of the page, given what its two lines said; empty if nothing."""
+    old, new = (answer.strip() for answer in answers)
+    messages = told(row[2])
+    if new:
+        return f"the new line says: {new}"
+    if messages and not any(message in old for message in messages):
+        return f"the old line says: {old or 'nothing'}"
+    return f"the old line says: {old}" if old and not messages else ""
+
+
+@pytest.mark.parametrize("title", RUN)
+def test_every_row_of_the_bridge(title):
+    """In a process of its own, since two Taichis are loaded, and meshes set."""
+    if title.startswith("NKI") and vendor.find("nki"):
+        pytest.skip("the vendor's nki words its own messages")
+    rows = ROWS[title]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        answers = pool.submit(run, section(title)[0], [lines(row) for row in rows]).result()
+    if isinstance(answers, str):
+        pytest.skip(answers)
+    found = [(row[0], fault(row, pair)) for row, pair in zip(rows, answers, strict=True)]
+    assert not [each for each in found if each[1]]
+
+
+def test_the_bridge_is_long():
+    for title, least in RUN.items():
+        assert len(ROWS[title]) >= least
+
+
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        (("`1 / 0`", "`1`", "`division by zero`"), ""),
+        (("`1 / 0`", "`1`", "`division by one`"), "the old line says"),
+        (("`1 / 0`", "`1`", "unchanged"), "the old line says"),
+        (("`1`", "`1`", "`division by zero`"), "the old line says: nothing"),
+        (("`1 / 0`", "`1 / 0`", "`division by zero`"), "the new line says"),
+        (("`import warnings; warnings.warn('it is old', FutureWarning)`", "`1`", "`is old`"), ""),
+    ],
+)
+def test_a_wrong_row_is_found(row, wrong):
+    (found,) = run("", [lines(row)])
+    assert fault(row, found).startswith(wrong) and bool(fault(row, found)) == bool(wrong)
+
+
+def test_chapters_quote_only_what_the_bridge_does():
+    boxes = "".join(re.findall(r":class: then-and-now\n(.*?)```", CHAPTERS, re.S))
+    cells = re.findall(r"^\| .* \| .* \| (.*) \|$", boxes, re.M)
+    bridge = {message for rows in ROWS.values() for row in rows for message in told(row[2])}
+    assert {message for cell in cells for message in told(cell)} <= bridge
 
 
 def test_randint_ends_where_int8_does():
@@ -124,10 +139,3 @@ def test_checkify_does_not_see_into_a_kernel():
 
     error, result = checkify.checkify(log, errors=checkify.nan_checks)(jnp.array([-1.0]))
     assert jnp.isnan(result).all() and error.get() is None
-
-
-def test_no_message_in_the_pages_goes_untested():
-    boxes = "".join(re.findall(r":class: then-and-now\n(.*?)```", PAGES, re.S))
-    cells = re.findall(r"^\| .* \| .* \| (.*) \|$", boxes, re.M)
-    told = {m for cell in cells for m in re.findall(r"`([^`]* [^`]*)`", cell)}
-    assert told <= {message for _, message in OLD.values()} | {*MOSAIC_GPU.values()}

@@ -2,15 +2,17 @@
 
     make book            or  .venv/bin/python tools/build_book.py [-v]
 
-An executed notebook is kept in _build/.jupyter_cache, where the book's builder (myst-nb) finds it.
-It is run again when its code cells change, or anything it could import does. One that lacks an
-optional package (kernels.optional.MissingPackage) is named, and its page stays without outputs.
+An executed notebook is kept in _build/.jupyter_cache, where the book's builder (myst-nb) finds it,
+and so do the tests (notebooks/conftest.py). It is run again when its code cells change, or anything
+it could import does. One that lacks an optional package (kernels.optional.MissingPackage) is named,
+and its page stays without outputs.
 """
 
 import argparse
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -29,7 +31,7 @@ from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "_build"
+BUILD = Path(os.environ.get("KERNELS_BUILD") or ROOT / "_build")  # the tests take another
 HTML = BUILD / "html"
 CACHE = BUILD / ".jupyter_cache"
 
@@ -63,10 +65,10 @@ def digest(*patterns):
     return state.hexdigest()
 
 
-def is_new(name, value):
-    """Whether `value` differs from the one remembered under `name`."""
+def recall(name):
+    """What was remembered under `name`, or None."""
     path = BUILD / f".{name}"
-    return not path.exists() or path.read_text() != value
+    return path.read_text() if path.exists() else None
 
 
 def remember(name, value):
@@ -127,14 +129,21 @@ def run_notebook(path, timeout):
             raise BookError(
                 f"{failed_cell(notebook, path)}\nended the kernel:\n{said.read()[-2000:]}"
             ) from None
+    if said := said_on_stderr(notebook, path):
+        raise BookError(said)
+    return notebook, time.monotonic() - started
+
+
+def said_on_stderr(notebook, path):
+    """The first cell that wrote to stderr, which a page must not show, in words; else empty."""
     for number, cell in enumerate(code_cells(notebook), 1):
         said = "".join(o.text for o in cell.outputs if o.get("name") == "stderr")
         if said and "remove-stderr" not in cell.metadata.get("tags", []):
-            raise BookError(
+            return (
                 f"{path.name}, code cell {number} wrote to stderr:\n{said}\n"
                 "Its first lines:\n" + head(cell.source)
             )
-    return notebook, time.monotonic() - started
+    return ""
 
 
 def plain(text):
@@ -159,60 +168,90 @@ def failed_cell(notebook, path):
     return f"{path.name}, code cell {number}:\n{head(cells[number - 1].source)}"
 
 
-def run_notebooks(paths, timeout, say):
-    """Put every notebook in the cache, one at a time for each core.
+@contextlib.contextmanager
+def locked(name):
+    """One process at a time, for each name."""
+    folder = BUILD / ".locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / name, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
-    Returns how many were executed, and the paths of those that lack an optional package. Of these
-    the cache holds an unexecuted copy, which is tried again each time.
-    """
-    cache = get_cache(str(CACHE))
-    todo = []
-    for path in paths:
+
+@contextlib.contextmanager
+def open_cache():
+    """The cache, emptied where anything that a notebook could import has changed."""
+    # No cell can tell the scripts of the players, or what the tests found.
+    imports = digest("kernels/**/*.[!jc]*", "kernels/**/*.cpp", "results/[!s]*", "constraints.txt")
+    imports += f"/{os.environ['JAX_PLATFORMS']}"
+    with locked("cache"):
+        if recall("imports") != imports:
+            shutil.rmtree(CACHE, ignore_errors=True)
+            remember("imports", imports)
+        yield get_cache(str(CACHE))
+
+
+def kept(path):
+    """The executed notebook and its seconds, where the cache holds them; else None."""
+    with open_cache() as cache:
         try:
             record = cache.match_cache_notebook(nbformat.read(path, as_version=4))
         except KeyError:
-            todo.append(path)
-        else:
-            if record.data.get("not_run"):
-                todo.append(path)
+            return None
+        if record.data.get("not_run"):
+            return None
+        return cache.get_cache_bundle(record.pk).nb, record.data["execution_seconds"]
+
+
+def keep(path, notebook, **data):
+    """Put a notebook in the cache: execution_seconds=, or not_run=True for an unexecuted one."""
+    with open_cache() as cache:
+        cache.cache_notebook_bundle(
+            CacheBundleIn(notebook, str(path), data=data), check_validity=False, overwrite=True
+        )
+
+
+def run_notebooks(paths, timeout, say):
+    """Put every notebook in the cache, one at a time for each core.
+
+    Returns those that lack an optional package. Of these the cache holds an unexecuted copy, which
+    is tried again each time.
+    """
+    todo = [path for path in paths if not kept(path)]
     if not todo:
         say(f"{len(paths)} notebooks are as they were when they last ran")
-        return 0, []
+        return []
     say(f"running {len(todo)} of {len(paths)} notebooks")
     errors, not_run = [], []
+
+    def run(path):
+        with locked(path.name):
+            if kept(path):  # by a test, meanwhile
+                return f"{path.name} was executed by a test"
+            try:
+                notebook, seconds = run_notebook(path, timeout)
+            except NotRun as error:
+                keep(path, nbformat.read(path, as_version=4), not_run=True)
+                not_run.append(path)
+                return f"not run: {path.name}: {error}"
+            except BookError as error:
+                errors.append(str(error))
+                return f"failed   {path.name}"
+            keep(path, notebook, execution_seconds=seconds)
+            return f"executed {path.name} {seconds:.1f} s"
+
     # Threads are enough: each notebook's kernel is a process of its own.
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        jobs = {pool.submit(run_notebook, path, timeout): path for path in todo}
+        jobs = [pool.submit(run, path) for path in todo]
         try:
             for job in as_completed(jobs):
-                path = jobs[job]
-                try:
-                    notebook, seconds = job.result()
-                    data = {"execution_seconds": seconds}
-                    told = f"executed {path.name} {seconds:.1f} s"
-                except NotRun as error:
-                    notebook = nbformat.read(path, as_version=4)
-                    data = {"not_run": True}
-                    told = f"not run: {path.name}: {error}"
-                    not_run.append(path)
-                except BookError as error:
-                    say(f"  failed   {path.name}")
-                    errors.append(str(error))
-                    continue
-                # Stored here and not in the thread: the cache's database has one writer.
-                cache.cache_notebook_bundle(
-                    CacheBundleIn(notebook, str(path), data=data),
-                    check_validity=False,
-                    overwrite=True,
-                )
-                cache.match_cache_notebook(nbformat.read(path, as_version=4))
-                say(f"  {told}")
+                say(f"  {job.result()}")
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     if errors:
         raise BookError("\n\n".join(errors))
-    return len(todo) - len(not_run), sorted(not_run)
+    return sorted(not_run)
 
 
 def run_sphinx(verbose, say):
@@ -237,12 +276,16 @@ def run_sphinx(verbose, say):
         raise BookError("\n".join(telling or lines[-40:]) + "\nThe book's builder found fault.")
 
 
+def outputs_of(path):
+    """One hash over what the cells of a notebook answered; empty where it was not run."""
+    found = kept(path)
+    return found and hashlib.sha256(nbformat.writes(found[0]).encode()).hexdigest()
+
+
 def check_pages(paths):
     """Every notebook's page shows the outputs that the cache holds."""
-    cache = get_cache(str(CACHE))
     for path in paths:
-        notebook = nbformat.read(path, as_version=4)
-        executed = cache.get_cache_bundle(cache.match_cache_notebook(notebook).pk).nb
+        executed, _ = kept(path)
         want = sum(
             bool(cell.outputs)
             for cell in code_cells(executed)
@@ -264,24 +307,17 @@ def build_book(verbose=False, say=print_line):
 
     Returns the notebooks that were not run, because an optional package is missing.
     """
-    BUILD.mkdir(exist_ok=True)
-    with open(BUILD / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # make book and make test may run at once
+    with locked("book"):  # make book and make test may run at once
         return _build_book(verbose, say)
 
 
 def _build_book(verbose, say):
     notebooks = toc_notebooks()
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
-    imports = digest("kernels/**/*", "results/**/*", "constraints.txt")
-    imports += f"/{os.environ['JAX_PLATFORMS']}"
-    if is_new("imports", imports):
-        shutil.rmtree(CACHE, ignore_errors=True)
-        remember("imports", imports)
-    ran, not_run = run_notebooks(notebooks, config["execute"]["timeout"], say)
+    not_run = run_notebooks(notebooks, config["execute"]["timeout"], say)
     # Sphinx sees that a page changed; not that its outputs, its place or its builder did.
     pages = digest(
-        "kernels/**/*.py",
+        "kernels/**/*",
         "constraints.txt",
         "_toc.yml",
         "_config.yml",
@@ -289,14 +325,20 @@ def _build_book(verbose, say):
         "tools/build_book.py",
     )
     pages += "".join(f"/{path.name}" for path in not_run)
-    if ran or is_new("pages", pages):
+    if recall("pages") != pages:
         shutil.rmtree(HTML, ignore_errors=True)
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             (BUILD / ".pages").unlink()
+    shown = {str(path.relative_to(ROOT)): outputs_of(path) for path in notebooks}
+    before = json.loads(recall("shown") or "{}")
+    for name, outputs in shown.items():
+        if outputs != before.get(name):
+            (BUILD / ".doctrees" / name).with_suffix(".doctree").unlink(missing_ok=True)
     run_sphinx(verbose, say)
     check_pages([path for path in notebooks if path not in not_run])
     remember("pages", pages)
+    remember("shown", json.dumps(shown))
     return not_run
 
 

@@ -48,6 +48,23 @@ def _candidates(workload, vmem_bytes):
     return [{"block": block} for block in dict.fromkeys(found)]
 
 
+def _least(workload, heads, n, m, gradient):
+    """Two products forward, four more backward; q, k, v and the result, and the same again."""
+    pairs = n * m
+    if workload.options.get("causal"):
+        m = min(n, m)  # the keys that any query sees
+        pairs = m * (m + 1) // 2 + (n - m) * m
+    d = workload.sizes["d"]
+    products, arrays = (6, 2) if gradient else (2, 1)
+    return 2 * products * heads * pairs * d, arrays * heads * 2 * (n + m) * d * workload.itemsize
+
+
+def _work(workload, gradient):
+    sizes = workload.sizes
+    heads, n = sizes["b"] * sizes["h"], sizes["n"]
+    return _least(workload, heads, n, sizes.get("m", n), gradient)
+
+
 def _sizes(b, h, n, m, d):
     return {"b": b, "h": h, "n": n, "m": m, "d": d}
 
@@ -84,6 +101,7 @@ attention = Workloads(
     make=_make,
     draw=_draw,
     candidates=_candidates,
+    work=_work,
     figures=_FIGURES,
     named=(
         Workload("one", _sizes(1, 1, 1, 1, 1), why="one token attends to itself"),
@@ -193,6 +211,7 @@ def _vit(b, n, h, d):
 vit_attention = Workloads(
     make=_make_vit,
     draw=_draw_vit,
+    work=_work,
     figures=(
         Workload("vit_b16_224px_full", _vit(128, 197, 12, 64), "bfloat16", why="a whole layer"),
         Workload("vit_b16_256px_full", _vit(128, 256, 12, 64), "bfloat16", why="the same"),

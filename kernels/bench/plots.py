@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import neuron, optional
+from kernels import optional
 from kernels.pallas.calls import Call
 from kernels.pallas.work import kernel_flops
 from kernels.tpu import CHIPS, Estimate, KernelSchedule
@@ -21,7 +21,6 @@ from kernels.tpu import CHIPS, Estimate, KernelSchedule
 # Told apart by lightness and by marker, so that they survive greyscale; mid tones, so that they
 # stand on white and on black alike.
 COLOURS = ("#3b7dd8", "#d9822b", "#2a9d6f", "#b04fb5", "#8a8a8a")
-HATCHES = ("", "///", "\\\\\\", "xxx", "...", "++")
 MARKERS = ("o", "s", "^", "D", "v")
 INK = "#777777"  # axes, text and limits
 
@@ -247,48 +246,4 @@ def time_line(
     axes.set_xlim(0, last)
     axes.set_xlabel(f"cycles of a {chip}, at its peak rates and without latency")
     axes.set_title(title or f"At best, the MXUs work {share:.0%} of the time")
-    return axes
-
-
-def engines(
-    estimate: neuron.Estimate,
-    first: float | None = None,
-    title: str | None = None,
-    axes: Any = None,
-) -> Any:
-    """Draw when each engine of a NeuronCore works, and on which instruction.
-
-    first: seconds to draw, by default all. Engines without work are left out; the dashed line is
-    the end. title: by default it states which engine binds. axes: a matplotlib Axes; None makes
-    one. Returns the Axes. Raises ValueError for a `first` that is not above 0.
-    """
-    last = estimate.seconds if first is None else first
-    if not last > 0:
-        raise ValueError(f"first is {first}; accepted: seconds above 0, or None for all")
-    rows = [name for name, use in estimate.engines.items() if use.instructions]
-    kinds = list(dict.fromkeys(slot.instruction for slot in estimate.timeline))
-    axes = _axes(axes, (7.2, 0.8 + 0.5 * len(rows)))
-    for kind in kinds:
-        look = {"facecolors": COLOURS[kinds.index(kind) % len(COLOURS)], "alpha": 0.75}
-        look |= {"hatch": HATCHES[kinds.index(kind) % len(HATCHES)], "ec": INK, "lw": 0.3}
-        for row, engine in enumerate(rows):
-            bars = [
-                (slot.start * 1e6, (slot.end - slot.start) * 1e6)
-                for slot in estimate.timeline
-                if (slot.engine, slot.instruction) == (engine, kind) and slot.start < last
-            ]
-            if bars:
-                axes.broken_barh(bars, (row - 0.36, 0.72), label=kind, **look)
-    axes.axvline(estimate.seconds * 1e6, color=INK, ls="--", lw=1)
-    axes.set_yticks(range(len(rows)), [f"{name}, {estimate.busy[name]:.0%} busy" for name in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)  # from the top down
-    axes.set_xlim(0, last * 1e6 * (1.02 if first is None else 1))
-    axes.set_xlabel(f"µs on one core of {estimate.chip}, estimated")
-    handles = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
-    axes.legend(handles.values(), handles, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
-    busy = estimate.busy[estimate.bound]
-    axes.set_title(
-        title
-        or f"{estimate.seconds * 1e6:.0f} µs, of which the {estimate.bound} engine works {busy:.0%}"
-    )
     return axes

@@ -6,7 +6,7 @@ import csv
 import datetime
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 from kernels.checks import fail, one_of
 
 KINDS = ("measured", "estimated", "published")
-RESULTS = Path(__file__).parents[2] / "results"  # of a checkout; an installed package has none
+# Of a checkout; an installed package has none, and is told where to keep its figures.
+RESULTS = Path(os.environ.get("KERNELS_RESULTS") or Path(__file__).parents[2] / "results")
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,18 @@ def write(path: Path | str, records: Iterable[Record]) -> None:
     path = _path(path)
     kept = {record.key: record for record in records}
     _one_kind(kept.values(), path)
+    write_rows(path, COLUMNS, (astuple(kept[key]) for key in sorted(kept)))
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file in one move: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:
         with open(handle, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(astuple(kept[key]) for key in sorted(kept))
+            writer.writerow(columns)
+            writer.writerows(rows)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -8,7 +8,7 @@ import inspect
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from kernels import optional
 from kernels.bench.records import Record, versions
 from kernels.bench.timing import Timing, measure
 from kernels.catalog import Implementation, Operator
-from kernels.checks import fail
+from kernels.checks import brief, fail
 from kernels.workload import Workload
 
 # Languages whose functions take PyTorch's tensors; the others take JAX's or NumPy's arrays.
 TENSORS = ("PyTorch", "Taichi")
+QUEUED = 8  # calls in one reading where a device works through a queue
 LIMIT = "limit: "  # before the name of what bounds the others, in a record
 PACKAGES = ("numpy", "jax", "torch", "taichi", "quadrants")
 
@@ -30,7 +31,8 @@ PACKAGES = ("numpy", "jax", "torch", "taichi", "quadrants")
 @dataclass(frozen=True)
 class Measurement:
     """What was read of one workload. timings: by implementation; limit: the name of the one among
-    them that no implementation can beat, its seconds scaled to the workload, or None."""
+    them that no implementation can beat, its seconds scaled to the workload, or None. refused: by
+    implementation, why it does not solve the workload here. calls: in one reading."""
 
     operator: Operator
     workload: Workload
@@ -38,6 +40,8 @@ class Measurement:
     machine: str
     timings: dict[str, Timing]
     limit: str | None
+    refused: dict[str, str] = field(default_factory=dict)
+    calls: int = 1
 
     @property
     def title(self) -> str:
@@ -59,11 +63,8 @@ class Measurement:
 
     def records(self) -> list[Record]:
         """Medians in ms, with their 20th and 80th percentiles and the rounds."""
-        from kernels.taichi import runtime
-
-        idle = {name for name in runtime.MODULES if name != runtime.name()}
-        used = [name for name in PACKAGES if optional.available(name) and name not in idle]
         found = []
+        rounds = "rounds" if self.calls == 1 else f"rounds of {self.calls} calls"
         for name, timing in self.timings.items():
             low, high = (1e3 * timing.quantile(q) for q in (0.2, 0.8))
             found.append(
@@ -74,21 +75,57 @@ class Measurement:
                     "measured",
                     round(1e3 * timing.median, 6),
                     "ms",
-                    self.machine,
-                    versions(*used),
+                    timing.device,
+                    versions(*_used(timing.device)),
                     datetime.date.today().isoformat(),
-                    f"median of {len(timing.seconds)} interleaved rounds, p20 {low:.3f}, "
-                    f"p80 {high:.3f}",
+                    f"median of {len(timing.seconds)} interleaved {rounds}, p20 {low:.3f}, "
+                    f"p80 {high:.3f}{self._remark(name)}",
                 )
             )
         return found
+
+    def _remark(self, name: str) -> str:
+        language = {i.name: i.language for i in self.operator.implementations}.get(name)
+        return "; copies from and to the host included" if language == "NKI" else ""
+
+
+def _used(device: str) -> list[str]:
+    """The packages that a measurement on `device` names."""
+    from kernels import neuron, tpu
+    from kernels.taichi import runtime
+
+    idle = {name for name in runtime.MODULES if name != runtime.name()}
+    used = [name for name in PACKAGES if optional.available(name) and name not in idle]
+    if device in tpu.CHIPS:
+        used.append("libtpu")
+    if device in neuron.CHIPS:
+        used.append("neuronx-cc")
+    return used
+
+
+def chip(implementation: Implementation, device: str = "cpu") -> str:
+    """What an implementation runs on here, as records name it: "v5e", "inf2", a GPU or a CPU.
+
+    JAX's arrays are where JAX puts them, whatever `device` says of PyTorch's and Taichi's.
+    """
+    import jax
+
+    from kernels import neuron, tpu
+
+    if implementation.language == "NKI":
+        return neuron.chips.here()
+    if implementation.language not in ("XLA", "Pallas TPU", "Pallas GPU"):
+        return machine(device if implementation.language in TENSORS else "cpu")
+    if jax.default_backend() == "cpu":
+        return machine()
+    return tpu.chips.here(fallback=jax.devices()[0].device_kind)
 
 
 def machine(device: str = "cpu") -> str:
     """The processor that is timed, in words."""
     if device == "cuda":
         torch = optional.require("torch", "timing on a GPU")
-        return torch.cuda.get_device_name()
+        return torch.cuda.get_device_name().removeprefix("NVIDIA ").removeprefix("GeForce ")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     model = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
@@ -110,8 +147,15 @@ def why_not(implementation: Implementation, device: str) -> str:
     needs = {"Pallas TPU": "tpu", "Pallas GPU": "gpu"}.get(language)
     if needs:
         return "" if backend == needs else f"needs a {needs.upper()}; interpreted, it tells nothing"
-    if language in ("NKI", "GpSimd C++"):
-        return "needs a NeuronCore; simulated, it tells nothing"
+    if language == "NKI":
+        from kernels import neuron
+
+        if not neuron.device():
+            return "needs a NeuronCore; simulated, it tells nothing"
+        found = neuron.vendor.find(implementation.name)
+        return "" if found else f"needs AWS's package: {neuron.vendor.SETUP}"
+    if language == "GpSimd C++":
+        return "emulated, it tells nothing; a device needs AWS's build of it"
     if language in TENSORS:
         package = "torch" if language == "PyTorch" else "taichi"
         return "" if optional.available(package) else f"{package} is not installed"
@@ -144,7 +188,7 @@ def prepare(
     writes = "out" in inspect.signature(operator.function).parameters
     if implementation.language in TENSORS:
         return _of_tensors(call, given, device, gradient, writes)
-    if implementation.language == "NumPy":
+    if implementation.language in ("NumPy", "NKI"):
         return functools.partial(call, *given, **({"out": call(*given)} if writes else {}))
     return _of_arrays(call, given, gradient)
 
@@ -200,23 +244,36 @@ def bench(
 ) -> Measurement:
     """Time implementations of one workload in turn, and in the same rounds what bounds them.
 
-    Raises ValueError where none of them runs on `device`.
+    One that refuses the workload, or has no room for it, is left out and says why. Raises
+    ValueError where none of them runs on `device`.
     """
-    calls = {
-        each.name: prepare(operator, each, workload, device, gradient)
-        for each in implementations
-        if not why_not(each, device) and (each.differentiable or not gradient)
-    }
+    calls, chips, refused = {}, {}, {}
+    for each in implementations:
+        if why_not(each, device) or (gradient and not each.differentiable):
+            continue
+        try:
+            call = prepare(operator, each, workload, device, gradient)
+            call()
+        except (ValueError, RuntimeError, MemoryError) as error:
+            refused[each.name] = brief(error)
+        else:
+            calls[each.name], chips[each.name] = call, chip(each, device)
     if not calls:
-        fail("entry", ", ".join(i.name for i in implementations), f"one that runs on {device}")
+        reasons = "".join(f"; {name}: {reason}" for name, reason in refused.items())
+        names = ", ".join(i.name for i in implementations)
+        fail("entry", names + reasons, f"one that runs on {device}")
     limit, scale = None, 1.0
     if operator.workloads.limit and not gradient:
         name, run, scale = operator.workloads.limit(workload, device)
         limit = LIMIT + name
-        calls[limit] = run
-    here = machine(device)
-    timings = measure(calls, repeats=repeats, device=here)
+        calls[limit], chips[limit] = run, machine(device)
+    count = QUEUED if set(chips.values()) - {machine()} else 1
+    timings = {
+        name: replace(timing, device=chips[name])
+        for name, timing in measure(calls, repeats=repeats, calls=count, device="").items()
+    }
     if limit:
         read = timings[limit]
-        timings[limit] = Timing(limit, tuple(scale * s for s in read.seconds), here)
-    return Measurement(operator, workload, gradient, here, timings, limit)
+        timings[limit] = replace(read, seconds=tuple(scale * s for s in read.seconds))
+    here = ", ".join(dict.fromkeys(chips.values()))
+    return Measurement(operator, workload, gradient, here, timings, limit, refused, count)

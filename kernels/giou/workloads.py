@@ -66,9 +66,16 @@ def _candidates(workload, vmem_bytes):
     return [{"block": (bm, bn)} for bm in (256, 128, 512, 64) for bn in (256, 128, 512, 1024)]
 
 
+def _work(workload, gradient):
+    """Two boxes of four float32 in, a score out; back, a cotangent in and two gradients out."""
+    pairs = workload.sizes["b"] * workload.sizes["n"]
+    return 0, 4 * (4 + 4 + 1) * (2 if gradient else 1) * pairs
+
+
 giou = Workloads(
     make=_make,
     draw=_draw,
+    work=_work,
     figures=(
         Workload("published", {"b": 1024, "n": 256}, why="the size of both published benchmarks"),
     ),

@@ -49,6 +49,28 @@ def _choice(workload):
     )
 
 
+def _work(workload, gradient):
+    m, k, n = (workload.sizes[name] for name in "mkn")
+    out = 4 if workload.itemsize == 1 else workload.itemsize
+    moved = (m * k + k * n) * workload.itemsize + m * n * out
+    # The gradients are two more products; they read the cotangent and write two matrices.
+    return 2 * m * k * n * (3 if gradient else 1), moved * (2 if gradient else 1)
+
+
+def _work_quantized(workload, gradient):
+    m, k, n = (workload.sizes[name] for name in "mkn")
+    out = 2 if workload.options.get("out_dtype") == "bfloat16" else 4
+    return 2 * m * k * n, m * k + k * n + 4 * (m + 2 * n) + out * m * n
+
+
+def _work_sparse(workload, gradient):
+    k, n, bm, bk, blocks = (workload.sizes[name] for name in ("k", "n", "bm", "bk", "blocks"))
+    m = workload.options.get("m", k)
+    products = 2 * blocks * bm * bk * n
+    # Rows of y that no block meets need not be read, nor columns of x that are cut off.
+    return products * (3 if gradient else 1), m * n * workload.itemsize
+
+
 def _mkn(m, k, n):
     return {"m": m, "k": k, "n": n}
 
@@ -66,6 +88,7 @@ matmul = Workloads(
     draw=_draw,
     candidates=_candidates,
     choice=_choice,
+    work=_work,
     figures=_FIGURES,
     named=(
         Workload("one", _mkn(1, 1, 1), why="the smallest there is"),
@@ -127,6 +150,7 @@ quantized_matmul = Workloads(
     draw=_draw_quantized,
     candidates=_candidates,
     choice=_choice,
+    work=_work_quantized,
     figures=_FIGURES[-2:],
     named=(
         Workload("one", _mkn(1, 1, 1), "int8", why="the smallest there is"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 from kernels.checks import one_of
@@ -91,3 +92,10 @@ def chip(name: str) -> Chip:
     """The chip of that name; ValueError lists the names there are."""
     one_of("chip", name, CHIPS)
     return CHIPS[name]
+
+
+def here(fallback: str = "inf2") -> str:
+    """The chip of this machine, by the name of its instance; `fallback` where that says nothing."""
+    product = Path("/sys/class/dmi/id/product_name")
+    name = product.read_text(encoding="utf-8") if product.exists() else ""
+    return next((known for known in CHIPS if name.startswith(known)), fallback)

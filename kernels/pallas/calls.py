@@ -103,6 +103,16 @@ class Call:
         """The operands that the kernel writes."""
         return tuple(o for o in self.operands if o.role == "output")
 
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the grid's dimensions, as the index maps call them."""
+        mapping = self.equation.params["grid_mapping"]
+        named = [b.index_map_jaxpr.jaxpr.debug_info.arg_names for b in mapping.block_mappings]
+        names = max(named, key=lambda n: sum(map(bool, n or ())), default=None) or ()
+        names = [*names, *[""] * len(self.grid)][: len(self.grid)]
+        plain = all(n and n.isidentifier() for n in names) and len(set(names)) == len(names)
+        return tuple(names if plain else "ijklmnop"[: len(names)])
+
     @property
     def traffic(self) -> int:
         """Bytes moved between HBM and fast memory by the pipeline, over the whole grid."""
@@ -181,6 +191,46 @@ def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
     found = calls_in(jax.make_jaxpr(function)(*args).jaxpr)
     if not found:
         raise ValueError("function is one without a pallas_call; accepted: one that makes one")
+    return found
+
+
+@dataclass(frozen=True)
+class Affine:
+    """An index map as offset + steps · program ids, in multiples of `unit` elements.
+
+    offset, unit: int [rank]; a unit is a block, or 1 where the map counts elements (pl.Element).
+    steps: int [rank, grid rank].
+    """
+
+    offset: np.ndarray
+    steps: np.ndarray
+    unit: np.ndarray
+
+
+def affine(call: Call) -> list[Affine | None]:
+    """The index map of each operand where it is affine in the program ids, otherwise None.
+
+    Exact: the map is evaluated at every program, and beside the grid where a dimension has one
+    program only, which says nothing of what would follow.
+    """
+    from jax.experimental import pallas as pl
+
+    found: list[Affine | None] = []
+    wider = tuple(max(g, 2) for g in call.grid)
+    ids = np.stack(np.unravel_index(np.arange(math.prod(wider)), wider or (1,)), 1)[:, : len(wider)]
+    for operand, block in zip(call.operands, call.equation.params["grid_mapping"].block_mappings):
+        starts = _starts(block, wider, operand.shape) if operand.known else None
+        if starts is None:
+            found.append(None)
+            continue
+        counted = [1 if isinstance(b, pl.Element) else _size(b) for b in block.block_shape]
+        unit = np.array(counted, int)
+        offset = starts[0]
+        steps = np.zeros((len(unit), len(wider)), int)
+        for axis in range(len(wider)):
+            steps[:, axis] = starts[math.prod(wider[axis + 1 :])] - offset
+        exact = np.array_equal(starts, offset + ids @ steps.T)
+        found.append(Affine(offset // unit, steps // unit[:, None], unit) if exact else None)
     return found
 
 

@@ -8,8 +8,8 @@ interactive in the built book.
 
 from kernels.pictures.canvas import COLOURS, Picture, Player, Table
 from kernels.pictures.graphs import graph
-from kernels.pictures.grids import memory, order, programs, traffic
-from kernels.pictures.machines import neuron_core
+from kernels.pictures.grids import memory, order, play, programs, traffic
+from kernels.pictures.machines import neuron_core, timeline
 
 __all__ = [
     "COLOURS",
@@ -20,6 +20,8 @@ __all__ = [
     "memory",
     "neuron_core",
     "order",
+    "play",
     "programs",
+    "timeline",
     "traffic",
 ]

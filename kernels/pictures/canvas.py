@@ -37,8 +37,9 @@ class Player(Picture):
 
     def _repr_html_(self) -> str:
         data = json.dumps(self.data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+        colours = ";".join(f"--colour-{i}:{colour}" for i, colour in enumerate(COLOURS))
         return (
-            f'<kernel-player kind="{self.kind}" says="{html.escape(self.says)}">'
+            f'<kernel-player kind="{self.kind}" says="{html.escape(self.says)}" style="{colours}">'
             f'<script type="application/json">{data}</script>'
             f"{super()._repr_html_()}</kernel-player>"
         )

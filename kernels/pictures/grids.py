@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from kernels.pallas.calls import Call, Operand
-from kernels.pictures.canvas import Canvas, Picture, colour_of, in_bytes, in_dims
+from kernels.checks import fail
+from kernels.pallas.calls import FAST, Affine, Call, Operand, affine
+from kernels.pictures.canvas import Canvas, Picture, Player, colour_of, in_bytes, in_dims
 from kernels.tpu.simulator import Simulation
 
 CORE_COLOURS = ("#3b78c2", "#d07b1f")
+MOST_PROGRAMS = 1 << 18  # that a browser counts without a pause
+MOST_RECORDED = 10_000  # numbers of a player whose index maps are not affine
 
 
 def programs(call: Call, first: int = 12) -> Picture:
@@ -151,6 +155,108 @@ def order(simulation: Simulation, grid: Sequence[int]) -> Picture:
         x += 74
     run = ", ".join(str(tuple(map(int, point))) for point in simulation.order[:8])
     return canvas.picture(f"Programs in the order in which they ran: {run}")
+
+
+def play(call: Call, first: int = 6) -> Player:
+    """A pallas_call to step through: which block of each operand a program fetches, keeps, writes.
+
+    Where each index map is affine in the program ids, a reader can change the blocks, the grid and
+    the order of its loops. Otherwise the blocks are those that the maps gave. first: programs of
+    the still picture. Raises ValueError for a call without a program, or with too many.
+    """
+    if not 0 < len(call.programs) <= MOST_PROGRAMS:
+        fail("call.grid", call.grid, f"1 to {MOST_PROGRAMS} programs")
+    maps = affine(call)
+    shown = len(call.programs)
+    operands = []
+    varying = 0
+    for operand, index in zip(call.operands, maps):
+        told: dict[str, Any] = {
+            "name": operand.name,
+            "role": operand.role,
+            "dtype": operand.dtype,
+            "bytes": np.dtype(operand.dtype).itemsize,
+            "shape": operand.shape,
+            "block": operand.block,
+            "moves": operand.memory in FAST,
+            "memory": operand.memory,
+        }
+        if index is not None:
+            told |= {"offset": index.offset.tolist(), "steps": index.steps.tolist()}
+            told["unit"] = index.unit.tolist()
+        elif operand.known:
+            varying += int(np.any(operand.starts != operand.starts[:1], axis=0).sum())
+        operands.append(told)
+    if varying:
+        shown = min(shown, MOST_RECORDED // varying)
+    for told, operand, index in zip(operands, call.operands, maps):
+        if index is None and operand.known:
+            columns = operand.starts[:shown].T
+            told["starts"] = [
+                int(c[0]) if (operand.starts[:, d] == c[0]).all() else c.tolist()
+                for d, c in enumerate(columns)
+            ]
+    data = {
+        "name": call.name,
+        "machine": call.machine,
+        "programs": len(call.programs),
+        "shown": shown,
+        "most": MOST_PROGRAMS,
+        "axes": [_axis(call, maps, axis) for axis in range(len(call.grid))],
+        "operands": operands,
+        "traffic": [operand.traffic for operand in call.operands],
+        "fixed": _fixed(call, maps),
+    }
+    still = programs(call, first)
+    return Player(still.svg, still.says, "grid", data)
+
+
+def _fixed(call: Call, maps: Sequence[Affine | None]) -> str:
+    """Why a player's blocks cannot be changed, or ""."""
+    for operand, index in zip(call.operands, maps):
+        if not operand.known:
+            return (
+                f"Which block of {operand.name} a program gets depends on numbers that are fetched "
+                "ahead, which only the run knows."
+            )
+        if index is None:
+            return (
+                f"The index map of {operand.name} is no sum of multiples of the program ids. The "
+                "blocks are those that it gave for this grid, and cannot be changed here."
+            )
+        if (index.unit != operand.block).any():
+            return (
+                f"The index map of {operand.name} counts elements, not blocks. The blocks cannot "
+                "be changed here."
+            )
+    return ""
+
+
+def _axis(call: Call, maps: Sequence[Affine | None], axis: int) -> dict[str, Any]:
+    """One grid dimension of a player: the operands' dimensions that it cuts into blocks.
+
+    fixed: why its blocks cannot be changed, or "".
+    """
+    told: dict[str, Any] = {
+        "name": call.axes[axis],
+        "count": call.grid[axis],
+        "semantics": call.semantics[axis],
+        "cuts": [],
+        "fixed": "",
+    }
+    for number, (operand, index) in enumerate(zip(call.operands, maps)):
+        for d, steps in enumerate([] if index is None else index.steps):
+            if not steps[axis]:
+                continue
+            told["cuts"].append((number, d))
+            alone = steps[axis] == 1 and np.count_nonzero(steps) == 1 and not index.offset[d]
+            if not alone:
+                told["fixed"] = f"{operand.name} does not take its blocks one by one"
+    for number, d in [] if told["fixed"] else told["cuts"][:1]:
+        operand = call.operands[number]
+        if -(-operand.shape[d] // operand.block[d]) != call.grid[axis]:
+            told["fixed"] = f"the grid is not as long as {operand.name} has blocks"
+    return told
 
 
 def _legend(canvas: Canvas, call: Call) -> float:

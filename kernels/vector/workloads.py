@@ -15,9 +15,15 @@ def _draw_vectors(rng):
     return Workload("random", {"n": size(rng)}, dtype)
 
 
+def _work(workload, gradient):
+    """Both vectors and the sum; of the gradients nothing more, since they are the cotangent."""
+    return 0, 3 * workload.sizes["n"] * workload.itemsize
+
+
 add_vectors = Workloads(
     make=_make_vectors,
     draw=_draw_vectors,
+    work=_work,
     named=(
         Workload("tiny", {"n": 8}, "int32", why="the first call in the book"),
         Workload("one", {"n": 1}, why="a vector of one element"),

@@ -118,39 +118,3 @@ def test_time_line():
     assert "cycles" in axes.get_xlabel()
     assert [t.get_text() for t in axes.get_yticklabels()] == ["HBM → VMEM", "MXUs", "VMEM → HBM"]
     assert {"0", "x", "y"} <= {t.get_text() for t in axes.texts}
-
-
-def neuron_estimate(**options):
-    from kernels import neuron
-    from kernels.giou.nki import giou_kernel
-
-    shape = jax.ShapeDtypeStruct((256, 64, 4), jnp.float32)
-    return neuron.estimate(giou_kernel, shape, shape, **options)
-
-
-def test_engines():
-    found = neuron_estimate(scalar_engine=True)
-    axes = plots.engines(found)
-    assert axes.get_title() == (
-        f"{found.seconds * 1e6:.0f} µs, of which the Vector engine works {found.busy['Vector']:.0%}"
-    )
-    assert "µs" in axes.get_xlabel() and "estimated" in axes.get_xlabel()
-    labels = [text.get_text() for text in axes.get_yticklabels()]
-    assert [label.partition(",")[0] for label in labels] == ["Vector", "Scalar", "DMA"]
-    drawn = sum(len(bars.get_paths()) for bars in axes.collections)
-    assert drawn == len(found.timeline)
-    (end,) = axes.get_lines()
-    assert end.get_xdata()[0] == pytest.approx(found.seconds * 1e6)
-    told = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert sorted(told) == sorted({slot.instruction for slot in found.timeline})
-
-
-def test_the_first_microseconds_of_the_engines():
-    found = neuron_estimate()
-    axes = plots.engines(found, first=found.seconds / 4, title="the beginning")
-    assert axes.get_title() == "the beginning"
-    assert axes.get_xlim()[1] == pytest.approx(found.seconds / 4 * 1e6)
-    drawn = sum(len(bars.get_paths()) for bars in axes.collections)
-    assert 0 < drawn < len(found.timeline)
-    with pytest.raises(ValueError, match="first is 0; accepted: seconds above 0"):
-        plots.engines(found, first=0)

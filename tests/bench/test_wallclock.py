@@ -55,6 +55,57 @@ def test_only_what_runs_here_is_timed():
         bench(ADD, [ADD["pallas"]], SMALL)
 
 
+def test_one_that_refuses_is_left_out_by_name():
+    """A kernel for which VMEM is too small must not end the run of the others."""
+
+    class Picky(Limited):
+        def function(self, x, y, *, implementation):
+            if implementation == "pallas":
+                raise ValueError("x has no room; accepted: less")
+            return self.operator.function(x, y, implementation=implementation)
+
+    operator = Picky(ADD, ADD.workloads)
+    picky = dataclasses.replace(ADD["xla"], name="pallas")
+    found = bench(operator, [ADD["xla"], picky], SMALL, repeats=3)
+    assert set(found.timings) == {"xla"}
+    assert found.refused == {"pallas": "ValueError: x has no room; accepted: less"}
+    with pytest.raises(ValueError, match="no room"):
+        bench(operator, [picky], SMALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "told"),
+    [("xla", "tpu", "v5e"), ("pallas", "tpu", "v5e"), ("triton", "gpu", "TPU v5 lite")],
+)
+def test_a_row_names_the_chip_that_its_arrays_were_on(name, backend, told, monkeypatch):
+    import jax
+
+    device = type("Device", (), {"device_kind": "TPU v5 lite"})()
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert why_not(ADD[name], "cpu") == ""
+    assert wallclock.chip(ADD[name]) == told
+    giou = OPERATORS["giou"]
+    assert wallclock.chip(giou["numpy"]) == wallclock.chip(giou["torch"]) == wallclock.machine()
+    if backend == "tpu":  # the name of the compiler belongs to the figure
+        [row] = wallclock.Measurement(
+            ADD, SMALL, False, "", {"xla": Timing("xla", (0.001, 0.002), "v5e")}, None, calls=8
+        ).records()
+        assert row.chip == "v5e" and "libtpu" in row.versions and "rounds of 8 calls" in row.source
+
+
+def test_nki_is_timed_where_there_is_a_neuron_device(monkeypatch):
+    from kernels import neuron
+
+    nki = OPERATORS["giou"]["nki"]
+    monkeypatch.setattr(neuron, "device", lambda: True)
+    monkeypatch.setattr(neuron.vendor, "find", lambda name: None)
+    assert "AWS's package" in why_not(nki, "cpu")
+    monkeypatch.setattr(neuron.vendor, "find", lambda name: neuron)
+    assert why_not(nki, "cpu") == "" and wallclock.chip(nki) in neuron.CHIPS
+    assert "emulated" in why_not(OPERATORS["giou"]["gpsimd"], "cpu")
+
+
 def test_the_limit_is_timed_in_the_same_rounds_and_scaled():
     calls = []
     limited = dataclasses.replace(

@@ -1,0 +1,305 @@
+"""The pages that nobody writes: {results} from results/, {status} from what the tests found."""
+
+import datetime
+import platform
+from collections import Counter
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from jupyter_cache import get_cache
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
+
+from kernels.bench import records, report, status
+from kernels.catalog import OPERATORS, RUNGS
+
+DASH = "—"
+
+
+class details(nodes.General, nodes.Element):
+    """What unfolds; its first child is a summary."""
+
+
+class summary(nodes.General, nodes.TextElement):
+    """What is seen of details that are folded."""
+
+
+def text(*parts, classes=()):
+    """A paragraph of strings and nodes."""
+    return fill(nodes.paragraph(classes=list(classes)), *parts)
+
+
+def fill(node, *parts):
+    node += [nodes.Text(part) if isinstance(part, str) else part for part in parts]
+    return node
+
+
+def fold(title, *content):
+    return fill(details(), fill(summary(), title), *content)
+
+
+def explained(word, reason):
+    """A word with a tooltip."""
+    return fill(nodes.abbreviation(explanation=reason), word) if reason else nodes.Text(word)
+
+
+def table(titles, rows, name):
+    """A table; a row of a single cell spans all columns. Cells are strings or nodes."""
+    made = nodes.table(classes=["generated", name])
+    group = nodes.tgroup(cols=len(titles))
+    group += [nodes.colspec(colwidth=1) for _ in titles]
+    head, body = nodes.thead(), nodes.tbody()
+    for part, lines in ((head, [titles]), (body, rows)):
+        for cells in lines:
+            line = nodes.row()
+            for cell in cells:
+                entry = nodes.entry()
+                if len(cells) == 1:
+                    entry["morecols"] = len(titles) - 1
+                    line["classes"] = ["group"]
+                entry += cell if isinstance(cell, nodes.Element) else text(cell)
+                line += entry
+            part += line
+    group += [head, body]
+    made += group
+    return made
+
+
+class Generated(SphinxDirective):
+    """A directive that fills its page with sections."""
+
+    def section(self, title, *content):
+        made = nodes.section(ids=[nodes.make_id(title)], names=[nodes.fully_normalize_name(title)])
+        made += [fill(nodes.title(), title), *content]
+        return made
+
+    def link(self, chapter, words=None):
+        """A link to a notebook, by its title or in other words."""
+        found = addnodes.pending_xref(
+            "",
+            refdoc=self.env.docname,
+            refdomain="std",
+            reftype="doc",
+            reftarget=f"/notebooks/{chapter}",
+            refexplicit=bool(words),
+            refwarn=True,
+        )
+        return fill(found, fill(nodes.inline(), words or chapter))
+
+    def depend(self, *paths):
+        for path in paths:
+            self.env.note_dependency(str(path))
+
+
+class Results(Generated):
+    """Every figure of results/, a section for each operator."""
+
+    def run(self):
+        files = (*report.FIGURES, report.PARTS, report.TRIALS)
+        self.depend(*(records.RESULTS / name for name in files))
+        known = report.figures()
+        parts, trials = report.parts(), report.trials()
+        found = []
+        for name in dict.fromkeys(group.operator for group in known):
+            content = [self.figures([g for g in known if g.operator == name])]
+            for title, groups in (("Where the time goes", parts), ("The tuner's trials", trials)):
+                own = [group for group in groups if group.operator == name]
+                if own:
+                    count = sum(len(group.rows) for group in own)
+                    content.append(fold(f"{title}: {count} figures", self.figures(own)))
+            found.append(self.section(name, self.about(name), *content))
+        return found
+
+    def about(self, name):
+        if name not in OPERATORS:
+            return text("Not in the catalog.")
+        operator = OPERATORS[name]
+        return text(f"{name}: {operator.summary}. Chapter: ", self.link(operator.chapter), ".")
+
+    def figures(self, groups):
+        titles = ("implementation", *report.COLUMNS, "against the best other", "of the limit")
+        rows = []
+        for group in groups:
+            rows.append((self.group(group),))
+            rows += [self.row(group, row) for row in group.rows]
+        return table(titles, rows, "figures")
+
+    def group(self, group):
+        name, sizes = group.title
+        words = [fill(nodes.strong(), name), " "] if name else []
+        unit = "" if group.unit == "ms" else f", {group.unit}"
+        words += [fill(nodes.inline(classes=["sizes"]), sizes), " on "]
+        words += [fill(nodes.strong(), group.chip), unit]
+        bounds = dict.fromkeys(group.limits.values())
+        for limit in bounds:
+            words.append(f". Limit: {report.digits(limit.value)} ms, {limit.why}")
+        listed = nodes.bullet_list()
+        for rows, kind, said in report.sources(group):
+            listed += fill(nodes.list_item(), text(f"{rows}, {kind}: {said}"))
+        folded = fold(f"versions and sources, {self.dates(group)}", listed)
+        return fill(nodes.container(classes=["problem"]), text(*words), folded)
+
+    def dates(self, group):
+        dates = sorted({r.date for row in group.rows for r in row.figures.values()})
+        return " to ".join(dict.fromkeys((dates[0], dates[-1])))
+
+    def row(self, group, row):
+        figures = [report.told(row.figures.get(kind), DASH) for kind in report.COLUMNS]
+        return self.implementation(group, row), *figures, self.ratios(row), self.shares(row)
+
+    def implementation(self, group, row):
+        operator = OPERATORS.get(group.operator)
+        entries = {i.name: i for i in operator.implementations} if operator else {}
+        entry = entries.get(row.implementation)
+        if not operator:
+            return text(row.name)
+        chapter = (entry and entry.chapter) or operator.chapter
+        tuning = f" {row.tuning}" if row.tuning else ""
+        return text(self.link(chapter, row.implementation), tuning)
+
+    def ratios(self, row):
+        def words(kind):
+            ratio = row.ratio(kind)
+            return ratio and f"{report.digits(ratio)} × {row.others[kind][1]}"
+
+        return self.each(row, words)
+
+    def shares(self, row):
+        def words(kind):
+            share = row.share(kind)
+            return share and ("< 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %"))
+
+        return self.each(row, words)
+
+    def each(self, row, words):
+        """What there is to say of each kind of figure; the kind is named where there are two."""
+        told = {kind: said for kind in row.figures if (said := words(kind))}
+        named = len(row.figures) > 1
+        cell = nodes.container()
+        for kind in report.COLUMNS:
+            if kind in told:
+                cell += text(f"{kind}: {told[kind]}" if named else told[kind])
+        return cell if told else text(DASH)
+
+
+class Status(Generated):
+    """What the tests found, how long the notebooks take, and what is installed."""
+
+    def run(self):
+        self.env.note_reread()  # notebooks and tests run between two builds
+        return [
+            self.section("Rungs", *self.rungs()),
+            self.section("Notebooks", *self.notebooks()),
+            self.section("Packages", *self.packages()),
+        ]
+
+    def rungs(self):
+        found, here = status.findings(), status.here()
+        claims = status.claims()
+        known = [found[claim] for claim in claims if claim in found]
+        count = Counter(finding.outcome for finding in known)
+        count["not run"] = len(claims) - len(known)
+        said = ", ".join(f"{count[name]} {name}" for name in count if count[name])
+        local = sum(claim in here for claim in claims)
+        where = f"{local} of them in this checkout, the others before it was handed on"
+        where = {0: "before this checkout was made", len(claims): "in this checkout"}.get(
+            local, where
+        )
+        days = sorted(finding.date for finding in known)
+        when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
+        machines = "; ".join(dict.fromkeys(finding.machine for finding in known))
+        notes, rows = {}, []
+        for operator in OPERATORS.values():
+            rows.append((text(fill(nodes.strong(), operator.name)),))
+            for each in operator.implementations:
+                cells = [self.cell(found, notes, operator, each, rung) for rung in RUNGS]
+                chapter = each.chapter or operator.chapter
+                rows.append((text(self.link(chapter, each.name)), each.language, *cells))
+        listed = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
+        for message in notes:
+            listed += fill(nodes.list_item(), text(message))
+        return [
+            text(f"{len(claims)} rungs are claimed: {said}. Climbed {when}, {where}: {machines}."),
+            table(("implementation", "written in", *RUNGS), rows, "rungs"),
+            *([text("The numbers in the table:"), listed] if notes else []),
+        ]
+
+    def cell(self, found, notes, operator, implementation, rung):
+        finding = found.get((operator.name, implementation.name, rung))
+        if finding is None:
+            reason = status.why_empty(implementation, rung)
+            word = reason.partition(":")[0]
+            return text(explained(word, reason), f" [{self.number(notes, reason)}]")
+        count = {"passed": finding.passed, "failed": finding.failed, "skipped": finding.skipped}
+        told = ", ".join(f"{name} {n}" for name, n in count.items() if n)
+        number = f" [{self.number(notes, finding.message)}]" if finding.message else ""
+        classes = [finding.outcome]
+        return text(explained(told, finding.message), number, classes=classes)
+
+    def number(self, notes, message):
+        return notes.setdefault(message, len(notes) + 1)
+
+    def notebooks(self):
+        root = Path(self.env.srcdir)
+        cache = get_cache(
+            self.config.nb_execution_cache_path or str(root / "_build/.jupyter_cache")
+        )
+        rows, total = [], 0.0
+        for name in sorted(n for n in self.env.found_docs if n.startswith("notebooks/")):
+            try:
+                path = self.env.doc2path(name)
+                record = cache.match_cache_notebook(nbformat.read(path, as_version=4))
+            except KeyError:
+                told, when = "not run", DASH
+            else:
+                seconds = record.data.get("execution_seconds")
+                told = "lacks an optional package" if seconds is None else f"{seconds:.1f} s"
+                total += seconds or 0.0
+                when = f"{record.created:%Y-%m-%d %H:%M}"
+            rows.append((text(self.link(name.partition("/")[2])), told, when))
+        return [
+            text(f"{len(rows)} notebooks, {total:.0f} s in all, each in a process of its own."),
+            table(("notebook", "time", "run"), rows, "times"),
+        ]
+
+    def packages(self):
+        found = status.packages()
+        self.depend(status.ROOT / "constraints.txt")
+        differing = [each for each in found if each[2] and each[2] != each[1]]
+        missing = sum(not installed for *_, installed in found)
+        rows = []
+        for name, pinned, installed in found:
+            mark = "" if installed == pinned else "differs" if installed else "not installed"
+            rows.append((name, pinned, installed or DASH, mark))
+        named = "; ".join(f"{n} {i} instead of {p}" for n, p, i in differing) or "none"
+        today = datetime.date.today().isoformat()
+        return [
+            text(
+                f"Python {platform.python_version()}, {status.machine()}, {today}. Of "
+                f"{len(found)} pinned packages {missing} are not installed here: extras that were "
+                f"not asked for, or packages for other machines. Other versions than pinned: "
+                f"{named}."
+            ),
+            fold(
+                f"All {len(found)} packages",
+                table(("package", "pinned", "installed", ""), rows, "packages"),
+            ),
+        ]
+
+
+def _enter(tag):
+    return lambda self, node: self.body.append(self.starttag(node, tag, ""))
+
+
+def _leave(tag):
+    return lambda self, node: self.body.append(f"</{tag}>\n")
+
+
+def setup(app):
+    for node in (details, summary):
+        app.add_node(node, html=(_enter(node.__name__), _leave(node.__name__)))
+    app.add_css_file("generated.css")
+    app.add_directive("results", Results)
+    app.add_directive("status", Status)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

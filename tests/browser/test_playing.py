@@ -1,0 +1,403 @@
+"""Players answer keys and mouse, and count in the browser what kernels.pallas counts in Python."""
+
+import functools
+import itertools
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels import checks, neuron, pictures, tpu
+from kernels.giou.nki import giou_kernel
+from kernels.matmul import BlockSizes, matmul
+from kernels.pallas import calls
+
+FOLDER = Path(pictures.__file__).with_name("players")
+M, K, N = 384, 1024, 640
+
+
+def blocked(bm, bk, bn, m=M, k=K, n=N):
+    x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m, k), (k, n)))
+    return calls(functools.partial(matmul, block=BlockSizes(bm, bk, bn)), x, y)[0]
+
+
+CALL = blocked(128, 256, 128)
+
+
+@functools.cache
+def estimate():
+    shape = jax.ShapeDtypeStruct((256, 64, 4), jnp.float32)
+    return neuron.estimate(giou_kernel, shape, shape)
+
+
+@pytest.fixture
+def played(tmp_path, open_page):
+    """played(player, **options): a page with nothing but this player."""
+
+    def played(player, **options):
+        scripts = sorted(FOLDER.glob("*.js"), key=lambda path: (path.stem != "base", path.stem))
+        script = "\n".join(path.read_text() for path in scripts)
+        style = (FOLDER / "players.css").read_text()
+        (tmp_path / "page.html").write_text(
+            f"<!doctype html><html lang='en'><meta charset='utf-8'><title>A player</title>"
+            f"<style>:root {{ color-scheme: light dark }}{style}</style>"
+            f"<body>{player._repr_html_()}<script>{script}</script></body></html>"
+        )
+        return open_page((tmp_path / "page.html").as_uri(), **options)
+
+    return played
+
+
+def said(page):
+    return page.locator(".kernel-words").text_content()
+
+
+def totals(page):
+    """Bytes moved so far and over the grid, of each operand that moves."""
+    titles = page.locator(".kernel-card [title]").evaluate_all("all => all.map(e => e.title)")
+    return [tuple(map(int, re.findall(r"\d+", title))) for title in titles]
+
+
+def change(page, label, value):
+    box = page.get_by_label(label, exact=True)
+    box.fill(str(value))
+    box.press("Enter")
+
+
+def so_far(call, operand):
+    """Bytes moved after each program: an input's before it runs, an output's when it leaves."""
+    sizes = np.prod(np.minimum(operand.block, np.array(operand.shape) - operand.starts), axis=1)
+    leaves = operand.moved
+    if operand.role == "output":
+        leaves = np.append(operand.moved[1:], True)
+    return np.cumsum(sizes * leaves) * np.dtype(operand.dtype).itemsize
+
+
+def test_each_step_is_what_the_index_maps_say(played):
+    page = played(pictures.play(CALL))
+    page.locator(".kernel-stage").focus()
+    want = [so_far(CALL, operand) for operand in CALL.operands]
+    for step, ids in enumerate(CALL.programs):
+        assert [now for now, _ in totals(page)] == [counts[step] for counts in want]
+        numbers = ", ".join(str(int(i)) for i in ids)
+        words = [
+            f"{o.name} {'fetched' if o.role == 'input' else 'written back'}"
+            if counts[step] > (counts[step - 1] if step else 0)
+            else f"{o.name} kept"
+            for o, counts in zip(CALL.operands, want)
+        ]
+        told = f"Program {step + 1} of {len(CALL.programs)}, (i, j, s) = ({numbers}): "
+        assert said(page) == told + ", ".join(words) + "."
+        page.keyboard.press("ArrowRight")
+    assert [all for _, all in totals(page)] == [o.traffic for o in CALL.operands]
+
+
+def test_keys_buttons_and_slider_go_the_same_ways(played):
+    page = played(pictures.play(CALL))
+    last = len(CALL.programs)
+    page.locator(".kernel-stage").focus()
+    for key, place in (
+        ("ArrowRight", 2),
+        ("ArrowRight", 3),
+        ("ArrowLeft", 2),
+        ("End", last),
+        ("ArrowRight", last),
+        ("Home", 1),
+        ("ArrowLeft", 1),
+    ):
+        page.keyboard.press(key)
+        assert said(page).startswith(f"Program {place} of {last},")
+    for name, place in (("Next", 2), ("Last", last), ("Previous", last - 1), ("First", 1)):
+        page.get_by_role("button", name=name).click()
+        assert said(page).startswith(f"Program {place} of {last},")
+    slider = page.get_by_role("slider")
+    slider.fill("6")
+    assert said(page).startswith(f"Program 7 of {last},")
+    slider.press("ArrowRight")
+    assert said(page).startswith(f"Program 8 of {last},")
+    assert slider.get_attribute("aria-valuetext") == "program 8"
+
+
+def test_space_plays_and_stops(played):
+    page = played(pictures.play(CALL))
+    page.locator(".kernel-stage").focus()
+    page.keyboard.press(" ")
+    page.get_by_role("button", name="Pause").wait_for()
+    page.wait_for_function(
+        "document.querySelector('.kernel-words').textContent.includes('am 3 of')"
+    )
+    page.keyboard.press(" ")
+    page.get_by_role("button", name="Play").wait_for()
+    before = said(page)
+    page.wait_for_timeout(900)
+    assert said(page) == before
+
+
+@pytest.mark.parametrize(
+    "block", [(128, 256, 640), (64, 512, 640), (384, 128, 256), (256, 384, 512)]
+)
+def test_changed_blocks_move_what_python_counts(played, block):
+    page = played(pictures.play(CALL))
+    for name, size in zip("isj", block):
+        change(page, f"block of {name}", size)
+    want = blocked(*block)
+    counts = [int(page.get_by_label(f"blocks along {name}").input_value()) for name in "ijs"]
+    assert tuple(counts) == want.grid
+    assert [all for _, all in totals(page)] == [operand.traffic for operand in want.operands]
+    page.get_by_role("button", name="Back to the kernel's own blocks").click()
+    assert [all for _, all in totals(page)] == [operand.traffic for operand in CALL.operands]
+
+
+def test_a_changed_grid_changes_the_blocks(played):
+    page = played(pictures.play(CALL))
+    change(page, "blocks along i", 2)
+    assert page.get_by_label("block of i").input_value() == "192"
+    change(page, "blocks along s", 7)
+    assert page.get_by_label("block of s").input_value() == str(-(-K // 7))
+    change(page, "blocks along j", 9)
+    assert page.get_by_label("block of j").input_value() == "72"
+    assert page.get_by_label("blocks along j").input_value() == "9"
+    change(page, "blocks along j", 300)
+    assert "No 300 blocks of one size cover 640: 214 blocks of 3 do." in remarks(page)
+
+
+def remarks(page):
+    return page.locator(".kernel-remarks").text_content()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("ijs"))[1:])
+def test_the_order_of_the_loops_decides_what_is_kept(played, order):
+    page = played(pictures.play(CALL))
+    now = list("ijs")
+    for place, name in enumerate(order):  # bring each to its place, one step outwards at a time
+        while now.index(name) > place:
+            page.get_by_role("button", name=f"Move the loop over {name} one outwards").click()
+            at = now.index(name)
+            now[at - 1], now[at] = now[at], now[at - 1]
+    want = [swapped_traffic(operand, order) for operand in CALL.operands]
+    assert [all for _, all in totals(page)] == want
+    collected = order[2] != "s"
+    assert ("z leaves" in remarks(page)) == collected
+
+
+def swapped_traffic(operand, order):
+    """Counted the slow way: walk the loops, and add a block's bytes where it changes."""
+    sizes = dict(zip("ijs", CALL.grid))
+    starts = operand.starts.reshape(*CALL.grid, 2)
+    before, total = None, 0
+    for ids in itertools.product(*(range(sizes[name]) for name in order)):
+        at = dict(zip(order, ids))
+        start = tuple(map(int, starts[at["i"], at["j"], at["s"]]))
+        if start != before:
+            cut = np.minimum(operand.block, np.array(operand.shape) - start)
+            total += int(np.prod(cut)) * np.dtype(operand.dtype).itemsize
+        before = start
+    return total
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "", str(M + 1)])
+def test_a_size_that_cannot_be_is_refused_in_words(played, value):
+    page = played(pictures.play(CALL))
+    before = totals(page)
+    change(page, "block of i", value)
+    told = f"block of i is {value or 'empty'}; accepted: a whole number from 1 to {M}"
+    assert told in remarks(page)
+    assert page.get_by_label("block of i").get_attribute("aria-invalid") == "true"
+    assert totals(page) == before
+    change(page, "block of i", 64)
+    assert told not in remarks(page)
+
+
+@pytest.mark.parametrize(("size", "refused"), [(64, True), (128, False), (320, True), (640, False)])
+def test_what_a_tpu_cannot_tile_is_what_lowering_refuses(played, size, refused):
+    page = played(pictures.play(CALL))
+    change(page, "block of j", size)
+    assert ("A TPU cannot tile y: " in remarks(page)) == refused
+    from jax.experimental import pallas as pl
+
+    def kernel(y_ref, z_ref):
+        z_ref[...] = y_ref[...]
+
+    def columns(y):
+        block = pl.BlockSpec((256, size), lambda j: (0, j))
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((256, N), jnp.float32),
+            grid=(-(-N // size),),
+            in_specs=[block],
+            out_specs=block,
+        )(y)
+
+    try:
+        tpu.lower(columns, jax.ShapeDtypeStruct((256, N), jnp.float32))
+    except ValueError as error:
+        assert refused, checks.brief(error)
+    else:
+        assert not refused
+
+
+def test_too_many_programs_are_refused(played):
+    page = played(pictures.play(CALL))
+    for name in "ij":
+        change(page, f"block of {name}", 1)
+    change(page, "block of s", 1)
+    assert re.search(r"block of s is 1, which makes \d+ programs; accepted", remarks(page))
+
+
+def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
+    from kernels.attention import BlockSizes as TokenBlocks
+    from kernels.attention import attention
+
+    block = TokenBlocks(tokens=128, tq=128, tk=128, heads=1)
+    heads = [jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16)] * 3
+    (call,) = calls(functools.partial(attention, block=block, causal=True), *heads)
+    page = played(pictures.play(call))
+    assert "index map of k is no sum" in remarks(page)
+    assert page.locator(".kernel-field").count() == 0
+    page.locator(".kernel-stage").focus()
+    page.keyboard.press("End")
+    assert totals(page) == [(o.traffic, o.traffic) for o in call.operands]
+
+
+def test_blocks_that_only_the_run_knows(played):
+    from kernels.matmul import block_sparse_matmul
+
+    shapes = (3, 128, 128), (256, 256)
+    rows, columns = np.array([0, 0, 1], np.int32), np.array([0, 1, 1], np.int32)
+    (call,) = calls(
+        lambda b, y: block_sparse_matmul(b, y, rows, columns),
+        *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
+    )
+    page = played(pictures.play(call))
+    assert "which only the run knows" in remarks(page)
+    assert [all for _, all in totals(page)] == [o.traffic for o in call.operands]
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 400)])
+@pytest.mark.parametrize("name", ["grid", "timeline"])
+def test_nothing_sticks_out(played, name, scheme, width):
+    player = pictures.play(CALL) if name == "grid" else pictures.timeline(estimate())
+    page = played(player, scheme=scheme, width=width)
+    assert page.locator(".kernel-stage").is_visible()
+    assert not page.locator(".kernel-picture").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.emulate_media(media="print")
+    assert page.locator(".kernel-picture").is_visible()
+    assert not page.locator(".kernel-stage").is_visible()
+
+
+def test_without_scripts_the_still_picture_stands(played):
+    page = played(pictures.play(CALL), java_script_enabled=False)
+    assert page.locator(".kernel-picture svg").is_visible()
+    assert page.locator(".kernel-stage").count() == 0
+
+
+def test_a_player_that_fails_leaves_the_still_picture(played, faults):
+    good = pictures.play(CALL)
+    page = played(pictures.Player(good.svg, good.says, "grid", {"axes": None}))
+    assert page.locator(".kernel-picture svg").is_visible()
+    assert page.locator(".kernel-stage").count() == 0
+    assert faults
+    faults.clear()
+
+
+def test_less_motion_where_the_reader_wants_less(played):
+    look = "getComputedStyle(document.querySelector('.kernel-moves')).transitionDuration"
+    assert played(pictures.play(CALL)).evaluate(look) != "0s"
+    calm = played(pictures.play(CALL), reduced_motion="reduce")
+    assert calm.evaluate(look) == "0s"
+
+
+def test_an_instruction_says_what_it_is_and_what_it_waited_for(played):
+    found = estimate()
+    page = played(pictures.timeline(found))
+    page.locator(".kernel-stage").focus()
+    own = [slot for slot in found.timeline if slot.engine == found.bound]
+    own.sort(key=lambda slot: slot.start)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Home")
+    clock = neuron.CHIPS[found.chip].clock_hz[found.bound]
+    for slot in own:
+        told = page.locator(".kernel-tip").inner_text()
+        cycles = round((slot.end - slot.start) * clock)
+        assert told.startswith(f"#{slot.number} {slot.instruction}\n{slot.engine}, ")
+        assert f"{slot.start * 1e6:.2f} to {slot.end * 1e6:.2f} µs, {cycles} cycles" in told
+        assert f"line {slot.source}\n" in told
+        last = max((found.timeline[n].end for n in slot.after), default=0)
+        if abs(last - slot.start) < 1e-9:
+            (number,) = re.search(r"waited for its operands: #(\d+)", told).groups()
+            assert int(number) in slot.after
+        else:
+            assert "waited for its engine: " in told
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    assert not page.locator(".kernel-tip").is_visible()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert said(page)
+
+
+def span(page):
+    """The microseconds in view: from, to."""
+    return [float(t) for t in re.findall(r"[\d.]+", page.locator(".kernel-view").text_content())][
+        :2
+    ]
+
+
+def test_zoom_and_pan(played):
+    found = estimate()
+    page = played(pictures.timeline(found))
+    whole = span(page)
+    assert whole == [0, round(found.seconds * 1e6, 1)]
+    page.locator(".kernel-stage").focus()
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    start, end = span(page)
+    assert end - start == pytest.approx(whole[1] / 4, abs=0.11)
+    page.keyboard.press("Shift+ArrowRight")
+    assert span(page)[0] == pytest.approx(start + (end - start) / 4, abs=0.11)
+    page.keyboard.press("-")
+    page.get_by_role("button", name="All of it").click()
+    assert span(page) == whole
+    box = page.locator(".kernel-timeline").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + 60
+    page.mouse.move(x, y)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    start, end = span(page)
+    assert end - start == pytest.approx(whole[1] / 1.25, abs=0.11)
+    page.mouse.down()
+    page.mouse.move(x + 30, y, steps=4)
+    page.mouse.up()
+    assert span(page)[0] < start
+
+
+def test_short_bars_are_merged_and_come_apart(played):
+    found = estimate()
+    page = played(pictures.timeline(found, first=1000 * found.seconds), width=400)
+    bars = page.locator(".kernel-slot")
+    assert bars.count() < len(found.timeline)
+    page.locator(".kernel-stage").focus()
+    for _ in range(20):
+        page.keyboard.press("-")
+    merged = bars.count()
+    page = played(pictures.timeline(found))
+    assert page.locator(".kernel-slot").count() > merged
+
+
+def test_the_mouse_finds_an_instruction(played):
+    found = estimate()
+    page = played(pictures.timeline(found, first=found.seconds / 6))
+    bar = page.locator(".kernel-slot").nth(2)
+    number = int(bar.get_attribute("data-first"))
+    bar.hover()
+    assert page.locator(".kernel-tip").inner_text().startswith(f"#{number} ")
+    bar.click()
+    assert page.locator(".kernel-chosen").count() == 1
+    assert said(page).startswith(f"#{number} ")
+    page.mouse.move(0, 0)
+    assert page.locator(".kernel-tip").is_visible()  # what was chosen stays

@@ -1,0 +1,170 @@
+"""What the appendices name is there: commands, options, extras, notes, words and their chapters."""
+
+import re
+import shlex
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import jupytext
+import pytest
+from typer.main import get_command
+
+from kernels.catalog import find
+from kernels.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("colab", "docker", "gpu", "neuron", "tpu_vm", "version_bridge")
+TEXTS = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "notebooks" / "text").glob("*.md"))
+}
+WORD = r"(?<!\w){}(?:s|es)?(?!\w)"
+
+
+@cache
+def page(name):
+    return (ROOT / "book" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def commands(text):
+    """Every line that a reader would type: after $ in a console block, after ! in a cell."""
+    blocks = "\n".join(re.findall(r"^```(?:console|text)\n(.*?)^```", text, re.M | re.S))
+    joined = blocks.replace("\\\n", " ")
+    return re.findall(r"^(?:\$ |[!%])(.+)$", joined, re.M)
+
+
+def fault(line):
+    """What is wrong with the parts of a command that are this project's; empty if nothing."""
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
+    for part in re.split(r"\n(?:&&|;)\n", "\n".join(shlex.split(line))):
+        words = part.split("\n")
+        while words and re.match(r"[A-Z_]+=", words[0]):
+            words.pop(0)
+        if words[:1] == ["make"] and (name := words[1]) not in targets:
+            return f"make {name} is no target"
+        after = words[words.index("-m") + 1 :] if "-m" in words else [""]
+        if after[0] == "kernels" and (said := _cli_fault(after[1:])):
+            return said
+        if "." in after[0] and not (ROOT / f"{after[0].replace('.', '/')}.py").exists():
+            return f"{after[0]} is no module"
+        for path in re.findall(r"(?:notebooks|kernels|results)/[\w/]+\.\w+", part):
+            if not (ROOT / path).exists() and not path.startswith("results/"):
+                return f"{path} is no file"
+    return ""
+
+
+def _cli_fault(words):
+    command = get_command(app).commands.get(words[0])
+    if command is None:
+        return f"{words[0]} is no command"
+    try:
+        context = command.make_context(words[0], words[1:])
+        for entry in context.params.get("entries") or [context.params.get("entry")]:
+            if entry:
+                list(find(entry))
+    except Exception as error:
+        return f"{' '.join(words)}: {error}"
+    for rung in context.params.get("rung") or ():
+        if rung not in ("interpret", "simulate", "compile", "measure"):
+            return f"{rung} is no rung"
+    return ""
+
+
+@pytest.mark.parametrize("name", (*PAGES, "install"))
+def test_commands_exist(name):
+    for line in commands(page(name)):
+        assert not fault(line), line
+
+
+def test_the_pages_have_commands():
+    for name in set(PAGES) - {"version_bridge"}:
+        assert any("kernels" in line for line in commands(page(name))), name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make tests",
+        "cd book && make vevn EXTRAS=tpu",
+        "python -m kernels prove matmul",
+        "JAX_PLATFORMS=tpu,cpu .venv/bin/python -m kernels verify --runs measure",
+        "python -m kernels verify --rung measured",
+        "python -m kernels verify matmul/palas",
+        "python -m kernels bench padding --device tpus --recording",
+        "python -m kernels.giou.gpsimd.built",
+        ".venv/bin/papermill notebooks/03_blockspec.ipynb out.ipynb",
+    ],
+)
+def test_a_wrong_command_is_found(line):
+    assert fault(line)
+
+
+def test_extras_exist():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    for name in PAGES:
+        named = re.findall(r"EXTRAS=([\w,]+)|-e [\"']?\.\[([\w,]+)\]", page(name))
+        for listed in named:
+            assert set("".join(listed).split(",")) <= extras, name
+
+
+def test_notes_of_the_compile_rung_are_its_own():
+    source = (ROOT / "kernels" / "neuron" / "compiler.py").read_text()
+    notes = re.findall(r"^\| `(.+?)` \| linted", page("neuron"), re.M)
+    assert len(notes) == 3
+    for note in notes:
+        assert note in source
+
+
+def test_what_is_imported_on_an_aws_machine_is_what_the_page_says():
+    from kernels.neuron import vendor
+
+    for module in vendor.MODULES.values():
+        assert f"| `{module}`, `{module}.language` |" in page("neuron")
+    assert 'Path("/dev/neuron0")' in (ROOT / "kernels/neuron/vendor.py").read_text()
+
+
+def test_pages_say_what_was_checked():
+    for name in set(PAGES) - {"version_bridge"}:
+        assert re.search(r"^## What was checked", page(name), re.M), name
+
+
+def glossary():
+    """Each term with its definition."""
+    text = page("glossary").split("```{glossary}\n")[1]
+    return re.findall(r"^(\S.*)\n  (\S.*)$", text, re.M)
+
+
+def occurs(word, text):
+    return re.search(WORD.format(re.escape(word)), text, re.I) is not None
+
+
+def prose(stem):
+    """What a reader of a chapter reads: its Markdown, and the first line of nothing else."""
+    cells = jupytext.reads(TEXTS[stem], fmt="md:myst").cells
+    return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+def headings(stem):
+    """The anchors of a chapter's headings, as MyST makes them."""
+    found = re.findall(r"^#{1,3} (.+)$", prose(stem), re.M)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in found}
+
+
+def test_glossary_is_long_and_in_order():
+    terms = [term for term, _ in glossary()]
+    assert len(terms) >= 50
+    assert terms == sorted(terms, key=str.lower)
+    assert len(set(terms)) == len(terms)
+
+
+@pytest.mark.parametrize(("term", "definition"), glossary(), ids=lambda text: text[:20])
+def test_a_term_is_used_where_its_link_leads(term, definition):
+    number, stem, anchor = re.search(
+        r"\[chapter (\d+)\]\(\.\./notebooks/(\w+)\.ipynb#([\w-]+)\)\.$", definition
+    ).groups()
+    assert int(stem[:2]) == int(number)
+    assert anchor in headings(stem)
+    ours = re.match(r"Elsewhere for .*?\*(.+?)\*", definition)
+    assert occurs(ours[1] if ours else term, TEXTS[stem])

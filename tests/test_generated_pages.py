@@ -1,0 +1,121 @@
+"""The pages made from results/ and from what the tests found: a planted row is where it belongs."""
+
+import dataclasses
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+from sphinx.application import Sphinx
+
+from kernels.bench import records, status
+from kernels.bench.records import Record
+from kernels.catalog import OPERATORS
+from kernels.ladder import Check
+
+ROOT = Path(__file__).resolve().parent.parent
+CUBE = str(OPERATORS["matmul"].workloads["cube_8192_bf16"])
+ONE = Record("matmul", "pallas", CUBE, "estimated", 6.0, "ms", "v5e", "jax 1", "2026-01-01", "how")
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A book of one page; calling it builds it, and gives the page and what was read anew."""
+    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(status, "ROOT", tmp_path)
+    source = tmp_path / "source"
+    source.mkdir()
+    (tmp_path / "constraints.txt").write_text("numpy==0.0.1\nno-such-thing==2\n")
+
+    def build(directive):
+        page = source / "index.md"
+        if not page.exists():
+            page.write_text(f"# Title\n\n```{{{directive}}}\n```\n")
+        read = []
+        app = Sphinx(
+            source,
+            None,
+            tmp_path / "html",
+            tmp_path / "doctrees",
+            "html",
+            confoverrides={
+                "extensions": ["myst_nb", "generated"],
+                "nb_execution_mode": "off",
+                "nb_execution_cache_path": str(tmp_path / "cache"),
+            },
+            status=None,
+            warning=io.StringIO(),  # of the chapters, which are not there
+        )
+        app.connect("source-read", lambda app, name, text: read.append(name))
+        app.build()
+        html = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
+        return BeautifulSoup(html, "html.parser"), read
+
+    yield build
+    sys.modules.pop("generated", None)
+
+
+def cells(soup, name, table="figures"):
+    """The cells of the row that begins with `name`."""
+    for row in soup.select(f"table.{table} tbody tr"):
+        found = [cell.get_text(" ", strip=True) for cell in row.find_all("td")]
+        if found[0] == name:
+            return found
+    raise AssertionError(f"no row {name}")
+
+
+def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):
+    records.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=9)])
+    soup, _ = book("results")
+    titles = [cell.get_text() for cell in soup.select("table.generated th")]
+    assert titles[:4] == ["implementation", "published", "estimated", "measured"]
+    assert cells(soup, "pallas") == ["pallas", "—", "6.00", "—", "0.667 × xla", "93 %"]
+    assert cells(soup, "xla")[4] == "1.50 × pallas"
+    planted = dataclasses.replace(ONE, implementation="xla", kind="measured", value=5.6)
+    records.write("measured.csv", [planted])
+    soup, read = book("results")
+    assert read == ["index"]
+    # Measured 5.6 against estimated 6.0 would be a ratio between kinds.
+    assert cells(soup, "xla") == [
+        "xla",
+        "—",
+        "9.00",
+        "5.60",
+        "estimated: 1.50 × pallas",
+        "estimated: 62 % measured: 100 %",
+    ]
+    assert cells(soup, "pallas")[4] == "0.667 × xla"
+    group = soup.select_one("tr.group").get_text(" ", strip=True)
+    assert "cube_8192_bf16" in group and "v5e" in group and "jax 1; 2026-01-01; how" in group
+
+
+def test_each_rung_says_what_was_found_or_why_there_is_nothing(book, tmp_path):
+    for rung, outcome, message in (
+        ("interpret", "passed", ""),
+        ("simulate", "skipped", "a tool is missing"),
+        ("compile", "failed", "element [0] is nan"),
+    ):
+        check = Check("iota", "pallas", rung, "tiny", outcome, message)
+        status.note([check, check], "gw0", tmp_path)
+    soup, _ = book("status")
+    (row,) = [row for row in soup.select("table.rungs tr") if "skipped" in row.get_text()]
+    passed, skipped, failed, request = row.find_all("td")[2:]
+    assert passed.get_text() == "passed 2"
+    assert skipped.abbr["title"] == "a tool is missing" and "skipped 2" in skipped.get_text()
+    assert failed.p["class"] == ["failed"] and "--rung measure" in request.abbr["title"]
+    below = soup.select_one("section#rungs ol").get_text()
+    assert "a tool is missing" in below and "element [0] is nan" in below
+    assert "no such rung: there is no simulator for XLA" in below
+    said = soup.select_one("section#rungs p").get_text()
+    assert "1 passed" in said and "1 failed" in said and status.machine() in said
+
+
+def test_versions_that_differ_are_marked(book):
+    soup, _ = book("status")
+    assert cells(soup, "numpy", "packages")[3] == "differs"
+    assert cells(soup, "no-such-thing", "packages")[2:] == ["—", "not installed"]
+    assert "instead of 0.0.1" in soup.select_one("section#packages").get_text()
+    _, read = book("status")
+    assert read == ["index"]  # notebooks and tests may have run since
