@@ -20,7 +20,7 @@ PARTS = (
     ("products", "products, at the chip's peak rate", PRODUCTS, 0),
     ("rest", "the rest of a step", PRODUCTS, 45),
     ("wait", "waiting for a block", WAIT, -45),
-    ("ends", "first fetch and last write", ENDS, 0),
+    ("ends", "first fetch and last write", ENDS, 90),
 )
 
 
@@ -134,8 +134,8 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
     y = where[None]
     for step, (idle, start, products, stop) in enumerate(steps):
         if start > idle:
-            box = {"fill": canvas.hatch(WAIT, -45)} if step else {"fill": ENDS, "fill_opacity": 0.7}
-            canvas.rect(x(idle), y, x(start) - x(idle), tall, stroke="none", **box)
+            fill = canvas.hatch(WAIT, -45) if step else canvas.hatch(ENDS, 90)
+            canvas.rect(x(idle), y, x(start) - x(idle), tall, fill=fill, stroke="none")
         canvas.rect(
             x(start), y, x(products) - x(start), tall, fill=canvas.hatch(PRODUCTS), stroke="none"
         )

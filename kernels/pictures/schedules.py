@@ -17,8 +17,8 @@ from kernels.pictures.canvas import COLOURS, Canvas, Player
 FILL, POINT = COLOURS[0], COLOURS[1]
 LEVELS = 8  # shades of a slot that is not empty
 COLUMNS = 160  # of the still picture
-BUNDLES = 48_000  # that a reader may zoom into; a page carries two letters for each
-WORDS = 40_000  # letters that the operations of all bundles may take, and the text of a loop
+BUNDLES = 40_000  # that a reader may zoom into; a page carries two letters for each
+LARGEST = 140_000  # letters that the bundles may take; the text of a short loop takes what is left
 LETTERS = [chr(c) for c in range(35, 127) if chr(c) not in "<>&\\"]  # of the two
 
 
@@ -53,22 +53,28 @@ def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
 
 
 def _bundles(found: tpu.KernelSchedule) -> dict[str, Any]:
-    """What a player needs of a schedule: each bundle as two letters, which name a distinct one."""
+    """What a player needs of a schedule: each bundle as two letters, which number a distinct one.
+
+    Of a distinct one: a digit for each slot; and for each operation two letters that number its
+    name, and one that tells how many there are.
+    """
     count = min(len(found.occupancy), BUNDLES)
-    held = [tuple(map(int, row)) for row in found.occupancy[:count]]
-    names = [""] * count
-    if len(found.bundles) >= count:
-        names = [
-            "; ".join(f"{name} ×{n}" if n > 1 else name for name, n in found.names(i).items())
-            for i in range(count)
-        ]
-    most = len(LETTERS) ** 2
-    distinct = list(dict.fromkeys(zip(held, names)))
-    if len(distinct) > most or sum(len(words) for _, words in distinct) > WORDS:
-        names = [""] * count
-        distinct = list(dict.fromkeys(zip(held, names)))[:most]
-    code = dict(zip(distinct, map("".join, itertools.product(LETTERS, repeat=2))))
-    order = list(itertools.takewhile(bool, (code.get(each) for each in zip(held, names))))
+    pairs = ["".join(pair) for pair in itertools.product(LETTERS, repeat=2)]
+    held = ["".join(str(min(n, 9)) for n in row) for row in found.occupancy[:count]]
+    named = [found.names(i) if i < len(found.bundles) else {} for i in range(count)]
+    known = list(dict.fromkeys(name for names in named for name in names))
+    letters = dict(zip(known, pairs))
+    words = [
+        "".join(letters[name] + LETTERS[min(n, len(LETTERS) - 1)] for name, n in names.items())
+        for names in named
+    ]
+    distinct = list(dict.fromkeys(zip(held, words)))
+    size = 2 * count + sum(len(a + b) + 6 for a, b in distinct)
+    if len(distinct) > len(pairs) or size > LARGEST:
+        words = [""] * count
+        distinct = list(dict.fromkeys(zip(held, words)))
+    code = dict(zip(distinct, pairs))
+    order = list(itertools.takewhile(bool, (code.get(each) for each in zip(held, words))))
     count = len(order)
     depths = [bundle.depth for bundle in found.bundles[:count]]
     loops = []
@@ -85,11 +91,12 @@ def _bundles(found: tpu.KernelSchedule) -> dict[str, Any]:
         "capacity": [int(n) for n in found.capacity],
         "inside": [round(found.loop_utilisation[slot], 4) for slot in found.slots],
         "loops": loops,
-        "held": [list(row) for row, _ in distinct],
-        "words": [words for _, words in distinct],
+        "held": [row for row, _ in distinct],
+        "words": [each for _, each in distinct],
+        "names": known,
         "letters": "".join(LETTERS),
         "order": "".join(order),
-        "text": text.split("\n") if text and len(text) <= 2 * WORDS else [],
+        "text": text.split("\n") if text and size + len(text) <= LARGEST else [],
         "first": first,
     }
 

@@ -17,6 +17,20 @@ kernelPlayers.schedule = (() => {
     const count = data.order.length / 2;
     const kind = Uint16Array.from({ length: count }, (_, i) => place.get(data.order[2 * i]) * base + place.get(data.order[2 * i + 1]));
     const slots = data.slots.length;
+    const held = data.held.map((digits) => Array.from(digits, Number));
+
+    // The names of a bundle's operations: two letters number one, and one tells how many there are.
+    function names(i) {
+      const letters = data.words[kind[i]];
+      const told = [];
+      for (let at = 0; at < letters.length; at += 3) {
+        const name = data.names[place.get(letters[at]) * base + place.get(letters[at + 1])];
+        const many = place.get(letters[at + 2]);
+        told.push(many > 1 ? `${name} ×${many}` : name);
+      }
+      return told.join("; ");
+    }
+
     const depth = new Uint8Array(count);
     for (const [first, last, deep] of data.loops) depth.fill(deep, first, last);
     const number = (n) => n.toLocaleString("en");
@@ -37,7 +51,7 @@ kernelPlayers.schedule = (() => {
     // Of a range of bundles: the share of each slot that is full.
     function shares(first, last) {
       const sums = new Array(slots).fill(0);
-      for (let i = first; i < last; i += 1) data.held[kind[i]].forEach((n, s) => { sums[s] += n; });
+      for (let i = first; i < last; i += 1) held[kind[i]].forEach((n, s) => { sums[s] += n; });
       return sums.map((n, s) => n / (data.capacity[s] || 1) / (last - first));
     }
 
@@ -85,7 +99,7 @@ kernelPlayers.schedule = (() => {
         const first = start(column);
         const last = stop(column);
         const frame = stage.getBoundingClientRect();
-        tip.show(event.clientX - frame.left, event.clientY - frame.top, range(first, last), fullest(first, last), last - first === 1 ? data.words[kind[first]] : "");
+        tip.show(event.clientX - frame.left, event.clientY - frame.top, range(first, last), fullest(first, last), last - first === 1 ? names(first) : "");
       });
       picture.addEventListener("pointerleave", tip.hide);
       picture.addEventListener("click", (event) => {
@@ -100,8 +114,7 @@ kernelPlayers.schedule = (() => {
     // What holds something, in words: counts for a bundle, shares for several.
     function fullest(first, last) {
       if (last - first === 1) {
-        const held = data.held[kind[first]];
-        const told = held.map((n, s) => (n ? `${data.slots[s]} ${n} of ${data.capacity[s]}` : "")).filter(Boolean);
+        const told = held[kind[first]].map((n, s) => (n ? `${data.slots[s]} ${n} of ${data.capacity[s]}` : "")).filter(Boolean);
         return told.join(", ") || "no operation";
       }
       const told = shares(first, last).map((share, s) => [share, s]).filter(([share]) => share > 0.005).sort((a, b) => b[0] - a[0]);
@@ -113,7 +126,8 @@ kernelPlayers.schedule = (() => {
       const loop = depth[at] ? `in ${depth[at] > 1 ? `${depth[at]} loops` : "the loop"}` : "outside the loop";
       const said = `${range(first, last)}, ${loop}: ${fullest(first, last)}.`;
       say(said[0].toUpperCase() + said.slice(1));
-      const text = data.text[at - data.first] || data.words[kind[at]];
+      const text = data.text[at - data.first] || names(at);
+      code.hidden = !data.text.length && !data.words.some(Boolean);
       code.textContent = last - first === 1 || !text ? text : `${number(at)}: ${text}`;
     }
 
