@@ -141,7 +141,7 @@ def read_by(most: int) -> Judge:
         ]
         if len(readers) > most:
             raise Refused(f"{len(readers)} kernels read x: {', '.join(readers)}; wanted {most}")
-        return f"{len(readers)} kernel{'s' * (len(readers) != 1)} of it on a {CHIP}"
+        return f"x is read by {len(readers)} of {len(module.run)} operations on a {CHIP}"
 
     return judge
 
