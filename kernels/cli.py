@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | explain | estimate | tune
+"""python -m kernels list | verify | explain | estimate | tune | bench
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.

@@ -17,8 +17,10 @@ EXTRAS = {
     "taichi": "taichi",
     "quadrants": "taichi",
     "matplotlib": "book",
+    "py_mini_racer": "book",
     "hypothesis": "dev",
     "playwright": "dev",
+    "axe_playwright_python": "dev",
 }
 
 # program → how to get it

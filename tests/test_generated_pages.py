@@ -111,6 +111,7 @@ def test_each_rung_says_what_was_found_or_why_there_is_nothing(book, tmp_path):
     below = soup.select_one("section#rungs ol").get_text()
     assert "a tool is missing" in below and "element [0] is nan" in below
     assert "no such rung: there is no simulator for XLA" in below
+    assert "--rung measure" in below  # and no dash, which the shell would not take
     said = soup.select_one("section#rungs p").get_text()
     assert "1 passed" in said and "1 failed" in said and status.machine() in said
 

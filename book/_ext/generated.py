@@ -199,7 +199,7 @@ class Status(Generated):
                 chapter = each.chapter or operator.chapter
                 rows.append((text(self.link(chapter, each.name)), each.language, *cells))
         listed = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
-        listed += [fill(nodes.list_item(), text(message)) for message in notes]
+        listed += [fill(nodes.list_item(), self.note(message)) for message in notes]
         return [
             text(self.counted(found)),
             table(("implementation", "written in", *RUNGS), rows, "rungs"),
@@ -236,6 +236,11 @@ class Status(Generated):
         classes = [finding.outcome]
         return text(explained(told, finding.message), number, classes=classes)
 
+    def note(self, message):
+        """A reason; a command in it is set as one."""
+        said, python, command = message.partition("python -m")
+        return text(said, *([fill(nodes.literal(), python + command)] if python else []))
+
     def number(self, notes, message):
         return notes.setdefault(message, len(notes) + 1)
 
@@ -262,14 +267,19 @@ class Status(Generated):
             table(("notebook", "time", "run"), rows, "times"),
         ]
 
+    def same(self, pinned, installed):
+        """What follows a plus, as in 2.13.0+cpu, is a build of the same version."""
+        return installed.partition("+")[0] == pinned.partition("+")[0]
+
     def packages(self):
         found = status.packages()
         self.depend(status.ROOT / "constraints.txt")
-        differing = [each for each in found if each[2] and each[2] != each[1]]
+        differing = [each for each in found if each[2] and not self.same(*each[1:])]
         missing = sum(not installed for *_, installed in found)
         rows = []
         for name, pinned, installed in found:
-            mark = "" if installed == pinned else "differs" if installed else "not installed"
+            same = self.same(pinned, installed)
+            mark = "" if same else "differs" if installed else "not installed"
             rows.append((name, pinned, installed or DASH, mark))
         named = "; ".join(f"{n} {i} instead of {p}" for n, p, i in differing) or "none"
         today = datetime.date.today().isoformat()

@@ -100,7 +100,8 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
             if found.status == ladder.SKIPPED:  # nothing ran, so nothing is right
                 return Answer(name, False, (f"cannot be proven at {rung}: {found.message}",))
             note = found.message
-        passed.append(rung + f" ({note})" * bool(note))
+        gradients = " with gradients" * bool(exercise.differentiable and rung == "interpret")
+        passed.append(rung + gradients + f" ({note})" * bool(note))
     if exercise.judge:
         first = exercise.workloads.named[0]
         try:

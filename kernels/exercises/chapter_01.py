@@ -6,7 +6,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.exercises.exercise import Exercise, call_kernel, prediction, problems
 from kernels.pallas import calls
 from kernels.workload import Workload, values
 
@@ -70,20 +70,14 @@ EXERCISES = (
         magnitude=lambda x, y: np.stack([abs(x) + abs(y)] * 2),
         hint="Row 0 of the result is s, row 1 is d.",
     ),
-    Exercise(
+    prediction(
         "moved",
         "Write moved(inputs, outputs, n): the bytes that DMAs carry, both ways together, for a "
         "kernel of so many float32 vectors of n numbers.",
         _moved,
-        call,
-        problems(
-            lambda workload, rng: tuple(workload.sizes.values()),
-            Workload("add", {"inputs": 2, "outputs": 1, "n": 8}, "int64"),
-            Workload("both", {"inputs": 2, "outputs": 2, "n": 101}, "int64"),
-            Workload("many", {"inputs": 5, "outputs": 1, "n": 1024}, "int64"),
-        ),
-        rungs=("interpret",),
-        language="Python",
+        Workload("add", {"inputs": 2, "outputs": 1, "n": 8}, "int64"),
+        Workload("both", {"inputs": 2, "outputs": 2, "n": 101}, "int64"),
+        Workload("many", {"inputs": 5, "outputs": 1, "n": 1024}, "int64"),
         hint="A float32 has four bytes. Nothing is fetched twice.",
     ),
     Exercise(

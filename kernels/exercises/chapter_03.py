@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.exercises.exercise import Exercise, call_kernel, prediction, problems
 from kernels.matmul import BlockSizes, matmul
 from kernels.pallas import calls
 from kernels.workload import Workload, values
@@ -78,20 +78,14 @@ EXERCISES = (
         magnitude=lambda x, y, before: abs(before(x)) @ abs(y),
         hint="A kernel may take a function, by functools.partial.",
     ),
-    Exercise(
+    prediction(
         "traffic",
         "Write traffic(n, b): the bytes that a float32 matmul of n × n matrices moves, with blocks "
         "of b × b × b; b divides n and is smaller.",
         _traffic,
-        call,
-        problems(
-            lambda workload, rng: tuple(workload.sizes.values()),
-            Workload("small", {"n": 256, "b": 128}, "int64"),
-            Workload("eighths", {"n": 1024, "b": 128}, "int64"),
-            Workload("halves", {"n": 1024, "b": 512}, "int64"),
-        ),
-        rungs=("interpret",),
-        language="Python",
+        Workload("small", {"n": 256, "b": 128}, "int64"),
+        Workload("eighths", {"n": 1024, "b": 128}, "int64"),
+        Workload("halves", {"n": 1024, "b": 512}, "int64"),
         hint="How many programs are there? Each fetches a block of x and one of y.",
     ),
 )

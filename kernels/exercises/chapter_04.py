@@ -88,9 +88,11 @@ EXERCISES = (
         lambda x: 2 * x,
         _double,
         problems(
-            lambda workload, rng: (values(workload.values, (8, 128), "float32", rng),),
-            Workload("tile", {}),
-            Workload("wide", {}, values="wide"),
+            lambda workload, rng: (
+                values(workload.values, tuple(workload.sizes.values()), "float32", rng),
+            ),
+            Workload("tile", {"rows": 8, "columns": 128}),
+            Workload("wide", {"rows": 8, "columns": 128}, values="wide"),
         ),
         rungs=("interpret", "simulate"),
         judge=judges.lowered,

@@ -3,13 +3,10 @@
 import numpy as np
 
 from kernels.catalog import OPERATORS
-from kernels.exercises.exercise import Exercise, problems
+from kernels.exercises.exercise import Exercise, call, call_kernel, prediction, problems
 from kernels.giou.reference import giou
+from kernels.tpu import CHIPS
 from kernels.workload import Workload
-
-
-def _plainly(answer, *arguments):
-    return answer(*arguments)
 
 
 def _needed_speedup(share, wanted):
@@ -42,8 +39,10 @@ def _estimates(workload, rng):
     return ours, theirs, *bands
 
 
-def _on_a_gpu(answer, preds, targets, *, interpret):
-    return answer(preds, targets, interpret=interpret)
+def _linears_at_peak(blocks, rows, width):
+    weights = width * (3 * width) + width * width + 2 * width * (4 * width)
+    products = 3 * blocks  # forward, and one for each of the two gradients
+    return 1e3 * products * 2 * rows * weights / CHIPS["v5e"].bf16_flops
 
 
 EXERCISES = (
@@ -53,14 +52,14 @@ EXERCISES = (
         "fast must it become, so that the step becomes `wanted` times as fast? Infinity where no "
         "kernel can. Both are arrays of one shape.",
         _needed_speedup,
-        _plainly,
+        call,
         problems(
             _shares,
             Workload("reachable", {"n": 50}, "float64"),
             Workload("out_of_reach", {"n": 50}, "float64", why="the rest alone takes longer"),
         ),
         rungs=("interpret",),
-        language="NumPy",
+        language="Python",
         hint="The rest of the step takes 1 - share, whatever you do. What is left for the part?",
     ),
     Exercise(
@@ -69,14 +68,14 @@ EXERCISES = (
         "time than theirs, -1 where it surely takes more, 0 where nobody can tell. A time t with "
         "the band b is somewhere from t (1 - b) to t (1 + b). All are arrays of one shape.",
         _ahead,
-        _plainly,
+        call,
         problems(
             _estimates,
             Workload("estimated", {"n": 200}, "float64"),
             Workload("measured", {"n": 200}, "float64", why="bands of zero: the order itself"),
         ),
         rungs=("interpret",),
-        language="NumPy",
+        language="Python",
         hint="Surely less: even our slowest is faster than their fastest.",
     ),
     Exercise(
@@ -84,7 +83,7 @@ EXERCISES = (
         "Write giou(preds, targets, *, interpret) → [B, N] for a GPU: one pl.pallas_call for "
         "Triton, with compiler_params=plgpu.CompilerParams(), that loads [B, N, 4] where it lies.",
         giou,
-        _on_a_gpu,
+        call_kernel,
         problems(
             OPERATORS["giou"].workloads.make,
             *(OPERATORS["giou"].workloads[name] for name in ("one", "ragged", "degenerate")),
@@ -92,5 +91,14 @@ EXERCISES = (
         rungs=("interpret", "compile"),
         language="Pallas GPU",
         hint="Coordinate c of pair i is element 4 i + c of the flat array; blocks are powers of 2.",
+    ),
+    prediction(
+        "linears_at_peak",
+        "Write linears_at_peak(blocks, rows, width): the milliseconds that the Linear layers of a "
+        "transformer's training step take on a v5e, in bfloat16 and at its peak.",
+        _linears_at_peak,
+        Workload("vit_b16", {"blocks": 12, "rows": 128 * 256, "width": 768}, ""),
+        Workload("vit_l16", {"blocks": 24, "rows": 64 * 197, "width": 1024}, ""),
+        hint="A multiply-add is two operations; forward there is one product, backward two.",
     ),
 )

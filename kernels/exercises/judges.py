@@ -25,7 +25,7 @@ def only_kernel(programs: list[Any]) -> str:
     import jax
 
     function, arrays = programs[0]
-    outside = [e for e in _outside(jax.make_jaxpr(function)(*arrays).jaxpr)]
+    outside = list(_outside(jax.make_jaxpr(function)(*arrays).jaxpr))
     if names := [e.primitive.name for e in outside if e.primitive.name not in AROUND]:
         raise Refused(f"{names[0]} runs outside the kernel, on an array in HBM")
     return "nothing runs outside the kernel"
@@ -55,7 +55,9 @@ def kernels(least: int) -> Judge:
         jaxpr = jax.make_jaxpr(function)(*arrays).jaxpr
         found = len(calls_in(jaxpr))
         if found < least:
-            raise Refused(f"{found} kernels in the program with its gradient, wanted {least}")
+            raise Refused(
+                f"kernels in the program, its gradients included: {found}, wanted {least}"
+            )
         return f"{found} kernels"
 
     return judge

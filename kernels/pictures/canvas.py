@@ -120,12 +120,12 @@ class Canvas:
         self.text(middle, y - 7, label, size=12, weight=600, anchor="middle")
         self.text(middle, y + 16, sub, size=11, anchor="middle")
 
-    def hatch(self, colour: str) -> str:
+    def hatch(self, colour: str, angle: int = 45) -> str:
         """A fill of diagonal lines."""
-        name = f"hatch-{colour[1:]}"
+        name = f"hatch-{colour[1:]}" + ("" if angle == 45 else f"-{angle % 180}")
         self.hatches[name] = (
             f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '
-            f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{colour}" '
+            f'patternTransform="rotate({angle})"><rect width="6" height="6" fill="{colour}" '
             f'fill-opacity="0.12"/><path d="M0 0V6" stroke="{colour}" stroke-width="2.4"/>'
             "</pattern>"
         )

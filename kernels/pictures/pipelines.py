@@ -12,23 +12,27 @@ from kernels.pictures.canvas import Canvas, Player, colour_of
 
 STEPS = 40  # of each pipeline that a reader may look at
 SHOWN = 10  # of them in the still picture
+NEAR = 0.02  # how far a pipeline may be from its estimate, relative, without a word
 PRODUCTS, WAIT, ENDS = "#7a6cc4", "#c8443c", "#808080"
-# What the time of a kernel goes into: name, words, colour, whether hatched.
+# What the time of a kernel goes into: name, words, colour, and the angle of its hatching, by which
+# two are told apart in greyscale; 0 for none.
 PARTS = (
-    ("products", "products, at the chip's peak rate", PRODUCTS, False),
-    ("rest", "the rest of a step", PRODUCTS, True),
-    ("wait", "waiting for a block", WAIT, True),
-    ("ends", "first fetch and last write", ENDS, False),
+    ("products", "products, at the chip's peak rate", PRODUCTS, 0),
+    ("rest", "the rest of a step", PRODUCTS, 45),
+    ("wait", "waiting for a block", WAIT, -45),
+    ("ends", "first fetch and last write", ENDS, 0),
 )
 
 
-def pipeline(estimates: Mapping[str, tpu.Estimate], start: str | None = None) -> Player:
+def pipeline(
+    estimates: Mapping[str, tpu.Estimate], start: str | None = None, of: str = "block sizes"
+) -> Player:
     """The first steps of a kernel's pipeline, and what its time goes into, for a choice of blocks.
 
     estimates: what to call each choice, such as its block sizes → the kernels.tpu.Estimate of a
     program with one kernel; all for one chip. start: the choice that is shown first, by default the
-    fastest. Raises ValueError for no estimates, for several chips, and for a program with no kernel
-    or several.
+    fastest. of: what is chosen. Raises ValueError for no estimates, for several chips, and for a
+    program with no kernel or several.
     """
     chips = sorted({e.chip for e in estimates.values()})
     if len(chips) != 1:
@@ -45,15 +49,17 @@ def pipeline(estimates: Mapping[str, tpu.Estimate], start: str | None = None) ->
     data = {
         "chip": chips[0],
         "megahertz": tpu.CHIPS[chips[0]].clock_hz / 1e6,
-        "parts": [{"name": n, "says": s, "colour": c, "hatched": h} for n, s, c, h in PARTS],
+        "parts": [{"name": n, "says": s, "colour": c, "angle": a} for n, s, c, a in PARTS],
         "choices": list(choices.values()),
         "start": list(choices).index(start),
+        "of": of,
+        "near": NEAR,
         "shown": SHOWN,
     }
     picture = _draw(data).picture(
         f"The first steps of {start} on a {chips[0]}, estimated: "
         + _shares(choices[start])
-        + f". The fastest of {len(choices)} block sizes: {fastest}"
+        + f". The fastest of {len(choices)} {of}: {fastest}"
     )
     return Player(picture.svg, picture.says, "pipeline", data)
 
@@ -67,6 +73,8 @@ def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline) -> dict[str
     return {
         "label": label,
         "ms": float(f"{estimate.seconds * 1e3:.6g}"),
+        # The estimate spreads HBM's bytes over the run; here each step waits for its own.
+        "laid": float(f"{found.cycles / tpu.CHIPS[estimate.chip].clock_hz * 1e3:.6g}"),
         "error": round(estimate.error, 3),
         "method": estimate.method,
         "count": len(found.steps),
@@ -104,7 +112,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         return left + min(cycle, last) / last * width
 
     count = f"{len(steps)} of {choice['count']:,} steps"
-    canvas.text(0, 14, f"Blocks of {choice['label']}: the first {count}", size=14, weight=600)
+    canvas.text(0, 14, f"{choice['label']}: the first {count}", size=14, weight=600)
     top = 34.0
     lanes = [*choice["inputs"], None, *choice["outputs"]]  # None: the matrix units
     where = {name: top + i * (tall + gap) for i, name in enumerate(lanes)}
@@ -126,7 +134,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
     y = where[None]
     for step, (idle, start, products, stop) in enumerate(steps):
         if start > idle:
-            box = {"fill": canvas.hatch(WAIT)} if step else {"fill": ENDS, "fill_opacity": 0.7}
+            box = {"fill": canvas.hatch(WAIT, -45)} if step else {"fill": ENDS, "fill_opacity": 0.7}
             canvas.rect(x(idle), y, x(start) - x(idle), tall, stroke="none", **box)
         canvas.rect(
             x(start), y, x(products) - x(start), tall, fill=canvas.hatch(PRODUCTS), stroke="none"
@@ -152,15 +160,21 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
 
 def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, width: float) -> float:
     """What the whole time goes into, a bar for each choice; returns where they end."""
-    canvas.text(0, top, "All steps: what the time goes into", size=14, weight=600)
+    canvas.text(
+        0,
+        top,
+        f"What the time of all steps goes into, for each of the {data['of']}",
+        size=14,
+        weight=600,
+    )
     top += 12
     for index, choice in enumerate(data["choices"]):
         at, weight = float(left), 600 if index == data["start"] else 400
         canvas.text(left - 10, top + 14, choice["label"], anchor="end", weight=weight)
-        for name, _, colour, hatched in PARTS:
+        for name, _, colour, angle in PARTS:
             part = choice["parts"][name] * width
             if part > 0.5:
-                canvas.rect(at, top, part, 18, **_look(canvas, colour, hatched))
+                canvas.rect(at, top, part, 18, **_look(canvas, colour, angle))
             at += part
         told = f"{choice['ms']:.3g} ms ± {choice['error']:.0%}"
         canvas.text(left + width + 10, top + 14, told, weight=weight)
@@ -170,17 +184,20 @@ def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, widt
 
 def _legend(canvas: Canvas, data: Mapping[str, Any], top: float, left: float) -> float:
     at = float(left)
-    for _, words, colour, hatched in PARTS:
-        fill = canvas.hatch(colour) if hatched else colour
-        canvas.rect(
-            at, top - 10, 12, 12, fill=fill, fill_opacity=1 if hatched else 0.7, stroke=colour
-        )
+    for _, words, colour, angle in PARTS:
+        canvas.rect(at, top - 10, 12, 12, **_look(canvas, colour, angle))
         canvas.text(at + 18, top, words, size=11)
         at += 36 + 6.2 * len(words)
     notes = (
         "A number is the step that a block is for. A copy has HBM for itself where it is solid, "
         "and is on its way where it is hatched.",
         f"Estimated, not measured: {data['choices'][data['start']]['method']}",
+        *(
+            f"{c['label']} takes {c['laid']:.3g} ms as it is laid out here: each step waits for "
+            "its own bytes, which the estimate spreads over the run."
+            for c in data["choices"]
+            if abs(c["laid"] / c["ms"] - 1) > NEAR
+        ),
     )
     for note in notes:
         top += 18
@@ -188,9 +205,9 @@ def _legend(canvas: Canvas, data: Mapping[str, Any], top: float, left: float) ->
     return top + 8
 
 
-def _look(canvas: Canvas, colour: str, hatched: bool) -> dict[str, Any]:
-    fill = canvas.hatch(colour) if hatched else colour
-    return {"fill": fill, "fill_opacity": 1 if hatched else 0.7, "stroke": colour}
+def _look(canvas: Canvas, colour: str, angle: int) -> dict[str, Any]:
+    fill = canvas.hatch(colour, angle) if angle else colour
+    return {"fill": fill, "fill_opacity": 1 if angle else 0.7, "stroke": colour}
 
 
 def _round(value: float) -> float:

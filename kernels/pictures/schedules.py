@@ -117,7 +117,7 @@ def _draw(found: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
                 corner = f"M{left + column * wide:.1f} {top + place * row}"
                 shades[level] = shades.get(level, "") + corner + box
     for level, cells in sorted(shades.items()):
-        canvas.parts.append(f'<path d="{cells}" fill="{FILL}" opacity="{level / LEVELS:.3g}"/>')
+        canvas.parts.append(f'<path d="{cells}" fill="{FILL}" opacity="{_shade(level)}"/>')
     scale = width / count
     for start, stop, depth in data["loops"]:
         if depth == 1 and (stop - start) * scale > 3:
@@ -139,12 +139,17 @@ def _draw(found: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
     for level in range(LEVELS + 1):
         x = left + 22 * level
         fill = FILL if level else "currentColor"
-        shade = level / LEVELS if level else 0.05
-        canvas.rect(x, y + 28, 22, 12, fill=fill, fill_opacity=round(shade, 3), stroke="none")
+        shade = _shade(level) if level else 0.05
+        canvas.rect(x, y + 28, 22, 12, fill=fill, fill_opacity=shade, stroke="none")
     canvas.text(left - 8, y + 38, "empty", size=11, anchor="end")
     words = "all of the slots full; per cent: in the loop"
     canvas.text(left + 22 * LEVELS + 30, y + 38, words, size=11)
     return canvas
+
+
+def _shade(level: int) -> float:
+    """How dark a level is drawn: the lowest is still seen on black."""
+    return round(0.2 + 0.8 * level / LEVELS, 3)
 
 
 def _roofline(op: tpu.OpEstimate | None, chip: str) -> tuple[Canvas, str]:

@@ -2,7 +2,8 @@
 
 Two buffers for each operand: while a step works, the blocks of the next one are on their way. The
 figures are the estimator's own. A step takes what the compiler's model says, an even share for
-each; a copy is there when the model says, or when HBM has carried all bytes before it.
+each; a copy is there when the model says, or when HBM has carried all bytes before it. The estimate
+spreads the bytes over the run, and here each step waits for its own: so this may take longer.
 """
 
 from __future__ import annotations

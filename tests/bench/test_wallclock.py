@@ -55,6 +55,15 @@ def test_only_what_runs_here_is_timed():
         bench(ADD, [ADD["pallas"]], SMALL)
 
 
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+def test_every_operator_can_be_timed(operator):
+    workload = operator.workloads.named[0]
+    here = [i for i in operator.implementations if i.language in ("NumPy", "XLA", "PyTorch")]
+    found = bench(operator, here, workload, repeats=2)
+    assert not found.refused and {i.name for i in here} <= set(found.timings)
+    assert all(row.value > 0 and row.chip == wallclock.machine() for row in found.records())
+
+
 def test_one_that_refuses_is_left_out_by_name():
     """A kernel for which VMEM is too small must not end the run of the others."""
 

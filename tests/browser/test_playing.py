@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 from kernels import checks, neuron, pictures, tpu
 from kernels.giou.nki import giou_kernel
@@ -178,6 +179,28 @@ def swapped_traffic(operand, order):
     return total
 
 
+def test_a_dimension_that_no_loop_cuts_can_be_left_in_part(played):
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[:8, :128]
+
+    def function(block):
+        x = jax.ShapeDtypeStruct((256, 512), jnp.float32)
+        call = lambda x: pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((32, 128), jnp.float32),
+            grid=(4,),
+            in_specs=[pl.BlockSpec((64, block), lambda i: (i, 0))],
+            out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
+        )(x)
+        return calls(call, x)[0]
+
+    page = played(pictures.play(function(512)))
+    page.get_by_text("Dimensions that no loop cuts").click()
+    change(page, "block of the columns of x", 256)
+    assert "4 of 8 blocks of x are read by no program." in remarks(page)
+    assert [all for _, all in totals(page)] == [o.traffic for o in function(256).operands]
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "", str(M + 1)])
 def test_a_size_that_cannot_be_is_refused_in_words(played, value):
     page = played(pictures.play(CALL))
@@ -196,7 +219,6 @@ def test_what_a_tpu_cannot_tile_is_what_lowering_refuses(played, size, refused):
     page = played(pictures.play(CALL))
     change(page, "block of j", size)
     assert ("A TPU cannot tile y: " in remarks(page)) == refused
-    from jax.experimental import pallas as pl
 
     def kernel(y_ref, z_ref):
         z_ref[...] = y_ref[...]
@@ -381,3 +403,16 @@ def test_the_mouse_finds_an_instruction(played):
     assert said(page).startswith(f"#{number} ")
     page.mouse.move(0, 0)
     assert page.locator(".kernel-tip").is_visible()  # what was chosen stays
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_words_beside_an_instruction_stay_inside(played, width):
+    page = played(pictures.timeline(estimate()), width=width)
+    stage = page.locator(".kernel-stage")
+    stage.focus()
+    for key in ("ArrowRight", "Home", "End"):
+        page.keyboard.press(key)
+        tip, around = page.locator(".kernel-tip").bounding_box(), stage.bounding_box()
+        for side, size in (("x", "width"), ("y", "height")):
+            assert around[side] <= tip[side]
+            assert tip[side] + tip[size] <= around[side] + around[size]

@@ -134,13 +134,13 @@ def checked(path):
 
 
 def test_the_chapters_and_the_package_have_the_same_exercises():
-    """Each is checked twice: in the cell to fill, and in the solution, which has to pass."""
+    """Each is checked in the cell to fill, and in the solution, which has to pass."""
     for path in TEXTS:
         chapter = path.name[:2]
         known = [e.name for e in exercises().values() if chapter in chapters_of(e.name)]
         assert sorted(set(checked(path))) == sorted(known), path.name
         for name in known:
-            assert checked(path).count(name) == 2, f"{path.name}: {name}"
+            assert checked(path).count(name) >= 2, f"{path.name}: {name}"
         assert path.read_text().count("\nassert answer.passed") == len(known), path.name
 
 

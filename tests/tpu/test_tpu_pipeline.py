@@ -31,6 +31,9 @@ def test_two_buffers(sizes, chip):
     assert len(found.steps) == len(call.programs)
     for name, operand in names.items():
         assert sum(m.size for m in found.moves if m.operand == name) == operand.traffic
+    z, last = names["z"].starts, len(call.programs) - 1
+    leaves = [i for i in range(last + 1) if i == last or (z[i] != z[i + 1]).any()]
+    assert [m.step for m in found.moves if m.operand == "z"] == leaves
     for a, b in itertools.pairwise(found.moves):  # HBM carries one after another
         assert a.carried <= b.start + 1e-6
     for a, b in itertools.pairwise(found.steps):

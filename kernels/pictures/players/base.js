@@ -156,9 +156,10 @@ function tooltip(stage) {
     show(x, y, title, ...lines) {
       node.replaceChildren(make("strong", {}, title), ...lines.filter(Boolean).map((line) => make("span", {}, line)));
       node.hidden = false;
-      const right = stage.clientWidth - node.offsetWidth;
+      // Inside the stage: what scrolls around it would cut it off.
+      const [right, bottom] = [stage.clientWidth - node.offsetWidth, stage.clientHeight - node.offsetHeight];
       node.style.left = `${Math.max(0, Math.min(x + 12, right))}px`;
-      node.style.top = `${y + 14}px`;
+      node.style.top = `${Math.max(0, Math.min(y + 14, bottom))}px`;
     },
     hide() { node.hidden = true; },
   };

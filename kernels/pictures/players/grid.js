@@ -235,6 +235,7 @@ kernelPlayers.grid = (() => {
     let cards = [];
 
     const nest = make("div", { class: "kernel-nest" });
+    const whole = make("details", { class: "kernel-whole" });
     const remarks = make("ul", { class: "kernel-remarks", role: "status", "aria-live": "polite" });
     const row = make("div", { class: "kernel-cards" });
     const sum = make("p", { class: "kernel-sum" });
@@ -248,15 +249,16 @@ kernelPlayers.grid = (() => {
       if (data.machine === "gpu") told.push("On a GPU the programs run at the same time; the order is one of many.");
       if (changed && data.machine === "tpu") told.push(...operands.map(untiled).filter(Boolean));
       operands.forEach((operand, o) => {
-        if (operand.role !== "output" || !operand.moves || !operand.offset) return;
+        if (!operand.moves || !operand.offset || data.shown < data.programs) return;
         const blocks = new Set();
         for (let s = 0; s < tally.programs; s += 1) {
           if (tally.tallies[o].moved[s]) blocks.add(startOf(operand, s, loops).join());
         }
+        const input = operand.role === "input";
         const times = tally.tallies[o].times[tally.programs - 1];
         const all = product(operand.shape.map((size, d) => ceil(size, operand.block[d])));
-        if (times > blocks.size) told.push(`${operand.name} leaves ${times} times, for ${blocks.size} blocks: a block that comes back does not bring along what it held. A kernel that collects a sum in it, or in scratch memory, is wrong in this order.`);
-        if (blocks.size < all) told.push(`${all - blocks.size} of ${all} blocks of ${operand.name} are written by no program.`);
+        if (!input && times > blocks.size) told.push(`${operand.name} leaves ${times} times, for ${blocks.size} blocks: a block that comes back does not bring along what it held. A kernel that collects a sum in it, or in scratch memory, is wrong in this order.`);
+        if (blocks.size < all) told.push(`${all - blocks.size} of ${all} blocks of ${operand.name} are ${input ? "read" : "written"} by no program.`);
       });
       remarks.replaceChildren(...told.map((text) => make("li", {}, text)));
     }
@@ -280,6 +282,23 @@ kernelPlayers.grid = (() => {
       axis.count = count;
       changed = true;
       return null;
+    }
+
+    // The dimensions of which a program sees only what one block holds, since no loop cuts them.
+    function drawWhole() {
+      const cuts = new Set(axes.flatMap((axis) => axis.cuts.map((at) => at.join())));
+      const fields = operands.flatMap((operand, o) => operand.shape.flatMap((size, d) => {
+        if (data.fixed || cuts.has(`${o},${d}`) || size === 1) return [];
+        const word = `${side(d, operand.shape.length)} of ${operand.name}`;
+        return make("label", {}, `${word} `, field(`block of the ${word}`, operand.block[d], size, (to) => {
+          operand.block[d] = to;
+          operand.unit[d] = to;
+          changed = true;
+          build();
+        }, complain), ` of ${size}`);
+      }));
+      whole.hidden = !fields.length;
+      whole.replaceChildren(make("summary", {}, "Dimensions that no loop cuts"), make("div", {}, ...fields));
     }
 
     function redo(wrong, told = []) {
@@ -320,7 +339,7 @@ kernelPlayers.grid = (() => {
             loops.splice(depth - 1, 2, axis, loops[depth - 1]);
             changed = true;
             build();
-            nest.children[depth - 1].querySelector("input, button")?.focus();
+            (nest.children[depth - 1].querySelector("button") ?? stage).focus();
           }));
         }
         if (head) {
@@ -343,7 +362,7 @@ kernelPlayers.grid = (() => {
 
     function build(told) {
       const focused = document.activeElement?.getAttribute?.("aria-label");
-      const inside = nest.contains(document.activeElement);
+      const inside = [nest, whole].some((part) => part.contains(document.activeElement));
       const known = { programs: shownOf(product(loops.map((loop) => loop.count))) };
       tally = data.fixed ? recorded(known.programs) : count(operands, loops);
       const sides = operands.flatMap((operand) => (operand.shape.length ? operand.shape.slice(-2) : [1]));
@@ -352,7 +371,8 @@ kernelPlayers.grid = (() => {
       cards = operands.map((operand, o) => card(operand, o, scale, `hatch-play-${player}-${o}`));
       row.replaceChildren(...cards.map((each) => each.node));
       drawNest();
-      if (inside) [...nest.querySelectorAll("input")].find((node) => node.getAttribute("aria-label") === focused)?.focus();
+      drawWhole();
+      if (inside) [...stage.querySelectorAll(".kernel-field")].find((node) => node.getAttribute("aria-label") === focused)?.focus();
       reset.hidden = !changed;
       remark(told);
       steps.resize(tally.programs);
@@ -404,7 +424,7 @@ kernelPlayers.grid = (() => {
       make("span", {}, make("i", { class: "kernel-hatched" }), "kept in fast memory"),
       make("span", {}, make("i", { class: "kernel-tinted" }), "has moved; ×2: twice"));
     steps.node.append(reset);
-    stage.append(steps.node, say.words, nest, row, sum, legend, remarks);
+    stage.append(steps.node, say.words, nest, whole, row, sum, legend, remarks);
     build();
   };
 })();

@@ -20,10 +20,10 @@ kernelPlayers.pipeline = (() => {
     const own = `pipeline-${(players += 1)}`;
     const hatch = (name) => `url(#${own}-${name})`;
     const patterns = (lanes) => make("defs", {}, ...[
-      ...data.parts.map((part) => [part.name, part.colour]),
-      ...lanes.map((_, lane) => [`lane-${lane}`, colourOf(lane)]),
-    ].map(([name, colour]) =>
-      make("pattern", { id: `${own}-${name}`, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      ...data.parts.map((part) => [part.name, part.colour, part.angle]),
+      ...lanes.map((_, lane) => [`lane-${lane}`, colourOf(lane), 45]),
+    ].map(([name, colour, angle]) =>
+      make("pattern", { id: `${own}-${name}`, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: `rotate(${angle})` },
         make("rect", { width: 6, height: 6, fill: colour, "fill-opacity": 0.12 }),
         make("path", { d: "M0 0V6", stroke: colour, "stroke-width": 2.4 }))));
     const part = Object.fromEntries(data.parts.map((each) => [each.name, each]));
@@ -33,7 +33,7 @@ kernelPlayers.pipeline = (() => {
     let step = 0;
 
     const title = make("p", { class: "kernel-title" });
-    const slider = make("input", { type: "range", class: "kernel-slider", min: 0, max: data.choices.length - 1, step: 1, value: chosen, "aria-label": "block sizes", oninput: () => choose(Number(slider.value)) });
+    const slider = make("input", { type: "range", class: "kernel-slider", min: 0, max: data.choices.length - 1, step: 1, value: chosen, "aria-label": data.of, oninput: () => choose(Number(slider.value)) });
     const lanes = make("div", { class: "kernel-lanes" });
     const bars = make("div", {});
     const tip = tooltip(stage);
@@ -92,7 +92,7 @@ kernelPlayers.pipeline = (() => {
         const top = y(null);
         const opacity = of === step ? 1 : 0.45;
         const why = of ? part.wait : part.ends;
-        if (start > idle) picture.append(box(x(idle), top, x(start) - x(idle), { fill: why.hatched ? hatch(why.name) : why.colour, opacity }, `before step ${of}`, `the core waits for ${micro(start - idle)}`));
+        if (start > idle) picture.append(box(x(idle), top, x(start) - x(idle), { fill: why.angle ? hatch(why.name) : why.colour, opacity }, `before step ${of}`, `the core waits for ${micro(start - idle)}`));
         picture.append(
           box(x(start), top, x(products) - x(start), { fill: hatch("rest"), opacity }, `step ${of}`, `${part.rest.says}: ${micro(products - start)}`),
           box(x(products), top, x(stop) - x(products), { fill: part.products.colour, "fill-opacity": 0.75, stroke: of === step ? "currentColor" : "none", opacity }, `step ${of}`, `${part.products.says}: ${micro(stop - products)}`));
@@ -126,7 +126,7 @@ kernelPlayers.pipeline = (() => {
         let at = left;
         for (const each of data.parts) {
           const wide = choice.parts[each.name] * (end - left);
-          const node = box(at, y + 2, wide, { fill: each.hatched ? hatch(each.name) : each.colour, "fill-opacity": each.hatched ? 1 : 0.75, stroke: each.colour }, choice.label, `${each.says}: ${(100 * choice.parts[each.name]).toFixed(1)}% of the time`);
+          const node = box(at, y + 2, wide, { fill: each.angle ? hatch(each.name) : each.colour, "fill-opacity": each.angle ? 1 : 0.75, stroke: each.colour }, choice.label, `${each.says}: ${(100 * choice.parts[each.name]).toFixed(1)}% of the time`);
           node.setAttribute("height", BAR);
           if (wide > 0.3) group.append(node);
           at += wide;
@@ -163,8 +163,9 @@ kernelPlayers.pipeline = (() => {
       slider.setAttribute("aria-valuetext", `${choice.label}: ${told(choice)}, estimated`);
       slider.style.setProperty("--done", `${data.choices.length > 1 ? (100 * index) / (data.choices.length - 1) : 100}%`);
       title.replaceChildren(
-        make("strong", {}, `Blocks of ${choice.label}`),
-        ` ${told(choice)}, estimated; ${choice.count.toLocaleString("en")} steps`);
+        make("strong", {}, choice.label),
+        ` ${told(choice)}, estimated; ${choice.count.toLocaleString("en")} steps`,
+        Math.abs(choice.laid / choice.ms - 1) > data.near ? `; ${three(choice.laid)} ms as laid out here, where each step waits for its own bytes` : "");
       title.title = choice.method;
       drawBars();
       steps.resize(choice.steps.length);
@@ -181,16 +182,16 @@ kernelPlayers.pipeline = (() => {
       },
     });
     const legend = make("p", { class: "kernel-legend" },
-      ...data.parts.map((each) => make("span", {}, make("i", { class: each.hatched ? "kernel-hatched" : "", style: each.hatched ? `color:${each.colour}` : `background:${each.colour};opacity:0.75` }), each.says)),
+      ...data.parts.map((each) => make("span", {}, make("i", { class: each.angle ? "kernel-hatched" : "", style: each.angle ? `color:${each.colour};--angle:${90 + each.angle}deg` : `background:${each.colour};opacity:0.75` }), each.says)),
       make("span", {}, make("i", { class: "kernel-full" }), "a block: HBM carries it for the step of that number"),
       make("span", {}, make("i", { class: "kernel-hatched" }), "still on its way"));
     stage.append(
       title,
-      make("label", { class: "kernel-controls" }, make("span", {}, "block sizes"), slider),
+      make("label", { class: "kernel-controls" }, make("span", {}, data.of), slider),
       lanes,
       steps.node,
       say.words,
-      make("p", { class: "kernel-head" }, "What the time of all steps goes into"),
+      make("p", { class: "kernel-head" }, `What the time of all steps goes into, for each of the ${data.of}`),
       bars,
       legend,
     );

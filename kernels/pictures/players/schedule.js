@@ -8,6 +8,8 @@ kernelPlayers.schedule = (() => {
   const LEVELS = 8; // shades of a slot that is not empty
   const LEAST = 16; // bundles that a zoom shows
 
+  const shade = (share) => 0.2 + 0.8 * share; // the lowest is still seen on black
+
   return (stage, data, say) => {
     // Each bundle is two letters, which number a distinct one.
     const place = new Map([...data.letters].map((letter, i) => [letter, i]));
@@ -59,7 +61,7 @@ kernelPlayers.schedule = (() => {
           make("rect", { x: x0, y: TOP + s * ROW, width: end - x0, height: ROW - 2, fill: "currentColor", "fill-opacity": 0.05 }));
       });
       cells.forEach((path, level) => {
-        if (path.length) picture.append(make("path", { d: path.join(""), fill: colourOf(0), opacity: level / LEVELS }));
+        if (path.length) picture.append(make("path", { d: path.join(""), fill: colourOf(0), opacity: shade(level / LEVELS) }));
       });
       const scale = (end - x0) / seen;
       for (const [first, last, deep] of data.loops) {
@@ -170,7 +172,7 @@ kernelPlayers.schedule = (() => {
         make("div", {}, roof, make("p", {}, `${data.place}.`))),
       make("p", { class: "kernel-legend" },
         make("span", {}, make("i", { style: `background:${colourOf(0)}` }), "all of the slots full"),
-        make("span", {}, make("i", { style: `background:${colourOf(0)};opacity:0.25` }), "a quarter"),
+        make("span", {}, make("i", { style: `background:${colourOf(0)};opacity:${shade(0.25)}` }), "a quarter"),
         make("span", {}, "bracket: a loop; per cent: inside it; a bundle takes a cycle or more")));
     show();
     let before = width();

@@ -1,0 +1,98 @@
+"""What a reader does with a page, by keyboard alone; and what a page looks like on paper."""
+
+import pytest
+
+CHAPTER = "notebooks/03_blockspec_matmul.html"
+FOCUSED = "document.activeElement"
+
+
+def tab_to(page, selector, limit=400):
+    """Press Tab until what matches has the focus, as a reader would."""
+    for _ in range(limit):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"{FOCUSED}.matches({selector!r})"):
+            return page.locator(":focus")
+    raise AssertionError(f"Tab never reaches {selector}")
+
+
+def test_the_search_finds_chapters(open_page, site):
+    page = open_page(f"{site}/{CHAPTER}")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("VMEM")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=VMEM*")
+    results = page.locator("#search-results li a")
+    results.first.wait_for()
+    found = {link.get_attribute("href").split("/")[-1] for link in results.all()}
+    assert any(name.startswith("02_grids_and_memory") for name in found), found
+
+
+def test_the_theme_goes_round(open_page, site):
+    page = open_page(f"{site}/search.html")
+    tab_to(page, ".theme-switch-button")
+    button = page.locator(".theme-switch-button:visible").first
+    seen = []
+    for _ in range(3):
+        button.focus()  # the theme takes the focus away after a click
+        page.keyboard.press("Enter")
+        seen.append(page.locator("html").get_attribute("data-theme"))
+    assert {"light", "dark"} == set(seen)
+
+
+def test_what_is_folded_opens(open_page, site):
+    page = open_page(f"{site}/{CHAPTER}")
+    summary = tab_to(page, "details > summary")
+    folded = summary.locator("xpath=..")
+    content = folded.locator(".cell_output, .cell_input").first
+    assert folded.get_attribute("open") is None and not content.is_visible()
+    page.keyboard.press("Enter")
+    assert folded.get_attribute("open") is not None and content.is_visible()
+
+
+def test_the_table_of_contents_opens_on_a_narrow_window(open_page, site):
+    page = open_page(f"{site}/search.html", width=400)
+    link = page.get_by_role("link", name="Hello, Pallas").first
+    assert not link.is_visible()
+    tab_to(page, ".primary-toggle")
+    page.keyboard.press("Enter")
+    link.wait_for(state="visible")
+    page.keyboard.press("Escape")
+    link.wait_for(state="hidden")
+
+
+def test_the_focus_is_seen(open_page, site):
+    page = open_page(f"{site}/{CHAPTER}")
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        how = page.evaluate(
+            f"(({{outlineStyle, boxShadow}}) => [outlineStyle, boxShadow])"
+            f"(getComputedStyle({FOCUSED}))"
+        )
+        assert how != ["none", "none"], page.evaluate(f"{FOCUSED}.outerHTML.slice(0, 200)")
+
+
+A4 = 718  # pixels between margins of 10 mm
+
+
+@pytest.mark.parametrize("name", ["03_blockspec_matmul", "09_flash_attention", "13_giou_nki"])
+def test_a_chapter_can_be_printed(open_page, site, name):
+    page = open_page(f"{site}/notebooks/{name}.html", "dark", A4)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("html").get_attribute("data-theme") == "light"
+    assert page.locator("details:not([open])").count() == 0
+    for shown in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".bd-header-article", ".copybtn"):
+        assert not page.locator(shown).first.is_visible(), shown
+    # A picture, code or a table that reaches over the edge of the paper, or scrolls.
+    cut = page.evaluate(
+        """(width) => [...document.querySelectorAll(".bd-article *")].filter((node) =>
+            !node.closest("math, defs, .headerlink") && node.getClientRects().length &&
+            (node.getBoundingClientRect().right > width + 1 ||
+             (getComputedStyle(node).overflowX == "auto" && node.scrollWidth > node.clientWidth + 1)
+            )).map((node) => node.outerHTML.slice(0, 160))""",
+        A4,
+    )
+    assert not cut, "\n".join(cut)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    assert page.pdf(format="A4").count(b"/Type /Page\n") > 1
