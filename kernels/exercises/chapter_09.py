@@ -36,8 +36,10 @@ def _merged_magnitude(o1, lse1, o2, lse2):
 
 def _tokens(workload, rng):
     h, n, d = (workload.sizes[name] for name in "hnd")
-    qkv = (values("normal", (h, n, d), "float32", rng) for _ in range(3))
-    return *qkv, workload.sizes["w"]
+    q, k, v = (values("normal", (h, n, d), "float32", rng) for _ in range(3))
+    if workload.name == "unseen":
+        v[:, 0] = np.nan
+    return q, k, v, workload.sizes["w"]
 
 
 def _visible(n, w):
@@ -54,13 +56,23 @@ def _probabilities(q, k, w):
     return p / p.sum(-1, keepdims=True), scale * abs(q) @ abs(k).swapaxes(1, 2)
 
 
+def _by_blocks(p, v, w):
+    """p v, where each block of queries meets the blocks of keys that it sees, and no others."""
+    found = []
+    for first in range(0, p.shape[1], BLOCK):
+        last = first + BLOCK
+        seen = slice(max(first - w + 1, 0) // BLOCK * BLOCK, last)
+        found.append(p[:, first:last, seen] @ v[:, seen])
+    return np.concatenate(found, 1)
+
+
 def _window(q, k, v, w):
-    return _probabilities(q, k, w)[0] @ v
+    return _by_blocks(_probabilities(q, k, w)[0], v, w)
 
 
 def _window_magnitude(q, k, v, w):
     p, s = _probabilities(q, k, w)
-    return (p * (1 + s + (p * s).sum(-1, keepdims=True))) @ abs(v)
+    return _by_blocks(p * (1 + s + (p * s).sum(-1, keepdims=True)), abs(v), w)
 
 
 def _attend(kernel, q, k, v, w, *, interpret):
@@ -108,16 +120,19 @@ EXERCISES = (
         "flash_window",
         "Write kernel(q_ref, k_ref, v_ref, o_ref, *, bk, w): a program has 128 queries of a head, "
         "[1, 128, d], and all of its keys and values, [1, n, d]; query i sees the keys i - w + 1 "
-        "to i.",
+        "to i. Blocks that no query of the program sees are not visited: there may be NaN in them.",
         _window,
         _attend,
         problems(
             _tokens,
-            Workload("narrow", {"h": 1, "n": 384, "d": 64, "w": 100}, why="its first block ends"),
-            Workload("one", {"h": 2, "n": 128, "d": 64, "w": 1}, why="a query sees itself alone"),
+            Workload(
+                "narrow", {"h": 1, "n": 256, "d": 64, "w": 100}, why="block 0 is seen in part"
+            ),
+            Workload("unseen", {"h": 1, "n": 256, "d": 64, "w": 1}, why="NaN in block 0"),
         ),
         magnitude=_window_magnitude,
-        hint="exp(-inf - -inf) is NaN: a row that sees nothing yet needs a finite score.",
+        hint="exp(-inf - -inf) is NaN: a row that sees nothing yet needs a finite score. "
+        "And 0 times NaN is NaN: where does the loop begin?",
     ),
     prediction(
         "flash_window_blocks",

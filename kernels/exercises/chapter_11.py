@@ -108,7 +108,7 @@ EXERCISES = (
         _by_planes,
         problems(
             _planes,
-            Workload("ragged", {"b": 13, "n": 200}, why="no block divides it"),
+            Workload("ragged", {"b": 5, "n": 130}, why="no block divides it"),
             Workload("degenerate", {"b": 16, "n": 128}, values="degenerate", why="U may be 0"),
         ),
         magnitude=_iou_magnitude,

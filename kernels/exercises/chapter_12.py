@@ -136,8 +136,8 @@ EXERCISES = (
         _at_most,
         problems(
             _table,
-            Workload("three", {"n": 32, "most": 3}),
-            Workload("none", {"n": 16, "most": 0}),
+            Workload("two", {"n": 24, "most": 2}),
+            Workload("none", {"n": 8, "most": 0}),
         ),
         hint="Both scratches hold what was there before: see program 0.",
     ),

@@ -77,9 +77,7 @@ def test_zeros_are_no_answer(name):
         pytest.skip(f"an answer in {exercise.language} is text")
     found = check(name, zeros(exercise))
     assert found.passed is False
-    assert "refused at interpret" in str(found) or re.search(
-        "zero|the result is|element|nan|shape", str(found)
-    ), str(found)
+    assert "refused at interpret" in str(found), str(found)
 
 
 @pytest.mark.parametrize("name", exercises())

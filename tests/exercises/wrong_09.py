@@ -49,6 +49,10 @@ def every_block(n, bq, bk, w):
     return (n // bq) * (n // bk)
 
 
+def visits_every_block(q_ref, k_ref, v_ref, o_ref, *, bk, w):
+    flash_window(q_ref, k_ref, v_ref, o_ref, bk=bk, w=w, late=-(10**6))
+
+
 WRONG = (
     ("flash_merge", half_and_half, "interpret", "element [1, 3, 0]"),
     ("flash_merge", overflowing_powers, "interpret", "on large"),
@@ -57,6 +61,7 @@ WRONG = (
     ("flash_merge", lambda *halves: None, "interpret", "NoneType is returned"),
     ("flash_window", functools.partial(flash_window, hidden=-float("inf")), "interpret", "is nan"),
     ("flash_window", functools.partial(flash_window, late=128), "interpret", "on narrow"),
+    ("flash_window", visits_every_block, "interpret", "on unseen"),
     ("flash_window", lambda q, k, v, o, **sizes: None, "interpret", "ever written?"),
     ("flash_window_blocks", every_block, "interpret", "the result is 16, the reference 7"),
     ("flash_window_blocks", lambda *sizes: 0, "interpret", "every element is zero"),

@@ -58,7 +58,7 @@ WRONG = (
     ("nms_rounds", lambda chain, stack, alone: max(chain, stack), "interpret", "on equal"),
     ("nms_classes", moved_aside, "interpret", "on scales"),
     ("nms_classes", class_blind, "interpret", "on three"),
-    ("nms_at_most", functools.partial(nms_at_most, starts=False), "interpret", "on three"),
-    ("nms_at_most", keeps_all, "interpret", "on three"),
+    ("nms_at_most", functools.partial(nms_at_most, starts=False), "interpret", "on two"),
+    ("nms_at_most", keeps_all, "interpret", "on two"),
     ("nms_idle", in_input_order, "interpret", "the reference"),
 )
