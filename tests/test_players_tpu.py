@@ -104,16 +104,18 @@ def test_a_pipeline_of_what_has_none_is_refused():
 
 def held(data):
     """int [bundles, slots], and the operations of each: what the script reads of the letters."""
-    place, order = data["letters"].index, data["order"]
-    size = len(data["letters"])
-    kinds = [place(a) * size + place(b) for a, b in zip(order[::2], order[1::2])]
+    place = {letter: i for i, letter in enumerate(data["letters"])}
 
-    def names(word):
-        threes = zip(word[::3], word[1::3], word[2::3])
-        return {data["names"][place(a) * size + place(b)]: place(n) for a, b, n in threes}
+    def numbers(letters):
+        return [place[a] * len(place) + place[b] for a, b in zip(letters[::2], letters[1::2])]
 
+    def names(kind):
+        threes = [kind[at : at + 3] for at in range(2, len(kind), 3)]
+        return {data["names"][numbers(each[:2])[0]]: place[each[2]] for each in threes}
+
+    kinds = [data["kinds"][k] for k in numbers(data["order"])]
     rows = np.array([[int(digit) for digit in row] for row in data["held"]])
-    return rows[kinds], [names(data["words"][k]) for k in kinds]
+    return rows[[numbers(kind[:2])[0] for kind in kinds]], list(map(names, kinds))
 
 
 def test_every_bundle_is_what_the_schedule_holds():

@@ -55,27 +55,30 @@ def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
 def _bundles(found: tpu.KernelSchedule) -> dict[str, Any]:
     """What a player needs of a schedule: each bundle as two letters, which number a distinct one.
 
-    Of a distinct one: a digit for each slot; and for each operation two letters that number its
-    name, and one that tells how many there are.
+    A distinct one has two letters that number what it holds, a digit for each slot; and for each
+    operation two that number its name, and one that tells how many there are.
     """
     count = min(len(found.occupancy), BUNDLES)
     pairs = ["".join(pair) for pair in itertools.product(LETTERS, repeat=2)]
-    held = ["".join(str(min(n, 9)) for n in row) for row in found.occupancy[:count]]
+    rows = ["".join(str(min(n, 9)) for n in row) for row in found.occupancy[:count]]
+    while len(set(rows)) > len(pairs):  # more than can be numbered
+        rows = rows[: len(rows) // 2]
+    count = len(rows)
     named = [found.names(i) if i < len(found.bundles) else {} for i in range(count)]
-    known = list(dict.fromkeys(name for names in named for name in names))
-    letters = dict(zip(known, pairs))
-    words = [
-        "".join(letters[name] + LETTERS[min(n, len(LETTERS) - 1)] for name, n in names.items())
-        for names in named
-    ]
-    distinct = list(dict.fromkeys(zip(held, words)))
-    size = 2 * count + sum(len(a + b) + 6 for a, b in distinct)
+    held = dict(zip(dict.fromkeys(rows), pairs))
+    names = dict(zip(dict.fromkeys(itertools.chain(*named)), pairs))
+
+    def letters(words: dict[str, int]) -> str:
+        most = len(LETTERS) - 1
+        return "".join(names[name] + LETTERS[min(n, most)] for name, n in sorted(words.items()))
+
+    kinds = [held[row] + letters(words) for row, words in zip(rows, named)]
+    distinct = dict.fromkeys(kinds)
+    size = 2 * count + sum(len(each) + 3 for each in (*distinct, *held, *names))
     if len(distinct) > len(pairs) or size > LARGEST:
-        words = [""] * count
-        distinct = list(dict.fromkeys(zip(held, words)))
+        kinds = [held[row] for row in rows]
+        distinct, names = dict.fromkeys(kinds), {}
     code = dict(zip(distinct, pairs))
-    order = list(itertools.takewhile(bool, (code.get(each) for each in zip(held, words))))
-    count = len(order)
     depths = [bundle.depth for bundle in found.bundles[:count]]
     loops = []
     for depth, run in itertools.groupby(range(len(depths)), key=lambda i: depths[i]):
@@ -91,11 +94,11 @@ def _bundles(found: tpu.KernelSchedule) -> dict[str, Any]:
         "capacity": [int(n) for n in found.capacity],
         "inside": [round(found.loop_utilisation[slot], 4) for slot in found.slots],
         "loops": loops,
-        "held": [row for row, _ in distinct],
-        "words": [each for _, each in distinct],
-        "names": known,
+        "held": list(held),
+        "names": list(names),
+        "kinds": list(distinct),
         "letters": "".join(LETTERS),
-        "order": "".join(order),
+        "order": "".join(code[kind] for kind in kinds),
         "text": text.split("\n") if text and size + len(text) <= LARGEST else [],
         "first": first,
     }

@@ -14,17 +14,19 @@ kernelPlayers.schedule = (() => {
     // Each bundle is two letters, which number a distinct one.
     const place = new Map([...data.letters].map((letter, i) => [letter, i]));
     const base = data.letters.length;
+    const numberAt = (letters, at) => place.get(letters[at]) * base + place.get(letters[at + 1]);
     const count = data.order.length / 2;
-    const kind = Uint16Array.from({ length: count }, (_, i) => place.get(data.order[2 * i]) * base + place.get(data.order[2 * i + 1]));
+    const kind = Uint16Array.from({ length: count }, (_, i) => numberAt(data.order, 2 * i));
     const slots = data.slots.length;
-    const held = data.held.map((digits) => Array.from(digits, Number));
+    const rows = data.held.map((digits) => Array.from(digits, Number));
+    const held = data.kinds.map((letters) => rows[numberAt(letters, 0)]);
 
     // The names of a bundle's operations: two letters number one, and one tells how many there are.
     function names(i) {
-      const letters = data.words[kind[i]];
+      const letters = data.kinds[kind[i]];
       const told = [];
-      for (let at = 0; at < letters.length; at += 3) {
-        const name = data.names[place.get(letters[at]) * base + place.get(letters[at + 1])];
+      for (let at = 2; at < letters.length; at += 3) {
+        const name = data.names[numberAt(letters, at)];
         const many = place.get(letters[at + 2]);
         told.push(many > 1 ? `${name} ×${many}` : name);
       }
@@ -127,7 +129,7 @@ kernelPlayers.schedule = (() => {
       const said = `${range(first, last)}, ${loop}: ${fullest(first, last)}.`;
       say(said[0].toUpperCase() + said.slice(1));
       const text = data.text[at - data.first] || names(at);
-      code.hidden = !data.text.length && !data.words.some(Boolean);
+      code.hidden = !data.text.length && !data.names.length;
       code.textContent = last - first === 1 || !text ? text : `${number(at)}: ${text}`;
     }
 
