@@ -183,7 +183,7 @@ def open_cache():
     """The cache, emptied where anything that a notebook could import has changed."""
     # No cell can tell the scripts of the players, or what the tests found.
     imports = digest("kernels/**/*.[!jc]*", "kernels/**/*.cpp", "results/[!s]*", "constraints.txt")
-    imports += f"/{os.environ['JAX_PLATFORMS']}"
+    imports += f"/{os.environ['JAX_PLATFORMS']}/{os.environ.get('KERNELS_RESULTS', '')}"
     with locked("cache"):
         if recall("imports") != imports:
             shutil.rmtree(CACHE, ignore_errors=True)
