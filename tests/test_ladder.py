@@ -103,7 +103,7 @@ def test_a_result_that_depends_on_the_order_fails(monkeypatch):
 
     def simulate(function, *arguments, seed, **options):
         result = np.asarray(multiply(*arguments, interpret=True)) + np.float32(next(turns))
-        return simulator.Simulation(result, (), np.zeros((1, 3)), np.zeros(1))
+        return simulator.Simulation(result, (), np.zeros((2, 3)), np.zeros(2))
 
     monkeypatch.setattr(simulator, "simulate", simulate)
     check = fall(multiply, "simulate")

@@ -20,6 +20,8 @@ PARTS = ["loader", "core", "adaptors/liteDOM", "input/tex-full", "output/svg"]
 PARTS += ["output/svg/fonts/tex"]
 # What Sphinx writes: in delimiters, or bare where it is an environment of its own.
 WRITTEN = re.compile(r"\\\((.*)\\\)|\\\[(.*)\\\]|(\\begin\{.*\\end\{\w+\*?\})", re.S)
+# What MathJax notes for its own menus, and white space between elements.
+SURPLUS = re.compile(r' data-(?:mml-node|c|mjx-[a-z-]+)="[^"]*"|(?<=>)\s+(?=<)')
 # A drawing for the eye, and MathML for whoever has it read aloud.
 RENDER = """
 const {_: lib} = MathJax;
@@ -60,7 +62,7 @@ def typeset(tex, display):
     drawn = _engine().eval(f"render({json.dumps(tex)}, {json.dumps(display)})")
     if wrong := re.search(r'data-mjx-error="([^"]*)"', drawn):
         raise ValueError(f"MathJax says of {tex!r}: {wrong[1]}")
-    return drawn
+    return SURPLUS.sub("", drawn)
 
 
 def _typeset(visit):

@@ -41,7 +41,7 @@ def test_the_theme_goes_round(open_page, site):
 
 def test_what_is_folded_opens(open_page, site):
     page = open_page(f"{site}/{CHAPTER}")
-    summary = tab_to(page, "details > summary")
+    summary = tab_to(page, "details.hide > summary")
     folded = summary.locator("xpath=..")
     content = folded.locator(".cell_output, .cell_input").first
     assert folded.get_attribute("open") is None and not content.is_visible()

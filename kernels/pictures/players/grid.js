@@ -236,7 +236,8 @@ kernelPlayers.grid = (() => {
 
     const nest = make("div", { class: "kernel-nest" });
     const whole = make("details", { class: "kernel-whole" });
-    const remarks = make("ul", { class: "kernel-remarks", role: "status", "aria-live": "polite" });
+    const remarks = make("ul", { class: "kernel-remarks" });
+    const spoken = make("div", { role: "status", "aria-live": "polite" }, remarks);
     const row = make("div", { class: "kernel-cards" });
     const sum = make("p", { class: "kernel-sum" });
     const values = new Map(); // of each loop's variable, in the nest
@@ -424,7 +425,7 @@ kernelPlayers.grid = (() => {
       make("span", {}, make("i", { class: "kernel-hatched" }), "kept in fast memory"),
       make("span", {}, make("i", { class: "kernel-tinted" }), "has moved; ×2: twice"));
     steps.node.append(reset);
-    stage.append(steps.node, say.words, nest, whole, row, sum, legend, remarks);
+    stage.append(steps.node, say.words, nest, whole, row, sum, legend, spoken);
     build();
   };
 })();
