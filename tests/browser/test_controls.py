@@ -21,10 +21,8 @@ def test_the_search_finds_chapters(open_page, site):
     page.keyboard.type("VMEM")
     page.keyboard.press("Enter")
     page.wait_for_url("**/search.html?q=VMEM*")
-    results = page.locator("#search-results li a")
-    results.first.wait_for()
-    found = {link.get_attribute("href").split("/")[-1] for link in results.all()}
-    assert any(name.startswith("02_grids_and_memory") for name in found), found
+    # Results come in one by one.
+    page.locator("#search-results li a[href*='02_grids_and_memory']").first.wait_for()
 
 
 def test_the_theme_goes_round(open_page, site):
