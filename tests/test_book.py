@@ -88,6 +88,22 @@ def test_no_page_fetches_anything_from_elsewhere(html):
     assert not remote, "\n".join(sorted(remote))
 
 
+def test_every_icon_has_its_rule_and_its_drawing(html):
+    """The build drops what no page uses, of the style sheet and of the font."""
+    fonts = pytest.importorskip("fontTools.ttLib")
+    static = html / "_static"
+    css = (static / "styles" / "pydata-sphinx-theme.css").read_text(encoding="utf-8")
+    rules = re.findall(r'((?:\.fa-[a-z0-9-]+:before,?)+)\{content:"\\([0-9a-f]+) ?"', css)
+    codes = {n: int(code, 16) for names, code in rules for n in re.findall(r"fa-[a-z0-9-]+", names)}
+    font = static / "vendor" / "fontawesome" / "webfonts" / "fa-solid-900.woff2"
+    drawn = fonts.TTFont(font).getBestCmap()
+    icons = [i["class"] for path in pages(html) for i in soup(path).select("i.fa-solid, i.fas")]
+    assert icons
+    for icon in icons:
+        assert any(codes.get(name) in drawn for name in icon), icon
+    assert len(codes) < 200, "icons that no page uses are still there"
+
+
 @pytest.mark.parametrize(
     "planted",
     [
