@@ -167,28 +167,30 @@ def _interpret(subject: Subject, workload: Workload, seed: int) -> float:
     if subject.language not in LIBRARIES:
         options["interpret"] = True
     arguments = subject.operator.workloads.arguments(workload, seed)
-    used = _judge(subject, workload, arguments, subject.function(*arguments, **options))
+    used = _judge(subject, workload, seed, subject.function(*arguments, **options))
     if _has_gradient(subject, workload):
-        used = max(used, _judge_gradient(subject, workload, arguments, options))
+        used = max(used, _judge_gradient(subject, workload, seed, arguments, options))
     return used
 
 
 def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
     arguments = subject.operator.workloads.arguments(workload, seed)
     options = subject.options(workload)
-    results = []
-    used = 0.0
     if reason := no_such_rung(subject.language, "simulate"):
         raise Skipped(reason)
     run = _SIMULATE[subject.language]
+    first, used = None, 0.0
     for order in SEEDS:
         found, programs = run(subject.function, arguments, options, seed + order)
-        results.append(np.asarray(found))
-        used = max(used, _judge(subject, workload, arguments, results[-1]))
+        found = np.asarray(found)
+        same = first is not None and np.array_equal(_wide(first), _wide(found), equal_nan=True)
+        if not same:
+            used = max(used, _judge(subject, workload, seed, found))
+        if not same and first is not None:
+            raise Refused("the result depends on the order in which parallel programs run")
+        first = found
         if programs == 1:
             break  # there is no other order
-    if any(not np.array_equal(results[0], r, equal_nan=True) for r in map(_wide, results[1:])):
-        raise Refused("the result depends on the order in which parallel programs run")
     return used
 
 
@@ -366,7 +368,7 @@ def _measure(subject: Subject, workload: Workload, seed: int) -> float:
     arguments = subject.operator.workloads.arguments(workload, seed)
     options = subject.options(workload) | ({"interpret": False} if device else {})
     result = subject.function(*arguments, **options)
-    return _judge(subject, workload, arguments, result)
+    return _judge(subject, workload, seed, result)
 
 
 def _measure_nki(subject: Subject, workload: Workload, seed: int) -> float:
@@ -376,7 +378,7 @@ def _measure_nki(subject: Subject, workload: Workload, seed: int) -> float:
         raise Skipped("needs an AWS Neuron device (Inf2 or Trn1), and there is none")
     arguments = subject.operator.workloads.arguments(workload, seed)
     result = subject.function(*arguments, interpret=False, **subject.options(workload))
-    return _judge(subject, workload, arguments, result)
+    return _judge(subject, workload, seed, result)
 
 
 def _measure_taichi(subject: Subject, workload: Workload, seed: int) -> float:
@@ -388,7 +390,7 @@ def _measure_taichi(subject: Subject, workload: Workload, seed: int) -> float:
     options = subject.options(workload)
     device = "cuda" if has_gpu else "cpu"
     result = taichi.run(subject.function, *arguments, device=device, **options)
-    return _judge(subject, workload, arguments, result)
+    return _judge(subject, workload, seed, result)
 
 
 _CLIMB = dict(zip(RUNGS, (_interpret, _simulate, _compile, _measure), strict=True))
@@ -409,34 +411,49 @@ def _check_calls(found: Sequence[Any]) -> None:
             raise Refused(problems[0])
 
 
-def _reference(operator: Operator, workload: Workload, arguments: Sequence[Any]) -> list[Any]:
-    """In float64 the oracle's result, the magnitude of the sums behind it, and what the rounding
-    of their terms amounts to; None where the operator does not say."""
+@dataclass(frozen=True)
+class _Expected:
+    """What every implementation's result is held against.
+
+    result: float64, the oracle's. magnitude: of the sums behind it; rounding: what that of their
+    terms amounts to; None where the operator does not say. plain: the plainest implementation's.
+    """
+
+    result: Any
+    magnitude: Any
+    rounding: Any
+    plain: Any
+
+
+@functools.lru_cache(maxsize=64)
+def _expected(operator: Operator, workload: Workload, seed: int) -> _Expected:
+    """Computed once for all implementations and rungs."""
     import jax
 
+    arguments = operator.workloads.arguments(workload, seed)
+    plain = operator.function(*arguments, implementation=operator.plain, **workload.options)
     wide = [_wide(a) for a in arguments]
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
-        return [
+        result, magnitude, rounding = (
             function and np.asarray(function(*wide, **workload.options))
             for function in (operator.reference, operator.magnitude, operator.rounding)
-        ]
+        )
+    return _Expected(result, magnitude, rounding, np.asarray(plain))
 
 
-def _plain(subject: Subject, workload: Workload, arguments: Sequence[Any], dtype: Any) -> Any:
-    """The plainest implementation's result, in `dtype`; it is itself judged by NumPy's."""
-    operator = subject.operator
-    if subject.name != operator.plain:
-        return operator.function(*arguments, implementation=operator.plain, **workload.options)
-    narrow = [a.astype(np.float32) if _is_float(a) else a for a in arguments]
-    with np.errstate(invalid="ignore"):
-        return np.asarray(operator.reference(*narrow, **workload.options)).astype(dtype)
-
-
-def _judge(subject: Subject, workload: Workload, arguments: Sequence[Any], result: Any) -> float:
-    result = np.asarray(result)
-    reference, magnitude, rounding = _reference(subject.operator, workload, arguments)
-    plain = _plain(subject, workload, arguments, result.dtype)
-    verdict = budget.compare(result, reference, plain, magnitude, rounding=rounding)
+def _judge(subject: Subject, workload: Workload, seed: int, result: Any) -> float:
+    operator, result = subject.operator, np.asarray(result)
+    expected = _expected(operator, workload, seed)
+    plain = expected.plain
+    if subject.name == operator.plain:  # it is itself judged by NumPy's
+        arguments = operator.workloads.arguments(workload, seed)
+        narrow = [a.astype(np.float32) if _is_float(a) else a for a in arguments]
+        with np.errstate(invalid="ignore"):
+            plain = np.asarray(operator.reference(*narrow, **workload.options))
+        plain = plain.astype(result.dtype)
+    verdict = budget.compare(
+        result, expected.result, plain, expected.magnitude, rounding=expected.rounding
+    )
     if not verdict.passed:
         raise Refused(verdict.message)
     return verdict.used
@@ -448,53 +465,71 @@ def _has_gradient(subject: Subject, workload: Workload) -> bool:
     return subject.differentiable and differentiable and workload.values != "nonfinite"
 
 
-def _judge_gradient(
-    subject: Subject, workload: Workload, arguments: Sequence[Any], options: dict[str, Any]
-) -> float:
-    """The gradient against autodiff of the reference, with a random cotangent."""
+@dataclass(frozen=True)
+class _Pulled:
+    """What every implementation's gradients are held against: autodiff of the reference, the size
+    of the sums behind each gradient (or None), and autodiff of the plainest implementation.
+
+    cotangent: what comes back to the result: random, the same for all implementations.
+    """
+
+    cotangent: np.ndarray
+    gradients: Sequence[Any]
+    sizes: Sequence[Any] | None
+    plain: Sequence[Any]
+
+
+@functools.lru_cache(maxsize=64)
+def _pulled(operator: Operator, workload: Workload, seed: int) -> _Pulled:
+    """Computed once for all implementations."""
     import jax
 
-    operator = subject.operator
-    got_function = functools.partial(subject.function, **options)
-    pull = _PULL.get(subject.language, _pull_jax)
-    cotangent = _cotangent(workload, got_function, arguments)
-    got = pull(got_function, arguments, cotangent)
-    plain_function = functools.partial(
+    arguments = operator.workloads.arguments(workload, seed)
+    result = _expected(operator, workload, seed).plain
+    rng = np.random.default_rng(len(workload.name))
+    cotangent = rng.standard_normal(result.shape).astype(result.dtype)
+    function = functools.partial(
         operator.function, implementation=operator.plain, **workload.options
     )
-    pull_plain = _PULL.get(operator[operator.plain].language, _pull_jax)
-    plain = pull_plain(plain_function, arguments, cotangent)
+    pull = _PULL.get(operator[operator.plain].language, _pull_jax)
+    plain = pull(function, arguments, cotangent)
     with jax.enable_x64(True):
         wide = [_wide(a) for a in arguments]
         reference = functools.partial(operator.reference, **workload.options)
-        want = _pull_jax(reference, wide, _wide(cotangent))
-        size = None
+        gradients = _pull_jax(reference, wide, _wide(cotangent))
+        sizes = None
         if operator.gradient_magnitude:
             magnitude = functools.partial(operator.gradient_magnitude, **workload.options)
-            size = [np.asarray(s) for s in magnitude(*wide, _wide(cotangent))]
+            sizes = [np.asarray(s) for s in magnitude(*wide, _wide(cotangent))]
         elif operator.magnitude:
             # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
-            size = _pull_jax(
+            sizes = _pull_jax(
                 functools.partial(operator.magnitude, **workload.options),
                 [abs(a) for a in wide],
                 abs(_wide(cotangent)),
             )
+    return _Pulled(cotangent, gradients, sizes, plain)
+
+
+def _judge_gradient(
+    subject: Subject,
+    workload: Workload,
+    seed: int,
+    arguments: Sequence[Any],
+    options: dict[str, Any],
+) -> float:
+    """The gradient against autodiff of the reference, with a random cotangent."""
+    expected = _pulled(subject.operator, workload, seed)
+    pull = _PULL.get(subject.language, _pull_jax)
+    got = pull(functools.partial(subject.function, **options), arguments, expected.cotangent)
     used = 0.0
-    for i, name in enumerate(operator.differentiable):
-        verdict = budget.compare(got[i], want[i], plain[i], size and size[i])
+    for i, name in enumerate(subject.operator.differentiable):
+        size = expected.sizes and expected.sizes[i]
+        verdict = budget.compare(got[i], expected.gradients[i], expected.plain[i], size)
         if not verdict.passed:
             raise Refused(f"gradient of {name}: {verdict.message}")
         used = max(used, verdict.used)
     return used
-
-
-def _cotangent(
-    workload: Workload, function: Callable[..., Any], arguments: Sequence[Any]
-) -> np.ndarray:
-    """What comes back to the result: random, the same for all implementations."""
-    result = np.asarray(function(*arguments))
-    rng = np.random.default_rng(len(workload.name))
-    return rng.standard_normal(result.shape).astype(result.dtype)
 
 
 def _pull_jax(

@@ -39,6 +39,9 @@ class Workload:
         """Bytes of an element."""
         return np.dtype(getattr(ml_dtypes, self.dtype, None) or self.dtype).itemsize
 
+    def __hash__(self) -> int:
+        return hash((self.name, *self.sizes.items(), self.dtype, self.values))
+
     def __str__(self) -> str:
         sizes = " ".join(f"{k}={v}" for k, v in self.sizes.items())
         options = "".join(

@@ -13,6 +13,27 @@ hypothesis.settings.load_profile("same")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """What reads the book goes first: one worker builds it, and none has to wait for it later."""
+    reads = {"html", "not_run"}
+    items.sort(key=lambda item: reads.isdisjoint(getattr(item, "fixturenames", ())))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+    """The workers share what XLA compiles for the CPU: many tests compile the same, and compiling
+    takes longer than running. The folder is the run's own, so nothing old is ever taken from it."""
+    import jax
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 @pytest.fixture(scope="session")
 def not_run():
     """Builds the book, as `make book` does; the notebooks that lack an optional package."""

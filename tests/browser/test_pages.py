@@ -30,6 +30,18 @@ def axe():
 
 def violations(page, axe):
     """What axe-core finds serious or critical, a line each."""
+    # The colours of a token depend on its kind. One of each is enough of thousands.
+    page.evaluate(
+        """() => {
+            const seen = new Set();
+            for (const token of document.querySelectorAll(".highlight span")) {
+                const place = token.closest(".cell_output, .cell_input, details, main")?.className;
+                const kind = [token.className, token.parentElement.className, place].join("|");
+                if (seen.has(kind)) token.replaceWith(...token.childNodes);
+                seen.add(kind);
+            }
+        }"""
+    )
     page.evaluate(axe)
     found = page.evaluate("axe.run({preload: false, resultTypes: ['violations']})")["violations"]
     return [
@@ -77,7 +89,9 @@ def too_heavy(page):
 def test_a_page(open_page, site, axe, name, scheme, widths):
     page = open_page(f"{site}/{name}.html", scheme, widths[0])
     assert page.locator("html").get_attribute("data-theme") == scheme
-    wrong = too_heavy(page) + beyond_the_window(page) + violations(page, axe)
+    wrong = beyond_the_window(page) + violations(page, axe)
+    if scheme == "light":
+        wrong += too_heavy(page)
     page.set_viewport_size({"width": widths[1], "height": 900})
     wrong += beyond_the_window(page)
     assert not wrong, "\n".join(wrong)
@@ -90,6 +104,10 @@ def test_a_page(open_page, site, axe, name, scheme, widths):
         ("<img src='data:,'>", "image-alt"),
         ("<p style='color: #ccc; background: #fff'>faint</p>", "color-contrast"),
         ("<button></button>", "button-name"),
+        (
+            "<div class='highlight'><pre><span style='color: #ccc'>faint</span></pre></div>",
+            "contrast",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_page_is_noticed(open_page, site, axe, planted, told):

@@ -53,6 +53,16 @@ def test_parallel_programs_are_shuffled_over_two_cores():
         assert [j for _, j in mine] == [0, 1, 2, 3] * 2  # the sequential dimension stays in order
 
 
+def test_a_kernel_is_compiled_once_for_both_cores(monkeypatch):
+    compiled = []
+    original = jax.stages.Lowered.compile
+    monkeypatch.setattr(
+        jax.stages.Lowered, "compile", lambda self: compiled.append(1) or original(self)
+    )
+    run = simulate(scaled(("parallel", "arbitrary")), SQUARE)
+    assert set(run.core) == {0, 1} and len(compiled) == 1
+
+
 def test_the_same_seed_gives_the_same_order_and_another_another():
     f = scaled(("parallel", "parallel"))
     one, again, other = (simulate(f, SQUARE, seed=s, cores=1).order for s in (1, 1, 2))
