@@ -11,7 +11,7 @@ from kernels import ladder, optional
 from kernels.catalog import OPERATORS, RUNGS, find
 from kernels.workload import Workload
 
-DRAWS = 3  # random workloads beside the named ones
+DRAWS = 2  # random workloads beside the named ones
 CLAIMS = [
     pytest.param(operator, implementation, rung, id=f"{operator.name}/{implementation.name}-{rung}")
     for operator, implementation in find()
@@ -114,7 +114,7 @@ def test_a_result_that_depends_on_the_order_fails(monkeypatch):
 
     def simulate(function, *arguments, seed, **options):
         result = np.asarray(multiply(*arguments, interpret=True)) + np.float32(next(turns))
-        return simulator.Simulation(result, (), np.zeros((2, 3)), np.zeros(2))
+        return simulator.Simulation(result, (), np.zeros((2, 3)), np.arange(2))
 
     monkeypatch.setattr(simulator, "simulate", simulate)
     check = fall(multiply, "simulate")
@@ -172,6 +172,14 @@ def test_a_gradient_runs_the_forward_pass_once_and_takes_the_cotangent():
 def test_measuring_is_skipped_by_name_on_a_cpu():
     check = fall(multiply, "measure")
     assert check.status == "skipped" and "needs a TPU" in check.message
+
+
+def test_measuring_names_the_device_that_a_language_needs():
+    operator = OPERATORS["giou"]
+    for name in ("nki", "gpsimd"):
+        subject = ladder.Subject.of(operator, operator[name])
+        (check,) = ladder.climb(subject, "measure", [operator.workloads["tiny"]])
+        assert check.status == "skipped" and "Neuron device" in check.message
 
 
 def test_an_unknown_rung_is_refused():
