@@ -325,6 +325,7 @@ def test_the_whole_run_has_both_suites(tmp_path):
     assert asked == [
         "make venv",
         "make venv EXTRAS=torchax",
+        "make book",
         "make test",
         "make test-torchax",
         "make test-xla",
