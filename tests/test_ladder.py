@@ -121,6 +121,22 @@ def test_a_result_that_depends_on_the_order_fails(monkeypatch):
     assert check.status == "failed" and "order" in check.message
 
 
+@pytest.mark.parametrize(("cores", "times"), [([0, 0], 1), ([0, 1], 2)])
+def test_another_order_is_tried_where_there_is_one(cores, times, monkeypatch):
+    from kernels.tpu import simulator
+
+    seeds = []
+
+    def simulate(function, *arguments, seed, **options):
+        seeds.append(seed)
+        result = np.asarray(multiply(*arguments, interpret=True))
+        return simulator.Simulation(result, (), np.zeros((2, 3)), np.array(cores))
+
+    monkeypatch.setattr(simulator, "simulate", simulate)
+    assert fall(multiply, "simulate").status == "passed"
+    assert len(set(seeds)) == len(seeds) == times
+
+
 def test_an_index_map_that_leaves_the_array_fails_at_compile():
     """Interpreters and compilers clamp it; only our own reading of the index map reports it."""
     from jax.experimental import pallas as pl

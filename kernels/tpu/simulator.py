@@ -96,8 +96,8 @@ def _quiet() -> Iterator[None]:
 def _compiled_once() -> Iterator[None]:
     """Let the second core run what was compiled for the first: JAX compiles it for each again.
 
-    That is half of what simulating a small kernel costs. A JAX that is built otherwise is left
-    as it is.
+    For small kernels compiling costs more than running. A JAX that is built otherwise is left as
+    it is.
     """
     try:
         from jax._src.pallas.mosaic.interpret import thread_map
