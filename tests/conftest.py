@@ -13,6 +13,27 @@ hypothesis.settings.load_profile("same")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
+# Without what makes code fast and compiling slow.
+PLAINLY = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+
+
+def pytest_configure(config):
+    """Tests compile far more than they run: XLA's compiler for the CPU shall be quick, its code
+    need not be. XLA reads its flags once, when it starts, so the tests' children do not get them:
+    a notebook runs as it does for a reader."""
+    if getattr(config.option, "dist", "no") != "no":  # its workers will do it
+        return
+    import jax
+
+    before = os.environ.get("XLA_FLAGS")
+    os.environ["XLA_FLAGS"] = f"{before or ''} {PLAINLY}"
+    jax.devices()
+    if before is None:
+        del os.environ["XLA_FLAGS"]
+    else:
+        os.environ["XLA_FLAGS"] = before
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """What reads the book goes first: one worker builds it, and none has to wait for it later."""

@@ -19,18 +19,7 @@ CLAIMS = [
 ]
 
 
-@pytest.fixture
-def quick(rung):
-    """The simulator steps through a kernel from Python: compiling well costs more than it saves."""
-    option = "jax_disable_most_optimizations"
-    before = jax.config.values[option]
-    jax.config.update(option, before or rung == "simulate")
-    yield
-    jax.config.update(option, before)
-
-
 @pytest.mark.parametrize(("operator", "implementation", "rung"), CLAIMS)
-@pytest.mark.usefixtures("quick")
 def test_every_claim_holds(operator, implementation, rung, status):
     checks = list(ladder.verify(operator, implementation, [rung], draws=DRAWS, seed=1))
     status(checks)
