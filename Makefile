@@ -15,10 +15,10 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve test test-torchax test-xla lab lint format hooks clean distclean
+.PHONY: help venv book serve test test-optimised test-torchax test-xla lab lint format hooks clean distclean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 venv: ## make the environment in .venv (EXTRAS=torchax adds to it)
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11 to 3.13;" \
@@ -36,6 +36,10 @@ serve: ## show the built book at http://127.0.0.1:8000/ (PORT=8001 for another)
 
 test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k name")
 	@"$(py)" -m pytest $(ARGS)
+
+test-optimised: venv ## run every kernel once more, compiled for the CPU as a reader's is
+	@XLA_FLAGS="--xla_cpu_use_fusion_emitters=true --xla_backend_optimization_level=3" \
+	  "$(py)" -m pytest tests/test_ladder.py -k interpret $(ARGS)
 
 test-torchax: ## run the tests of torchax in a process of their own
 	@$(MAKE) --no-print-directory venv EXTRAS=torchax

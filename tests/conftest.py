@@ -1,5 +1,6 @@
 """Every test runs on the CPU, draws the same examples each time, and needs no network."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -14,19 +15,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
 # Without what makes code fast and compiling slow.
-PLAINLY = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+PLAINLY = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 def pytest_configure(config):
     """Tests compile far more than they run: XLA's compiler for the CPU shall be quick, its code
     need not be. XLA reads its flags once, when it starts, so the tests' children do not get them:
-    a notebook runs as it does for a reader."""
+    a notebook runs as it does for a reader. Who sets XLA_FLAGS has the last word."""
     if getattr(config.option, "dist", "no") != "no":  # its workers will do it
         return
     import jax
 
+    # Tracing makes objects that live on: looking through them again and again took a fifth of it.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
     before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{before or ''} {PLAINLY}"
+    os.environ["XLA_FLAGS"] = f"{PLAINLY} {before or ''}"
     jax.devices()
     if before is None:
         del os.environ["XLA_FLAGS"]

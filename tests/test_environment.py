@@ -327,6 +327,7 @@ def test_the_whole_run_has_both_suites(tmp_path):
         "make venv EXTRAS=torchax",
         "make book",
         "make test",
+        "make test-optimised",
         "make test-torchax",
         "make test-xla",
     ]
@@ -351,6 +352,6 @@ def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
         assert (suite in asked) == (suite not in said)
 
 
-@pytest.mark.parametrize("fails", ["test", "test-torchax", "test-xla"])
+@pytest.mark.parametrize("fails", ["test", "test-optimised", "test-torchax", "test-xla"])
 def test_a_suite_that_fails_fails_the_run(tmp_path, fails):
     assert ci_run(tmp_path, gigabytes=40, fails=fails)[0]
