@@ -1,8 +1,8 @@
 """Checks of arguments. Each raises ValueError: the argument, what it was, and what is accepted."""
 
 import re
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"[:400]
 
 
-def fail(argument: str, value: object, accepted: str) -> None:
+def fail(argument: str, value: object, accepted: str) -> NoReturn:
     """Raise the one form of ValueError that all public functions use."""
     raise ValueError(f"{argument} is {value}; accepted: {accepted}")
 
@@ -56,8 +56,3 @@ def positive_int(argument: str, value: object) -> None:
     """Check that `value` is a whole number of at least 1 (a bool is not a number here)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         fail(argument, repr(value), "a whole number of at least 1")
-
-
-def implementation(value: object, accepted: Sequence[str]) -> None:
-    """Check the name of an implementation."""
-    one_of("implementation", value, accepted)

@@ -75,13 +75,15 @@ class Generated(SphinxDirective):
         return made
 
     def link(self, chapter, words=None):
-        """A link to a notebook, by its title or in other words."""
+        """A link to the notebook of a chapter, by its title or in other words."""
+        pages = (name for name in self.env.found_docs if name.startswith("notebooks/"))
+        [page] = [name for name in pages if name.partition("_")[2] == chapter]
         found = addnodes.pending_xref(
             "",
             refdoc=self.env.docname,
             refdomain="std",
             reftype="doc",
-            reftarget=f"/notebooks/{chapter}",
+            reftarget=f"/{page}",
             refexplicit=bool(words),
             refwarn=True,
         )
@@ -197,7 +199,7 @@ class Status(Generated):
             for each in operator.implementations:
                 cells = [self.cell(found, notes, operator, each, rung) for rung in RUNGS]
                 chapter = each.chapter or operator.chapter
-                rows.append((text(self.link(chapter, each.name)), each.language, *cells))
+                rows.append((text(self.link(chapter, each.name)), each.backend.name, *cells))
         listed = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
         listed += [fill(nodes.list_item(), self.note(message)) for message in notes]
         return [
@@ -261,7 +263,7 @@ class Status(Generated):
                 told = "lacks an optional package" if seconds is None else f"{seconds:.1f} s"
                 total += seconds or 0.0
                 when = f"{record.created:%Y-%m-%d %H:%M}"
-            rows.append((text(self.link(name.partition("/")[2])), told, when))
+            rows.append((text(self.link(name.partition("_")[2])), told, when))
         return [
             text(f"{len(rows)} notebooks, {total:.0f} s in all, each in a process of its own."),
             table(("notebook", "time", "run"), rows, "times"),

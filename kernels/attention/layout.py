@@ -1,4 +1,4 @@
-"""Between a row of the qkv Linear and separate heads; for NumPy and JAX arrays alike."""
+"""Between a row of the qkv Linear and separate heads: of NumPy and JAX arrays, and of tensors."""
 
 
 def unpack(qkv, num_heads):
@@ -13,3 +13,15 @@ def pack(*parts):
     batch, _, tokens, _ = parts[0].shape
     rows = parts[0].__array_namespace__().stack(parts).transpose(1, 3, 0, 2, 4)
     return rows.reshape(batch, tokens, -1)
+
+
+def tensor_heads(qkv, num_heads):
+    """[B, N, 3·H·D] → q, k, v, each [B, H, N, D]: views of a tensor, which a kernel needs
+    copied."""
+    batch, length, _ = qkv.shape
+    return qkv.reshape(batch, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def tensor_rows(o):
+    """A tensor [B, H, N, D] → [B, N, H·D]."""
+    return o.transpose(1, 2).flatten(2)

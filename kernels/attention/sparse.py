@@ -9,6 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.attention.pallas import block_spec, compiler_params, forward_block, make_plan
+from kernels.pallas import interprets
 
 
 def _kernel(query_ref, key_ref, q_ref, k_ref, v_ref, o_ref, *state, plan):
@@ -60,7 +61,9 @@ def _refuse(*_):
     raise NotImplementedError("block_sparse_attention has no gradient")
 
 
-def attention(q, k, v, mask, *, scale, block, interpret):
-    """[heads, n, D], [heads, m, D], [heads, m, D], bool [query blocks, key blocks]."""
+def attention(q, k, v, mask, *, scale, block, interpret=None):
+    """[B, H, N, D], [B, H, M, D], [B, H, M, D], bool [query blocks, key blocks] → [B, H, N, D]."""
+    together = (jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in (q, k, v))
     query, key = (jnp.asarray(x, jnp.int32) for x in np.nonzero(mask))
-    return _forward_only(query, key, q, k, v, scale, block, interpret)
+    on = interprets(interpret, "tpu")
+    return _forward_only(query, key, *together, scale, block, on).reshape(q.shape)

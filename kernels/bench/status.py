@@ -110,7 +110,7 @@ def claims() -> list[tuple[str, str, str]]:
 
 def why_empty(implementation: Implementation, rung: str) -> str:
     """Why there is no finding of a rung: a word or two, and after a colon the reason."""
-    if reason := ladder.no_such_rung(implementation.language, rung):
+    if rung != "measure" and (reason := implementation.backend.why_not(rung)):
         return f"no such rung: {reason}"
     if rung in implementation.rungs:
         return "not run: the tests have not climbed it yet"

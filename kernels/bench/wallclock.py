@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import inspect
-import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernels import optional
+from kernels.backends.machines import processor
 from kernels.bench.records import Record, versions
 from kernels.bench.timing import Timing, measure
 from kernels.catalog import Implementation, Operator
 from kernels.checks import brief, fail
+from kernels.ladder import Subject
 from kernels.workload import Workload
 
-# Languages whose functions take PyTorch's tensors; the others take JAX's or NumPy's arrays.
-TENSORS = ("PyTorch", "Taichi")
 QUEUED = 8  # calls in one reading where a device works through a queue
 LIMIT = "limit: "  # before the name of what bounds the others, in a record
 PACKAGES = ("numpy", "jax", "torch", "taichi", "quadrants")
@@ -85,8 +81,9 @@ class Measurement:
         return found
 
     def _remark(self, name: str) -> str:
-        language = {i.name: i.language for i in self.operator.implementations}.get(name)
-        return "; copies from and to the host included" if language == "NKI" else ""
+        backends = {i.name: i.backend for i in self.operator.implementations}
+        remark = backends[name].remark if name in backends else ""
+        return f"; {remark}" if remark else ""
 
 
 def _used(device: str) -> list[str]:
@@ -103,75 +100,6 @@ def _used(device: str) -> list[str]:
     return used
 
 
-def chip(implementation: Implementation, device: str = "cpu") -> str:
-    """What an implementation runs on here, as records name it: "v5e", "inf2", a GPU or a CPU.
-
-    JAX's arrays are where JAX puts them, whatever `device` says of PyTorch's and Taichi's.
-    """
-    import jax
-
-    from kernels import neuron, tpu
-
-    if implementation.language == "NKI":
-        return neuron.chips.here()
-    if implementation.language not in ("XLA", "Pallas TPU", "Pallas GPU"):
-        return machine(device if implementation.language in TENSORS else "cpu")
-    if jax.default_backend() == "cpu":
-        return machine()
-    return tpu.chips.here(fallback=jax.devices()[0].device_kind)
-
-
-def machine(device: str = "cpu") -> str:
-    """The processor that is timed, in words."""
-    if device == "cuda":
-        torch = optional.require("torch", "timing on a GPU")
-        return torch.cuda.get_device_name().removeprefix("NVIDIA ").removeprefix("GeForce ")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    model = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return f"{model}, {cores} cores"
-
-
-def why_not(implementation: Implementation, device: str) -> str:
-    """Why an implementation cannot be timed on "cpu" or "cuda" here; empty where it can."""
-    import jax
-
-    language, backend = implementation.language, jax.default_backend()
-    if device == "cuda" and not _has_cuda():
-        return "PyTorch sees no CUDA device here"
-    needs = {"Pallas TPU": "tpu", "Pallas GPU": "gpu"}.get(language)
-    if needs:
-        return "" if backend == needs else f"needs a {needs.upper()}; interpreted, it tells nothing"
-    if language == "NKI":
-        from kernels import neuron
-
-        if not neuron.device():
-            return "needs a NeuronCore; simulated, it tells nothing"
-        found = neuron.vendor.find(implementation.name)
-        return "" if found else f"needs AWS's package: {neuron.vendor.SETUP}"
-    if language == "GpSimd C++":
-        return "emulated, it tells nothing; a device needs AWS's build of it"
-    if language in TENSORS:
-        package = "torch" if language == "PyTorch" else "taichi"
-        return "" if optional.available(package) else f"{package} is not installed"
-    if device == "cuda" and (language == "NumPy" or backend != "gpu"):
-        return "runs on the CPU here"
-    return ""
-
-
-def _has_cuda() -> bool:
-    if not optional.available("torch"):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
 def prepare(
     operator: Operator,
     implementation: Implementation,
@@ -181,56 +109,9 @@ def prepare(
 ) -> Callable[[], Any]:
     """A call without arguments that solves `workload`; its operands are on the device already, and
     so is its result where the operator takes an `out`."""
-    call = functools.partial(
-        operator.function, implementation=implementation.name, **workload.options
-    )
-    given = operator.workloads.arguments(workload)
+    job = Subject.of(operator, implementation).job(workload, gradient=gradient)
     writes = "out" in inspect.signature(operator.function).parameters
-    if implementation.language in TENSORS:
-        return _of_tensors(call, given, device, gradient, writes)
-    if implementation.language in ("NumPy", "NKI"):
-        return functools.partial(call, *given, **({"out": call(*given)} if writes else {}))
-    return _of_arrays(call, given, gradient)
-
-
-def _of_tensors(
-    call: Callable[..., Any], given: Sequence[Any], device: str, gradient: bool, writes: bool
-) -> Callable[[], Any]:
-    import torch
-
-    def move(value: Any) -> Any:
-        return torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
-
-    given = [move(value) for value in given]
-    if not gradient:
-        # Memory that the system hands out anew each time takes longer than some kernels.
-        return functools.partial(call, *given, **({"out": call(*given)} if writes else {}))
-    tensors = [g.requires_grad_() for g in given if torch.is_tensor(g) and g.is_floating_point()]
-    cotangent = torch.ones_like(call(*given))
-
-    def pull() -> Any:
-        return torch.autograd.grad(call(*given), tensors, cotangent)
-
-    return pull
-
-
-def _of_arrays(call: Callable[..., Any], given: Sequence[Any], gradient: bool) -> Callable[[], Any]:
-    import jax
-
-    arrays = [jax.device_put(value) for value in given if hasattr(value, "shape")]
-    numbers = [value for value in given if not hasattr(value, "shape")]
-
-    def forward(*arrays: Any) -> Any:
-        return call(*arrays, *numbers)
-
-    def backward(cotangent: Any, *arrays: Any) -> Any:
-        result, back = jax.vjp(forward, *arrays)
-        return result, back(cotangent)
-
-    if not gradient:
-        return functools.partial(jax.jit(forward), *arrays)
-    shape = jax.eval_shape(forward, *arrays)
-    return functools.partial(jax.jit(backward), np.ones(shape.shape, shape.dtype), *arrays)
+    return implementation.backend.prepare(job, device, out=writes)
 
 
 def bench(
@@ -249,7 +130,7 @@ def bench(
     """
     calls, chips, refused = {}, {}, {}
     for each in implementations:
-        if why_not(each, device) or (gradient and not each.differentiable):
+        if each.backend.why_not("measure", device) or (gradient and not each.differentiable):
             continue
         try:
             call = prepare(operator, each, workload, device, gradient)
@@ -257,7 +138,7 @@ def bench(
         except (ValueError, RuntimeError, MemoryError) as error:
             refused[each.name] = brief(error)
         else:
-            calls[each.name], chips[each.name] = call, chip(each, device)
+            calls[each.name], chips[each.name] = call, each.backend.chip(device)
     if not calls:
         reasons = "".join(f"; {name}: {reason}" for name, reason in refused.items())
         names = ", ".join(i.name for i in implementations)
@@ -266,8 +147,8 @@ def bench(
     if operator.workloads.limit and not gradient:
         name, run, scale = operator.workloads.limit(workload, device)
         limit = LIMIT + name
-        calls[limit], chips[limit] = run, machine(device)
-    count = QUEUED if set(chips.values()) - {machine()} else 1
+        calls[limit], chips[limit] = run, processor(device)
+    count = QUEUED if set(chips.values()) - {processor()} else 1
     timings = {
         name: replace(timing, device=chips[name])
         for name, timing in measure(calls, repeats=repeats, calls=count, device="").items()

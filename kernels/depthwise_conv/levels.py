@@ -143,3 +143,6 @@ def flipped(w, k, eps):
 def every(w, k, eps=0.0):
     """The results of v0 to v3 and of `flipped`; five kernels to compare what is made of them."""
     return [*(depthwise_conv(w, k, eps, level) for level in range(4)), flipped(w, k, eps)]
+
+
+v0, v1, v2, v3 = (functools.partial(depthwise_conv, level=level) for level in range(4))

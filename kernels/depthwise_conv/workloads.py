@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.depthwise_conv import flops
+from kernels.depthwise_conv.sizes import flops
 from kernels.optional import require
 from kernels.workload import Workload, Workloads, size, values
 

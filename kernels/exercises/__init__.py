@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernels import ladder, optional, taichi
+from kernels import ladder, optional
 from kernels.checks import brief, fail, one_of
 from kernels.exercises.exercise import Exercise
 
@@ -83,12 +83,11 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
     exercise = exercises()[name]
     if _unwritten(answer):
         return Answer(name, None, (exercise.task,))
-    given = taichi.Written.of(answer) if exercise.language == "Taichi" else answer
     subject = ladder.Subject(
-        exercise,  # type: ignore[arg-type]
+        exercise,
         name,
-        exercise.language,
-        functools.partial(exercise.call, given),
+        exercise.backend,
+        functools.partial(exercise.call, exercise.backend.adopt(answer)),
         differentiable=bool(exercise.differentiable),
     )
     passed = []

@@ -10,6 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import gallery, ladder, tpu
+from kernels.backends.python import PYTHON
 from kernels.catalog import OPERATORS
 from kernels.exercises import judges
 from kernels.exercises.exercise import Exercise, call_kernel, problems
@@ -60,7 +61,7 @@ def _reveal(answer, name, *, interpret):
     shapes = " and ".join(f"{a.dtype}{list(a.shape)}" for a in made)
     for repaired, wanted in ((True, ladder.PASSED), (False, ladder.FAILED)):
         function = functools.partial(kernel, repaired=repaired)
-        subject = ladder.Subject(like, name, bug.language, function)
+        subject = ladder.Subject(like, name, bug.backend, function)
         (found,) = ladder.climb(subject, bug.caught_by, [yours])
         if found.status != wanted and repaired:
             raise ladder.Refused(f"the repaired kernel fails on {shapes} too: {found.message}")
@@ -110,7 +111,7 @@ EXERCISES = (
             Workload("prime", {"n": 5}, "int32"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint='dimension_semantics=("parallel",) lets two cores share the grid.',
     ),
     Exercise(
@@ -128,7 +129,7 @@ EXERCISES = (
             ),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="Which sizes does 1024, or 128, not divide? Which sums are long?",
     ),
 )

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.backends.python import PYTHON
+from kernels.backends.xla import XLA
 from kernels.exercises import judges
 from kernels.exercises.exercise import Exercise, call, prediction, problems
 from kernels.ladder import Refused
@@ -103,7 +105,7 @@ EXERCISES = (
             Workload("prime", {"m": 101, "n": 3}),
         ),
         rungs=("interpret",),
-        language="XLA",
+        backend=XLA,
         magnitude=lambda x: (x * x).mean(0) + x.mean(0) ** 2,
         judge=judges.read_by(1),
         hint="The mean has to be known before (x - mean)², but not before x².",
@@ -120,7 +122,7 @@ EXERCISES = (
             Workload("small", {"n": 3, "width": 32}),
         ),
         rungs=("interpret",),
-        language="XLA",
+        backend=XLA,
         magnitude=_head_norms,
         judge=judges.no_relayout,
         hint="A sum over some columns is a product with a matrix of zeros and ones.",
@@ -138,7 +140,7 @@ EXERCISES = (
             Workload("again", {"m": 512, "k": 512, "n": 512}),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         judge=_exchanges_nothing,
         hint="What does a chip need for its block of the result?",
     ),
@@ -156,7 +158,7 @@ EXERCISES = (
             Workload("prime", {"n": 101}),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         magnitude=lambda w, v, g: _momentum(abs(w), -abs(v), -abs(g)) * [[1], [-1]],
         hint="donate_argnums takes a tuple.",
     ),

@@ -6,6 +6,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels import tpu
+from kernels.backends.python import PYTHON
 from kernels.exercises import judges
 from kernels.exercises.exercise import Exercise, call, problems
 from kernels.workload import Workload, values
@@ -114,7 +115,7 @@ EXERCISES = (
             Workload("v5e_thin", {"m": 16, "k": 8192, "n": 128}, "int64"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         magnitude=_floor,
         hint="Two limits hold, and the slower one binds: bf16_flops and hbm_bytes_per_second.",
     ),

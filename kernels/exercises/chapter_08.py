@@ -8,6 +8,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels import ladder, tpu
+from kernels.backends.python import PYTHON
 from kernels.exercises import judges
 from kernels.exercises.exercise import Exercise, call, compared, prediction, problems
 from kernels.matmul import quantize, quantized_matmul
@@ -87,7 +88,7 @@ EXERCISES = (
             Workload("wide", {"m": 32, "k": 256, "n": 64, "outliers": 6}),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         magnitude=lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
         hint="A channel is a column of x and a row of y.",
     ),
@@ -104,7 +105,7 @@ EXERCISES = (
             Workload("one", {"m": 16, "k": 128, "n": 128, "outliers": 1}),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         judge=judges.int8_products,
         hint="x[:, outliers] are the columns of x, y[outliers] the rows of y that belong to them.",
     ),
@@ -122,7 +123,7 @@ EXERCISES = (
             Workload("v5e_int32", {"result_bytes": 4}, "int64"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="Compare operations for a byte with chip.int8_ops / chip.hbm_bytes_per_second.",
     ),
     Exercise(

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.backends.python import PYTHON
 from kernels.exercises.exercise import Exercise, call, prediction, problems
 from kernels.workload import Workload, values
 
@@ -112,7 +113,7 @@ EXERCISES = (
             Workload("unseen", {"h": 1, "n": 4, "d": 8}, why="a half that no query sees"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         magnitude=_merged_magnitude,
         hint="The weights of the halves are a softmax of their log-sum-exps.",
     ),

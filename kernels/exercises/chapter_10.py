@@ -3,6 +3,7 @@
 import functools
 
 from kernels.attention import reference
+from kernels.backends.torch import TORCH
 from kernels.exercises.exercise import Exercise, compared, prediction, problems
 from kernels.ladder import Refused
 from kernels.optional import require
@@ -87,7 +88,7 @@ EXERCISES = (
             Workload("odd", {"b": 3, "n": 24, "heads": 3}, why="halves of unlike size"),
         ),
         rungs=("interpret",),
-        language="PyTorch",
+        backend=TORCH,
         magnitude=reference.vit_attention_magnitude,
         hint="A part of a batch begins where a picture does; torch.cat puts two parts together.",
     ),

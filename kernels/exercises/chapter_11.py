@@ -4,6 +4,7 @@ import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.backends.python import PYTHON
 from kernels.exercises.exercise import Exercise, call, problems
 from kernels.giou import reference, workloads
 from kernels.workload import Workload
@@ -97,7 +98,7 @@ EXERCISES = (
             Workload("long", {"samples": 2, "n": 512}),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="A sample has 4 n / 128 rows: of each part of 128 boxes the lefts, then the tops, …",
     ),
     Exercise(
@@ -126,7 +127,7 @@ EXERCISES = (
             Workload("many", {"b": 7, "n": 64}),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="The enclosing box is the true one, and so is the union: only I moves.",
     ),
 )

@@ -8,6 +8,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.backends.python import PYTHON
 from kernels.exercises.exercise import Exercise, call, prediction, problems
 from kernels.nms import reference, workloads
 from kernels.workload import Workload
@@ -124,7 +125,7 @@ EXERCISES = (
             Workload("scales", {"n": 60, "classes": 3}, why="an offset leaves the boxes no bits"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="What does not belong to a class must overlap nothing, and must not be kept.",
     ),
     Exercise(
@@ -154,7 +155,7 @@ EXERCISES = (
             Workload("late", {"n": 1000}, why="the best are kept, and no others"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="np.argsort(-scores, kind='stable') is the order.",
     ),
 )

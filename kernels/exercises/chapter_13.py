@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from kernels import neuron
+from kernels.backends.nki import NKI
 from kernels.exercises.exercise import Exercise, prediction, problems
 from kernels.giou import nki as published
 from kernels.giou import reference, workloads
@@ -81,7 +82,7 @@ EXERCISES = (
             Workload("part", {"b": 5, "n": 101}, why="not all partitions"),
             Workload("degenerate", {"b": 33, "n": 64}, values="degenerate"),
         ),
-        language="NKI",
+        backend=NKI,
         magnitude=reference.giou_magnitude,
         hint="-(c - u) / c is u / c - 1: scalar_tensor_tensor subtracts 1 and adds a tile.",
     ),
@@ -98,7 +99,7 @@ EXERCISES = (
             Workload("ragged", {"t": 5, "b": 131, "n": 33}, why="three rows beyond a tile"),
             Workload("wide", {"t": 4, "b": 7, "n": 64}, values="wide"),
         ),
-        language="NKI",
+        backend=NKI,
         magnitude=lambda x: abs(x).sum(0),
         hint="A tile has at most 128 partitions, and nl.ndarray sets nothing.",
     ),
@@ -116,7 +117,7 @@ EXERCISES = (
             Workload("tile", {"b": 128, "n": 32}),
         ),
         rungs=("interpret",),
-        language="NKI",
+        backend=NKI,
         magnitude=lambda x: 4 * abs(x) + 1,
         hint="Doubling and adding do not commute. nisa.tensor_scalar does either with a number.",
     ),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kernels.backends.gpsimd import GPSIMD
 from kernels.exercises.exercise import Exercise, prediction, problems
 from kernels.giou import reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SHAPE, SOURCES
@@ -50,7 +51,7 @@ EXERCISES = (
             Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
             Workload("degenerate", {"b": 33, "n": 128}, values="degenerate"),
         ),
-        language="GpSimd C++",
+        backend=GPSIMD,
         magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
         hint="Core c takes the parts c, c + cores, c + 2 cores, …; score() and Tcm are there.",
     ),
@@ -67,7 +68,7 @@ EXERCISES = (
             Workload("prime", {"b": 13, "n": 101}, why="shares end anywhere"),
             Workload("long", {"b": 3, "n": 1409}, why="more parts than one for a core"),
         ),
-        language="GpSimd C++",
+        backend=GPSIMD,
         magnitude=_smoothed_magnitude,
         hint="A core must not read what another writes. Its inputs everybody may read.",
     ),

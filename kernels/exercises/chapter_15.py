@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from kernels import taichi
+from kernels.backends.taichi import TAICHI
 from kernels.exercises.exercise import Exercise, prediction, problems
 from kernels.padding import reference
 from kernels.padding.lattice import normal_form
@@ -100,7 +101,7 @@ EXERCISES = (
             Workload("pixel", {"h": 1, "w": 1, "rows": 3, "cols": 2, "climb": 0}),
         ),
         rungs=("interpret", "simulate"),
-        language="Taichi",
+        backend=TAICHI,
         hint="In the image's first row, which row of the tile is that? Rows count down, climb up.",
     ),
 )

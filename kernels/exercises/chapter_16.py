@@ -3,6 +3,8 @@
 import numpy as np
 
 from kernels import taichi
+from kernels.backends.python import PYTHON
+from kernels.backends.taichi import TAICHI
 from kernels.depthwise_conv import reference
 from kernels.exercises.exercise import Exercise, prediction, problems
 from kernels.ladder import Refused
@@ -107,7 +109,7 @@ EXERCISES = (
             Workload("wide", {"b": 3, "c": 2, "t": 64}, values="wide"),
         ),
         rungs=("interpret", "simulate"),
-        language="Taichi",
+        backend=TAICHI,
         magnitude=lambda a, k: _decayed(a, abs(k)),
         hint="out[t] = a out[t-1] + k[t]: only rows may run at the same time.",
     ),
@@ -135,7 +137,7 @@ EXERCISES = (
             ),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="Change a step of k, and look at the steps before it. Which step, and how much?",
     ),
 )

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from kernels.backends.pallas_gpu import PALLAS_GPU
+from kernels.backends.python import PYTHON
 from kernels.catalog import OPERATORS
 from kernels.exercises.exercise import Exercise, call, call_kernel, prediction, problems
 from kernels.giou.reference import giou
@@ -59,7 +61,7 @@ EXERCISES = (
             Workload("out_of_reach", {"n": 50}, "float64", why="the rest alone takes longer"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="The rest of the step takes 1 - share, whatever you do. What is left for the part?",
     ),
     Exercise(
@@ -75,7 +77,7 @@ EXERCISES = (
             Workload("measured", {"n": 200}, "float64", why="bands of zero: the order itself"),
         ),
         rungs=("interpret",),
-        language="Python",
+        backend=PYTHON,
         hint="Surely less: even our slowest is faster than their fastest.",
     ),
     Exercise(
@@ -89,7 +91,7 @@ EXERCISES = (
             *(OPERATORS["giou"].workloads[name] for name in ("one", "ragged", "degenerate")),
         ),
         rungs=("interpret", "compile"),
-        language="Pallas GPU",
+        backend=PALLAS_GPU,
         hint="Coordinate c of pair i is element 4 i + c of the flat array; blocks are powers of 2.",
     ),
     prediction(

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.ladder import Refused
+from kernels.backends.base import Backend, Refused
+from kernels.backends.pallas_tpu import PALLAS_TPU
+from kernels.backends.python import PYTHON
+from kernels.backends.xla import XLA
 from kernels.workload import Workload, Workloads
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """A kernel or a function for the reader to write.
+    """A kernel or a function for the reader to write: a kernels.contract.Contract.
 
     task: a sentence. formula: what the result is, in float64 NumPy, of the same arguments; it is
     the oracle. call(answer, *arguments, interpret): how the reader's function is run. workloads:
@@ -22,7 +25,7 @@ class Exercise:
     of its terms' absolute values, as in a reference. hint: shown with each failure.
     judge(programs): asks more of the program of the first workload, as ladder.programs gives it;
     returns a note, or raises ladder.Refused. differentiable: the arguments whose gradients are
-    proven too; JAX then has to be able to trace the formula.
+    proven too; JAX then has to be able to trace the formula. backend: what it is to be written in.
     """
 
     name: str
@@ -31,15 +34,17 @@ class Exercise:
     call: Callable[..., Any]
     workloads: Workloads
     rungs: tuple[str, ...] = ("interpret", "simulate", "compile")
-    language: str = "Pallas TPU"
+    backend: Backend = PALLAS_TPU
     magnitude: Callable[..., Any] | None = None
     hint: str = ""
     judge: Callable[[list[Any]], str] | None = None
     differentiable: tuple[str, ...] = ()
 
-    # What the ladder asks of an operator. Nothing plainer exists than the formula in float32.
-    rounding = None
-    gradient_magnitude = None
+    # What a Contract has besides. Nothing plainer exists than the formula in float32.
+    outputs: tuple[str, ...] = ("result",)
+    static: tuple[str, ...] = ()
+    rounding: Callable[..., Any] | None = None
+    gradient_magnitude: Callable[..., Any] | None = None
 
     @property
     def reference(self) -> Callable[..., Any]:
@@ -51,12 +56,9 @@ class Exercise:
         """The name under which the answer climbs: so it is compared with the formula alone."""
         return self.name
 
-    def function(self, *arguments: Any, implementation: str, **options: Any) -> Any:
-        """The plainest implementation: the formula in the dtype of its arguments."""
-        return self.formula(*arguments, **options)
-
-    def __getitem__(self, name: str) -> Exercise:
-        return self
+    def plainest(self) -> tuple[Callable[..., Any], Backend]:
+        """The formula in the dtype of its arguments."""
+        return self.formula, XLA
 
 
 def call(answer: Callable[..., Any], *arguments: Any, interpret: Any = None, **options: Any) -> Any:
@@ -97,5 +99,5 @@ def prediction(
         return tuple(workload.sizes.values())
 
     return Exercise(
-        name, task, formula, call, problems(make, *cases), ("interpret",), "Python", hint=hint
+        name, task, formula, call, problems(make, *cases), ("interpret",), PYTHON, hint=hint
     )

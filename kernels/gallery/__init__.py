@@ -43,7 +43,7 @@ def climb(name: str, *, repaired: bool = False) -> Catch | None:
     function: Any = importlib.import_module(f"{__name__}.{name}").kernel
     if repaired:
         function = functools.partial(function, repaired=True)
-    subject = ladder.Subject(OPERATORS[bug.operator], name, bug.language, function)
+    subject = ladder.Subject(OPERATORS[bug.operator], name, bug.backend, function)
     for rung in CLIMBED:
         for check in ladder.climb(subject, rung, bug.workloads):
             if check.status == ladder.FAILED:

@@ -1,5 +1,6 @@
 """A loop that says its iterations are independent, and hands a tile from one to the next."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -15,7 +16,7 @@ BUG = Bug(
     lesson="A promise that nobody checks is broken silently. The second rung runs such loops "
     "backwards and shuffled.",
     workloads=(Workload("four_parts", {"n": 4096}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

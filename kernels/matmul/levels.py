@@ -140,6 +140,3 @@ def _call(kernel, x, y, block, interpret, name, out_dtype=None, scratch=False):
         interpret=interprets(interpret, "tpu"),
         name=name,
     )(x, y)
-
-
-LEVELS = (v0, v1, v2, v3, v4, v5)

@@ -90,3 +90,6 @@ def brick_pad(tile, plan, out, lanes=LANES):
     numbers = plan.height, plan.width, plan.up, plan.left, plan.step, n
     taichi.launch(widened(lanes), flat, words, bricks, phases, *numbers)
     return out
+
+
+of_8_bytes = functools.partial(brick_pad, lanes=1)  # level 4: a store of one number

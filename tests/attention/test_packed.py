@@ -11,6 +11,7 @@ import pytest
 from kernels import ladder
 from kernels.attention import attention, packed, reference, vit_attention
 from kernels.attention.layout import pack, unpack
+from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.budget import compare
 from kernels.catalog import OPERATORS
 from kernels.pallas import calls
@@ -186,7 +187,7 @@ def test_a_planted_fault_in_the_gradient_falls(harm):
         return crooked(jnp.asarray(qkv))
 
     operator = OPERATORS["vit_attention"]
-    subject = ladder.Subject(operator, "planted", "Pallas TPU", function, differentiable=True)
+    subject = ladder.Subject(operator, "planted", PALLAS_TPU, function, differentiable=True)
     (check,) = ladder.climb(subject, "interpret", [operator.workloads["tiny"]])
     assert check.status == "failed" and check.message.startswith("gradient of qkv")
 

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from kernels.backends.machines import processor
+from kernels.backends.nki import NKI
+from kernels.backends.numpy import NUMPY
+from kernels.backends.torch import TORCH
+from kernels.backends.xla import XLA
 from kernels.bench import records, wallclock
 from kernels.bench.timing import Timing
-from kernels.bench.wallclock import bench, why_not
-from kernels.catalog import OPERATORS, Implementation
+from kernels.bench.wallclock import bench
+from kernels.catalog import OPERATORS
 from kernels.cli import app
 from kernels.workload import Workload
 
@@ -49,8 +54,8 @@ def test_a_row_names_the_taichi_that_ran(monkeypatch):
 def test_only_what_runs_here_is_timed():
     found = bench(ADD, ADD.implementations, SMALL, repeats=3)
     assert set(found.timings) == {"xla"} and len(found.timings["xla"].seconds) == 3
-    assert "TPU" in why_not(ADD["pallas"], "cpu")
-    assert "NeuronCore" in why_not(Implementation("nki", "NKI", ()), "cpu")
+    assert "TPU" in ADD["pallas"].backend.why_not("measure")
+    assert "Neuron device" in NKI.why_not("measure")
     with pytest.raises(ValueError, match="entry is pallas; accepted: one that runs on cpu"):
         bench(ADD, [ADD["pallas"]], SMALL)
 
@@ -58,10 +63,10 @@ def test_only_what_runs_here_is_timed():
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
 def test_every_operator_can_be_timed(operator):
     workload = operator.workloads.named[0]
-    here = [i for i in operator.implementations if i.language in ("NumPy", "XLA", "PyTorch")]
+    here = [i for i in operator.implementations if i.backend in (NUMPY, XLA, TORCH)]
     found = bench(operator, here, workload, repeats=2)
     assert not found.refused and {i.name for i in here} <= set(found.timings)
-    assert all(row.value > 0 and row.chip == wallclock.machine() for row in found.records())
+    assert all(row.value > 0 and row.chip == processor() for row in found.records())
 
 
 def test_one_that_refuses_is_left_out_by_name():
@@ -92,10 +97,10 @@ def test_a_row_names_the_chip_that_its_arrays_were_on(name, backend, told, monke
     device = type("Device", (), {"device_kind": "TPU v5 lite"})()
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [device])
-    assert why_not(ADD[name], "cpu") == ""
-    assert wallclock.chip(ADD[name]) == told
+    assert ADD[name].backend.why_not("measure") == ""
+    assert ADD[name].backend.chip() == told
     giou = OPERATORS["giou"]
-    assert wallclock.chip(giou["numpy"]) == wallclock.chip(giou["torch"]) == wallclock.machine()
+    assert giou["numpy"].backend.chip() == giou["torch"].backend.chip() == processor()
     if backend == "tpu":  # the name of the compiler belongs to the figure
         [row] = wallclock.Measurement(
             ADD, SMALL, False, "", {"xla": Timing("xla", (0.001, 0.002), "v5e")}, None, calls=8
@@ -109,10 +114,10 @@ def test_nki_is_timed_where_there_is_a_neuron_device(monkeypatch):
     nki = OPERATORS["giou"]["nki"]
     monkeypatch.setattr(neuron, "device", lambda: True)
     monkeypatch.setattr(neuron.vendor, "find", lambda name: None)
-    assert "AWS's package" in why_not(nki, "cpu")
+    assert "AWS's package" in nki.backend.why_not("measure")
     monkeypatch.setattr(neuron.vendor, "find", lambda name: neuron)
-    assert why_not(nki, "cpu") == "" and wallclock.chip(nki) in neuron.CHIPS
-    assert "emulated" in why_not(OPERATORS["giou"]["gpsimd"], "cpu")
+    assert nki.backend.why_not("measure") == "" and nki.backend.chip() in neuron.CHIPS
+    assert "emulated" in OPERATORS["giou"]["gpsimd"].backend.why_not("measure")
 
 
 def test_the_limit_is_timed_in_the_same_rounds_and_scaled():

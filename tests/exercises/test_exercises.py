@@ -8,7 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kernels import optional, taichi
+from kernels import optional
+from kernels.backends.pallas_tpu import PALLAS_TPU
+from kernels.backends.python import PYTHON
+from kernels.backends.xla import XLA
 from kernels.exercises import Exercise, check, exercises
 from kernels.neuron.gpsimd import compiler
 
@@ -21,12 +24,11 @@ WRONG = [
 ]
 
 
-NEEDS = {"GpSimd C++": ("g++",), "Taichi": taichi.MODULES, "PyTorch": ("torch",)}
 NEEDS_TOO = {"gpsimd_copies": ("g++",)}  # whose formula counts what a program does
 
 
 def needs_its_language(name):
-    tools = NEEDS_TOO.get(name) or NEEDS.get(exercises()[name].language)
+    tools = NEEDS_TOO.get(name) or exercises()[name].backend.needs
     if tools and not any(map(optional.available, tools)):
         pytest.skip(f"needs {tools[0]}")
 
@@ -73,9 +75,9 @@ def zeros(exercise: Exercise):
 def test_zeros_are_no_answer(name):
     needs_its_language(name)
     exercise = exercises()[name]
-    if exercise.language not in ("Pallas TPU", "XLA", "Python"):
+    if exercise.backend not in (PALLAS_TPU, XLA, PYTHON):
         pytest.skip(
-            f"zeros are tried in Pallas for a TPU, XLA and Python, not in {exercise.language}"
+            f"zeros are tried in Pallas for a TPU, XLA and Python, not in {exercise.backend.name}"
         )
     found = check(name, zeros(exercise))
     assert found.passed is False

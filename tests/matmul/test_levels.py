@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from kernels.bench.records import read
-from kernels.matmul import LEVELS, BlockSizes, matmul
+from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import nearest
 from kernels.matmul.tuned import TUNED
 from kernels.pallas import calls
 from kernels.tpu import CHIPS
 from kernels.tpu.lowering import abstract_device
 
+LEVELS = ("v0", "v1", "v2", "v3", "v4", "v5")
 SQUARE = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kernels import ladder
+from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.budget import compare, ulp
 from kernels.catalog import OPERATORS
 from kernels.matmul import LONGEST, BlockSizes, matmul, quantize, quantized_matmul
@@ -183,7 +184,7 @@ class TestLayer:
     def test_a_scale_in_the_wrong_place_fails(self, harm, sizes):
         def check(function):
             workload = LAYER.workloads.find("m={} k={} n={} int8".format(*sizes))
-            subject = ladder.Subject(LAYER, "planted", "Pallas TPU", function)
+            subject = ladder.Subject(LAYER, "planted", PALLAS_TPU, function)
             (found,) = ladder.climb(subject, "interpret", [workload])
             return found
 
