@@ -37,6 +37,8 @@ def _on_tensors(of: Any) -> tuple[str, ...]:
 
 ATTENTION = _on_tensors(operator.ATTENTION)
 VIT_ATTENTION = _on_tensors(operator.VIT_ATTENTION)
+# Loaded here, since torch.compile cannot trace an import.
+_OF_TORCH = {i.name: i.function for i in operator.ATTENTION.implementations if i.backend is TORCH}
 # Where a kernel runs; PyTorch's own run anywhere.
 DEVICES = {"pallas": ("cpu", "xla", "jax"), "jax_flash": ("xla", "jax")}
 
@@ -76,8 +78,8 @@ def attention(
         checks.same(f"{name}.device", str(tensor.device), "q", str(q.device))
     scale = check_heads(q, k, v, scale, DTYPES)
     checks.one_of("causal", causal, (False, True))
-    if implementation not in DEVICES:
-        return operator.ATTENTION[implementation](q, k, v, causal=causal, scale=scale)
+    if implementation in _OF_TORCH:
+        return _OF_TORCH[implementation](q, k, v, causal=causal, scale=scale)
     interpret = _interprets(interpret, q.device.type)
     if implementation == "jax_flash":
         return _jax_flash(q, k, v, causal, scale, interpret)

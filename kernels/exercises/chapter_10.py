@@ -78,7 +78,7 @@ EXERCISES = (
     Exercise(
         "vit_halves",
         "Write halves(qkv, heads), [B, N, 3 H D] → [B, N, H D], in PyTorch: the first half of the "
-        'pictures by implementation="native", the second by "packed"; of an odd number, the '
+        'pictures by implementation="torch", the second by "pallas"; of an odd number, the '
         "second half is the smaller.",
         reference.vit_attention,
         _halves,

@@ -9,7 +9,7 @@ def every_head_padded(pictures, tokens, heads):
     return 2 * vit_traffic(pictures, tokens, heads)
 
 
-def vit_halves(qkv, heads, kinds=("native", "packed")):
+def vit_halves(qkv, heads, kinds=("torch", "pallas")):
     import torch
 
     from kernels.attention.torch import vit_attention
@@ -19,7 +19,7 @@ def vit_halves(qkv, heads, kinds=("native", "packed")):
 
 
 def all_natively(qkv, heads):
-    return vit_halves(qkv, heads, kinds=("native", "native"))
+    return vit_halves(qkv, heads, kinds=("torch", "torch"))
 
 
 def nothing(qkv, heads):

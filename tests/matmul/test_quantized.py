@@ -10,7 +10,8 @@ from kernels import ladder
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.budget import compare, ulp
 from kernels.catalog import OPERATORS
-from kernels.matmul import LONGEST, BlockSizes, matmul, quantize, quantized_matmul
+from kernels.matmul import BlockSizes, matmul, quantize, quantized_matmul
+from kernels.matmul.operator import LONGEST
 from kernels.matmul.reference import quantized_matmul as reference
 from kernels.pallas import calls
 

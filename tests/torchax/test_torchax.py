@@ -21,7 +21,7 @@ from kernels.bench import vit_step
 SMALL = dict(img_size=64, embed_dim=64, depth=1, num_heads=2, num_classes=10)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "shipped", "pallas"])
+@pytest.mark.parametrize("implementation", ["torch_sdpa", "jax_flash", "pallas"])
 def test_attention_has_the_gradients_of_the_plain_one(implementation):
     rng = np.random.default_rng(0)
     q, k, v, do = (jnp.asarray(rng.standard_normal((1, 2, 128, 64)), jnp.float32) for _ in "qkvo")
@@ -36,7 +36,7 @@ def test_attention_has_the_gradients_of_the_plain_one(implementation):
         return out, *back(do)
 
     with jax.default_matmul_precision("highest"):
-        for got, want in zip(pull(implementation), pull("native"), strict=True):
+        for got, want in zip(pull(implementation), pull("torch"), strict=True):
             np.testing.assert_allclose(got, want, atol=2e-5)
 
 
@@ -63,9 +63,9 @@ def losses(attention, steps=2):
 
 
 def test_losses_of_a_vit_are_equal():
-    native = losses("native")
+    native = losses("torch")
     assert native[1] < native[0]
-    for name in ("sdpa", "flash", "packed"):
+    for name in ("torch_sdpa", "unpacked", "pallas"):
         assert losses(name) == pytest.approx(native, rel=1e-4), name
 
 
@@ -75,19 +75,19 @@ def test_what_is_refused():
 
     with pytest.raises(ValueError, match="a multiple of 3 × 5"):
         call(jnp.zeros((1, 8, 144)))
-    with pytest.raises(ValueError, match="attention is 'pallas'; accepted: native, sdpa"):
-        vit_step.step("pallas")
+    with pytest.raises(ValueError, match="attention is 'xla'; accepted: pallas, unpacked"):
+        vit_step.step("xla")
     with pytest.raises(ValueError, match="depth is 0"):
-        vit_step.step("packed", depth=0)
+        vit_step.step("pallas", depth=0)
 
 
 @pytest.mark.parametrize(
     ("attention", "kernels"),
     [
-        ("native", []),
-        ("shipped 128", ["flash_attention", "flash_attention_dkv", "flash_attention_dq"]),
-        ("flash", ["flash_attention_forward", "flash_attention_backward"]),
-        ("packed", ["vit_attention_forward", "vit_attention_backward"]),
+        ("torch", []),
+        ("jax_flash_128", ["flash_attention", "flash_attention_dkv", "flash_attention_dq"]),
+        ("unpacked", ["flash_attention_forward", "flash_attention_backward"]),
+        ("pallas", ["vit_attention_forward", "vit_attention_backward"]),
     ],
 )
 def test_a_step_lowered_for_a_tpu_holds_the_kernels(attention, kernels):
