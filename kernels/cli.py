@@ -28,9 +28,9 @@ from kernels.catalog import OPERATORS, RUNGS, Implementation, Operator, find
 from kernels.checks import fail, one_of
 
 if TYPE_CHECKING:
-    from kernels.bench.wallclock import Measurement
     from kernels.ladder import Check
     from kernels.tpu.compiler import Program
+    from kernels.wallclock import Measurement
     from kernels.workload import Workload
 
 app = typer.Typer(
@@ -220,7 +220,7 @@ def estimate(
                     errors.print(f"[yellow]{path} {each} on {on}:[/] {escape(str(error))}")
                     continue
                 problem = _subject(path, each)[2]
-                keys.append((o.name, i.name, f"{problem}{' gradient' * gradient}"))
+                keys.append((o.name, i.name, problem, "gradient" if gradient else "forward"))
         table = _table("Estimated by the compiler's model, not measured")
         table.add_column("entry and workload", overflow="fold")
         for name in ("chip", "time", "±", "binds", "of peak", "of HBM"):
@@ -228,7 +228,7 @@ def estimate(
         failed = []
         results = estimate_all([p for p, _ in made], timeout=timeout, budget=budget)
         if record:
-            from kernels.bench.records import add, estimated
+            from kernels.records import add, estimated
 
             kept = zip(keys, results)
             add("estimated.csv", [estimated(*k, r) for k, r in kept if isinstance(r, Estimate)])
@@ -259,7 +259,7 @@ def _estimate_nki(
     import kernels
     from kernels import neuron
     from kernels.bench.explain import time
-    from kernels.bench.records import add, estimated
+    from kernels.records import add, estimated
 
     kept = []
     table = _table("Estimated by the documented cost of each instruction, not measured")
@@ -276,7 +276,7 @@ def _estimate_nki(
                 found = neuron.estimate(
                     launch.kernel, *launch.arguments, chip=chip, **launch.options
                 )
-                kept.append((operator.name, implementation.name, str(problem), found))
+                kept.append((operator.name, implementation.name, problem, "forward", found))
                 table.add_row(
                     f"{operator.name}/{implementation.name}  {problem}",
                     found.chip,
@@ -303,12 +303,13 @@ def tune(
     with _reported():
         from kernels import tpu
         from kernels.bench.explain import time
-        from kernels.bench.store import TuningStore
+        from kernels.records import Key, TuningStore
         from kernels.tpu.compiler import libtpu_version
 
         libtpu_version()
         operator, implementation, problem = _subject(entry, workload)
-        store = TuningStore(operator.name, implementation.name, str(problem), chip, fresh=fresh)
+        key = Key.of(operator.name, implementation.name, problem, chip)
+        store = TuningStore(key, fresh=fresh)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
@@ -333,7 +334,7 @@ def tune(
                 str(trial),
                 "refused" if refused else time(trial.seconds),
                 f"{change:+.1%}" if compared else "",
-                re.split("[;:]", trial.note)[0],
+                f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0],
             )
         console.print(table)
         default = time(found.default_seconds) if math.isfinite(found.default_seconds) else "refused"
@@ -359,7 +360,7 @@ def bench(
 ) -> None:
     """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
     with _reported():
-        from kernels.bench import records, wallclock
+        from kernels import records, wallclock
 
         one_of("--device", device, ("cpu", "cuda"))
         chosen: dict[str, list[Implementation]] = {}
@@ -400,7 +401,7 @@ def _measured(found: Measurement) -> Table:
     for name, timing in found.timings.items():
         low, middle, high = found.ratio(found.plain, name)
         table.add_row(
-            name,
+            f"limit: {name}" if name == found.limit else name,
             time(timing.median),
             f"{time(timing.quantile(0.2))} to {time(timing.quantile(0.8))}",
             f"{middle:.2f}× ({low:.2f} to {high:.2f})",
