@@ -29,9 +29,9 @@ from kernels.checks import fail, one_of
 
 if TYPE_CHECKING:
     from kernels.backends.base import Backend, Job
-    from kernels.bench.wallclock import Measurement
     from kernels.ladder import Check
     from kernels.tpu.compiler import Program
+    from kernels.wallclock import Measurement
     from kernels.workload import Workload
 
 app = typer.Typer(
@@ -204,7 +204,7 @@ def estimate(
 ) -> None:
     """Estimate run times on a TPU or a NeuronCore; nothing is measured."""
     with _reported():
-        from kernels.bench.records import add, estimated
+        from kernels.records import add, estimated
         from kernels.tpu.errors import TpuCompileError
 
         asked = _estimates(entry, workload, chip, figures, gradient)
@@ -231,7 +231,9 @@ def estimate(
                 kept.append((each, answer))
                 table.add_row(each.title, each.chip, *_estimated(answer))
         if record:
-            add("estimated.csv", [estimated(*_key(each), answer) for each, answer in kept])
+            of = lambda each: each.implementation.backend.versions
+            rows = [estimated(*each.key, answer, of=of(each)) for each, answer in kept]
+            add("estimated.csv", rows)
         console.print(table)
         for each, error in failed:
             colour = "red" if isinstance(error, TpuCompileError) else "yellow"
@@ -254,6 +256,12 @@ class _Asked:
     chip: str
     gradient: bool
     job: Job
+
+    @property
+    def key(self) -> tuple[str, str, Workload, str]:
+        """What a record is of: operator, implementation, workload, pass."""
+        direction = "gradient" if self.gradient else "forward"
+        return self.operator.name, self.implementation.name, self.problem, direction
 
     @property
     def title(self) -> str:
@@ -297,12 +305,6 @@ def _estimates(
     return asked
 
 
-def _key(asked: _Asked) -> tuple[str, str, str]:
-    """What a record calls it."""
-    workload = f"{asked.problem}{' gradient' * asked.gradient}"
-    return asked.operator.name, asked.implementation.name, workload
-
-
 def _largest(operator: Operator, implementation: Implementation) -> Workload:
     taken = filter(implementation.accepts, operator.workloads.named)
     return max(taken, key=lambda each: math.prod(each.sizes.values()))
@@ -335,12 +337,13 @@ def tune(
     with _reported():
         from kernels import tpu
         from kernels.bench.explain import time
-        from kernels.bench.store import TuningStore
+        from kernels.records import Key, TuningStore
         from kernels.tpu.compiler import libtpu_version
 
         libtpu_version()
         operator, implementation, problem = _subject(entry, workload)
-        store = TuningStore(operator.name, implementation.name, str(problem), chip, fresh=fresh)
+        key = Key.of(operator.name, implementation.name, problem, chip)
+        store = TuningStore(key, fresh=fresh)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
@@ -365,7 +368,7 @@ def tune(
                 str(trial),
                 "refused" if refused else time(trial.seconds),
                 f"{change:+.1%}" if compared else "",
-                re.split("[;:]", trial.note)[0],
+                f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0],
             )
         console.print(table)
         default = time(found.default_seconds) if math.isfinite(found.default_seconds) else "refused"
@@ -391,7 +394,7 @@ def bench(
 ) -> None:
     """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
     with _reported():
-        from kernels.bench import records, wallclock
+        from kernels import records, wallclock
 
         one_of("--device", device, ("cpu", "cuda"))
         chosen: dict[str, list[Implementation]] = {}
@@ -432,7 +435,7 @@ def _measured(found: Measurement) -> Table:
     for name, timing in found.timings.items():
         low, middle, high = found.ratio(found.plain, name)
         table.add_row(
-            name,
+            f"limit: {name}" if name == found.limit else name,
             time(timing.median),
             f"{time(timing.quantile(0.2))} to {time(timing.quantile(0.8))}",
             f"{middle:.2f}× ({low:.2f} to {high:.2f})",

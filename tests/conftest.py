@@ -90,7 +90,7 @@ def html(request):
 @pytest.fixture
 def status():
     """Keeps what a rung found for the book's status page; each worker in a file of its own."""
-    from kernels.bench import status
+    from kernels.records import status
 
     part = os.environ.get("PYTEST_XDIST_WORKER", "main")
     return lambda checks: status.note(checks, part)

@@ -10,10 +10,10 @@ import pytest
 from bs4 import BeautifulSoup
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
+from kernels.bench.records import Record
 from sphinx.application import Sphinx
 
 from kernels.bench import records, status
-from kernels.bench.records import Record
 from kernels.catalog import OPERATORS
 from kernels.ladder import Check
 

@@ -149,6 +149,11 @@ class Backend:
         """What else a reading of the clock holds, for its record."""
         return ""
 
+    @property
+    def versions(self) -> str:
+        """Of what the estimates depend on, for their records; "" for JAX's and its compiler's."""
+        return ""
+
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
     ) -> list[Any]:

@@ -59,6 +59,12 @@ class _Nki(Backend):
     def remark(self) -> str:
         return "copies from and to the host included"
 
+    @property
+    def versions(self) -> str:
+        import kernels
+
+        return f"kernels {kernels.__version__}"
+
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
     ) -> list[Any]:

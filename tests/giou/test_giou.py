@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import optional
-from kernels.bench import records
+from kernels import optional, records
 from kernels.catalog import OPERATORS
 from kernels.giou import giou, reference
 from kernels.giou.pallas import LANES, LONGEST, _as_boxes, _as_rows

@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels.bench.records import read
 from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import nearest
 from kernels.matmul.tuned import TUNED
 from kernels.pallas import calls
+from kernels.records import read
 from kernels.tpu import CHIPS
 from kernels.tpu.lowering import abstract_device
 
@@ -121,12 +121,11 @@ class TestBlocks:
     def test_the_table_is_the_tuners_best(self, chip, dtype):
         for (m, k, n), block in TUNED[chip, dtype].items():
             tried = {
-                record.workload.split("block=")[1]: record.value
+                record.tuning["block"]: record.value
                 for record in read("tuned.csv")
-                if record.chip == chip
-                and record.operator == "matmul"
-                and f": m={m} k={k} n={n} {dtype} |" in record.workload
-                and "block=" in record.workload
+                if (record.operator, record.chip, record.dtype) == ("matmul", chip, dtype)
+                and record.sizes == {"m": m, "k": k, "n": n}
+                and "block" in record.tuning
             }
             assert tried, f"nothing was tuned for {m}×{k}×{n} {dtype} on {chip}"
             assert tried[str(block)] == min(tried.values())

@@ -120,9 +120,9 @@ def test_figures_are_estimated_of_what_the_implementation_accepts(monkeypatch):
 
 @pytest.mark.libtpu
 def test_tune(scratch, tmp_path, monkeypatch):
-    from kernels.bench import records
+    from kernels.records import store
 
-    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
     result = run("tune", "matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "2")
     assert result.exit_code == 0, result.output
     assert "block=256×256×256" in result.output and "the operator's own choice" in result.output
@@ -131,13 +131,13 @@ def test_tune(scratch, tmp_path, monkeypatch):
 
 @pytest.mark.libtpu
 def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
-    from kernels.bench import records
+    from kernels.records import store
     from kernels.tpu import TpuCompileError, tuner
 
     def refuse(programs, **options):
         return [TpuCompileError("vmem", "the kernel asks for too much") for _ in programs]
 
-    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(tuner, "estimate_all", refuse)
     words = ("matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "1")
     result = run("tune", *words)

@@ -5,14 +5,14 @@ import math
 import pytest
 
 from kernels import tpu
-from kernels.bench.records import read
-from kernels.bench.store import TuningStore
 from kernels.catalog import OPERATORS
 from kernels.matmul.blocks import candidates
+from kernels.records import Key, TuningStore, read
 from kernels.tpu import tuner
 
 MATMUL = OPERATORS["matmul"]
 SMALL = "m=512 k=512 n=512 bfloat16"
+KEY = Key.of("matmul", "pallas", MATMUL.workloads.find(SMALL), "v5e")
 
 
 def test_candidates_divide_and_fit():
@@ -49,8 +49,7 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
 
     def store():
-        workload = MATMUL.workloads.find(SMALL)
-        return TuningStore("matmul", "pallas", str(workload), "v5e", path)
+        return TuningStore(KEY, path)
 
     steps = []
     first = tpu.tune(
@@ -65,7 +64,8 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
     again = tpu.tune(MATMUL, SMALL, most=3, store=store())
     assert all(t.remembered for t in again.trials)
     assert again.best.seconds == pytest.approx(first.best.seconds, rel=1e-3)
-    other = TuningStore("matmul", "pallas", "another", "v5e", path)
+    assert {r.bound for r in records} <= {"compute", "HBM", "latency"} and records[0].method
+    other = TuningStore(Key.of("matmul", "pallas", MATMUL.workloads["tiny"], "v5e"), path)
     assert not other and len(store()) == 3
 
 
@@ -78,7 +78,7 @@ def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store = TuningStore("matmul", "pallas", str(workload), "v5e", path)
+        store = TuningStore(KEY, path)
         tpu.tune(MATMUL, workload, most=8, store=store, progress=stop)
     assert len(read(path)) == 3  # one batch, less the operator's own choice
 
@@ -91,7 +91,7 @@ def test_what_may_pass_is_tried_again(kind, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tuner, "estimate_all", refuse)
     path = tmp_path / "tuned.csv"
-    store = TuningStore("matmul", "pallas", str(MATMUL.workloads.find(SMALL)), "v5e", path)
+    store = TuningStore(KEY, path)
     found = tpu.tune(MATMUL, SMALL, most=1, store=store)
     assert math.isinf(found.default_seconds) and math.isinf(found.best.seconds)
     assert len(store) == (1 if kind == "vmem" else 0)
@@ -107,7 +107,10 @@ def test_what_an_earlier_run_kept_of_a_timeout_is_tried_again(monkeypatch):
 
     monkeypatch.setattr(tuner, "estimate_all", refuse)
     late = "the compiler had not finished matmul for v5e after 120 s"
-    store = {"default": (math.inf, late), "block=512×512×512": (math.inf, "the kernel asks for")}
+    store = {
+        "default": (math.inf, "", late),
+        "block=512×512×512": (math.inf, "", "the kernel asks for"),
+    }
     tpu.tune(MATMUL, SMALL, most=100, store=store)
     assert "matmul default" in tried and "matmul block=512×512×512" not in tried
 

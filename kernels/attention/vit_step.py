@@ -1,6 +1,6 @@
 """The whole training step of a vision transformer on a TPU, for each way of attending.
 
-    python -m kernels.bench.vit_step [ATTENTION …] [--depth 12] [--batch 128] [--chip v5e]
+    python -m kernels.attention.vit_step [ATTENTION …] [--depth 12] [--batch 128] [--chip v5e]
 
 estimates the steps and keeps them in results/: the totals in estimated.csv, where the time goes in
 vit_step.csv.
@@ -12,7 +12,6 @@ where the time goes. Nothing here is measured.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -22,14 +21,21 @@ from typing import Annotated, Any
 import typer
 
 from kernels import checks
-from kernels.bench.records import Record, add, versions
 from kernels.optional import require
+from kernels.records.schema import Key, Record, versions
+from kernels.records.store import add, read
 
 DEPTH, BATCH = 12, 128  # ViT-B/16, and the batch of the published comparison
 LEARNING_RATE = 1e-3
 TIMEOUT = 1800.0  # seconds for one compilation
 ATTENTIONS = ("native", "sdpa", "shipped 128", "shipped", "flash", "packed")
-OPTIMAL = "XLA's lower bound"  # of a record's workload
+# What records call those that the catalog has under another name, and how they are tuned.
+RECORDED = {
+    "shipped": ("jax_flash", {}),
+    "shipped 128": ("jax_flash", {"block": 128}),
+    "packed": ("pallas", {}),
+}
+MODEL, WORKLOAD = "ViT-B/16", "ViT-B/16 training step"
 TOTALS, PARTS = "estimated.csv", "vit_step.csv"
 
 
@@ -37,10 +43,14 @@ TOTALS, PARTS = "estimated.csv", "vit_step.csv"
 class Step:
     """What one training step would take, by the compiler's own model.
 
-    attention: of ATTENTIONS. seconds, hbm_bytes: of the step. optimal_seconds: XLA's own lower
-    bound. parts: (where, what) → seconds and bytes, where "attention" is all that stands between
-    the qkv and the proj Linear and their gradients, and what is "kernel", "relayout", "matmul" or
-    "elementwise".
+    Args:
+        attention: of ATTENTIONS.
+        seconds, hbm_bytes: of the step.
+        optimal_seconds: XLA's own lower bound.
+        parts: (where, what) → seconds and bytes, where "attention" is all that stands between the
+            qkv and the proj Linear and their gradients, and what is "kernel", "relayout", "matmul"
+            or "elementwise".
+        estimate: of the compiled program; None where the step was read from results/.
     """
 
     attention: str
@@ -51,20 +61,41 @@ class Step:
     hbm_bytes: int
     optimal_seconds: float
     parts: dict[tuple[str, str], tuple[float, int]] = field(repr=False)
-    estimate: Any = field(repr=False, compare=False)
+    estimate: Any = field(default=None, repr=False, compare=False)
 
     @property
-    def workload(self) -> str:
-        """The workload's name in the records."""
-        return f"ViT-B/16 training step depth={self.depth} batch={self.batch} bfloat16"
+    def key(self) -> Key:
+        """What the records of the step are of."""
+        return _key(self.attention, self.depth, self.batch, self.chip)
 
     def spent(self, where: str = "", what: str = "") -> float:
         """Seconds of the parts in a place, of a kind, or both; of everything for neither."""
+        return self._sum(0, where, what)
+
+    def moved(self, where: str = "", what: str = "") -> int:
+        """Bytes of the same parts, between HBM and the chip."""
+        return self._sum(1, where, what)
+
+    def _sum(self, which: int, where: str, what: str) -> Any:
         return sum(
-            seconds
-            for (place, kind), (seconds, _) in self.parts.items()
+            each[which]
+            for (place, kind), each in self.parts.items()
             if where in ("", place) and what in ("", kind)
         )
+
+
+def _key(attention: str, depth: int, batch: int, chip: str) -> Key:
+    implementation, tuning = RECORDED.get(attention, (attention, {}))
+    return Key(
+        operator="vit_attention",
+        implementation=implementation,
+        sizes={"depth": depth, "batch": batch},
+        dtype="bfloat16",
+        options={"model": MODEL},
+        tuning=tuning,
+        pass_="step",
+        chip=chip,
+    )
 
 
 def step(
@@ -199,31 +230,59 @@ def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
     totals, parts = [], []
     for each in steps:
 
-        def record(value: float, unit: str, source: str, part: str = "", each: Step = each):
-            return Record(
-                "vit_attention",
-                each.attention,
-                each.workload + (f" | {part}" if part else ""),
-                "estimated",
-                round(value, 6),
-                unit,
-                each.chip,
-                versions("jax", "libtpu", "timm", "torchax"),
-                datetime.date.today().isoformat(),
-                source,
+        def record(value: float, unit: str, each: Step = each, **more: Any) -> Record:
+            return each.key.record(
+                workload=WORKLOAD,
+                kind="estimated",
+                value=round(value, 6),
+                unit=unit,
+                versions=versions("jax", "libtpu", "timm", "torchax"),
+                **more,
             )
 
-        method = f"{each.estimate.bound} binds; {each.estimate.method}"
+        summed = "bytes between HBM and the chip, summed over ops"
+        bound, method = each.estimate.bound, each.estimate.method
+        optimal = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
         totals += [
-            record(each.seconds * 1e3, "ms", method),
-            record(each.hbm_bytes / 1e9, "GB", "bytes between HBM and the chip, summed over ops"),
-            record(each.optimal_seconds * 1e3, "ms", "XLA's optimal_seconds", OPTIMAL),
+            record(each.seconds * 1e3, "ms", bound=bound, method=method),
+            record(each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
+            record(each.optimal_seconds * 1e3, "ms", **optimal),
         ]
         for (where, what), (seconds, moved) in sorted(each.parts.items()):
-            part = f"{where}: {what}"
-            parts.append(record(seconds * 1e3, "ms", "sum over ops", part))
-            parts.append(record(moved / 1e9, "GB", "sum over ops", part))
+            of = {"part": {"where": where, "what": what}, "method": "sum over ops"}
+            parts.append(record(seconds * 1e3, "ms", **of))
+            parts.append(record(moved / 1e9, "GB", quantity="traffic", **of))
     return totals, parts
+
+
+def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> dict[str, Step]:
+    """Attention → its step, as results/ has it; in the order of ATTENTIONS.
+
+    Raises:
+        ValueError: where one of ATTENTIONS is not recorded at this depth, batch and chip.
+    """
+    found = {}
+    totals, parts = read(TOTALS), read(PARTS)
+    for attention in ATTENTIONS:
+        key = _key(attention, depth, batch, chip)
+        whole = {r.quantity: r.value for r in totals if r.key == key}
+        if set(whole) != {"time", "traffic", "lower bound"}:
+            checks.fail("step", f"{attention}, {key.text} on {chip}", "one that results/ has")
+        taken: dict[tuple[str, str], dict[str, float]] = {}
+        for r in parts:
+            if r.key == key:
+                taken.setdefault((r.part["where"], r.part["what"]), {})[r.quantity] = r.value
+        found[attention] = Step(
+            attention,
+            depth,
+            batch,
+            chip,
+            whole["time"] / 1e3,
+            round(whole["traffic"] * 1e9),
+            whole["lower bound"] / 1e3,
+            {name: (t["time"] / 1e3, round(t["traffic"] * 1e9)) for name, t in taken.items()},
+        )
+    return found
 
 
 def save(steps: Sequence[Step]) -> None:

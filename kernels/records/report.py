@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kernels.bench.records import Record, read
-from kernels.bench.wallclock import LIMIT
 from kernels.catalog import OPERATORS
 from kernels.checks import one_of
 from kernels.pictures import Table
+from kernels.records.schema import PASSES, Named, Problem, Record
+from kernels.records.store import TUNED, read
 from kernels.workload import Workload
 
 COLUMNS = ("published", "estimated", "measured")  # the kinds, in the order of a table
 FIGURES = tuple(f"{kind}.csv" for kind in COLUMNS)
-PARTS, TRIALS = "vit_step.csv", "tuned.csv"
+PARTS, TRIALS = "vit_step.csv", TUNED
 COSTS = ("s", "ms", "GB")  # units of which less is better
-
-# Part of an answer, not of the problem: it stands beside the implementation.
-_TUNING = re.compile(r" (?:block|bn)=\S+")
 
 
 @dataclass(frozen=True)
@@ -33,11 +29,17 @@ class Limit:
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation on one problem and chip. figures: kind → the newest record of that kind.
-    others: kind → the best figure of another row, and whose. limits: kind → what bounds it."""
+    """One implementation on one problem and chip.
+
+    Args:
+        implementation, tuning: whose figures they are, and how it was tuned where that is said.
+        figures: kind → the newest record of that kind.
+        others: kind → the best figure of another row, and whose.
+        limits: kind → what bounds it.
+    """
 
     implementation: str
-    tuning: str
+    tuning: Named
     figures: dict[str, Record]
     others: dict[str, tuple[float, str]] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
@@ -63,13 +65,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """All that is known of one problem on one chip, in one unit; the best row first."""
+    """All that is known of one quantity of one problem on one chip, the best row first.
 
-    operator: str
-    workload: str
-    chip: str
+    Args:
+        problem: what the figures are of.
+        name: the problem's, in the records or else in the catalog; may be empty.
+        quantity, part, unit: as in a Record.
+        rows: one for each implementation and tuning.
+    """
+
+    problem: Problem
+    name: str
+    quantity: str
+    part: Named
     unit: str
     rows: tuple[Row, ...]
+
+    @property
+    def operator(self) -> str:
+        """The problem's operator."""
+        return self.problem.operator
+
+    @property
+    def chip(self) -> str:
+        """Where the problem is solved."""
+        return self.problem.chip
 
     @property
     def limits(self) -> dict[str, Limit]:
@@ -77,17 +97,20 @@ class Group:
         return {kind: limit for row in self.rows for kind, limit in row.limits.items()}
 
     @property
-    def title(self) -> tuple[str, str]:
-        """The workload's name, and its sizes, dtype and options; a name may be missing."""
-        name, colon, sizes = self.workload.partition(": ")
-        return (name, sizes) if colon and "=" not in name else ("", self.workload)
+    def details(self) -> str:
+        """Sizes, dtype and options, and what the figures are of where it is not the time of a
+        forward pass."""
+        of = [self.problem.pass_] if self.problem.pass_ not in ("forward", "step") else []
+        of += [self.quantity] if self.quantity in ("lower bound", "slowdown") else []
+        return ", ".join((self.problem.text, *of, *map(str, self.part.values())))
 
     @property
     def label(self) -> str:
         """The workload in a word or two."""
-        name, sizes = self.title
-        way = sizes.rpartition(" ")[2]
-        return f"{name}, {way}" if name and way in ("gradient", "backward") else name or sizes
+        if not self.name:
+            return self.details
+        way = self.problem.pass_
+        return f"{self.name}, {way}" if way in ("gradient", "backward") else self.name
 
 
 def figures() -> list[Group]:
@@ -102,56 +125,46 @@ def parts() -> list[Group]:
 
 def trials() -> list[Group]:
     """The tuner's trials of results/tuned.csv; each row is a tuning."""
-    return groups(
-        Record(
-            record.operator,
-            f"{record.implementation} {tuning}".strip(),
-            workload,
-            *(getattr(record, name) for name in ("kind", "value", "unit", "chip", "versions")),
-            record.date,
-            record.source,
-        )
-        for record in read(TRIALS)
-        for workload, _, tuning in [record.workload.partition(" | ")]
-    )
+    return groups(read(TRIALS))
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
     """Sort records into problems. Of two figures of one kind and row the newer one counts.
 
     A ratio is of figures of one problem, one chip, one unit and one kind. A record of what bounds
-    the others (wallclock.LIMIT) is their limit and no row; where there is none, `floor` is.
+    the others is their limit and no row; where there is none, `floor` is.
     """
-    found: dict[tuple[str, ...], dict[tuple[str, str], dict[str, Record]]] = {}
-    limits: dict[tuple[str, ...], dict[str, Limit]] = {}
+    found: dict[tuple, dict[tuple[str, Named], dict[str, Record]]] = {}
+    limits: dict[Problem, dict[str, Limit]] = {}
+    names: dict[Problem, str] = {}
     for record in sorted(records, key=lambda record: record.date):
-        tuning = "".join(_TUNING.findall(record.workload)).strip()
-        workload = _TUNING.sub("", record.workload)
-        problem = record.operator, workload, record.chip, record.unit
-        if record.implementation.startswith(LIMIT):
-            why = f"{record.implementation.removeprefix(LIMIT)}, {record.kind} beside them"
+        problem = record.problem
+        names[problem] = names.get(problem) or record.workload
+        if record.quantity == "limit":
+            why = f"{record.implementation}, {record.kind} beside them"
             limits.setdefault(problem, {})[record.kind] = Limit(record.value, why)
         else:
-            row = found.setdefault(problem, {}).setdefault((record.implementation, tuning), {})
-            row[record.kind] = record
-    return sorted(
-        (_group(problem, rows, limits.get(problem, {})) for problem, rows in found.items()),
-        key=_order,
-    )
+            of = problem, record.quantity, record.part, record.unit
+            row = record.implementation, record.tuning
+            found.setdefault(of, {}).setdefault(row, {})[record.kind] = record
+    made = [_group(*of, rows, names[of[0]], limits.get(of[0], {})) for of, rows in found.items()]
+    return sorted(made, key=_order)
 
 
-def floor(operator: str, workload: str, chip: str) -> Limit | None:
-    """The least milliseconds that a chip needs for a workload, as records name both.
+def floor(problem: Problem) -> Limit | None:
+    """The least milliseconds that a chip needs for a problem.
 
     The larger of two: matrix products at the peak, and arguments and results moved once at the
     memory's bandwidth. None where the chip's rates, or what the problem needs, are not known.
     """
-    problem, gradient = _problem(operator, workload)
-    work = problem and OPERATORS[operator].workloads.work
-    rates = problem and _rates(chip, problem.dtype)
-    if not work or not rates:
+    if problem.operator not in OPERATORS or problem.pass_ not in ("forward", "gradient"):
         return None
-    needs = zip(work(problem, gradient), rates, strict=True)
+    known = OPERATORS[problem.operator].workloads
+    rates = _rates(problem.chip, problem.dtype)
+    if not known.work or not rates or set(problem.sizes) != set(known.named[0].sizes):
+        return None
+    workload = Workload("recorded", problem.sizes, problem.dtype, options=problem.options.typed())
+    needs = zip(known.work(workload, problem.pass_ == "gradient"), rates, strict=True)
     bounds = [Limit(1e3 * need / rate, why) for need, (rate, why) in needs]
     return max(bounds, key=lambda limit: limit.value)
 
@@ -172,8 +185,8 @@ def compare(
     found = [
         (group, row)
         for group in figures()
-        if (group.operator, group.unit) == (operator, "ms")
-        and _among(group.title[0] or group.workload, workloads)
+        if (group.operator, group.quantity, group.unit) == (operator, "time", "ms")
+        and _among(group.name, workloads)
         and _among(group.chip, chips)
         and any("measured" in row.figures for row in group.rows)
         for row in group.rows
@@ -229,27 +242,34 @@ def told(record: Record | None, none: str = "–") -> str:
 
 
 def _group(
-    problem: tuple[str, ...],
-    rows: dict[tuple[str, str], dict[str, Record]],
+    problem: Problem,
+    quantity: str,
+    part: Named,
+    unit: str,
+    rows: dict[tuple[str, Named], dict[str, Record]],
+    name: str,
     limits: dict[str, Limit],
 ) -> Group:
-    operator, workload, chip, unit = problem
-    least = floor(operator, workload, chip) if unit == "ms" else None
-    bounds = {kind: limits.get(kind, least) for kind in COLUMNS}
+    timed = unit == "ms" and quantity == "time" and not part
+    least = floor(problem) if timed else None
+    bounds = {kind: limits.get(kind, least) if timed else None for kind in COLUMNS}
     made = []
     for key, figures in rows.items():
         others = {}
         for kind in figures if unit in COSTS else ():
             rest = [
-                (each[kind].value, " ".join(name).strip())
-                for name, each in rows.items()
-                if name != key and kind in each and math.isfinite(each[kind].value)
+                (each[kind].value, f"{implementation} {tuning}".strip())
+                for (implementation, tuning), each in rows.items()
+                if (implementation, tuning) != key
+                and kind in each
+                and math.isfinite(each[kind].value)
             ]
             if rest:
                 others[kind] = min(rest)
-        known = {kind: bounds[kind] for kind in figures if bounds[kind]}
+        known = {kind: limit for kind in figures if (limit := bounds[kind])}
         made.append(Row(*key, figures, others, known))
-    return Group(operator, workload, chip, unit, tuple(sorted(made, key=_rank)))
+    ordered = tuple(sorted(made, key=_rank))
+    return Group(problem, name or _name(problem), quantity, part, unit, ordered)
 
 
 def _rank(row: Row) -> tuple[float, ...]:
@@ -260,55 +280,32 @@ def _rank(row: Row) -> tuple[float, ...]:
     return len(COLUMNS), 0.0
 
 
+def _named(problem: Problem) -> list[Workload]:
+    """The workloads of the problem's operator, those of the figures first."""
+    operator = OPERATORS.get(problem.operator)
+    return [*operator.workloads.figures, *operator.workloads.named] if operator else []
+
+
+def _name(problem: Problem) -> str:
+    return next((w.name for w in _named(problem) if problem.solves(w)), "")
+
+
 def _order(group: Group) -> tuple[object, ...]:
     """As the catalog has operators and workloads; what it has not, behind, numbers by value."""
-    operator = OPERATORS.get(group.operator)
-    named = (
-        [str(w) for w in (*operator.workloads.figures, *operator.workloads.named)]
-        if operator
-        else []
-    )
-    problem = group.workload.removesuffix(" gradient")
+    problem, known = group.problem, _named(group.problem)
+    place = next((i for i, w in enumerate(known) if problem.solves(w)), len(known))
     return (
-        list(OPERATORS).index(group.operator) if operator else len(OPERATORS),
-        named.index(problem) if problem in named else len(named),
-        [(int(d), "") if d.isdigit() else (0, d) for d in re.findall(r"\d+|\D+", problem)],
-        group.workload != problem,
-        group.chip,
+        list(OPERATORS).index(group.operator) if known else len(OPERATORS),
+        group.operator,
+        place,
+        list(problem.sizes.values()),
+        problem.text,
+        PASSES.index(problem.pass_),
+        problem.chip,
+        group.quantity,
+        str(group.part),
         group.unit,
     )
-
-
-def _problem(operator: str, text: str) -> tuple[Workload | None, bool]:
-    """The workload that a record names, and whether it is of the gradients as well; None for what
-    is no problem of the operator."""
-    if operator not in OPERATORS:
-        return None, False
-    known = OPERATORS[operator].workloads
-    gradient = text.endswith(" gradient")
-    text = text.removesuffix(" gradient").removesuffix(" forward")
-    for workload in (*known.figures, *known.named):
-        if text == str(workload):
-            return workload, gradient
-    sizes, dtype, options = {}, "", {}
-    for word in text.partition(": ")[2].split() or text.split():
-        name, equal, value = word.partition("=")
-        if equal and value.isdigit():
-            sizes[name.lower()] = int(value)
-        elif equal:
-            options[name] = value
-        elif re.fullmatch(r"\d+(×\d+)+", word):
-            sizes |= zip(known.named[0].sizes, map(int, word.split("×")))
-        elif re.fullmatch(r"(bfloat|float|u?int)\d+\w*", word) and not dtype:
-            dtype = word
-        else:
-            return None, gradient
-    missing = set(known.named[0].sizes) - set(sizes)
-    one_length = missing == {"m"} and "d" in sizes  # queries and keys of one length, said once
-    surplus = set(sizes) - set(known.named[0].sizes) or set(options) - {"activation"}
-    if not dtype or surplus or (missing and not one_length):
-        return None, gradient
-    return Workload("recorded", sizes, dtype), gradient
 
 
 def _rates(chip: str, dtype: str) -> tuple[tuple[float, str], tuple[float, str]] | None:
@@ -327,11 +324,14 @@ def _rates(chip: str, dtype: str) -> tuple[tuple[float, str], tuple[float, str]]
 
 
 def sources(group: Group) -> Iterator[tuple[str, str, str]]:
-    """(names of rows, kind, versions and date and source) of a group's figures, equal ones once."""
+    """(names of rows, kind, versions, date, method and source in a line) of a group's figures,
+    equal ones once."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in group.rows:
         for kind, record in row.figures.items():
-            told = "; ".join((record.versions, record.date, record.source))
+            how = f"{record.bound} binds" if record.bound else ""
+            known = (record.versions, record.date, how, record.method, record.source)
+            told = "; ".join(filter(None, known))
             found.setdefault((kind, told), []).append(row.name)
     for (kind, said), names in found.items():
         yield ", ".join(names), kind, said

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from kernels import records, wallclock
 from kernels.backends.machines import processor
 from kernels.backends.nki import NKI
 from kernels.backends.numpy import NUMPY
 from kernels.backends.torch import TORCH
 from kernels.backends.xla import XLA
-from kernels.bench import records, wallclock
-from kernels.bench.timing import Timing
-from kernels.bench.wallclock import bench
 from kernels.catalog import OPERATORS
 from kernels.cli import app
+from kernels.records import store
+from kernels.timing import Timing
+from kernels.wallclock import bench
 from kernels.workload import Workload
 
 ADD = OPERATORS["add_vectors"]
@@ -37,7 +38,7 @@ def test_ratios_are_taken_round_by_round():
 def test_what_is_kept():
     one, two = measurement(xla=[0.001, 0.003, 0.002], fast=[0.001] * 3).records()
     assert (one.kind, one.value, one.unit, one.chip) == ("measured", 2.0, "ms", "a machine")
-    assert "median of 3 interleaved rounds, p20 1.400, p80 2.600" in one.source
+    assert "median of 3 interleaved rounds, p20 1.400, p80 2.600" in one.method
     assert two.implementation == "fast" and "numpy" in two.versions
 
 
@@ -105,7 +106,7 @@ def test_a_row_names_the_chip_that_its_arrays_were_on(name, backend, told, monke
         [row] = wallclock.Measurement(
             ADD, SMALL, False, "", {"xla": Timing("xla", (0.001, 0.002), "v5e")}, None, calls=8
         ).records()
-        assert row.chip == "v5e" and "libtpu" in row.versions and "rounds of 8 calls" in row.source
+        assert row.chip == "v5e" and "libtpu" in row.versions and "rounds of 8 calls" in row.method
 
 
 def test_nki_is_timed_where_there_is_a_neuron_device(monkeypatch):
@@ -127,7 +128,7 @@ def test_the_limit_is_timed_in_the_same_rounds_and_scaled():
     )
     operator = Limited(ADD, limited)
     found = bench(operator, [ADD["xla"]], SMALL, repeats=4)
-    assert found.limit == "limit: a copy" and len(calls) == 5  # once before the rounds
+    assert found.limit == "a copy" and len(calls) == 5  # once before the rounds
     assert len(found.timings[found.limit].seconds) == 4
     assert found.timings[found.limit].median < found.timings["xla"].median
 
@@ -153,12 +154,13 @@ def test_gradients_are_timed_with_the_forward_pass(name):
 
 
 def test_the_command_keeps_its_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
     words = ["bench", "add_vectors", "-w", "n=100", "--repeats", "2", "--record"]
     done = CliRunner().invoke(app, words, env={"COLUMNS": "120", "NO_COLOR": "1"})
     assert done.exit_code == 0, done.output
     [row] = records.read("measured.csv")
     assert (row.operator, row.implementation, row.kind) == ("add_vectors", "xla", "measured")
+    assert (row.sizes, row.pass_, row.workload) == ({"n": 100}, "forward", "")
     assert "measured on" in done.output and "needs a TPU" in done.output
 
 
@@ -185,4 +187,6 @@ def test_an_operator_that_takes_out_writes_to_the_same_memory_each_time(name):
 def test_the_floor_of_padding_is_timed_beside_it():
     bricks = OPERATORS["brick_pad"]
     found = bench(bricks, [bricks["numpy"]], bricks.workloads["small"], repeats=3)
-    assert found.limit == "limit: fill_" and set(found.timings) == {"numpy", "limit: fill_"}
+    assert found.limit == "fill_" and set(found.timings) == {"numpy", "fill_"}
+    kept = {row.implementation: row.quantity for row in found.records()}
+    assert kept == {"numpy": "time", "fill_": "limit"}

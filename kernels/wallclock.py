@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,23 +11,29 @@ import numpy as np
 
 from kernels import optional
 from kernels.backends.machines import processor
-from kernels.bench.records import Record, versions
-from kernels.bench.timing import Timing, measure
 from kernels.catalog import Implementation, Operator
 from kernels.checks import brief, fail
 from kernels.ladder import Subject
+from kernels.records.schema import Key, Record, title, versions
+from kernels.timing import Timing, measure
 from kernels.workload import Workload
 
 QUEUED = 8  # calls in one reading where a device works through a queue
-LIMIT = "limit: "  # before the name of what bounds the others, in a record
 PACKAGES = ("numpy", "jax", "torch", "taichi", "quadrants")
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was read of one workload. timings: by implementation; limit: the name of the one among
-    them that no implementation can beat, its seconds scaled to the workload, or None. refused: by
-    implementation, why it does not solve the workload here. calls: in one reading."""
+    """What was read of one workload.
+
+    Args:
+        gradient: whether the gradients were timed, forward pass included.
+        timings: by implementation.
+        limit: the name of the one among them that no implementation can beat, its seconds scaled to
+            the workload, or None.
+        refused: by implementation, why it does not solve the workload here.
+        calls: in one reading.
+    """
 
     operator: Operator
     workload: Workload
@@ -41,7 +46,7 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        """The workload as records name it."""
+        """The workload, and whether its gradients were timed."""
         return f"{self.workload}{' gradient' * self.gradient}"
 
     @property
@@ -61,21 +66,19 @@ class Measurement:
         """Medians in ms, with their 20th and 80th percentiles and the rounds."""
         found = []
         rounds = "rounds" if self.calls == 1 else f"rounds of {self.calls} calls"
+        pass_ = "gradient" if self.gradient else "forward"
         for name, timing in self.timings.items():
             low, high = (1e3 * timing.quantile(q) for q in (0.2, 0.8))
+            key = Key.of(self.operator.name, name, self.workload, timing.device, pass_)
             found.append(
-                Record(
-                    self.operator.name,
-                    name,
-                    self.title,
-                    "measured",
-                    round(1e3 * timing.median, 6),
-                    "ms",
-                    timing.device,
-                    versions(*_used(timing.device)),
-                    datetime.date.today().isoformat(),
-                    f"median of {len(timing.seconds)} interleaved {rounds}, p20 {low:.3f}, "
+                key.record(
+                    workload=title(self.workload),
+                    quantity="limit" if name == self.limit else "time",
+                    kind="measured",
+                    value=round(1e3 * timing.median, 6),
+                    method=f"median of {len(timing.seconds)} interleaved {rounds}, p20 {low:.3f}, "
                     f"p80 {high:.3f}{self._remark(name)}",
+                    versions=versions(*_used(timing.device)),
                 )
             )
         return found
@@ -145,8 +148,7 @@ def bench(
         fail("entry", names + reasons, f"one that runs on {device}")
     limit, scale = None, 1.0
     if operator.workloads.limit and not gradient:
-        name, run, scale = operator.workloads.limit(workload, device)
-        limit = LIMIT + name
+        limit, run, scale = operator.workloads.limit(workload, device)
         calls[limit], chips[limit] = run, processor(device)
     count = QUEUED if set(chips.values()) - {processor()} else 1
     timings = {

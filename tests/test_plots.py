@@ -9,7 +9,7 @@ from kernels.tpu import CHIPS
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
 
-from kernels.bench import plots  # noqa: E402
+from kernels.pictures import plots  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

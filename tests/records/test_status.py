@@ -6,9 +6,9 @@ import platform
 import pytest
 import typer
 
-from kernels.bench import status
 from kernels.catalog import OPERATORS
 from kernels.ladder import Check
+from kernels.records import status
 
 
 def check(status="passed", message="", rung="interpret", name="xla"):

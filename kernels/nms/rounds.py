@@ -1,8 +1,8 @@
 """Estimates of nms where the time depends on the boxes: a fixed part, and so much for each round.
 
-    python -m kernels.bench.nms [IMPLEMENTATION …] [--chip v5e]
+    python -m kernels.nms.rounds [IMPLEMENTATION …] [--chip v5e]
 
-keeps them in results/estimated.csv, for the sizes of chapter 12.
+keeps them in results/estimated.csv, for the sizes of its chapter.
 
 "xla_matrix" and "pallas" settle who is kept in rounds, until nothing changes. How many there are is
 known to the boxes, and not to a compiler. So the model is
@@ -15,7 +15,6 @@ counted on the workload's own boxes. The test whether anything has changed is no
 
 from __future__ import annotations
 
-import datetime
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +23,9 @@ from typing import Annotated, Any
 import typer
 
 from kernels import checks
-from kernels.bench.records import Record, add, versions
-from kernels.catalog import OPERATORS
+from kernels.nms.workloads import nms as WORKLOADS
+from kernels.records.schema import Key, Record, title, versions
+from kernels.records.store import add
 from kernels.workload import Workload
 
 IMPLEMENTATIONS = ("xla_matrix", "pallas")
@@ -68,18 +68,13 @@ class Modelled:
 
     def record(self) -> Record:
         """The figure as results/ keeps it."""
-        return Record(
-            "nms",
-            self.implementation,
-            str(self.workload),
-            "estimated",
-            round(self.seconds * 1e3, 6),
-            "ms",
-            self.chip,
-            versions("jax", "libtpu"),
-            datetime.date.today().isoformat(),
-            f"{self.rounds} rounds on these boxes, {self.each * 1e6:.4g} µs each beyond the first; "
-            f"one round: {self.estimate.method}",
+        return Key.of("nms", self.implementation, self.workload, self.chip).record(
+            workload=title(self.workload),
+            kind="estimated",
+            value=round(self.seconds * 1e3, 6),
+            method=f"{self.rounds} rounds on these boxes, {self.each * 1e6:.4g} µs each beyond the "
+            f"first; one round: {self.estimate.method}",
+            versions=versions("jax", "libtpu"),
         )
 
 
@@ -96,7 +91,7 @@ def model(
     from kernels.tpu.estimator import estimate_all
 
     checks.one_of("implementation", implementation, IMPLEMENTATIONS)
-    boxes, scores = OPERATORS["nms"].workloads.arguments(workload)
+    boxes, scores = WORKLOADS.arguments(workload)
     threshold = workload.options["iou_threshold"]
     function = _function(implementation, threshold)
     programs = [
@@ -190,16 +185,15 @@ def main(
     implementations: Annotated[list[str] | None, typer.Argument(help="All if left out.")] = None,
     chip: Annotated[list[str] | None, typer.Option("--chip", "-c", help="May be repeated.")] = None,
 ) -> None:
-    """Estimate nms at the sizes of chapter 12, and keep the figures."""
-    from kernels.bench.explain import time
-
+    """Estimate nms at the sizes of its chapter, and keep the figures."""
     for implementation in implementations or IMPLEMENTATIONS:
-        for workload in OPERATORS["nms"].workloads.figures:
+        for workload in WORKLOADS.figures:
             for each in model(workload, implementation, chip or ["v5e", "v6e"]):
                 add("estimated.csv", [each.record()])
                 print(
-                    f"{implementation:<11}{workload.name:<8}{each.chip}  {time(each.seconds)}, "
-                    f"{each.rounds} of at most {each.most} rounds; at worst {time(each.worst)}",
+                    f"{implementation:<11}{workload.name:<8}{each.chip}  "
+                    f"{each.seconds * 1e3:.3g} ms, {each.rounds} of at most {each.most} rounds; "
+                    f"at worst {each.worst * 1e3:.3g} ms",
                     flush=True,
                 )
 

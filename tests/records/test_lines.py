@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernels.bench import lines
 from kernels.giou import formula, neuronxcc, nki, pallas, xla
+from kernels.records import lines
 
 SOURCE = '''
 """A docstring

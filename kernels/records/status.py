@@ -1,6 +1,6 @@
 """What the tests last found of every implementation at every rung.
 
-    python -m kernels.bench.status
+    python -m kernels.records.status
 
 keeps a whole run of this checkout's tests in results/status.csv, for readers who have not run them.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 import typer
 
 from kernels import ladder
-from kernels.bench import records
 from kernels.catalog import Implementation, find
+from kernels.records.store import locked, write_rows
 
 ROOT = Path(__file__).parents[2]  # of a checkout
 PARTS = Path("_build") / "status"  # a file for each process of the tests
@@ -146,7 +146,8 @@ def _read(path: Path) -> list[Finding]:
 
 def _write(path: Path, found: Iterable[Finding]) -> None:
     ordered = sorted(found, key=lambda each: each.key)
-    records.write_rows(path, COLUMNS, map(astuple, ordered))
+    with locked(path):
+        write_rows(path, COLUMNS, map(astuple, ordered))
 
 
 def _newest(found: Iterable[Finding]) -> dict[tuple[str, str, str], Finding]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kernels import optional
-from kernels.bench.nms import model, rounds
 from kernels.catalog import OPERATORS
+from kernels.nms.rounds import model, rounds
 from kernels.workload import Workload
 
 WORKLOADS = OPERATORS["nms"].workloads

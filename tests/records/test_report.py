@@ -6,17 +6,22 @@ import jax
 import numpy as np
 import pytest
 
-from kernels import bench
-from kernels.bench import records, report
-from kernels.bench.records import Record
+from kernels import records
 from kernels.catalog import OPERATORS
 from kernels.pallas.work import matmul_flops
+from kernels.records import Key, report, store
 from kernels.workload import Workload
 
-MATMUL = OPERATORS["matmul"]
-CUBE = str(MATMUL.workloads["cube_8192_bf16"])
-ONE = Record(
-    "matmul", "pallas", CUBE, "estimated", 6.0, "ms", "v5e", "jax 0.10.2", "2026-01-01", "profile"
+CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
+ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
+    workload=CUBE.name,
+    kind="estimated",
+    value=6.0,
+    bound="compute",
+    method="profile",
+    versions="jax 0.10.2",
+    date="2026-01-01",
+    source="somebody",
 )
 
 
@@ -55,7 +60,17 @@ def test_a_ratio_is_to_the_best_other_of_the_same_kind():
 
 
 @pytest.mark.parametrize(
-    "other", [{"chip": "v6e"}, {"workload": "tiny: m=8 k=8 n=8 float32"}, {"unit": "GB"}]
+    "other",
+    [
+        {"chip": "v6e"},
+        {"sizes": {"m": 8192, "k": 8192, "n": 8191}},
+        {"dtype": "int8"},
+        {"options": {"activation": "relu"}},
+        {"pass_": "gradient"},
+        {"unit": "GB"},
+        {"quantity": "lower bound"},
+        {"part": {"where": "attention", "what": "kernel"}},
+    ],
 )
 def test_other_chips_problems_and_units_are_not_compared(other):
     groups = report.groups([ONE, of(3.0, implementation="xla", **other)])
@@ -69,53 +84,63 @@ def test_the_newer_of_two_figures_counts():
 
 
 def test_how_an_answer_was_tuned_is_no_problem_of_its_own():
-    found = rows(ONE, of(9.0, workload=f"{CUBE} block=128×128×128"))
+    found = rows(ONE, of(9.0, tuning={"block": "128×128×128"}))
     assert set(found) == {"pallas", "pallas block=128×128×128"}
     assert found["pallas"].ratio("estimated") == 6.0 / 9.0
+    assert found["pallas"].others["estimated"] == (9.0, "pallas block=128×128×128")
+
+
+def test_a_name_is_no_problem_of_its_own():
+    """What was published of the same sizes stands beside it, whatever it is called there."""
+    found = rows(ONE, of(9.0, workload="", kind="published", implementation="published kernel"))
+    assert set(found) == {"pallas", "published kernel"}
+    (group,) = report.groups([of(9.0, workload="")])
+    assert (group.name, group.label) == ("cube_8192_bf16", "cube_8192_bf16")
+    (group,) = report.groups([of(9.0, workload="", sizes={"m": 1, "k": 2, "n": 3})])
+    assert (group.name, group.label) == ("", "m=1 k=2 n=3 bfloat16")
 
 
 def test_the_limit_is_the_chip_s_peak_or_its_memory():
     flops, moved = 2 * 8192**3, 3 * 8192**2 * 2
-    assert report.floor("matmul", CUBE, "v5e").value == pytest.approx(flops / 197e12 * 1e3)
-    thin = "thin: m=8192 k=1 n=8192 bfloat16"
-    bound = report.floor("matmul", thin, "v5e")
+    assert report.floor(ONE).value == pytest.approx(flops / 197e12 * 1e3)
+    bound = report.floor(of(0.0, sizes={"m": 8192, "k": 1, "n": 8192}))
     assert bound.value == pytest.approx((2 * 8192 + 8192**2) * 2 / 819e9 * 1e3)
     assert "memory" in bound.why
     assert rows(ONE)["pallas"].share("estimated") == pytest.approx(flops / 197e12 * 1e3 / 6)
-    both = report.floor("matmul", f"{CUBE} gradient", "v5e")
+    both = report.floor(of(0.0, pass_="gradient"))
     assert both.value == pytest.approx(3 * flops / 197e12 * 1e3) and moved / 819e9 < both.value
 
 
 @pytest.mark.parametrize(
-    ("operator", "workload", "chip"),
+    "change",
     [
-        ("matmul", CUBE, "RTX 3090"),
-        ("matmul", "8192×8192 bfloat16", "v5e"),
-        ("matmul", "a whole training step depth=12", "v5e"),
-        ("nms", "n256: n=256 float32 iou_threshold=0.5", "v5e"),
-        ("cholesky", CUBE, "v5e"),
+        {"chip": "RTX 3090"},
+        {"sizes": {"m": 8192, "k": 8192}},
+        {"sizes": {"depth": 12, "batch": 128}},
+        {"operator": "nms", "sizes": {"n": 256}, "options": {"iou_threshold": 0.5}},
+        {"operator": "cholesky"},
+        {"pass_": "step"},
+        {"pass_": "backward"},
     ],
 )
-def test_where_no_limit_is_known_none_is_given(operator, workload, chip):
-    assert report.floor(operator, workload, chip) is None
+def test_where_no_limit_is_known_none_is_given(change):
+    assert report.floor(of(0.0, **change)) is None
 
 
-@pytest.mark.parametrize(
-    ("operator", "published", "name"),
-    [
-        ("matmul", "8192×8192×8192 bfloat16 activation=relu", "cube_8192_bf16"),
-        ("attention", "B=4 H=8 N=512 D=64 bfloat16", "n512_d64"),
-        ("vit_attention", "B=128 N=256 H=12 D=64 bfloat16 forward", "vit_b16_256px_full"),
-    ],
-)
-def test_published_sizes_are_understood(operator, published, name):
-    named = str(OPERATORS[operator].workloads[name])
-    assert report.floor(operator, published, "v5e") == report.floor(operator, named, "v5e")
+def test_options_of_the_problem_count():
+    """Half the scores; and what is no work of its own, such as an activation, changes nothing."""
+    operator = OPERATORS["attention"].workloads
+    whole, half = (
+        report.floor(Key.of("attention", "pallas", operator[name], "v5e")).value
+        for name in ("n1024_d128", "n1024_d128_causal")
+    )
+    assert 0.5 < half / whole < 0.51
+    assert report.floor(of(0.0, options={"activation": "relu"})) == report.floor(ONE)
 
 
 def test_what_was_timed_beside_the_others_is_their_limit_and_no_row():
     machine = {"kind": "measured", "chip": "a CPU"}
-    found = rows(of(8.0, **machine), of(2.0, implementation="limit: fill_", **machine))
+    found = rows(of(8.0, **machine), of(2.0, implementation="fill_", quantity="limit", **machine))
     assert set(found) == {"pallas"}
     assert found["pallas"].share("measured") == 0.25
     assert found["pallas"].ratio("measured") is None
@@ -161,35 +186,35 @@ def test_the_gradient_is_never_less_work():
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
     records.write("estimated.csv", [ONE, of(7.0, implementation="xla"), of(3.0, chip="v6e")])
     return tmp_path
 
 
 def test_without_a_measurement_a_line_says_how_to_make_one(results):
-    said = bench.compare("matmul", chips=("v5e", "v6e"))
+    said = records.compare("matmul", chips=("v5e", "v6e"))
     assert "v5e or v6e" in said and "bench matmul --record" in repr(said)
 
 
 def test_a_planted_measurement_appears_beside_the_estimate(results):
     records.write("measured.csv", [of(6.5, kind="measured")])
-    table = bench.compare("matmul")
+    table = records.compare("matmul")
     assert table.columns[-3:] == ("estimated, ms", "measured, ms", "of the limit, measured")
     assert table.rows == (
         ("cube_8192_bf16", "v5e", "pallas", "6.00", "6.50", "86 %"),
         ("cube_8192_bf16", "v5e", "xla", "7.00", "–", "–"),
     )
-    records.write("published.csv", [of(9.0, kind="published", workload=f"{CUBE} backward")])
-    back = of(9.5, kind="measured", workload=f"{CUBE} backward")
+    records.write("published.csv", [of(9.0, kind="published", pass_="backward")])
+    back = of(9.5, kind="measured", pass_="backward")
     records.add("measured.csv", [back])
-    table = bench.compare("matmul")
+    table = records.compare("matmul")
     assert table.columns[3] == "published, ms"
     assert ("cube_8192_bf16, backward", "v5e", "pallas", "9.00", "–", "9.50", "–") in table.rows
-    assert isinstance(bench.compare("matmul", chips=["v6e"]), str)
-    assert isinstance(bench.compare("giou"), str)
-    assert {row[2] for row in bench.compare("matmul", implementations=["xla"]).rows} == {"xla"}
+    assert isinstance(records.compare("matmul", chips=["v6e"]), str)
+    assert isinstance(records.compare("giou"), str)
+    assert {row[2] for row in records.compare("matmul", implementations=["xla"]).rows} == {"xla"}
     with pytest.raises(ValueError, match="operator is 'cholesky'; accepted: "):
-        bench.compare("cholesky")
+        records.compare("cholesky")
 
 
 def test_all_of_results_can_be_shown():
@@ -199,6 +224,14 @@ def test_all_of_results_can_be_shown():
             assert all(row.ratio(kind) != 0 and row.share(kind) != 0 for kind in row.figures)
 
 
+def test_groups_of_all_operators_have_an_order():
+    """As the catalog has them, then by size; numbers by value."""
+    order = [(g.operator, g.name) for g in report.figures() if g.chip == "v5e"]
+    assert order.index(("matmul", "cube_1024_bf16")) < order.index(("matmul", "cube_8192_bf16"))
+    assert order.index(("matmul", "cube_8192_bf16")) < order.index(("attention", "n128_d64"))
+    assert order.index(("nms", "n4096")) < order.index(("nms", "n16384"))
+
+
 def test_a_size_of_one_s_own_has_a_limit():
-    own = str(Workload("custom", {"m": 512, "k": 512, "n": 512}, "bfloat16"))
-    assert report.floor("matmul", own, "v5e").value > 0
+    own = Workload("custom", {"m": 512, "k": 512, "n": 512}, "bfloat16")
+    assert report.floor(Key.of("matmul", "pallas", own, "v5e")).value > 0

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kernels.bench import timing
-from kernels.bench.timing import Timing, measure
+from kernels import timing
+from kernels.timing import Timing, measure
 
 
 class Clock:
