@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.checks import fail
-from kernels.tpu import chips, compiler
-from kernels.tpu.errors import TpuCompileError
-from kernels.tpu.estimator import Estimate, estimate_all
+from kernels.tpu import chips
+from kernels.tpu.diagnose import TpuCompileError
+from kernels.tpu.estimate import Estimate, estimate_all
+from kernels.tpu.export import Program, export
+from kernels.tpu.pool import libtpu_version
 
 MOST = 24  # candidates tried unless told otherwise
 TRANSIENT = ("timeout", "crashed", "disk")  # kinds of error that another run may not meet
@@ -91,7 +93,7 @@ def tune(
             f"{implementation!r}",
             "one that takes block sizes; XLA chooses its own",
         )
-    version = compiler.libtpu_version()
+    version = libtpu_version()
     target = chips.chip(chip)
     workloads = op.workloads
     if isinstance(workload, str):
@@ -136,7 +138,7 @@ def _try(
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
     passing: set[int] = set()  # what failed for a reason that may pass
-    programs: dict[int, compiler.Program] = {}
+    programs: dict[int, Program] = {}
     for i, tuning in enumerate(tunings):
         name = str(Trial(tuning, 0.0))
         # What the operator chooses by itself may be another choice today.
@@ -152,9 +154,7 @@ def _try(
             op.function, implementation=implementation, interpret=False, **options
         )
         try:
-            programs[i] = compiler.export(
-                function, *arguments, chip=chip.name, name=f"{op.name} {name}"
-            )
+            programs[i] = export(function, *arguments, chip=chip.name, name=f"{op.name} {name}")
         except (TpuCompileError, ValueError) as error:
             trials[i] = Trial(tuning, float("inf"), str(error))
     found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
