@@ -308,21 +308,35 @@ def tune(
 
         libtpu_version()
         operator, implementation, problem = _subject(entry, workload)
+        known = operator.workloads
+        one_of("chip", chip, tpu.CHIPS)
+        if implementation.name == operator.plain:
+            accepted = "one that takes block sizes; XLA chooses its own"
+            fail("implementation", f"{implementation.name!r}", accepted)
+        if known.candidates is None:
+            fail("entry", f"{entry!r}, which offers nothing to tune", "one with candidates")
+        candidates = known.candidates(problem, tpu.CHIPS[chip].vmem_bytes)
+        if not candidates:
+            fail("workload", problem, "one for which a candidate fits into VMEM")
+        function = functools.partial(
+            operator.function, implementation=implementation.name, **problem.options
+        )
         store = TuningStore(operator.name, implementation.name, str(problem), chip, fresh=fresh)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
             found = tpu.tune(
-                operator,
-                problem,
-                chip,
-                implementation=implementation.name,
+                function,
+                *known.arguments(problem),
+                candidates=candidates,
+                chip=chip,
+                name=operator.name,
                 most=most,
                 store=store,
                 timeout=timeout,
                 progress=lambda done, of: bar.update(task, completed=done, total=of),
             )
-        table = _table(f"{entry} {found.workload} on {chip}, estimated")
+        table = _table(f"{entry} {problem} on {chip}, estimated")
         for name in ("tuning", "time", "against the default", ""):
             table.add_column(name, justify="left" if name in ("tuning", "") else "right")
         for trial in found.trials:
@@ -336,11 +350,8 @@ def tune(
                 re.split("[;:]", trial.note)[0],
             )
         console.print(table)
-        default = (
-            format_seconds(found.default_seconds)
-            if math.isfinite(found.default_seconds)
-            else "refused"
-        )
+        refused = math.isinf(found.default_seconds)
+        default = "refused" if refused else format_seconds(found.default_seconds)
         console.print(
             f"the operator's own choice: {default} (libtpu {found.libtpu}; "
             "estimates, not measurements)",

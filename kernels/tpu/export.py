@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from kernels import optional
+from kernels.checks import fail
 from kernels.tpu import chips
 from kernels.tpu.diagnose import flat_text, primitive_line, translate, user_line
 from kernels.tpu.lowering import abstract_device
@@ -52,19 +53,26 @@ def export(
 ) -> Program:
     """Export `function(*args)` for `chip`, without libtpu; nothing runs.
 
-    args: arrays or jax.ShapeDtypeStruct. A kernel inside must not be interpreted (interpret=False).
-    mesh, in_specs, out_specs: as in compile. Raises TpuCompileError for what JAX already knows the
-    hardware to refuse, ValueError for an unknown chip or an impossible mesh, and whatever
-    `function` itself raises.
+    Args:
+        function: kernels inside that leave interpret=None are taken as compiled, whatever they do
+            on this machine, and whether or not they were traced for it before.
+        args: arrays or jax.ShapeDtypeStruct.
+        chip: one of CHIPS.
+        name: of the program; that of the function if left out.
+        mesh, in_specs, out_specs: as in compile.
+
+    Raises:
+        TpuCompileError: for what JAX already knows the hardware to refuse.
+        ValueError: for an unknown chip, an impossible mesh, or a kernel with interpret=True.
+        Exception: whatever `function` itself raises.
     """
     import jax
 
+    from kernels.pallas.calls import interpreted
+
     chips.topology(chip, mesh)
     optional.require("flatbuffers", "handing a program to the TPU compiler")
-    named = function
-    while hasattr(named, "func"):  # functools.partial
-        named = named.func
-    name = name or getattr(named, "__name__", "") or type(named).__name__
+    name = name or name_of(function)
     with abstract_device(chip, mesh):
         jitted = jax.jit(function, **_shardings(mesh, in_specs, out_specs))
         try:
@@ -74,6 +82,13 @@ def export(
             if found.kind == "other":
                 raise
             raise found from error
+        if names := interpreted(traced.jaxpr.jaxpr):
+            fail(
+                "function",
+                f"one that interprets its kernel {names[0]}, wherever it is traced for",
+                "one that leaves interpret=None to its kernels, or passes interpret=False: what "
+                "stands in for a kernel on a CPU says nothing of a TPU",
+            )
         try:
             exported = jax.export.export(jitted, platforms=["tpu"])(*args)
             data = exported.serialize()
@@ -86,6 +101,13 @@ def export(
     fingerprint = _fingerprint(exported.mlir_module())
     over = tuple((mesh or {}).items())
     return Program(name, chip, bytes(data), traced.jaxpr.jaxpr, fingerprint, mesh=over)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A function's name, or that of its type."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return getattr(function, "__name__", "") or type(function).__name__
 
 
 def _fingerprint(module: str) -> str:
