@@ -7,6 +7,7 @@ cannot be made on this machine is skipped by name; --strict turns that into a fa
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import os
@@ -30,7 +31,7 @@ from kernels.checks import fail, one_of
 if TYPE_CHECKING:
     from kernels.backends.base import Backend, Job
     from kernels.ladder import Check
-    from kernels.tpu.compiler import Program
+    from kernels.tpu.export import Program
     from kernels.wallclock import Measurement
     from kernels.workload import Workload
 
@@ -168,9 +169,9 @@ def explain(
 ) -> None:
     """Say where the time goes on a TPU: one page, from the compiler's own model."""
     with _reported():
-        from kernels.bench import explain as page
         from kernels.ladder import Subject
-        from kernels.tpu.estimator import estimate_program
+        from kernels.tpu import explain as page
+        from kernels.tpu.estimate import estimate_program
 
         program, title = _program(entry, workload, chip)
         page.explain(program, estimate_program(program, timeout=timeout), title, console)
@@ -205,7 +206,7 @@ def estimate(
     """Estimate run times on a TPU or a NeuronCore; nothing is measured."""
     with _reported():
         from kernels.records import add, estimated
-        from kernels.tpu.errors import TpuCompileError
+        from kernels.tpu.diagnose import TpuCompileError
 
         asked = _estimates(entry, workload, chip, figures, gradient)
         by_backend: dict[Backend, list[_Asked]] = {}
@@ -312,11 +313,11 @@ def _largest(operator: Operator, implementation: Implementation) -> Workload:
 
 def _estimated(found: Any) -> tuple[str, ...]:
     """A row of the table: what of an estimate its model knows."""
-    from kernels.bench.explain import time
+    from kernels.tpu.explain import format_seconds
 
     error, hbm = getattr(found, "error", None), getattr(found, "hbm_utilisation", None)
     return (
-        time(found.seconds),
+        format_seconds(found.seconds),
         "" if error is None else f"{error:.0%}",
         found.bound,
         f"{found.utilisation:.0%}" if getattr(found, "flops", 0) else "",
@@ -336,28 +337,41 @@ def tune(
     """Rank an operator's block sizes for a TPU by estimate; a stopped run goes on where it was."""
     with _reported():
         from kernels import tpu
-        from kernels.bench.explain import time
         from kernels.records import Key, TuningStore
-        from kernels.tpu.compiler import libtpu_version
+        from kernels.tpu.explain import format_seconds
+        from kernels.tpu.pool import libtpu_version
 
         libtpu_version()
         operator, implementation, problem = _subject(entry, workload)
-        key = Key.of(operator.name, implementation.name, problem, chip)
-        store = TuningStore(key, fresh=fresh)
+        known = operator.workloads
+        one_of("chip", chip, tpu.CHIPS)
+        if implementation.name == operator.plain:
+            accepted = "one that takes block sizes; XLA chooses its own"
+            fail("implementation", f"{implementation.name!r}", accepted)
+        if known.candidates is None:
+            fail("entry", f"{entry!r}, which offers nothing to tune", "one with candidates")
+        candidates = known.candidates(problem, tpu.CHIPS[chip].vmem_bytes)
+        if not candidates:
+            fail("workload", problem, "one for which a candidate fits into VMEM")
+        function = functools.partial(
+            operator.function, implementation=implementation.name, **problem.options
+        )
+        store = TuningStore(Key.of(operator.name, implementation.name, problem, chip), fresh=fresh)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
             found = tpu.tune(
-                operator,
-                problem,
-                chip,
-                implementation=implementation.name,
+                function,
+                *known.arguments(problem),
+                candidates=candidates,
+                chip=chip,
+                name=operator.name,
                 most=most,
                 store=store,
                 timeout=timeout,
                 progress=lambda done, of: bar.update(task, completed=done, total=of),
             )
-        table = _table(f"{entry} {found.workload} on {chip}, estimated")
+        table = _table(f"{entry} {problem} on {chip}, estimated")
         for name in ("tuning", "time", "against the default", ""):
             table.add_column(name, justify="left" if name in ("tuning", "") else "right")
         for trial in found.trials:
@@ -366,12 +380,16 @@ def tune(
             compared = not refused and math.isfinite(found.default_seconds)
             table.add_row(
                 str(trial),
-                "refused" if refused else time(trial.seconds),
+                "refused" if refused else format_seconds(trial.seconds),
                 f"{change:+.1%}" if compared else "",
                 f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0],
             )
         console.print(table)
-        default = time(found.default_seconds) if math.isfinite(found.default_seconds) else "refused"
+        default = (
+            format_seconds(found.default_seconds)
+            if math.isfinite(found.default_seconds)
+            else "refused"
+        )
         console.print(
             f"the operator's own choice: {default} (libtpu {found.libtpu}; "
             "estimates, not measurements)",
@@ -425,7 +443,7 @@ def bench(
 
 
 def _measured(found: Measurement) -> Table:
-    from kernels.bench.explain import time
+    from kernels.tpu.explain import format_seconds
 
     table = _table(f"{found.operator.name}, {found.title}: measured on {found.machine}")
     table.add_column("", overflow="fold")
@@ -436,8 +454,8 @@ def _measured(found: Measurement) -> Table:
         low, middle, high = found.ratio(found.plain, name)
         table.add_row(
             f"limit: {name}" if name == found.limit else name,
-            time(timing.median),
-            f"{time(timing.quantile(0.2))} to {time(timing.quantile(0.8))}",
+            format_seconds(timing.median),
+            f"{format_seconds(timing.quantile(0.2))} to {format_seconds(timing.quantile(0.8))}",
             f"{middle:.2f}× ({low:.2f} to {high:.2f})",
             *([f"{found.ratio(found.limit, name)[1]:.0%}"] if found.limit else []),
         )
@@ -458,7 +476,7 @@ def _reported() -> Iterator[None]:
         errors.print("[yellow]stopped[/]")
         raise typer.Exit(130) from None
     except RuntimeError as error:
-        from kernels.tpu.errors import TpuCompileError
+        from kernels.tpu.diagnose import TpuCompileError
 
         if not isinstance(error, TpuCompileError):
             raise
@@ -484,7 +502,8 @@ def _subject(entry: str, workload: str | None) -> tuple[Operator, Implementation
 def _program(entry: str, workload: str | None, chip: str) -> tuple[Program, str]:
     """The exported program of an entry, and its title."""
     from kernels import ladder
-    from kernels.tpu.compiler import export, libtpu_version
+    from kernels.tpu.export import export
+    from kernels.tpu.pool import libtpu_version
 
     libtpu_version()
     operator, implementation, problem = _subject(entry, workload)

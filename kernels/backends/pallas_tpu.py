@@ -49,8 +49,9 @@ class _PallasTpu(OnTpu):
 
         All programs go to one pool of compiler processes, so that libtpu starts once in each.
         """
-        from kernels.tpu.compiler import Program, compile_each, export
-        from kernels.tpu.errors import TpuCompileError
+        from kernels.tpu.diagnose import TpuCompileError
+        from kernels.tpu.export import Program, export
+        from kernels.tpu.pool import compile_each
 
         owners: list[int] = []  # program → its job
         left: list[int] = []  # by job: what its answer still waits for

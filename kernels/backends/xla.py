@@ -17,9 +17,10 @@ class OnTpu(Backend):
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
     ) -> list[Any]:
-        from kernels.tpu.compiler import export, libtpu_version
-        from kernels.tpu.errors import TpuCompileError
-        from kernels.tpu.estimator import estimate_all
+        from kernels.tpu.diagnose import TpuCompileError
+        from kernels.tpu.estimate import estimate_all
+        from kernels.tpu.export import export
+        from kernels.tpu.pool import libtpu_version
 
         libtpu_version()  # says by name that it is missing
         found: list[Any] = []

@@ -242,6 +242,11 @@ def calls_in(jaxpr: Any) -> list[Call]:
     return [_call(eqn) for eqn in _pallas_calls(jaxpr)]
 
 
+def interpreted(jaxpr: Any) -> list[str]:
+    """The names of the kernels in a jaxpr that are to be interpreted instead of compiled."""
+    return [_kernel_name(eqn) for eqn in _pallas_calls(jaxpr) if eqn.params.get("interpret")]
+
+
 def equations(jaxpr: Any) -> Iterator[Any]:
     """Every equation of a jaxpr and of the jaxprs inside it, kernels included."""
     for eqn in jaxpr.eqns:
@@ -307,9 +312,12 @@ def _call(eqn: Any) -> Call:
         str(getattr(v.aval, "inner_aval", v.aval))
         for v in kernel.invars[mapping.num_index_operands + len(mapping.block_mappings) :]
     )
-    source = getattr(kernel.debug_info, "func_src_info", None) or "kernel"
-    name = eqn.params.get("name") or source.split(" at ")[0]
-    return Call(name, machine, grid, semantics, tuple(operands), scratch, eqn)
+    return Call(_kernel_name(eqn), machine, grid, semantics, tuple(operands), scratch, eqn)
+
+
+def _kernel_name(eqn: Any) -> str:
+    source = getattr(eqn.params["jaxpr"].debug_info, "func_src_info", None) or "kernel"
+    return eqn.params.get("name") or source.split(" at ")[0]
 
 
 def _name(kernel: Any, index: int) -> str:

@@ -8,7 +8,7 @@ from kernels.attention import vit_step
 from kernels.attention.vit_step import ATTENTIONS, Step
 from kernels.catalog import OPERATORS
 from kernels.records import read, store
-from kernels.tpu.estimator import Estimate, OpEstimate
+from kernels.tpu.estimate import Estimate, OpEstimate
 
 
 @pytest.fixture(scope="module")

@@ -240,8 +240,8 @@ def test_a_wrong_block_is_noticed():
 
 @pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
-    from kernels.tpu.compiler import export
-    from kernels.tpu.estimator import estimate_all
+    from kernels.tpu.estimate import estimate_all
+    from kernels.tpu.export import export
 
     def program(number, k):
         shapes = [(number, 256, 256), (k, 512), (number,), (number,)]

@@ -1,0 +1,1 @@
+"""The one door to names that other packages keep to themselves."""
