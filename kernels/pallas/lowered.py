@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.pallas import modules
+from kernels.compat import jax_mlir
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def lower(
     start = time.perf_counter()
     lowered = jax.jit(function).trace(*args).lower(lowering_platforms=(platform,))
     seconds = time.perf_counter() - start
-    kernels = tuple(modules.kernels(lowered, target))
+    kernels = tuple(jax_mlir.kernels(lowered, target))
     if not kernels:
         raise ValueError(
             f"function is one that hands no kernel to a {machine}; accepted: one that makes a "

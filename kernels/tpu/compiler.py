@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels import optional
+from kernels.compat import jax_pallas, jaxprs
 from kernels.tpu import chips, undocumented, worker
 from kernels.tpu.errors import TpuCompileError, overflow, translate
 from kernels.tpu.lowering import abstract_device
@@ -172,11 +173,11 @@ def export(
             if isinstance(error, MemoryError):
                 raise
             found = translate(_text(error))
-            found.source = found.source or _primitive_line(traced.jaxpr.jaxpr, _text(error))
+            found.source = found.source or _primitive_line(traced.jaxpr, _text(error))
             raise found from error
     fingerprint = _fingerprint(exported.mlir_module())
     over = tuple((mesh or {}).items())
-    return Program(name, chip, bytes(data), traced.jaxpr.jaxpr, fingerprint, mesh=over)
+    return Program(name, chip, bytes(data), traced.jaxpr, fingerprint, mesh=over)
 
 
 def _fingerprint(module: str) -> str:
@@ -636,8 +637,8 @@ def _buffers(program: Program, text: str) -> tuple[tuple[str, int], ...]:
 
 def vmem_limit(call: Any, chip: str) -> int:
     """Bytes of VMEM that a kernel may take: what it asks for, or what the chip grants unasked."""
-    params = call.equation.params.get("compiler_params")
-    return getattr(params, "vmem_limit_bytes", None) or chips.chip(chip).vmem_limit_bytes
+    asked = jax_pallas.vmem_limit_bytes(call.equation)
+    return asked or chips.chip(chip).vmem_limit_bytes
 
 
 def _overflow(program: Program) -> TpuCompileError | None:
@@ -690,12 +691,9 @@ def _primitive_line(jaxpr: Any, text: str) -> str | None:
 
 def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:
     """Each primitive of a jaxpr with the line of the caller's code that asked for it."""
-    from kernels.pallas.calls import inner_jaxprs
-
-    for eqn in jaxpr.eqns:
-        frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
-        own = [f"{Path(f.file_name).name}:{f.line_num}" for f in frames if _outside(f.file_name)]
+    for equation in jaxprs.own_equations(jaxpr):
+        own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if _outside(f)]
         line = own[0] if own else outer
-        yield eqn.primitive.name, line
-        for inner in inner_jaxprs(eqn):
+        yield jaxprs.primitive(equation), line
+        for inner in jaxprs.inner_jaxprs(equation):
             yield from _lines(inner, line)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.compat import jax_pallas
 from kernels.tpu import chips, compiler, undocumented
 from kernels.tpu.chips import Chip
 from kernels.tpu.errors import TpuCompileError
@@ -608,7 +609,7 @@ class _Estimator:
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
         if any(not i.counted for i in self.run):
             self._note("a loop whose trip count is not known counts once")
-        if any(_has_open_loop(k.call.equation) for k in self.kernels.values()):
+        if any(jax_pallas.has_open_loop(k.call.equation) for k in self.kernels.values()):
             self._note("a kernel's loop until some condition holds counts once")
         if any(not o.known for k in self.kernels.values() for o in k.call.operands):
             self._note("blocks chosen by prefetched scalars: each step fetches another")
@@ -697,7 +698,7 @@ def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
     affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles, 50)))
     if math.prod(grid) <= affordable or not grid:
         return Cut(grid, 0, grid[0] if grid else 1, grid[0] if grid else 1, 1)
-    read = _axes_read(kernel.call.equation)
+    read = jax_pallas.axes_read(kernel.call.equation)
     # From the dimension to keep whole first to the one to cut first.
     order = sorted(range(len(grid)), key=lambda a: (a not in read, -a))
     sizes = [1] * len(grid)
@@ -715,28 +716,6 @@ def cut_grid(kernel: _Kernel, cores: int = 1) -> Cut:
         uneven = any(a in read for a in order[place:])
         return Cut(tuple(sizes), axis, short, long, units, uneven)
     return Cut(grid, 0, grid[0], grid[0], 1)
-
-
-def _axes_read(equation: Any) -> set[int]:
-    """The grid dimensions whose program id the kernel's body reads."""
-    from kernels.pallas.calls import equations
-
-    return {
-        eqn.params["axis"]
-        for eqn in equations(equation.params["jaxpr"])
-        if eqn.primitive.name == "program_id"
-    }
-
-
-def _has_open_loop(equation: Any) -> bool:
-    """Whether the kernel's body holds a loop that ends by what it computes, and not by counting."""
-    from kernels.pallas.calls import equations
-
-    return any(
-        [each.primitive.name for each in eqn.params["cond_jaxpr"].jaxpr.eqns] != ["lt"]
-        for eqn in equations(equation.params["jaxpr"])
-        if eqn.primitive.name == "while"
-    )
 
 
 def _alone(

@@ -8,6 +8,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.compat import jaxprs
 from kernels.matmul import BlockSizes, matmul
 from kernels.pallas import calls
 from kernels.pallas.work import matmul_flops
@@ -84,7 +85,7 @@ def test_prefetched_scalars(reads):
 
 def test_flops_inside_a_kernel():
     function, args = blocked(1024, 512, 768, 256, 128, 384)
-    assert matmul_flops(jax.make_jaxpr(function)(*args).jaxpr) == {"bfloat16": 2 * 1024 * 512 * 768}
+    assert matmul_flops(jaxprs.trace(function, *args)) == {"bfloat16": 2 * 1024 * 512 * 768}
 
 
 def test_flops_under_a_condition_on_program_ids():
@@ -103,7 +104,7 @@ def test_flops_under_a_condition_on_program_ids():
         out_specs=block,
         out_shape=shape(512, 512, dtype=jnp.float32),
     )
-    jaxpr = jax.make_jaxpr(call)(shape(512, 512, dtype=jnp.float32)).jaxpr
+    jaxpr = jaxprs.trace(call, shape(512, 512, dtype=jnp.float32))
     assert matmul_flops(jaxpr) == {"float32": 6 * 2 * 128**3}
 
 
@@ -113,4 +114,4 @@ def test_flops_of_loops_and_branches():
         return jax.lax.cond(flag, lambda x: x @ x, lambda x: x, x)
 
     args = shape(64, 64, dtype=jnp.float32), shape(dtype=jnp.bool_)
-    assert matmul_flops(jax.make_jaxpr(function)(*args).jaxpr) == {"float32": 6 * 2 * 64**3}
+    assert matmul_flops(jaxprs.trace(function, *args)) == {"float32": 6 * 2 * 64**3}
