@@ -152,8 +152,17 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
         jnp.asarray(np.broadcast_to(np.reshape(value, -1), size), operand.aval.dtype)
         for value, operand in zip(values, inputs(equation), strict=True)
     ]
+
+    def bound(*operands: Any) -> Any:
+        return equation.primitive.bind(*operands, **equation.params)
+
     try:
-        found = jax.vmap(lambda *each: equation.primitive.bind(*each, **equation.params))(*wide)
+        try:
+            found = jax.vmap(bound)(*wide)
+        except (
+            NotImplementedError
+        ):  # no batching rule, as `multiple_of`: it takes arrays as they are
+            found = bound(*wide)
     except Exception as error:
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         changed(

@@ -114,11 +114,11 @@ def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]
         known[results[0]] = np.full(1, grid[jaxprs.grid_axis(equation)])
         return
     values = [_value(each, known) for each in jaxprs.inputs(equation)]
-    if not values or any(value is None for value in values):
+    if any(value is None for value in values):
         return
     inner = jaxprs.called(equation)
     if not inner:
-        result = jaxprs.evaluate(equation, values)
+        result = jaxprs.evaluate(equation, values) if values else None
     elif jaxprs.passes_on(equation):
         learned = dict(zip(jaxprs.inputs(inner[0]), values, strict=True))
         for each in jaxprs.own_equations(inner[0]):
