@@ -15,10 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
 # Without what makes code fast and compiling slow.
-PLAINLY = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
-    " --xla_cpu_parallel_codegen_split_count=1"
-)
+PLAINLY = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 
 
 def pytest_configure(config):

@@ -89,8 +89,8 @@ def tune(
         chip: one of CHIPS.
         name: of the function, in errors; its own if left out.
         most: how many candidates to try.
-        store: maps a candidate's text to (seconds, what binds, note); read before and written after each
-            batch, so that a run that was stopped goes on where it was. The caller keys it by
+        store: maps a candidate's text to (seconds, what binds, note); read before and written after
+            each batch, so that a run that was stopped goes on where it was. The caller keys it by
             versions. What took too long, crashed, or found the disk full is not kept, and is tried
             again.
         timeout: seconds for one compilation.

@@ -79,7 +79,6 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
 @pytest.mark.libtpu
 def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
-    workload = MATMUL.workloads.find(SMALL)
 
     def stop(done, of):
         raise KeyboardInterrupt
