@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"[:400]
 
 
-def fail(argument: str, value: object, accepted: str) -> None:
+def fail(argument: str, value: object, accepted: str) -> NoReturn:
     """Raise the one form of ValueError that all public functions use."""
     raise ValueError(f"{argument} is {value}; accepted: {accepted}")
 

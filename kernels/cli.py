@@ -247,8 +247,8 @@ def estimate(
                 f"{found.hbm_utilisation:.0%}",
             )
         console.print(table)
-        for title, on, error in failed:
-            errors.print(f"[red]{title} on {on}:[/] {error}", markup=True, soft_wrap=True)
+        for title, on, failure in failed:
+            errors.print(f"[red]{title} on {on}:[/] {failure}", markup=True, soft_wrap=True)
         if failed:
             raise typer.Exit(1)
 

@@ -100,9 +100,12 @@ def block_sparse_attention(
     from kernels.attention import sparse
     from kernels.pallas import interprets
 
-    together = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
+    rows = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
     interpret = interprets(interpret, "tpu")
-    o = sparse.attention(*together, mask, scale=scale, block=block, interpret=interpret)
+    q_rows, k_rows, v_rows = rows
+    o = sparse.attention(
+        q_rows, k_rows, v_rows, mask, scale=scale, block=block, interpret=interpret
+    )
     return o.reshape(b, h, n, d)
 
 

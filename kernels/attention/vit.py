@@ -7,6 +7,8 @@ from kernels import checks
 from kernels.attention.torch import VIT_ATTENTION, torch, vit_attention
 from kernels.optional import require
 
+_LIBRARY: Any  # a torch.library.Library, where torchvision's own does not load
+
 
 def _load_torchvision() -> None:
     """Import torchvision, which timm does; where its C++ part does not fit torch, without that.

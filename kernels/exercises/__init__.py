@@ -91,7 +91,7 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
         functools.partial(exercise.call, given),
         differentiable=bool(exercise.differentiable),
     )
-    passed = []
+    passed: list[str] = []
     for rung in exercise.rungs:
         note = ""
         for found in ladder.climb(subject, rung, exercise.workloads.named):
