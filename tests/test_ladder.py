@@ -1,22 +1,27 @@
 """Every entry climbs every rung that it claims, and planted faults fall."""
 
 import functools
+import itertools
 
+import choice
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from kernels import ladder, optional
+from kernels.backends import pallas_tpu
 from kernels.backends.base import Compiled
+from kernels.backends.gpsimd import GPSIMD
+from kernels.backends.nki import NKI, NKI_BETA1
+from kernels.backends.pallas_gpu import PALLAS_GPU
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.taichi import TAICHI
 from kernels.backends.torch import TORCH
 from kernels.backends.xla import XLA
-from kernels.catalog import OPERATORS, find
+from kernels.catalog import OPERATORS, RUNGS, find
 from kernels.workload import Workload, Workloads, values
 
-DRAWS = 2  # random workloads beside the named ones
 CLAIMS = [
     pytest.param(operator, implementation, rung, id=f"{operator.name}/{implementation.name}-{rung}")
     for operator, implementation in find()
@@ -25,15 +30,115 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("operator", "implementation", "rung"), CLAIMS)
-def test_every_claim_holds(operator, implementation, rung, status):
-    checks = list(ladder.verify(operator, implementation, [rung], draws=DRAWS, seed=1))
+def test_every_claim_holds(operator, implementation, rung, status, pytestconfig, monkeypatch):
+    tier = pytestconfig.getoption("tier")
+    subject = ladder.Subject.of(operator, implementation)
+    problems = choice.workloads(tier, operator, implementation, rung)
+    checks = []
+    for chips, part in choice.chips(tier, operator, implementation, problems, pallas_tpu.CHIPS):
+        monkeypatch.setattr(pallas_tpu, "CHIPS", chips)
+        checks += ladder.climb(subject, rung, part, choice.SEED)
     status(checks)
+    if pytestconfig.getoption("strict_rungs"):
+        assert unproven(implementation, checks) == []
     if all(c.status == ladder.SKIPPED for c in checks):  # a tool is missing; the message names it
         pytest.skip(checks[0].message)
-    offered = [w for w in operator.workloads.named if implementation.accepts(w)]
-    assert len(checks) == len(offered) + DRAWS
-    done = (ladder.PASSED, ladder.PARTIAL)
-    assert [c for c in checks if c.status not in done] == []
+    assert sorted(c.workload for c in checks) == sorted(map(str, problems))
+    assert [c for c in checks if c.status not in (ladder.PASSED, ladder.PARTIAL)] == []
+
+
+# Compilers that no package index has: without them, a kernel is linted, built against stubs or
+# lowered.
+ELSEWHERE = {(backend, "compile") for backend in (NKI, NKI_BETA1, GPSIMD, PALLAS_GPU)}
+
+
+def unproven(implementation, checks):
+    """Those that were skipped, or did part of their work."""
+    return [
+        c
+        for c in checks
+        if c.status in (ladder.SKIPPED, ladder.PARTIAL)
+        and (implementation.backend, c.rung) not in ELSEWHERE
+    ]
+
+
+def test_what_a_strict_run_refuses(monkeypatch):
+    """Without libtpu a kernel is only lowered, which passes with a note."""
+    monkeypatch.setattr(optional, "available", lambda module: module != "libtpu")
+    implementation = MATMUL["pallas"]
+    subject = ladder.Subject.of(MATMUL, implementation)
+    checks = [
+        check
+        for rung in ("interpret", "compile", "measure")
+        for check in ladder.climb(subject, rung, SMALL)
+    ]
+    assert [c.rung for c in unproven(implementation, checks)] == ["compile", "measure"]
+
+
+class TestTheChoiceOfWorkloads:
+    """The tier test covers what the tier full runs through."""
+
+    @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+    @pytest.mark.parametrize("rung", RUNGS)
+    @pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "libraries"])
+    def test_every_workload_stands_at_every_rung(self, operator, rung, kernels):
+        alike = [
+            each
+            for each in operator.implementations
+            if rung in each.rungs and (len(each.rungs) > 1) == kernels
+        ]
+        full, test = (
+            {each.name: choice.workloads(tier, operator, each, rung) for each in alike}
+            for tier in ("full", "test")
+        )
+
+        def pairs(chosen):
+            return {
+                (
+                    str(workload),
+                    choice.has_gradient(operator, each, workload) and rung != "simulate",
+                )
+                for each in alike
+                for workload in chosen[each.name]
+            }
+
+        proven = pairs(test)
+        assert {name for name, _ in pairs(full)} == {name for name, _ in proven}
+        assert {pair for pair in pairs(full) if pair[1]} <= proven
+        assert all(set(map(str, test[name])) <= set(map(str, full[name])) for name in full)
+        assert all(len(found) >= min(choice.FEW, len(full[name])) for name, found in test.items())
+
+    def test_it_is_much_less(self):
+        sizes = {
+            tier: sum(
+                len(choice.workloads(tier, operator, each, rung))
+                for operator, each in find()
+                for rung in each.rungs
+            )
+            for tier in choice.TIERS
+        }
+        assert sizes["quick"] < sizes["test"] < sizes["full"] / 2
+
+    @pytest.mark.parametrize("tier", choice.TIERS)
+    def test_every_kernel_is_compiled_for_every_chip(self, tier):
+        for operator, each in find():
+            if "compile" not in each.rungs:
+                continue
+            problems = choice.workloads(tier, operator, each, "compile")
+            parts = choice.chips(tier, operator, each, problems, pallas_tpu.CHIPS)
+            assert {str(w) for _, part in parts for w in part} == set(map(str, problems))
+            if tier == "quick":
+                assert {chips for chips, _ in parts} == {pallas_tpu.CHIPS[:1]}
+                continue
+            assert set(itertools.chain(*(chips for chips, _ in parts))) == set(pallas_tpu.CHIPS)
+            if any(choice.has_gradient(operator, each, w) for w in problems):
+                smooth = {
+                    chip
+                    for chips, part in parts
+                    for chip in chips
+                    if any(choice.has_gradient(operator, each, w) for w in part)
+                }
+                assert smooth == set(pallas_tpu.CHIPS)
 
 
 MATMUL = OPERATORS["matmul"]

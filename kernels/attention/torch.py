@@ -263,7 +263,8 @@ def _backward(*arguments: Any) -> Any:
 def _vit_forward(qkv: Any, num_heads: int, scale: float, interpret: bool) -> Any:
     if packed.fits(qkv, num_heads):
         return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
-    o, lse = _forward(*unpack(qkv, num_heads), False, scale, interpret)
+    q, k, v = unpack(qkv, num_heads)
+    o, lse = _forward(q, k, v, False, scale, interpret)
     return pack(o), lse
 
 

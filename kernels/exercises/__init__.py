@@ -90,7 +90,7 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
         functools.partial(exercise.call, exercise.backend.adopt(answer)),
         differentiable=bool(exercise.differentiable),
     )
-    passed = []
+    passed: list[str] = []
     for rung in exercise.rungs:
         note = ""
         for found in ladder.climb(subject, rung, exercise.workloads.named):

@@ -67,7 +67,7 @@ EXERCISES = (
         "second, in bfloat16.",
         lambda flops, bytes_per_second: 2 * flops / bytes_per_second,
         *(
-            Workload(name, {"flops": CHIPS[name].bf16_flops, "bytes": each})
+            Workload(name, {"flops": int(CHIPS[name].bf16_flops), "bytes": int(each)})
             for name in ("v5e", "v6e")
             for each in (CHIPS[name].hbm_bytes_per_second,)
         ),

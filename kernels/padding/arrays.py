@@ -92,17 +92,19 @@ def through_bits(
             through_bits(given, "numpy", shape, plan, None, function, works_on)
         )
     out = taichi.empty(shape, tile) if out is None else out
-    pair = bits(tile), bits(out)
+    tile_bits, out_bits = bits(tile), bits(out)
     if kind == "torch" and tile.device.type != "cpu":
         if works_on == "numpy":
             checks.fail("tile.device", tile.device, "cpu, for implementation='numpy'")
     elif works_on == "torch":
         torch = require("torch", "brick padding in PyTorch")
         if kind == "numpy":
-            pair = (torch.from_numpy(p if p.flags.writeable else p.copy()) for p in pair)
+            tile_bits, out_bits = (
+                torch.from_numpy(each if each.flags.writeable else each.copy())
+                for each in (tile_bits, out_bits)
+            )
     elif kind == "torch":
-        pair = (p.numpy() for p in pair)
-    tile_bits, out_bits = pair
+        tile_bits, out_bits = tile_bits.numpy(), out_bits.numpy()
     function(tile_bits, plan, out_bits)
     return out
 

@@ -88,8 +88,8 @@ class Plan:
 
 def plan(shape: tuple[int, ...], border: tuple[int, int], shift_x: Shift, shift_y: Shift) -> Plan:
     """The plan for a tile of `shape` [h, w, …]; ValueError as normal_form raises it."""
-    h, w, *channels = shape
-    channels = math.prod(channels)
+    h, w, *more = shape
+    channels = math.prod(more)
     rows, cols = border
     (_, climb), (step, _) = normal_form(h, w, shift_x, shift_y)
     height, width = h + 2 * rows, w + 2 * cols

@@ -245,7 +245,9 @@ def _axis(call: Call, maps: Sequence[Affine | None], axis: int) -> dict[str, Any
         "fixed": "",
     }
     for number, (operand, index) in enumerate(zip(call.operands, maps)):
-        for d, steps in enumerate([] if index is None else index.steps):
+        if index is None:
+            continue
+        for d, steps in enumerate(index.steps):
             if not steps[axis]:
                 continue
             told["cuts"].append((number, d))

@@ -127,7 +127,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         canvas.rect(
             x(carried), y, x(there) - x(carried), tall, fill=canvas.hatch(colour), stroke="none"
         )
-        box = {"fill": colour, "fill_opacity": 0.7, "stroke": colour}
+        box: dict[str, Any] = {"fill": colour, "fill_opacity": 0.7, "stroke": colour}
         canvas.rect(x(start), y, x(carried) - x(start), tall, **box)
         if x(carried) - x(start) > 7 * len(str(step)) + 4:
             canvas.text((x(start) + x(carried)) / 2, y + 17, str(step), anchor="middle")

@@ -90,7 +90,7 @@ def products(text: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for line in _PRODUCT.findall(text):
         scalar = line.split()[0].endswith("ss")
-        found["scalar" if scalar else re.search(r"%([xyz]mm)", line)[1]] += 1
+        found["scalar" if scalar else re.findall(r"%([xyz]mm)", line)[0]] += 1
     return found
 
 
