@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from kernels.neuron.errors import NeuronError
-from kernels.neuron.kernel import Kernel, function_of, generation_of
+from kernels.neuron.kernel import function_of, generation_of
+from kernels.neuron.simulator import Kernel
 
 SYNTAX: dict[type, tuple[str, str]] = {
     ast.ListComp: ("a list comprehension", "a for loop that appends to a list"),

@@ -22,7 +22,9 @@ SBUF, PSUM, HBM, SHARED_HBM = "sbuf", "psum", "private_hbm", "shared_hbm"
 ON_CHIP = (SBUF, PSUM)
 CORE = CHIPS["inf2"]
 
-UNWRITTEN, WRITTEN, MASKED = 0, 1, 2  # MASKED: left out by a mask, so anything
+# What is known of an element. MASKED: left out by a mask, so anything. SUMMED: written by the
+# Tensor engine, which adds to it the next time.
+UNWRITTEN, WRITTEN, MASKED, SUMMED = range(4)
 
 
 @dataclass(frozen=True)
@@ -293,8 +295,16 @@ class Machine:
                 refuse(f"{name} reads {missing} elements of {view} that were never written")
         return _float32(name, view) if wide else view._data
 
-    def write(self, name: str, dst: View, values: np.ndarray, once: bool = False) -> None:
-        """Store `values`. once: an element of HBM is written one time only."""
+    def write(
+        self,
+        name: str,
+        dst: View,
+        values: np.ndarray,
+        once: bool = False,
+        state: int = WRITTEN,
+    ) -> None:
+        """Store `values`. once: an element of HBM is written one time only. state: what the
+        elements are from now on."""
         storage = dst._storage
         if self.limits and once and not dst._on_chip:
             again = int((dst._state == WRITTEN).sum()) if storage.stored else 0
@@ -314,7 +324,7 @@ class Machine:
                 dst._data[...] = values
         except ValueError:
             refuse(f"{name}: a result of shape {list(values.shape)} does not fit into dst {dst}")
-        dst._state[...] = WRITTEN
+        dst._state[...] = state
         if dst.size == storage.data.size:
             storage.whole = True
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +12,9 @@ import numpy as np
 
 from kernels.checks import fail
 from kernels.neuron.errors import HERE, NeuronError, located
-from kernels.neuron.kernel import Kernel, function_of, generation_of, simulated
+from kernels.neuron.kernel import GENERATIONS, generation_of
 from kernels.neuron.machine import SHARED_HBM, Machine, View, _machine
+from kernels.neuron.rebinding import simulated
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,21 @@ class InterpretParams:
         seed = self.order
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             fail("order", repr(seed), "None or a whole number of at least 0")
+
+
+class Kernel:
+    """What @nki.jit makes of a function. Called inside another kernel it is part of it; called with
+    arrays it simulates."""
+
+    def __init__(self, function: Callable[..., Any], generation: str) -> None:
+        self.function = function
+        self.generation = generation
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if _machine.get() is not None:
+            return self.function(*arguments, **options)
+        return simulate(self, *arguments, **options)
 
 
 def simulate(
@@ -65,7 +83,7 @@ def run_recorded(
         fail("params", repr(params), "neuron.InterpretParams or None")
     function = simulated(kernel)
     core = Machine(params.limits, params.order)
-    kind = _kind(generation_of(kernel))
+    kind = GENERATIONS[generation_of(kernel)].tile
     names = list(inspect.signature(function).parameters)
     given, views = [], []
     for position, argument in enumerate(arguments):
@@ -104,16 +122,6 @@ def as_array(value: Any) -> np.ndarray | None:
     return np.array(np.asarray(value), order="C")
 
 
-def _kind(generation: str) -> type:
-    if generation == "neuronxcc":
-        from kernels.neuron.beta1.tiles import Tile
-
-        return Tile
-    from kernels.neuron.tensors import Tensor
-
-    return Tensor
-
-
 def _outputs(returned: Any) -> list[View]:
     if returned is None:
         return []
@@ -147,6 +155,3 @@ def _translated(error: TypeError) -> Exception:
     elif "unexpected keyword argument 'mask'" in text:
         text = f"{text.split('()')[0]} with mask=: masks are gone, cut the slice with min()"
     return NeuronError(text, located(last.tb_frame.f_code.co_filename, last.tb_lineno))
-
-
-__all__ = ["InterpretParams", "Kernel", "function_of", "simulate"]

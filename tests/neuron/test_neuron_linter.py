@@ -191,7 +191,7 @@ MODERN = [
 
 @pytest.mark.parametrize(("kernel", "what", "instead"), MODERN, ids=[m[0].__name__ for m in MODERN])
 def test_a_planted_fault_is_found(kernel, what, instead):
-    from kernels.neuron.kernel import Kernel
+    from kernels.neuron.simulator import Kernel
 
     found = neuron.lint(Kernel(kernel, "nki"))
     assert len(found) == 1, found

@@ -121,6 +121,40 @@ def test_the_tensor_engine_multiplies_into_psum():
     assert_close(neuron.simulate(kernel, X, y), want, 2 * X.T @ y, size)
 
 
+@pytest.mark.parametrize("accumulate", [None, "after the first"])
+@pytest.mark.parametrize("params", [None, LAX])
+def test_a_sum_of_products_in_psum(accumulate, params):
+    """The first product overwrites, the others add: 0 + 1 + 2 times X by itself."""
+
+    @jit
+    def kernel(x):
+        a, c = fetched(x), nl.ndarray((64, 64), dtype=nl.float32)
+        total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        for turn in range(3):
+            b = nl.ndarray(x.shape, dtype=x.dtype)
+            nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=float(turn))
+            adds = None if accumulate is None else turn > 0
+            nisa.nc_matmul(dst=total, stationary=a, moving=b, accumulate=adds)
+        nisa.tensor_copy(dst=c, src=total)
+        return stored(c)
+
+    x = np.round(X)  # so that every sum is exact
+    assert np.array_equal(neuron.simulate(kernel, x, params=params), 3 * x.T @ x)
+
+
+def test_two_products_of_ones_into_one_tile():
+    @jit
+    def kernel(x):
+        a, c = fetched(x), nl.ndarray((64, 64), dtype=nl.float32)
+        total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        for _ in range(2):
+            nisa.nc_matmul(dst=total, stationary=a, moving=a)
+        nisa.tensor_copy(dst=c, src=total)
+        return stored(c)
+
+    assert (neuron.simulate(kernel, np.ones_like(X)) == 256).all()
+
+
 def test_views_share_memory_and_strides_run_along_a_partition():
     @jit
     def kernel(x):
@@ -491,7 +525,41 @@ def product_too_long(x, bad):
     return product(x, m=129 if bad else 128)
 
 
+def accumulated(x, bad, prepare, accumulate=True):
+    """A product that adds to what `prepare` leaves in PSUM."""
+    a, c = fetched(x), nl.ndarray((64, 64), dtype=nl.float32)
+    total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    prepare(total, a, bad)
+    nisa.nc_matmul(dst=total, stationary=a, moving=a, accumulate=accumulate if bad else None)
+    nisa.tensor_copy(dst=c, src=total)
+    return stored(c)
+
+
+def sum_on_nothing(x, bad):
+    return accumulated(x, bad, prepare=lambda total, a, bad: None)
+
+
+def sum_on_zeros(x, bad):
+    return accumulated(x, bad, prepare=lambda total, a, bad: nisa.memset(dst=total, value=0.0))
+
+
+def sum_on_a_half(x, bad):
+    def half(total, a, bad):
+        part = total[:, 0:32] if bad else total
+        nisa.nc_matmul(dst=part, stationary=a, moving=a[:, 0:32] if bad else a)
+
+    return accumulated(x, bad, prepare=half, accumulate=None)
+
+
+def sum_perhaps(x, bad):
+    return accumulated(x, bad, prepare=lambda total, a, bad: None, accumulate="first")
+
+
 FAULTS = [
+    (sum_on_nothing, "no product has written 4096 of the 4096 elements of dst"),
+    (sum_on_zeros, "so there is nothing to add to; start with accumulate=False"),
+    (sum_on_a_half, "no product has written 2048 of the 4096 elements"),
+    (sum_perhaps, "accumulate is 'first'; accepted: None, True and False"),
     (length, r"len\(tile 1"),
     (looped, "a loop over tile 1"),
     (one_dimension, "has one dimension"),

@@ -241,3 +241,18 @@ def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
     got = neuron.simulate(kernel, boxes, boxes + 1)
     assert_close(got, reference.giou(*wide), plain, reference.giou_magnitude(*wide))
     assert neuron.run(kernel, boxes, boxes, interpret=False) == "ran on the device"
+
+
+def test_a_failure_after_a_launch_is_not_swallowed():
+    """Whatever goes wrong behind the kernel is the operator's mistake too."""
+    from kernels.giou import nki
+
+    boxes = np.zeros((1, 1, 4), np.float32)
+
+    def broken(x, *, interpret):
+        neuron.run(nki.giou_kernel, x, x, interpret=interpret)
+        raise ZeroDivisionError("after the kernel")
+
+    for call in (neuron.launched, neuron.lower):
+        with pytest.raises(ZeroDivisionError, match="after the kernel"):
+            call(broken, boxes)

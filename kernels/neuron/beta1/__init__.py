@@ -5,10 +5,15 @@ Names and signatures are those of the AWS Neuron documentation of SDK 2.20 to 2.
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 from kernels.neuron.beta1 import language
-from kernels.neuron.kernel import Kernel
+from kernels.neuron.beta1.tiles import Tile
+from kernels.neuron.kernel import GENERATIONS, Generation
+from kernels.neuron.simulator import Kernel
+from kernels.neuron.simulator import simulate as _simulate
 
 __all__ = ["jit", "language", "simulate_kernel", "trace"]
 
@@ -25,6 +30,17 @@ trace = jit
 
 def simulate_kernel(kernel: Any, *arguments: Any, **options: Any) -> Any:
     """Run `kernel` on NumPy arrays; those that it stores to are updated."""
-    from kernels.neuron.simulator import simulate
+    return _simulate(kernel, *arguments, **options)
 
-    return simulate(kernel, *arguments, **options)
+
+_package = ModuleType("neuronxcc", "The simulator of kernels.neuron, under the vendor's name.")
+_package.nki = sys.modules[__name__]  # type: ignore[attr-defined]
+GENERATIONS["neuronxcc"] = Generation(
+    "neuronxcc",
+    Tile,
+    {
+        "neuronxcc": _package,
+        "neuronxcc.nki": sys.modules[__name__],
+        "neuronxcc.nki.language": language,
+    },
+)

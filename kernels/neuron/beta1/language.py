@@ -131,3 +131,15 @@ def __getattr__(name: str) -> Any:
         "uses",
         place(),
     )
+
+
+def _method(operation: Any, swap: bool) -> Any:
+    def method(self: Any, other: Any) -> Tile:
+        return operation(other, self) if swap else operation(self, other)
+
+    return method
+
+
+for _name, _operation in (("add", add), ("sub", subtract), ("mul", multiply), ("truediv", divide)):
+    setattr(tiles.Operators, f"__{_name}__", _method(_operation, swap=False))
+    setattr(tiles.Operators, f"__r{_name}__", _method(_operation, swap=True))

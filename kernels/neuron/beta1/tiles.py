@@ -21,16 +21,16 @@ from kernels.neuron.machine import (
     machine,
     starts,
 )
-from kernels.neuron.tensors import ARITHMETIC, sliced
+from kernels.neuron.tensors import sliced
 
 
-class _Operators:
-    """What tiles and indexed tiles have in common: arithmetic, which is nki.language's."""
+class Operators:
+    """What tiles and indexed tiles have in common: arithmetic, which nki.language gives them."""
 
     __array_ufunc__ = None  # so that NumPy leaves `number * tile` to the tile
 
 
-class Tile(_Operators, View):
+class Tile(Operators, View):
     """A tile of beta 1, or a tensor in HBM."""
 
     def __getitem__(self, key: Any) -> Tile | Grid:
@@ -45,7 +45,7 @@ class Tile(_Operators, View):
     __hash__ = object.__hash__
 
 
-class Grid(_Operators):
+class Grid(Operators):
     """tile[i_p, i_f]: elements of a tile, one for each point of a grid of indices."""
 
     def __init__(self, tile: Tile, keys: tuple[Any, ...]) -> None:
@@ -291,20 +291,3 @@ def _access(operand: Operand, mask: np.ndarray | None) -> Access:
     return operand.access(
         np.ones(operand.shape, bool) if mask is None else np.broadcast_to(mask, operand.shape)
     )
-
-
-def _binary(name: str, swap: bool) -> Any:
-    def method(self: Operand, other: Any) -> Tile:
-        from kernels.neuron.beta1 import language
-
-        function = getattr(language, name)
-        return function(other, self) if swap else function(self, other)
-
-    return method
-
-
-_NAMES = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
-for _method, _name in _NAMES.items():
-    assert _method in ARITHMETIC
-    setattr(_Operators, f"__{_method}__", _binary(_name, swap=False))
-    setattr(_Operators, f"__r{_method}__", _binary(_name, swap=True))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels.neuron.errors import MissingName, place, refuse
-from kernels.neuron.machine import PSUM, SBUF, machine
+from kernels.neuron.machine import PSUM, SBUF, SUMMED, machine
 from kernels.neuron.operations import function
 from kernels.neuron.tensors import Tensor
 
@@ -166,23 +166,49 @@ def activation(
 
 
 def nc_matmul(
-    dst: Any, stationary: Any, moving: Any, accumulate: bool = False, name: str | None = None
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    accumulate: bool | None = None,
+    name: str | None = None,
 ) -> None:
-    """dst [M, N] = stationary [K, M] transposed times moving [K, N]; dst is in PSUM."""
+    """dst [M, N] = stationary [K, M] transposed times moving [K, N]; dst is in PSUM.
+
+    accumulate: False overwrites dst, True adds to what a product left there; None, the default,
+    overwrites at the first product into dst and adds at later ones.
+    """
     _tensors("nc_matmul", dst=dst, stationary=stationary, moving=moving)
     core = machine()
     if core.limits:
         _check_matmul(dst, stationary, moving)
     left, right = core.read("nc_matmul", stationary), core.read("nc_matmul", moving)
     values = left.T @ right
-    if accumulate:
+    if _adds(dst, accumulate):
         values = values + core.read("nc_matmul", dst)
-    core.write("nc_matmul", dst, values)
+    core.write("nc_matmul", dst, values, state=SUMMED)
     # float32 takes four times as long as what has 16 bits (architecture guide).
     passes = 4 if np.float32 in (stationary.dtype, moving.dtype) else 1
     core.note(
         "Tensor", "nc_matmul", dst, (stationary, moving), passes=passes, elements=dst.shape[1]
     )
+
+
+def _adds(dst: Tensor, accumulate: Any) -> bool:
+    """Whether a product is added to dst. What no product wrote cannot be added to, not even zeros:
+    NeuronCore-v2 and -v3 do not define it (nki.isa.nc_matmul)."""
+    if accumulate not in (None, True, False):
+        refuse(f"nc_matmul: accumulate is {accumulate!r}; accepted: None, True and False")
+    if accumulate is False:
+        return False
+    summed = int((dst._state == SUMMED).sum())
+    if summed in (0, dst.size) if accumulate is None else summed == dst.size:
+        return summed > 0
+    if machine().limits:
+        refuse(
+            f"nc_matmul: no product has written {dst.size - summed} of the {dst.size} elements of "
+            f"dst {dst}, so there is nothing to add to; start with accumulate=False"
+        )
+    return True
 
 
 def _check_matmul(dst: Tensor, stationary: Tensor, moving: Tensor) -> None:
