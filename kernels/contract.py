@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -89,7 +89,7 @@ class Implementation:
         return self.function(*arguments, **options)
 
 
-class Contract(Protocol):
+class Contract(Hashable, Protocol):
     """What the rungs ask of whatever they prove: an operator, or an exercise.
 
     reference: the float64 oracle, of the same arguments as the function. magnitude: the sums of

@@ -132,8 +132,12 @@ def _expected(contract: Contract, workload: Workload, seed: int) -> _Expected:
         return outputs(contract, function(*wide, **workload.options))
 
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
-        found = (of(f) for f in (contract.reference, contract.magnitude, contract.rounding))
-        return _Expected(*found, outputs(contract, plain))
+        return _Expected(
+            of(contract.reference),
+            of(contract.magnitude),
+            of(contract.rounding),
+            outputs(contract, plain),
+        )
 
 
 @functools.lru_cache(maxsize=KEPT)

@@ -8,13 +8,14 @@ from pathlib import Path
 import nbformat
 from docutils import nodes
 from jupyter_cache import get_cache
+from kernels.bench import records, report, status
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from kernels.bench import records, report, status
 from kernels.catalog import OPERATORS, RUNGS
 
 DASH = "—"
+WORDS = {"partial": "in part"} | {word: word for word in ("passed", "skipped", "failed")}
 
 
 class details(nodes.General, nodes.Element):
@@ -232,8 +233,7 @@ class Status(Generated):
             reason = status.why_empty(implementation, rung)
             word = reason.partition(":")[0]
             return text(explained(word, reason), f" [{self.number(notes, reason)}]")
-        count = {"passed": finding.passed, "failed": finding.failed, "skipped": finding.skipped}
-        told = ", ".join(f"{name} {n}" for name, n in count.items() if n)
+        told = ", ".join(f"{WORDS[name]} {n}" for name, n in finding.counts.items() if n)
         number = f" [{self.number(notes, finding.message)}]" if finding.message else ""
         classes = [finding.outcome]
         return text(explained(told, finding.message), number, classes=classes)

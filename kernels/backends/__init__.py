@@ -4,7 +4,3 @@ Whoever asks "is this NKI?" asks the backend instead: it interprets, simulates, 
 and differentiates what is written in it, and says why it cannot where it cannot. A new language is
 a new file here, and nothing else.
 """
-
-from kernels.backends.base import Backend, Compiled, Job, Refused, Simulated, Skipped
-
-__all__ = ["Backend", "Compiled", "Job", "Refused", "Simulated", "Skipped"]

@@ -4,57 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from kernels import optional
+from kernels.backends import jax_arrays, machines
+from kernels.backends.job import Compiled, Job, Refused, Simulated, Skipped
 
-
-class Refused(Exception):
-    """A rung refuses the implementation; the message says why."""
-
-
-class Skipped(Exception):
-    """A rung cannot be climbed here; the message says what is missing."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One call to prove, to compile or to time: `function(*arguments, **options)`.
-
-    Args:
-        function: takes `interpret=` besides, where the backend's functions do.
-        arguments: NumPy arrays and numbers.
-        options: keyword arguments.
-        wanted: positions of the arguments whose gradients are wanted; none for no gradients.
-        static: positions of the arrays whose values decide what is compiled.
-        name: in words, for messages.
-    """
-
-    function: Callable[..., Any]
-    arguments: Sequence[Any]
-    options: dict[str, Any] = field(default_factory=dict)
-    wanted: tuple[int, ...] = ()
-    static: tuple[int, ...] = ()
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """result: as the function returns it. alone: whether there is no other order to try."""
-
-    result: Any
-    alone: bool = False
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What became of a job. error: why it was refused or skipped, or None. note: what was not done
-    of the way to the machine; empty where it went all the way. seconds: wall time."""
-
-    error: Exception | None
-    note: str
-    seconds: float
+__all__ = ["Backend", "Compiled", "Job", "Refused", "Simulated", "Skipped"]
 
 
 class Backend:
@@ -118,15 +74,11 @@ class Backend:
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The gradients by the wanted arguments, for one cotangent of each output."""
-        from kernels.backends import jax_arrays
-
         return jax_arrays.pull(job, cotangents, **self._interpreting(True))
 
     def prepare(self, job: Job, device: str = "cpu", out: bool = False) -> Callable[[], Any]:
         """A call without arguments that does the job, or its gradients where they are wanted, with
         the operands on the device already. out: whether the function takes an `out` to write to."""
-        from kernels.backends import jax_arrays
-
         return jax_arrays.prepare(job)
 
     def why_not(self, rung: str, device: str = "cpu") -> str:
@@ -140,8 +92,6 @@ class Backend:
 
     def chip(self, device: str = "cpu") -> str:
         """What it runs on here, as records name it."""
-        from kernels.backends import machines
-
         return machines.processor(device if self.tensors else "cpu")
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.backends.base import Job
+from kernels.backends.job import Job
 
 
 def _traced(job: Job) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ class OnTensors(Backend):
     """What takes PyTorch's tensors, and NumPy's arrays."""
 
     tensors = True
-    needs = ("torch",)
+    needs: tuple[str, ...] = ("torch",)
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
         import torch

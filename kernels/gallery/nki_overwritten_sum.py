@@ -1,5 +1,6 @@
 """A sum over tiles in PSUM of which only the last tile is left."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -18,7 +19,7 @@ BUG = Bug(
         Workload("one_tile", {"m": 64, "k": 128, "n": 96}, why="nothing to add up"),
         Workload("two_tiles", {"m": 64, "k": 256, "n": 96}),
     ),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -29,15 +30,17 @@ KEPT = "status.csv"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rung found about one implementation: how many workloads passed, failed and were
-    skipped; the first reason or note; seconds; when (local time) and on what machine."""
+    """What one rung found about one implementation: how many workloads passed, were done in part,
+    were skipped and failed; the first reason or note; seconds; when (local time) and on what
+    machine."""
 
     operator: str
     implementation: str
     rung: str
     passed: int
-    failed: int
+    partial: int
     skipped: int
+    failed: int
     message: str
     seconds: float
     date: str
@@ -50,10 +53,13 @@ class Finding:
 
     @property
     def outcome(self) -> str:
-        """The worst of "passed", "skipped" and "failed"."""
-        if self.failed:
-            return ladder.FAILED
-        return ladder.SKIPPED if self.skipped else ladder.PASSED
+        """The worst status that there was."""
+        return ladder.worst(status for status, count in self.counts.items() if count)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Status → how many workloads ended so."""
+        return {status: getattr(self, status) for status in ladder.STATUSES}
 
 
 COLUMNS = tuple(f.name for f in fields(Finding))
@@ -68,18 +74,17 @@ def machine() -> str:
 def summary(checks: Sequence[ladder.Check]) -> Finding:
     """The checks of one implementation at one rung, as one finding of today."""
     first = checks[0]
-    count = [sum(c.status == s for c in checks) for s in ("passed", "failed", "skipped")]
-    worst = ladder.FAILED if count[1] else ladder.SKIPPED if count[2] else ladder.PASSED
+    worst = ladder.worst(c.status for c in checks)
     messages = [c.message for c in checks if c.status == worst and c.message]
     return Finding(
-        first.operator,
-        first.implementation,
-        first.rung,
-        *count,
-        messages[0] if messages else "",
-        round(sum(c.seconds for c in checks), 1),
-        datetime.datetime.now().isoformat(" ", "minutes"),
-        machine(),
+        operator=first.operator,
+        implementation=first.implementation,
+        rung=first.rung,
+        **{s: sum(c.status == s for c in checks) for s in ladder.STATUSES},
+        message=messages[0] if messages else "",
+        seconds=round(sum(c.seconds for c in checks), 1),
+        date=datetime.datetime.now().isoformat(" ", "minutes"),
+        machine=machine(),
     )
 
 
@@ -139,9 +144,12 @@ def _read(path: Path) -> list[Finding]:
         rows = list(csv.reader(file))
     if not rows or tuple(rows[0]) != COLUMNS:
         return []  # of an older format: the tests will write it anew
-    return [
-        Finding(*row[:3], *map(int, row[3:6]), row[6], float(row[7]), *row[8:]) for row in rows[1:]
-    ]
+    return [_finding(dict(zip(COLUMNS, row, strict=True))) for row in rows[1:]]
+
+
+def _finding(row: dict[str, Any]) -> Finding:
+    counts = {status: int(row[status]) for status in ladder.STATUSES}
+    return Finding(**row | counts | {"seconds": float(row["seconds"])})
 
 
 def _write(path: Path, found: Iterable[Finding]) -> None:
