@@ -11,6 +11,7 @@ import numpy as np
 from kernels import checks
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.blocks import BlockSizes
+from kernels.attention.blocks import plan as plan_blocks
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.torch import TORCH
 from kernels.backends.xla import XLA
@@ -103,16 +104,15 @@ def block_sparse_attention(
     chosen = BLOCK_SPARSE_ATTENTION[implementation]
     scale = check_heads(q, k, v, scale, DTYPES)
     (b, h, n, d), m = q.shape, k.shape[2]
-    block = (_block(block) or BlockSizes.default(n, m, d)).fitted(n, m, b * h)
-    block.check(n, m, d, q.dtype)
-    wanted = tuple(-(-size // min(block.tokens, size)) for size in (n, m))
+    plan = plan_blocks(n, m, b * h, d, q.dtype, block=_block(block))
+    wanted = tuple(-(-size // min(plan.block.tokens, size)) for size in (n, m))
     mask = np.asarray(mask)
     if mask.dtype != bool or mask.shape != wanted:
         checks.fail("mask", f"{mask.dtype} {mask.shape}", f"bool {wanted}, a block an element")
     if not mask.any(axis=1).all():
         row = int(np.argmin(mask.any(axis=1)))
         checks.fail(f"mask[{row}]", "empty", "at least one block of keys for these queries")
-    return chosen(q, k, v, mask, scale=scale, block=block, interpret=interpret)
+    return chosen(q, k, v, mask, scale=scale, plan=plan, interpret=interpret)
 
 
 def vit_attention(
@@ -130,7 +130,7 @@ def vit_attention(
             timm's qkv Linear gives them. D is at most 256. No dimension may be zero.
         num_heads: H.
         implementation: "pallas" (ours, for a TPU, which reads qkv as it is: whole sequences in
-            VMEM, some 2,000 tokens of 768 features; a longer one is unpacked), or one that unpacks
+            VMEM: on a v5e some 2,000 tokens of 768 features; a longer one is unpacked), or one that unpacks
             the heads first and calls attention: "unpacked" (with our "pallas"), "xla", "sdpa",
             "jax_flash" (for N that 128 divides), "torch" and "torch_sdpa".
         scale: of the products; None is D ** -0.5.
@@ -199,7 +199,7 @@ VIT_ATTENTION = Operator(
     implementations=(
         Implementation("xla", XLA, "rows:xla"),
         Implementation("sdpa", XLA, "rows:sdpa"),
-        Implementation("pallas", PALLAS_TPU, "rows:packed"),
+        Implementation("pallas", PALLAS_TPU, "packed:vit_attention"),
         Implementation("unpacked", PALLAS_TPU, "rows:unpacked"),
         Implementation(
             "jax_flash", PALLAS_TPU, "rows:jax_flash", accepts=_whole_lanes, tunable=False

@@ -27,10 +27,10 @@ def attention(q, k, v, *, causal, scale):
     return _masked(q, k, v, scale, mask)
 
 
-@functools.partial(jax.jit, static_argnames=("scale", "block"))
-def block_sparse_attention(q, k, v, mask, *, scale, block):
+@functools.partial(jax.jit, static_argnames=("scale", "plan"))
+def block_sparse_attention(q, k, v, mask, *, scale, plan):
     """The same with bool [query blocks, key blocks]: every score is computed, and most hidden."""
-    return _masked(q, k, v, scale, by_token(mask, q.shape[2], k.shape[2], block.tokens))
+    return _masked(q, k, v, scale, by_token(mask, q.shape[2], k.shape[2], plan.block.tokens))
 
 
 def by_token(mask, n, m, tokens):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels.budget import compare
 from kernels.matmul import BlockSparse, block_sparse_matmul, reference
-from kernels.matmul.block_sparse import MOST_STEPS, _steps, width
+from kernels.matmul.block_sparse import MOST_STEPS, _steps, make_plan
 from kernels.optional import available
 from kernels.pallas import calls
 
@@ -153,7 +153,7 @@ def test_the_grid_holds_no_more():
 @pytest.mark.parametrize("block", [(128, 128), (512, 512), (2048, 2048)])
 @pytest.mark.parametrize("n", [1, 129, 5000])
 def test_width_is_all_or_whole_lanes(n, block, dtype):
-    bn = width(n, block, np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    bn = make_plan(n, block, np.dtype(getattr(ml_dtypes, dtype, dtype))).block.bn
     assert bn == n or (bn < n and bn % 128 == 0)
 
 
