@@ -16,20 +16,35 @@ PACKAGE = ROOT / "kernels"
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("bench",),
-    ("gallery", "exercises"),
+    ("bench", "gallery", "exercises"),
+    ("records",),  # but for its bottom
+    ("wallclock",),
     ("ladder",),
     ("catalog",),
     tuple(sorted({operator.package.split(".")[1] for operator in OPERATORS.values()})),
     ("pictures",),
     ("tpu", "gpu", "neuron", "pallas", "taichi"),
-    ("budget", "workload", "checks", "optional", "__init__"),
+    (
+        "budget",
+        "workload",
+        "checks",
+        "optional",
+        "timing",
+        "records.schema",
+        "records.store",
+        "__init__",
+    ),
 )
 
 
 def layer(module: str) -> int:
-    top = module.split(".")[1] if "." in module else "__init__"
-    return next(i for i, names in enumerate(LAYERS) if top in names)
+    """Of the longest name that is in LAYERS: parts of a package may stand above the rest."""
+    names = module.split(".")[1:] or ["__init__"]
+    for length in (2, 1):
+        for i, known in enumerate(LAYERS):
+            if ".".join(names[:length]) in known:
+                return i
+    raise AssertionError(f"{module} is in no layer")
 
 
 def imports(path: Path) -> set[str]:
