@@ -129,9 +129,9 @@ def vit_attention(
         qkv: [B, N, 3·H·D], float32 or bfloat16: q, k and v of each token, each H heads × D, as
             timm's qkv Linear gives them. D is at most 256. No dimension may be zero.
         num_heads: H.
-        implementation: "pallas" (ours, for a TPU, which reads qkv as it is: whole sequences in
-            VMEM: on a v5e some 2,000 tokens of 768 features; a longer one is unpacked), or one that unpacks
-            the heads first and calls attention: "unpacked" (with our "pallas"), "xla", "sdpa",
+        implementation: "pallas" (ours, for a TPU) reads qkv as it is, with whole sequences in VMEM:
+            on a v5e some 2,000 tokens of 768 features; a longer one is unpacked. The others unpack
+            the heads first and call attention: "unpacked" (by our "pallas"), "xla", "sdpa",
             "jax_flash" (for N that 128 divides), "torch" and "torch_sdpa".
         scale: of the products; None is D ** -0.5.
         interpret: None interprets a kernel where there is no TPU.

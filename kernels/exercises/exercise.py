@@ -20,7 +20,7 @@ class Exercise:
     """A kernel or a function for the reader to write: a kernels.contract.Contract.
 
     task: a sentence. formula: what the result is, in float64 NumPy, of the same arguments; it is
-    the oracle. call(answer, *arguments, interpret): how the reader's function is run. workloads:
+    the oracle. `call(answer, *arguments, interpret)`: how the reader's function is run. workloads:
     the problems it is proven on. rungs: those that it has to climb. magnitude: for a sum, the sum
     of its terms' absolute values, as in a reference. hint: shown with each failure.
     judge(programs): asks more of the program of the first workload, as ladder.programs gives it;

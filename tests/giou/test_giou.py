@@ -164,28 +164,39 @@ def test_an_unknown_implementation_is_named():
 # --- figures ------------------------------------------------------------------------------------
 
 
-def recorded(implementation, chip, gradient=False):
-    workload = str(WORKLOADS["published"]) + " gradient" * gradient
-    [found] = [
-        r.value
-        for r in records.read("estimated.csv")
-        if (r.operator, r.implementation, r.workload, r.chip, r.unit)
-        == ("giou", implementation, workload, chip, "ms")
-    ]
-    return found
-
-
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_the_last_level_is_at_the_floor_and_the_first_behind_xla(chip):
-    from kernels import tpu
+    """Estimated anew; and where the book's figures were made with these versions, they are these.
+    Of the levels only the one that comes nearest is estimated."""
+    if not optional.available("libtpu"):
+        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
+    from kernels import ladder, tpu
+    from kernels.tpu.compiler import export
+    from kernels.tpu.estimator import estimate_all
 
+    problem, operator = WORKLOADS["published"], OPERATORS["giou"]
+    wanted = [(name, "forward") for name in ("pallas", "xla", "v0", "v3")]
+    wanted += [(name, "gradient") for name in ("pallas", "xla")]
+    programs = []
+    for name, pass_ in wanted:
+        function, arrays = ladder.programs(ladder.Subject.of(operator, operator[name]), problem)[
+            pass_ == "gradient"
+        ]
+        programs.append(export(function, *arrays, chip=chip))
+    ms = {}
+    kept = {r.identity: r for r in records.read("estimated.csv")}
+    for (name, pass_), found in zip(wanted, estimate_all(programs, progress=False), strict=True):
+        record = records.estimated("giou", name, problem, pass_, found)
+        ms[name, pass_] = record.value
+        if record.identity in kept:
+            assert kept[record.identity].value == pytest.approx(record.value, rel=1e-3)
     floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
-    assert floor <= recorded("pallas", chip) * 1.0001 and recorded("pallas", chip) < 1.1 * floor
-    others = [recorded(name, chip) for name in ("xla", "v0", "v1", "v2", "v3")]
-    # Among the others is level 3, which makes no copy either and is nearer on a v5e.
-    assert recorded("pallas", chip) < {"v5e": 0.9, "v6e": 0.8}[chip] * min(others)
-    assert recorded("v0", chip) > recorded("xla", chip)
-    assert recorded("pallas", chip, gradient=True) < 0.5 * recorded("xla", chip, gradient=True)
+    assert floor <= ms["pallas", "forward"] * 1.0001 and ms["pallas", "forward"] < 1.1 * floor
+    # Level 3 makes no copy either, and is nearer on a v5e.
+    others = [ms[name, "forward"] for name in ("xla", "v0", "v3")]
+    assert ms["pallas", "forward"] < {"v5e": 0.9, "v6e": 0.8}[chip] * min(others)
+    assert ms["v0", "forward"] > ms["xla", "forward"]
+    assert ms["pallas", "gradient"] < 0.5 * ms["xla", "gradient"]
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])

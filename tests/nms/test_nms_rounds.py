@@ -43,4 +43,4 @@ def test_a_modelled_time():
     assert found.rounds > 4 and found.most == 509
     assert found.seconds == pytest.approx(found.fixed + (found.rounds - 4) * found.each)
     assert found.fixed < found.seconds < found.worst
-    assert found.record().kind == "estimated" and "rounds" in found.record().source
+    assert found.record().kind == "estimated" and "rounds" in found.record().method
