@@ -28,13 +28,9 @@ from kernels.records.store import add, read
 DEPTH, BATCH = 12, 128  # ViT-B/16, and the batch of the published comparison
 LEARNING_RATE = 1e-3
 TIMEOUT = 1800.0  # seconds for one compilation
-ATTENTIONS = ("native", "sdpa", "shipped 128", "shipped", "flash", "packed")
-# What records call those that the catalog has under another name, and how they are tuned.
-RECORDED = {
-    "shipped": ("jax_flash", {}),
-    "shipped 128": ("jax_flash", {"block": 128}),
-    "packed": ("pallas", {}),
-}
+ATTENTIONS = ("torch", "torch_sdpa", "jax_flash_128", "jax_flash", "unpacked", "pallas")
+# What records call those that are an implementation of the catalog, tuned.
+RECORDED = {"jax_flash_128": ("jax_flash", {"block": 128})}
 MODEL, WORKLOAD = "ViT-B/16", "ViT-B/16 training step"
 TOTALS, PARTS = "estimated.csv", "vit_step.csv"
 
@@ -103,9 +99,10 @@ def step(
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """A training step as a JAX function, and the shapes that it takes.
 
-    attention: "native", "sdpa", "shipped", "flash" or "packed", as in kernels.attention.torch;
-    "shipped" is JAX's flash kernel at its best blocks, and as torch_xla calls it, in blocks of all
-    256 tokens; "shipped 128" is the same kernel at its own default, blocks of 128.
+    attention: "torch", "torch_sdpa", "jax_flash", "unpacked" or "pallas", as in
+    kernels.attention.torch; "jax_flash" is JAX's flash kernel at its best blocks, and as torch_xla
+    calls it, in blocks of all 256 tokens; "jax_flash_128" is the same kernel at its own default,
+    blocks of 128.
     The step takes parameters, images [B, 3, 256, 256] in float32 and labels [B] in int32; it
     returns new parameters and the loss. Parameters are float32 and products bfloat16, as under
     torch.autocast; the update is SGD's. Raises ValueError for an unknown attention, MissingPackage
@@ -156,7 +153,7 @@ def _attend(attention: str, qkv: Any, num_heads: int) -> Any:
     from kernels.attention.torch import merge_heads, split_heads, vit_attention
 
     with jax.named_scope("attention"):
-        if attention != "shipped 128":
+        if attention != "jax_flash_128":
             return vit_attention(qkv, num_heads, implementation=attention, interpret=False)
         from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
 

@@ -170,9 +170,10 @@ def test_the_last_level_is_at_the_floor_and_the_first_behind_xla(chip):
     Of the levels only the one that comes nearest is estimated."""
     if not optional.available("libtpu"):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
-    from kernels import ladder, tpu
     from kernels.tpu.compiler import export
     from kernels.tpu.estimator import estimate_all
+
+    from kernels import ladder, tpu
 
     problem, operator = WORKLOADS["published"], OPERATORS["giou"]
     wanted = [(name, "forward") for name in ("pallas", "xla", "v0", "v3")]
