@@ -12,7 +12,6 @@ import nbformat
 from docutils import nodes
 from docutils.statemachine import StringList
 from jupyter_cache import get_cache
-from kernels.bench import report, status
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
