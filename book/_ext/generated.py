@@ -82,7 +82,8 @@ class Generated(SphinxDirective):
     def link(self, chapter, words=None):
         """A link to the notebook of a chapter, by its title or in other words."""
         pages = (name for name in self.env.found_docs if name.startswith("notebooks/"))
-        [page] = [name for name in pages if name.partition("_")[2] == chapter]
+        named = (name for name in pages if name.partition("_")[2] == chapter)
+        page = next(named, f"notebooks/{chapter}")
         found = addnodes.pending_xref(
             "",
             refdoc=self.env.docname,
