@@ -1,4 +1,4 @@
-"""The levels of chapter 16: forward kernels in Taichi, one change each. The last is the tile of
+"""The chapter's levels: forward kernels in Taichi, one change each. The last is the tile of
 taichi.py.
 
 v0: a thread for each element. v1: four steps a thread, so that a k is read once for four products.

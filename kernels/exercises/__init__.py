@@ -21,7 +21,7 @@ from kernels import ladder, optional
 from kernels.checks import brief, fail, one_of
 from kernels.exercises.exercise import Exercise
 
-__all__ = ["Answer", "Exercise", "check", "exercises"]
+__all__ = ["Answer", "Exercise", "chapters", "check", "exercises"]
 
 # What a finding usually means, by words that it holds.
 ADVICE = (
@@ -59,15 +59,22 @@ class Answer:
 
 @functools.cache
 def exercises() -> dict[str, Exercise]:
-    """Every exercise by name, in the order of the chapters."""
+    """Every exercise by name."""
     found: dict[str, Exercise] = {}
-    names = (m.name for m in pkgutil.iter_modules(__path__))
-    for module in sorted(name for name in names if name.startswith("chapter_")):
-        for each in importlib.import_module(f"{__name__}.{module}").EXERCISES:
+    for exercises in chapters().values():
+        for each in exercises:
             if each.name in found:
                 raise ValueError(f"two exercises are called {each.name}")
             found[each.name] = each
     return found
+
+
+@functools.cache
+def chapters() -> dict[str, tuple[Exercise, ...]]:
+    """The exercises of each chapter, by its name; a file here is named after its chapter."""
+    names = (m.name for m in pkgutil.iter_modules(__path__))
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: m.EXERCISES for name, m in modules.items() if hasattr(m, "EXERCISES")}
 
 
 def check(name: str, answer: Callable[..., Any]) -> Answer:

@@ -132,7 +132,7 @@ def _cases() -> Iterator[Case]:
     well = "well-blocked, compute binds"
     short = "a step takes some 550 cycles, most of them the latency of a DMA"
     large, small = "512×1024×1024", "128×128×128"
-    # The published kernel adds to an accumulator from zero: levels 2 and 3 of chapter 7.
+    # The published kernel adds to an accumulator from zero: levels 2 and 3 of our own matmul.
     for n in (1024, 4096, 8192):
         yield _matmul("v3", n, block=large, band=0.06, why=well)
         budget = LONG if n == 8192 else None

@@ -1,4 +1,4 @@
-"""The levels of chapter 7, and the blocks that the last one chooses."""
+"""The levels, and the blocks that the last one chooses."""
 
 import jax
 import jax.numpy as jnp

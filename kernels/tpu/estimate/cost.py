@@ -22,7 +22,7 @@ from kernels.tpu.hlo import Instruction
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.pool import Compiled
 
-# Relative error bands, from the validation against published measurements (chapter 6).
+# Relative error bands, from the validation against published measurements.
 ERROR_COMPUTE = 0.06  # compute binds, and a step takes 1,000 cycles or more
 ERROR_HBM = 0.25  # the peak bandwidth is never quite reached
 ERROR_LATENCY = 0.45  # short steps, or the schedule alone

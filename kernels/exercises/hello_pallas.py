@@ -1,4 +1,4 @@
-"""Exercises of chapter 1."""
+"""Exercises of the chapter "Hello, Pallas"."""
 
 import jax
 import jax.numpy as jnp

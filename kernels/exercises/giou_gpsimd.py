@@ -1,4 +1,4 @@
-"""Exercises of chapter 14."""
+"""Exercises of the chapter "GIOU in GpSimd C++"."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exercises of chapter 5."""
+"""Exercises of the chapter "The XLA pipeline"."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Wrong answers to chapter 17's exercises: the exercise, the answer, and what is said of it."""
+"""Wrong answers to the exercises of the last chapter, and what is said of each."""
 
 import jax
 import jax.numpy as jnp

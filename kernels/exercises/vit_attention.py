@@ -1,4 +1,4 @@
-"""Exercises of chapter 10."""
+"""Exercises of the chapter "Attention in a vision transformer"."""
 
 import functools
 

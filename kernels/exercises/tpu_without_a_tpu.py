@@ -1,4 +1,4 @@
-"""Exercises of chapter 6."""
+"""Exercises of the chapter "A TPU without a TPU"."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Exercises of chapter 16."""
+"""Exercises of the chapter "Depthwise convolution in Taichi"."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exercises of chapter 11."""
+"""Exercises of the chapter "GIOU in Pallas"."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Exercises of chapter 12."""
+"""Exercises of the chapter "Sequential algorithms on a sequential machine: NMS"."""
 
 import functools
 

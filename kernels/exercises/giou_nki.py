@@ -1,4 +1,4 @@
-"""Exercises of chapter 13."""
+"""Exercises of the chapter "GIOU in NKI"."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Exercises of chapter 7."""
+"""Exercises of the chapter "A pipelined matmul"."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Exercises of chapter 4."""
+"""Exercises of the chapter "How to trust a kernel"."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""Exercises of chapter 3."""
+"""Exercises of the chapter "A matmul in blocks"."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""The formulas behind chapter 17's exercises, worked out by hand."""
+"""The formulas behind the exercises of the last chapter, worked out by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Exercises of chapter 2."""
+"""Exercises of the chapter "Grids and memory spaces"."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Exercises of chapter 15."""
+"""Exercises of the chapter "Brick padding in Taichi"."""
 
 import itertools
 

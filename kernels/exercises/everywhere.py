@@ -1,4 +1,4 @@
-"""Exercises of chapter 17."""
+"""Exercises of the chapter "The same operator on every machine, and when not to write a kernel"."""
 
 import numpy as np
 

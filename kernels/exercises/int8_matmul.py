@@ -1,4 +1,4 @@
-"""Exercises of chapter 8."""
+"""Exercises of the chapter "An int8 matmul"."""
 
 import math
 
