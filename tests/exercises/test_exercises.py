@@ -120,7 +120,7 @@ def test_what_cannot_run_is_not_right(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "answer", "says"),
-    [("cholesky", axpy, "name is 'cholesky'; accepted: axpy"), ("axpy", 3, "answer is a int")],
+    [("cholesky", axpy, "name is 'cholesky'; accepted: .*axpy"), ("axpy", 3, "answer is a int")],
 )
 def test_what_is_refused(name, answer, says):
     with pytest.raises(ValueError, match=says):
