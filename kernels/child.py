@@ -465,14 +465,18 @@ def serve(prepare: Callable[[], Callable[[Any], Any]]) -> None:
         try:
             question = pickle.loads(data)
         except Exception as error:
-            _write(answers, pickle.dumps(("failed", f"the question: {error}", _memory())))
+            _write(answers, pickle.dumps(("failed", f"the question: {_words(error)}", _memory())))
             continue
         found = answer(question)
         try:
             said = pickle.dumps(("answer", found, _memory()), protocol=5)
         except Exception as error:
-            said = pickle.dumps(("failed", f"the result: {error}", _memory()))
+            said = pickle.dumps(("failed", f"the result: {_words(error)}", _memory()))
         _write(answers, said)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _read(file: BinaryIO) -> bytes | None:
