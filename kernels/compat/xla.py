@@ -9,7 +9,7 @@ from kernels.compat import at_least
 
 
 def quick_to_compile() -> str:
-    """For XLA_FLAGS: compiling for the CPU takes less time, and running what it makes takes more."""
+    """For XLA_FLAGS: code for the CPU that is compiled sooner, and runs slower."""
     options = {name: min(values) for name, values in _optimisations().items()}
     options["xla_cpu_parallel_codegen_split_count"] = 1
     return " ".join(f"--{name}={value}" for name, value in options.items())
