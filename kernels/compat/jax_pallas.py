@@ -83,7 +83,7 @@ class Scratch:
 
 def is_pallas_call(equation: Any) -> bool:
     """Whether an equation is a pallas_call."""
-    return jaxprs.primitive(equation) == "pallas_call"
+    return jaxprs.operation(equation) == "pallas_call"
 
 
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:
@@ -194,14 +194,14 @@ def axes_read(equation: Any) -> set[int]:
     return {
         jaxprs.grid_axis(each)
         for each in jaxprs.equations(kernel(equation))
-        if jaxprs.primitive(each) == "program_id"
+        if jaxprs.operation(each) == "program_id"
     }
 
 
 def has_open_loop(equation: Any) -> bool:
     """Whether the kernel's body holds a loop that ends by what it computes, and not by counting."""
     return any(
-        jaxprs.primitive(each) == "while" and not jaxprs.counts(each)
+        jaxprs.operation(each) == "while" and not jaxprs.counts(each)
         for each in jaxprs.equations(kernel(equation))
     )
 

@@ -55,7 +55,7 @@ def inner_jaxprs(equation: Any) -> Iterator[Any]:
                 yield inner
 
 
-def primitive(equation: Any) -> str:
+def operation(equation: Any) -> str:
     """The name of an equation's operation, such as "dot_general"."""
     return equation.primitive.name
 
@@ -96,7 +96,7 @@ def called(equation: Any) -> list[Any]:
 
 def passes_on(equation: Any) -> bool:
     """Whether an equation runs one jaxpr on its own operands, one to one, as jit's does."""
-    return primitive(equation) in CALLS
+    return operation(equation) in CALLS
 
 
 def branches(equation: Any) -> list[Any]:
@@ -106,7 +106,7 @@ def branches(equation: Any) -> list[Any]:
 
 def loop(equation: Any) -> tuple[Any, int | None]:
     """The body of a "scan" or a "while", and how often it runs; None where only the run knows."""
-    if primitive(equation) == "scan":
+    if operation(equation) == "scan":
         return opened(equation.params["jaxpr"]), int(equation.params["length"])
     return opened(equation.params["body_jaxpr"]), None
 
@@ -114,7 +114,7 @@ def loop(equation: Any) -> tuple[Any, int | None]:
 def counts(equation: Any) -> bool:
     """Whether a "while" does nothing but count up to a limit, as a fori_loop's does."""
     condition = own_equations(equation.params["cond_jaxpr"])
-    return [primitive(each) for each in condition] == ["lt"]
+    return [operation(each) for each in condition] == ["lt"]
 
 
 def grid_axis(equation: Any) -> int:
@@ -167,7 +167,7 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         changed(
             "jax",
-            f"{primitive(equation)} on scalars cannot be evaluated ({why}): what depends on it is "
+            f"{operation(equation)} on scalars cannot be evaluated ({why}): what depends on it is "
             "not known, and a count of work is an upper bound",
         )
         return None

@@ -25,7 +25,7 @@ def only_kernel(programs: list[Any]) -> str:
     function, arrays = programs[0]
     outside = jax_pallas.outside_kernels(jaxprs.trace(function, *arrays))
     # What runs another program, as jit does, is judged by that.
-    run = [jaxprs.primitive(e) for e in outside if not any(jaxprs.inner_jaxprs(e))]
+    run = [jaxprs.operation(e) for e in outside if not any(jaxprs.inner_jaxprs(e))]
     if names := [name for name in run if name not in AROUND]:
         raise Refused(f"{names[0]} runs outside the kernel, on an array in HBM")
     return "nothing runs outside the kernel"
@@ -66,7 +66,7 @@ def int8_products(programs: list[Any]) -> str:
     found = [
         equation
         for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
-        if jaxprs.primitive(equation) == "dot_general"
+        if jaxprs.operation(equation) == "dot_general"
         and all(jaxprs.dtype(v) == "int8" for v in jaxprs.inputs(equation))
     ]
     if not found:

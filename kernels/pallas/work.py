@@ -31,7 +31,7 @@ def _flops(jaxpr: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> C
     """known: scalars of this jaxpr whose value at each program is known, [programs] each."""
     total: Counter = Counter()
     for equation in jaxprs.own_equations(jaxpr):
-        name = jaxprs.primitive(equation)
+        name = jaxprs.operation(equation)
         if name == "dot_general":
             total[jaxprs.dtype(jaxprs.inputs(equation)[0])] += _dot(equation)
         elif name == "conv_general_dilated":
@@ -106,7 +106,7 @@ def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]
     results = jaxprs.outputs(equation)
     if len(results) != 1 or jaxprs.shape(results[0]) != () or not grid:
         return
-    name = jaxprs.primitive(equation)
+    name = jaxprs.operation(equation)
     if name == "program_id":
         known[results[0]] = np.indices(grid)[jaxprs.grid_axis(equation)].reshape(-1)
         return

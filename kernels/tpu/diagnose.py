@@ -387,6 +387,6 @@ def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | No
     for equation in jaxprs.own_equations(jaxpr):
         own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if _outside(f)]
         line = own[0] if own else outer
-        yield jaxprs.primitive(equation), line
+        yield jaxprs.operation(equation), line
         for inner in jaxprs.inner_jaxprs(equation):
             yield from _lines(inner, line)

@@ -107,7 +107,7 @@ def test_a_step_lowered_for_a_tpu_holds_the_kernels(attention, kernels):
     for call, name in zip(program.calls, kernels, strict=True):
         assert name in call.name
     outside = jax_pallas.outside_kernels(program.jaxpr)
-    dots = [jaxprs.inputs(e) for e in outside if jaxprs.primitive(e) == "dot_general"]
+    dots = [jaxprs.inputs(e) for e in outside if jaxprs.operation(e) == "dot_general"]
     narrow = [all(jaxprs.dtype(v) == "bfloat16" for v in operands) for operands in dots]
     assert sum(narrow) >= len(narrow) - 3  # the head's are float32, as its input is
 
