@@ -14,7 +14,13 @@ from kernels.checks import fail, positive_int
 
 @dataclass(frozen=True)
 class Timing:
-    """Readings of one function. seconds: of one call, a reading each. device: JAX's name of it."""
+    """Readings of one function.
+
+    Args:
+        name: the function's.
+        seconds: of one call, a reading each.
+        device: JAX's name of it.
+    """
 
     name: str
     seconds: tuple[float, ...]
@@ -54,15 +60,27 @@ def measure(
     calls: int = 1,
     device: str | None = None,
 ) -> dict[str, Timing]:
-    """Time functions of the same arguments against each other: name → Timing, as given.
+    """Time functions of the same arguments against each other.
 
-    args: arrays, on the device already. repeats: readings of each. calls: in one reading, started
-    one after another and waited for together; with enough of them a device's queue hides the time
-    that starting takes. Their results are all kept until then. device: its name; JAX's if None.
     Each function runs once before, which compiles it. Then every round reads each function once,
     beginning with another one each time, so that a machine that warms up, or does something else
     for a while, is no one's advantage. A reading ends when the results are there, not when they
-    are promised. Raises ValueError for no functions, and for counts below 1.
+    are promised.
+
+    Args:
+        functions: by name.
+        args: arrays, on the device already.
+        repeats: readings of each.
+        calls: in one reading, started one after another and waited for together; with enough of
+            them a device's queue hides the time that starting takes. Their results are all kept
+            until then.
+        device: its name; JAX's if None.
+
+    Returns:
+        Name → Timing.
+
+    Raises:
+        ValueError: for no functions, and for counts below 1.
     """
     import jax
 

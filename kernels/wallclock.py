@@ -110,8 +110,15 @@ def prepare(
     device: str = "cpu",
     gradient: bool = False,
 ) -> Callable[[], Any]:
-    """A call without arguments that solves `workload`; its operands are on the device already, and
-    so is its result where the operator takes an `out`."""
+    """A call without arguments that solves a workload.
+
+    Args:
+        operator, implementation: of the catalog.
+        workload: its operands are put on the device, and so is the result where the operator takes
+            an `out`.
+        device: "cpu" or "cuda", for PyTorch and Taichi.
+        gradient: whether the call gives the gradients, forward pass included.
+    """
     job = Subject.of(operator, implementation).job(workload, gradient=gradient)
     writes = "out" in inspect.signature(operator.function).parameters
     return implementation.backend.prepare(job, device, out=writes)
@@ -128,8 +135,17 @@ def bench(
 ) -> Measurement:
     """Time implementations of one workload in turn, and in the same rounds what bounds them.
 
-    One that refuses the workload, or has no room for it, is left out and says why. Raises
-    ValueError where none of them runs on `device`.
+    One that refuses the workload, or has no room for it, is left out and says why.
+
+    Args:
+        operator, implementations: of the catalog.
+        workload: the problem.
+        repeats: readings of each.
+        device: "cpu" or "cuda", for PyTorch and Taichi.
+        gradient: whether to time the gradients, forward pass included.
+
+    Raises:
+        ValueError: where none of them runs on `device`.
     """
     calls, chips, refused = {}, {}, {}
     for each in implementations:

@@ -99,14 +99,21 @@ def step(
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """A training step as a JAX function, and the shapes that it takes.
 
-    attention: "torch", "torch_sdpa", "jax_flash", "unpacked" or "pallas", as in
-    kernels.attention.torch; "jax_flash" is JAX's flash kernel at its best blocks, and as torch_xla
-    calls it, in blocks of all 256 tokens; "jax_flash_128" is the same kernel at its own default,
-    blocks of 128.
     The step takes parameters, images [B, 3, 256, 256] in float32 and labels [B] in int32; it
     returns new parameters and the loss. Parameters are float32 and products bfloat16, as under
-    torch.autocast; the update is SGD's. Raises ValueError for an unknown attention, MissingPackage
-    without torchax, timm or optax.
+    torch.autocast; the update is SGD's.
+
+    Args:
+        attention: "torch", "torch_sdpa", "jax_flash", "unpacked" or "pallas", as in
+            kernels.attention.torch; "jax_flash" is JAX's flash kernel at its best blocks, and as
+            torch_xla calls it, in blocks of all 256 tokens; "jax_flash_128" is the same kernel at
+            its own default, blocks of 128.
+        depth: blocks of the model.
+        batch: pictures in a step.
+
+    Raises:
+        ValueError: for an unknown attention, and for a depth or batch below 1.
+        MissingPackage: without torchax, timm or optax.
     """
     checks.one_of("attention", attention, ATTENTIONS)
     checks.positive_int("depth", depth)
@@ -171,8 +178,17 @@ def estimate_steps(
 ) -> list[Step]:
     """Estimate a training step for each of `attentions`, in their order.
 
-    The compilations run side by side, a minute or so each at full depth. Raises as `step` does,
-    and TpuCompileError for what the compiler refuses.
+    The compilations run side by side, a minute or so each at full depth.
+
+    Args:
+        attentions: of ATTENTIONS.
+        depth, batch: as in `step`.
+        chip: to compile for.
+        timeout: seconds for one compilation.
+
+    Raises:
+        ValueError, MissingPackage: as `step` does.
+        TpuCompileError: for what the compiler refuses.
     """
     from kernels.tpu.diagnose import TpuCompileError
     from kernels.tpu.estimate import estimate_all
@@ -254,6 +270,10 @@ def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
 
 def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> dict[str, Step]:
     """Attention → its step, as results/ has it; in the order of ATTENTIONS.
+
+    Args:
+        depth, batch: as in `step`.
+        chip: that it was estimated for.
 
     Raises:
         ValueError: where one of ATTENTIONS is not recorded at this depth, batch and chip.

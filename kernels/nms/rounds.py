@@ -37,9 +37,12 @@ BUDGET = 150.0  # seconds of simulation, so that all sizes are figures of one mo
 class Modelled:
     """What nms would take on a chip with the boxes of a workload, by the model above.
 
-    rounds: on these boxes; of "pallas", those of all blocks together. most: what they could be at
-    worst. fixed: seconds with one round, in each block. each: seconds of a round. estimate: of the
-    program with one round.
+    Args:
+        rounds: on these boxes; of "pallas", those of all blocks together.
+        most: what they could be at worst.
+        fixed: seconds with one round, in each block.
+        each: seconds of a round.
+        estimate: of the program with one round.
     """
 
     implementation: str
@@ -81,10 +84,19 @@ class Modelled:
 def model(
     workload: Workload, implementation: str = "pallas", chips: Sequence[str] = ("v5e",)
 ) -> list[Modelled]:
-    """The modelled time of nms on `workload`, one for each chip.
+    """The modelled time of nms on a workload.
 
-    Raises ValueError for an implementation whose time does not depend on rounds, TpuCompileError
-    where a program is refused.
+    Args:
+        workload: its boxes decide how many rounds there are.
+        implementation: of IMPLEMENTATIONS.
+        chips: to estimate for.
+
+    Returns:
+        One for each chip.
+
+    Raises:
+        ValueError: for an implementation whose time does not depend on rounds.
+        TpuCompileError: where a program is refused.
     """
     from kernels.tpu.diagnose import TpuCompileError
     from kernels.tpu.estimate import estimate_all
@@ -125,7 +137,14 @@ def model(
 def rounds(boxes: Any, scores: Any, threshold: float, *, in_blocks: bool) -> int:
     """How many rounds settle these boxes, the last included, which finds nothing changed.
 
-    in_blocks: block by block, as "pallas" does, and all together; else of the whole matrix.
+    Args:
+        boxes: [N, 4], float32.
+        scores: [N], float32.
+        threshold: of the overlap, 0 to 1.
+        in_blocks: block by block, as "pallas" does, and all together; else of the whole matrix.
+
+    Returns:
+        Their number.
     """
     import jax
     import jax.numpy as jnp

@@ -50,9 +50,16 @@ def roofline(
 ) -> Any:
     """Draw estimates under the roof of their chip.
 
-    estimates: label → Estimate, all for one chip and with matrix products. title: by default it
-    states how near the best one comes. axes: a matplotlib Axes; None makes one.
-    Returns the Axes. Raises ValueError for estimates of several chips or without products.
+    Args:
+        estimates: label → Estimate, all for one chip and with matrix products.
+        title: by default it states how near the best one comes.
+        axes: a matplotlib Axes; None makes one.
+
+    Returns:
+        The Axes.
+
+    Raises:
+        ValueError: for estimates of several chips or without products.
     """
     if not isinstance(estimates, Mapping):
         estimates = {e.name: e for e in estimates}

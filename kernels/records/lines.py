@@ -37,8 +37,11 @@ def count_cpp(source: str) -> int:
 def reached(*functions: Callable[..., Any]) -> int:
     """Lines of `functions` and of all functions of the same operator that they call by name.
 
-    Decorated functions and NKI kernels count as what was decorated. Raises ValueError for what is
-    no Python function.
+    Args:
+        functions: decorated functions and NKI kernels count as what was decorated.
+
+    Raises:
+        ValueError: for what is no Python function.
     """
     todo = [_plain(function) for function in functions]
     for function in functions:
@@ -57,8 +60,14 @@ def reached(*functions: Callable[..., Any]) -> int:
 
 
 def needed(module: str) -> int:
-    """Lines of a module, such as "kernels.giou.pallas", and of those of its operator that it
-    imports; of a folder, all files in it. Raises ValueError for a module that there is not."""
+    """Lines of a module and of those of its operator that it imports.
+
+    Args:
+        module: such as "kernels.giou.pallas"; of a folder, all files in it count.
+
+    Raises:
+        ValueError: for a module that there is not.
+    """
     return sum(map(_lines, _closure(module)))
 
 

@@ -133,6 +133,12 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
     A ratio is of figures of one problem, one chip, one unit and one kind. A record of what bounds
     the others is their limit and no row; where there is none, `floor` is.
+
+    Args:
+        records: of any kinds.
+
+    Returns:
+        A group for each quantity of each problem on each chip, in the catalog's order.
     """
     found: dict[tuple, dict[tuple[str, Named], dict[str, Record]]] = {}
     limits: dict[Problem, dict[str, Limit]] = {}
@@ -154,8 +160,12 @@ def groups(records: Iterable[Record]) -> list[Group]:
 def floor(problem: Problem) -> Limit | None:
     """The least milliseconds that a chip needs for a problem.
 
-    The larger of two: matrix products at the peak, and arguments and results moved once at the
-    memory's bandwidth. None where the chip's rates, or what the problem needs, are not known.
+    Args:
+        problem: a record or its key will do.
+
+    Returns:
+        The larger of two: matrix products at the peak, and arguments and results moved once at the
+        memory's bandwidth. None where the chip's rates, or what the problem needs, are not known.
     """
     if problem.operator not in OPERATORS or problem.pass_ not in ("forward", "gradient"):
         return None
@@ -177,9 +187,17 @@ def compare(
 ) -> Table | Line:
     """What was measured, beside what was published and estimated of the same problem and chip.
 
-    workloads: names of the operator's workloads; chips, implementations: of records; all if empty.
-    Only problems with a measurement are shown. Where there is none, the line says how to make one.
-    Raises ValueError for an operator that the catalog has not.
+    Args:
+        operator: of the catalog.
+        workloads: names of the operator's workloads; all if empty.
+        implementations, chips: of records; all if empty.
+
+    Returns:
+        A table of the problems that have a measurement; where there is none, a line that says how
+        to make one.
+
+    Raises:
+        ValueError: for an operator that the catalog has not.
     """
     one_of("operator", operator, OPERATORS)
     found = [

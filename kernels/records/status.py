@@ -30,9 +30,15 @@ KEPT = "status.csv"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rung found about one implementation: how many workloads passed, were done in part,
-    were skipped and failed; the first reason or note; seconds; when (local time) and on what
-    machine."""
+    """What one rung found about one implementation.
+
+    Args:
+        passed, partial, skipped, failed: how many workloads.
+        message: the first reason or note.
+        seconds: of all of them.
+        date: when, in local time.
+        machine: on what.
+    """
 
     operator: str
     implementation: str

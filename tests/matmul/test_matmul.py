@@ -84,7 +84,7 @@ def test_vmap_lowers_for_a_tpu_with_a_parallel_batch():
 
 
 def test_the_simulator_cannot_take_vmap_yet():
-    """A limit of JAX's, stated in the chapter on BlockSpec: when this fails, rung 2 can take vmap as well."""
+    """A limit of JAX's, stated in its chapter: when this fails, rung 2 can take vmap as well."""
     x, y = np.ones((2, 8, 128), np.float32), np.ones((2, 128, 128), np.float32)
 
     def batched(x, y, *, interpret):
