@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 HERE = str(Path(__file__).parent)
 
@@ -45,6 +48,34 @@ def located(path: str, line: int) -> str:
     """A line of a file without its folder; a notebook's cell is a file named by a number."""
     name = Path(path).name
     return f"the cell, line {line}" if name.removesuffix(".py").isdigit() else f"{name}:{line}"
+
+
+def absent(
+    module: str,
+    name: str,
+    there: Mapping[str, Any],
+    documented: Iterable[str] = (),
+    instead: Mapping[str, str] | None = None,
+) -> Any:
+    """Say that a module of the vendor's has no such name here, and which it has.
+
+    there: the simulator's module. documented: names that the vendor has and the simulator has not.
+    instead: names that this generation does not have, and what to write.
+    """
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if instead and name in instead:
+        raise MissingName(f"{module} has no {name}: {instead[name]}", place())
+    names = sorted(
+        known
+        for known, value in there.items()
+        if not known.startswith("_") and getattr(value, "__module__", module) != "typing"
+    )
+    near = difflib.get_close_matches(name, names, 3)
+    near_words = f"the nearest are {', '.join(near)}; " if near and name not in documented else ""
+    raise MissingName(
+        f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(names)}", place()
+    )
 
 
 def refuse(message: str) -> None:
