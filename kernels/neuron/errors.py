@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 HERE = str(Path(__file__).parent)
@@ -44,6 +47,7 @@ def place() -> str | None:
     return located(frame.f_code.co_filename, frame.f_lineno)
 
 
+@functools.cache
 def located(path: str, line: int) -> str:
     """A line of a file without its folder; a notebook's cell is a file named by a number."""
     name = Path(path).name
@@ -53,7 +57,7 @@ def located(path: str, line: int) -> str:
 def absent(
     module: str,
     name: str,
-    there: Mapping[str, Any],
+    there: Mapping[str, Any] | Sequence[str],
     documented: Iterable[str] = (),
     instead: Mapping[str, str] | None = None,
 ) -> Any:
@@ -66,16 +70,31 @@ def absent(
         raise AttributeError(name)
     if instead and name in instead:
         raise MissingName(f"{module} has no {name}: {instead[name]}", place())
-    names = sorted(
-        known
-        for known, value in there.items()
-        if not known.startswith("_") and getattr(value, "__module__", module) != "typing"
-    )
+    names = there if isinstance(there, (list, tuple)) else _public(there)
     near = difflib.get_close_matches(name, names, 3)
     near_words = f"the nearest are {', '.join(near)}; " if near and name not in documented else ""
     raise MissingName(
         f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(names)}", place()
     )
+
+
+def _public(there: Mapping[str, Any]) -> list[str]:
+    """The names of a module that its vendor's module has too."""
+    own = there.get("__name__", "")
+    found = []
+    for name, value in there.items():
+        home = getattr(value, "__module__", None) or ""
+        if (
+            name.startswith("_")
+            or isinstance(value, ModuleType)
+            or name in ("annotations", "absent")
+        ):
+            continue
+        shared = home == "kernels.neuron.instructions" and isinstance(value, (type, Enum))
+        plain = not callable(value) and name.islower()
+        if home == own or shared or plain or name in ("ds", "mgrid", "nc"):
+            found.append(name)
+    return sorted(found)
 
 
 def refuse(message: str) -> None:

@@ -21,7 +21,15 @@ from kernels.checks import fail
 from kernels.neuron.chips import ENGINES, Chip
 from kernels.neuron.chips import chip as find_chip
 from kernels.neuron.kernel import function_of
-from kernels.neuron.machine import PSUM, SBUF, Access, Instruction, Machine, NeedsNumbers
+from kernels.neuron.machine import (
+    PSUM,
+    SBUF,
+    Access,
+    Instruction,
+    Machine,
+    NeedsNumbers,
+    lives,
+)
 from kernels.neuron.simulator import InterpretParams, run_recorded
 
 DMA = "DMA"
@@ -187,16 +195,9 @@ class _Schedule:
         self.ends: list[float] = []
         self.born: dict[int, list[int]] = {}  # instruction → tiles that it touches first
         self.dies: dict[int, list[int]] = {}  # instruction → tiles that it touches last
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for number, each in enumerate(instructions):
-            for access in (*each.reads, *each.writes):
-                if core.rooms[access.storage].buffer == SBUF:
-                    first.setdefault(access.storage, number)
-                    last[access.storage] = number
-        for storage, number in first.items():
-            self.born.setdefault(number, []).append(storage)
-            self.dies.setdefault(last[storage], []).append(storage)
+        for (storage, _), (first, last) in lives(core.rooms, instructions, SBUF).items():
+            self.born.setdefault(first, []).append(storage)
+            self.dies.setdefault(last, []).append(storage)
         self.released: list[tuple[float, int]] = []  # when a dead tile's room is free, and bytes
         self.waiting = 0  # bytes of those
         self.held = 0  # bytes of live tiles
@@ -316,8 +317,9 @@ class _Schedule:
             self.held -= size
             self.waiting += size
             self.released.append((self.done[storage], size))
-            self.wrote.pop(storage, None)
-            self.reads.pop(storage, None)
+            if not self.core.rooms[storage].block:
+                self.wrote.pop(storage, None)
+                self.reads.pop(storage, None)
 
 
 def _ports(instruction: Instruction, chip: Chip) -> list[str]:

@@ -325,7 +325,7 @@ def tensor_copy_predicated(
     tiles(name, dst=dst, predicate=predicate)
     core = machine()
     if core.limits:
-        if predicate.dtype not in (dtypes.uint8, dtypes.uint16, dtypes.uint32):
+        if predicate.dtype not in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.bool_):
             refuse(f"{name}: predicate {predicate} is {predicate.dtype}; accepted: uint8, 16 or 32")
         if isinstance(src, View) and src.dtype != dst.dtype:
             refuse(f"{name}: src {src} and dst {dst} differ in dtype")
@@ -334,7 +334,7 @@ def tensor_copy_predicated(
     sources = (predicate, src) if isinstance(src, View) else (predicate,)
     n = dst._elements
     if not core.numbers:
-        core.compute("Vector", name, lambda *_: None, dst, *sources, work=2 * n)
+        core.compute("Vector", name, lambda *_: dst._data, dst, *sources, work=2 * n)
         return
     old = np.array(dst._values())
     state = np.array(np.broadcast_to(dst._states(), dst.shape))
@@ -961,7 +961,7 @@ def range_select(
     core.compute(
         "Vector", name, apply, dst, on_true, columns=(bound0, bound1), work=on_true._elements
     )
-    if reduce_res is not None:
+    if reduce_res is not None or command != reduce_cmd.idle:
         _reduce_last("Vector", dst, resolve(name, _MAX), reduce_res, command)
 
 
@@ -1047,7 +1047,7 @@ def nc_matmul(
     if core.numbers:
         left = dtypes.wide(stationary._values()).reshape(-1, stationary.shape[-1])
         right = dtypes.wide(moving._values())
-        values = left.T @ right.reshape(left.shape[0], -1)
+        values = product(left.T, right.reshape(left.shape[0], -1))
         if adds:
             values = values + dtypes.wide(dst._values()).reshape(values.shape)
         values = values.reshape(dst.shape)
@@ -1069,6 +1069,22 @@ def nc_matmul(
         fresh=fresh,
         summed=adds,
     )
+
+
+def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x y, in pieces that BLAS does not spread over threads: on a busy machine they wait for each
+    other a hundred times longer than they compute."""
+    (m, k), n = x.shape, y.shape[1]
+    width = max(1, 2**18 // (m * k))
+    whole = n - n % width
+    if whole <= width:
+        return x @ y
+    pieces = np.matmul(x, y[:, :whole].reshape(k, whole // width, width).transpose(1, 0, 2))
+    found = np.empty((m, n), np.float32)
+    found[:, :whole] = pieces.transpose(1, 0, 2).reshape(m, whole)
+    if whole < n:
+        found[:, whole:] = x @ y[:, whole:]
+    return found
 
 
 def _adds(name: str, dst: View, accumulate: Any) -> bool:
@@ -1511,7 +1527,7 @@ def local_gather(
             order = (
                 places.reshape(rows, -1)[first : first + 16].T.reshape(-1)[:valid].astype(np.int64)
             )
-            wanted = (order[:, None] * num_elem_per_idx + np.arange(num_elem_per_idx)).reshape(-1)
+            wanted = (order[:, None] + np.arange(num_elem_per_idx)).reshape(-1)
             if (wanted >= flat.shape[1]).any():
                 refuse(f"{name}: index {int(wanted.max())} of {src_buffer} is out of bounds")
             found[first : first + 16, : wanted.size] = flat[first : first + 16, wanted]

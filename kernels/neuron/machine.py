@@ -9,6 +9,7 @@ estimate, and for the search for loops whose iterations depend on each other.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -90,12 +91,14 @@ class Instruction(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What is remembered of a storage when it is gone: what it took of each partition."""
+    """What is remembered of a storage when it is gone: what it, or each of its blocks, took of a
+    partition; and how many bytes a block has in all, 0 where there is one."""
 
     buffer: str
     partition_bytes: int
     label: str
     source: str | None
+    block: int = 0
 
 
 class Storage:
@@ -113,6 +116,7 @@ class Storage:
         "name",
         "number",
         "par",
+        "scattered",
         "source",
         "state",
         "stored",
@@ -139,15 +143,20 @@ class Storage:
         self.state: np.ndarray | None = None
         self.uniform = state  # of all elements, while `state` is None
         self.stored = False  # whether an instruction wrote to it
+        self.scattered = False  # whether numbers have chosen where
         self.source = source
         self.born = born
         self.base = base  # the partition it starts at, where the kernel says so
 
     @property
     def partition_bytes(self) -> int:
-        """Bytes that it takes of each partition."""
-        shape = self.data.shape
-        return math.prod(shape[: self.par]) * math.prod(shape[self.par + 1 :]) * self.data.itemsize
+        """Bytes that it takes of each partition; of several blocks, each."""
+        return math.prod(self.data.shape[self.par + 1 :]) * self.data.itemsize
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block, where there are several."""
+        return math.prod(self.data.shape[self.par :]) * self.data.itemsize if self.par else 0
 
     def states(self) -> np.ndarray:
         """The state of each element, in an array of its own."""
@@ -293,10 +302,9 @@ class View:
 
     def _mark(self, state: int) -> None:
         storage = self._storage
-        if (
-            self._data.size * self._data.itemsize == storage.data.nbytes
-            and 0 not in self._data.strides
-        ):
+        data = self._data
+        repeats = any(step == 0 and n > 1 for step, n in zip(data.strides, data.shape))
+        if data.nbytes == storage.data.nbytes and not repeats:
             storage.state, storage.uniform = None, state
             return
         if storage.state is None and storage.uniform == state:
@@ -524,6 +532,7 @@ class Machine:
         self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
         self.outputs: list[Storage] = []
         self.mail: dict[tuple[Any, int, int], np.ndarray] = {}  # (pipe, from, to) → numbers
+        self.flat = False  # whether a tile may have partitions only, as in beta 1
         self.turns: Any = None  # who takes turns, where several programs run at once
         self._names: dict[str, int] = {}
 
@@ -616,7 +625,9 @@ class Machine:
             len(self.rooms), data, buffer, name, state, par, place(), self.iteration, base
         )
         label = f"{name} {list(data.shape)} in {buffer}"
-        self.rooms.append(Room(buffer, storage.partition_bytes, label, storage.source))
+        self.rooms.append(
+            Room(buffer, storage.partition_bytes, label, storage.source, storage.block_bytes)
+        )
         return whole(storage, kind)
 
     def _name(self, buffer: str) -> str:
@@ -628,7 +639,7 @@ class Machine:
         self, shape: tuple[int, ...], dtype: np.dtype, buffer: str, name: str, par: int
     ) -> None:
         what = f"ndarray: {name} {list(shape)} {dtypes.name(dtype)} in {buffer}"
-        if len(shape) < 2:
+        if len(shape) < 2 and not self.flat:
             refuse(f"{what} has one dimension; a tile has partitions and at least one more")
         if shape[par] > PARTITIONS:
             refuse(f"{what} has {shape[par]} partitions; there are {PARTITIONS}")
@@ -897,14 +908,17 @@ class Machine:
         storage.stored = True
         before = dst._states()
         fresh = before == UNWRITTEN if isinstance(before, int) else not before.any()
-        if self.limits and once and not fresh and storage.buffer not in ON_CHIP:
+        chosen = getattr(dst, "_bad", None) is not None or getattr(dst, "_dynamic", False)
+        storage.scattered |= chosen
+        if self.limits and once and not fresh and storage.buffer not in ON_CHIP and not chosen:
             again = int(np.count_nonzero(np.broadcast_to(before == WRITTEN, dst.shape)))
             if again:
                 refuse(
                     f"{name} writes {again} elements of {dst} a second time: which write comes "
                     "last is left to the DMA queues"
                 )
-        if 0 in dst._data.strides and dst.size > 1 and not isinstance(dst, Picked):
+        repeats = any(step == 0 and n > 1 for step, n in zip(dst._data.strides, dst.shape))
+        if repeats and not isinstance(dst, Picked):
             refuse(f"{name}: dst {dst} is broadcast: several elements are one in memory")
         if values is not None:
             if values.size == dst.size and values.shape != dst.shape:
@@ -978,12 +992,15 @@ class Machine:
                 if isinstance(states, int)
                 else int(np.count_nonzero((states == UNWRITTEN) | (states == MASKED)))
             )
-            if missing:
-                raise NeuronError(
-                    f"{missing} of {output.size} elements of the output {output} were never "
-                    "written",
-                    output._storage.source,
-                )
+            if not missing:
+                continue
+            message = (
+                f"{missing} of {output.size} elements of the output {output} were never written"
+            )
+            if output._storage.scattered:  # which ones depends on the numbers: perhaps as meant
+                warnings.warn(f"{message} ({output._storage.source})", stacklevel=2)
+            else:
+                raise NeuronError(message, output._storage.source)
         for buffer, limit in ((SBUF, self.chip.sbuf_bytes), (PSUM, self.chip.psum_bytes)):
             peak, at, held = self.peak(buffer)
             if peak > limit:
@@ -1004,7 +1021,7 @@ class Machine:
         """
         lives = self.lives(buffer)
         change: dict[int, int] = {}
-        for number, (first, last) in lives.items():
+        for (number, _), (first, last) in lives.items():
             size = self.room(number)
             change[first] = change.get(first, 0) + size
             change[last + 1] = change.get(last + 1, 0) - size
@@ -1013,20 +1030,12 @@ class Machine:
             held += change[at]
             if held > most:
                 most, peak = held, at
-        who = [self.rooms[n] for n, (first, last) in lives.items() if first <= peak <= last]
+        who = [self.rooms[n] for (n, _), (first, last) in lives.items() if first <= peak <= last]
         return most, peak, who if most else []
 
-    def lives(self, buffer: str) -> dict[int, tuple[int, int]]:
-        """Storage → the first and the last instruction that touch it."""
-        found: dict[int, tuple[int, int]] = {}
-        rooms = self.rooms
-        for at, instruction in enumerate(self.instructions):
-            for access in (*instruction.reads, *instruction.writes):
-                number = access.storage
-                if rooms[number].buffer == buffer:
-                    known = found.get(number)
-                    found[number] = (known[0] if known else at, at)
-        return found
+    def lives(self, buffer: str) -> dict[tuple[int, int], tuple[int, int]]:
+        """Storage and its block → the first and the last instruction that touch it."""
+        return lives(self.rooms, self.instructions, buffer)
 
     def room(self, number: int) -> int:
         """Bytes of a partition that a storage takes: in PSUM whole banks."""
@@ -1035,6 +1044,27 @@ class Machine:
             return room.partition_bytes
         bank = self.chip.psum_bank_bytes
         return -(-room.partition_bytes // bank) * bank
+
+
+def lives(
+    rooms: Sequence[Room], instructions: Sequence[Instruction], buffer: str
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Storage and its block → the first and the last instruction that touch it."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for at, instruction in enumerate(instructions):
+        for access in (*instruction.reads, *instruction.writes):
+            number = access.storage
+            room = rooms[number]
+            if room.buffer != buffer:
+                continue
+            blocks = range(1)
+            if room.block:
+                low, high = access.elements
+                blocks = range(low // room.block, -(-high // room.block))
+            for block in blocks:
+                known = found.get((number, block))
+                found[number, block] = (known[0] if known else at, at)
+    return found
 
 
 def whole(storage: Storage, kind: type) -> Any:

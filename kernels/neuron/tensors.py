@@ -61,6 +61,14 @@ class Register:
     __int__ = __index__ = number
 
 
+def strided(
+    base: np.ndarray, first: int, shape: Sequence[int], strides: Sequence[int]
+) -> np.ndarray:
+    """Elements of a flat array by a pattern; strides in bytes. NumPy's own function does not take
+    the dtypes of ml_dtypes."""
+    return np.ndarray(shape, base.dtype, base.view(np.uint8), first * base.itemsize, strides)
+
+
 def sliced(view: View, key: Any) -> Any:
     """view[key] for whole numbers, slices, nl.ds and an ellipsis.
 
@@ -191,12 +199,14 @@ class Viewable(View):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        there = {known: True for known in dir(type(self)) if not known.startswith("_")}
+        there = [known for known in dir(type(self)) if not known.startswith("_")]
         return absent("a tile", name, there, ["indirect", "rearrange", "T"])
 
     def _strided(self, shape: Sequence[int], strides: Sequence[int]) -> Any:
-        data = np.lib.stride_tricks.as_strided(self._data, shape, strides)
-        return self._like(data)
+        base = self._storage.data.reshape(-1)
+        if base.dtype != self.dtype:
+            base = base.view(self.dtype)
+        return self._like(strided(base, self._offset // self.itemsize, shape, strides))
 
     def _keeps(self, method: str, dim: int) -> int:
         """A dimension that is none of the partitions."""
@@ -373,10 +383,7 @@ class Viewable(View):
                         f"ap of {self}: the first step is {strides[0]} elements; a partition has "
                         f"{row}, and an operand lies in neighbouring partitions"
                     )
-            data = np.lib.stride_tricks.as_strided(
-                base[first:], shape, [stride * item for stride in strides]
-            )
-            return self._like(data)
+            return self._like(strided(base, first, shape, [stride * item for stride in strides]))
         step = self.strides[indirect_dim]
         limit = self.shape[indirect_dim]
         places = np.full((1,) * len(shape), first, np.int64)

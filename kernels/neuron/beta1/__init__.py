@@ -9,9 +9,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from kernels.neuron.beta1 import compiler, isa, language, typing
+from kernels.neuron import typing
+from kernels.neuron.beta1 import compiler, isa, language
 from kernels.neuron.beta1.tiles import Tile
-from kernels.neuron.errors import absent
+from kernels.neuron.errors import MissingName, absent
 from kernels.neuron.kernel import GENERATIONS, Generation
 from kernels.neuron.simulator import Kernel
 from kernels.neuron.simulator import simulate as _simulate
@@ -31,7 +32,26 @@ def jit(kernel: Any = None, *, platform_target: str | None = None, **options: An
     return Kernel(getattr(kernel, "function", kernel), "neuronxcc", target=platform_target)
 
 
-trace = jit
+trace = baremetal = jit  # on the device where there is one; here they simulate
+
+
+class _Timed(Kernel):
+    """A kernel that the vendor's decorator would time: here it only runs."""
+
+    @property
+    def benchmark_result(self) -> Any:
+        """The latency, which nothing here can measure."""
+        raise MissingName("not simulated: benchmark_result; neuron.estimate estimates the time")
+
+
+def benchmark(kernel: Any = None, **options: Any) -> Any:
+    """The decorator of a kernel that is to be timed."""
+    if kernel is None:
+        return lambda function: benchmark(function, **options)
+    return _Timed(getattr(kernel, "function", kernel), "neuronxcc")
+
+
+profile = benchmark
 
 
 def simulate_kernel(kernel: Any, *arguments: Any, **options: Any) -> Any:
@@ -40,9 +60,7 @@ def simulate_kernel(kernel: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    return absent(
-        "neuronxcc.nki", name, globals(), ["baremetal", "benchmark", "profile", "nccl", "kernels"]
-    )
+    return absent("neuronxcc.nki", name, globals(), ["nccl", "kernels"])
 
 
 _package = ModuleType("neuronxcc", "The simulator of kernels.neuron, under the vendor's name.")

@@ -140,7 +140,13 @@ def dma_copy(
     """Copy between HBM and SBUF."""
     if dst_rmw_op is not None:
         absent("neuronxcc.nki.isa", "dma_copy(dst_rmw_op=…)", globals(), ["dma_copy(dst_rmw_op=…)"])
-    do.dma_copy(masked("dma_copy", dst, mask), masked("dma_copy", src, mask), oob_mode)
+    skip = oob_mode == do.oob_mode.skip
+    to, source = masked("dma_copy", dst, mask, skip), masked("dma_copy", src, mask, skip)
+    core = machine()
+    left_out = getattr(source, "_taken", None)
+    if skip and left_out is not None:  # where nothing is fetched, dst stays
+        to = masked("dma_copy", to, left_out.reshape(to.shape))
+    core.copy("dma_copy", to, source)
 
 
 def dma_transpose(

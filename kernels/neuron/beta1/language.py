@@ -254,8 +254,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
         refuse(f"store: dst {dst}; accepted: a tensor in HBM")
     if not isinstance(value, View):
         value = full(dst.shape, value, dst.dtype)
-    squeezed = dst.size == value.size and (not core.limits or 1 in (*dst.shape, *value.shape))
-    if tuple(dst.shape) != tuple(value.shape) and not squeezed:
+    if dst.size != value.size:
         refuse(f"store: {value} and dst {dst} differ in shape")
     taken = masked("store", dst, mask)
     source = masked("store", value, mask if getattr(value, "_keys", None) is not None else None)
@@ -449,7 +448,7 @@ def reduce(
 ) -> Tile:
     """A new tile: data reduced over its last axes. What a mask leaves out does not count."""
     operation = reduction(name, op, numpy=True)
-    axes = reduce_axes(name, data, axis)
+    axes = _axes(name, data, axis)
     shape = [1 if a in axes else n for a, n in enumerate(data.shape)]
     if not keepdims:
         shape = [n for a, n in enumerate(data.shape) if a not in axes]
@@ -457,7 +456,10 @@ def reduce(
     taken = masked(name, data, mask)
     result = new(shape, data.dtype if dtype is None else dtype)
     if mask is None and taken is data:
-        do.tensor_reduce(result, operation, data, axes, negate, name=name)
+        kept = [a for a in range(data.ndim) if a not in axes]
+        last = tuple(range(len(kept), data.ndim))
+        source = data if axes == last else data.permute((*kept, *axes))
+        do.tensor_reduce(result, operation, source, last, negate, name=name)
         return result
     core = machine()
     states = core.check_written(name, taken)
@@ -475,6 +477,13 @@ def reduce(
     n = data._elements
     core.note("Vector", name, result, (taken,), work=n, elements=n, fresh=fresh)
     return result
+
+
+def _axes(name: str, data: Any, axis: Any) -> tuple[int, ...]:
+    """The axes of a reduction, in any place but the first: beta 1's compiler moves them."""
+    listed = axis if isinstance(axis, (tuple, list)) else [axis]
+    axes = tuple(sorted(a + data.ndim if a < 0 else int(a) for a in listed))
+    return reduce_axes(name, data, axis) if 0 in axes or builtins.max(axes) >= data.ndim else axes
 
 
 def mean(
@@ -588,11 +597,16 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **options: Any) ->
     return found
 
 
+def _in_sbuf(tile: Any) -> Any:
+    """A tile where the Tensor engine reads; the compiler copies what is in PSUM."""
+    return elementwise("copy", "Vector", TABLE["copy"], tile) if tile.buffer == PSUM else tile
+
+
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **options: Any) -> Tile:
     """x y, or with transpose_x the transposed x times y, in PSUM."""
-    left = x
+    left, y = _in_sbuf(x), _in_sbuf(y)
     if not transpose_x:
-        left = elementwise("copy", "Vector", TABLE["copy"], transpose(x))
+        left = elementwise("copy", "Vector", TABLE["copy"], transpose(left))
     found = new((left.shape[1], y.shape[1]), float32, PSUM)
     do.nc_matmul(found, left, y, name="matmul")
     return found
@@ -604,7 +618,7 @@ def broadcast_to(src: Any, *, shape: Sequence[int], **options: Any) -> Any:
     if src.shape == wanted:
         return src
     if src.shape[0] == wanted[0] and src.ndim == len(wanted):
-        return Viewless(src, wanted)
+        return tiles.Viewable.broadcast_to(src, wanted)
     if src.shape[0] != 1:
         refuse(f"broadcast_to of {src} to {list(wanted)}: only dimensions of size 1 repeat")
     core = machine()
@@ -617,11 +631,6 @@ def broadcast_to(src: Any, *, shape: Sequence[int], **options: Any) -> Any:
         "Tensor", "broadcast_to", found, (src,), work=builtins.max(64, found._elements), fresh=fresh
     )
     return found
-
-
-def Viewless(src: Any, wanted: tuple[int, ...]) -> Any:
-    """The same elements repeated along a partition, without a copy."""
-    return tiles.Viewable.broadcast_to(src, wanted)
 
 
 def expand_dims(data: Any, axis: int) -> Any:
@@ -658,6 +667,32 @@ def loop_reduce(
     """The reduction of a tile over the iterations of a loop: not simulated, since the tile that it
     adds to is only known to the vendor's compiler."""
     absent("neuronxcc.nki.language", "loop_reduce", globals(), ["loop_reduce"])
+
+
+def rand(shape: Sequence[int], dtype: Any = float32, **options: Any) -> Tile:
+    """Random numbers from 0 to 1: not the hardware's."""
+    found = new(shape, dtype)
+    rng = machine().rng
+    n = found._elements
+    machine().compute("Vector", "rand", lambda: rng.random(found.shape, np.float32), found, work=n)
+    return found
+
+
+def random_seed(seed: Any, *, mask: Any = None, **options: Any) -> None:
+    """Where nl.rand starts from."""
+    machine().rng = np.random.default_rng(abs_of(seed))
+
+
+def abs_of(seed: Any) -> int:
+    """A seed as a whole number."""
+    return int(np.abs(seed._values().reshape(-1)[0] if isinstance(seed, View) else seed))
+
+
+def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Tile:
+    """Zeros in place of some elements, at random."""
+    found = new(x.shape, x.dtype if dtype is None else dtype)
+    do.dropout(found, masked("dropout", x, mask), rate)
+    return found
 
 
 def negative(x: Any, **options: Any) -> Tile:
@@ -710,6 +745,7 @@ for _method_name, _operation in (
     setattr(tiles.Operators, f"__i{_method_name}__", _in_place(_operation, _method_name))
 tiles.Operators.__truediv__ = _method(divide, swap=False)  # type: ignore[attr-defined]
 tiles.Operators.__rtruediv__ = _method(divide, swap=True)  # type: ignore[attr-defined]
+tiles.Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defined]
 for _method_name, _compare in (
     ("lt", "less"),
@@ -719,18 +755,7 @@ for _method_name, _compare in (
 ):
     setattr(tiles.Operators, f"__{_method_name}__", _method(globals()[_compare], swap=False))
 
-_KNOWN = [
-    "all_reduce",
-    "atomic_rmw",
-    "dropout",
-    "rand",
-    "random_seed",
-    "loop_reduce",
-    "gemm_grid",
-    "gemm_stationary_grid",
-    "bfp16",
-    "mish",
-]
+_KNOWN = ["all_reduce", "atomic_rmw", "loop_reduce", "gemm_grid", "bfp16"]
 __all__ = [
     "bfloat16",
     "bool_",

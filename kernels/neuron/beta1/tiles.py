@@ -9,8 +9,8 @@ import numpy as np
 from kernels.neuron import dtypes
 from kernels.neuron import instructions as do
 from kernels.neuron.errors import refuse
-from kernels.neuron.machine import MASKED, ON_CHIP, PSUM, SUMMED, Picked, View, machine
-from kernels.neuron.tensors import Span, Viewable, offsets, sliced
+from kernels.neuron.machine import MASKED, ON_CHIP, PSUM, SUMMED, UNWRITTEN, Picked, View, machine
+from kernels.neuron.tensors import Span, Viewable, offsets, sliced, strided
 
 
 class Operators:
@@ -41,11 +41,11 @@ class Grid(Picked, Tile):
     """tile[i_p, i_f]: elements of a tile, one for each point of a grid of indices. keys: of each
     dimension; they may lie outside, where a mask leaves them out."""
 
-    __slots__ = ("_keys", "_of")
+    __slots__ = ("_dynamic", "_keys", "_of")
 
     def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Grid:
         found = Grid(self._storage, places, taken, self._storage.data)
-        found._keys, found._of = None, self._of
+        found._keys, found._of, found._dynamic = None, self._of, self._dynamic
         return found
 
     def _label(self) -> str:
@@ -108,7 +108,9 @@ def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
         item = tile.dtype.itemsize
         start = (tile._offset + first) // item
         flat = tile._storage.data.reshape(-1)
-        data = np.lib.stride_tricks.as_strided(flat[start:], shape, strides)
+        if flat.dtype != tile.dtype:
+            flat = flat.view(tile.dtype)
+        data = strided(flat, start, shape, strides)
         known = None
         if tile._box is not None and tile._axes is not None and None not in tile._axes:
             new = list(tile._box)
@@ -127,18 +129,22 @@ def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
     result = Grid(tile._storage, places, None, tile._storage.data)
     result._of = tile
     result._keys = full
+    result._dynamic = any(dynamic)
     return result
 
 
-def masked(name: str, operand: Any, mask: np.ndarray | None) -> Any:
-    """The operand as far as a mask takes it; a point outside that no mask leaves out is refused."""
+def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False) -> Any:
+    """The operand as far as a mask takes it; a point outside that no mask leaves out is refused.
+
+    skip: leave out what is outside.
+    """
     if not isinstance(operand, View):
         return operand
     if not isinstance(operand, Grid):
         if mask is None:
             return operand
         found = Grid(operand._storage, operand._places(), None, operand._storage.data)
-        found._of, found._keys = operand, None
+        found._of, found._keys, found._dynamic = operand, None, False
         found._taken = np.broadcast_to(mask, operand.shape)
         return found
     lanes = machine().chip.lanes
@@ -152,7 +158,7 @@ def masked(name: str, operand: Any, mask: np.ndarray | None) -> Any:
         size = operand._of.shape[axis]
         beyond = taken & ((key < 0) | (key >= size))
         if beyond.any():
-            if machine().limits:
+            if machine().limits and not skip:
                 refuse(
                     f"{name}: {int(beyond.sum())} indices of {operand} are out of bounds: "
                     f"dimension {axis} has {size} elements; leave them out with mask="
@@ -255,8 +261,8 @@ def added(dst: Any, value: Any) -> bool:
     core.instructions.pop()
     values = None
     if core.numbers:
-        states = dst._states()
-        before = 0 if isinstance(states, int) and states == 0 else dtypes.wide(dst._values())
+        there = np.broadcast_to(dst._states() != UNWRITTEN, dst.shape)
+        before = np.where(there, dtypes.wide(dst._values()), np.float32(0))
         values = value._values().reshape(dst.shape) + before
     fresh = core.write(last.name, dst, values, state=SUMMED)
     core.instructions.append(last._replace(writes=(dst._access(),), fresh=fresh))

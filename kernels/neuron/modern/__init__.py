@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from kernels.neuron import dtypes, typing
 from kernels.neuron.errors import absent
 from kernels.neuron.kernel import GENERATIONS, Generation
 from kernels.neuron.modern import isa, language
@@ -50,6 +51,8 @@ GENERATIONS["nki"] = Generation(
         "nki": sys.modules[__name__],
         "nki.language": language,
         "nki.isa": isa,
+        "nki.typing": typing,
+        "nki.dtype": dtypes,
         "nki.isa.constants": _constants,
         "nki.collectives": _collectives,
     },

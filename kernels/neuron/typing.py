@@ -1,4 +1,4 @@
-"""neuronxcc.nki.typing: what kernels write behind the colon of an argument or a tile."""
+"""nki.typing and neuronxcc.nki.typing: what kernels write behind the colon of a name."""
 
 from __future__ import annotations
 
