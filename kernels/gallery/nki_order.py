@@ -10,11 +10,11 @@ BUG = Bug(
     title="A loop is declared independent, and is not",
     operator="add_vectors",
     caught_by="simulate",
-    says="allowed",
+    says="reads what iteration",
     cause="nl.affine_range promises that iterations may run in any order. Here each uses what "
     "the one before has fetched.",
-    lesson="A promise that nobody checks is broken silently. The second rung runs such loops "
-    "backwards and shuffled.",
+    lesson="A promise that nobody checks is broken silently. The simulator remembers which "
+    "iteration wrote what, and the second rung runs such loops backwards and shuffled as well.",
     workloads=(Workload("four_parts", {"n": 4096}),),
     backend=NKI,
 )
