@@ -66,9 +66,9 @@ LEFT_OUT = {"quick": ("slow", "full"), "test": ("full",), "full": ()}  # tier â†
 def pytest_collection_modifyitems(config, items):
     """Leave out what the tier leaves out, and keep together what one worker does best alone."""
     tier = config.getoption("tier")
-    kept = [item for item in items if _belongs(item, tier)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-    items[:] = kept
+    left_out = [item for item in items if not _belongs(item, tier)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _belongs(item, tier)]
     for item in items:
         if name := _piece(item):
             item.add_marker(pytest.mark.xdist_group(name))
