@@ -171,8 +171,9 @@ def test_the_last_level_is_at_the_floor_and_the_first_behind_xla(chip, names):
         found = tpu.estimate(function, boxes, boxes, chip=chip)
         record = records.estimated("giou", name, WORKLOADS["published"], "forward", found)
         ms[name] = record.value
-        if record.identity in kept:
-            assert kept[record.identity].value == pytest.approx(record.value, rel=1e-3)
+        before = kept.get(record.identity)
+        if before and before.method == record.method:
+            assert before.value == pytest.approx(record.value, rel=1e-3)
     floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
     assert floor <= ms["pallas"] * 1.0001 and ms["pallas"] < 1.1 * floor
     others = [ms[name] for name in names[1:]]
