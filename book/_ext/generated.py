@@ -329,7 +329,7 @@ AROUND = {
         "kernels.neuron.linter",
         "kernels.neuron.gpsimd",
         "kernels.taichi",
-        "kernels.taichi.emitted",
+        "kernels.taichi.assembly",
     ),
     "Records and times": (
         "kernels.records",

@@ -34,7 +34,7 @@ def _call(query, key, q, k, v, scale, plan, interpret):
         )
 
     queries, keys = spec(tiling.bq, 0), spec(tiling.bk, 1)
-    turned = [tiling.turn(x) for x in (q, k, v)]
+    turned = [tiling.transpose(x) for x in (q, k, v)]
     o = pl.pallas_call(
         functools.partial(_kernel, tiling=tiling),
         out_shape=jax.ShapeDtypeStruct(turned[0].shape, q.dtype),
@@ -49,7 +49,7 @@ def _call(query, key, q, k, v, scale, plan, interpret):
         interpret=interpret,
         name="block_sparse_attention",
     )(query, key, *turned)
-    return tiling.turn(o)
+    return tiling.transpose(o)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6, 7))

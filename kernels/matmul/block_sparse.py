@@ -18,7 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels import checks
 from kernels.matmul.blocks import LANES, BlockSizes, vmem_limit
-from kernels.matmul.products import accumulator, product, result, within
+from kernels.matmul.products import accumulator, mask_tail, product, result_dtype
 from kernels.pallas import interprets
 from kernels.tpu.chips import CHIPS, here
 from kernels.tpu.plan import Plan
@@ -118,7 +118,7 @@ def _multiply_kernel(
         x, y = x_ref[...], y_ref[...]
         if k % len(y):
             left = k - columns_ref[step] * len(y)
-            x, y = within(x, axis, left), within(y, 0, left)
+            x, y = mask_tail(x, axis, left), mask_tail(y, 0, left)
         acc_ref[...] += product(x, y, (axis, 0), widen=interpret is True)
 
     @pl.when((step == last) | (rows_ref[jnp.minimum(step + 1, last)] != row))
@@ -137,7 +137,7 @@ def _multiply(x, y, order, rows, columns, *, m, plan, axis, interpret):
     steps = _steps(order, rows, columns, pl.cdiv(m, bm))
     return pl.pallas_call(
         functools.partial(_multiply_kernel, axis=axis, k=k, interpret=interpret),
-        out_shape=jax.ShapeDtypeStruct((m, n), result(x.dtype)),
+        out_shape=jax.ShapeDtypeStruct((m, n), result_dtype(x.dtype)),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(pl.cdiv(n, bn), len(steps[0])),
@@ -164,7 +164,7 @@ def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, 
     (bm, bn), bk = dz_ref.shape, len(y_ref)
     dz, y = dz_ref[...], y_ref[...]
     if n % bn:
-        dz, y = within(dz, 1, n - step * bn), within(y, 1, n - step * bn)
+        dz, y = mask_tail(dz, 1, n - step * bn), mask_tail(y, 1, n - step * bn)
 
     @pl.when(step == 0)
     def _():
@@ -176,9 +176,9 @@ def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, 
     def _():
         dx = acc_ref[...]
         if m % bm:
-            dx = within(dx, 0, m - rows_ref[block] * bm)
+            dx = mask_tail(dx, 0, m - rows_ref[block] * bm)
         if k % bk:
-            dx = within(dx, 1, k - columns_ref[block] * bk)
+            dx = mask_tail(dx, 1, k - columns_ref[block] * bk)
         dx_ref[...] = dx.astype(dx_ref.dtype)
 
 
