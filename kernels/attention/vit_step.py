@@ -199,7 +199,7 @@ def estimate_steps(
         function, shapes = step(attention, depth=depth, batch=batch)
         programs.append(export(function, *shapes, chip=chip))
     found = []
-    estimates = estimate_all(programs, timeout=timeout, large=True)
+    estimates: list[Any] = estimate_all(programs, timeout=timeout, large=True)
     for attention, estimate in zip(attentions, estimates, strict=True):
         if isinstance(estimate, TpuCompileError):
             raise estimate
@@ -243,8 +243,8 @@ def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
     totals, parts = [], []
     for each in steps:
 
-        def record(value: float, unit: str, each: Step = each, **more: Any) -> Record:
-            return each.key.record(
+        def record(value: float, unit: str, key: Key = each.key, **more: Any) -> Record:
+            return key.record(
                 workload=WORKLOAD,
                 kind="estimated",
                 value=round(value, 6),
@@ -255,14 +255,14 @@ def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
 
         summed = "bytes between HBM and the chip, summed over ops"
         bound, method = each.estimate.bound, each.estimate.method
-        optimal = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
+        optimal: Any = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
         totals += [
             record(each.seconds * 1e3, "ms", bound=bound, method=method),
             record(each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
             record(each.optimal_seconds * 1e3, "ms", **optimal),
         ]
         for (where, what), (seconds, moved) in sorted(each.parts.items()):
-            of = {"part": {"where": where, "what": what}, "method": "sum over ops"}
+            of: Any = {"part": {"where": where, "what": what}, "method": "sum over ops"}
             parts.append(record(seconds * 1e3, "ms", **of))
             parts.append(record(moved / 1e9, "GB", quantity="traffic", **of))
     return totals, parts

@@ -43,14 +43,15 @@ def reached(*functions: Callable[..., Any]) -> int:
     Raises:
         ValueError: for what is no Python function.
     """
-    todo = [_plain(function) for function in functions]
-    for function in functions:
-        if _plain(function) is None:
-            fail("functions", repr(function), "functions written in Python")
+    todo = []
+    for given in functions:
+        if (plain := _plain(given)) is None:
+            fail("functions", repr(given), "functions written in Python")
+        todo.append(plain)
     found: list[types.FunctionType] = []
     while todo:
         function = todo.pop()
-        if function is None or function in found:
+        if function in found:
             continue
         found.append(function)
         package = _package(function.__module__)

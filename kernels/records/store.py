@@ -121,7 +121,8 @@ def _lock_file(path: Path) -> Iterator[None]:
 def _write(path: Path, records: Iterable[Record]) -> None:
     kept = {record.identity: record for record in records}
     _one_kind(kept.values(), path)
-    write_rows(path, COLUMNS, sorted((r.cells() for r in kept.values()), key=_order))
+    rows = [list(record.cells()) for record in kept.values()]
+    write_rows(path, COLUMNS, sorted(rows, key=_order))
 
 
 def _order(cells: tuple[str | float, ...]) -> tuple[str, ...]:
