@@ -22,7 +22,7 @@ def fail(argument: str, value: object, accepted: str) -> NoReturn:
 
     Args:
         argument: its name, or that of a part of it such as "x.shape".
-        value: what it was; repr() it where it may be a string.
+        value: what it was.
         accepted: what would do, in words.
 
     Raises:

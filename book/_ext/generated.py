@@ -50,7 +50,16 @@ def explained(word, reason):
 
 
 def table(titles, rows, name):
-    """A table; a row of a single cell spans all columns. Cells are strings or nodes."""
+    """A table; a row of a single cell spans all columns.
+
+    Args:
+        titles: strings or nodes, one for each column.
+        rows: lists of cells, which are strings or nodes.
+        name: its class, beside "generated".
+
+    Returns:
+        The node.
+    """
     made = nodes.table(classes=["generated", name])
     group = nodes.tgroup(cols=len(titles))
     group += [nodes.colspec(colwidth=1) for _ in titles]
@@ -80,7 +89,12 @@ class Generated(SphinxDirective):
         return made
 
     def link(self, chapter, words=None):
-        """A link to the notebook of a chapter, by its title or in other words."""
+        """A link to the notebook of a chapter.
+
+        Args:
+            chapter: its name, without the number.
+            words: what the link reads; by default the chapter's title.
+        """
         pages = (name for name in self.env.found_docs if name.startswith("notebooks/"))
         named = (name for name in pages if name.partition("_")[2] == chapter)
         page = next(named, f"notebooks/{chapter}")

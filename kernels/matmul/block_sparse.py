@@ -278,7 +278,7 @@ _call.defvjp(_forward, _backward)
 
 
 def block_sparse_matmul(blocks, y, rows, columns, *, m, bn=None, interpret=None):
-    """The stored blocks times y; grid (n / bn, steps), a step for each block and each row of blocks.
+    """The stored blocks times y; grid (n / bn, steps), a step for each block and each block row.
 
     Args:
         blocks: [number, bm, bk].
