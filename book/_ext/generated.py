@@ -95,9 +95,22 @@ class Generated(SphinxDirective):
             chapter: its name, without the number.
             words: what the link reads; by default the chapter's title.
         """
+        return self.to(self.page(chapter), chapter, words)
+
+    def page(self, chapter):
+        """The document that is the notebook of a chapter."""
         pages = (name for name in self.env.found_docs if name.startswith("notebooks/"))
         named = (name for name in pages if name.partition("_")[2] == chapter)
-        page = next(named, f"notebooks/{chapter}")
+        return next(named, f"notebooks/{chapter}")
+
+    def to(self, page, name, words=None):
+        """A link to a document.
+
+        Args:
+            page: the document, from the book's root.
+            name: what it is called where it is not found.
+            words: what the link reads; by default the page's title.
+        """
         found = addnodes.pending_xref(
             "",
             refdoc=self.env.docname,
@@ -107,7 +120,7 @@ class Generated(SphinxDirective):
             refexplicit=bool(words),
             refwarn=True,
         )
-        return fill(found, fill(nodes.inline(), words or chapter))
+        return fill(found, fill(nodes.inline(), words or name))
 
     def depend(self, *paths):
         for path in paths:
@@ -281,7 +294,7 @@ class Status(Generated):
                 told = "lacks an optional package" if seconds is None else f"{seconds:.1f} s"
                 total += seconds or 0.0
                 when = f"{record.created:%Y-%m-%d %H:%M}"
-            rows.append((text(self.link(name.partition("_")[2])), told, when))
+            rows.append((text(self.to(name, name.partition("/")[2])), told, when))
         return [
             text(f"{len(rows)} notebooks, {total:.0f} s in all, each in a process of its own."),
             table(("notebook", "time", "run"), rows, "times"),
