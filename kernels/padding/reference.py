@@ -18,7 +18,7 @@ def brick_pad(tile, *, border, shift_x=None, shift_y=None):
         [h + 2 rows, w + 2 cols(, C)].
 
     Raises:
-        ValueError: where copies overlap or leave gaps.
+        ValueError: for parallel shifts, and where copies overlap or leave gaps.
     """
     tile = np.asarray(tile)
     h, w = tile.shape[:2]

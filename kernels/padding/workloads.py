@@ -51,7 +51,7 @@ def _draw(rng):
 
 
 def limit(workload, device="cpu"):
-    """Writing the result's memory once, PyTorch's fill_: no padding can be faster.
+    """Writing the result's memory once, PyTorch's ``fill_``: no padding can be faster.
 
     Args:
         workload: one of the operator's.
