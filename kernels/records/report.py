@@ -140,7 +140,8 @@ def groups(records: Iterable[Record]) -> list[Group]:
     Returns:
         A group for each quantity of each problem on each chip, in the catalog's order.
     """
-    found: dict[tuple, dict[tuple[str, Named], dict[str, Record]]] = {}
+    Of = tuple[Problem, str, Named, str]  # quantity, part and unit
+    found: dict[Of, dict[tuple[str, Named], dict[str, Record]]] = {}
     limits: dict[Problem, dict[str, Limit]] = {}
     names: dict[Problem, str] = {}
     for record in sorted(records, key=lambda record: record.date):

@@ -65,10 +65,9 @@ def add(path: Path | str, records: Iterable[Record]) -> None:
         known = {record.identity: record for record in read(path)}
         for record in records:
             before = known.get(record.identity)
-            named = before is None or record.workload or not before.workload
-            known[record.identity] = (
-                record if named else dataclasses.replace(record, workload=before.workload)
-            )
+            if before and not record.workload:
+                record = dataclasses.replace(record, workload=before.workload)
+            known[record.identity] = record
         _write(path, known.values())
 
 
@@ -124,7 +123,7 @@ def _write(path: Path, records: Iterable[Record]) -> None:
     write_rows(path, COLUMNS, sorted((r.cells() for r in kept.values()), key=_order))
 
 
-def _order(cells: tuple[str | float, ...]) -> tuple[str, ...]:
+def _order(cells: Sequence[Any]) -> tuple[str, ...]:
     return tuple(str(cell) for cell in cells)
 
 
