@@ -38,9 +38,6 @@ class Modelled:
     """What nms would take on a chip with the boxes of a workload, by the model above.
 
     Args:
-        implementation: of IMPLEMENTATIONS.
-        workload: whose boxes they are.
-        chip: such as "v5e".
         rounds: on these boxes; of "pallas", those of all blocks together.
         most: what they could be at worst.
         fixed: seconds with one round, in each block.
@@ -114,10 +111,12 @@ def model(
         for chip in chips
         for n in (FEW, MANY)
     ]
-    found: list[Any] = estimate_all(programs, budget=BUDGET, progress=False)
+    found = estimate_all(programs, budget=BUDGET, progress=False)
+    seconds = []
     for each in found:
         if isinstance(each, TpuCompileError):
             raise each
+        seconds.append(each.seconds)
     n = len(boxes)
     in_blocks = implementation == "pallas"
     counted = rounds(boxes, scores, threshold, in_blocks=in_blocks)
@@ -129,11 +128,13 @@ def model(
             chip,
             counted,
             n,  # a chain: each round settles one box more
-            few.seconds,
-            (many.seconds - few.seconds) / (MANY - FEW) / blocks,
             few,
+            (many - few) / (MANY - FEW) / blocks,
+            estimate,
         )
-        for chip, few, many in zip(chips, found[::2], found[1::2], strict=True)
+        for chip, few, many, estimate in zip(
+            chips, seconds[::2], seconds[1::2], found[::2], strict=True
+        )
     ]
 
 

@@ -99,6 +99,9 @@ def _value(value: Any) -> Any:
         return value
 
 
+NOTHING = Named()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """What is to be solved, and where.
@@ -114,16 +117,16 @@ class Problem:
     """
 
     operator: str
-    sizes: Mapping[str, int]
+    sizes: Named
     dtype: str
-    options: Mapping[str, Any] = Named()
+    options: Named = NOTHING
     pass_: str = "forward"
     chip: str
 
     def __post_init__(self) -> None:
         for name in ("sizes", "options", "tuning", "part"):
             value = getattr(self, name, None)
-            if value is not None and not isinstance(value, Named):
+            if value is not None and not isinstance(value, Named):  # any mapping will do
                 object.__setattr__(self, name, Named(value))
         one_of("pass", self.pass_, PASSES)
         for name, size in self.sizes.items():
@@ -161,7 +164,7 @@ class Key(Problem):
     """
 
     implementation: str
-    tuning: Mapping[str, Any] = Named()
+    tuning: Named = NOTHING
 
     @classmethod
     def of(
@@ -177,10 +180,10 @@ class Key(Problem):
         return cls(
             operator=operator,
             implementation=implementation,
-            sizes=workload.sizes,
+            sizes=Named(workload.sizes),
             dtype=workload.dtype,
-            options={**drawn, **workload.options},
-            tuning=workload.tuning,
+            options=Named({**drawn, **workload.options}),
+            tuning=Named(workload.tuning),
             pass_=pass_,
             chip=chip,
         )
@@ -240,7 +243,7 @@ class Record(Key):
 
     workload: str = ""
     quantity: str = "time"
-    part: Mapping[str, Any] = Named()
+    part: Named = NOTHING
     kind: str
     value: float
     unit: str = "ms"
