@@ -203,6 +203,7 @@ def estimate_steps(
     for attention, estimate in zip(attentions, estimates, strict=True):
         if isinstance(estimate, TpuCompileError):
             raise estimate
+        assert estimate.compiled is not None
         found.append(
             Step(
                 attention,
@@ -255,14 +256,14 @@ def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
 
         summed = "bytes between HBM and the chip, summed over ops"
         bound, method = each.estimate.bound, each.estimate.method
-        optimal = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
+        optimal: dict[str, Any] = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
         totals += [
             record(each.seconds * 1e3, "ms", bound=bound, method=method),
             record(each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
             record(each.optimal_seconds * 1e3, "ms", **optimal),
         ]
         for (where, what), (seconds, moved) in sorted(each.parts.items()):
-            of = {"part": {"where": where, "what": what}, "method": "sum over ops"}
+            of: dict[str, Any] = {"part": {"where": where, "what": what}, "method": "sum over ops"}
             parts.append(record(seconds * 1e3, "ms", **of))
             parts.append(record(moved / 1e9, "GB", quantity="traffic", **of))
     return totals, parts

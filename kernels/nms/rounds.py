@@ -111,7 +111,7 @@ def model(
         for chip in chips
         for n in (FEW, MANY)
     ]
-    found = estimate_all(programs, budget=BUDGET, progress=False)
+    found: list[Any] = estimate_all(programs, budget=BUDGET, progress=False)
     for each in found:
         if isinstance(each, TpuCompileError):
             raise each

@@ -49,12 +49,12 @@ def reached(*functions: Callable[..., Any]) -> int:
             fail("functions", repr(function), "functions written in Python")
     found: list[types.FunctionType] = []
     while todo:
-        function = todo.pop()
-        if function is None or function in found:
+        plain = todo.pop()
+        if plain is None or plain in found:
             continue
-        found.append(function)
-        package = _package(function.__module__)
-        called = (_plain(function.__globals__.get(name)) for name in _names(function.__code__))
+        found.append(plain)
+        package = _package(plain.__module__)
+        called = (_plain(plain.__globals__.get(name)) for name in _names(plain.__code__))
         todo += [f for f in called if f and _package(f.__module__) == package]
     return sum(count(inspect.getsource(function)) for function in found)
 

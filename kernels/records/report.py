@@ -140,7 +140,7 @@ def groups(records: Iterable[Record]) -> list[Group]:
     Returns:
         A group for each quantity of each problem on each chip, in the catalog's order.
     """
-    found: dict[tuple, dict[tuple[str, Named], dict[str, Record]]] = {}
+    found: dict[tuple[Any, ...], dict[tuple[str, Any], dict[str, Record]]] = {}
     limits: dict[Problem, dict[str, Limit]] = {}
     names: dict[Problem, str] = {}
     for record in sorted(records, key=lambda record: record.date):
@@ -153,7 +153,10 @@ def groups(records: Iterable[Record]) -> list[Group]:
             of = problem, record.quantity, record.part, record.unit
             row = record.implementation, record.tuning
             found.setdefault(of, {}).setdefault(row, {})[record.kind] = record
-    made = [_group(*of, rows, names[of[0]], limits.get(of[0], {})) for of, rows in found.items()]
+    made = [
+        _group(problem, *more, rows, names[problem], limits.get(problem, {}))
+        for (problem, *more), rows in found.items()
+    ]
     return sorted(made, key=_order)
 
 
@@ -173,7 +176,9 @@ def floor(problem: Problem) -> Limit | None:
     rates = _rates(problem.chip, problem.dtype)
     if not known.work or not rates or set(problem.sizes) != set(known.named[0].sizes):
         return None
-    workload = Workload("recorded", problem.sizes, problem.dtype, options=problem.options.typed())
+    workload = Workload(
+        "recorded", problem.sizes, problem.dtype, options=Named(problem.options).typed()
+    )
     needs = zip(known.work(workload, problem.pass_ == "gradient"), rates, strict=True)
     bounds = [Limit(1e3 * need / rate, why) for need, (rate, why) in needs]
     return max(bounds, key=lambda limit: limit.value)

@@ -117,7 +117,7 @@ def _write(path: Path, records: Iterable[Record]) -> None:
     write_rows(path, COLUMNS, sorted((r.cells() for r in kept.values()), key=_order))
 
 
-def _order(cells: tuple[str | float, ...]) -> tuple[str, ...]:
+def _order(cells: Sequence[Any]) -> tuple[str, ...]:
     return tuple(str(cell) for cell in cells)
 
 
