@@ -81,9 +81,16 @@ class Generated(SphinxDirective):
 
     def link(self, chapter, words=None):
         """A link to the notebook of a chapter, by its title or in other words."""
+        return self.to(self.page(chapter), chapter, words)
+
+    def page(self, chapter):
+        """The document that is the notebook of a chapter."""
         pages = (name for name in self.env.found_docs if name.startswith("notebooks/"))
         named = (name for name in pages if name.partition("_")[2] == chapter)
-        page = next(named, f"notebooks/{chapter}")
+        return next(named, f"notebooks/{chapter}")
+
+    def to(self, page, name, words=None):
+        """A link to a document of that name, by its title or in other words."""
         found = addnodes.pending_xref(
             "",
             refdoc=self.env.docname,
@@ -93,7 +100,7 @@ class Generated(SphinxDirective):
             refexplicit=bool(words),
             refwarn=True,
         )
-        return fill(found, fill(nodes.inline(), words or chapter))
+        return fill(found, fill(nodes.inline(), words or name))
 
     def depend(self, *paths):
         for path in paths:
@@ -267,7 +274,7 @@ class Status(Generated):
                 told = "lacks an optional package" if seconds is None else f"{seconds:.1f} s"
                 total += seconds or 0.0
                 when = f"{record.created:%Y-%m-%d %H:%M}"
-            rows.append((text(self.link(name.partition("_")[2])), told, when))
+            rows.append((text(self.to(name, name.partition("/")[2])), told, when))
         return [
             text(f"{len(rows)} notebooks, {total:.0f} s in all, each in a process of its own."),
             table(("notebook", "time", "run"), rows, "times"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kernels.catalog import OPERATORS
 from kernels.checks import one_of
 from kernels.pictures import Table
-from kernels.records.schema import PASSES, Named, Problem, Record
+from kernels.records.schema import PASSES, QUANTITIES, Named, Problem, Record
 from kernels.records.store import TUNED, read
 from kernels.workload import Workload
 
@@ -292,7 +292,7 @@ def _group(
         known = {kind: limit for kind in figures if (limit := bounds[kind])}
         made.append(Row(*key, figures, others, known))
     ordered = tuple(sorted(made, key=_rank))
-    return Group(problem, name or _name(problem), quantity, part, unit, ordered)
+    return Group(problem, name or name_of(problem), quantity, part, unit, ordered)
 
 
 def _rank(row: Row) -> tuple[float, ...]:
@@ -309,7 +309,8 @@ def _named(problem: Problem) -> list[Workload]:
     return [*operator.workloads.figures, *operator.workloads.named] if operator else []
 
 
-def _name(problem: Problem) -> str:
+def name_of(problem: Problem) -> str:
+    """The name that the catalog has for a problem; empty where it has none."""
     return next((w.name for w in _named(problem) if problem.solves(w)), "")
 
 
@@ -325,7 +326,7 @@ def _order(group: Group) -> tuple[object, ...]:
         problem.text,
         PASSES.index(problem.pass_),
         problem.chip,
-        group.quantity,
+        QUANTITIES.index(group.quantity),
         str(group.part),
         group.unit,
     )

@@ -58,11 +58,18 @@ def write(path: Path | str, records: Iterable[Record]) -> None:
 
 
 def add(path: Path | str, records: Iterable[Record]) -> None:
-    """Add records to a file, replacing those with the same identity. Nobody else writes to it
-    between its reading and its writing."""
+    """Add records to a file, replacing those with the same identity; what has no name keeps the
+    one it had. Nobody else writes to the file between its reading and its writing."""
     path = _path(path)
     with locked(path):
-        _write(path, [*read(path), *records])
+        known = {record.identity: record for record in read(path)}
+        for record in records:
+            before = known.get(record.identity)
+            named = before is None or record.workload or not before.workload
+            known[record.identity] = (
+                record if named else dataclasses.replace(record, workload=before.workload)
+            )
+        _write(path, known.values())
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

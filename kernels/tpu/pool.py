@@ -128,12 +128,21 @@ def compile(  # its public name; the builtin is not used in this module
 ) -> Compiled:
     """Compile `function(*args)` for `chip` ahead of time, in a child process.
 
-    args: arrays or jax.ShapeDtypeStruct, of the whole arrays; a kernel inside gets interpret=False.
-    timeout: seconds. mesh: axis name → size, such as {"x": 16, "y": 16}, for several chips.
-    in_specs, out_specs: a jax.sharding.PartitionSpec for each argument and result, as jax.shard_map
-    takes them; what they leave out, the partitioner chooses. Raises TpuCompileError for what the
-    compiler refuses, a timeout, a child that died, or a full disk; MissingPackage without libtpu;
-    ValueError for an unknown chip, or a mesh or specs that do not fit.
+    Args:
+        function: kernels inside are taken as compiled, whatever they do on this machine.
+        args: arrays or jax.ShapeDtypeStruct, of the whole arrays.
+        chip: one of CHIPS.
+        timeout: seconds.
+        executable: whether to keep what a TPU VM could load.
+        mesh: axis name → size, such as {"x": 16, "y": 16}, for several chips.
+        in_specs, out_specs: a jax.sharding.PartitionSpec for each argument and result, as
+            jax.shard_map takes them; what they leave out, the partitioner chooses.
+
+    Raises:
+        TpuCompileError: for what the compiler refuses, a timeout, a child that died, a full disk.
+        ValueError: for an unknown chip, a mesh or specs that do not fit, or a kernel that insists
+            on being interpreted.
+        MissingPackage: without libtpu.
     """
     libtpu_version()
     program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
@@ -158,9 +167,15 @@ def compile_all(
 ) -> list[Compiled | TpuCompileError]:
     """Compile several programs in a small pool of children, each of which starts libtpu once.
 
-    purposes: what the compiler shall dump, of "schedule" and "profile". timeout: seconds for each
-    program. progress: show a bar on stderr when it takes long and stderr is a terminal.
-    Returns, in order, for each program what it became or why it did not; never raises for one.
+    Args:
+        programs: of any chips.
+        purposes: what the compiler shall dump, of "schedule" and "profile".
+        executable: whether to keep what a TPU VM could load.
+        timeout: seconds for each program.
+        progress: show a bar on stderr when it takes long and stderr is a terminal.
+
+    Returns:
+        In order, for each program what it became or why it did not; never raises for one.
     """
     results: dict[int, Compiled | TpuCompileError] = {}
     for index, result in compile_each(

@@ -118,6 +118,8 @@ def test_a_newer_record_replaces_an_older_one(change, tmp_path):
     newer = of(value=3.0, **change)
     add(path, [newer])
     assert read(path) == [newer]
+    add(path, [of(value=4.0, workload="")])
+    assert read(path) == [of(value=4.0, workload=newer.workload)]
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -650,7 +650,7 @@ def gather_flattened(
     return found
 
 
-def copy(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
+def _copied(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
     """A new tile in SBUF with the numbers of another."""
     found = new(src.shape, src.dtype if dtype is None else dtype)
     taken = masked("copy", src, mask)
@@ -661,6 +661,18 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Ti
     if states is not None:
         tiles.loosen(found, np.broadcast_to(states, src.shape) != 2)
     return found
+
+
+class _Copy(Operation):
+    """nl.copy: a function of a tile, and the name of an operation."""
+
+    def __init__(self) -> None:
+        self.__dict__.update(TABLE["copy"].__dict__)
+
+    __call__ = staticmethod(_copied)
+
+
+copy = _Copy()
 
 
 def loop_reduce(
