@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernels.catalog import OPERATORS
 from kernels.checks import one_of
@@ -154,8 +155,8 @@ def groups(records: Iterable[Record]) -> list[Group]:
             row = record.implementation, record.tuning
             found.setdefault(of, {}).setdefault(row, {})[record.kind] = record
     made = [
-        _group(problem, *more, rows, names[problem], limits.get(problem, {}))
-        for (problem, *more), rows in found.items()
+        _group(problem, quantity, part, unit, rows, names[problem], limits.get(problem, {}))
+        for (problem, quantity, part, unit), rows in found.items()
     ]
     return sorted(made, key=_order)
 
@@ -176,9 +177,8 @@ def floor(problem: Problem) -> Limit | None:
     rates = _rates(problem.chip, problem.dtype)
     if not known.work or not rates or set(problem.sizes) != set(known.named[0].sizes):
         return None
-    workload = Workload(
-        "recorded", problem.sizes, problem.dtype, options=Named(problem.options).typed()
-    )
+    options = Named(problem.options).typed()
+    workload = Workload("recorded", problem.sizes, problem.dtype, options=options)
     needs = zip(known.work(workload, problem.pass_ == "gradient"), rates, strict=True)
     bounds = [Limit(1e3 * need / rate, why) for need, (rate, why) in needs]
     return max(bounds, key=lambda limit: limit.value)

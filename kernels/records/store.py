@@ -65,10 +65,9 @@ def add(path: Path | str, records: Iterable[Record]) -> None:
         known = {record.identity: record for record in read(path)}
         for record in records:
             before = known.get(record.identity)
-            named = before is None or record.workload or not before.workload
-            known[record.identity] = (
-                record if named else dataclasses.replace(record, workload=before.workload)
-            )
+            if before is not None and before.workload and not record.workload:
+                record = dataclasses.replace(record, workload=before.workload)
+            known[record.identity] = record
         _write(path, known.values())
 
 
