@@ -341,7 +341,7 @@ def tensor_copy_predicated(
 
     def chosen(condition: np.ndarray, *values: np.ndarray) -> np.ndarray:
         taken = (condition != 0) != reverse
-        new = values[0] if values else dtypes.narrow(np.float32(src), dst.dtype)
+        new = values[0] if values else dtypes.narrow(np.asarray(src, np.float32), dst.dtype)
         state[taken] = WRITTEN
         return np.where(taken, new, old)
 
@@ -1210,7 +1210,7 @@ def nc_transpose(dst: View, data: View, chosen: Any = None, name: str = "nc_tran
     values = data._values().reshape(p, f).T if core.numbers else None
     by_product = where == "Tensor" and core.chip.generation == 2 and core.limits
     floats = values is not None and values.dtype.kind not in "iub"
-    if by_product and floats and not np.isfinite(dtypes.wide(values)).all():
+    if by_product and values is not None and floats and not np.isfinite(dtypes.wide(values)).all():
         refuse(
             f"{name}: {data} holds NaN or infinity, which a product by the identity spreads "
             "over the tile on NeuronCore-v2"

@@ -116,7 +116,8 @@ class _Rules:
             raise NeuronError(f"the source of {function.__name__} is not to be had") from error
         self.first = first
         self.file = Path(function.__code__.co_filename).name
-        (self.tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+        module: Any = ast.parse(textwrap.dedent("".join(lines)))
+        (self.tree,) = module.body
         self.helpers: list[types.FunctionType] = []
         self.said: dict[tuple[int, str], Finding] = {}
 
@@ -172,9 +173,10 @@ class _Modern(_Rules):
         names = {keyword.arg for keyword in node.keywords}
         if "mask" in names:
             self.say(node, "mask= is gone", "a slice that min() cuts")
-        instruction = isinstance(node.func, ast.Attribute) and self._is(node.func.value, ".isa")
+        called: Any = node.func
+        instruction = isinstance(called, ast.Attribute) and self._is(called.value, ".isa")
         if instruction and "dst" not in names and not node.args:
-            self.say(node, f"nisa.{node.func.attr} without dst", "dst=tile, first")
+            self.say(node, f"nisa.{called.attr} without dst", "dst=tile, first")
         if isinstance(node.func, ast.Name):
             value = self.function.__globals__.get(node.func.id)
             if isinstance(value, types.FunctionType):
@@ -283,7 +285,7 @@ class _Beta1(_Rules):
 
     def _loop(self, loop: ast.For) -> None:
         indices = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-        assert isinstance(loop.iter, ast.Call)
+        assert isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute)
         kind = f"nl.{loop.iter.func.attr}"
         while True:  # and the names that are made of them
             more = {

@@ -567,7 +567,7 @@ class Machine:
 
     def allocate(
         self,
-        shape: Sequence[int],
+        shape: Any,
         dtype: Any,
         buffer: str,
         name: str = "",

@@ -122,7 +122,7 @@ def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]
         return
     inner = jaxprs.called(equation)
     if not inner:
-        result = jaxprs.evaluate(equation, values) if values else None
+        result = jaxprs.evaluate(equation, [v for v in values if v is not None]) if values else None
     elif jaxprs.passes_on(equation):
         learned = dict(zip(jaxprs.inputs(inner[0]), values, strict=True))
         for each in jaxprs.own_equations(inner[0]):

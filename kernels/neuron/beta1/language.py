@@ -131,9 +131,7 @@ def program_ndim() -> int:
 # --- making tiles --------------------------------------------------------------------------------
 
 
-def ndarray(
-    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **options: Any
-) -> Tile:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **options: Any) -> Tile:
     """A new tile, or a tensor in HBM. Nothing in it is written."""
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [axis for axis, size in enumerate(shape) if isinstance(size, Partitions)]
@@ -563,7 +561,11 @@ def all(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **options: An
     return reduce("all", TABLE["minimum"], truth, axis, dtype=uint8 if dtype is None else dtype)
 
 
-_CHOICE = Operation("where", lambda c, x, y: np.where(c != 0, x, y), 3)
+def _chosen(c: np.ndarray, x: Any, y: Any) -> np.ndarray:
+    return np.where(c != 0, x, y)
+
+
+_CHOICE = Operation("where", _chosen, 3)
 
 
 def where(
@@ -755,10 +757,10 @@ for _method_name, _operation in (
     setattr(tiles.Operators, f"__{_method_name}__", _method(_operation, swap=False))
     setattr(tiles.Operators, f"__r{_method_name}__", _method(_operation, swap=True))
     setattr(tiles.Operators, f"__i{_method_name}__", _in_place(_operation, _method_name))
-tiles.Operators.__truediv__ = _method(divide, swap=False)  # type: ignore[attr-defined]
+tiles.Operators.__truediv__ = _method(divide, swap=False)  # type: ignore[attr-defined,operator]
 tiles.Operators.__rtruediv__ = _method(divide, swap=True)  # type: ignore[attr-defined]
 tiles.Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
-tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defined]
+tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defined,operator]
 for _method_name, _compare in (
     ("lt", "less"),
     ("le", "less_equal"),
