@@ -1,6 +1,8 @@
 # Every command of the book. Works with GNU make 3.81 (macOS) and later.
 
-PYTHON ?= python3
+# PYTHON=python3.12 chooses. Otherwise python3 where the book supports it, or else the newest Python
+# that it does support and finds: on PATH, of pyenv, uv or conda.
+PYTHON ?=
 EXTRAS ?= book,dev,tpu,torch,taichi
 VENV ?= .venv
 PORT ?= 8000
@@ -21,9 +23,15 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 venv: ## make the environment in .venv (EXTRAS=torchax adds to it)
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11 to 3.13;" \
-	  "on Debian and Ubuntu: apt install python3 python3-venv" >&2; exit 1; }
-	@$(PYTHON) tools/install.py --venv "$(VENV)" --extras "$(EXTRAS)"
+	@# Any Python since 3.6 runs the installer, which looks for the one to build with.
+	@for python in "$(PYTHON)" python3 python python3.13 python3.12 python3.11 \
+	  "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/python3; do \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 6))' >/dev/null 2>&1 || continue; \
+	  exec "$$python" tools/install.py --venv "$(VENV)" --extras "$(EXTRAS)" \
+	    $(if $(PYTHON),--python "$(PYTHON)"); \
+	done; \
+	echo "There is no Python here. Install Python 3.11 to 3.13;" \
+	  "on Debian and Ubuntu: apt install python3 python3-venv" >&2; exit 1
 
 book: venv ## run the notebooks that changed and build the book in _build/html
 	@"$(py)" tools/build_book.py $(ARGS)
@@ -38,8 +46,7 @@ test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k 
 	@"$(py)" -m pytest $(ARGS)
 
 test-optimised: venv ## run every kernel once more, compiled for the CPU as a reader's is
-	@XLA_FLAGS="--xla_cpu_use_fusion_emitters=true --xla_backend_optimization_level=3" \
-	  "$(py)" -m pytest tests/test_ladder.py -k interpret $(ARGS)
+	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/test_ladder.py -k interpret $(ARGS)
 
 test-torchax: ## run the tests of torchax in a process of their own
 	@$(MAKE) --no-print-directory venv EXTRAS=torchax

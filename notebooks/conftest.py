@@ -10,44 +10,39 @@ import time
 from pathlib import Path
 
 import pytest
-from nbmake import pytest_items
-from nbmake.nb_result import NotebookResult
+
+from kernels.compat import nbmake
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 import build_book
 
 
-class OnceRun(pytest_items.NotebookRun):
-    """nbmake's run of one notebook, before which the book's cache is asked."""
-
-    def execute(self):
-        path = Path(self.filename)
-        with build_book.locked(path.name):
-            if found := build_book.kept(path):
-                return NotebookResult(nb=found[0], error=None)
-            started = time.monotonic()
-            result = super().execute()
-            seconds = time.monotonic() - started
-            if not result.error and not build_book.said_on_stderr(result.nb, path):
-                for cell in result.nb.cells:
-                    cell.metadata.pop("execution", None)  # the cache is searched by metadata too
-                build_book.keep(path, result.nb, execution_seconds=seconds)
-            return result
+def run_once(path, execute):
+    """Execute a notebook, unless the book's cache has it; keep there what was executed."""
+    with build_book.locked(path.name):
+        if found := build_book.kept(path):
+            return nbmake.executed(found[0])
+        started = time.monotonic()
+        result = execute()
+        seconds = time.monotonic() - started
+        if not result.error and not build_book.said_on_stderr(result.nb, path):
+            for cell in result.nb.cells:
+                cell.metadata.pop("execution", None)  # the cache is searched by metadata too
+            build_book.keep(path, result.nb, execution_seconds=seconds)
+        return result
 
 
 def pytest_configure():
-    pytest_items.NotebookRun = OnceRun
+    nbmake.run_through(run_once)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     try:
         return (yield)
-    except pytest_items.NotebookFailedException as failure:
-        result = failure.args[0]
-        cell = result.nb.cells[result.error.failing_cell_index]
-        for output in cell.get("outputs", []):
+    except Exception as failure:
+        for output in nbmake.failed_outputs(failure):
             if output.output_type == "error" and output.ename == "MissingPackage":
                 pytest.skip(f"not run: {item.path.name}: {output.evalue}")
         raise

@@ -14,17 +14,11 @@ hypothesis.settings.load_profile("same")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
-# Without what makes code fast and compiling slow.
-PLAINLY = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
-    " --xla_cpu_parallel_codegen_split_count=1"
-)
-
-
 def pytest_configure(config):
     """Tests compile far more than they run: XLA's compiler for the CPU shall be quick, its code
     need not be. XLA reads its flags once, when it starts, so the tests' children do not get them:
-    a notebook runs as it does for a reader. Who sets XLA_FLAGS has the last word."""
+    a notebook runs as it does for a reader. Who sets XLA_FLAGS has the last word, and with
+    TESTS_OPTIMISED=1 XLA compiles as it does for a reader."""
     if getattr(config.option, "dist", "no") != "no":  # its workers will do it
         return
     import jax
@@ -34,8 +28,12 @@ def pytest_configure(config):
     gc.set_threshold(100_000, 20, 50)
     if os.environ["JAX_PLATFORMS"] != "cpu":  # a device's compiler reads them too
         return
+    if os.environ.get("TESTS_OPTIMISED"):
+        return
+    from kernels.compat import xla
+
     before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{PLAINLY} {before or ''}"
+    os.environ["XLA_FLAGS"] = f"{xla.quick_to_compile()} {before or ''}"
     jax.devices()
     if before is None:
         del os.environ["XLA_FLAGS"]

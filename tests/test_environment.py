@@ -36,23 +36,49 @@ def pins():
 # --- versions -----------------------------------------------------------------------------------
 
 
-def test_every_requirement_is_pinned():
-    pinned = {canonicalize_name(pin.name) for pin in pins()[0]}
+def applies(pin, python):
+    """Whether a pin is for a Python, "3.12" or such."""
+    return not pin.marker or pin.marker.evaluate({"python_version": python})
+
+
+@pytest.mark.parametrize("python", MINORS)
+def test_every_requirement_is_pinned_once(python):
+    pinned = [canonicalize_name(pin.name) for pin in pins()[0] if applies(pin, python)]
+    assert len(pinned) == len(set(pinned))
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     for need in [*NEEDS, *build]:
         assert canonicalize_name(Requirement(need).name) in pinned, need
 
 
-def test_pins_are_exact_sorted_and_fit_the_requirements():
+@pytest.mark.parametrize("python", MINORS)
+def test_pins_are_exact_sorted_and_fit_the_requirements(python):
     plain, xla = pins()
     for group in (plain, xla):
         names = [canonicalize_name(pin.name) for pin in group]
-        assert names == sorted(set(names))
+        assert names == sorted(names)
         assert all(re.fullmatch(r"==[\w.]+", str(pin.specifier)) for pin in group)
-    version = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in plain}
+    for pin in plain:  # by the Python alone, and each for some Python
+        assert not pin.marker or str(pin.marker).startswith("python_version ")
+        assert any(applies(pin, each) for each in MINORS), pin
+    here = [pin for pin in plain if applies(pin, python)]
+    version = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in here}
     for need in map(Requirement, NEEDS):
         assert need.specifier.contains(version[canonicalize_name(need.name)]), need
-    assert {pin.name for pin in xla} <= {pin.name for pin in plain}
+    assert {pin.name for pin in xla} <= {pin.name for pin in here}
+
+
+def test_pip_reads_the_pins_as_the_tests_do(tmp_path):
+    """pip is asked what it would install for this Python, without a network."""
+    jax = next(p for p in pins()[0] if p.name == "jax" and p.marker and p.marker.evaluate())
+    other = next(p for p in pins()[0] if p.name == "jax" and not p.marker.evaluate())
+    asked = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--no-deps"]
+    asked += ["-c", ROOT / "constraints.txt", "jax"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+    env["PIP_CONFIG_FILE"] = os.devnull
+    found = subprocess.run(asked, capture_output=True, text=True, env=env)
+    said = found.stdout + found.stderr
+    assert (found.returncode == 0) == (distribution("jax").version == str(jax.specifier)[2:]), said
+    assert str(other.specifier)[2:] not in said
 
 
 def test_exact_versions_stand_nowhere_else():
@@ -63,7 +89,8 @@ def test_exact_versions_stand_nowhere_else():
 def test_installed_versions_are_the_pinned_ones():
     """Of everything that the project brings in, not of what a reader added by hand."""
     allowed = {}
-    for pin in [*pins()[0], *pins()[1]]:
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for pin in [*filter(lambda pin: applies(pin, here), pins()[0]), *pins()[1]]:
         allowed.setdefault(canonicalize_name(pin.name), set()).add(str(pin.specifier)[2:])
     todo, seen = [Requirement(need) for need in NEEDS], set()
     while todo:
@@ -85,11 +112,17 @@ def test_installed_versions_are_the_pinned_ones():
 # --- the files agree ----------------------------------------------------------------------------
 
 
-def test_no_pin_needs_a_newer_python_than_the_oldest_we_take():
+def test_no_pin_needs_a_newer_python_than_the_oldest_that_it_is_for():
     """A patch release counts: Debian 12 has 3.11.2."""
+    marked = {}
+    for pin in pins()[0]:
+        oldest = next(each for each in MINORS if applies(pin, each))
+        marked[canonicalize_name(pin.name), str(pin.specifier)[2:]] = f"{oldest}.0"
     for dist in distributions():
+        name = dist.metadata["Name"]
         needs = dist.metadata.get("Requires-Python")
-        assert not needs or SpecifierSet(needs).contains("3.11.0"), dist.metadata["Name"]
+        oldest = marked.get((canonicalize_name(name), dist.version), f"{MINORS[0]}.0")
+        assert not needs or SpecifierSet(needs).contains(oldest), name
 
 
 def test_python_ranges_agree():
@@ -216,6 +249,143 @@ def test_python_that_does_not_run(tmp_path):
     assert "does not run" in said
 
 
+# A Python of any version, which runs what it is given all the same: sys.executable is its own path.
+FAKE = """#!/bin/sh
+case "$*" in
+  *"sys.version_info[:3]"*) echo {version} ;;
+  *"import venv, ensurepip"*) exit {without_venv} ;;
+  *tools/install.py*) shift; exec "{real}" -c "import sys; sys.executable = '$0'
+sys.path.insert(0, 'tools')
+import install
+try: print('TAKEN', *install.find_python(sys.argv[1] if len(sys.argv) > 1 else None))
+except install.Stop as stop: sys.exit(str(stop))" $(echo "$*" | sed -n 's/.*--python //p') ;;
+  *sys.exit*) exit {too_old} ;;
+esac
+"""
+
+
+def make_with(tmp_path, pythons, *arguments, **env):
+    """What `make venv` says where these Pythons are, and no other: path → version."""
+    root = checkout(tmp_path)
+    shutil.copy(ROOT / "Makefile", root)
+    for name, version in pythons.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, *flaws = version.split()
+        path.write_text(
+            FAKE.format(
+                version=number,
+                real=sys.executable,
+                without_venv=int("without-venv" in flaws),
+                too_old=int(number.startswith("2.")),
+            )
+        )
+        path.chmod(0o755)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("make", "sh", "sed", "awk"):
+        (tools / name).symlink_to(shutil.which(name))
+    done = subprocess.run(
+        ["make", "venv", *arguments],
+        cwd=root,
+        env={"PATH": f"{tmp_path / 'bin'}:{tools}", "HOME": str(tmp_path / "home"), **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said, said
+    return said.replace(f"{tmp_path}/", "")
+
+
+def taken(said):
+    found = re.search(r"^TAKEN (.*)$", said, re.M)
+    return found and found[1]
+
+
+@pytest.mark.parametrize(
+    ("pythons", "wanted"),
+    [
+        ({"bin/python3": "3.11.7", "bin/python3.13": "3.13.0"}, "bin/python3 3.11.7"),
+        ({"bin/python3": "3.9.2", "bin/python3.12": "3.12.1"}, "bin/python3.12 3.12.1"),
+        (
+            {"bin/python3": "3.14.0", "bin/python3.12": "3.12.1", "bin/python3.13": "3.13.0"},
+            "bin/python3.13 3.13.0",
+        ),
+        (
+            {"bin/python3": "3.6.15", "home/.pyenv/versions/3.9.18/bin/python3": "3.9.18"}
+            | {"home/.pyenv/versions/3.12.1/bin/python3": "3.12.1", "bin/python3.11": "3.11.2"},
+            "home/.pyenv/versions/3.12.1/bin/python3 3.12.1",
+        ),
+        (
+            {"bin/python3": "3.8.1", "home/.local/share/uv/python/cp/bin/python3": "3.13.1"},
+            "home/.local/share/uv/python/cp/bin/python3 3.13.1",
+        ),
+        (
+            {"bin/python3": "3.8.1", "home/miniforge3/envs/jax/bin/python3": "3.12.9"},
+            "home/miniforge3/envs/jax/bin/python3 3.12.9",
+        ),
+        (
+            {"bin/python3": "3.8.1", "bin/python3.13": "3.13.1 without-venv"}
+            | {"bin/python3.12": "3.12.3"},
+            "bin/python3.12 3.12.3",
+        ),
+        ({"bin/python": "2.7.18", "bin/python3.13": "3.13.1"}, "bin/python3.13 3.13.1"),
+    ],
+)
+def test_make_takes_python3_where_it_is_supported_or_else_the_newest_that_is(
+    tmp_path, pythons, wanted
+):
+    said = make_with(tmp_path, pythons)
+    assert taken(said) == wanted, said
+    version = pythons.get("bin/python3")
+    if version and not wanted.startswith("bin/python3 "):
+        path, number = wanted.rsplit(" ", 1)
+        told = f"bin/python3 is Python {version}; the book needs Python 3.11 to 3.13, so {path} is"
+        assert f"{told} taken, Python {number}. PYTHON=PATH chooses another." in said
+
+
+def test_make_takes_the_python_that_is_named(tmp_path):
+    pythons = {"bin/python3": "3.11.7", "bin/python3.12": "3.12.1"}
+    assert taken(make_with(tmp_path, pythons, "PYTHON=python3.12")).endswith("3.12 3.12.1")
+
+
+@pytest.mark.parametrize(("name", "told"), [("python3.9", "is Python 3.9.2"), ("no", "does not")])
+def test_a_python_that_is_named_and_does_not_do_is_no_reason_to_take_another(tmp_path, name, told):
+    pythons = {"bin/python3": "3.11.7", "bin/python3.9": "3.9.2"}
+    said = make_with(tmp_path, pythons, PYTHON=name)
+    assert told in said and not taken(said)
+    assert "These are here: make PYTHON=bin/python3 (3.11.7)" in said
+
+
+def test_where_no_python_does_make_says_what_to_install(tmp_path):
+    said = make_with(tmp_path, {"bin/python3": "3.8.10"})
+    assert "python3 is Python 3.8.10" in said and "apt install python3" in said
+    (tmp_path / "bin" / "python3").unlink()
+    said = make_with(tmp_path / "bare", {})
+    assert "There is no Python here. Install Python 3.11 to 3.13" in said
+
+
+def test_a_venv_of_another_python_than_the_one_named_is_made_again(tmp_path, capsys, monkeypatch):
+    sys.path.insert(0, str(INSTALL.parent))
+    import install as installer
+
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".installed.json").touch()
+    monkeypatch.setattr(installer, "ask", lambda python, code: versions[str(python)])
+    versions = {str(installer.python_in(venv)): "3.11.7", "new": "3.13.0", "old": "3.11.2"}
+    assert installer.is_of(venv, None) and installer.is_of(venv, "old")
+    assert not installer.is_of(venv, "new")
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(installer.subprocess, "run", lambda *arguments, **options: done)
+    installer.make_venv("new", "3.13.0", venv, chosen=False)
+    assert capsys.readouterr().out == ""
+    versions["new"] = ""
+    installer.make_venv("new", "3.13.0", venv, chosen=True)
+    assert "has Python 3.11.7; making it again" in capsys.readouterr().out
+
+
 def test_python_without_venv(tmp_path):
     python = fake_python(tmp_path, 'case "$*" in *ensurepip*) exit 1;; esac; exec "$real" "$@"')
     status, said = install(checkout(tmp_path), "--python", python)
@@ -289,7 +459,9 @@ def test_xla_pins_replace_the_others(tmp_path):
     path = installer.constraints(tmp_path, ["xla"])
     lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
     assert {str(pin) for pin in xla} <= set(lines)
-    assert len(lines) == len(plain)
+    for python in MINORS:
+        here = [pin.name for pin in map(Requirement, lines) if applies(pin, python)]
+        assert sorted(here) == sorted(pin.name for pin in plain if applies(pin, python))
     assert installer.constraints(tmp_path, ["book"]) == ROOT / "constraints.txt"
 
 
@@ -306,6 +478,7 @@ def ci_run(tmp_path, *, gigabytes, machine="Linux x86_64", fails=""):
         "df": f'printf "head\\nroot 1 1 {gigabytes << 20} 1%% /\\n"',
         "uname": f'echo "{machine}"',
         "apt-get": "true",
+        "chromium": "true",
     }
     for name, body in programs.items():
         path = tmp_path / "bin" / name

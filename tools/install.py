@@ -26,7 +26,11 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PYTHONS = ["python3.13", "python3.12", "python3.11", "python3", "python"]
+# What `make canary` takes at its newest release: all that can change what a kernel is and does.
+NEWEST = (
+    *("jax", "jaxlib", "libtpu", "ml_dtypes", "numpy", "scipy", "opt_einsum", "flatbuffers"),
+    *("quadrants", "taichi", "torch", "torchvision", "triton", "timm", "optax"),
+)
 
 
 class Stop(Exception):
@@ -67,31 +71,76 @@ def minor(version):
     return tuple(int(part) for part in version.split(".")[:2])
 
 
-def find_python(wanted):
-    """The first Python of a supported version that really runs."""
+def everywhere():
+    """Every Python that may be here: on PATH, and where pyenv, uv and conda keep theirs."""
     low, high = supported()
-    found = []
-    for name in [wanted] if wanted else [sys.executable, *PYTHONS]:
-        path = shutil.which(name) or name
-        version = version_of(path)
-        if version is None:
-            if wanted:
-                found.append("{} does not run".format(name))
-            continue
-        if low <= minor(version) < high:
-            return path, version
-        line = "{} is Python {}".format(path, version)
-        if line not in found:
-            found.append(line)
+    names = ["python3.{}".format(n) for n in range(high[1] - 1, low[1] - 1, -1)]
+    names += ["python3", "python"]
+    home, env = pathlib.Path.home(), os.environ.get
+    share = pathlib.Path(env("XDG_DATA_HOME") or home / ".local/share")
+    pyenv = pathlib.Path(env("PYENV_ROOT") or home / ".pyenv")
+    uv = pathlib.Path(env("UV_PYTHON_INSTALL_DIR") or share / "uv/python")
+    condas = [home / name for name in ("miniforge3", "miniconda3", "anaconda3")]
+    if env("CONDA_EXE"):
+        condas.insert(0, pathlib.Path(env("CONDA_EXE")).parent.parent)
+    folders = [*pyenv.glob("versions/*"), *uv.glob("*"), *condas]
+    folders += [folder for conda in condas for folder in conda.glob("envs/*")]
+    found = [pathlib.Path(folder) / name for folder in os.get_exec_path() for name in names]
+    found += [folder / "bin/python3" for folder in folders]
+    once = {}
+    for path in found:
+        with contextlib.suppress(OSError):
+            if path.exists():
+                once.setdefault(path.resolve(), str(path))
+    return list(once.values())
+
+
+def supported_pythons():
+    """(path, version) of every Python here that the book supports, the newest first."""
+    low, high = supported()
+    found = [(path, version_of(path)) for path in everywhere()]
+    fit = [(path, version) for path, version in found if version and low <= minor(version) < high]
+    return sorted(fit, key=lambda each: numbers(each[1]), reverse=True)
+
+
+def numbers(version):
+    return tuple(int(part) for part in version.split("."))
+
+
+def find_python(wanted):
+    """Path and version: the Python named, the one that runs this, or the newest that fits."""
+    low, high = supported()
+    path = (shutil.which(wanted) or wanted) if wanted else sys.executable
+    version = version_of(path)
+    if version and low <= minor(version) < high:
+        return path, version
+    told = "{} is Python {}".format(path, version) if version else "{} does not run".format(path)
+    here = supported_pythons()
+    if here and not wanted:
+        whole = [each for each in here if ask(each[0], "import venv, ensurepip") is not None]
+        path, version = (whole or here)[0]
+        say(
+            "{}; the book needs Python {}.{} to {}.{}, so {} is taken, Python {}. "
+            "PYTHON=PATH chooses another.".format(
+                told, low[0], low[1], high[0], high[1] - 1, path, version
+            )
+        )
+        return path, version
     raise Stop(
         "This book needs Python {}.{} to {}.{}. Found: {}.\n"
+        "{}"
         "Install one of these, then run the same command again:\n"
         "  Debian, Ubuntu   apt install python3 python3-venv\n"
         "  Fedora           dnf install python3.13\n"
         "  macOS            brew install python@3.13\n"
         "  anywhere         conda env create -f environment.yml\n"
-        "A Python in an unusual place can be named: python3 tools/install.py --python PATH".format(
-            low[0], low[1], high[0], high[1] - 1, "; ".join(found) or "no Python that runs"
+        "A Python in an unusual place can be named: make PYTHON=PATH".format(
+            low[0],
+            low[1],
+            high[0],
+            high[1] - 1,
+            told,
+            "".join("These are here: make PYTHON={} ({})\n".format(*each) for each in here),
         )
     )
 
@@ -103,8 +152,11 @@ def python_in(venv):
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def make_venv(python, version, venv):
-    """Keep a venv that works; make any other anew. `.unfinished` marks one being filled."""
+def make_venv(python, version, venv, chosen):
+    """Keep a venv that works; make any other anew. `.unfinished` marks one being filled.
+
+    chosen: whether the reader named this Python, so that a venv of another one does not do.
+    """
     low, high = supported()
     unfinished = venv / ".unfinished"
     if venv.exists() and not venv.is_dir():
@@ -113,6 +165,7 @@ def make_venv(python, version, venv):
         has = ask(python_in(venv), "import sys, pip; print('%d.%d.%d' % sys.version_info[:3])")
         ours = unfinished.exists() or (venv / ".installed.json").exists()
         fits = has and low <= minor(has) < high
+        fits = fits and (not chosen or minor(has) == minor(version))
         if fits and not unfinished.exists():
             return
         if not ours and not (venv / "pyvenv.cfg").exists():
@@ -127,7 +180,8 @@ def make_venv(python, version, venv):
                     venv, "Python " + has if has else "it has no pip, or does not run"
                 )
             )
-        say("{} is left from a run that did not finish; making it again".format(venv))
+        why = "has Python " + has if has and not fits else "is left from a run that did not finish"
+        say("{} {}; making it again".format(venv, why))
         shutil.rmtree(str(venv))
     if ask(python, "import venv, ensurepip") is None:
         raise Stop(
@@ -152,14 +206,18 @@ def make_venv(python, version, venv):
 # --- pip --------------------------------------------------------------------------------------
 
 
-def constraints(venv, extras):
-    """constraints.txt, or for xla a copy of it in the venv with the `# xla:` lines in force."""
+def constraints(venv, extras, newest=False):
+    """constraints.txt, or in the venv a copy of it: for xla with the `# xla:` lines in force, for
+    the newest releases without the pins of NEWEST."""
     path = ROOT / "constraints.txt"
-    if "xla" not in extras:
-        return path
     lines = path.read_text(encoding="utf-8").splitlines()
-    other = [line[len("# xla: ") :] for line in lines if line.startswith("# xla: ")]
-    names = {line.split("==")[0] for line in other}
+    if "xla" in extras:
+        other = [line[len("# xla: ") :] for line in lines if line.startswith("# xla: ")]
+        names = {line.split("==")[0] for line in other}
+    elif newest:
+        other, names = [], set(NEWEST)
+    else:
+        return path
     lines = other + [line for line in lines if line.split("==")[0] not in names]
     path = venv / "constraints.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -204,9 +262,9 @@ def newest(venv):
     return len(infos), os.path.basename(last).split("-")[0]
 
 
-def run_pip(venv, extras, log_path):
+def run_pip(venv, extras, log_path, newest_releases=False):
     """Run pip once, show how far it is, return its exit status; all it said goes to the log."""
-    limits = constraints(venv, extras)
+    limits = constraints(venv, extras, newest_releases)
     env = dict(os.environ)
     # The build backend is installed by a pip of its own, which these two names reach: the second
     # since pip 25.3. As a URL, because pip splits the value at spaces.
@@ -220,6 +278,7 @@ def run_pip(venv, extras, log_path):
     env.pop("PIP_USER", None)
     what = ".[{}]".format(",".join(extras)) if extras else "."
     command = [str(python_in(venv)), "-m", "pip", "install", "--progress-bar", "off"]
+    command += ["--upgrade", "--upgrade-strategy", "eager"] if newest_releases else []
     command += ["-c", str(limits), "-e", what]
     pip = subprocess.Popen(
         command,
@@ -334,13 +393,20 @@ for extra in sys.argv[1:]:
 """
 
 
+def is_of(venv, wanted):
+    """Whether the venv runs, and is of the Python that the reader names, if one is named."""
+    has = version_of(python_in(venv))
+    asked = version_of(shutil.which(wanted) or wanted) if wanted else has
+    return bool(has and asked and minor(has) == minor(asked))
+
+
 def known_extras():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     table = text.split("[project.optional-dependencies]")[1].split("\n[")[0]
     return re.findall(r"^(\w+) = \[", table, re.M)
 
 
-def install(venv, extras, wanted):
+def install(venv, extras, wanted, newest_releases=False):
     unknown = sorted(set(extras) - set(known_extras()))
     if unknown:
         raise Stop(
@@ -353,6 +419,8 @@ def install(venv, extras, wanted):
     for name in ("pyproject.toml", "constraints.txt"):
         state.update((ROOT / name).read_bytes())
     state.update(str(ROOT).encode())
+    if newest_releases:
+        state.update(str(time.time()).encode())  # what is newest today need not be so tomorrow
     stamp = {}
     with contextlib.suppress(OSError, ValueError):
         stamp = json.loads(stamp_path.read_text())
@@ -361,16 +429,16 @@ def install(venv, extras, wanted):
         stamp.get("state") == state.hexdigest()
         and set(extras) <= set(have)
         and not (venv / ".unfinished").exists()
-        and version_of(python_in(venv))
+        and is_of(venv, wanted)
     ):
         return
     if "xla" not in extras and "xla" not in have:
         extras = sorted(set(extras) | set(have))  # what was asked for before stays
     python, version = find_python(wanted)
-    make_venv(python, version, venv)
+    make_venv(python, version, venv, chosen=wanted)
     started = time.time()
     say("installing {} into {}; the first time takes minutes".format(", ".join(extras), venv))
-    if run_pip(venv, extras, log_path):
+    if run_pip(venv, extras, log_path, newest_releases):
         output = log_path.read_text(encoding="utf-8", errors="replace")
         explain(output, log_path)
         raise Stop(
@@ -389,11 +457,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
     parser.add_argument("--extras", default="book,dev,tpu,torch,taichi", help="with commas between")
-    parser.add_argument("--python", help="the Python to use (the first that fits)")
+    parser.add_argument(
+        "--python", help="the Python to use (the one that runs this, else the newest that fits)"
+    )
+    parser.add_argument(
+        "--newest", action="store_true", help="JAX, its compilers, Taichi and torch unpinned"
+    )
     options = parser.parse_args()
     extras = sorted({e for e in re.split(r"[,\s]+", options.extras) if e})
     try:
-        install(pathlib.Path(options.venv).absolute(), extras, options.python)
+        venv = pathlib.Path(options.venv).absolute()
+        install(venv, extras, options.python, options.newest)
     except Stop as stop:
         sys.stderr.write("\n{}\n".format(stop))
         return 1

@@ -4,29 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels import checks
-from kernels.attention.torch import VIT_ATTENTION, torch, vit_attention
+from kernels.attention.torch import VIT_ATTENTION, vit_attention
+from kernels.compat.torch import import_torchvision
 from kernels.optional import require
 
-
-def _load_torchvision() -> None:
-    """Import torchvision, which timm does; where its C++ part does not fit torch, without that.
-
-    The wheel on PyPI is built for a CUDA torch. Beside a CPU torch its operators do not load, and
-    the import ends at the first that it describes. timm's models need none of them.
-    """
-    try:
-        import torchvision
-    except RuntimeError as error:
-        if "torchvision::nms does not exist" not in str(error):
-            raise
-        global _LIBRARY  # what it defines goes with it
-        _LIBRARY = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            _LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision  # noqa: F401
-
-
-_load_torchvision()
+import_torchvision()  # which timm imports
 require("timm", "a vision transformer")
 from timm.layers import Attention  # noqa: E402
 from timm.models.vision_transformer import VisionTransformer  # noqa: E402

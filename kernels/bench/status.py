@@ -118,17 +118,22 @@ def why_empty(implementation: Implementation, rung: str) -> str:
 
 
 def packages(constraints: Path | None = None) -> list[tuple[str, str, str]]:
-    """(name, pinned version, installed version or "") of every line of constraints.txt."""
+    """(name, pinned version, installed version or "") of every line of constraints.txt that is for
+    this Python and this machine."""
+    from packaging.requirements import Requirement
+
     found = []
     for line in (constraints or ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
-        requirement = line.partition("#")[0].partition(";")[0].strip()
-        name, equal, pinned = requirement.partition("==")
-        if equal:
-            try:
-                installed = version(name)
-            except PackageNotFoundError:
-                installed = ""
-            found.append((name, pinned, installed))
+        if not (line := line.partition("#")[0].strip()):
+            continue
+        pin = Requirement(line)
+        if pin.marker and not pin.marker.evaluate():
+            continue
+        try:
+            installed = version(pin.name)
+        except PackageNotFoundError:
+            installed = ""
+        found.append((pin.name, str(pin.specifier).removeprefix("=="), installed))
     return found
 
 

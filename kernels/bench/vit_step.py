@@ -91,10 +91,10 @@ def step(
     from torchax import amp
 
     from kernels.attention.vit import IMAGE, vision_transformer
+    from kernels.compat.torch import autocast_of_torchax
 
-    # torchax looks each function up as it is called, and its table has only what these call.
-    for function in (F.linear, F.conv2d, F.scaled_dot_product_attention):
-        amp.autocast_policy[function] = amp.CastPolicy.LOWER_PRECISION_FP
+    # A function that is not named here is computed in float32.
+    narrow = (F.linear, F.conv2d, F.scaled_dot_product_attention)
     # The published model has no bias in its qkv Linear.
     attend = functools.partial(_attend, attention)
     model = vision_transformer(attend, depth=depth, qkv_bias=False, weight_init="skip")
@@ -103,7 +103,7 @@ def step(
 
     def train(weights, images, labels):
         def loss(weights):
-            with amp.autocast("jax"):
+            with autocast_of_torchax(narrow), amp.autocast("jax"):
                 logits = forward(weights, (images,)).astype(jnp.float32)
             return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 

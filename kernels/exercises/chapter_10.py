@@ -32,17 +32,15 @@ def _packed(workload, rng):
 
 def _halves(answer, qkv, heads):
     torch = require("torch", "an exercise on PyTorch tensors")
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from kernels.compat.torch import watched
 
     ran = []  # the pictures that each call of the packed kernel had
 
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            if str(function).startswith("kernels.vit_attention_forward"):
-                ran.append(len(args[0]))
-            return function(*args, **(kwargs or {}))
+    def note(operator, arguments):
+        if operator.startswith("kernels.vit_attention_forward"):
+            ran.append(len(arguments[0]))
 
-    with Watch():
+    with watched(note):
         result = answer(torch.from_numpy(qkv), heads)
     if sum(ran) != len(qkv) // 2:
         told = f"{sum(ran)} of {len(qkv)}" if ran else "none"

@@ -6,12 +6,12 @@ in a few words, or raises ladder.Refused with what is wrong.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
+from kernels.compat import jax_pallas, jaxprs
 from kernels.ladder import Refused
-from kernels.pallas.calls import calls_in, equations, inner_jaxprs
+from kernels.pallas.calls import calls_in
 
 CHIP = "v5e"
 Judge = Callable[[list[Any]], str]
@@ -22,11 +22,11 @@ AROUND = ("pallas_call", "reshape", "broadcast_in_dim", "squeeze", "expand_dims"
 
 def only_kernel(programs: list[Any]) -> str:
     """Nothing but the kernel may compute."""
-    import jax
-
     function, arrays = programs[0]
-    outside = list(_outside(jax.make_jaxpr(function)(*arrays).jaxpr))
-    if names := [e.primitive.name for e in outside if e.primitive.name not in AROUND]:
+    outside = jax_pallas.outside_kernels(jaxprs.trace(function, *arrays))
+    # What runs another program, as jit does, is judged by that.
+    run = [jaxprs.operation(e) for e in outside if not any(jaxprs.inner_jaxprs(e))]
+    if names := [name for name in run if name not in AROUND]:
         raise Refused(f"{names[0]} runs outside the kernel, on an array in HBM")
     return "nothing runs outside the kernel"
 
@@ -49,11 +49,8 @@ def kernels(least: int) -> Judge:
     """At least so many pallas_calls in the last program: that of the gradient, if there is one."""
 
     def judge(programs: list[Any]) -> str:
-        import jax
-
         function, arrays = programs[-1]
-        jaxpr = jax.make_jaxpr(function)(*arrays).jaxpr
-        found = len(calls_in(jaxpr))
+        found = len(calls_in(jaxprs.trace(function, *arrays)))
         if found < least:
             raise Refused(
                 f"kernels in the program, its gradients included: {found}, wanted {least}"
@@ -65,14 +62,12 @@ def kernels(least: int) -> Judge:
 
 def int8_products(programs: list[Any]) -> str:
     """Some matrix product has int8 factors."""
-    import jax
-
     function, arrays = programs[0]
     found = [
         equation
-        for equation in equations(jax.make_jaxpr(function)(*arrays).jaxpr)
-        if equation.primitive.name == "dot_general"
-        and all(str(v.aval.dtype) == "int8" for v in equation.invars)
+        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+        if jaxprs.operation(equation) == "dot_general"
+        and all(jaxprs.dtype(v) == "int8" for v in jaxprs.inputs(equation))
     ]
     if not found:
         raise Refused("no matrix product of it has int8 factors")
@@ -83,10 +78,8 @@ def fetches(**most: int) -> Judge:
     """An input's block may be fetched so many times, over the whole grid."""
 
     def judge(programs: list[Any]) -> str:
-        import jax
-
         function, arrays = programs[0]
-        (call, *_) = calls_in(jax.make_jaxpr(function)(*arrays).jaxpr)
+        (call, *_) = calls_in(jaxprs.trace(function, *arrays))
         told = []
         for operand, (name, limit) in zip(call.inputs, most.items(), strict=False):
             found = int(operand.moved.sum())
@@ -152,13 +145,3 @@ def _compiled(programs: list[Any]) -> Any:
 
     function, arrays = programs[0]
     return hlo.parse(tpu.compile(function, *arrays, chip=CHIP, executable=False).hlo), arrays
-
-
-def _outside(jaxpr: Any) -> Any:
-    """Every equation that stands in no kernel."""
-    for equation in jaxpr.eqns:
-        inner = list(inner_jaxprs(equation))
-        if equation.primitive.name == "pallas_call" or not inner:
-            yield equation
-        else:
-            yield from itertools.chain.from_iterable(map(_outside, inner))

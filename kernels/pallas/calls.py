@@ -8,12 +8,14 @@ away from the code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from kernels.compat import jax_pallas, jaxprs
 
 FAST = ("vmem", "smem")  # memories that the pipeline fills and empties
 MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond this, say so
@@ -109,10 +111,7 @@ class Call:
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The names of the grid's dimensions, as the index maps call them."""
-        mapping = self.equation.params["grid_mapping"]
-        named = [b.index_map_jaxpr.jaxpr.debug_info.arg_names for b in mapping.block_mappings]
-        names = max(named, key=lambda n: sum(map(bool, n or ())), default=None) or ()
-        names = [*names, *[""] * len(self.grid)][: len(self.grid)]
+        names = jax_pallas.axis_names(self.equation)
         plain = all(n and n.isidentifier() for n in names) and len(set(names)) == len(names)
         return tuple(names if plain else "ijklmnop"[: len(names)])
 
@@ -132,14 +131,11 @@ class Call:
             for o in self.operands
             if o.memory == "vmem"
         ]
-        kernel, mapping = self.equation.params["jaxpr"], self.equation.params["grid_mapping"]
-        first = mapping.num_index_operands + len(mapping.block_mappings)
-        for index, variable in enumerate(kernel.invars[first:], first):
-            aval = getattr(variable.aval, "inner_aval", variable.aval)
-            if "vmem" in str(variable.aval).lower() and hasattr(aval, "dtype"):
-                size = math.prod(aval.shape) * np.dtype(aval.dtype).itemsize
-                name = _name(kernel, index)
-                held.append((name if name.startswith("scratch") else f"scratch {name}", size))
+        for each in jax_pallas.scratch(self.equation):
+            if each.in_vmem and each.shape is not None:
+                size = math.prod(each.shape) * np.dtype(each.dtype).itemsize
+                name = each.name if each.name.startswith("scratch") else f"scratch {each.name}"
+                held.append((name, size))
         return tuple(held)
 
     @cached_property
@@ -189,9 +185,7 @@ def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
 
     args: arrays or jax.ShapeDtypeStruct. Raises ValueError where the trace holds no pallas_call.
     """
-    import jax
-
-    found = calls_in(jax.make_jaxpr(function)(*args).jaxpr)
+    found = calls_in(jaxprs.trace(function, *args))
     if not found:
         raise ValueError("function is one without a pallas_call; accepted: one that makes one")
     return found
@@ -216,18 +210,15 @@ def affine(call: Call) -> list[Affine | None]:
     Exact: the map is evaluated at every program, and beside the grid where a dimension has one
     program only, which says nothing of what would follow.
     """
-    from jax.experimental import pallas as pl
-
     found: list[Affine | None] = []
     wider = tuple(max(g, 2) for g in call.grid)
     ids = np.stack(np.unravel_index(np.arange(math.prod(wider)), wider or (1,)), 1)[:, : len(wider)]
-    for operand, block in zip(call.operands, call.equation.params["grid_mapping"].block_mappings):
-        starts = _starts(block, wider, operand.shape) if operand.known else None
+    for operand, block in zip(call.operands, jax_pallas.blocks(call.equation), strict=True):
+        starts = _starts(block, wider) if operand.known else None
         if starts is None:
             found.append(None)
             continue
-        counted = [1 if isinstance(b, pl.Element) else _size(b) for b in block.block_shape]
-        unit = np.array(counted, int)
+        unit = _units(block)
         offset = starts[0]
         steps = np.zeros((len(unit), len(wider)), int)
         for axis in range(len(wider)):
@@ -239,141 +230,69 @@ def affine(call: Call) -> list[Affine | None]:
 
 def calls_in(jaxpr: Any) -> list[Call]:
     """Each pallas_call of a jaxpr, those inside loops and other jaxprs included."""
-    return [_call(eqn) for eqn in _pallas_calls(jaxpr)]
+    return [_call(e) for e in jax_pallas.outside_kernels(jaxpr) if jax_pallas.is_pallas_call(e)]
 
 
 def interpreted(jaxpr: Any) -> list[str]:
     """The names of the kernels in a jaxpr that are to be interpreted instead of compiled."""
-    return [_kernel_name(eqn) for eqn in _pallas_calls(jaxpr) if eqn.params.get("interpret")]
+    return [
+        jax_pallas.name(e)
+        for e in jax_pallas.outside_kernels(jaxpr)
+        if jax_pallas.is_pallas_call(e) and jax_pallas.is_interpreted(e)
+    ]
 
 
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """Every equation of a jaxpr and of the jaxprs inside it, kernels included."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in inner_jaxprs(eqn):
-            yield from equations(inner)
-
-
-def inner_jaxprs(eqn: Any) -> Iterator[Any]:
-    """The jaxprs among an equation's parameters."""
-    for value in eqn.params.values():
-        for inner in value if isinstance(value, (tuple, list)) else (value,):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                yield inner
-
-
-def _pallas_calls(jaxpr: Any) -> Iterator[Any]:
-    """Walk a jaxpr and every jaxpr inside it, but do not enter kernels."""
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "pallas_call":
-            yield eqn
-            continue
-        for inner in inner_jaxprs(eqn):
-            yield from _pallas_calls(inner)
-
-
-def _call(eqn: Any) -> Call:
-    mapping = eqn.params["grid_mapping"]
-    grid = tuple(int(g) for g in mapping.grid)
+def _call(equation: Any) -> Call:
+    grid = jax_pallas.grid(equation)
     if math.prod(grid) > MAX_PROGRAMS:
         raise ValueError(f"grid is {grid}; accepted: at most {MAX_PROGRAMS} programs to look at")
-    params = eqn.params.get("compiler_params")
-    machine = "gpu" if "triton" in type(params).__module__ else "tpu"
-    given = iter(getattr(params, "dimension_semantics", None) or ())
-    # jax.vmap adds grid dimensions of its own; their programs know nothing of each other.
-    semantics = tuple(
-        "parallel" if i in mapping.vmapped_dims else _word(next(given, "arbitrary"))
-        for i in range(len(grid))
-    )
-    kernel = eqn.params["jaxpr"]
-    aliased = {output for _, output in eqn.params.get("input_output_aliases") or ()}
+    machine = "gpu" if jax_pallas.is_triton(equation) else "tpu"
+    inputs = jax_pallas.num_inputs(equation)
+    aliased = jax_pallas.aliased_outputs(equation)
     operands = []
-    for index, block in enumerate(mapping.block_mappings):
-        role = "input" if index < mapping.num_inputs else "output"
-        aval = block.array_aval
-        shape = tuple(aval.shape)
-        starts = _starts(block, grid, shape)
+    for index, block in enumerate(jax_pallas.blocks(equation)):
+        starts = _starts(block, grid)
+        unknown = np.zeros((math.prod(grid), len(block.shape)), int)
         operands.append(
             Operand(
-                name=_name(kernel, mapping.num_index_operands + index),
-                role=role,
-                shape=shape,
-                dtype=str(aval.dtype),
-                block=tuple(_size(b) for b in block.block_shape),
+                name=block.name,
+                role="input" if index < inputs else "output",
+                shape=block.shape,
+                dtype=block.dtype,
+                block=block.sizes,
                 memory=_memory(block, machine),
-                starts=np.zeros((math.prod(grid), len(shape)), int) if starts is None else starts,
+                starts=unknown if starts is None else starts,
                 known=starts is not None,
-                aliased=index - mapping.num_inputs in aliased,
+                aliased=index - inputs in aliased,
             )
         )
-    scratch = tuple(
-        str(getattr(v.aval, "inner_aval", v.aval))
-        for v in kernel.invars[mapping.num_index_operands + len(mapping.block_mappings) :]
+    return Call(
+        jax_pallas.name(equation),
+        machine,
+        grid,
+        jax_pallas.semantics(equation),
+        tuple(operands),
+        tuple(each.text for each in jax_pallas.scratch(equation)),
+        equation,
     )
-    return Call(_kernel_name(eqn), machine, grid, semantics, tuple(operands), scratch, eqn)
 
 
-def _kernel_name(eqn: Any) -> str:
-    source = getattr(eqn.params["jaxpr"].debug_info, "func_src_info", None) or "kernel"
-    return eqn.params.get("name") or source.split(" at ")[0]
-
-
-def _name(kernel: Any, index: int) -> str:
-    names = getattr(kernel.debug_info, "arg_names", None)
-    name = (names[index] if names and index < len(names) else None) or f"operand {index}"
-    return name.removesuffix("_ref")
-
-
-def _size(dimension: Any) -> int:
-    """The size of one block dimension; a squeezed one counts 1."""
-    from jax.experimental import pallas as pl
-
-    if dimension is None or isinstance(dimension, pl.Squeezed):
-        return 1
-    return int(getattr(dimension, "block_size", dimension))
-
-
-def _memory(block: Any, machine: str) -> str:
-    name = _word(getattr(block.transformed_block_aval, "memory_space", None))
-    if name in ("none", "default", "device"):
+def _memory(block: jax_pallas.Block, machine: str) -> str:
+    if block.memory in ("none", "default", "device"):
         # A TPU's pipeline fills and empties VMEM; a GPU's program reads global memory itself.
         return "vmem" if machine == "tpu" else "hbm"
-    return name
+    return block.memory
 
 
-def _word(value: Any) -> str:
-    """The plain word for one of JAX's enumerations."""
-    return str(getattr(value, "value", value)).lower()
+def _units(block: jax_pallas.Block) -> np.ndarray:
+    """Elements that a step of the index map's result is long, in each dimension."""
+    return np.array([1 if e else s for s, e in zip(block.sizes, block.elements)], int)
 
 
-def _starts(block: Any, grid: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray | None:
-    """Evaluate one index map at every grid point; element indices, int [programs, rank].
+def _starts(block: jax_pallas.Block, grid: tuple[int, ...]) -> np.ndarray | None:
+    """The first element of the block at every grid point: int [programs, rank].
 
-    None where the map reads prefetched scalars, whose values only the run knows.
+    None where the index map reads prefetched scalars, whose values only the run knows.
     """
-    import jax
-    import jax.numpy as jnp
-    from jax.experimental import pallas as pl
-    from jax.extend.core import jaxpr_as_fun
-
-    count = math.prod(grid)
-    ids = np.stack(np.unravel_index(np.arange(count), grid or (1,)), 0)[: len(grid)]
-    closed = block.index_map_jaxpr
-    prefetched = closed.jaxpr.invars[len(grid) :]
-    if prefetched:
-        read = {v for eqn in closed.jaxpr.eqns for v in eqn.invars if not hasattr(v, "val")}
-        if read & set(prefetched):
-            return None
-        closed = closed.replace(jaxpr=closed.jaxpr.replace(invars=closed.jaxpr.invars[: len(grid)]))
-    if grid:
-        indices = jax.vmap(jaxpr_as_fun(closed))(*map(jnp.asarray, ids))
-    else:
-        indices = [jnp.reshape(i, (1,)) for i in jaxpr_as_fun(closed)()]
-    # The index map counts blocks, except where pl.Element makes it count elements.
-    scale = [1 if isinstance(b, pl.Element) else _size(b) for b in block.block_shape]
-    columns = [
-        np.broadcast_to(np.asarray(i), count) * s for i, s in zip(indices, scale, strict=True)
-    ]
-    return np.stack(columns, 1) if columns else np.zeros((count, 0), int)
+    indices = block.indices(grid)
+    return None if indices is None else indices * _units(block)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.checks import fail
-from kernels.pallas import modules
+from kernels.compat import jax_mlir
 from kernels.pallas.calls import interpreted
 
 
@@ -46,7 +46,7 @@ def lower(
 
     start = time.perf_counter()
     traced = jax.jit(function).trace(*args)
-    if names := interpreted(traced.jaxpr.jaxpr):
+    if names := interpreted(traced.jaxpr):
         fail(
             "function",
             f"one that interprets its kernel {names[0]}, and hands no kernel to a {machine}",
@@ -54,7 +54,7 @@ def lower(
         )
     lowered = traced.lower(lowering_platforms=(platform,))
     seconds = time.perf_counter() - start
-    kernels = tuple(modules.kernels(lowered, target))
+    kernels = tuple(jax_mlir.kernels(lowered, target))
     if not kernels:
         raise ValueError(
             f"function is one that hands no kernel to a {machine}; accepted: one that makes a "

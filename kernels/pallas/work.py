@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.pallas.calls import MAX_PROGRAMS, inner_jaxprs
+from kernels.compat import jax_pallas, jaxprs
+from kernels.pallas.calls import MAX_PROGRAMS
 
 
 def matmul_flops(jaxpr: Any) -> dict[str, float]:
@@ -29,125 +30,104 @@ def matmul_flops(jaxpr: Any) -> dict[str, float]:
 def _flops(jaxpr: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> Counter:
     """known: scalars of this jaxpr whose value at each program is known, [programs] each."""
     total: Counter = Counter()
-    for eqn in jaxpr.eqns:
-        name = eqn.primitive.name
+    for equation in jaxprs.own_equations(jaxpr):
+        name = jaxprs.operation(equation)
         if name == "dot_general":
-            total[str(eqn.invars[0].aval.dtype)] += _dot(eqn)
+            total[jaxprs.dtype(jaxprs.inputs(equation)[0])] += _dot(equation)
         elif name == "conv_general_dilated":
-            out, kernel = eqn.outvars[0].aval, eqn.invars[1].aval
-            features = eqn.params["dimension_numbers"].rhs_spec[0]
-            taps = math.prod(kernel.shape) // kernel.shape[features]
-            total[str(kernel.dtype)] += 2 * math.prod(out.shape) * taps
+            [out], kernel = jaxprs.outputs(equation), jaxprs.inputs(equation)[1]
+            taps = math.prod(jaxprs.shape(kernel)) // jaxprs.output_features(equation)
+            total[jaxprs.dtype(kernel)] += 2 * math.prod(jaxprs.shape(out)) * taps
         elif name == "pallas_call":
-            _add(total, kernel_flops(eqn), 1)
+            _add(total, kernel_flops(equation), 1)
         elif name == "cond":
-            _add(total, _cond(eqn, known, grid), 1)
-        elif name == "scan":
-            inner = eqn.params["jaxpr"].jaxpr
-            _add(total, _flops(inner, {}, grid), eqn.params["length"])
-        elif name == "while":
-            _add(total, _flops(eqn.params["body_jaxpr"].jaxpr, {}, grid), 1)
+            _add(total, _cond(equation, known, grid), 1)
+        elif name in ("scan", "while"):
+            body, times = jaxprs.loop(equation)
+            _add(total, _flops(body, {}, grid), times or 1)
         else:
-            for inner in _called(eqn):
-                _add(total, _flops(inner, _pass(eqn, inner, known), grid), 1)
-            _evaluate(eqn, known, grid)
+            for inner in jaxprs.called(equation):
+                _add(total, _flops(inner, _pass(equation, inner, known), grid), 1)
+            _evaluate(equation, known, grid)
     return total
 
 
-def kernel_flops(eqn: Any) -> dict[str, float]:
+def kernel_flops(equation: Any) -> dict[str, float]:
     """The same for one pallas_call, over its whole grid."""
-    grid = tuple(int(g) for g in eqn.params["grid_mapping"].grid)
+    grid = jax_pallas.grid(equation)
     programs = math.prod(grid)
     seen = grid if programs <= MAX_PROGRAMS else ()
-    return dict(_scaled(_flops(eqn.params["jaxpr"], {}, seen), programs))
+    return dict(_scaled(_flops(jax_pallas.kernel(equation), {}, seen), programs))
 
 
-def _called(eqn: Any) -> list[Any]:
-    """The jaxpr that an equation runs; custom rules carry others that it does not."""
-    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
-        inner = eqn.params.get(key)
-        inner = getattr(inner, "jaxpr", inner)
-        if hasattr(inner, "eqns"):
-            return [inner]
-    return list(inner_jaxprs(eqn))
+def _dot(equation: Any) -> int:
+    [out] = jaxprs.outputs(equation)
+    return 2 * math.prod(jaxprs.shape(out)) * math.prod(jaxprs.contracted(equation))
 
 
-def _dot(eqn: Any) -> int:
-    (contract, _), _ = eqn.params["dimension_numbers"]
-    left = eqn.invars[0].aval
-    return 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(left.shape[i] for i in contract)
-
-
-def _cond(eqn: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> Counter:
-    index, *operands = eqn.invars
-    branches = []
-    for branch in eqn.params["branches"]:
-        inner = dict(
-            (v, known[o])
-            for v, o in zip(branch.jaxpr.invars, operands)
-            if not hasattr(o, "val") and o in known
-        )
-        branches.append(_flops(branch.jaxpr, inner, grid))
-    chosen = index.val if hasattr(index, "val") else known.get(index)
+def _cond(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> Counter:
+    index, *operands = jaxprs.inputs(equation)
+    branches = [
+        _flops(branch, _known(jaxprs.inputs(branch), operands, known), grid)
+        for branch in jaxprs.branches(equation)
+    ]
+    chosen = _value(index, known)
     if chosen is None:
         return max(branches, key=lambda b: sum(b.values()))
-    chosen = np.clip(np.asarray(chosen).astype(int), 0, len(branches) - 1).reshape(-1)
+    chosen = np.clip(chosen.astype(int), 0, len(branches) - 1).reshape(-1)
     total: Counter = Counter()
     for i, branch in enumerate(branches):
         _add(total, branch, float(np.mean(chosen == i)))
     return total
 
 
-def _pass(eqn: Any, inner: Any, known: dict[Any, np.ndarray]) -> dict[Any, np.ndarray]:
-    if len(inner.invars) != len(eqn.invars):
-        return {}
-    return {
-        v: known[o]
-        for v, o in zip(inner.invars, eqn.invars)
-        if not hasattr(o, "val") and o in known
-    }
+def _pass(equation: Any, inner: Any, known: dict[Any, np.ndarray]) -> dict[Any, np.ndarray]:
+    given = jaxprs.inputs(equation)
+    taken = jaxprs.inputs(inner)
+    return _known(taken, given, known) if len(taken) == len(given) else {}
 
 
-def _evaluate(eqn: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> None:
+def _known(
+    taken: list[Any], given: list[Any], known: dict[Any, np.ndarray]
+) -> dict[Any, np.ndarray]:
+    """What a jaxpr knows of its inputs `taken`, for which the variables `given` are handed in."""
+    values = ((inner, _value(outer, known)) for inner, outer in zip(taken, given))
+    return {inner: value for inner, value in values if value is not None}
+
+
+def _value(variable: Any, known: dict[Any, np.ndarray]) -> np.ndarray | None:
+    """A scalar's value at each program, [programs] or [1]; None where only the run knows it."""
+    value = jaxprs.literal(variable)
+    return known.get(variable) if value is None else np.asarray(value)
+
+
+def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> None:
     """Learn the value of an equation's scalar result at every program, if it has one."""
-    name = eqn.primitive.name
-    if len(eqn.outvars) != 1 or getattr(eqn.outvars[0].aval, "shape", None) != () or not grid:
+    results = jaxprs.outputs(equation)
+    if len(results) != 1 or jaxprs.shape(results[0]) != () or not grid:
         return
+    name = jaxprs.operation(equation)
     if name == "program_id":
-        known[eqn.outvars[0]] = np.indices(grid)[eqn.params["axis"]].reshape(-1)
+        known[results[0]] = np.indices(grid)[jaxprs.grid_axis(equation)].reshape(-1)
         return
     if name == "num_programs":
-        known[eqn.outvars[0]] = np.full(1, grid[eqn.params["axis"]])
+        known[results[0]] = np.full(1, grid[jaxprs.grid_axis(equation)])
         return
-    values = []
-    for variable in eqn.invars:
-        value = np.asarray(variable.val) if hasattr(variable, "val") else known.get(variable)
-        if value is None:
-            return
-        values.append(value)
-    if not values:
+    values = [_value(each, known) for each in jaxprs.inputs(equation)]
+    if any(value is None for value in values):
         return
-    inner = _called(eqn)
-    try:
-        if inner:
-            learned = dict(zip(inner[0].invars, values))
-            for each in inner[0].eqns:
-                _evaluate(each, learned, grid)
-            out = inner[0].outvars[0]
-            result = out.val if hasattr(out, "val") else learned.get(out)
-        else:
-            import jax.numpy as jnp
-
-            size = max(np.size(v) for v in values)
-            wide = [
-                jnp.asarray(np.broadcast_to(np.reshape(v, -1), size), variable.aval.dtype)
-                for v, variable in zip(values, eqn.invars)
-            ]
-            result = eqn.primitive.bind(*wide, **eqn.params)
-    except Exception:  # what cannot be evaluated stays unknown, and counts as data
+    inner = jaxprs.called(equation)
+    if not inner:
+        result = jaxprs.evaluate(equation, values) if values else None
+    elif jaxprs.passes_on(equation):
+        learned = dict(zip(jaxprs.inputs(inner[0]), values, strict=True))
+        for each in jaxprs.own_equations(inner[0]):
+            _evaluate(each, learned, grid)
+        result = _value(jaxprs.outputs(inner[0])[0], learned)
+    else:  # a loop or a condition: what it gives counts as data
         return
     if result is not None:
-        known[eqn.outvars[0]] = np.asarray(result).reshape(-1)
+        known[results[0]] = np.asarray(result).reshape(-1)
 
 
 def _scaled(counts: Mapping[str, float], factor: float) -> Counter:

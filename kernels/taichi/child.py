@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernels import child
+from kernels.compat import taichi as compat
 from kernels.taichi import runtime
 
 
@@ -51,9 +52,7 @@ def _tasks(function, arguments, options) -> list:
     ti = runtime.module()
     ti.profiler.clear_kernel_profiler_info()
     function(*arguments, **options)
-    ti.profiler.get_kernel_profiler_total_time()  # brings the records up to date
-    records = ti.profiler.kernel_profiler.get_default_kernel_profiler()._traced_records
-    return [(record.name, record.kernel_time) for record in records]
+    return compat.task_times(ti)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from kernels.checks import fail, one_of, positive_int
+from kernels.compat import taichi as compat
 from kernels.optional import available, require
 
 MODULES = ("taichi", "quadrants")  # the package, and the fork that Genesis maintains
@@ -141,8 +142,7 @@ def start(
 
 def _started_by_hand(ti: ModuleType) -> Running | None:
     """What the reader's own ti.init chose: a second one would end what he made after it."""
-    state = vars(ti.lang.impl.get_runtime())
-    if state.get("_prog", state.get("prog")) is None:
+    if not compat.is_started(ti):
         return None
     cfg = ti.cfg
     device = "cuda" if cfg.arch == ti.cuda else "cpu"

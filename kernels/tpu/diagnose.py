@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels.compat import jaxprs
 from kernels.tpu.plan import vmem_limit
 
 if TYPE_CHECKING:
@@ -383,12 +384,9 @@ def primitive_line(jaxpr: Any, text: str) -> str | None:
 
 def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:
     """Each primitive of a jaxpr with the line of the caller's code that asked for it."""
-    from kernels.pallas.calls import inner_jaxprs
-
-    for eqn in jaxpr.eqns:
-        frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
-        own = [f"{Path(f.file_name).name}:{f.line_num}" for f in frames if _outside(f.file_name)]
+    for equation in jaxprs.own_equations(jaxpr):
+        own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if _outside(f)]
         line = own[0] if own else outer
-        yield eqn.primitive.name, line
-        for inner in inner_jaxprs(eqn):
+        yield jaxprs.operation(equation), line
+        for inner in jaxprs.inner_jaxprs(equation):
             yield from _lines(inner, line)

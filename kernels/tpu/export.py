@@ -82,7 +82,7 @@ def export(
             if found.kind == "other":
                 raise
             raise found from error
-        if names := interpreted(traced.jaxpr.jaxpr):
+        if names := interpreted(traced.jaxpr):
             fail(
                 "function",
                 f"one that interprets its kernel {names[0]}, wherever it is traced for",
@@ -96,11 +96,11 @@ def export(
             if isinstance(error, MemoryError):
                 raise
             found = translate(flat_text(error))
-            found.source = found.source or primitive_line(traced.jaxpr.jaxpr, flat_text(error))
+            found.source = found.source or primitive_line(traced.jaxpr, flat_text(error))
             raise found from error
     fingerprint = _fingerprint(exported.mlir_module())
     over = tuple((mesh or {}).items())
-    return Program(name, chip, bytes(data), traced.jaxpr.jaxpr, fingerprint, mesh=over)
+    return Program(name, chip, bytes(data), traced.jaxpr, fingerprint, mesh=over)
 
 
 def name_of(function: Callable[..., Any]) -> str:

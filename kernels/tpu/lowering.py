@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kernels.pallas import lowered, modules
+from kernels.compat import jax_mlir
+from kernels.pallas import lowered
 from kernels.tpu import chips
 
 
@@ -43,4 +44,4 @@ def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowere
         Exception: what JAX raises where the hardware could not take the kernel.
     """
     with abstract_device(chip):
-        return lowered.lower(function, args, "tpu", chip, modules.TPU)
+        return lowered.lower(function, args, "tpu", chip, jax_mlir.TPU)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from kernels.compat import jax_pallas
 from kernels.tpu.chips import Chip, chip
 
 Block = TypeVar("Block")
@@ -36,5 +37,4 @@ def vmem_limit(call: Any, name: str) -> int:
     Returns:
         What the kernel asks for, or what the chip grants unasked.
     """
-    params = call.equation.params.get("compiler_params")
-    return getattr(params, "vmem_limit_bytes", None) or chip(name).vmem_limit_bytes
+    return jax_pallas.vmem_limit_bytes(call.equation) or chip(name).vmem_limit_bytes

@@ -8,17 +8,14 @@ shuffled order on two cores, watched by a race detector. A v5e or v6e has one co
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import io
-import logging
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from kernels.compat import jax_interpreter
 
 CORES = 2
 
@@ -58,7 +55,7 @@ def simulate(
         visits.append((tuple(int(i) for i in point), int(core)))
         return token
 
-    params = pltpu.InterpretParams(
+    params = jax_interpreter.parameters(
         detect_races=True,
         out_of_bounds_reads="raise",
         uninitialized_memory="nan",
@@ -66,9 +63,12 @@ def simulate(
         random_seed=seed,
         grid_point_recorder=record,
     )
-    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), _quiet(), _compiled_once():
+        with (
+            jax_interpreter.races() as races,
+            jax_interpreter.quiet(),
+            jax_interpreter.compiled_once(),
+        ):
             result = function(*args, interpret=params, **options)
             result = jax.tree.map(np.asarray, jax.block_until_ready(result))
     except jax.errors.JaxRuntimeError as error:
@@ -77,53 +77,7 @@ def simulate(
         # JAX keeps the simulated machine's state after an exception, and would then hang.
         pltpu.reset_tpu_interpret_mode_state()
     order = np.array([point for point, _ in visits])
-    return Simulation(result, _races(printed.getvalue()), order, np.array([c for _, c in visits]))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep JAX from logging the traceback of a callback whose error we report ourselves."""
-    logger = logging.getLogger("jax._src.callback")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
-@contextlib.contextmanager
-def _compiled_once() -> Iterator[None]:
-    """Let the second core run what was compiled for the first: JAX compiles it for each again.
-
-    For small kernels compiling costs more than running. A JAX that is built otherwise is left as
-    it is.
-    """
-    try:
-        from jax._src.pallas.mosaic.interpret import thread_map
-
-        original = thread_map._run_jaxpr
-    except (ImportError, AttributeError):
-        yield
-        return
-    import jax
-
-    lock = threading.Lock()
-    compiled: dict[int, tuple[Any, Any]] = {}  # of a jaxpr: it, lest its id be given again
-
-    def run(jaxpr: Any, consts: Any, *args: Any) -> None:
-        with lock:
-            if id(jaxpr) not in compiled:
-                call = jax.jit(functools.partial(jax.core.eval_jaxpr, jaxpr))
-                compiled[id(jaxpr)] = jaxpr, call.lower(consts, *args).compile()
-            program = compiled[id(jaxpr)][1]
-        program(consts, *args)
-
-    thread_map._run_jaxpr = run
-    try:
-        yield
-    finally:
-        thread_map._run_jaxpr = original
+    return Simulation(result, tuple(races), order, np.array([c for _, c in visits]))
 
 
 def _last_words(error: Exception) -> str:
@@ -131,29 +85,3 @@ def _last_words(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     known = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
     return re.sub(r"\(\d+ \d+ (\w+) \d+\)", r"\1", (known or lines)[-1])
-
-
-_ACCESS = re.compile(r"(read|write) of \('(\w+)', .*?\)\[(.*)\] from (\d+), (\d+), (.*)")
-_SLICE = re.compile(r"slice\((\d+), (\d+), 1\)")
-
-
-def _races(text: str) -> tuple[str, ...]:
-    """One line for each race that JAX printed: who touches what, and in which line of code."""
-    races = []
-    for report in text.split("RACE DETECTED")[1:]:
-        accesses = [_access(line) for line in report.splitlines() if " of (" in line]
-        races.append(", unordered with ".join(sorted(accesses)))
-    return tuple(dict.fromkeys(races))
-
-
-def _access(line: str) -> str:
-    found = _ACCESS.search(line)
-    if not found:
-        return line.strip()
-    verb, memory, where, device, core, source = found.groups()
-    # JAX numbers the DMA engines from 100 on, in the place of the device.
-    who = "a DMA" if int(device) >= 100 else f"core {core}"
-    part = ", ".join(f"{a}:{b}" for a, b in _SLICE.findall(where)) or "..."
-    line_number = re.search(r"/([^/]+\.py:\d+)", source)
-    place = f" ({line_number[1]})" if line_number else ""
-    return f"a {verb} of {memory}[{part}] by {who}{place}"

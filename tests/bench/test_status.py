@@ -66,7 +66,10 @@ def test_a_rung_that_is_not_there_says_why():
 
 def test_versions_are_compared_with_the_pinned_ones(tmp_path):
     pins = tmp_path / "constraints.txt"
-    pins.write_text("# xla: jax==1\nnumpy==0.0.1  # old\nno-such-thing==2; python_version > '3'\n")
+    pins.write_text(
+        "# xla: jax==1\n\nnumpy==0.0.1  # old\nno-such-thing==2; python_version > '3'\n"
+        "no-such-thing==1; python_version <= '3'\n"
+    )
     (numpy, pinned, installed), missing = status.packages(pins)
     assert (numpy, pinned) == ("numpy", "0.0.1") and installed not in ("", pinned)
     assert missing == ("no-such-thing", "2", "")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from kernels.catalog import OPERATORS
+from kernels.compat.xla import optimised
 from kernels.nms import NMS, nms, overlap, xla
 from kernels.nms.reference import nms as reference
 from kernels.nms.workloads import KINDS
@@ -21,7 +22,7 @@ THRESHOLDS = (0.0, 0.3, 0.7, 1.0)
 
 
 # As a reader's XLA compiles, which joins a product with a sum; the tests' own flags forbid it.
-OPTIMISED = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
+OPTIMISED = optimised()
 
 
 def check(boxes, scores, threshold, implementation, **compiler_options):

@@ -8,6 +8,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.compat import Changed, jaxprs
 from kernels.matmul import BlockSizes, matmul
 from kernels.pallas import calls
 from kernels.pallas.work import matmul_flops
@@ -84,27 +85,53 @@ def test_prefetched_scalars(reads):
 
 def test_flops_inside_a_kernel():
     function, args = blocked(1024, 512, 768, 256, 128, 384)
-    assert matmul_flops(jax.make_jaxpr(function)(*args).jaxpr) == {"bfloat16": 2 * 1024 * 512 * 768}
+    assert matmul_flops(jaxprs.trace(function, *args)) == {"bfloat16": 2 * 1024 * 512 * 768}
 
 
-def test_flops_under_a_condition_on_program_ids():
+def guarded(condition):
+    """A product of 128³ in each of 4×4 programs for which `condition` of its ids holds."""
+
     def body(x_ref, o_ref):
-        i, j = pl.program_id(0), pl.program_id(1)
-
-        @pl.when(j * 2 <= i)
+        @pl.when(condition(pl.program_id(0), pl.program_id(1)))
         def _():
             o_ref[...] = jnp.dot(x_ref[...], x_ref[...])
 
     block = pl.BlockSpec((128, 128), lambda i, j: (i, j))
-    call = pl.pallas_call(
-        body,
-        grid=(4, 4),
-        in_specs=[block],
-        out_specs=block,
-        out_shape=shape(512, 512, dtype=jnp.float32),
-    )
-    jaxpr = jax.make_jaxpr(call)(shape(512, 512, dtype=jnp.float32)).jaxpr
-    assert matmul_flops(jaxpr) == {"float32": 6 * 2 * 128**3}
+    out = shape(512, 512, dtype=jnp.float32)
+    call = pl.pallas_call(body, grid=(4, 4), in_specs=[block], out_specs=block, out_shape=out)
+    return jaxprs.trace(call, out)
+
+
+@pytest.mark.parametrize(
+    ("condition", "programs"),
+    [
+        (lambda i, j: j * 2 <= i, 6),
+        (lambda i, j: pl.multiple_of(i * 8, 8) < 8, 4),
+        (lambda i, j: jnp.where(i > 1, j, 0) < 2, 12),
+        (lambda i, j: (i == pl.num_programs(0) - 1) & (j % 2 == 0), 2),
+        (lambda i, j: pl.cdiv(i + 1, 2) == 1, 8),
+        (lambda i, j: jnp.clip(i, 0, 1) == 1, 12),
+        (lambda i, j: jax.jit(lambda: pl.program_id(0) == 0)(), 4),
+        # What a branch or a loop gives counts as data: any program may multiply.
+        (lambda i, j: jax.lax.cond(i > 1, lambda: j < 1, lambda: j < 2), 16),
+    ],
+)
+def test_flops_under_a_condition_on_program_ids(condition, programs):
+    assert matmul_flops(guarded(condition)) == {"float32": programs * 2 * 128**3}
+
+
+def test_a_condition_that_jax_no_longer_evaluates_is_said_aloud(monkeypatch):
+    """What depends on it counts as data, and whoever counts is told so."""
+    jaxpr = guarded(lambda i, j: j < i)
+    monkeypatch.setattr(jax, "vmap", lambda function: broken)
+    with pytest.warns(
+        Changed, match=r"jax \S+: lt on scalars cannot be evaluated \(TypeError: gone"
+    ):
+        assert matmul_flops(jaxpr) == {"float32": 16 * 2 * 128**3}
+
+
+def broken(*operands):
+    raise TypeError("gone")
 
 
 def test_flops_of_loops_and_branches():
@@ -113,4 +140,4 @@ def test_flops_of_loops_and_branches():
         return jax.lax.cond(flag, lambda x: x @ x, lambda x: x, x)
 
     args = shape(64, 64, dtype=jnp.float32), shape(dtype=jnp.bool_)
-    assert matmul_flops(jax.make_jaxpr(function)(*args).jaxpr) == {"float32": 6 * 2 * 64**3}
+    assert matmul_flops(jaxprs.trace(function, *args)) == {"float32": 6 * 2 * 64**3}

@@ -17,6 +17,7 @@ from torchax.interop import call_torch
 from kernels.attention.torch import attention, vit_attention
 from kernels.attention.vit import vision_transformer
 from kernels.bench import vit_step
+from kernels.compat import jax_pallas, jaxprs
 
 SMALL = dict(img_size=64, embed_dim=64, depth=1, num_heads=2, num_classes=10)
 
@@ -98,16 +99,7 @@ def test_a_step_lowered_for_a_tpu_holds_the_kernels(attention, kernels):
     assert len(program.calls) == len(kernels)
     for call, name in zip(program.calls, kernels, strict=True):
         assert name in call.name
-    dots = [e for e in _equations(program.jaxpr) if e.primitive.name == "dot_general"]
-    narrow = [all(v.aval.dtype == jnp.bfloat16 for v in e.invars) for e in dots]
+    outside = jax_pallas.outside_kernels(program.jaxpr)
+    dots = [jaxprs.inputs(e) for e in outside if jaxprs.operation(e) == "dot_general"]
+    narrow = [all(jaxprs.dtype(v) == "bfloat16" for v in operands) for operands in dots]
     assert sum(narrow) >= len(narrow) - 3  # the head's are float32, as its input is
-
-
-def _equations(jaxpr):
-    from kernels.pallas.calls import inner_jaxprs
-
-    for equation in jaxpr.eqns:
-        yield equation
-        if equation.primitive.name != "pallas_call":
-            for inner in inner_jaxprs(equation):
-                yield from _equations(inner)

@@ -1,5 +1,7 @@
 """The simulated machine refuses what the hardware would, shuffles, and cleans up after itself."""
 
+import logging
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,9 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.compat import Changed, jax_interpreter
 from kernels.tpu import simulate
-from kernels.tpu.simulator import SimulationError, _races
+from kernels.tpu.simulator import SimulationError
 from kernels.vector import add_vectors
 
 X = np.arange(4096, dtype=np.float32)
@@ -102,16 +105,57 @@ def test_memory_starts_as_nan():
     assert np.isnan(simulate(forgetful, X).result).all()
 
 
-def test_race_reports_become_one_line_each(capsys):
-    text = """RACE DETECTED
+REPORTS = {
+    "as JAX 0.10 and 0.11 print them": """RACE DETECTED
   write of ('vmem', 103, 0, 0)[(slice(0, 8, 1), slice(0, 128, 1))] from 100, 0, /a/b/k.py:22:62 (k)
   clock: [1 3]
   read of ('vmem', 103, 0, 0)[()] from 0, 1, pallas_call
   clock: [2 0]
-"""
-    assert _races(text + text) == (
+""",
+    "as JAX 0.12 logs them": """RACE DETECTED
+  write of ('vmem', 103, (0, 0))[(slice(0, 8, 1), slice(0, 128, 1))] from (100, 0), /a/b/k.py:22:62
+  clock: [1 3]
+  read of ('vmem', 103, (0, 0))[()] from (0, 1), pallas_call
+  clock: [2 0]
+""",
+}
+
+
+@pytest.mark.parametrize("form", REPORTS)
+def test_race_reports_become_one_line_each(form):
+    assert jax_interpreter.lines(2 * REPORTS[form]) == [
         "a read of vmem[...] by core 1, unordered with "
         "a write of vmem[0:8, 0:128] by a DMA (k.py:22)",
-    )
-    simulate(add_vectors, X, X)
-    assert capsys.readouterr().out == ""
+    ]
+
+
+def test_a_race_reported_in_other_words_is_said_aloud():
+    text = "RACE DETECTED\n  write of ('vmem', 103) between core 0 and core 1\n"
+    with pytest.warns(Changed, match='reported in other words: "write of'):
+        assert jax_interpreter.lines(text) == ["write of ('vmem', 103) between core 0 and core 1"]
+
+
+def racing(x, *, interpret):
+    """Both cores add to one block."""
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] += x_ref[...]
+
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((8, 128), x.dtype),
+        grid=(2,),
+        in_specs=[pl.BlockSpec((8, 128), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda i: (0, 0)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=interpret,
+    )(x)
+
+
+def test_races_are_found_and_nothing_is_printed(capfd):
+    handlers = list(logging.getLogger().handlers)
+    found = simulate(racing, np.ones((16, 128), np.float32)).races
+    assert found and all("unordered with" in each and "core" in each for each in found)
+    assert simulate(add_vectors, X, X).races == ()
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger().handlers == handlers

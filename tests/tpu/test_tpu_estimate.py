@@ -10,7 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import tpu
-from kernels.compat import libtpu
+from kernels.compat import jax_pallas, libtpu
 from kernels.giou import giou
 from kernels.matmul import BlockSizes, matmul
 from kernels.tpu import pool
@@ -345,7 +345,7 @@ def test_hlo_is_read_once(scratch, monkeypatch):
     ("grid", "reads", "bundles"), [((16, 8, 8), {2}, 9000), ((64, 64, 64), {2}, 50), ((7,), (), 9)]
 )
 def test_cut(grid, reads, bundles, monkeypatch):
-    monkeypatch.setattr(profile, "_axes_read", lambda equation: set(reads))
+    monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: set(reads))
 
     class Kernel:
         class call:

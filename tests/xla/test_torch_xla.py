@@ -24,6 +24,7 @@ from kernels import budget
 from kernels.attention import reference
 from kernels.attention.torch import attention, vit_attention
 from kernels.attention.vit import vision_transformer
+from kernels.compat.torch import xla_hlo
 
 SHAPES = [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64), (1, 2, 31, 131, 65)]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -149,8 +150,7 @@ def test_a_vit_learns_the_same_with_every_attention(name, plain, device):
 
 
 def kernels_in(*tensors):
-    hlo = torch_xla._XLAC._get_xla_tensors_hlo(list(tensors))
-    return hlo.count('custom_call_target="tpu_custom_call"')
+    return xla_hlo(*tensors).count('custom_call_target="tpu_custom_call"')
 
 
 def test_forward_and_backward_are_custom_calls_on_a_tpu(device):

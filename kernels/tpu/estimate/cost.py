@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.compat import libtpu
+from kernels.compat import jax_pallas, libtpu
 from kernels.tpu import chips
 from kernels.tpu.estimate.profile import Kernel
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
@@ -101,7 +101,7 @@ class Cost:
         operands = [operand for call in calls for operand in call.operands]
         if any(not i.counted for i in self.run):
             yield "a loop whose trip count is not known counts once"
-        if any(_has_open_loop(call.equation) for call in calls):
+        if any(jax_pallas.has_open_loop(call.equation) for call in calls):
             yield "a kernel's loop until some condition holds counts once"
         if any(not operand.known for operand in operands):
             yield "blocks chosen by prefetched scalars: each step fetches another"
@@ -331,14 +331,3 @@ def _in_vmem(call: Any, instruction: Instruction) -> set[int]:
     inputs = instruction.operands[len(instruction.operands) - len(call.inputs) :]
     pairs = [*zip(call.inputs, inputs), *zip(call.outputs, instruction.results)]
     return {id(operand) for operand, array in pairs if array.space == 1}
-
-
-def _has_open_loop(equation: Any) -> bool:
-    """Whether the kernel's body holds a loop that ends by what it computes, and not by counting."""
-    from kernels.pallas.calls import equations
-
-    return any(
-        [each.primitive.name for each in eqn.params["cond_jaxpr"].jaxpr.eqns] != ["lt"]
-        for eqn in equations(equation.params["jaxpr"])
-        if eqn.primitive.name == "while"
-    )

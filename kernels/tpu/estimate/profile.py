@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernels.compat import jax_pallas
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.export import Program, export
@@ -231,7 +232,7 @@ def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
     affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles, 50)))
     if math.prod(grid) <= affordable or not grid:
         return Cut(grid, 0, grid[0] if grid else 1, grid[0] if grid else 1, 1)
-    read = _axes_read(kernel.call.equation)
+    read = jax_pallas.axes_read(kernel.call.equation)
     # From the dimension to keep whole first to the one to cut first.
     order = sorted(range(len(grid)), key=lambda a: (a not in read, -a))
     sizes = [1] * len(grid)
@@ -249,17 +250,6 @@ def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
         uneven = any(a in read for a in order[place:])
         return Cut(tuple(sizes), axis, short, long, units, uneven)
     return Cut(grid, 0, grid[0], grid[0], 1)
-
-
-def _axes_read(equation: Any) -> set[int]:
-    """The grid dimensions whose program id the kernel's body reads."""
-    from kernels.pallas.calls import equations
-
-    return {
-        eqn.params["axis"]
-        for eqn in equations(equation.params["jaxpr"])
-        if eqn.primitive.name == "program_id"
-    }
 
 
 def _alone(call: Any, grid: tuple[int, ...], chip: str, side_by_side: bool = False) -> Program:

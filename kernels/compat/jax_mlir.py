@@ -1,8 +1,10 @@
 """Read the kernels inside a lowered program, in the compiler's own language (MLIR).
 
-The one place that knows where JAX keeps a kernel in a lowered program. A TPU kernel is a Mosaic
-module in the backend_config of a tpu_custom_call, base64 in JSON; a GPU kernel is a Triton module
-in an attribute. Both are MLIR bytecode.
+A TPU kernel is a Mosaic module in the backend_config of a tpu_custom_call, base64 in JSON; a GPU
+kernel is a Triton module in an attribute. Both are MLIR bytecode.
+
+Private: all of that, `jax._src.lib.tpu`, `jax._src.interpreters.mlir`, `jaxlib.mlir` and
+`jaxlib.triton`. Seen in JAX 0.10.2, 0.11.2 and 0.12.0.1.
 """
 
 from __future__ import annotations

@@ -1,0 +1,138 @@
+"""JAX's simulation of a TPU: what it says of races, and two of its habits put right.
+
+Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen in JAX 0.10.2,
+0.11.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from kernels.compat import changed
+
+REPORT = "RACE DETECTED"
+_ACCESS = re.compile(r"(read|write) of \('(\w+)', .*?\)\[(.*)\] from \(?(\d+), (\d+)\)?,? (.*)")
+_SLICE = re.compile(r"slice\((\d+), (\d+), 1\)")
+
+
+def parameters(**options: Any) -> Any:
+    """pltpu.InterpretParams(**options) that goes on after a race, and reports every one.
+
+    Up to 0.11 a race was printed; 0.12 raises at the first unless `on_race="warn"`.
+    """
+    import dataclasses
+
+    from jax.experimental.pallas import tpu as pltpu
+
+    if any(each.name == "on_race" for each in dataclasses.fields(pltpu.InterpretParams)):
+        options["on_race"] = "warn"
+    return pltpu.InterpretParams(**options)
+
+
+@contextlib.contextmanager
+def races() -> Iterator[list[str]]:
+    """Within it nothing of a race is printed or logged; after it the list holds each, in a line.
+
+    JAX up to 0.11 prints a report; 0.12 logs a read's to race_detection_state's logger, and a
+    write's to the root logger.
+    """
+    found: list[str] = []
+    reports: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if REPORT in text:
+            reports.append(text)
+        return REPORT not in text
+
+    root = logging.getLogger()
+    of_jax = logging.getLogger("jax._src.pallas.mosaic.interpret.race_detection_state")
+    silent = logging.NullHandler()  # without any, logging.warning would set up one for good
+    printed = io.StringIO()
+    for logger in (root, of_jax):
+        logger.addFilter(keep)
+    root.addHandler(silent)
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield found
+    finally:
+        root.removeHandler(silent)
+        for logger in (root, of_jax):
+            logger.removeFilter(keep)
+        found.extend(lines("".join([printed.getvalue(), *reports])))
+
+
+def lines(text: str) -> list[str]:
+    """One line for each race that JAX reported: who touches what, and in which line of code."""
+    told = []
+    for report in text.split(REPORT)[1:]:
+        accesses = [_access(line) for line in report.splitlines() if " of (" in line]
+        told.append(", unordered with ".join(sorted(accesses)))
+    return list(dict.fromkeys(told))
+
+
+def _access(line: str) -> str:
+    found = _ACCESS.search(line)
+    if not found:
+        changed("jax", f"a race is reported in other words: {line.strip()!r}")
+        return line.strip()
+    verb, memory, where, device, core, source = found.groups()
+    # JAX numbers the DMA engines from 100 on, in the place of the device.
+    who = "a DMA" if int(device) >= 100 else f"core {core}"
+    part = ", ".join(f"{a}:{b}" for a, b in _SLICE.findall(where)) or "..."
+    line_number = re.search(r"/([^/]+\.py:\d+)", source)
+    place = f" ({line_number[1]})" if line_number else ""
+    return f"a {verb} of {memory}[{part}] by {who}{place}"
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep JAX from logging the traceback of a callback whose error we report ourselves."""
+    logger = logging.getLogger("jax._src.callback")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextlib.contextmanager
+def compiled_once() -> Iterator[None]:
+    """Let the second core run what was compiled for the first: JAX compiles it for each again.
+
+    For small kernels compiling costs more than running. Patches `thread_map._run_jaxpr`, of JAX
+    0.8 to 0.12; before 0.8 there was none, and nothing is patched.
+    """
+    try:
+        from jax._src.pallas.mosaic.interpret import thread_map
+
+        original = thread_map._run_jaxpr
+    except (ImportError, AttributeError):
+        yield
+        return
+    import jax
+
+    lock = threading.Lock()
+    compiled: dict[int, tuple[Any, Any]] = {}  # of a jaxpr: it, lest its id be given again
+
+    def run(jaxpr: Any, consts: Any, *args: Any) -> None:
+        with lock:
+            if id(jaxpr) not in compiled:
+                call = jax.jit(functools.partial(jax.core.eval_jaxpr, jaxpr))
+                compiled[id(jaxpr)] = jaxpr, call.lower(consts, *args).compile()
+            program = compiled[id(jaxpr)][1]
+        program(consts, *args)
+
+    thread_map._run_jaxpr = run
+    try:
+        yield
+    finally:
+        thread_map._run_jaxpr = original

@@ -1,0 +1,187 @@
+"""A traced program of JAX, read: its equations, what they hold, and the programs inside them.
+
+JAX promises nothing of these: `Jaxpr.eqns`, `JaxprEqn.params` and the names in it, `Literal.val`,
+`SourceInfo.traceback`, `Primitive.bind`. All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
+A ClosedJaxpr is a Jaxpr since 0.12, which keeps `.jaxpr` "until its uses are gone".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.compat import changed
+
+# Primitives that run one jaxpr on their own operands, one to one.
+CALLS = (
+    *("jit", "pjit", "closed_call", "core_call", "checkpoint"),
+    *("custom_jvp_call", "custom_vjp_call"),
+)
+
+
+def trace(function: Callable[..., Any], *args: Any) -> Any:
+    """The jaxpr of `function(*args)`; args: arrays or jax.ShapeDtypeStruct."""
+    import jax
+
+    return opened(jax.make_jaxpr(function)(*args))
+
+
+def opened(jaxpr: Any) -> Any:
+    """The jaxpr inside a closed one; any other as it is."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def own_equations(jaxpr: Any) -> list[Any]:
+    """The equations of a jaxpr, without those of the jaxprs inside it."""
+    return list(opened(jaxpr).eqns)
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr and of the jaxprs inside it, kernels included."""
+    for equation in own_equations(jaxpr):
+        yield equation
+        for inner in inner_jaxprs(equation):
+            yield from equations(inner)
+
+
+def inner_jaxprs(equation: Any) -> Iterator[Any]:
+    """The jaxprs among an equation's parameters."""
+    for value in equation.params.values():
+        for inner in value if isinstance(value, (tuple, list)) else (value,):
+            inner = opened(inner)
+            if hasattr(inner, "eqns"):
+                yield inner
+
+
+def operation(equation: Any) -> str:
+    """The name of an equation's operation, such as "dot_general"."""
+    return equation.primitive.name
+
+
+def inputs(equation_or_jaxpr: Any) -> list[Any]:
+    """What an equation reads, or what a jaxpr takes: variables and literals."""
+    return list(opened(equation_or_jaxpr).invars)
+
+
+def outputs(equation_or_jaxpr: Any) -> list[Any]:
+    """What an equation or a jaxpr gives."""
+    return list(opened(equation_or_jaxpr).outvars)
+
+
+def shape(variable: Any) -> tuple[int, ...] | None:
+    """The shape of a variable's value; None for a value without one."""
+    return getattr(variable.aval, "shape", None)
+
+
+def dtype(variable: Any) -> str:
+    """The dtype of a variable's value, as a word."""
+    return str(variable.aval.dtype)
+
+
+def literal(variable: Any) -> Any:
+    """The value of a literal; None for a variable."""
+    return getattr(variable, "val", None)
+
+
+def called(equation: Any) -> list[Any]:
+    """The jaxprs that an equation runs; custom rules carry others, which do not run."""
+    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
+        inner = opened(equation.params.get(key))
+        if hasattr(inner, "eqns"):
+            return [inner]
+    return list(inner_jaxprs(equation))
+
+
+def passes_on(equation: Any) -> bool:
+    """Whether an equation runs one jaxpr on its own operands, one to one, as jit's does."""
+    return operation(equation) in CALLS
+
+
+def branches(equation: Any) -> list[Any]:
+    """The jaxprs of a "cond", the first of which runs for the index 0."""
+    return [opened(branch) for branch in equation.params["branches"]]
+
+
+def loop(equation: Any) -> tuple[Any, int | None]:
+    """The body of a "scan" or a "while", and how often it runs; None where only the run knows."""
+    if operation(equation) == "scan":
+        return opened(equation.params["jaxpr"]), int(equation.params["length"])
+    return opened(equation.params["body_jaxpr"]), None
+
+
+def counts(equation: Any) -> bool:
+    """Whether a "while" does nothing but count up to a limit, as a fori_loop's does."""
+    condition = own_equations(equation.params["cond_jaxpr"])
+    return [operation(each) for each in condition] == ["lt"]
+
+
+def grid_axis(equation: Any) -> int:
+    """The grid dimension that a "program_id" or "num_programs" asks for."""
+    return int(equation.params["axis"])
+
+
+def contracted(equation: Any) -> tuple[int, ...]:
+    """The sizes of the dimensions that a "dot_general" sums over."""
+    (left, _), _ = equation.params["dimension_numbers"]
+    return tuple(shape(inputs(equation)[0])[axis] for axis in left)
+
+
+def output_features(equation: Any) -> int:
+    """The number of features that a "conv_general_dilated" makes, of its kernel."""
+    axis = equation.params["dimension_numbers"].rhs_spec[0]
+    return shape(inputs(equation)[1])[axis]
+
+
+def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    """What one equation on scalars gives, for many values of them at once.
+
+    Args:
+        equation: Of scalars, with one scalar result.
+        values: Of each of its operands: [n] or [1] each.
+
+    Returns:
+        [n]; None where JAX does not evaluate it, which is said as a Changed warning.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    size = max(np.size(value) for value in values)
+    wide = [
+        jnp.asarray(np.broadcast_to(np.reshape(value, -1), size), operand.aval.dtype)
+        for value, operand in zip(values, inputs(equation), strict=True)
+    ]
+
+    def bound(*operands: Any) -> Any:
+        return equation.primitive.bind(*operands, **equation.params)
+
+    try:
+        try:
+            found = jax.vmap(bound)(*wide)
+        except (
+            NotImplementedError
+        ):  # no batching rule, as `multiple_of`: it takes arrays as they are
+            found = bound(*wide)
+    except Exception as error:
+        why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        changed(
+            "jax",
+            f"{operation(equation)} on scalars cannot be evaluated ({why}): what depends on it is "
+            "not known, and a count of work is an upper bound",
+        )
+        return None
+    return np.asarray(found[0] if isinstance(found, (list, tuple)) else found)
+
+
+def frames(equation: Any) -> list[tuple[str, int]]:
+    """File and line of each Python frame that asked for an equation, the innermost first."""
+    traceback = equation.source_info.traceback
+    return [(f.file_name, f.line_num) for f in traceback.frames] if traceback else []
+
+
+def as_function(jaxpr: Any) -> Callable[..., Any]:
+    """A closed jaxpr as a function of its operands, which gives a list."""
+    from jax.extend.core import jaxpr_as_fun
+
+    return jaxpr_as_fun(jaxpr)

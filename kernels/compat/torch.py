@@ -1,0 +1,94 @@
+"""PyTorch and its companions: torchvision without its C++ part, torchax's autocast, and two hooks.
+
+Each function says what it uses. torch itself is imported where it is first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+
+def import_torchvision() -> None:
+    """Import torchvision; where its C++ part does not fit torch, without that.
+
+    The wheel on PyPI is built for a CUDA torch. Beside a CPU torch its operators do not load, and
+    the import ends at the first that it describes. timm's models need none of them, so two are
+    declared while it is imported, and are gone again afterwards.
+
+    Private: the names and the schema of torchvision's operators, in torchvision 0.24 to 0.28, and
+    `torch.library._scoped_library`, in torch 2.9 to 2.13.
+
+    Raises:
+        RuntimeError: torchvision cannot be imported for another reason.
+        ImportError: it is not installed.
+    """
+    import torch
+
+    try:
+        import torchvision
+    except RuntimeError as error:
+        if "torchvision::nms does not exist" not in str(error):
+            raise
+        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        with torch.library._scoped_library("torchvision", "DEF") as library:
+            for name in ("nms", "qnms"):
+                library.define(name + schema)
+            import torchvision  # noqa: F401
+
+
+def torchvision_is_whole() -> bool:
+    """Whether torchvision's C++ part was loaded. Private: `torchvision.extension._has_ops`."""
+    import torchvision
+
+    return bool(torchvision.extension._has_ops())
+
+
+@contextlib.contextmanager
+def autocast_of_torchax(functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
+    """Within it, torchax's autocast computes these torch functions in the lower precision.
+
+    torchax looks each function up as it is called, and its own table has only what these call, not
+    F.linear itself. The table is put back afterwards.
+
+    Private: `torchax.amp.autocast_policy`, in torchax 0.0.14.dev20261026.
+    """
+    from torchax import amp
+
+    before = dict(amp.autocast_policy)
+    amp.autocast_policy.update(
+        dict.fromkeys(functions, amp.CastPolicy.LOWER_PRECISION_FP),
+    )
+    try:
+        yield
+    finally:
+        amp.autocast_policy.clear()
+        amp.autocast_policy.update(before)
+
+
+@contextlib.contextmanager
+def watched(seen: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
+    """Within it, `seen(name, arguments)` is called for every operator that torch runs.
+
+    Private: `torch.utils._python_dispatch.TorchDispatchMode`, in torch 2.9 to 2.13.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen(str(function), args)
+            return function(*args, **(kwargs or {}))
+
+    with Watch():
+        yield
+
+
+def xla_hlo(*tensors: Any) -> str:
+    """The HLO of what torch_xla has recorded for these tensors.
+
+    Private: `torch_xla._XLAC._get_xla_tensors_hlo`, in torch_xla 2.9.
+    """
+    import torch_xla
+
+    return torch_xla._XLAC._get_xla_tensors_hlo(list(tensors))
