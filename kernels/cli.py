@@ -30,7 +30,7 @@ from kernels.checks import fail, one_of
 if TYPE_CHECKING:
     from kernels.bench.wallclock import Measurement
     from kernels.ladder import Check
-    from kernels.tpu.compiler import Program
+    from kernels.tpu.export import Program
     from kernels.workload import Workload
 
 app = typer.Typer(
@@ -159,9 +159,9 @@ def explain(
 ) -> None:
     """Say where the time goes on a TPU: one page, from the compiler's own model."""
     with _reported():
-        from kernels.bench import explain as page
         from kernels.ladder import Subject
-        from kernels.tpu.estimator import estimate_program
+        from kernels.tpu import explain as page
+        from kernels.tpu.estimate import estimate_program
 
         program, title = _program(entry, workload, chip)
         page.explain(program, estimate_program(program, timeout=timeout), title, console)
@@ -197,9 +197,9 @@ def estimate(
         if entry and all(i.language == "NKI" for _, i in find(entry)):
             _estimate_nki(entry, workload, chip or ["inf2"], figures, record)
             return
-        from kernels.bench.explain import time
-        from kernels.tpu.errors import TpuCompileError
-        from kernels.tpu.estimator import Estimate, estimate_all
+        from kernels.tpu.diagnose import TpuCompileError
+        from kernels.tpu.estimate import Estimate, estimate_all
+        from kernels.tpu.explain import format_seconds
 
         named = list(find(entry))
         entries = [(o, i) for o, i in named if i.language in ("XLA", "Pallas TPU")]
@@ -240,7 +240,7 @@ def estimate(
             table.add_row(
                 title,
                 found.chip,
-                time(found.seconds),
+                format_seconds(found.seconds),
                 f"{found.error:.0%}",
                 found.bound,
                 f"{found.utilisation:.0%}" if found.flops else "",
@@ -258,8 +258,8 @@ def _estimate_nki(
 ) -> None:
     import kernels
     from kernels import neuron
-    from kernels.bench.explain import time
     from kernels.bench.records import add, estimated
+    from kernels.tpu.explain import format_seconds
 
     kept = []
     table = _table("Estimated by the documented cost of each instruction, not measured")
@@ -280,7 +280,7 @@ def _estimate_nki(
                 table.add_row(
                     f"{operator.name}/{implementation.name}  {problem}",
                     found.chip,
-                    time(found.seconds),
+                    format_seconds(found.seconds),
                     found.bound,
                     f"{found.busy[found.bound]:.0%}",
                     f"{found.sbuf_bytes / 1024:.0f} KiB",
@@ -302,27 +302,41 @@ def tune(
     """Rank an operator's block sizes for a TPU by estimate; a stopped run goes on where it was."""
     with _reported():
         from kernels import tpu
-        from kernels.bench.explain import time
         from kernels.bench.store import TuningStore
-        from kernels.tpu.compiler import libtpu_version
+        from kernels.tpu.explain import format_seconds
+        from kernels.tpu.pool import libtpu_version
 
         libtpu_version()
         operator, implementation, problem = _subject(entry, workload)
+        known = operator.workloads
+        one_of("chip", chip, tpu.CHIPS)
+        if implementation.name == operator.plain:
+            accepted = "one that takes block sizes; XLA chooses its own"
+            fail("implementation", f"{implementation.name!r}", accepted)
+        if known.candidates is None:
+            fail("entry", f"{entry!r}, which offers nothing to tune", "one with candidates")
+        candidates = known.candidates(problem, tpu.CHIPS[chip].vmem_bytes)
+        if not candidates:
+            fail("workload", problem, "one for which a candidate fits into VMEM")
+        function = functools.partial(
+            operator.function, implementation=implementation.name, **problem.options
+        )
         store = TuningStore(operator.name, implementation.name, str(problem), chip, fresh=fresh)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
             found = tpu.tune(
-                operator,
-                problem,
-                chip,
-                implementation=implementation.name,
+                function,
+                *known.arguments(problem),
+                candidates=candidates,
+                chip=chip,
+                name=operator.name,
                 most=most,
                 store=store,
                 timeout=timeout,
                 progress=lambda done, of: bar.update(task, completed=done, total=of),
             )
-        table = _table(f"{entry} {found.workload} on {chip}, estimated")
+        table = _table(f"{entry} {problem} on {chip}, estimated")
         for name in ("tuning", "time", "against the default", ""):
             table.add_column(name, justify="left" if name in ("tuning", "") else "right")
         for trial in found.trials:
@@ -331,12 +345,13 @@ def tune(
             compared = not refused and math.isfinite(found.default_seconds)
             table.add_row(
                 str(trial),
-                "refused" if refused else time(trial.seconds),
+                "refused" if refused else format_seconds(trial.seconds),
                 f"{change:+.1%}" if compared else "",
                 re.split("[;:]", trial.note)[0],
             )
         console.print(table)
-        default = time(found.default_seconds) if math.isfinite(found.default_seconds) else "refused"
+        refused = math.isinf(found.default_seconds)
+        default = "refused" if refused else format_seconds(found.default_seconds)
         console.print(
             f"the operator's own choice: {default} (libtpu {found.libtpu}; "
             "estimates, not measurements)",
@@ -390,7 +405,7 @@ def bench(
 
 
 def _measured(found: Measurement) -> Table:
-    from kernels.bench.explain import time
+    from kernels.tpu.explain import format_seconds
 
     table = _table(f"{found.operator.name}, {found.title}: measured on {found.machine}")
     table.add_column("", overflow="fold")
@@ -401,8 +416,8 @@ def _measured(found: Measurement) -> Table:
         low, middle, high = found.ratio(found.plain, name)
         table.add_row(
             name,
-            time(timing.median),
-            f"{time(timing.quantile(0.2))} to {time(timing.quantile(0.8))}",
+            format_seconds(timing.median),
+            f"{format_seconds(timing.quantile(0.2))} to {format_seconds(timing.quantile(0.8))}",
             f"{middle:.2f}× ({low:.2f} to {high:.2f})",
             *([f"{found.ratio(found.limit, name)[1]:.0%}"] if found.limit else []),
         )
@@ -423,7 +438,7 @@ def _reported() -> Iterator[None]:
         errors.print("[yellow]stopped[/]")
         raise typer.Exit(130) from None
     except RuntimeError as error:
-        from kernels.tpu.errors import TpuCompileError
+        from kernels.tpu.diagnose import TpuCompileError
 
         if not isinstance(error, TpuCompileError):
             raise
@@ -451,7 +466,8 @@ def _program(
 ) -> tuple[Program, str]:
     """The exported program of an entry, or of its gradient, and its title."""
     from kernels import ladder
-    from kernels.tpu.compiler import export, libtpu_version
+    from kernels.tpu.export import export
+    from kernels.tpu.pool import libtpu_version
 
     libtpu_version()
     operator, implementation, problem = _subject(entry, workload)

@@ -298,7 +298,8 @@ def _compile_for_tpu(subject: Subject, problems: Sequence[Workload], seed: int) 
     All programs go to one pool of compiler processes, so that libtpu starts once in each.
     """
     from kernels import tpu
-    from kernels.tpu.compiler import Program, compile_each, export
+    from kernels.tpu.export import Program, export
+    from kernels.tpu.pool import compile_each
 
     owners: list[int] = []  # program → its place in problems
     left = [1] * len(problems)  # what a check still waits for

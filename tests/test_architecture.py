@@ -23,7 +23,7 @@ LAYERS = (
     tuple(sorted({operator.package.split(".")[1] for operator in OPERATORS.values()})),
     ("pictures",),
     ("tpu", "gpu", "neuron", "pallas", "taichi"),
-    ("budget", "workload", "checks", "optional", "__init__"),
+    ("budget", "workload", "checks", "optional", "child", "compat", "__init__"),
 )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from kernels import checks
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.blocks import BlockSizes
+from kernels.attention.blocks import plan as plan_blocks
 from kernels.attention.layout import pack, unpack
 
 DTYPES = ("float32", "bfloat16")
@@ -86,9 +87,8 @@ def block_sparse_attention(
     if block is not None and not isinstance(block, BlockSizes):
         checks.fail("block", repr(block), "None or BlockSizes(tokens, tq, tk, heads)")
     (b, h, n, d), m = q.shape, k.shape[2]
-    block = (block or BlockSizes.default(n, m, d)).fitted(n, m, b * h)
-    block.check(n, m, d, q.dtype)
-    wanted = tuple(-(-size // min(block.tokens, size)) for size in (n, m))
+    plan = plan_blocks(n, m, b * h, d, q.dtype, block=block)
+    wanted = tuple(-(-size // min(plan.block.tokens, size)) for size in (n, m))
     mask = np.asarray(mask)
     if mask.dtype != bool or mask.shape != wanted:
         checks.fail("mask", f"{mask.dtype} {mask.shape}", f"bool {wanted}, a block an element")
@@ -102,7 +102,7 @@ def block_sparse_attention(
 
     together = (jnp.asarray(x).reshape(b * h, x.shape[2], d) for x in (q, k, v))
     interpret = interprets(interpret, "tpu")
-    o = sparse.attention(*together, mask, scale=scale, block=block, interpret=interpret)
+    o = sparse.attention(*together, mask, scale=scale, plan=plan, interpret=interpret)
     return o.reshape(b, h, n, d)
 
 
@@ -121,8 +121,8 @@ def vit_attention(
     D is at most 256. No dimension may be zero.
     implementation: "xla" (the formula), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours, for
     a TPU) or "jax_flash" (the kernel that ships with JAX, for N that 128 divides); all but "pallas"
-    unpack the heads first. "pallas" keeps whole sequences in VMEM, which takes some 2,000 tokens of
-    768 features; a longer one is unpacked, and goes to attention. scale: of the products; None is
+    unpack the heads first. "pallas" keeps whole sequences in VMEM: on a v5e some 2,000 tokens of
+    768 features. A longer one is unpacked, and goes to attention. scale: of the products; None is
     D ** -0.5. interpret: None interprets a kernel where there is no TPU. Differentiable in qkv.
     Raises ValueError for another rank, dtype, size, number of heads, scale or implementation.
     """
@@ -131,7 +131,6 @@ def vit_attention(
     if implementation == "pallas":
         from kernels.attention import packed
 
-        if packed.fits(qkv, num_heads):
-            return packed.vit_attention(qkv, num_heads, scale=scale, interpret=interpret)
+        return packed.vit_attention(qkv, num_heads, scale=scale, interpret=interpret)
     heads = unpack(qkv, num_heads)
     return pack(attention(*heads, implementation=implementation, scale=scale, interpret=interpret))

@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 
 from kernels.checks import fail, positive_int
+from kernels.tpu.chips import CHIPS, Chip, here
+from kernels.tpu.plan import Plan
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
-VMEM_LIMIT = 100 << 20  # bytes that the kernels ask for, of the 128 MiB of a v5e or v6e
-HEADROOM = 24 << 20  # left to the compiler for tiles that leave the registers
+MOST = 100 << 20  # bytes of VMEM that the kernels ask for, of the 128 MiB of a v5e or v6e
+RESERVE = 8 << 20  # bytes that they leave to XLA where there is less
+HEADROOM = 24 << 20  # of what they ask for, left to the compiler for tiles that leave the registers
+
+
+def vmem_limit(vmem_bytes: int) -> int:
+    """Bytes that a kernel asks for, of so much VMEM."""
+    return min(MOST, vmem_bytes - RESERVE)
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,15 @@ class BlockSizes:
         tk = 256 if m <= 256 else 128
         return cls(1024, tq, tk, heads=max(2, min(16, 2 * (1024 // max(n, m)) ** 2)))
 
+    def smaller(self) -> BlockSizes | None:
+        """Half as many heads; where there is one, half as many tokens; None where they are few."""
+        if self.heads > 1:
+            return replace(self, heads=self.heads // 2)
+        tokens = self.tokens // 2 // LANES * LANES
+        if not tokens:
+            return None
+        return replace(self, tokens=tokens, tq=min(self.tq, tokens), tk=min(self.tk, tokens))
+
     def fitted(self, n: int, m: int, heads: int) -> BlockSizes:
         """These sizes, cut to n queries, m keys and a divisor of all heads.
 
@@ -79,11 +96,17 @@ class BlockSizes:
         blocks = 2 * item * (4 * bq + 4 * bk) * d + 2 * 4 * 8 * bq
         return self.heads * (blocks + 4 * d * (-(-n // bq) * bq + 2 * bk))
 
-    def check(self, n: int, m: int, head_dim: int, dtype: Any) -> None:
-        """ValueError with the arithmetic where these blocks do not fit into VMEM."""
+    def fits(self, n: int, m: int, head_dim: int, dtype: Any, vmem_bytes: int) -> bool:
+        """Whether the programs of both passes find room in so much VMEM."""
         forward = self.forward_bytes(n, m, head_dim, dtype)
         backward = self.backward_bytes(n, m, head_dim, dtype)
-        most = VMEM_LIMIT - HEADROOM
+        return max(forward, backward) <= vmem_limit(vmem_bytes) - HEADROOM
+
+    def check(self, n: int, m: int, head_dim: int, dtype: Any, chip: Chip) -> None:
+        """ValueError with the arithmetic where these blocks do not fit into the chip's VMEM."""
+        forward = self.forward_bytes(n, m, head_dim, dtype)
+        backward = self.backward_bytes(n, m, head_dim, dtype)
+        most = vmem_limit(chip.vmem_bytes) - HEADROOM
         for what, needed in (("forward", forward), ("backward", backward)):
             if needed > most:
                 fail(
@@ -91,7 +114,7 @@ class BlockSizes:
                     f"{self}, whose {what} program holds {needed / 2**20:.1f} MiB: {self.heads} "
                     f"heads × (two buffers of {self.tokens} tokens × {head_dim} for each operand, "
                     "and float32 sums)",
-                    f"at most {most / 2**20:.0f} MiB of VMEM",
+                    f"at most {most / 2**20:.0f} MiB of VMEM on a {chip.name}",
                 )
 
     def _padded(self, n: int, m: int, head_dim: int) -> tuple[int, int, int]:
@@ -102,3 +125,43 @@ class BlockSizes:
             bk,
             -(-head_dim // LANES) * LANES if head_dim > LANES else -(-head_dim // 16) * 16,
         )
+
+
+def plan(
+    n: int,
+    m: int,
+    heads: int,
+    head_dim: int,
+    dtype: Any,
+    *,
+    block: BlockSizes | None = None,
+    causal: bool = False,
+    backward: bool = False,
+    chip: Chip | None = None,
+) -> Plan[BlockSizes]:
+    """Decide on everything that attention of these shapes needs to know of its chip.
+
+    Args:
+        n, m: queries and keys.
+        heads: of all sequences together.
+        head_dim: of each.
+        dtype: of q, k and v.
+        block: the block sizes; None takes the default ones for the pass, made to fit.
+        causal: whether half of the scores are hidden.
+        backward: whether it is for the backward pass.
+        chip: None is the one at hand.
+
+    Raises:
+        ValueError: for blocks that are not whole register tiles, or that VMEM cannot hold.
+    """
+    chip = chip or CHIPS[here()]
+    if block is None:
+        default = BlockSizes.default(n, m, head_dim, causal=causal, backward=backward)
+        while default is not None:
+            block = default.fitted(n, m, heads)
+            if block.fits(n, m, head_dim, dtype, chip.vmem_bytes):
+                break
+            default = block.smaller()
+    block = block.fitted(n, m, heads)
+    block.check(n, m, head_dim, dtype, chip)
+    return Plan(chip, block, vmem_limit(chip.vmem_bytes))

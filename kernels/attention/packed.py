@@ -15,11 +15,15 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.attention import pallas
+from kernels.attention.blocks import vmem_limit
+from kernels.attention.layout import pack, unpack
 from kernels.pallas import interprets
+from kernels.tpu.chips import CHIPS, here
+from kernels.tpu.plan import Plan
 
 LANES = 128
 BLOCK = 256  # queries at a time, where there are many
-VMEM_LIMIT = 100 << 20  # bytes that the kernels ask for, of the 128 MiB of a v5e or v6e
 Q, K, V = range(3)  # the order in a row of qkv
 
 # What is contracted: x y, and x yᵀ.
@@ -28,10 +32,10 @@ _RHS_TRANSPOSED = (((1,), (1,)), ((), ()))
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Packing:
     """How the work is cut. images: in one program. group: heads that fill whole lane tiles.
 
-    block: queries at a time; all of them where that is few.
+    block: queries at a time; all of them where that is few. widen: multiply bfloat16 as float32.
     """
 
     images: int
@@ -120,7 +124,7 @@ def _one_ahead(units, start, finish):
         finish(unit, ready)
 
 
-def _forward_kernel(qkv_ref, o_ref, *lse_ref, plan, scale):
+def _forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
     # qkv_ref [images, N, 3·H·D], o_ref [images, N, H·D], lse_ref [images, H, N]
     def block(start, size):
         queries = pl.ds(start, size)
@@ -128,34 +132,34 @@ def _forward_kernel(qkv_ref, o_ref, *lse_ref, plan, scale):
         def scores(unit):
             image, first = unit
             return [
-                plan.dot(
-                    qkv_ref[image, :, plan.lanes(K, head)],
-                    qkv_ref[image, queries, plan.lanes(Q, head)],
+                packing.dot(
+                    qkv_ref[image, :, packing.lanes(K, head)],
+                    qkv_ref[image, queries, packing.lanes(Q, head)],
                     _RHS_TRANSPOSED,
                 )
-                for head in range(first, first + plan.group)
+                for head in range(first, first + packing.group)
             ]
 
         def output(unit, scores):
             image, first = unit
-            v = qkv_ref[image, :, plan.lanes(V, first, plan.group)].T
+            v = qkv_ref[image, :, packing.lanes(V, first, packing.group)].T
             o = []
             for head, s in enumerate(scores, first):
                 s = s * (scale * math.log2(math.e))  # 2ˣ is what the hardware has
                 most = s.max(0, keepdims=True)
                 p = jnp.exp2(s - most)
                 total = p.sum(0, keepdims=True)
-                o.append(plan.dot(v[plan.rows(head)], p.astype(v.dtype)) / total)
+                o.append(packing.dot(v[packing.rows(head)], p.astype(v.dtype)) / total)
                 if lse_ref:
                     lse_ref[0][image, head : head + 1, queries] = most + jnp.log2(total)
-            o_ref[image, queries, plan.lanes(0, first, plan.group)] = _upright(o, o_ref.dtype)
+            o_ref[image, queries, packing.lanes(0, first, packing.group)] = _upright(o, o_ref.dtype)
 
-        _one_ahead(plan.units, scores, output)
+        _one_ahead(packing.units, scores, output)
 
-    plan.for_each_block(block)
+    packing.for_each_block(block)
 
 
-def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, plan, scale):
+def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scale):
     # sums_ref [2, H·D, N]: dkᵀ and dvᵀ, where the queries come in several blocks
     def block(start, size):
         queries = pl.ds(start, size)
@@ -163,11 +167,12 @@ def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, plan, scale)
         def products(unit):
             image, first = unit
             found = []
-            for head in range(first, first + plan.group):
-                q = qkv_ref[image, queries, plan.lanes(Q, head)]
-                k, v = (qkv_ref[image, :, plan.lanes(part, head)] for part in (K, V))
-                do = do_ref[image, queries, plan.lanes(0, head)]
-                found.append((plan.dot(k, q, _RHS_TRANSPOSED), plan.dot(v, do, _RHS_TRANSPOSED)))
+            for head in range(first, first + packing.group):
+                q = qkv_ref[image, queries, packing.lanes(Q, head)]
+                k, v = (qkv_ref[image, :, packing.lanes(part, head)] for part in (K, V))
+                do = do_ref[image, queries, packing.lanes(0, head)]
+                s, dp = (packing.dot(*pair, _RHS_TRANSPOSED) for pair in ((k, q), (v, do)))
+                found.append((s, dp))
             return found
 
         def gradients(unit, products):
@@ -181,35 +186,35 @@ def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, plan, scale)
                 factors.append((p.astype(qkv_ref.dtype), ds.astype(qkv_ref.dtype)))
             dq, dk, dv = [], [], []
             for head, (p, ds) in enumerate(factors, first):
-                rows = plan.rows(head)
-                q = qkv_ref[image, queries, plan.lanes(Q, first, plan.group)].T[rows]
-                k = qkv_ref[image, :, plan.lanes(K, first, plan.group)].T[rows]
-                do = do_ref[image, queries, plan.lanes(0, first, plan.group)].T[rows]
-                dq.append(plan.dot(k, ds) * scale)
-                dk.append(plan.dot(q, ds, _RHS_TRANSPOSED) * scale)
-                dv.append(plan.dot(do, p, _RHS_TRANSPOSED))
-            dqkv_ref[image, queries, plan.lanes(Q, first, plan.group)] = _upright(
+                rows = packing.rows(head)
+                q = qkv_ref[image, queries, packing.lanes(Q, first, packing.group)].T[rows]
+                k = qkv_ref[image, :, packing.lanes(K, first, packing.group)].T[rows]
+                do = do_ref[image, queries, packing.lanes(0, first, packing.group)].T[rows]
+                dq.append(packing.dot(k, ds) * scale)
+                dk.append(packing.dot(q, ds, _RHS_TRANSPOSED) * scale)
+                dv.append(packing.dot(do, p, _RHS_TRANSPOSED))
+            dqkv_ref[image, queries, packing.lanes(Q, first, packing.group)] = _upright(
                 dq, dqkv_ref.dtype
             )
             for part, gradient in ((K, dk), (V, dv)):
                 if sums_ref:
-                    rows = plan.lanes(0, first, plan.group)
+                    rows = packing.lanes(0, first, packing.group)
                     sums_ref[0][part - 1, rows] += jnp.concatenate(gradient)
                 else:
-                    dqkv_ref[image, :, plan.lanes(part, first, plan.group)] = _upright(
+                    dqkv_ref[image, :, packing.lanes(part, first, packing.group)] = _upright(
                         gradient, dqkv_ref.dtype
                     )
 
-        _one_ahead(plan.units, products, gradients)
+        _one_ahead(packing.units, products, gradients)
 
     if sums_ref:
         sums_ref[0][...] = jnp.zeros_like(sums_ref[0])
-    plan.for_each_block(block)
+    packing.for_each_block(block)
     if sums_ref:
-        for image, first in plan.units:
+        for image, first in packing.units:
             for part in (K, V):
-                lanes = plan.lanes(part, first, plan.group)
-                rows = plan.lanes(0, first, plan.group)
+                lanes = packing.lanes(part, first, packing.group)
+                rows = packing.lanes(0, first, packing.group)
                 dqkv_ref[image, :, lanes] = sums_ref[0][part - 1, rows].T.astype(dqkv_ref.dtype)
 
 
@@ -218,91 +223,115 @@ def _upright(transposed, dtype):
     return jnp.concatenate(transposed).T.astype(dtype)
 
 
-_PARAMS = pltpu.CompilerParams(
-    dimension_semantics=("parallel",),  # images are apart from each other
-    vmem_limit_bytes=VMEM_LIMIT,
-)
+def make_plan(qkv, num_heads, interpret):
+    """How the chip at hand works on qkv as it is; None where it has no room for whole sequences.
+
+    The program that needs most is the backward one, and both are cut alike.
+    """
+    chip = CHIPS[here()]
+    packing, limit = Packing.of(qkv, num_heads, interpret), vmem_limit(chip.vmem_bytes)
+    fits = packing.vmem_bytes(qkv.shape[2] // 3, qkv.dtype) <= limit
+    return Plan(chip, packing, limit) if fits else None
 
 
-def fits(qkv, num_heads):
-    """Whether the program that needs most, the backward one, has room for whole sequences."""
-    plan = _Plan.of(qkv, num_heads, None)
-    return plan.vmem_bytes(qkv.shape[2] // 3, qkv.dtype) <= VMEM_LIMIT
+def _compiler_params(plan):
+    return pltpu.CompilerParams(
+        dimension_semantics=("parallel",),  # images are apart from each other
+        vmem_limit_bytes=plan.vmem_limit_bytes,
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def _forward_call(qkv, num_heads, scale, interpret, save):
-    plan = _Plan.of(qkv, num_heads, interpret)
+def _forward_call(qkv, plan, scale, interpret, save):
+    packing = plan.block
     batch, tokens, columns = qkv.shape
     shapes = [jax.ShapeDtypeStruct((batch, tokens, columns // 3), qkv.dtype)]
     if save:
-        shapes.append(jax.ShapeDtypeStruct((batch, num_heads, tokens), jnp.float32))
+        shapes.append(jax.ShapeDtypeStruct((batch, packing.heads, tokens), jnp.float32))
     return pl.pallas_call(
-        functools.partial(_forward_kernel, plan=plan, scale=scale),
+        functools.partial(_forward_kernel, packing=packing, scale=scale),
         out_shape=shapes,
-        grid=(batch // plan.images,),
-        in_specs=[_images(plan, qkv)],
-        out_specs=[_images(plan, shape) for shape in shapes],
-        compiler_params=_PARAMS,
-        cost_estimate=_cost(plan, 2, qkv, *shapes),
+        grid=(batch // packing.images,),
+        in_specs=[_images(packing, qkv)],
+        out_specs=[_images(packing, shape) for shape in shapes],
+        compiler_params=_compiler_params(plan),
+        cost_estimate=_cost(packing, 2, qkv, *shapes),
         interpret=interpret,
         name="vit_attention_forward",
     )(qkv)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))
-def _backward_call(qkv, lse, do, num_heads, scale, interpret):
-    plan = _Plan.of(qkv, num_heads, interpret)
-    sums = pltpu.VMEM((2, do.shape[2], plan.tokens), jnp.float32)
+def _backward_call(qkv, lse, do, plan, scale, interpret):
+    packing = plan.block
+    sums = pltpu.VMEM((2, do.shape[2], packing.tokens), jnp.float32)
     return pl.pallas_call(
-        functools.partial(_backward_kernel, plan=plan, scale=scale),
+        functools.partial(_backward_kernel, packing=packing, scale=scale),
         out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
-        grid=(qkv.shape[0] // plan.images,),
-        in_specs=[_images(plan, array) for array in (qkv, lse, do)],
-        out_specs=_images(plan, qkv),
-        scratch_shapes=[sums] if plan.block < plan.tokens else [],
-        compiler_params=_PARAMS,
-        cost_estimate=_cost(plan, 5, qkv, lse, do, qkv),
+        grid=(qkv.shape[0] // packing.images,),
+        in_specs=[_images(packing, array) for array in (qkv, lse, do)],
+        out_specs=_images(packing, qkv),
+        scratch_shapes=[sums] if packing.block < packing.tokens else [],
+        compiler_params=_compiler_params(plan),
+        cost_estimate=_cost(packing, 5, qkv, lse, do, qkv),
         interpret=interpret,
         name="vit_attention_backward",
     )(qkv, lse, do)
 
 
-def _cost(plan, products, qkv, *arrays):
+def _cost(packing, products, qkv, *arrays):
     """What XLA is told of a call: products of the size of the scores, and each array once."""
-    scores = qkv.shape[0] * plan.heads * plan.tokens**2
+    scores = qkv.shape[0] * packing.heads * packing.tokens**2
     return pl.CostEstimate(
-        flops=2 * products * scores * plan.head_dim,
+        flops=2 * products * scores * packing.head_dim,
         transcendentals=scores,
         bytes_accessed=sum(a.size * a.dtype.itemsize for a in (qkv, *arrays)),
     )
 
 
-def _images(plan, array):
+def _images(packing, array):
     """The block of `array` that belongs to one program: some images, whole."""
-    return pl.BlockSpec((plan.images, *array.shape[1:]), lambda i: (i, 0, 0))
+    return pl.BlockSpec((packing.images, *array.shape[1:]), lambda i: (i, 0, 0))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _differentiable(qkv, num_heads, scale, interpret):
-    return _forward_call(qkv, num_heads, scale, interpret, False)[0]
+def _differentiable(qkv, plan, scale, interpret):
+    return _forward_call(qkv, plan, scale, interpret, False)[0]
 
 
-def _forward(qkv, num_heads, scale, interpret):
-    o, lse = _forward_call(qkv, num_heads, scale, interpret, True)
+def _forward(qkv, plan, scale, interpret):
+    o, lse = _forward_call(qkv, plan, scale, interpret, True)
     return o, (qkv, lse)
 
 
-def _backward(num_heads, scale, interpret, saved, do):
-    return (_backward_call(*saved, do, num_heads, scale, interpret),)
+def _backward(plan, scale, interpret, saved, do):
+    return (_backward_call(*saved, do, plan, scale, interpret),)
 
 
 _differentiable.defvjp(_forward, _backward)
 
 
+def _either(qkv, num_heads, interpret, packed, unpacked):
+    """packed(plan, interpret) where a program holds whole sequences, else unpacked(q, k, v,
+    interpret) of separate heads. Nothing else decides between the two."""
+    interpret = interprets(interpret, "tpu")
+    plan = make_plan(qkv, num_heads, interpret)
+    if plan is None:
+        return unpacked(*unpack(qkv, num_heads), interpret=interpret)
+    return packed(plan, interpret)
+
+
 def vit_attention(qkv, num_heads, *, scale, interpret=None):
     """[B, N, 3·H·D] → [B, N, H·D]; grid (B / images,)."""
-    return _differentiable(jnp.asarray(qkv), num_heads, scale, interprets(interpret, "tpu"))
+    qkv = jnp.asarray(qkv)
+
+    def packed(plan, interpret):
+        return _differentiable(qkv, plan, scale, interpret)
+
+    def unpacked(q, k, v, interpret):
+        return pack(pallas.attention(q, k, v, causal=False, scale=scale, interpret=interpret))
+
+    return _either(qkv, num_heads, interpret, packed, unpacked)
 
 
 def forward(qkv, num_heads, *, scale, interpret=None):
@@ -310,9 +339,26 @@ def forward(qkv, num_heads, *, scale, interpret=None):
 
     The two halves of `vit_attention`, for a framework that differentiates by itself.
     """
-    return tuple(_forward_call(qkv, num_heads, scale, interprets(interpret, "tpu"), True))
+
+    def packed(plan, interpret):
+        return tuple(_forward_call(qkv, plan, scale, interpret, True))
+
+    def unpacked(q, k, v, interpret):
+        o, lse = pallas.forward(q, k, v, causal=False, scale=scale, interpret=interpret)
+        return pack(o), lse
+
+    return _either(qkv, num_heads, interpret, packed, unpacked)
 
 
-def backward(qkv, lse, do, num_heads, *, scale, interpret=None):
-    """→ dqkv; lse as `forward` gave it, do like o."""
-    return _backward_call(qkv, lse, do, num_heads, scale, interprets(interpret, "tpu"))
+def backward(qkv, o, lse, do, num_heads, *, scale, interpret=None):
+    """→ dqkv; o and lse as `forward` gave them, do like o."""
+
+    def packed(plan, interpret):
+        return _backward_call(qkv, lse, do, plan, scale, interpret)
+
+    def unpacked(q, k, v, interpret):
+        apart = [x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2) for x in (o, do)]
+        options = {"causal": False, "scale": scale, "interpret": interpret}
+        return pack(*pallas.backward(q, k, v, apart[0], lse, apart[1], **options))
+
+    return _either(qkv, num_heads, interpret, packed, unpacked)

@@ -14,14 +14,15 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.attention.blocks import LANES, VMEM_LIMIT, BlockSizes
+from kernels.attention import blocks
+from kernels.attention.blocks import LANES
 from kernels.pallas import interprets
 
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
 
 
-class Plan(NamedTuple):
+class Tiling(NamedTuple):
     """What a kernel has to know beside its blocks. n, m: queries and keys; bq, bk: in a block.
 
     across: whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
@@ -143,34 +144,34 @@ def _ahead(tasks, start):
         yield task, current
 
 
-def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, plan):
+def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, tiling):
     i, j = pl.program_id(1), pl.program_id(2)
-    last = plan.key_blocks - 1
-    forward_block(i, j, j == 0, j == last, q_ref, k_ref, v_ref, o_ref, *rest, plan=plan)
+    last = tiling.key_blocks - 1
+    forward_block(i, j, j == 0, j == last, q_ref, k_ref, v_ref, o_ref, *rest, tiling=tiling)
 
 
-def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, plan):
+def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
     """Queries i meet keys j; first and last: whether these are their first and last keys."""
     # q_ref, o_ref [heads, bq, D]; k_ref, v_ref [heads, bk, D]; tokens last where they lie across
     # lse_ref [heads, 1, bq]; m_ref, l_ref [heads, 1, bq], acc_ref [heads, D, bq] for several blocks
-    several = plan.key_blocks > 1
+    several = tiling.key_blocks > 1
     lse_ref = rest[0] if len(rest) in (1, 4) else None
     m_ref, l_ref, acc_ref = rest[-3:] if several else (None,) * 3
 
     def write(head, query, m, l, acc):
         o = acc * (1 / l)
-        index = plan.index(head, query, plan.tq, plan.bq)
-        o_ref[index] = (o if plan.across else o.T).astype(o_ref.dtype)
+        index = tiling.index(head, query, tiling.tq, tiling.bq)
+        o_ref[index] = (o if tiling.across else o.T).astype(o_ref.dtype)
         if lse_ref is not None:
-            lse_ref[head, :, index[2 if plan.across else 1]] = m + jnp.log2(l)
+            lse_ref[head, :, index[2 if tiling.across else 1]] = m + jnp.log2(l)
 
     def start(head, query, key, diagonal):
-        q = plan.tile(q_ref, head, query, plan.tq, plan.bq, i, plan.n, cut=False)
-        k = plan.tile(k_ref, head, key, plan.tk, plan.bk, j, plan.m, cut=False)
-        return plan.scores(q, k, query, key, j, diagonal)
+        q = tiling.tile(q_ref, head, query, tiling.tq, tiling.bq, i, tiling.n, cut=False)
+        k = tiling.tile(k_ref, head, key, tiling.tk, tiling.bk, j, tiling.m, cut=False)
+        return tiling.scores(q, k, query, key, j, diagonal)
 
     def run(diagonal):
-        tasks = plan.tasks(q_ref.shape[0], diagonal)
+        tasks = tiling.tasks(q_ref.shape[0], diagonal)
         lasts = {(head, query): key for head, query, key in tasks}
         for (head, query, key), s in _ahead(tasks, functools.partial(start, diagonal=diagonal)):
             row = (head, slice(None), pl.ds(query, s.shape[1]))
@@ -182,8 +183,8 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, plan):
             m = jnp.maximum(m, before[0]) if before else m
             p = jnp.exp2(s - m)
             l = jnp.sum(p, axis=0, keepdims=True)
-            v = plan.tile(v_ref, head, key, plan.tk, plan.bk, j, plan.m)
-            acc = _dot(v, p.astype(v.dtype), 1 - plan.head_dim, 0)  # [D, queries]
+            v = tiling.tile(v_ref, head, key, tiling.tk, tiling.bk, j, tiling.m)
+            acc = _dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
             if before:
                 shrink = _shrink(before[0], m)
                 l += before[1] * shrink
@@ -202,19 +203,19 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, plan):
             l_ref[...] = jnp.zeros_like(l_ref)
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    plan.each_block(i, j, run)
+    tiling.each_block(i, j, run)
     if several:
 
         @pl.when(last)
         def _():
             for head in range(q_ref.shape[0]):
-                for query in range(0, plan.bq, plan.tq):
-                    row = (head, slice(None), pl.ds(query, min(plan.tq, plan.bq - query)))
+                for query in range(0, tiling.bq, tiling.tq):
+                    row = (head, slice(None), pl.ds(query, min(tiling.tq, tiling.bq - query)))
                     write(head, query, m_ref[row], l_ref[row], acc_ref[row])
 
 
 def _backward_kernel(
-    q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, plan
+    q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling
 ):
     # as above; dq_sum [heads, query blocks, D, bq], dk_sum, dv_sum [heads, bk, D], all float32
     j, i = pl.program_id(1), pl.program_id(2)
@@ -232,29 +233,29 @@ def _backward_kernel(
             dq_sum[head, i] = jnp.zeros(dq_sum.shape[2:], jnp.float32)
 
     def queries(ref, head, query):
-        return plan.tile(ref, head, query, plan.tq, plan.bq, i, plan.n)
+        return tiling.tile(ref, head, query, tiling.tq, tiling.bq, i, tiling.n)
 
     def keys(ref, head, key):
-        return plan.tile(ref, head, key, plan.tk, plan.bk, j, plan.m)
+        return tiling.tile(ref, head, key, tiling.tk, tiling.bk, j, tiling.m)
 
     def start(head, query, key, diagonal):
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
-        s = plan.scores(q, k, query, key, j, diagonal)
-        return q, k, do, s, _dot(v, do, plan.head_dim, plan.head_dim)  # [keys, queries]
+        s = tiling.scores(q, k, query, key, j, diagonal)
+        return q, k, do, s, _dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
 
     def statistics(head, query):
         o, do = (queries(ref, head, query).astype(jnp.float32) for ref in (o_ref, do_ref))
         product = o * do
-        delta = jnp.sum(product if plan.across else product.T, axis=0, keepdims=True)
+        delta = jnp.sum(product if tiling.across else product.T, axis=0, keepdims=True)
         lse = lse_ref[head, :, pl.ds(query, delta.shape[1])]
-        last = (plan.query_blocks - 1) * plan.bq
-        if last + query + delta.shape[1] > plan.n:
-            lse = jnp.where(i * plan.bq + query + _iota(lse.shape, 1) < plan.n, lse, 0)
+        last = (tiling.query_blocks - 1) * tiling.bq
+        if last + query + delta.shape[1] > tiling.n:
+            lse = jnp.where(i * tiling.bq + query + _iota(lse.shape, 1) < tiling.n, lse, 0)
         return lse, delta  # [1, queries]
 
     def run(diagonal):
-        tasks = plan.tasks(heads, diagonal)
+        tasks = tiling.tasks(heads, diagonal)
         for (head, query, key), started in _ahead(
             tasks, functools.partial(start, diagonal=diagonal)
         ):
@@ -264,35 +265,35 @@ def _backward_kernel(
             p = jnp.exp2(s - lse)
             ds = (p * (dp - delta)).astype(q.dtype)
             p = p.astype(q.dtype)
-            at = plan.index(head, key, plan.tk, plan.bk)
-            if plan.across:
+            at = tiling.index(head, key, tiling.tk, tiling.bk)
+            if tiling.across:
                 dv_sum[at] += _dot(do, p, 1, 1)  # [D, keys]
                 dk_sum[at] += _dot(q, ds, 1, 1)
             else:
                 dv_sum[at] += _dot(p, do, 1, 0)  # [keys, D]
                 dk_sum[at] += _dot(ds, q, 1, 0)
             at = (head, i, slice(None), pl.ds(query, s.shape[1]))
-            dq_sum[at] += _dot(k, ds, 1 - plan.head_dim, 0)  # [D, queries]
+            dq_sum[at] += _dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
 
-    plan.each_block(i, j, run)
+    tiling.each_block(i, j, run)
 
-    @pl.when(i == plan.query_blocks - 1)
+    @pl.when(i == tiling.query_blocks - 1)
     def _():
-        dk_ref[...] = (plan.scale * dk_sum[...]).astype(dk_ref.dtype)
+        dk_ref[...] = (tiling.scale * dk_sum[...]).astype(dk_ref.dtype)
         dv_ref[...] = dv_sum[...].astype(dv_ref.dtype)
 
-    @pl.when(j == plan.key_blocks - 1)
+    @pl.when(j == tiling.key_blocks - 1)
     def _():
         for head in range(heads):
-            dq = plan.scale * dq_sum[head, i]
-            dq_ref[head] = (dq if plan.across else dq.T).astype(dq_ref.dtype)
+            dq = tiling.scale * dq_sum[head, i]
+            dq_ref[head] = (dq if tiling.across else dq.T).astype(dq_ref.dtype)
 
 
-def make_plan(q, k, causal, scale, block, interpret):
-    """The plan for q [heads, n, D] and k [heads, m, D]."""
+def make_tiling(q, k, causal, scale, block, interpret):
+    """How q [heads, n, D] and k [heads, m, D] are worked through in these blocks."""
     n, head_dim = q.shape[1:]
     m = k.shape[1]
-    return Plan(
+    return Tiling(
         n,
         m,
         min(block.tokens, n),
@@ -308,26 +309,27 @@ def make_plan(q, k, causal, scale, block, interpret):
     )
 
 
-def block_spec(plan, heads, tokens, head_dim, block):
+def block_spec(tiling, heads, tokens, head_dim, block):
     """The block of `tokens` × head_dim whose number block(i, j) is, i and j the grid's last ids."""
-    shape = (heads, head_dim, tokens) if plan.across else (heads, tokens, head_dim)
+    shape = (heads, head_dim, tokens) if tiling.across else (heads, tokens, head_dim)
 
     def index(h, i, j):
         place = block(i, j)
-        return (h, 0, place) if plan.across else (h, place, 0)
+        return (h, 0, place) if tiling.across else (h, place, 0)
 
     return pl.BlockSpec(shape, index)
 
 
-def compiler_params(*semantics):
+def compiler_params(plan, *semantics):
     """More VMEM than a kernel is granted unasked, for whole sequences of several heads."""
-    return pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=VMEM_LIMIT)
+    limit = plan.vmem_limit_bytes
+    return pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=limit)
 
 
-def _cost(plan, products, *arrays):
+def _cost(tiling, products, *arrays):
     """What XLA is told of a call: products of the size of the scores, and each array once."""
-    heads, scores = arrays[0].shape[0], plan.n * plan.m // (1 + plan.causal)
-    head_dim = arrays[0].size // (heads * plan.n)
+    heads, scores = arrays[0].shape[0], tiling.n * tiling.m // (1 + tiling.causal)
+    head_dim = arrays[0].size // (heads * tiling.n)
     return pl.CostEstimate(
         flops=2 * products * heads * scores * head_dim,
         transcendentals=heads * scores,
@@ -336,29 +338,30 @@ def _cost(plan, products, *arrays):
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
-def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
+def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
     """[heads, n, D], [heads, m, D], [heads, m, D] → [heads, n, D], and [heads, 1, n] of log2."""
-    plan = make_plan(q, k, causal, scale, block, interpret)
+    block = plan.block
+    tiling = make_tiling(q, k, causal, scale, block, interpret)
     heads, n, head_dim = q.shape
-    turn = plan.turn
+    turn = tiling.turn
 
     def seen(i, j):  # a block that is not looked at is not fetched either
         return jnp.minimum(i, j) if causal else j
 
-    queries = block_spec(plan, block.heads, plan.bq, head_dim, lambda i, j: i)
-    keys = block_spec(plan, block.heads, plan.bk, head_dim, seen)
-    row = pl.BlockSpec((block.heads, 1, plan.bq), lambda h, i, j: (h, 0, i))
+    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, lambda i, j: i)
+    keys = block_spec(tiling, block.heads, tiling.bk, head_dim, seen)
+    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, i, j: (h, 0, i))
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     q, k, v = turn(q), turn(k), turn(v)
     o, *lse = pl.pallas_call(
-        functools.partial(_forward_kernel, plan=plan),
+        functools.partial(_forward_kernel, tiling=tiling),
         out_shape=[jax.ShapeDtypeStruct(q.shape, q.dtype)] + [shape((heads, 1, n))] * residuals,
-        grid=(heads // block.heads, plan.query_blocks, plan.key_blocks),
+        grid=(heads // block.heads, tiling.query_blocks, tiling.key_blocks),
         in_specs=[queries, keys, keys],
         out_specs=[queries] + [row] * residuals,
-        scratch_shapes=plan.state(block.heads, head_dim),
-        compiler_params=compiler_params("parallel", "parallel", "arbitrary"),
-        cost_estimate=_cost(plan, 2, q, k, v, q),
+        scratch_shapes=tiling.state(block.heads, head_dim),
+        compiler_params=compiler_params(plan, "parallel", "parallel", "arbitrary"),
+        cost_estimate=_cost(tiling, 2, q, k, v, q),
         interpret=interpret,
         name="flash_attention_forward",
     )(q, k, v)
@@ -366,38 +369,39 @@ def _forward_call(q, k, v, causal, scale, block, interpret, residuals):
 
 
 @functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
-def _backward_call(q, k, v, o, lse, do, causal, scale, block, interpret):
+def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
     """dq, dk, dv. One pass: dk and dv add up along the grid's last dimension, dq along both."""
-    plan = make_plan(q, k, causal, scale, block, interpret)
+    block = plan.block
+    tiling = make_tiling(q, k, causal, scale, block, interpret)
     heads, _, head_dim = q.shape
-    turn = plan.turn
-    last = plan.key_blocks - 1
+    turn = tiling.turn
+    last = tiling.key_blocks - 1
 
     def seen(j, i):
-        return jnp.minimum(jnp.maximum(i, j), plan.query_blocks - 1) if causal else i
+        return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if causal else i
 
-    queries = block_spec(plan, block.heads, plan.bq, head_dim, seen)
-    keys = block_spec(plan, block.heads, plan.bk, head_dim, lambda j, i: j)
+    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, seen)
+    keys = block_spec(tiling, block.heads, tiling.bk, head_dim, lambda j, i: j)
     # dq is complete only in the last round; until then its first block waits in VMEM.
     dq_spec = block_spec(
-        plan, block.heads, plan.bq, head_dim, lambda j, i: jnp.where(j == last, i, 0)
+        tiling, block.heads, tiling.bq, head_dim, lambda j, i: jnp.where(j == last, i, 0)
     )
-    row = pl.BlockSpec((block.heads, 1, plan.bq), lambda h, j, i: (h, 0, seen(j, i)))
+    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, j, i: (h, 0, seen(j, i)))
     sums = pltpu.VMEM(keys.block_shape, jnp.float32)
     q, k, v, o, do = map(turn, (q, k, v, o, do))
     gradients = pl.pallas_call(
-        functools.partial(_backward_kernel, plan=plan),
+        functools.partial(_backward_kernel, tiling=tiling),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k, v)],
-        grid=(heads // block.heads, plan.key_blocks, plan.query_blocks),
+        grid=(heads // block.heads, tiling.key_blocks, tiling.query_blocks),
         in_specs=[queries, keys, keys, queries, queries, row],
         out_specs=[dq_spec, keys, keys],
         scratch_shapes=[
-            pltpu.VMEM((block.heads, plan.query_blocks, head_dim, plan.bq), jnp.float32),
+            pltpu.VMEM((block.heads, tiling.query_blocks, head_dim, tiling.bq), jnp.float32),
             sums,
             sums,
         ],
-        compiler_params=compiler_params("parallel", "arbitrary", "arbitrary"),
-        cost_estimate=_cost(plan, 5, q, k, v, o, do, q, k, v),
+        compiler_params=compiler_params(plan, "parallel", "arbitrary", "arbitrary"),
+        cost_estimate=_cost(tiling, 5, q, k, v, o, do, q, k, v),
         interpret=interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)
@@ -421,13 +425,14 @@ def _backward(causal, scale, forward, backward, interpret, saved, do):
 _differentiable.defvjp(_forward, _backward)
 
 
-def _blocks(q, k, causal, block=None, *, backward):
-    """Those asked for, or the best for these shapes; ValueError where they do not fit."""
+def plans(q, k, causal, block=None):
+    """The plans of the forward and of the backward pass, of q [B, H, n, D] and k [B, H, m, D]."""
     (b, h, n, d), m = q.shape, k.shape[2]
-    block = block or BlockSizes.default(n, m, d, causal=causal, backward=backward)
-    block = block.fitted(n, m, b * h)
-    block.check(n, m, d, q.dtype)
-    return block
+    forward = blocks.plan(n, m, b * h, d, q.dtype, block=block, causal=causal)
+    backward = blocks.plan(
+        n, m, b * h, d, q.dtype, block=block, causal=causal, backward=True, chip=forward.chip
+    )
+    return forward, backward
 
 
 def _together(*arrays):
@@ -437,9 +442,8 @@ def _together(*arrays):
 
 def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]."""
-    blocks = [_blocks(q, k, causal, block, backward=backward) for backward in (False, True)]
-    on = interprets(interpret, "tpu")
-    return _differentiable(*_together(q, k, v), causal, scale, *blocks, on).reshape(q.shape)
+    both, on = plans(q, k, causal, block), interprets(interpret, "tpu")
+    return _differentiable(*_together(q, k, v), causal, scale, *both, on).reshape(q.shape)
 
 
 def forward(q, k, v, *, causal, scale, interpret=None):
@@ -447,14 +451,14 @@ def forward(q, k, v, *, causal, scale, interpret=None):
 
     The two halves of `attention`, for a framework that differentiates by itself.
     """
-    block, on = _blocks(q, k, causal, backward=False), interprets(interpret, "tpu")
-    o, lse = _forward_call(*_together(q, k, v), causal, scale, block, on, True)
+    (plan, _), on = plans(q, k, causal), interprets(interpret, "tpu")
+    o, lse = _forward_call(*_together(q, k, v), causal, scale, plan, on, True)
     return o.reshape(q.shape), lse.reshape(q.shape[:3])
 
 
 def backward(q, k, v, o, lse, do, *, causal, scale, interpret=None):
     """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
-    block, on = _blocks(q, k, causal, backward=True), interprets(interpret, "tpu")
+    (_, plan), on = plans(q, k, causal), interprets(interpret, "tpu")
     together = _together(q, k, v, o, lse[:, :, None], do)
-    gradients = _backward_call(*together, causal, scale, block, on)
+    gradients = _backward_call(*together, causal, scale, plan, on)
     return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))

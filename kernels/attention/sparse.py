@@ -8,51 +8,52 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.attention.pallas import block_spec, compiler_params, forward_block, make_plan
+from kernels.attention.pallas import block_spec, compiler_params, forward_block, make_tiling
 
 
-def _kernel(query_ref, key_ref, q_ref, k_ref, v_ref, o_ref, *state, plan):
+def _kernel(query_ref, key_ref, q_ref, k_ref, v_ref, o_ref, *state, tiling):
     # query_ref, key_ref [programs]: prefetched, the block of queries and that of keys
     step, steps = pl.program_id(1), pl.num_programs(1)
     i, j = query_ref[step], key_ref[step]
     first = (step == 0) | (query_ref[jnp.maximum(step - 1, 0)] != i)
     last = (step == steps - 1) | (query_ref[jnp.minimum(step + 1, steps - 1)] != i)
-    forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *state, plan=plan)
+    forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *state, tiling=tiling)
 
 
 @functools.partial(jax.jit, static_argnums=(5, 6, 7))
-def _call(query, key, q, k, v, scale, block, interpret):
-    plan = make_plan(q, k, False, scale, block, interpret)
+def _call(query, key, q, k, v, scale, plan, interpret):
+    block = plan.block
+    tiling = make_tiling(q, k, False, scale, block, interpret)
     heads, _, head_dim = q.shape
 
     def spec(tokens, which):
-        at = block_spec(plan, block.heads, tokens, head_dim, lambda i, j: i)
+        at = block_spec(tiling, block.heads, tokens, head_dim, lambda i, j: i)
         return pl.BlockSpec(
             at.block_shape, lambda h, step, *blocks: at.index_map(h, blocks[which][step], 0)
         )
 
-    queries, keys = spec(plan.bq, 0), spec(plan.bk, 1)
-    turned = [plan.turn(x) for x in (q, k, v)]
+    queries, keys = spec(tiling.bq, 0), spec(tiling.bk, 1)
+    turned = [tiling.turn(x) for x in (q, k, v)]
     o = pl.pallas_call(
-        functools.partial(_kernel, plan=plan),
+        functools.partial(_kernel, tiling=tiling),
         out_shape=jax.ShapeDtypeStruct(turned[0].shape, q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(heads // block.heads, len(query)),
             in_specs=[queries, keys, keys],
             out_specs=queries,
-            scratch_shapes=plan.state(block.heads, head_dim),
+            scratch_shapes=tiling.state(block.heads, head_dim),
         ),
-        compiler_params=compiler_params("parallel", "arbitrary"),
+        compiler_params=compiler_params(plan, "parallel", "arbitrary"),
         interpret=interpret,
         name="block_sparse_attention",
     )(query, key, *turned)
-    return plan.turn(o)
+    return tiling.turn(o)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6, 7))
-def _forward_only(query, key, q, k, v, scale, block, interpret):
-    return _call(query, key, q, k, v, scale, block, interpret)
+def _forward_only(query, key, q, k, v, scale, plan, interpret):
+    return _call(query, key, q, k, v, scale, plan, interpret)
 
 
 @_forward_only.defjvp
@@ -60,7 +61,7 @@ def _refuse(*_):
     raise NotImplementedError("block_sparse_attention has no gradient")
 
 
-def attention(q, k, v, mask, *, scale, block, interpret):
+def attention(q, k, v, mask, *, scale, plan, interpret):
     """[heads, n, D], [heads, m, D], [heads, m, D], bool [query blocks, key blocks]."""
     query, key = (jnp.asarray(x, jnp.int32) for x in np.nonzero(mask))
-    return _forward_only(query, key, q, k, v, scale, block, interpret)
+    return _forward_only(query, key, q, k, v, scale, plan, interpret)

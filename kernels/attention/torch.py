@@ -17,7 +17,6 @@ from jax import export
 from kernels import checks
 from kernels.attention import packed, pallas, shipped
 from kernels.attention.arguments import check_heads, check_packed
-from kernels.attention.layout import pack, unpack
 from kernels.optional import require
 
 torch = require("torch", "attention on PyTorch tensors")
@@ -252,19 +251,13 @@ def _backward(*arguments: Any) -> Any:
 
 
 def _vit_forward(qkv: Any, num_heads: int, scale: float, interpret: bool) -> Any:
-    if packed.fits(qkv, num_heads):
-        return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
-    o, lse = _forward(*unpack(qkv, num_heads), False, scale, interpret)
-    return pack(o), lse
+    return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
 
 
 def _vit_backward(
     qkv: Any, o: Any, lse: Any, do: Any, num_heads: int, scale: float, interpret: bool
 ) -> Any:
-    if packed.fits(qkv, num_heads):
-        return packed.backward(qkv, lse, do, num_heads, scale=scale, interpret=interpret)
-    o, do = (x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2) for x in (o, do))
-    return pack(*_backward(*unpack(qkv, num_heads), o, lse, do, False, scale, interpret))
+    return packed.backward(qkv, o, lse, do, num_heads, scale=scale, interpret=interpret)
 
 
 attention_forward = _operator(

@@ -91,9 +91,9 @@ def model(
     Raises ValueError for an implementation whose time does not depend on rounds, TpuCompileError
     where a program is refused.
     """
-    from kernels.tpu.compiler import export
-    from kernels.tpu.errors import TpuCompileError
-    from kernels.tpu.estimator import estimate_all
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import estimate_all
+    from kernels.tpu.export import export
 
     checks.one_of("implementation", implementation, IMPLEMENTATIONS)
     boxes, scores = OPERATORS["nms"].workloads.arguments(workload)
@@ -191,15 +191,16 @@ def main(
     chip: Annotated[list[str] | None, typer.Option("--chip", "-c", help="May be repeated.")] = None,
 ) -> None:
     """Estimate nms at the sizes of chapter 12, and keep the figures."""
-    from kernels.bench.explain import time
+    from kernels.tpu.explain import format_seconds
 
     for implementation in implementations or IMPLEMENTATIONS:
         for workload in OPERATORS["nms"].workloads.figures:
             for each in model(workload, implementation, chip or ["v5e", "v6e"]):
                 add("estimated.csv", [each.record()])
+                usual, worst = map(format_seconds, (each.seconds, each.worst))
                 print(
-                    f"{implementation:<11}{workload.name:<8}{each.chip}  {time(each.seconds)}, "
-                    f"{each.rounds} of at most {each.most} rounds; at worst {time(each.worst)}",
+                    f"{implementation:<11}{workload.name:<8}{each.chip}  {usual}, "
+                    f"{each.rounds} of at most {each.most} rounds; at worst {worst}",
                     flush=True,
                 )
 

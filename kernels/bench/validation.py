@@ -212,7 +212,7 @@ def _row(case: Case, measured: Record, modelled: Record) -> Row:
 
 def _estimate(case: Case, timeout: float) -> Record:
     from kernels.tpu import estimate
-    from kernels.tpu.estimator import BUDGET
+    from kernels.tpu.estimate.profile import BUDGET
 
     function, args = case.program()
     budget = case.budget or BUDGET

@@ -146,9 +146,9 @@ def estimate_steps(
     The compilations run side by side, a minute or so each at full depth. Raises as `step` does,
     and TpuCompileError for what the compiler refuses.
     """
-    from kernels.tpu.compiler import export
-    from kernels.tpu.errors import TpuCompileError
-    from kernels.tpu.estimator import estimate_all
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import estimate_all
+    from kernels.tpu.export import export
 
     programs = []
     for attention in attentions:

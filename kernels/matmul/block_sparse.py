@@ -21,6 +21,7 @@ from kernels.matmul.blocks import LANES, BlockSizes, vmem_limit
 from kernels.matmul.products import accumulator, product, result, within
 from kernels.pallas import interprets
 from kernels.tpu.chips import CHIPS, here
+from kernels.tpu.plan import Plan
 
 MOST_STEPS = 80_000  # each takes three int32 of a v5e's 1 MiB of scalar memory
 
@@ -125,14 +126,14 @@ def _multiply_kernel(
         z_ref[...] = acc_ref[...].astype(z_ref.dtype)
 
 
-def _multiply(x, y, order, rows, columns, *, m, bn, axis, interpret):
+def _multiply(x, y, order, rows, columns, *, m, plan, axis, interpret):
     """The sum of every block x[order[s]] times block columns[s] of y, into block rows[s] of z.
 
     x: [number, bm, bk] with axis 1, [number, bk, bm] with axis 0: the one that is summed over.
     y: [k, n]. rows is sorted. Returns z: [m, n].
     """
     _, *block = x.shape
-    (k, n), bk, bm = y.shape, block[axis], block[1 - axis]
+    (k, n), bk, bm, bn = y.shape, block[axis], block[1 - axis], plan.block.bn
     steps = _steps(order, rows, columns, pl.cdiv(m, bm))
     return pl.pallas_call(
         functools.partial(_multiply_kernel, axis=axis, k=k, interpret=interpret),
@@ -150,7 +151,7 @@ def _multiply(x, y, order, rows, columns, *, m, bn, axis, interpret):
         compiler_params=pltpu.CompilerParams(
             # Steps add to what came before in their row; columns of z know nothing of each other.
             dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=vmem_limit(BlockSizes(bm, bk, bn), x.dtype),
+            vmem_limit_bytes=vmem_limit(BlockSizes(bm, bk, bn), x.dtype, plan.chip),
         ),
         interpret=interpret,
         name="block_sparse_matmul",
@@ -181,9 +182,10 @@ def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, 
         dx_ref[...] = dx.astype(dx_ref.dtype)
 
 
-def _sample(dz, y, rows, columns, *, block, bn, interpret):
+def _sample(dz, y, rows, columns, *, plan, interpret):
     """dz [m, n] times yᵀ [n, k], but only the blocks at (rows[s], columns[s]): [number, bm, bk]."""
-    (m, n), k, (bm, bk) = dz.shape, len(y), block
+    (m, n), k = dz.shape, len(y)
+    bm, bk, bn = plan.block.bm, plan.block.bk, plan.block.bn
     return pl.pallas_call(
         functools.partial(_sample_kernel, m=m, k=k, n=n, interpret=interpret),
         out_shape=jax.ShapeDtypeStruct((len(rows) * bm, bk), dz.dtype),
@@ -199,38 +201,44 @@ def _sample(dz, y, rows, columns, *, block, bn, interpret):
         ),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=vmem_limit(BlockSizes(bm, bk, bn), dz.dtype),
+            vmem_limit_bytes=vmem_limit(plan.block, dz.dtype, plan.chip),
         ),
         interpret=interpret,
         name="block_sparse_sample",
     )(rows, columns, dz, y).reshape(-1, bm, bk)
 
 
-def width(n, block, dtype):
-    """bn: all of n if it can be had in VMEM, else half of it, and so on, in whole lanes."""
-    bn = n
-    while bn > LANES and not BlockSizes(*block, bn).fits(dtype, CHIPS[here()].vmem_bytes):
-        bn = pl.cdiv(pl.cdiv(bn, 2), LANES) * LANES
-    return bn
+def make_plan(n, block, dtype, bn=None):
+    """The blocks of x and of y, for the chip at hand; bn: columns of y in a block.
+
+    bn None is all of n if it can be had in VMEM, else half of it, and so on, in whole lanes.
+    """
+    chip = CHIPS[here()]
+    if bn is None:
+        bn = n
+        while bn > LANES and not BlockSizes(*block, bn).fits(dtype, chip.vmem_bytes):
+            bn = pl.cdiv(pl.cdiv(bn, 2), LANES) * LANES
+    sizes = BlockSizes(*block, min(bn, n))
+    return Plan(chip, sizes, vmem_limit(sizes, dtype, chip))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
 @functools.partial(jax.jit, static_argnums=(4, 5, 6))
-def _call(blocks, y, rows, columns, m, bn, interpret):
+def _call(blocks, y, rows, columns, m, plan, interpret):
     order = jnp.arange(len(blocks), dtype=jnp.int32)
-    return _multiply(blocks, y, order, rows, columns, m=m, bn=bn, axis=1, interpret=interpret)
+    return _multiply(blocks, y, order, rows, columns, m=m, plan=plan, axis=1, interpret=interpret)
 
 
-def _forward(blocks, y, rows, columns, m, bn, interpret):
-    z = _call(blocks, y, rows, columns, m, bn, interpret)
+def _forward(blocks, y, rows, columns, m, plan, interpret):
+    z = _call(blocks, y, rows, columns, m, plan, interpret)
     return z, (blocks, y, rows, columns)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _backward(m, bn, interpret, saved, dz):
+def _backward(m, plan, interpret, saved, dz):
     """dblocks = the blocks of dz yᵀ; dy = xᵀ dz, for which the blocks come column by column."""
     blocks, y, rows, columns = saved
-    dx = _sample(dz, y, rows, columns, block=blocks.shape[1:], bn=bn, interpret=interpret)
+    dx = _sample(dz, y, rows, columns, plan=plan, interpret=interpret)
     order = jnp.argsort(columns).astype(jnp.int32)
     dy = _multiply(
         blocks,
@@ -239,7 +247,7 @@ def _backward(m, bn, interpret, saved, dz):
         columns[order],
         rows[order],
         m=len(y),
-        bn=bn,
+        plan=plan,
         axis=0,
         interpret=interpret,
     )
@@ -255,6 +263,5 @@ def block_sparse_matmul(blocks, y, rows, columns, *, m, bn=None, interpret=None)
     if not len(blocks):  # a grid has at least one step, so it gets a block of zeros
         blocks = jnp.zeros((1, *blocks.shape[1:]), blocks.dtype)
         rows = columns = jnp.zeros(1, jnp.int32)
-    n = y.shape[1]
-    bn = min(bn or width(n, blocks.shape[1:], blocks.dtype), n)
-    return _call(blocks, y, rows, columns, m, bn, interprets(interpret, "tpu"))
+    plan = make_plan(y.shape[1], blocks.shape[1:], blocks.dtype, bn)
+    return _call(blocks, y, rows, columns, m, plan, interprets(interpret, "tpu"))

@@ -10,7 +10,9 @@ import ml_dtypes  # noqa: F401  names bfloat16 and float8 to NumPy
 import numpy as np
 
 from kernels.checks import fail, positive_int
-from kernels.tpu.chips import CHIPS, here
+from kernels.matmul.tuned import TABLE
+from kernels.tpu.chips import CHIPS, Chip, here
+from kernels.tpu.plan import Plan
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
 RESERVE = 16 << 20  # bytes of VMEM that no kernel asks for: XLA keeps other arrays there
@@ -92,9 +94,8 @@ class BlockSizes:
         """Whether a kernel of these blocks fits into VMEM of `vmem_bytes`, with some to spare."""
         return self.vmem_bytes(dtype) <= vmem_bytes - RESERVE
 
-    def check(self, dtype: Any, buffers: int = 2) -> None:
-        """ValueError, with the arithmetic, where the chip at hand has not enough VMEM."""
-        chip = CHIPS[here()]
+    def check(self, dtype: Any, chip: Chip, buffers: int = 2) -> None:
+        """ValueError, with the arithmetic, where the chip has not enough VMEM."""
         most = chip.vmem_bytes - RESERVE
         if self.vmem_bytes(dtype, buffers) > most:
             fail(
@@ -104,33 +105,67 @@ class BlockSizes:
             )
 
     @classmethod
-    def default(cls, m: int, k: int, n: int, dtype: Any) -> BlockSizes:
-        """The block sizes for a product of this shape on the chip at hand.
+    def default(cls, m: int, k: int, n: int, dtype: Any, chip: Chip | None = None) -> BlockSizes:
+        """The block sizes for a product of this shape on a chip; None is the one at hand.
 
         Those that the tuner found best for the nearest shape that it has records of
         (kernels.matmul.tuned), made to fit: all of k where the record has all of k and VMEM holds
         it, and rows and columns shared out evenly, so that the last block is not nearly empty.
         """
+        chip = chip or CHIPS[here()]
         rows = sublanes(np.dtype(dtype).itemsize)
-        record, best = nearest(m, k, n, dtype)
-        vmem = CHIPS[here()].vmem_bytes
+        record, best = nearest(m, k, n, dtype, chip)
         block = replace(best, bk=k if best.bk == record[1] else best.bk)
         while True:
             block = cls(
                 _even(m, block.bm, rows), _even(k, block.bk, LANES), _even(n, block.bn, LANES)
             )
-            if block.fits(dtype, vmem):
+            if block.fits(dtype, chip.vmem_bytes):
                 return block
             size, name = max((block.bk, "bk"), (block.bm, "bm"), (block.bn, "bn"))
             block = replace(block, **{name: -(-size // 2)})
 
 
-def vmem_limit(block: BlockSizes, dtype: Any) -> int:
+TUNED = {
+    key: {shape: BlockSizes(*block) for shape, block in table.items()}
+    for key, table in TABLE.items()
+}
+
+
+def plan(
+    m: int,
+    k: int,
+    n: int,
+    dtype: Any,
+    block: BlockSizes | None = None,
+    *,
+    chip: Chip | None = None,
+    buffers: int = 2,
+) -> Plan[BlockSizes]:
+    """Decide on everything that a product of these shapes needs to know of its chip.
+
+    Args:
+        m, k, n: of the matrices.
+        dtype: of both.
+        block: the block sizes; None takes the default ones.
+        chip: None is the one at hand.
+        buffers: of each operand.
+
+    Raises:
+        ValueError: for blocks that are not whole register tiles, or that VMEM cannot hold.
+    """
+    chip = chip or CHIPS[here()]
+    block = (block or BlockSizes.default(m, k, n, dtype, chip)).fitted(m, k, n, dtype)
+    block.check(dtype, chip, buffers)
+    return Plan(chip, block, vmem_limit(block, dtype, chip))
+
+
+def vmem_limit(block: BlockSizes, dtype: Any, chip: Chip) -> int:
     """What a kernel of these blocks asks the compiler for, in bytes.
 
     What it gets anyway, where that leaves room for spills; else its own and half as much again.
     """
-    chip, own = CHIPS[here()], block.vmem_bytes(dtype)
+    own = block.vmem_bytes(dtype)
     if own <= chip.vmem_limit_bytes - 4 * MIB:
         return chip.vmem_limit_bytes
     return min(own * 3 // 2 + 4 * MIB, chip.vmem_bytes - RESERVE // 2)
@@ -174,11 +209,11 @@ def _sizes(size: int, step: int, most: int = 2048) -> list[int]:
     return [b for b in powers if b < size and size % b == 0] + ([size] if size <= 16384 else [])
 
 
-def nearest(m: int, k: int, n: int, dtype: Any) -> tuple[tuple[int, int, int], BlockSizes]:
+def nearest(
+    m: int, k: int, n: int, dtype: Any, chip: Chip
+) -> tuple[tuple[int, int, int], BlockSizes]:
     """The shape among the tuner's records that is nearest to m, k, n, and its best blocks."""
-    from kernels.matmul.tuned import TUNED
-
-    table = TUNED[here(), "int8" if np.dtype(dtype) == np.int8 else "bfloat16"]
+    table = TUNED[chip.name, "int8" if np.dtype(dtype) == np.int8 else "bfloat16"]
 
     def distance(shape: tuple[int, int, int]) -> float:
         return sum(abs(math.log(a / b)) for a, b in zip(shape, (m, k, n)))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.matmul.blocks import BlockSizes, vmem_limit
+from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.products import accumulator, inside, product, result
 from kernels.pallas import interprets
 
@@ -29,12 +29,11 @@ def whole_kernel(x_ref, y_ref, z_ref):
 def v0(x, y, *, interpret=None):
     """One program multiplies the whole arrays, as far as VMEM holds them."""
     (m, k), n = x.shape, y.shape[1]
-    block = BlockSizes(m, k, n)
-    block.check(x.dtype, buffers=1)
+    whole = plan(m, k, n, x.dtype, BlockSizes(m, k, n), buffers=1)
     return pl.pallas_call(
         whole_kernel,
         out_shape=jax.ShapeDtypeStruct((m, n), result(x.dtype)),
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=vmem_limit(block, x.dtype)),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=whole.vmem_limit_bytes),
         interpret=interprets(interpret, "tpu"),
         name="matmul_v0",
     )(x, y)
@@ -53,7 +52,7 @@ def blocks_kernel(x_ref, y_ref, z_ref, *, k):
 
 def v1(x, y, *, interpret=None):
     """Blocks of 128³ on a grid; the result's block collects the sums, in 4 bytes an element."""
-    z = _call(blocks_kernel, x, y, SMALL, interpret, "matmul_v1", out_dtype=accumulator(x.dtype))
+    z = _blocked(blocks_kernel, x, y, SMALL, interpret, "matmul_v1", out_dtype=accumulator(x.dtype))
     return z.astype(result(x.dtype))
 
 
@@ -74,12 +73,12 @@ def accumulated_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
 
 def v2(x, y, *, interpret=None):
     """The sums stay in a scratch accumulator, and the result is written once, in its own dtype."""
-    return _call(accumulated_kernel, x, y, SMALL, interpret, "matmul_v2", scratch=True)
+    return _blocked(accumulated_kernel, x, y, SMALL, interpret, "matmul_v2", scratch=True)
 
 
 def v3(x, y, *, interpret=None):
     """The same kernel with large blocks."""
-    return _call(accumulated_kernel, x, y, LARGE, interpret, "matmul_v3", scratch=True)
+    return _blocked(accumulated_kernel, x, y, LARGE, interpret, "matmul_v3", scratch=True)
 
 
 def full_kernel(x_ref, y_ref, z_ref, *, k):
@@ -108,21 +107,24 @@ def v4(x, y, *, interpret=None):
     """The first step writes the accumulator instead of adding to zeros; the last adds on the way
     to the result. Two passes over the accumulator are gone."""
     if x.shape[1] <= LARGE.bk:  # a first step that is also the last would read what nobody wrote
-        return _call(full_kernel, x, y, LARGE, interpret, "matmul_v4")
-    return _call(branches_kernel, x, y, LARGE, interpret, "matmul_v4", scratch=True)
+        return _blocked(full_kernel, x, y, LARGE, interpret, "matmul_v4")
+    return _blocked(branches_kernel, x, y, LARGE, interpret, "matmul_v4", scratch=True)
 
 
 def v5(x, y, *, interpret=None):
     """All of k in one block, and no accumulator: each program is one long dot."""
-    return _call(full_kernel, x, y, BlockSizes(512, x.shape[1], 512), interpret, "matmul_v5")
+    return _blocked(full_kernel, x, y, BlockSizes(512, x.shape[1], 512), interpret, "matmul_v5")
+
+
+def _blocked(kernel, x, y, block, interpret, name, out_dtype=None, scratch=False):
+    on = plan(*x.shape, y.shape[1], x.dtype, block)
+    return _call(kernel, x, y, on, interprets(interpret, "tpu"), name, out_dtype, scratch)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5, 6, 7))
-def _call(kernel, x, y, block, interpret, name, out_dtype=None, scratch=False):
+def _call(kernel, x, y, plan, interpret, name, out_dtype, scratch):
     (m, k), n = x.shape, y.shape[1]
-    block = block.fitted(m, k, n, x.dtype)
-    bm, bk, bn = block.bm, block.bk, block.bn
-    block.check(x.dtype)
+    bm, bk, bn = plan.block.bm, plan.block.bk, plan.block.bn
     return pl.pallas_call(
         functools.partial(kernel, k=k),
         out_shape=jax.ShapeDtypeStruct((m, n), out_dtype or result(x.dtype)),
@@ -135,9 +137,9 @@ def _call(kernel, x, y, block, interpret, name, out_dtype=None, scratch=False):
         scratch_shapes=[pltpu.VMEM((bm, bn), accumulator(x.dtype))] if scratch else [],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"),
-            vmem_limit_bytes=vmem_limit(block, x.dtype),
+            vmem_limit_bytes=plan.vmem_limit_bytes,
         ),
-        interpret=interprets(interpret, "tpu"),
+        interpret=interpret,
         name=name,
     )(x, y)
 

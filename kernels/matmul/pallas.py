@@ -16,21 +16,22 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import checks
-from kernels.matmul.blocks import BlockSizes, vmem_limit
+from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.products import accumulator, inside, product, result
 from kernels.matmul.quantized import Dequantise
 from kernels.pallas import interprets
+from kernels.tpu.plan import Plan
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
     """Everything about a product but its operands; hashable, so that jit can key on it.
 
-    prologue: elementwise, of x in float32. epilogue: of a block of sums and the blocks of the
-    arrays that go with it.
+    plan: its blocks, and the chip that they are for. prologue: elementwise, of x in float32.
+    epilogue: of a block of sums and the blocks of the arrays that go with it.
     """
 
-    block: BlockSizes | None = None
+    plan: Plan[BlockSizes] | None = None
     prologue: Callable | None = None
     epilogue: Callable | None = None
     transpose_lhs: bool = False
@@ -42,6 +43,15 @@ class Form:
     def contract(self):
         """The axis of x and the axis of y that are summed over."""
         return (0 if self.transpose_lhs else 1), (1 if self.transpose_rhs else 0)
+
+    def sizes(self, x, y):
+        """m, k and n of the product."""
+        k_axis, y_axis = self.contract
+        return x.shape[1 - k_axis], x.shape[k_axis], y.shape[1 - y_axis]
+
+    def planned(self, x, y, block=None, chip=None):
+        """This form with a plan for these operands; ValueError for blocks that do not fit."""
+        return dataclasses.replace(self, plan=plan(*self.sizes(x, y), x.dtype, block, chip=chip))
 
 
 def _kernel(x_ref, y_ref, z_ref, *scratch, k, form, beside=()):
@@ -79,11 +89,11 @@ def _kernel(x_ref, y_ref, z_ref, *scratch, k, form, beside=()):
         write(acc_ref[...] + dot())
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _call(form, block, x, y, *arrays):
-    k_axis, y_axis = form.contract
-    (m, k), n = (x.shape[1 - k_axis], x.shape[k_axis]), y.shape[1 - y_axis]
-    bm, bk, bn = block.bm, block.bk, block.bn
+@functools.partial(jax.jit, static_argnums=0)
+def _call(form, x, y, *arrays):
+    """The product in a form that has its plan. arrays: [m, 1] or [1, n] each, for the epilogue."""
+    m, k, n = form.sizes(x, y)
+    bm, bk, bn = form.plan.block.bm, form.plan.block.bk, form.plan.block.bn
     rows, columns, steps = pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)
     # Without steps, the outer operand stays in VMEM while the inner one passes.
     by_columns = steps == 1 and m * k * columns + k * n < m * k + k * n * rows
@@ -127,54 +137,42 @@ def _call(form, block, x, y, *arrays):
         compiler_params=pltpu.CompilerParams(
             # Only k adds to what came before; i and j may run anywhere, in any order.
             dimension_semantics=("parallel", "parallel", "arbitrary"),
-            vmem_limit_bytes=vmem_limit(block, x.dtype),
+            vmem_limit_bytes=form.plan.vmem_limit_bytes,
         ),
         interpret=form.interpret,
         name="matmul",
     )(x, y, *arrays)
 
 
-def call(form, x, y, *arrays):
-    """The product in the form that is asked for, with the blocks that it has or the default ones.
-
-    arrays: [m, 1] or [1, n] each, for the epilogue. ValueError for blocks that VMEM cannot hold.
-    """
-    m, k, n = (
-        x.shape[1 - form.contract[0]],
-        x.shape[form.contract[0]],
-        y.shape[1 - form.contract[1]],
-    )
-    block = (form.block or BlockSizes.default(m, k, n, x.dtype)).fitted(m, k, n, x.dtype)
-    block.check(x.dtype)
-    return _call(form, block, x, y, *arrays)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _differentiable(form, x, y):
-    return call(form, x, y)
+    return _call(form, x, y)
 
 
 def _forward(form, x, y):
-    return call(form, x, y), (x, y)
+    return _call(form, x, y), (x, y)
 
 
 def _backward(form, saved, dz):
     """dx = dz yᵀ and dy = xᵀ dz, after dz has gone back through the epilogue."""
     x, y = saved
     checks.one_of("x.dtype, for a gradient,", str(x.dtype), ("float32", "bfloat16"))
+    chip = form.plan.chip
     again = Form(interpret=form.interpret)
     if form.epilogue is not None:
         # The sums were not kept: multiplying again is cheaper than a [m, n] float32 array.
-        sums = call(dataclasses.replace(form, epilogue=None), x, y)
+        sums = _call(dataclasses.replace(form, epilogue=None), x, y)
         dz = jax.vjp(form.epilogue, sums.astype(jnp.float32))[1](dz.astype(jnp.float32))[0]
         dz = dz.astype(x.dtype)
-    dx = call(dataclasses.replace(again, transpose_rhs=not form.transpose_rhs), dz, y)
+    by_y = dataclasses.replace(again, transpose_rhs=not form.transpose_rhs)
+    dx = _call(by_y.planned(dz, y, chip=chip), dz, y)
     read = x
     if form.prologue is not None:
         read, back = jax.vjp(lambda x: form.prologue(x.astype(jnp.float32)).astype(x.dtype), x)
         (dx,) = back(dx)
     left, right = (dz, read) if form.transpose_rhs else (read, dz)
-    return dx, call(dataclasses.replace(again, transpose_lhs=True), left, right)
+    by_x = dataclasses.replace(again, transpose_lhs=True)
+    return dx, _call(by_x.planned(left, right, chip=chip), left, right)
 
 
 _differentiable.defvjp(_forward, _backward)
@@ -184,26 +182,25 @@ def matmul(
     x, y, *, block=None, prologue=None, activation=None, transpose_rhs=False, interpret=None
 ):
     """[m, k], [k, n] → [m, n]; grid (m / bm, n / bn, k / bk), k innermost."""
+    x, y = jnp.asarray(x), jnp.asarray(y)
     form = Form(
-        block=block,
         prologue=prologue,
         epilogue=activation,
         transpose_rhs=transpose_rhs,
         interpret=interprets(interpret, "tpu"),
     )
-    return _differentiable(form, jnp.asarray(x), jnp.asarray(y))
+    return _differentiable(form.planned(x, y, block), x, y)
 
 
 def quantized_matmul(
     x, y, x_scale, y_scale, bias, *, block=None, activation=None, out_dtype, interpret=None
 ):
     """int8 [m, k], [k, n]; float32 [m], [n], [n] → [m, n] of out_dtype, by the same kernel."""
+    x, y, x_scale, y_scale, bias = map(jnp.asarray, (x, y, x_scale, y_scale, bias))
     form = Form(
-        block=block,
         epilogue=Dequantise(activation),
         out_dtype=out_dtype,
         interpret=interprets(interpret, "tpu"),
     )
-    x_scale, y_scale, bias = map(jnp.asarray, (x_scale, y_scale, bias))
     beside = (x_scale[:, None], y_scale[None], bias[None])
-    return call(form, jnp.asarray(x), jnp.asarray(y), *beside)
+    return _call(form.planned(x, y, block), x, y, *beside)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernels.matmul.blocks import LANES, BlockSizes, candidates, nearest
+from kernels.tpu.chips import CHIPS, here
 from kernels.workload import Workload, Workloads, size, values
 
 
@@ -39,8 +40,9 @@ def _candidates(workload, vmem_bytes):
 
 def _choice(workload):
     sizes = [workload.sizes[name] for name in "mkn"]
-    block = BlockSizes.default(*sizes, workload.dtype)
-    record, best = nearest(*sizes, workload.dtype)
+    chip = CHIPS[here()]
+    block = BlockSizes.default(*sizes, workload.dtype, chip)
+    record, best = nearest(*sizes, workload.dtype, chip)
     shape = "×".join(map(str, record))
     made = "" if block == best else f", made to fit: {block}"
     return (

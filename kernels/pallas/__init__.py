@@ -3,15 +3,27 @@
 from kernels.pallas.calls import Call, Operand, calls
 from kernels.pallas.lowered import Lowered
 
-__all__ = ["Call", "Lowered", "Operand", "calls", "interprets"]
+__all__ = ["Call", "Lowered", "Operand", "calls", "interprets", "platform"]
 
 
 def interprets(interpret: object, device: str) -> object:
     """Resolve the `interpret=` argument of a kernel written for `device` ("tpu" or "gpu").
 
-    None means: compile where that device is JAX's default backend, interpret everywhere else.
-    Anything else (True, False, InterpretParams) is passed on as it is.
+    None means: compile where JAX traces for that device, interpret everywhere else. Anything else
+    (True, False, InterpretParams) is passed on as it is.
+    """
+    return platform() != device if interpret is None else interpret
+
+
+def platform() -> str:
+    """The platform that JAX traces for: "tpu" inside kernels.tpu's compile and estimate, whatever
+    this machine has; otherwise that of the default device.
+
+    JAX keeps what it traced for one platform apart from what it traced for another, since the
+    abstract mesh, which tells, is part of the key.
     """
     import jax
+    from jax.sharding import get_abstract_mesh
 
-    return jax.default_backend() != device if interpret is None else interpret
+    abstract = getattr(get_abstract_mesh(), "abstract_device", None)
+    return getattr(abstract, "platform", None) or jax.default_backend()

@@ -233,6 +233,15 @@ def calls_in(jaxpr: Any) -> list[Call]:
     return [_call(e) for e in jax_pallas.outside_kernels(jaxpr) if jax_pallas.is_pallas_call(e)]
 
 
+def interpreted(jaxpr: Any) -> list[str]:
+    """The names of the kernels in a jaxpr that are to be interpreted instead of compiled."""
+    return [
+        jax_pallas.name(e)
+        for e in jax_pallas.outside_kernels(jaxpr)
+        if jax_pallas.is_pallas_call(e) and jax_pallas.is_interpreted(e)
+    ]
+
+
 def _call(equation: Any) -> Call:
     grid = jax_pallas.grid(equation)
     if math.prod(grid) > MAX_PROGRAMS:

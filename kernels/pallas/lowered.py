@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.checks import fail
 from kernels.compat import jax_mlir
+from kernels.pallas.calls import interpreted
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,14 @@ def lower(
     import jax
 
     start = time.perf_counter()
-    lowered = jax.jit(function).trace(*args).lower(lowering_platforms=(platform,))
+    traced = jax.jit(function).trace(*args)
+    if names := interpreted(traced.jaxpr):
+        fail(
+            "function",
+            f"one that interprets its kernel {names[0]}, and hands no kernel to a {machine}",
+            "one that leaves interpret=None to its kernels, or passes interpret=False",
+        )
+    lowered = traced.lower(lowering_platforms=(platform,))
     seconds = time.perf_counter() - start
     kernels = tuple(jax_mlir.kernels(lowered, target))
     if not kernels:

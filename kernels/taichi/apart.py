@@ -6,26 +6,23 @@ process. So a debug run happens in a child. The child is kept for the next run, 
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import functools
 import os
-import pickle
 import re
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kernels.checks import fail, one_of, positive_int
+from kernels.child import Child, ChildDied, ChildError, Spares, last_line, python
 from kernels.optional import available, require
 from kernels.taichi import runtime
 
 SECONDS = 120.0  # that a run may take, compilation included
+WORKER = str(Path(__file__).with_name("child.py"))
+
+_spares = Spares()
 
 
 class TaichiError(RuntimeError):
@@ -91,81 +88,6 @@ def _settings(device: str, threads: int | None, **more: bool) -> tuple[tuple[str
     return tuple(sorted({"device": device, "threads": threads, **more}.items()))
 
 
-class _Child:
-    """A process that answers one question after another; it ends with its parent."""
-
-    def __init__(self, settings: tuple[tuple[str, Any], ...]) -> None:
-        paths = [os.path.abspath(p or ".") for p in sys.path]
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", "from kernels.taichi.child import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env=os.environ | runtime.QUIET | {"PYTHONPATH": os.pathsep.join(paths)},
-        )
-        self.send(dict(settings))
-
-    def send(self, question: Any) -> None:
-        pickle.dump(question, self.process.stdin)
-        self.process.stdin.flush()
-
-    def answer(self, seconds: float) -> Any:
-        """What it answers; an EOFError where it dies, a TimeoutError where it takes too long."""
-        late = threading.Event()
-
-        def give_up() -> None:
-            late.set()
-            self.process.kill()
-
-        timer = threading.Timer(seconds, give_up)
-        timer.start()
-        try:
-            return pickle.load(self.process.stdout)
-        except (EOFError, pickle.UnpicklingError):
-            if late.is_set():
-                raise TimeoutError(f"no answer in {seconds:g} s") from None
-            raise EOFError(self.last_words()) from None
-        finally:
-            timer.cancel()
-
-    def last_words(self) -> str:
-        status = self.process.wait()
-        self.errors.seek(0)
-        # Taichi catches signals, says which, prints its stack and ends with a status of its own.
-        text = self.errors.read().decode(errors="replace")
-        caught = re.search(r"\[E [^\]]*\] Received (signal .*)", text)
-        before = text[: caught.start()] if caught else text
-        said = [line.strip() for line in before.splitlines() if line.strip()]
-        how = (
-            caught[1]
-            if caught
-            else (signal.Signals(-status).name if status < 0 else f"status {status}")
-        )
-        return f"the process died of {how}" + (f": {said[-1]}" if said else "")
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for file in (self.process.stdin, self.process.stdout, self.errors):
-            with contextlib.suppress(BrokenPipeError):
-                file.close()
-
-
-_children: dict[Any, _Child] = {}
-_lock = threading.Lock()
-
-
-@atexit.register
-def _close() -> None:
-    while _children:
-        _children.popitem()[1].close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_children.clear)  # the pipes are the parent's
-
-
 def _ask(settings, function, arguments, options, seconds):
     """The result, and the tasks where the child profiles; see `simulate` for what it raises."""
     if not available(runtime.name()):
@@ -175,26 +97,30 @@ def _ask(settings, function, arguments, options, seconds):
         bare = bare.func
     if getattr(bare, "__module__", None) == "__main__":
         fail("function", f"{bare.__name__} of a notebook or script", "a function of a module")
-    key = (runtime.name(), settings)
-    with _lock:
-        child = _children.pop(key, None)
-        if child is None or child.process.poll() is not None:
-            child = _Child(settings)
-        try:
-            child.send((function, arguments, options))
-            answer = child.answer(seconds)
-        except BrokenPipeError:
-            words = child.last_words()
-            child.close()
-            raise TaichiError(words) from None
-        except (EOFError, TimeoutError) as error:
-            child.close()
-            raise TaichiError(str(error)) from None
-        except BaseException:
-            child.close()
-            raise
-        if "result" in answer:
-            _children[key] = child
-            return answer["result"], answer.get("tasks", ())
-        child.close()  # after an access out of bounds nothing in it can be trusted
+    kind = (runtime.name(), settings)
+    child = _spares.take(kind) or Child(python(WORKER), environment=os.environ | runtime.QUIET)
+    try:
+        answer = child.ask((dict(settings), function, arguments, options), seconds)
+    except ChildDied as error:
+        raise TaichiError(_last_words(error)) from None
+    except ChildError as error:
+        child.close()
+        raise TaichiError(str(error)) from None
+    except BaseException:
+        child.close()
+        raise
+    if "result" in answer:
+        _spares.keep(kind, child)
+        return answer["result"], answer.get("tasks", ())
+    child.close()  # after an access out of bounds nothing in it can be trusted
     raise {"ValueError": ValueError}.get(answer["kind"], TaichiError)(answer["says"])
+
+
+def _last_words(error: ChildDied) -> str:
+    """How the child died: Taichi catches signals, says which, prints its stack and ends with a
+    status of its own."""
+    caught = re.search(r"\[E [^\]]*\] Received (signal .*)", error.stderr)
+    if not caught:
+        return str(error)
+    last = last_line(error.stderr[: caught.start()])
+    return f"the process died of {caught[1]}" + (f": {last}" if last else "")

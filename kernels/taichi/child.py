@@ -1,39 +1,22 @@
-"""The child process that runs Taichi for its parent: it answers pickles on stdin with pickles.
+"""The child process that runs Taichi for its parent, which asks by kernels.child."""
 
-What Taichi and the function print goes to stderr, of which the parent shows the last line.
-"""
-
-import os
-import pickle
-import sys
+from collections.abc import Callable
 
 import numpy as np
 
+from kernels import child
 from kernels.compat import taichi as compat
 from kernels.taichi import runtime
 
 
-def main() -> None:
-    """Start Taichi as the first question says, then run one function after another."""
-    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    settings = pickle.load(questions)
-    while True:
-        try:
-            question = pickle.load(questions)
-        except EOFError:  # the parent is gone, or has no more questions
-            return
-        answer = _answer(settings, question)
-        try:
-            said = pickle.dumps(answer)
-        except Exception as error:
-            said = pickle.dumps({"kind": "TypeError", "says": f"the result: {error}"})
-        answers.write(said)
-        answers.flush()
+def prepare() -> Callable[[tuple], dict]:
+    """Load Taichi, which takes a moment."""
+    runtime.module()
+    return _answer
 
 
-def _answer(settings: dict, question: tuple) -> dict:
-    function, arguments, options = question
+def _answer(question: tuple) -> dict:
+    settings, function, arguments, options = question
     try:
         runtime.start(**settings)
         if settings["device"] == "cuda":
@@ -70,3 +53,7 @@ def _tasks(function, arguments, options) -> list:
     ti.profiler.clear_kernel_profiler_info()
     function(*arguments, **options)
     return compat.task_times(ti)
+
+
+if __name__ == "__main__":
+    child.serve(prepare)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from kernels.tpu import undocumented
+from kernels.compat import libtpu
 
 # Bits of an element, by HLO's names.
 BITS = {
@@ -153,7 +153,7 @@ class Instruction:
         """Bytes of the blocks of HBM that XLA's own matmul takes at a time; 0 where unknown."""
         if len(self.operands) != 2 or len(self.results) != 1:
             return 0
-        sizes = undocumented.windows(self.config)
+        sizes = libtpu.windows(self.config)
         arrays = zip(("input", "kernel", "output"), (*self.operands, *self.results))
         return sum(
             min(1.0, sizes.get(name, 0) / math.prod(a.shape)) * a.bytes
@@ -164,12 +164,12 @@ class Instruction:
     @property
     def classic_cycles(self) -> int | None:
         """XLA's own estimate for one run; None where XLA made none."""
-        return undocumented.classic_cycles(self.config)
+        return libtpu.classic_cycles(self.config)
 
     @property
     def profiled_cycles(self) -> int | None:
         """The static profile's cycles for one run; None without a profile."""
-        return undocumented.profiled_cycles(self.config)
+        return libtpu.profiled_cycles(self.config)
 
 
 # The share of an operand that a kernel reads, of the kernel and the operand's place.
@@ -214,7 +214,7 @@ class Module:
     entry: str
     roots: dict[str, str] = field(default_factory=dict, repr=False)
 
-    @property
+    @cached_property
     def run(self) -> list[Instruction]:
         """What the program executes: the entry computation, loops and calls unrolled into times.
 

@@ -32,10 +32,16 @@ def abstract_device(
 
 
 def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowered.Lowered:
-    """Lower `function(*args)` for `chip`; nothing runs. args: arrays or jax.ShapeDtypeStruct.
+    """Lower `function(*args)` for `chip`; nothing runs.
 
-    A kernel inside must not be interpreted (pass interpret=False). Raises what JAX raises when the
-    hardware could not take the kernel, and ValueError when no kernel reached the program.
+    Args:
+        function: kernels inside are taken as compiled, whatever they do on this machine.
+        args: arrays or jax.ShapeDtypeStruct.
+        chip: one of CHIPS.
+
+    Raises:
+        ValueError: where no kernel reaches the program, or one insists on being interpreted.
+        Exception: what JAX raises where the hardware could not take the kernel.
     """
     with abstract_device(chip):
         return lowered.lower(function, args, "tpu", chip, jax_mlir.TPU)

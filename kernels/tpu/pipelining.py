@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernels.checks import fail
+from kernels.compat import libtpu
 from kernels.pallas.calls import Operand
 from kernels.pallas.work import kernel_flops
-from kernels.tpu import chips, undocumented
-from kernels.tpu.estimator import OpEstimate
+from kernels.tpu import chips
+from kernels.tpu.estimate.result import OpEstimate
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def pipeline(kernel: OpEstimate, chip: str = "v5e") -> Pipeline:
     if kernel.call is None or not math.prod(kernel.call.grid):
         fail("kernel", f"{kernel.name}, a {kernel.kind}", "a kernel with a grid step or more")
     call, count = kernel.call, math.prod(kernel.call.grid)
-    latency, fastest = undocumented.DMA_MODEL.get(chip, (0.0, math.inf))
+    latency, fastest = libtpu.DMA_MODEL.get(chip, (0.0, math.inf))
     moving = [o for o in call.operands if o.memory == "vmem" and o.name not in kernel.resident]
     inputs = {o.name: o.moved_bytes for o in moving if o.role == "input"}
     outputs = {o.name: _written(o) for o in moving if o.role == "output"}

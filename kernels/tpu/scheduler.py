@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.tpu import compiler, undocumented
-from kernels.tpu.errors import TpuCompileError
-from kernels.tpu.hlo import parse
-from kernels.tpu.undocumented import Bundle
+from kernels.compat import libtpu
+from kernels.compat.libtpu import Bundle
+from kernels.tpu.diagnose import TpuCompileError
+from kernels.tpu.export import export
+from kernels.tpu.pool import TIMEOUT, Compiled, compile_program, libtpu_version
 
 # The compiler's names of the slots, in the words of this book.
 SLOTS = {
@@ -170,26 +171,32 @@ def schedule(
     function: Callable[..., Any],
     *args: Any,
     chip: str = "v5e",
-    timeout: float = compiler.TIMEOUT,
+    timeout: float = TIMEOUT,
 ) -> Schedule:
     """Compile `function(*args)` for `chip` and read the schedule of each kernel and fusion.
 
-    args: arrays or jax.ShapeDtypeStruct; a kernel inside gets interpret=False. timeout: seconds.
-    Raises as compile does, and TpuCompileError where this libtpu writes no schedule.
+    Args:
+        function: kernels inside are taken as compiled, whatever they do on this machine.
+        args: arrays or jax.ShapeDtypeStruct.
+        chip: one of CHIPS.
+        timeout: seconds.
+
+    Raises:
+        TpuCompileError: as compile does, and where this libtpu writes no schedule.
+        ValueError, MissingPackage: as compile does.
     """
-    compiler.libtpu_version()
-    program = compiler.export(function, *args, chip=chip)
-    compiled = compiler.compile_program(program, purposes=("schedule",), timeout=timeout)
+    libtpu_version()
+    program = export(function, *args, chip=chip)
+    compiled = compile_program(program, purposes=("schedule",), timeout=timeout)
     found = schedule_of(compiled)
     if not found.kernels:
         raise TpuCompileError("other", f"libtpu {compiled.libtpu} wrote no schedule that is known")
     return found
 
 
-def schedule_of(compiled: compiler.Compiled) -> Schedule:
+def schedule_of(compiled: Compiled) -> Schedule:
     """The schedule of a program that was compiled for the purpose "schedule"."""
-    module = parse(compiled.hlo)
-    order = {i.name: (n, i) for n, i in enumerate(module.run)}
+    order = {i.name: (n, i) for n, i in enumerate(compiled.module.run)}
     kernels = []
     for dump in compiled.dumps:
         kernel = _kernel(dump, order[dump.kernel][1] if dump.kernel in order else None)
@@ -199,9 +206,9 @@ def schedule_of(compiled: compiler.Compiled) -> Schedule:
     return Schedule(compiled.chip, tuple(k for _, k in kernels), compiled.libtpu)
 
 
-def _kernel(dump: undocumented.Dump, instruction: Any) -> KernelSchedule | None:
+def _kernel(dump: libtpu.Dump, instruction: Any) -> KernelSchedule | None:
     if dump.used is None:
         return None
-    vmem = undocumented.scoped_vmem_bytes(instruction.config) if instruction else None
+    vmem = libtpu.scoped_vmem_bytes(instruction.config) if instruction else None
     slots = tuple(SLOTS.get(slot, slot) for slot in dump.slots)
     return KernelSchedule(dump.kernel, dump.bundles, slots, dump.capacity, dump.used, vmem)

@@ -1,17 +1,20 @@
-"""Tune an operator for a chip without the chip: rank its block sizes by estimate."""
+"""Tune a function for a chip without the chip: rank its block sizes by estimate."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.checks import fail
-from kernels.tpu import chips, compiler
-from kernels.tpu.errors import TpuCompileError
-from kernels.tpu.estimator import Estimate, estimate_all
+from kernels.tpu import chips
+from kernels.tpu.diagnose import TpuCompileError
+from kernels.tpu.estimate import Estimate, estimate_all
+from kernels.tpu.export import Program, export, name_of
+from kernels.tpu.pool import libtpu_version
 
 MOST = 24  # candidates tried unless told otherwise
 TRANSIENT = ("timeout", "crashed", "disk")  # kinds of error that another run may not meet
@@ -47,11 +50,10 @@ class Trial:
 class Tuning:
     """What tune found: every trial, the fastest estimate first. Nothing was measured.
 
-    default_seconds: the estimate of what the operator chooses by itself.
+    default_seconds: the estimate of what the function chooses by itself.
     """
 
-    operator: str
-    workload: str
+    name: str
     chip: str
     trials: tuple[Trial, ...] = field(repr=False)
     default_seconds: float
@@ -64,55 +66,56 @@ class Tuning:
 
 
 def tune(
-    op: Any,
-    workload: Any,
+    function: Callable[..., Any],
+    *args: Any,
+    candidates: Iterable[Mapping[str, Any]],
     chip: str = "v5e",
-    *,
-    implementation: str = "pallas",
+    name: str = "",
     most: int = MOST,
     store: MutableMapping[str, tuple[float, str]] | None = None,
     timeout: float = 120.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
-    """Estimate the tunings that an operator offers for a workload, and rank them.
+    """Estimate `function(*args, **candidate)` for each candidate, and rank them.
 
-    op: an operator of the catalog, such as kernels.catalog.OPERATORS["matmul"]. workload: one of
-    its workloads, or the name of one. most: how many candidates to try, the most promising first.
-    store: maps a tuning's text to (seconds, note), read before and written after each batch, so
-    that a run that was stopped goes on where it was; the caller keys it by versions. What took
-    too long, crashed, or found the disk full is not kept, and is tried again.
-    timeout: seconds for one compilation. progress: called with how many are done, of how many.
-    Raises ValueError for an operator or an implementation that has nothing to tune, and
-    MissingPackage without libtpu.
+    Args:
+        function: of arrays and of what is to be tuned, such as kernels.matmul.matmul. Called
+            without a candidate, it chooses by itself; that is estimated too.
+        args: arrays or jax.ShapeDtypeStruct.
+        candidates: keyword arguments each, such as {"block": BlockSizes(512, 1024, 512)}, the most
+            promising first.
+        chip: one of CHIPS.
+        name: of the function, in errors; its own if left out.
+        most: how many candidates to try.
+        store: maps a candidate's text to (seconds, note); read before and written after each
+            batch, so that a run that was stopped goes on where it was. The caller keys it by
+            versions. What took too long, crashed, or found the disk full is not kept, and is tried
+            again.
+        timeout: seconds for one compilation.
+        progress: called with how many are done, of how many.
+
+    Raises:
+        ValueError: for an unknown chip, or where there is no candidate.
+        MissingPackage: without libtpu.
     """
-    if implementation == op.plain:
-        fail(
-            "implementation",
-            f"{implementation!r}",
-            "one that takes block sizes; XLA chooses its own",
-        )
-    version = compiler.libtpu_version()
-    target = chips.chip(chip)
-    workloads = op.workloads
-    if isinstance(workload, str):
-        workload = workloads.find(workload)
-    if workloads.candidates is None:
-        fail("op", f"{op.name!r}, which offers nothing to tune", "one with candidates")
+    version = libtpu_version()
+    chips.chip(chip)
     store = {} if store is None else store
-    tunings = list(workloads.candidates(workload, target.vmem_bytes))[:most]
+    tunings = list(itertools.islice(candidates, most))
     if not tunings:
-        fail("workload", f"{workload}", "one for which a candidate fits into VMEM")
-    arguments = [_shape(a) for a in workloads.arguments(workload)]
+        fail("candidates", "empty", "one at least")
+    name = name or name_of(function)
+    shapes = [_shape(a) for a in args]
     trials: list[Trial] = []
-    everything = [{}, *tunings]  # {} is what the operator chooses by itself
+    everything = [{}, *tunings]  # {} is what the function chooses by itself
     for start in range(0, len(everything), BATCH):
         batch = everything[start : start + BATCH]
-        trials += _try(op, implementation, workload, arguments, batch, target, store, timeout)
+        trials += _try(function, shapes, batch, chip, name, store, timeout)
         if progress:
             progress(len(trials), len(everything))
     default, *tried = trials
     ranked = sorted(tried, key=lambda t: t.seconds)
-    return Tuning(op.name, str(workload), chip, tuple(ranked), default.seconds, version)
+    return Tuning(name, chip, tuple(ranked), default.seconds, version)
 
 
 def _shape(argument: Any) -> Any:
@@ -125,35 +128,30 @@ def _shape(argument: Any) -> Any:
 
 
 def _try(
-    op: Any,
-    implementation: str,
-    workload: Any,
-    arguments: Sequence[Any],
+    function: Callable[..., Any],
+    args: Sequence[Any],
     tunings: Sequence[Mapping[str, Any]],
-    chip: chips.Chip,
+    chip: str,
+    name: str,
     store: MutableMapping[str, tuple[float, str]],
     timeout: float,
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
     passing: set[int] = set()  # what failed for a reason that may pass
-    programs: dict[int, compiler.Program] = {}
+    programs: dict[int, Program] = {}
     for i, tuning in enumerate(tunings):
-        name = str(Trial(tuning, 0.0))
-        # What the operator chooses by itself may be another choice today.
+        words = str(Trial(tuning, 0.0))
+        # What the function chooses by itself may be another choice today.
         if (
             tuning
-            and name in store
-            and not (math.isinf(store[name][0]) and store[name][1].startswith(_KEPT))
+            and words in store
+            and not (math.isinf(store[words][0]) and store[words][1].startswith(_KEPT))
         ):
-            trials[i] = Trial(tuning, *store[name], remembered=True)
+            trials[i] = Trial(tuning, *store[words], remembered=True)
             continue
-        options = {**workload.options, **tuning}
-        function = functools.partial(
-            op.function, implementation=implementation, interpret=False, **options
-        )
         try:
-            programs[i] = compiler.export(
-                function, *arguments, chip=chip.name, name=f"{op.name} {name}"
+            programs[i] = export(
+                functools.partial(function, **tuning), *args, chip=chip, name=f"{name} {words}"
             )
         except (TpuCompileError, ValueError) as error:
             trials[i] = Trial(tuning, float("inf"), str(error))

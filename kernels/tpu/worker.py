@@ -1,99 +1,76 @@
 """The child process that holds libtpu: it compiles one program after another for its parent.
 
-It is started as `python worker.py FOLDER DUMPS` with the environment that kernels.tpu.undocumented
-makes, imports nothing of this package, and ends as soon as its parent is gone. For each line N on
-stdin it reads N.json and N.program from FOLDER, writes its findings there, and answers with a line
-on stdout. Everything that libtpu itself prints goes to stderr.
+It is started with the environment that kernels.compat.libtpu makes, and answers questions by
+kernels.child. What libtpu dumps of a program lies in a folder that this environment names; the
+parent reads that, and empties it, before it asks again.
 """
 
-import contextlib
-import json
-import os
-import queue
-import shutil
-import sys
-import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
-MARK = "kernels.tpu"  # begins each answer, so that nothing else can be mistaken for one
+from kernels import child
+
+_known: dict[str, Any] = {}
 
 
-def main(folder: Path, dumps: Path) -> None:
-    """Compile what the parent asks for until it says quit."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # libtpu prints to stdout at times
-    jobs: queue.Queue[str] = queue.Queue()
+def prepare() -> Callable[[dict], dict]:
+    """Load JAX, which takes about a second."""
+    from jax import export  # noqa: F401
+    from jax.experimental import topologies  # noqa: F401
 
-    def listen() -> None:
-        for line in sys.stdin:
-            jobs.put(line.strip())
-            if line.strip() == "quit":
-                return
-        # The parent died without a word: leave nothing behind.
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # the last child takes the folder of all
-            folder.parent.rmdir()
-        os._exit(1)
+    return answer
 
-    threading.Thread(target=listen, daemon=True).start()
 
-    def answer(**words: object) -> None:
-        print(MARK, json.dumps(words), file=answers)
+def answer(question: dict) -> dict:
+    """Compile one program.
 
+    Args:
+        question: topology: its name. mesh: axis name → size, or {}. program: what jax.export made.
+            row_major: lay its arrays out row by row. executable: whether the answer holds it.
+
+    Returns:
+        memory: sizes by JAX's names. cost: XLA's analysis. hlo: the optimised text. executable:
+        bytes or None. seconds: that it took. Of a program that is refused: error, and seconds.
+    """
+    start = time.perf_counter()
+    try:
+        compiled = _compile(**{k: v for k, v in question.items() if k != "executable"})
+        seconds = time.perf_counter() - start
+        executable = _executable(compiled) if question["executable"] else None
+        found = {"hlo": compiled.as_text(), "executable": executable, "seconds": seconds}
+        return describe(compiled) | found
+    except Exception as error:
+        return {"error": f"{error}", "seconds": time.perf_counter() - start}
+
+
+def _compile(topology: str, mesh: dict, program: bytes, row_major: bool) -> Any:
     import jax
     from jax import export
     from jax.experimental import topologies
 
-    known = {}
-    answer(ready=True)
-    while (job := jobs.get()) != "quit":
-        answer(started=job)
-        spec = json.loads((folder / f"{job}.json").read_text())
-        start = time.perf_counter()
-        try:
-            name = spec["topology"]
-            if name not in known:
-                known[name] = topologies.get_topology_desc(platform="tpu", topology_name=name)
-            sharding = jax.sharding.SingleDeviceSharding(known[name].devices[0])
-            program = export.deserialize(bytearray((folder / f"{job}.program").read_bytes()))
-            # The results name the chip too: a program without arguments has nothing else to.
-            options = {"out_shardings": sharding}
-            shardings = [sharding] * len(program.in_avals)
-            if spec["mesh"]:
-                shardings, results = on_mesh(program, known[name].devices, spec["mesh"])
-                options = {"out_shardings": results}
-            shapes = [
-                jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s)
-                for a, s in zip(program.in_avals, shardings)
-            ]
-            args, kwargs = jax.tree.unflatten(program.in_tree, shapes)
-            if spec["row_major"]:
-                options = row_major(program, sharding)
-            compiled = jax.jit(program.call, **options).lower(*args, **kwargs).compile()
-            seconds = time.perf_counter() - start
-            found = describe(compiled) | {"seconds": seconds}
-            if spec["executable"]:
-                found["executable"] = keep_executable(compiled, folder / f"{job}.executable")
-            (folder / f"{job}.hlo").write_text(compiled.as_text())
-            (folder / f"{job}.result").write_text(json.dumps(found))
-            done = {"done": job}
-        except Exception as error:
-            seconds = time.perf_counter() - start
-            done = {"failed": job, "error": f"{error}", "seconds": seconds}
-            if isinstance(error, OSError):
-                done["errno"] = error.errno
-        # The next program's dumps must not be taken for this one's.
-        try:
-            if any(dumps.iterdir()):
-                dumps.rename(folder / f"{job}.dumps")
-                dumps.mkdir()
-        except OSError as error:
-            done = {"failed": job, "error": f"{error}", "errno": error.errno}
-        answer(**done)
+    if topology not in _known:
+        _known[topology] = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    devices = _known[topology].devices
+    sharding = jax.sharding.SingleDeviceSharding(devices[0])
+    exported = export.deserialize(bytearray(program))
+    # The results name the chip too: a program without arguments has nothing else to.
+    options = {"out_shardings": sharding}
+    shardings = [sharding] * len(exported.in_avals)
+    if mesh:
+        shardings, results = on_mesh(exported, devices, mesh)
+        options = {"out_shardings": results}
+    shapes = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s)
+        for a, s in zip(exported.in_avals, shardings)
+    ]
+    args, kwargs = jax.tree.unflatten(exported.in_tree, shapes)
+    if row_major:
+        options = in_rows(exported, sharding)
+    return jax.jit(exported.call, **options).lower(*args, **kwargs).compile()
 
 
-def on_mesh(program, devices, axes: dict) -> tuple:
+def on_mesh(program: Any, devices: Any, axes: dict) -> tuple:
     """The shardings of the arguments, and of the results, on a mesh of these devices."""
     import jax
 
@@ -105,7 +82,7 @@ def on_mesh(program, devices, axes: dict) -> tuple:
     return args, jax.tree.unflatten(program.out_tree, program.out_shardings_jax(mesh))
 
 
-def row_major(program, sharding) -> dict:
+def in_rows(program: Any, sharding: Any) -> dict:
     """Options of jax.jit that lay each array out row by row, as Pallas kernels want them."""
     import jax
     from jax.experimental.layout import Format, Layout
@@ -118,7 +95,7 @@ def row_major(program, sharding) -> dict:
     return {"in_shardings": args, "out_shardings": results}
 
 
-def describe(compiled) -> dict:
+def describe(compiled: Any) -> dict:
     """Memory and cost analysis as plain numbers."""
     memory = compiled.memory_analysis()
     cost = compiled.cost_analysis() or {}
@@ -129,18 +106,15 @@ def describe(compiled) -> dict:
     return {"memory": sizes, "cost": {str(k): float(v) for k, v in cost.items()}}
 
 
-def keep_executable(compiled, path: Path) -> bool:
-    """Write the serialised executable; False where this JAX cannot serialise it."""
+def _executable(compiled: Any) -> bytes | None:
+    """The serialised executable; None where this JAX cannot serialise it."""
     try:
         from jax.experimental import serialize_executable
 
-        path.write_bytes(serialize_executable.serialize(compiled)[0])
-    except OSError:
-        raise
+        return bytes(serialize_executable.serialize(compiled)[0])
     except Exception:
-        return False
-    return True
+        return None
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    child.serve(prepare)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels import ladder
@@ -18,9 +18,12 @@ from kernels.attention import (
     pallas,
     reference,
 )
-from kernels.attention.blocks import HEADROOM, VMEM_LIMIT
+from kernels.attention.blocks import plan
 from kernels.catalog import OPERATORS
 from kernels.pallas import calls
+from kernels.tpu import CHIPS
+from kernels.tpu.lowering import abstract_device
+from kernels.tpu.plan import vmem_limit
 from kernels.workload import Workload
 
 SMALL = BlockSizes(tokens=128, tq=128, tk=128, heads=2)
@@ -227,14 +230,44 @@ class TestBlockSizes:
 
     def test_refuses_what_does_not_fit_with_the_arithmetic(self):
         with pytest.raises(ValueError, match=r"program holds .* MiB: 16 heads .* at most 76 MiB"):
-            BlockSizes(4096, 256, 128, 16).check(8192, 8192, 128, np.float32)
+            BlockSizes(4096, 256, 128, 16).check(8192, 8192, 128, np.float32, CHIPS["v5e"])
 
-    @given(st.integers(1, 16384), st.integers(1, 16384), st.integers(1, 256), st.integers(1, 99))
-    def test_the_default_is_legal_and_fits(self, n, m, head_dim, heads):
+    @given(
+        st.integers(1, 16384),
+        st.integers(1, 16384),
+        st.integers(1, 256),
+        st.integers(1, 99),
+        st.sampled_from(sorted(CHIPS)),
+        st.sampled_from(["float32", "bfloat16"]),
+    )
+    @example(341, 341, 256, 16, "v5e", "float32")  # 16 heads of these do not fit
+    @example(16384, 16384, 256, 2, "v5p", "float32")  # nor do 1024 tokens
+    def test_the_default_is_legal_and_fits_every_chip(self, n, m, head_dim, heads, name, dtype):
+        dtype, chip = np.dtype(getattr(ml_dtypes, dtype, dtype)), CHIPS[name]
         for backward in (False, True):
-            block = BlockSizes.default(n, m, head_dim, backward=backward).fitted(n, m, heads)
-            block.check(n, m, head_dim, np.float32)
-            assert heads % block.heads == 0 and VMEM_LIMIT > HEADROOM
+            found = plan(n, m, heads, head_dim, dtype, backward=backward, chip=chip)
+            block = found.block
+            assert block == block.fitted(n, m, heads) and heads % block.heads == 0
+            program = block.backward_bytes if backward else block.forward_bytes
+            assert program(n, m, head_dim, dtype) < found.vmem_limit_bytes < chip.vmem_bytes
+            assert found.chip is chip
+
+    def test_a_smaller_vmem_gets_smaller_programs(self):
+        found = {
+            name: plan(16384, 16384, 8, 256, np.dtype("float32"), backward=True, chip=chip)
+            for name, chip in CHIPS.items()
+        }
+        assert found["v5e"].block == found["v6e"].block
+        assert found["v5p"].block.tokens < found["v5e"].block.tokens
+        assert found["v5p"].vmem_limit_bytes == 56 << 20
+
+    def test_the_chip_that_is_traced_for_is_planned_for(self):
+        asked = {}
+        for name in ("v5e", "v5p"):
+            with abstract_device(name):
+                (call,) = calls(attention, *shapes(4, 8, 8192, 128))
+            asked[name] = vmem_limit(call, name)
+        assert asked == {"v5e": 100 << 20, "v5p": 56 << 20}
 
 
 class TestBlockSparse:

@@ -129,14 +129,14 @@ def test_only_a_gradient_saves_the_log_sums():
 )
 def test_a_sequence_that_fits_stays_packed(tokens, kernel):
     qkv = jax.ShapeDtypeStruct((1, tokens, 3 * 768), jnp.bfloat16)
-    assert packed.fits(qkv, 12)
+    assert packed.make_plan(qkv, 12, False)
     f = functools.partial(vit_attention, num_heads=12, interpret=False)
     assert kernels_of(f, qkv) == [kernel]
 
 
 def test_a_sequence_that_does_not_goes_to_attention():
     qkv = jax.ShapeDtypeStruct((1, 4096, 3 * 768), jnp.bfloat16)
-    assert not packed.fits(qkv, 12)
+    assert packed.make_plan(qkv, 12, False) is None
     f = functools.partial(vit_attention, num_heads=12, interpret=False)
     found = kernels_of(f, qkv)
     assert found and "vit_attention_forward" not in found
@@ -145,7 +145,7 @@ def test_a_sequence_that_does_not_goes_to_attention():
 def test_the_way_around_gives_the_same(monkeypatch):
     qkv = packed_qkv(2, 65, 2, 32)
     want, want_back = jax.vjp(lambda qkv: vit_attention(qkv, 2, scale=0.3), qkv)
-    monkeypatch.setattr(packed, "VMEM_LIMIT", 0)
+    monkeypatch.setattr(packed, "make_plan", lambda *_: None)
     got, got_back = jax.vjp(lambda qkv: vit_attention(qkv, 2, scale=0.3), qkv)
     assert np.allclose(got, want, atol=1e-5)
     assert np.allclose(got_back(got)[0], want_back(got)[0], atol=1e-5)
@@ -154,7 +154,7 @@ def test_the_way_around_gives_the_same(monkeypatch):
 def test_vmem_grows_with_tokens_features_and_dtype():
     def needed(tokens, heads=12, dtype=jnp.bfloat16):
         qkv = jax.ShapeDtypeStruct((1, tokens, 3 * heads * 64), dtype)
-        return packed._Plan.of(qkv, heads, False).vmem_bytes(heads * 64, dtype)
+        return packed.Packing.of(qkv, heads, False).vmem_bytes(heads * 64, dtype)
 
     assert needed(1024) < needed(1025) < needed(2048)
     assert needed(1024) < needed(1024, heads=16) and needed(1024) < needed(1024, dtype=jnp.float32)

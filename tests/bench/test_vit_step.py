@@ -4,7 +4,7 @@ import pytest
 
 from kernels.bench import records, vit_step
 from kernels.bench.vit_step import ATTENTIONS, OPTIMAL, PARTS, TOTALS, Step
-from kernels.tpu.estimator import Estimate, OpEstimate
+from kernels.tpu.estimate import Estimate, OpEstimate
 
 STEP = f"ViT-B/16 training step depth={vit_step.DEPTH} batch={vit_step.BATCH} bfloat16"
 

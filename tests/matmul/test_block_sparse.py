@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernels.budget import compare
 from kernels.matmul import BlockSparse, block_sparse_matmul
-from kernels.matmul.block_sparse import MOST_STEPS, _steps, width
+from kernels.matmul.block_sparse import MOST_STEPS, _steps, make_plan
 from kernels.optional import available
 from kernels.pallas import calls
 
@@ -136,7 +136,7 @@ def test_the_grid_holds_no_more():
 @pytest.mark.parametrize("block", [(128, 128), (512, 512), (2048, 2048)])
 @pytest.mark.parametrize("n", [1, 129, 5000])
 def test_width_is_all_or_whole_lanes(n, block, dtype):
-    bn = width(n, block, np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    bn = make_plan(n, block, np.dtype(getattr(ml_dtypes, dtype, dtype))).block.bn
     assert bn == n or (bn < n and bn % 128 == 0)
 
 
@@ -240,8 +240,8 @@ def test_a_wrong_block_is_noticed():
 
 @pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
-    from kernels.tpu.compiler import export
-    from kernels.tpu.estimator import estimate_all
+    from kernels.tpu.estimate import estimate_all
+    from kernels.tpu.export import export
 
     def program(number, k):
         shapes = [(number, 256, 256), (k, 512), (number,), (number,)]

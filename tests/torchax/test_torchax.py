@@ -92,7 +92,7 @@ def test_what_is_refused():
     ],
 )
 def test_a_step_lowered_for_a_tpu_holds_the_kernels(attention, kernels):
-    from kernels.tpu.compiler import export
+    from kernels.tpu.export import export
 
     function, shapes = vit_step.step(attention, depth=1, batch=2)
     program = export(function, *shapes)

@@ -13,10 +13,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from kernels import ladder, optional
-from kernels.bench import explain
 from kernels.catalog import OPERATORS, find
 from kernels.cli import app
-from kernels.tpu import compiler, estimator
+from kernels.tpu import explain
+from kernels.tpu.estimate import estimate_program
+from kernels.tpu.export import export
 
 TPU = [
     f"{o.name}/{i.name}"
@@ -77,9 +78,9 @@ def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
 
 def page(function, *args, chip="v5e"):
     """What explain prints for a function."""
-    program = compiler.export(function, *args, chip=chip)
+    program = export(function, *args, chip=chip)
     console = Console(file=io.StringIO(), width=100)
-    explain.explain(program, estimator.estimate_program(program), "a title", console)
+    explain.explain(program, estimate_program(program), "a title", console)
     return console.file.getvalue()
 
 

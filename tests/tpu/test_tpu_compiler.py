@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,9 +18,11 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels import optional, tpu
+from kernels import child, optional, tpu
+from kernels.compat import libtpu
 from kernels.matmul import matmul
-from kernels.tpu import TpuCompileError, compiler, undocumented, worker
+from kernels.tpu import TpuCompileError, pool
+from kernels.tpu.export import export
 
 BF16 = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
 multiply = functools.partial(matmul, interpret=False)
@@ -46,7 +49,7 @@ def blockwise(shape, block, dtype=jnp.float32, body=copy):
 
 
 def test_export_knows_its_kernels():
-    program = compiler.export(multiply, BF16, BF16)
+    program = export(multiply, BF16, BF16)
     assert program.name == "matmul" and program.chip == "v5e" and program.data
     [call] = program.calls
     assert call.name == "matmul" and call.grid == (1, 1, 1)
@@ -55,7 +58,7 @@ def test_export_knows_its_kernels():
 def test_export_maps_an_illegal_block():
     function, arg = blockwise((64, 512), (8, 100))
     with pytest.raises(TpuCompileError) as caught:
-        compiler.export(function, arg)
+        export(function, arg)
     assert caught.value.kind == "block" and caught.value.operand == "args[0]"
     assert caught.value.source.startswith("test_tpu_compiler.py:")
     assert "divisible by 8 and 128" in caught.value.original
@@ -68,18 +71,18 @@ def test_export_names_the_line_of_an_unsupported_operation():
     line = body.__code__.co_firstlineno + 1
     function, arg = blockwise((8, 128), (8, 128), body=body)
     with pytest.raises(TpuCompileError, match="no `sort`") as caught:
-        compiler.export(function, arg)
+        export(function, arg)
     assert caught.value.source == f"test_tpu_compiler.py:{line}"
 
 
 def test_a_functions_own_error_passes_through():
     with pytest.raises(ValueError, match=r"y\.shape"):
-        compiler.export(multiply, BF16, jax.ShapeDtypeStruct((8, 8), jnp.bfloat16))
+        export(multiply, BF16, jax.ShapeDtypeStruct((8, 8), jnp.bfloat16))
 
 
 def test_an_unknown_chip():
     with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e"):
-        compiler.export(multiply, BF16, BF16, chip="v9")
+        export(multiply, BF16, BF16, chip="v9")
 
 
 def test_missing_libtpu(monkeypatch):
@@ -116,11 +119,11 @@ def test_vmap_gradient_and_no_arguments(scratch):
 
     stack = jax.ShapeDtypeStruct((3, 256, 256), jnp.bfloat16)
     programs = [
-        compiler.export(jax.grad(loss, (0, 1)), BF16, BF16),
-        compiler.export(jax.vmap(multiply), stack, stack),
-        compiler.export(lambda: jnp.arange(8) * 2),
+        export(jax.grad(loss, (0, 1)), BF16, BF16),
+        export(jax.vmap(multiply), stack, stack),
+        export(lambda: jnp.arange(8) * 2),
     ]
-    gradient, vmapped, nothing = compiler.compile_all(programs)
+    gradient, vmapped, nothing = pool.compile_all(programs)
     assert gradient.hlo.count('custom_call_target="tpu_custom_call"') == 2
     assert vmapped.memory.arguments == 2 * 3 * 256 * 256 * 2
     assert nothing.memory.arguments == 0
@@ -141,8 +144,8 @@ def test_vmem_overflow(scratch):
 @pytest.mark.libtpu
 def test_the_granted_vmem_is_what_the_chips_say(scratch):
     function, arg = blockwise((8192, 1024), (8192, 1024))
-    programs = [compiler.export(function, arg, chip=name) for name in tpu.CHIPS]
-    for error, chip in zip(compiler.compile_all(programs), tpu.CHIPS.values()):
+    programs = [export(function, arg, chip=name) for name in tpu.CHIPS]
+    for error, chip in zip(pool.compile_all(programs), tpu.CHIPS.values()):
         assert error.kind == "vmem"
         assert error.limit_bytes == pytest.approx(chip.vmem_limit_bytes, rel=0.01)
 
@@ -172,8 +175,8 @@ def test_unproven_alignment(scratch):
 @pytest.mark.libtpu
 def test_one_bad_program_spoils_no_other(scratch):
     bad, arg = blockwise((8192, 1024), (4096, 1024))
-    good = compiler.export(multiply, BF16, BF16)
-    results = compiler.compile_all([good, compiler.export(bad, arg), good])
+    good = export(multiply, BF16, BF16)
+    results = pool.compile_all([good, export(bad, arg), good])
     assert isinstance(results[1], TpuCompileError)
     assert results[0].hlo and results[2].hlo
 
@@ -189,8 +192,12 @@ def test_timeout(scratch):
 def _pretend(monkeypatch, tmp_path, body):
     """Let children run `body` in the place of the worker, for its first job."""
     script = tmp_path / "pretender.py"
-    script.write_text(f"import os, signal, sys\nfor line in sys.stdin:\n    {body}\n")
-    monkeypatch.setattr(worker, "__file__", str(script))
+    script.write_text(
+        "import os, signal\nfrom kernels import child\n"
+        f"def answer(question):\n    {body}\n"
+        "child.serve(lambda: answer)\n"
+    )
+    monkeypatch.setattr(pool, "WORKER", str(script))
 
 
 @pytest.mark.libtpu
@@ -199,7 +206,7 @@ def _pretend(monkeypatch, tmp_path, body):
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", "ran out of memory"),
         ("os.abort()", "SIGABRT"),
-        ("sys.exit(3)", "exit code 3"),
+        ("raise SystemExit(3)", "exit code 3"),
     ],
 )
 def test_a_child_that_dies(body, words, scratch, tmp_path, monkeypatch):
@@ -214,18 +221,19 @@ def test_a_child_that_dies(body, words, scratch, tmp_path, monkeypatch):
 @pytest.mark.libtpu
 def test_a_child_that_is_killed_from_outside(scratch, monkeypatch):
     children = []
-    start = compiler._Child.__init__
+    start = child.Child.__init__
 
-    def remember(self, *args):
-        start(self, *args)
+    def remember(self, *args, **options):
+        start(self, *args, **options)
         children.append(self.process)
 
-    monkeypatch.setattr(compiler._Child, "__init__", remember)
+    monkeypatch.setattr(child.Child, "__init__", remember)
+    pool.close()
     threading.Timer(0.3, lambda: children[0].kill()).start()
     with pytest.raises(TpuCompileError) as caught:
         tpu.compile(multiply, BF16, BF16)
     assert caught.value.kind == "crashed"
-    assert all(child.poll() is not None for child in children)
+    assert all(process.poll() is not None for process in children)
 
 
 @pytest.mark.libtpu
@@ -233,13 +241,14 @@ def test_a_full_disk(scratch, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    pool.close()
     with monkeypatch.context() as patch:
-        patch.setattr(compiler.Path, "write_bytes", full)
+        patch.setattr(tempfile, "TemporaryFile", full)
         with pytest.raises(TpuCompileError, match="no space left in") as caught:
             tpu.compile(multiply, BF16, BF16)
         assert caught.value.kind == "disk"
     with monkeypatch.context() as patch:
-        patch.setattr(compiler.tempfile, "TemporaryDirectory", full)
+        patch.setattr(tempfile, "mkdtemp", full)
         with pytest.raises(TpuCompileError, match="no space left in"):
             tpu.schedule(multiply, BF16, BF16)
 
@@ -255,48 +264,72 @@ def test_a_disk_that_fills_up_while_the_compiler_dumps(tmp_path, monkeypatch):
     if mounted.returncode:
         pytest.skip("only root can mount a small file system here")
     try:
-        monkeypatch.setattr(compiler.tempfile, "tempdir", str(small))
+        pool.close()
+        monkeypatch.setattr(tempfile, "tempdir", str(small))
         large = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
         with pytest.raises(TpuCompileError, match="no space left in") as caught:
             tpu.schedule(multiply, large, large)
         assert caught.value.kind == "disk"
         assert not list(small.iterdir())
     finally:
+        pool.close()
         subprocess.run(["umount", str(small)], check=True)
 
 
 @pytest.mark.libtpu
 def test_an_interrupt_leaves_nothing_behind(scratch, monkeypatch):
-    def interrupt(self, child, index, words):
+    def interrupt(self, compiler, index, answer):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(compiler._Pool, "_collect", interrupt)
+        patch.setattr(pool._Pool, "_collect", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tpu.compile(multiply, BF16, BF16)
+    pool.close()
     assert not list(scratch.iterdir())
 
 
 @pytest.mark.libtpu
-def test_a_child_whose_parent_is_killed_cleans_up(tmp_path):
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [("compiles", signal.SIGKILL), ("compiles", signal.SIGINT), ("waits", signal.SIGKILL)],
+)
+def test_a_child_whose_parent_is_killed_ends_and_cleans_up(what, how, tmp_path):
     script = tmp_path / "caller.py"
+    size = 4096 if what == "compiles" else 256
     script.write_text(
-        "import jax, jax.numpy as jnp, functools\n"
-        "from kernels.tpu import compiler\n"
-        "x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)\n"
-        "program = compiler.export(lambda x: x @ x, x)\n"
+        "import time, jax, jax.numpy as jnp\n"
+        "from kernels.tpu import pool\n"
+        "from kernels.tpu.export import export\n"
+        f"x = jax.ShapeDtypeStruct(({size}, {size}), jnp.bfloat16)\n"
+        "program = export(lambda x: x @ x, x)\n"
+        f"print('ready', flush=True) if {size} == 4096 else None\n"
+        "pool.compile_all([program], purposes=('profile',))\n"
         "print('ready', flush=True)\n"
-        "compiler.compile_all([program], purposes=('profile',))\n"
+        "time.sleep(60)\n"
     )
     folder = tmp_path / "temporary"
     folder.mkdir()
     env = dict(os.environ, TMPDIR=str(folder), JAX_PLATFORMS="cpu")
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    with subprocess.Popen([sys.executable, script], env=env, stdout=subprocess.PIPE) as caller:
+    pipe = subprocess.PIPE
+    command = [sys.executable, script]
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.DEVNULL) as caller:
         caller.stdout.readline()
-        _wait(lambda: list(folder.glob("kernels-tpu-*/1/0.program")))
-        caller.send_signal(signal.SIGKILL)
-    _wait(lambda: not list(folder.glob("kernels-tpu-*")))
+        # The caller, its guard and the compiler.
+        _wait(lambda: len(_processes(folder)) == 3 and list(folder.glob("kernels-tpu-*")))
+        caller.send_signal(how)
+    _wait(lambda: not _processes(folder) and not list(folder.iterdir()))
+
+
+def _processes(folder):
+    """Those that were started with this folder for their temporary files."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"TMPDIR={folder}".encode() in path.read_bytes():
+                found.append(path)
+    return found
 
 
 def _wait(condition, seconds=30.0):
@@ -308,24 +341,24 @@ def _wait(condition, seconds=30.0):
 
 @pytest.mark.libtpu
 def test_a_flag_that_libtpu_has_not(scratch, monkeypatch):
-    monkeypatch.setattr(compiler, "_dropped", set())
-    flags = {**undocumented.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
-    monkeypatch.setattr(undocumented, "FLAGS", flags)
-    program = compiler.export(multiply, BF16, BF16)
-    [done] = compiler.compile_all([program], purposes=("profile",))
-    assert done.hlo and compiler.dropped() == {"xla_jf_dump_bogus"}
+    monkeypatch.setattr(pool, "_dropped", set())
+    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(libtpu, "FLAGS", flags)
+    program = export(multiply, BF16, BF16)
+    [done] = pool.compile_all([program], purposes=("profile",))
+    assert done.hlo and pool.dropped() == {"xla_jf_dump_bogus"}
 
 
 @pytest.mark.libtpu
 def test_a_flag_that_libtpu_has_not_found_by_two_children(scratch, monkeypatch):
-    monkeypatch.setattr(compiler, "_dropped", set())
-    monkeypatch.setenv(compiler.CHILDREN, "2")
-    flags = {**undocumented.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
-    monkeypatch.setattr(undocumented, "FLAGS", flags)
+    monkeypatch.setattr(pool, "_dropped", set())
+    monkeypatch.setenv(pool.CHILDREN, "2")
+    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(libtpu, "FLAGS", flags)
     other = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16)
-    programs = [compiler.export(multiply, x, x) for x in (BF16, other)]
-    for done in compiler.compile_all(programs, purposes=("profile",)):
-        assert isinstance(done, compiler.Compiled), done
+    programs = [export(multiply, x, x) for x in (BF16, other)]
+    for done in pool.compile_all(programs, purposes=("profile",)):
+        assert isinstance(done, pool.Compiled), done
 
 
 @pytest.mark.libtpu
@@ -342,13 +375,13 @@ def test_nothing_is_left_in_the_readers_folders(scratch, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     monkeypatch.setenv("TPU_LOG_DIR", str(tmp_path / "logs"))
     children = []
-    start = compiler._Child.__init__
+    start = child.Child.__init__
 
-    def remember(self, *args):
-        start(self, *args)
+    def remember(self, *args, **options):
+        start(self, *args, **options)
         children.append(self.process.pid)
 
-    monkeypatch.setattr(compiler._Child, "__init__", remember)
+    monkeypatch.setattr(child.Child, "__init__", remember)
     assert tpu.compile(multiply, BF16, BF16).hlo
     logs = [*Path("/tmp/tpu_logs").glob("*"), *(tmp_path / "logs").glob("*")]
     assert children and not [f for f in logs if f.name.rpartition(".")[2] in map(str, children)]
@@ -363,24 +396,96 @@ def test_programs_may_be_made_on_the_way(scratch):
         for n in (128, 256, 384):
             shape = jax.ShapeDtypeStruct((n, n), jnp.float32)
             made.append(n)
-            yield compiler.export(multiply, shape, shape)
+            yield export(multiply, shape, shape)
 
-    found = dict(compiler.compile_each(programs()))
+    found = dict(pool.compile_each(programs()))
     assert made == [128, 256, 384] and sorted(found) == [0, 1, 2]
     assert [found[i].memory.results for i in range(3)] == [4 * n * n for n in made]
 
 
 @pytest.mark.libtpu
 def test_a_caller_that_loses_interest(scratch):
-    program = compiler.export(multiply, BF16, BF16)
-    with contextlib.closing(compiler.compile_each([program] * 5)) as results:
+    program = export(multiply, BF16, BF16)
+    with contextlib.closing(pool.compile_each([program] * 5)) as results:
         next(results)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The processes of the children that a test starts."""
+    found = []
+    start = child.Child.__init__
+
+    def remember(self, *args, **options):
+        start(self, *args, **options)
+        found.append(self.process)
+
+    monkeypatch.setattr(child.Child, "__init__", remember)
+    monkeypatch.setenv(pool.CHILDREN, "1")
+    pool.close()
+    return found
+
+
+@pytest.mark.libtpu
+def test_a_compiler_waits_for_the_next_program_of_its_kind(started, scratch):
+    first = tpu.compile(multiply, BF16, BF16)
+    schedule = tpu.schedule(multiply, BF16, BF16)
+    large = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16)
+    tpu.compile(multiply, large, large)
+    tpu.schedule(multiply, large, large)
+    # What came between leaves no trace.
+    assert tpu.compile(multiply, BF16, BF16).hlo == first.hlo
+    again = tpu.schedule(multiply, BF16, BF16)
+    assert [k.bundles for k in again.kernels] == [k.bundles for k in schedule.kernels]
+    assert len(started) == 2 and all(process.poll() is None for process in started)
+    pool.close()
+    assert all(process.poll() is not None for process in started)
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.libtpu
+def test_one_that_was_refused_a_program_takes_the_next(started, scratch):
+    bad, arg = blockwise((8192, 1024), (4096, 1024))
+    for _ in range(2):
+        with pytest.raises(TpuCompileError, match="of VMEM"):
+            tpu.compile(bad, arg)
+        assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 1
+
+
+@pytest.mark.libtpu
+def test_one_that_died_waiting_is_replaced(started, scratch, monkeypatch):
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    started[0].kill()
+    started[0].wait()
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 2
+    # It may die just when it is given a program, which is not the program's fault.
+    take = child.Spares.take
+
+    def take_and_kill(self, kind):
+        if found := take(self, kind):
+            found.process.kill()
+            found.process.wait()
+        return found
+
+    monkeypatch.setattr(child.Spares, "take", take_and_kill)
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 3
+
+
+@pytest.mark.libtpu
+def test_one_with_other_settings_does_not_serve(started, scratch, monkeypatch):
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 2
 
 
 @pytest.mark.libtpu
 def test_a_hopeless_program_does_not_keep_us_waiting(scratch, monkeypatch):
     """The compiler searches for minutes where a float32 matmul's blocks do not fit."""
-    monkeypatch.setattr(compiler, "HOPELESS", 1.0)
+    monkeypatch.setattr(pool, "HOPELESS", 1.0)
     shape = jax.ShapeDtypeStruct((4096, 4096), jnp.float32)
 
     def body(x_ref, y_ref, z_ref, acc_ref):

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from kernels.tpu import undocumented
+from kernels.compat import libtpu
+from kernels.compat.libtpu import Bundle
 from kernels.tpu.hlo import Array, arrays, parse
 from kernels.tpu.scheduler import KernelSchedule
-from kernels.tpu.undocumented import Bundle
 
 
 @pytest.fixture
 def dump(data):
-    [dump] = undocumented.dumps(data / "dumps")
+    [dump] = libtpu.dumps(data / "dumps")
     return dump
 
 
@@ -36,26 +36,26 @@ def test_utilisation(dump):
 
 @pytest.mark.parametrize("text", ["", "nothing here", "A, B\n", "A, B\n1 2 3\n", "\x00\x01"])
 def test_unknown_formats_give_nothing(text, tmp_path):
-    assert undocumented.read_utilisation(text) == ((), None, None)
-    assert undocumented.read_bundles(text) == ()
+    assert libtpu.read_utilisation(text) == ((), None, None)
+    assert libtpu.read_bundles(text) == ()
     (tmp_path / "1-kernel-00-final_bundles.txt").write_text(text)
-    assert list(undocumented.dumps(tmp_path)) == []
+    assert list(libtpu.dumps(tmp_path)) == []
 
 
 def test_a_missing_folder_gives_nothing(tmp_path):
-    assert list(undocumented.dumps(tmp_path / "none")) == []
+    assert list(libtpu.dumps(tmp_path / "none")) == []
 
 
 def test_flags():
-    env = undocumented.environment("DIR", ("schedule", "profile"))
+    env = libtpu.environment("DIR", ("schedule", "profile"))
     assert env["LIBTPU_INIT_ARGS"].count("DIR") == 2
-    without = undocumented.environment("DIR", ("profile",), {"xla_jf_dump_static_llo_profile_to"})
+    without = libtpu.environment("DIR", ("profile",), {"xla_jf_dump_static_llo_profile_to"})
     assert without["LIBTPU_INIT_ARGS"] == ""
-    assert undocumented.lost("profile", {"xla_jf_dump_static_llo_profile_to"})
-    assert not undocumented.lost("schedule", {"xla_jf_dump_llo_pass_label_regex"})
+    assert libtpu.lost("profile", {"xla_jf_dump_static_llo_profile_to"})
+    assert not libtpu.lost("schedule", {"xla_jf_dump_llo_pass_label_regex"})
     said = "ERROR: Unknown command line flag 'xla_jf_dump_bogus'. Did you mean: xla_jf_dump_to ?"
-    assert undocumented.unknown_flag(said) == "xla_jf_dump_bogus"
-    assert undocumented.unknown_flag("all is well") is None
+    assert libtpu.unknown_flag(said) == "xla_jf_dump_bogus"
+    assert libtpu.unknown_flag("all is well") is None
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_flags():
     ],
 )
 def test_profile_abort(text, why):
-    assert why in undocumented.profile_abort(text)
-    assert undocumented.profile_abort("Killed") is None
+    assert why in libtpu.profile_abort(text)
+    assert libtpu.profile_abort("Killed") is None
 
 
 def test_arrays():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernels.tpu.errors import TpuCompileError, translate
+from kernels.tpu.diagnose import TpuCompileError, translate
 
 MIB = 1 << 20
 

@@ -10,11 +10,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import tpu
-from kernels.compat import jax_pallas
+from kernels.compat import jax_pallas, libtpu
 from kernels.giou import giou
 from kernels.matmul import BlockSizes, matmul
-from kernels.tpu import compiler, estimator, undocumented
-from kernels.tpu.estimator import Cut, cut_grid
+from kernels.tpu import pool
+from kernels.tpu.estimate import batch, profile
+from kernels.tpu.estimate.profile import Cut, cut_grid
 
 pytestmark = pytest.mark.libtpu
 
@@ -134,8 +135,8 @@ def test_extrapolation_meets_the_whole_grid(scratch, monkeypatch):
     function, args = blocked(256, 256, 256), square(1024)
     whole = tpu.estimate(function, *args)
     assert "whole grid" in whole.method
-    monkeypatch.setattr(estimator, "REDUCED_CYCLES", whole.cycles / 4)
-    monkeypatch.setattr(estimator, "_memo", {})
+    monkeypatch.setattr(profile, "REDUCED_CYCLES", whole.cycles / 4)
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
     cut = tpu.estimate(function, *args)
     assert "extrapolated" in cut.method
     assert cut.cycles == pytest.approx(whole.cycles, rel=0.02)
@@ -269,21 +270,21 @@ def test_prefetched_scalars_are_told(scratch):
 
 
 def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatch):
-    monkeypatch.setattr(compiler, "_dropped", set())
-    monkeypatch.setattr(estimator, "_memo", {})
-    flags = {**undocumented.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
-    monkeypatch.setattr(undocumented, "FLAGS", flags)
-    needed = {**undocumented.NEEDED, "profile": ("xla_jf_dump_bogus",)}
-    monkeypatch.setattr(undocumented, "NEEDED", needed)
+    monkeypatch.setattr(pool, "_dropped", set())
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(libtpu, "FLAGS", flags)
+    needed = {**libtpu.NEEDED, "profile": ("xla_jf_dump_bogus",)}
+    monkeypatch.setattr(libtpu, "NEEDED", needed)
     found = tpu.estimate(blocked(512, 512, 512), *square(1024))
     assert found.method.startswith("schedule against DMA time")
     assert "no flag xla_jf_dump_bogus" in found.method and found.error == pytest.approx(0.45)
 
 
 def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
-    lost = {f.split("=")[0] for flags in undocumented.FLAGS.values() for f in flags}
-    monkeypatch.setattr(compiler, "_dropped", lost)
-    monkeypatch.setattr(estimator, "_memo", {})
+    lost = {f.split("=")[0] for flags in libtpu.FLAGS.values() for f in flags}
+    monkeypatch.setattr(pool, "_dropped", lost)
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
     found = tpu.estimate(blocked(512, 512, 512), *square(1024))
     assert "no schedule" in found.method and "no profile" in found.method
     assert 0 < found.utilisation <= 1
@@ -292,8 +293,8 @@ def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
 
 
 def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
-    monkeypatch.setattr(estimator, "_memo", {})
-    each = compiler.compile_all
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    each = pool.compile_all
 
     def crash(programs, *, purposes=(), **options):
         if "profile" in purposes:
@@ -301,15 +302,43 @@ def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
             return [why for _ in programs]
         return each(programs, purposes=purposes, **options)
 
-    monkeypatch.setattr(compiler, "compile_all", crash)
+    monkeypatch.setattr(pool, "compile_all", crash)
     found = tpu.estimate(blocked(512, 512, 512), *square(1024))
     assert "schedule against DMA time" in found.method and "SIGABRT" in found.method
 
 
 def test_an_estimate_is_made_once(scratch, monkeypatch):
     first = tpu.estimate(blocked(512, 512, 512), *square(1024))
-    monkeypatch.setattr(compiler, "compile_all", None)
+    monkeypatch.setattr(pool, "compile_all", None)
     assert tpu.estimate(blocked(512, 512, 512), *square(1024)) is first
+
+
+def test_what_is_remembered_is_bounded(scratch, monkeypatch):
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    size = batch._size(found)
+    # Its HLO, and the bundles of its schedule.
+    assert size > len(found.compiled.hlo) + 100 * len(found.schedule["matmul"].bundles)
+    memo = batch.Memo(most_bytes=3 * size)
+    for key in "abc":
+        memo.put(key, found)
+    assert memo.get("a") is found and len(memo) == 3
+    memo.put("d", found)  # "b" was asked for longest ago
+    assert memo.get("b") is None and memo.get("a") is memo.get("d") is found and len(memo) == 3
+    memo.put("d", found)
+    assert len(memo) == 3
+    small = batch.Memo(most_bytes=size - 1)
+    small.put("a", found)
+    assert small.get("a") is None and len(small) == 0
+
+
+def test_hlo_is_read_once(scratch, monkeypatch):
+    read = []
+    parse = pool.parse
+    monkeypatch.setattr(pool, "parse", lambda text: read.append(text) or parse(text))
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    found = tpu.estimate(blocked(256, 256, 256), *square(512))
+    assert found.schedule.kernels and found.compiled.module.run
+    assert len(read) == len(set(read)) > 1  # the program's, and that of its profile
 
 
 @pytest.mark.parametrize(
@@ -328,7 +357,7 @@ def test_cut(grid, reads, bundles, monkeypatch):
     Kernel.call.grid = grid
     cut = cut_grid(Kernel)
     whole = Cut.grid(cut, cut.long)
-    assert math.prod(whole) * bundles <= 2.5 * estimator.REDUCED_CYCLES
+    assert math.prod(whole) * bundles <= 2.5 * profile.REDUCED_CYCLES
     assert all(1 <= w <= g for w, g in zip(whole, grid))
     for axis in reads:
         assert whole[axis] == grid[axis]  # a sum is never cut where that is affordable

@@ -6,7 +6,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from kernels import tpu
-from kernels.tpu import chips, compiler, hlo
+from kernels.tpu import chips, hlo
+from kernels.tpu.export import export
 
 A = jax.ShapeDtypeStruct((1024, 512), jnp.int8)
 B = jax.ShapeDtypeStruct((512, 2048), jnp.bfloat16)
@@ -33,7 +34,7 @@ def test_the_topology_holds_the_mesh(chip, mesh, name):
 @pytest.mark.parametrize("mesh", [{"x": 3}, {}, {"x": 0, "y": 4}, {"x": 2.0, "y": 2}])
 def test_an_impossible_mesh_says_what_is_possible(mesh):
     with pytest.raises(ValueError, match=r"mesh is .*accepted: "):
-        compiler.export(f, A, B, mesh=mesh)
+        export(f, A, B, mesh=mesh)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,11 @@ def test_an_impossible_mesh_says_what_is_possible(mesh):
 )
 def test_specs_that_do_not_fit_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        compiler.export(f, A, B, **options)
+        export(f, A, B, **options)
 
 
 def test_a_program_without_a_mesh_is_for_one_chip():
-    assert compiler.export(f, A, B).mesh == ()
+    assert export(f, A, B).mesh == ()
 
 
 @pytest.mark.libtpu

@@ -2,17 +2,26 @@
 
 import math
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from kernels import tpu
 from kernels.bench.records import read
 from kernels.bench.store import TuningStore
 from kernels.catalog import OPERATORS
+from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import candidates
 from kernels.tpu import tuner
 
 MATMUL = OPERATORS["matmul"]
 SMALL = "m=512 k=512 n=512 bfloat16"
+X = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16)
+CANDIDATES = [{"block": block} for block in candidates(512, 512, 512, "bfloat16", 128 << 20)]
+
+
+def tune(most=24, **options):
+    return tpu.tune(matmul, X, X, candidates=CANDIDATES, most=most, **options)
 
 
 def test_candidates_divide_and_fit():
@@ -53,16 +62,14 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
         return TuningStore("matmul", "pallas", str(workload), "v5e", path)
 
     steps = []
-    first = tpu.tune(
-        MATMUL, SMALL, most=3, store=store(), progress=lambda done, of: steps.append((done, of))
-    )
+    first = tune(3, store=store(), progress=lambda done, of: steps.append((done, of)))
     assert steps[-1] == (4, 4)
     assert [t.seconds for t in first.trials] == sorted(t.seconds for t in first.trials)
     assert math.isfinite(first.best.seconds) and math.isfinite(first.default_seconds)
     records = read(path)
     # Three candidates; what the operator chooses by itself may be another choice tomorrow.
     assert len(records) == 3 and {r.kind for r in records} == {"estimated"}
-    again = tpu.tune(MATMUL, SMALL, most=3, store=store())
+    again = tune(3, store=store())
     assert all(t.remembered for t in again.trials)
     assert again.best.seconds == pytest.approx(first.best.seconds, rel=1e-3)
     other = TuningStore("matmul", "pallas", "another", "v5e", path)
@@ -79,7 +86,7 @@ def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         store = TuningStore("matmul", "pallas", str(workload), "v5e", path)
-        tpu.tune(MATMUL, workload, most=8, store=store, progress=stop)
+        tune(8, store=store, progress=stop)
     assert len(read(path)) == 3  # one batch, less the operator's own choice
 
 
@@ -92,7 +99,7 @@ def test_what_may_pass_is_tried_again(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(tuner, "estimate_all", refuse)
     path = tmp_path / "tuned.csv"
     store = TuningStore("matmul", "pallas", str(MATMUL.workloads.find(SMALL)), "v5e", path)
-    found = tpu.tune(MATMUL, SMALL, most=1, store=store)
+    found = tune(1, store=store)
     assert math.isinf(found.default_seconds) and math.isinf(found.best.seconds)
     assert len(store) == (1 if kind == "vmem" else 0)
 
@@ -108,17 +115,29 @@ def test_what_an_earlier_run_kept_of_a_timeout_is_tried_again(monkeypatch):
     monkeypatch.setattr(tuner, "estimate_all", refuse)
     late = "the compiler had not finished matmul for v5e after 120 s"
     store = {"default": (math.inf, late), "block=512×512×512": (math.inf, "the kernel asks for")}
-    tpu.tune(MATMUL, SMALL, most=100, store=store)
+    tune(100, store=store)
     assert "matmul default" in tried and "matmul block=512×512×512" not in tried
 
 
 @pytest.mark.libtpu
 def test_nothing_to_tune():
-    with pytest.raises(ValueError, match="offers nothing to tune"):
-        tpu.tune(OPERATORS["iota"], "tiny")
-    with pytest.raises(ValueError, match="chip is"):
-        tpu.tune(MATMUL, "tiny", "v9")
     store = {}
-    with pytest.raises(ValueError, match="one that takes block sizes; XLA chooses its own"):
-        tpu.tune(MATMUL, "tiny", implementation="xla", store=store)
+    with pytest.raises(ValueError, match="candidates is empty; accepted: one at least"):
+        tpu.tune(matmul, X, X, candidates=[], store=store)
+    with pytest.raises(ValueError, match="chip is 'v9'"):
+        tune(chip="v9", store=store)
     assert not store
+
+
+@pytest.mark.libtpu
+def test_a_stranger_s_function_is_tuned(scratch):
+    """A function that no catalog knows, with options of its own, one of which it refuses."""
+
+    def doubled(x, y, *, size=128):
+        return 2 * matmul(x, y, block=BlockSizes(size, 512, 512))
+
+    found = tpu.tune(doubled, X, X, candidates=({"size": n} for n in (100, 128, 512)))
+    assert found.name == "doubled"
+    best, other, refused = found.trials
+    assert best.tuning == {"size": 512} and best.seconds < other.seconds == found.default_seconds
+    assert math.isinf(refused.seconds) and "block.bm is 100" in refused.note

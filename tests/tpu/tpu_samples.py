@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.compat.libtpu import Bundle
 from kernels.matmul import BlockSizes, matmul
 from kernels.pallas import calls
 from kernels.tpu import CHIPS, KernelSchedule, OpEstimate, Schedule
-from kernels.tpu.undocumented import Bundle
 
 
 def blocked(m, k, n, *block, dtype=jnp.bfloat16):

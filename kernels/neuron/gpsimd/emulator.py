@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import checks
+from kernels import checks, child
 from kernels.neuron.gpsimd import compiler
 from kernels.neuron.gpsimd.errors import Finding, GpSimdError
 
@@ -97,8 +93,10 @@ def run(
             (Path(folder) / str(number)).write_bytes(array.tobytes())
         specs = [f"{a.dtype}:{','.join(map(str, a.shape))}" for a in given]
         command = [str(program), function, folder, str(tcm_bytes), "01"[checks], str(SECONDS)]
-        done = _ended([*command, ",".join(map(str, turns)), *specs], SECONDS * (cores + 1))
-        if done.returncode:
+        # Whoever still runs at the end, the cores included, is ended.
+        command += [",".join(map(str, turns)), *specs]
+        done = child.run(command, seconds=SECONDS * (cores + 1))
+        if done.status:
             raise GpSimdError(_last_words(done))
         found = _read(Path(folder), program, done.stdout)
     if checks and found.findings:
@@ -131,34 +129,11 @@ def _checked(
     return given
 
 
-def _ended(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run to the end; whoever still runs then, the cores included, is ended."""
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        out, err = child.communicate(timeout=seconds)
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        raise
-    return subprocess.CompletedProcess(command, child.returncode, out, err)
-
-
-def _last_words(done: subprocess.CompletedProcess[str]) -> Finding:
+def _last_words(done: child.Done) -> Finding:
     """The emulator itself ended: the shape function or the loading of the library took it down."""
-    said = done.stderr.strip().splitlines()
-    how = f"exit status {done.returncode}"
-    if done.returncode < 0:
-        how = signal.Signals(-done.returncode).name
-    words = f"the operator ended before any core ran: {how}" + (f", {said[-1]}" if said else "")
+    said = child.last_line(done.stderr)
+    words = f"the operator ended before any core ran: {child.how(done.status)}"
+    words += f", {said}" if said else ""
     return Finding("crash", None, words)
 
 

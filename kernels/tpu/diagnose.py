@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels.compat import jaxprs
+from kernels.tpu.plan import vmem_limit
+
+if TYPE_CHECKING:
+    from kernels.tpu.export import Program
 
 
 @dataclass(eq=False)  # an exception equals itself only, and can be put into a set
@@ -294,3 +304,89 @@ def _basename(place: str) -> str:
 def _first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
     return re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", line)[:400]
+
+
+def disk(error: OSError, text: str = "") -> TpuCompileError:
+    """The error of a folder that cannot be written, most often for want of space."""
+    folder = tempfile.gettempdir()
+    if error.errno == errno.ENOSPC:
+        message = f"no space left in {folder} for the compiler's files: free some, or set TMPDIR"
+    else:
+        message = f"the compiler's files in {folder} cannot be written: {error.strerror or error}"
+    return TpuCompileError("disk", message, text or str(error))
+
+
+def _calls(program: Program) -> tuple[Any, ...]:
+    """Its kernels; () where a grid is too long to look at."""
+    try:
+        return program.calls
+    except ValueError:
+        return ()
+
+
+def buffers_of(program: Program, text: str) -> tuple[tuple[str, int], ...]:
+    """What the failing kernel keeps in VMEM; () where it is not clear which kernel fails."""
+    calls = _calls(program)
+    named = [c for c in calls if f"%{c.name}" in text]
+    found = named or (calls if len(calls) == 1 else ())
+    return found[0].buffers() if found else ()
+
+
+def overflowing(program: Program) -> TpuCompileError | None:
+    """The error of a program with a kernel whose blocks alone exceed its VMEM; None without one."""
+    for call in _calls(program):
+        limit = vmem_limit(call, program.chip)
+        buffers = call.buffers()
+        asked = sum(size for _, size in buffers)
+        if asked > limit:
+            return overflow(asked, limit, buffers, least=True)
+    return None
+
+
+def flat_text(error: BaseException) -> str:
+    """An exception's words, with those of the exceptions it came from."""
+    words, seen = [], set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        words.append(f"{error}")
+        error = error.__cause__
+    return "\n".join(words)
+
+
+def _outside(file: str) -> bool:
+    """Whether a line of code is the caller's, and neither a library's nor this package's own."""
+    own = Path(file).parent == Path(__file__).parent
+    return "site-packages" not in file and not file.startswith("<") and not own
+
+
+def user_line(error: BaseException) -> str | None:
+    """The innermost line of a traceback that is not a library's, as file.py:line."""
+    import traceback
+
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _outside(f.filename)]
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
+
+
+def primitive_line(jaxpr: Any, text: str) -> str | None:
+    """Where the kernel uses what the text complains of; None where that is not one place."""
+    found = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
+    if found:
+        name = found[1]
+    elif "scalars to VMEM" in text or "Stores are only" in text:
+        name = "swap"
+    elif "scalars from SMEM" in text or "Loads are only" in text:
+        name = "get"
+    else:
+        return None
+    places = [line for primitive, line in _lines(jaxpr) if primitive == name and line]
+    return places[0] if places and (found or len(set(places)) == 1) else None
+
+
+def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:
+    """Each primitive of a jaxpr with the line of the caller's code that asked for it."""
+    for equation in jaxprs.own_equations(jaxpr):
+        own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if _outside(f)]
+        line = own[0] if own else outer
+        yield jaxprs.operation(equation), line
+        for inner in jaxprs.inner_jaxprs(equation):
+            yield from _lines(inner, line)

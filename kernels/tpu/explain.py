@@ -12,9 +12,11 @@ from rich.text import Text
 
 from kernels.pallas.calls import FAST
 from kernels.pallas.work import matmul_flops
-from kernels.tpu import CHIPS, Estimate, KernelSchedule, OpEstimate
-from kernels.tpu.compiler import Program
-from kernels.tpu.errors import mib
+from kernels.tpu.chips import CHIPS
+from kernels.tpu.diagnose import mib
+from kernels.tpu.estimate.result import Estimate, OpEstimate
+from kernels.tpu.export import Program
+from kernels.tpu.scheduler import KernelSchedule
 
 BAR = 24  # characters of a full bar
 OPS = 8  # operations shown; the others are summed up
@@ -27,7 +29,7 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     chip = CHIPS[found.chip]
     console.print(Text(f"{title}  on {chip.name}", style="bold"))
     console.print(
-        f"estimated {time(found.seconds)}, {found.cycles:,.0f} cycles at "
+        f"estimated {format_seconds(found.seconds)}, {found.cycles:,.0f} cycles at "
         f"{chip.clock_hz / 1e9:g} GHz, ± {found.error:.0%}: {BINDS[found.bound]}",
         highlight=False,
     )
@@ -62,7 +64,7 @@ BINDS = {
 }
 
 
-def time(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds in the unit that reads best."""
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= scale:
@@ -111,7 +113,7 @@ def _roofline(found: Estimate) -> Iterator[Any]:
             f"there is {_rate(roof / 1e12)} TFLOP/s"
         )
     if found.optimal_seconds:
-        yield f"XLA's own lower bound (optimal_seconds): {time(found.optimal_seconds)}"
+        yield f"XLA's own lower bound (optimal_seconds): {format_seconds(found.optimal_seconds)}"
 
 
 def _table() -> Table:

@@ -40,6 +40,11 @@ _PROFILE_ABORT = re.compile(
 )
 
 
+def names(purposes: Collection[str]) -> set[str]:
+    """The flags that serve `purposes`, without what they are set to."""
+    return {flag.split("=")[0] for purpose in purposes for flag in FLAGS[purpose]}
+
+
 def environment(
     folder: Path, purposes: Collection[str], dropped: Collection[str] = ()
 ) -> dict[str, str]:

@@ -1,0 +1,263 @@
+"""Ask the compiler's static profile, which simulates its own schedule, for cycles.
+
+It simulates some 80,000 cycles a second, so a long grid is cut to two short ones and extrapolated.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernels.compat import jax_pallas
+from kernels.tpu import chips
+from kernels.tpu.diagnose import TpuCompileError
+from kernels.tpu.export import Program, export
+from kernels.tpu.hlo import Instruction
+from kernels.tpu.pool import Compiled
+from kernels.tpu.scheduler import KernelSchedule, schedule_of
+
+REDUCED_CYCLES = 120_000  # of each of the two reduced grids
+CYCLES_PER_SECOND = 80_000  # that the profile simulates on a laptop
+BUDGET = 25.0  # seconds that the profile may take for a whole program
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an estimator wants compiled next; the answer is a list of the results."""
+
+    programs: Sequence[Program]
+    purposes: tuple[str, ...]
+    timeout: float
+
+
+@dataclass
+class Kernel:
+    """One distinct pallas_call, what is known of its schedule, and its modelled cycles."""
+
+    call: Any
+    instruction: Instruction
+    schedule: KernelSchedule | None
+    cycles: float | None = None
+    method: str = ""
+    uneven: bool = False
+
+    @property
+    def steps(self) -> int:
+        return math.prod(self.call.grid)
+
+    @property
+    def issue_cycles(self) -> float:
+        """Bundles that the grid runs through, if each takes a cycle and no inner loop repeats."""
+        return self.steps * (self.schedule.loop_bundles if self.schedule else 0)
+
+    @property
+    def step_cycles(self) -> int:
+        """Bundles of one grid step that takes one branch: what simulating a step costs."""
+        return self.schedule.step_bundles if self.schedule else 0
+
+
+def match(program: Program, compiled: Compiled) -> dict[str, Kernel]:
+    """HLO instruction name → the pallas_call that it came from, with its schedule."""
+    schedules = {k.name: k for k in schedule_of(compiled).kernels}
+    free = list(program.calls)
+    found: dict[str, Kernel] = {}
+    for each in compiled.module.run:
+        if not each.is_kernel or each.name in found:
+            continue
+        call = _find(free, each) or _find(program.calls, each)
+        if call is None:
+            continue  # a kernel that XLA itself put there
+        if call in free:
+            free.remove(call)
+        found[each.name] = Kernel(call, each, schedules.get(each.name))
+    return found
+
+
+def schedule_kernels(
+    kernels: Sequence[Kernel], chip: str, timeout: float
+) -> Generator[Request, list[Any], None]:
+    """Ask for the schedule of each kernel, compiled alone on its own grid."""
+    programs = [_alone(k.call, k.call.grid, chip) for k in kernels]
+    results = yield Request(programs, ("schedule",), timeout)
+    for kernel, result in zip(kernels, results, strict=True):
+        if isinstance(result, Compiled):
+            kernel.schedule = next(iter(schedule_of(result).kernels), None)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Asks for the cycles of one program: `run` gives those of XLA's operations, and writes those
+    of kernels into `kernels`.
+
+    timeout, budget: seconds, as of estimate. note: takes what the reader has to know.
+    """
+
+    program: Program
+    compiled: Compiled
+    kernels: dict[str, Kernel]
+    timeout: float
+    budget: float
+    note: Callable[[str], None]
+
+    def run(self) -> Generator[Request, list[Any], dict[str, int]]:
+        """Ask the static profile: the whole program where that is short, else each kernel cut."""
+        module = self.compiled.module
+        profiled: dict[str, int] = {}
+        length = sum(k.issue_cycles * k.instruction.times for k in self.kernels.values()) + sum(
+            # A copy's bundles are many and short: simulating it takes far longer than a matmul.
+            (i.classic_cycles or 0) * (4 if module.only_moves(i) else 1)
+            for i in module.run
+            if not i.is_kernel
+        )
+        only_xla = not any(i.is_kernel for i in module.run)
+        whole = self.budget * CYCLES_PER_SECOND if only_xla else 3.0 * REDUCED_CYCLES
+        seconds = min(self.timeout, 2 * self.budget + 30)
+        if 0 < length <= whole:
+            [result] = yield Request([self.program], ("profile",), seconds)
+            if isinstance(result, Compiled):
+                for each in result.module.run:
+                    if each.profiled_cycles:
+                        profiled[each.name] = each.profiled_cycles
+                for name, kernel in self.kernels.items():
+                    if name in profiled:
+                        kernel.cycles = profiled[name]
+                        kernel.method = "static profile of the whole grid"
+        waiting = [k for k in self.kernels.values() if k.cycles is None]
+        if waiting:
+            yield from self._profile_kernels(waiting, seconds)
+        return profiled
+
+    def _profile_kernels(
+        self, kernels: list[Kernel], seconds: float, side_by_side: bool = False
+    ) -> Generator[Request, list[Any], None]:
+        """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated.
+
+        Where the profile cannot follow a strided DMA, once more with contiguous ones.
+        """
+        jobs: list[tuple[Kernel, Cut, list[Program]]] = []
+        for kernel in kernels:
+            cut = cut_grid(kernel, chips.chip(self.program.chip).tensor_cores)
+            try:
+                programs = [
+                    _alone(kernel.call, cut.grid(n), self.program.chip, side_by_side)
+                    for n in cut.counts
+                ]
+            except (TpuCompileError, NotImplementedError) as error:
+                self.note(f"no static profile: {error}")
+                continue
+            jobs.append((kernel, cut, programs))
+        results = yield Request([p for _, _, ps in jobs for p in ps], ("profile",), seconds)
+        rest = iter(results)
+        refused: dict[int, str] = {}
+        for kernel, cut, programs in jobs:
+            cycles = [_cycles_of(next(rest)) for _ in programs]
+            reasons = [c for c in cycles if isinstance(c, str)]
+            if reasons:
+                refused[id(kernel)] = reasons[0]
+                continue
+            kernel.uneven = cut.uneven
+            kernel.cycles, kernel.method = float(cycles[-1]), "static profile of the whole grid"
+            if len(cycles) > 1:
+                short, long = cycles
+                slope = (long - short) / (cut.long - cut.short)
+                kernel.cycles = short + slope * (cut.units - cut.short)
+                steps = [math.prod(cut.grid(n)) for n in cut.counts]
+                kernel.method = (
+                    f"static profile of {steps[0]} and {steps[1]} of {kernel.steps} grid steps, "
+                    "extrapolated" + (", though the steps differ in work" if cut.uneven else "")
+                )
+            if side_by_side:
+                kernel.method += ", with its blocks side by side in HBM"
+        again = [k for k in kernels if id(k) in refused]
+        if side_by_side or not again:
+            for reason in refused.values():
+                self.note(f"no static profile: {reason}")
+        else:
+            yield from self._profile_kernels(again, seconds, side_by_side=True)
+
+
+def _cycles_of(result: Compiled | TpuCompileError) -> int | str:
+    """The static profile's cycles of the one kernel in a program, or why there are none."""
+    if isinstance(result, TpuCompileError):
+        return result.message
+    for each in result.module.run:
+        if each.is_kernel and each.profiled_cycles:
+            return each.profiled_cycles
+    return "it cannot follow a DMA of this kernel"
+
+
+def _find(calls: Sequence[Any], instruction: Instruction) -> Any:
+    """The pallas_call with the instruction's result shapes and, of several, with its name."""
+    shapes = tuple(a.shape for a in instruction.results)
+    fitting = [c for c in calls if tuple(o.shape for o in c.outputs) == shapes]
+    base = re.sub(r"(\.\d+)+$", "", instruction.name)
+    named = [c for c in fitting if re.sub(r"\W", "_", c.name) == re.sub(r"\W", "_", base)]
+    return (named or fitting or [None])[0]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a grid is shortened: every dimension of `sizes`, that of `axis` set to n.
+
+    units: how many steps of `axis` the whole grid makes. uneven: whether the kernel asks where in
+    a cut dimension it is, so that the steps may differ in work.
+    """
+
+    sizes: tuple[int, ...]
+    axis: int
+    short: int
+    long: int
+    units: int
+    uneven: bool = False
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The sizes of `axis` to profile: one where the grid is short enough to stay whole."""
+        return tuple(dict.fromkeys((self.short, self.long)))
+
+    def grid(self, n: int) -> tuple[int, ...]:
+        """The reduced grid with n steps along the axis."""
+        return tuple(n if i == self.axis else s for i, s in enumerate(self.sizes))
+
+
+def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
+    """Cut the outer dimensions of a kernel's grid, and leave those whole that it sums over.
+
+    The dimensions whose program id the kernel reads stay whole as long as that is affordable.
+    """
+    grid = kernel.call.grid
+    affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles, 50)))
+    if math.prod(grid) <= affordable or not grid:
+        return Cut(grid, 0, grid[0] if grid else 1, grid[0] if grid else 1, 1)
+    read = jax_pallas.axes_read(kernel.call.equation)
+    # From the dimension to keep whole first to the one to cut first.
+    order = sorted(range(len(grid)), key=lambda a: (a not in read, -a))
+    sizes = [1] * len(grid)
+    steps = 1
+    for place, axis in enumerate(order):
+        # What the kernel reads is worth some more: twice its steps are the longer grid then.
+        if steps * grid[axis] <= (affordable if axis in read else affordable / 2):
+            sizes[axis] = grid[axis]
+            steps *= grid[axis]
+            continue
+        # Cores share what is parallel: only whole rounds of all cores are alike.
+        long = max(2 * cores, min(grid[axis], affordable // steps) // (2 * cores) * 2 * cores)
+        short = long // 2
+        units = grid[axis] * math.prod(grid[a] for a in order[place + 1 :])
+        uneven = any(a in read for a in order[place:])
+        return Cut(tuple(sizes), axis, short, long, units, uneven)
+    return Cut(grid, 0, grid[0], grid[0], 1)
+
+
+def _alone(call: Any, grid: tuple[int, ...], chip: str, side_by_side: bool = False) -> Program:
+    """The program that is this one pallas_call, on another grid."""
+    from kernels.pallas.reduced import alone
+
+    function, shapes = alone(call, grid, side_by_side=side_by_side)
+    name = f"{call.name} on a grid of {'×'.join(map(str, grid))}"
+    program = export(function, *shapes, chip=chip, name=name)
+    # In another layout, XLA would first copy the arguments, and the profile simulate the copies.
+    return replace(program, row_major=True)
