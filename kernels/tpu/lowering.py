@@ -21,14 +21,16 @@ def abstract_device(
 
     mesh: axis name → size, of several such chips.
     """
-    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+    from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
     target = chips.chip(chip)
     device = AbstractDevice(
         device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
     )
     sizes, names = tuple((mesh or {}).values()), tuple(mesh or {})
-    return use_abstract_mesh(AbstractMesh(sizes, names, abstract_device=device))
+    # Said, since JAX takes another kind by itself from 0.11 on than the compiler's mesh is of.
+    kinds = (AxisType.Auto,) * len(names)
+    return use_abstract_mesh(AbstractMesh(sizes, names, kinds, abstract_device=device))
 
 
 def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowered.Lowered:
