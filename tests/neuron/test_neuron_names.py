@@ -567,7 +567,7 @@ def test_indirect_rows():
     got, want = neuron.simulate(kernel, X, rows), X[rows[:, 0]]
     assert np.array_equal(got, np.concatenate([want, want, want[:1]]))
     rows[3] = 64
-    with pytest.raises(NeuronError, match="1 of 32 offsets .* are out of bounds; oob_mode.skip"):
+    with pytest.raises(NeuronError, match=r"1 of 32 offsets .* are out of bounds; oob_mode.skip"):
         neuron.simulate(kernel, X, rows)
 
 
