@@ -25,6 +25,11 @@ def _no_options(workload: Workload) -> bool:
     return not workload.options
 
 
+def _only_products(workload: Workload) -> bool:
+    fused = set(workload.options) - {"transpose_rhs"}
+    return not fused and workload.dtype in ("float32", "bfloat16")
+
+
 def _finite(workload: Workload) -> bool:
     return workload.values != "nonfinite"
 
@@ -176,6 +181,15 @@ OPERATORS = {
                     )
                     for level in range(6)
                 ),
+                Implementation(
+                    "nki",
+                    "NKI",
+                    _NEURON,
+                    accepts=_only_products,
+                    tunable=False,
+                    differentiable=False,
+                    chapter="18_matmul_softmax_nki",
+                ),
             ),
             differentiable=("x", "y"),
         ),
@@ -199,6 +213,16 @@ OPERATORS = {
                 Implementation("pallas", "Pallas TPU", _PALLAS_TPU),
             ),
             differentiable=("blocks", "y"),
+        ),
+        Operator(
+            "softmax",
+            "kernels.softmax",
+            "exp(x) over its sum along the last axis",
+            "18_matmul_softmax_nki",
+            (
+                Implementation("xla", "XLA", ("interpret",)),
+                Implementation("nki", "NKI", _NEURON, differentiable=False),
+            ),
         ),
         Operator(
             "attention",

@@ -12,7 +12,7 @@ from kernels.matmul.quantized import quantize
 DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
 LEVELS = ("v0", "v1", "v2", "v3", "v4", "v5")
 PLAIN = ("xla", "pallas")
-IMPLEMENTATIONS = (*PLAIN, *LEVELS)
+IMPLEMENTATIONS = (*PLAIN, *LEVELS, "nki")
 LONGEST = 2**31 // 128**2 - 1  # products of int8 that int32 can add up, even if all are (−128)²
 
 __all__ = [
@@ -49,10 +49,11 @@ def matmul(
     x: [m, k]; y: [k, n], or [n, k] with transpose_rhs. Both float32, bfloat16, int8 or one float8.
     Returns [m, n]: float32 and bfloat16 keep their dtype and are added up in float32; int8 gives
     int32, exactly; float8 gives float32. No dimension may be zero; blocks need not divide any.
-    implementation: "xla", "pallas" (TPU), or one of chapter 7's levels, "v0" to "v5", which only
-    multiply. block: of "pallas"; by the tuner's records if None. prologue: an elementwise JAX
-    function of x, taken in float32 and rounded to x's dtype as x is read; floats only. activation:
-    an elementwise JAX function of the float32 (or int32) sums.
+    implementation: "xla", "pallas" (TPU), "nki" (AWS Neuron; float32 and bfloat16, only
+    multiplies), or one of chapter 7's levels, "v0" to "v5", which only multiply too. block: of
+    "pallas"; by the tuner's records if None. prologue: an elementwise JAX function of x, taken in
+    float32 and rounded to x's dtype as x is read; floats only. activation: an elementwise JAX
+    function of the float32 (or int32) sums.
     interpret: None interprets where there is no TPU. "pallas" and "xla" are differentiable for
     float32 and bfloat16, and work under jax.vmap. Raises ValueError for another rank, dtype, size,
     block or implementation, for blocks that VMEM cannot hold, and for int8 with k above 131,071,
@@ -77,6 +78,14 @@ def matmul(
         from kernels.matmul import levels
 
         return getattr(levels, implementation)(x, y, interpret=interpret)
+    if implementation == "nki":
+        for name, value in (("prologue", prologue), ("activation", activation)):
+            if value is not None:
+                checks.fail(name, value, 'None, since "nki" only multiplies')
+        checks.one_of("x.dtype", str(x.dtype), DTYPES[:2])
+        from kernels.matmul import nki
+
+        return nki.matmul(x, y, transpose_rhs=transpose_rhs, interpret=interpret)
     options = {"prologue": prologue, "activation": activation, "transpose_rhs": transpose_rhs}
     if implementation == "xla":
         from kernels.matmul import xla
