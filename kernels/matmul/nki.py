@@ -18,9 +18,15 @@ M, N, K = 128, 512, 128  # of a product
 
 @nki.jit
 def matmul_kernel(xt, y, rows=ROWS, columns=COLUMNS, depth=DEPTH):
-    """xt: [k, m]; y: [k, n]; float32 or bfloat16 in HBM → [m, n] of their dtype.
+    """The product of two matrices in HBM, of which the first comes transposed.
 
-    rows, columns, depth: tiles of m, n and k in a block.
+    Args:
+        xt: [k, m], float32 or bfloat16.
+        y: [k, n], the same dtype.
+        rows, columns, depth: tiles of m, n and k in a block.
+
+    Returns:
+        [m, n] of their dtype.
     """
     (k, m), n = xt.shape, y.shape[1]
     z = nl.ndarray((m, n), dtype=xt.dtype, buffer=nl.shared_hbm)

@@ -21,7 +21,12 @@ COSTS = ("s", "ms", "GB")  # units of which less is better
 
 @dataclass(frozen=True)
 class Limit:
-    """What nothing can beat. value: in the unit of the figures. why: in words."""
+    """What nothing can beat.
+
+    Args:
+        value: in the unit of the figures.
+        why: in words.
+    """
 
     value: float
     why: str

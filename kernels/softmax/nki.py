@@ -16,7 +16,7 @@ WHOLE = 8192
 
 @nki.jit
 def softmax_kernel(x):
-    """x: [rows, n] float32 or bfloat16 in HBM → [rows, n], along n."""
+    """[rows, n], float32 or bfloat16 in HBM → [rows, n], along n."""
     rows, n = x.shape
     out = nl.ndarray((rows, n), dtype=x.dtype, buffer=nl.shared_hbm)
     for part in nl.affine_range((rows + nl.tile_size.pmax - 1) // nl.tile_size.pmax):

@@ -355,12 +355,12 @@ def elementwise(
         bits = operation.kind == BITS
         read = (lambda v: v._values()) if bits else (lambda v: do.dtypes.wide(v._values()))
         tiles_left = iter(given)
-        numbers = [
+        terms = [
             read(next(tiles_left)) if isinstance(o, View) else (o if bits else np.float32(o))
             for o in operands
         ]
         with np.errstate(all="ignore"):
-            values = np.broadcast_to(operation.function(*numbers), shape)
+            values = np.broadcast_to(operation.function(*terms), shape)
     fresh = core.write(name, result, values)
     for each, state in zip(given, states):
         if state is not None:
