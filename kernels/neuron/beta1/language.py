@@ -295,12 +295,14 @@ def affine_range(*bounds: int, **options: Any) -> Iterator[int]:
     return machine().iterations(*bounds)
 
 
-def sequential_range(*bounds: int, **options: Any) -> range:
+def sequential_range(*bounds: int, **options: Any) -> Iterator[int]:
     """A loop whose iterations depend on each other."""
+    return machine().dependent(*bounds)
+
+
+def static_range(*bounds: int) -> range:
+    """A loop that is unrolled before anything is compiled."""
     return range(*bounds)
-
-
-static_range = sequential_range
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **options: Any) -> None:
@@ -364,8 +366,19 @@ def elementwise(
         if state is not None:
             tiles.loosen(result, np.broadcast_to(state, each.shape) != 2)
     n = result._elements
+    inputs = len(given)
+    if inputs == 2 and given[0]._storage.streamed != given[1]._storage.streamed:
+        inputs = 1  # one comes from PSUM and one from SBUF: both ports are read at once
+    numbers = tuple(o for o in operands if not isinstance(o, View))
     core.note(
-        engine, name, result, tuple(given), work=n * len(given) * passes, elements=n, fresh=fresh
+        engine,
+        name,
+        result,
+        tuple(given),
+        work=n * inputs * passes,
+        elements=n,
+        fresh=fresh,
+        detail=(operation.name, *numbers),
     )
     return result
 
@@ -630,8 +643,15 @@ def broadcast_to(src: Any, *, shape: Sequence[int], **options: Any) -> Any:
         "broadcast_to", found, np.broadcast_to(source, wanted) if core.numbers else None
     )
     core.note(
-        "Tensor", "broadcast_to", found, (src,), work=builtins.max(64, found._elements), fresh=fresh
+        "Tensor",
+        "broadcast_to",
+        found,
+        (src,),
+        work=builtins.max(64, found._elements) * (4 if src.dtype == np.float32 else 1),
+        fresh=fresh,
+        detail=wanted,
     )
+    found._storage.streamed = True  # the product by ones leaves it in PSUM
     return found
 
 

@@ -249,7 +249,11 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     psum = last.psum or dst.buffer == PSUM
     core.instructions.append(
         last._replace(
-            writes=(dst._access(),), fresh=fresh, psum=psum, stride=max(last.stride, dst._stride)
+            writes=(dst._access(),),
+            fresh=fresh,
+            psum=psum,
+            stride=max(last.stride, dst._stride),
+            hoisted=False,
         )
     )
 
