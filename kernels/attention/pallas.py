@@ -365,7 +365,7 @@ def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
         interpret=interpret,
         name="flash_attention_forward",
     )(q, k, v)
-    return turn(o), *lse
+    return transpose(o), *lse
 
 
 @functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
@@ -405,7 +405,7 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
         interpret=interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)
-    return tuple(map(turn, gradients))
+    return tuple(map(transpose, gradients))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6, 7))
