@@ -393,6 +393,7 @@ def test_python_without_venv(tmp_path):
     assert "apt install python3-venv" in said
 
 
+@pytest.mark.slow
 def test_no_network_and_then_again(tmp_path):
     root = checkout(tmp_path)
     closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_NO_CACHE_DIR": "1"}

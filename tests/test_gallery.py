@@ -5,6 +5,8 @@ import pytest
 from kernels import gallery, ladder, optional
 from kernels.catalog import RUNGS
 
+pytestmark = pytest.mark.slow
+
 BUGS = gallery.bugs()
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from kernels import optional
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FILES = re.findall(r"```python\n# (kernels/moments/\w+\.py)\n(.*?)```", GUIDE, re.S)

@@ -16,6 +16,8 @@ from jax.experimental import pallas as pl
 from kernels.neuron import vendor
 from kernels.taichi.runtime import QUIET
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "book" / "version_bridge.md").read_text(encoding="utf-8")
 CHAPTERS = "\n".join(p.read_text("utf-8") for p in sorted((ROOT / "notebooks/text").glob("*.md")))

@@ -16,6 +16,8 @@ from kernels.attention import reference  # noqa: E402
 from kernels.attention import torch as side  # noqa: E402
 from kernels.attention.torch import attention, merge_heads, split_heads, vit_attention  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SHAPES = [  # b, h, n, m, d
     (1, 1, 1, 1, 1),

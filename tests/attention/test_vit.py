@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv
 from kernels.attention.torch import VIT_ATTENTION, vit_attention  # noqa: E402
 from kernels.attention.vit import vision_transformer  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SMALL = dict(img_size=64, embed_dim=64, depth=2, num_heads=2, num_classes=10)
 HERE = [name for name in VIT_ATTENTION if name != "jax_flash"]  # which needs an XLA device
 

@@ -208,6 +208,7 @@ def test_second_derivatives(needed):
     assert torch.autograd.gradgradcheck(depthwise_conv, tensors)
 
 
+@pytest.mark.slow
 @needs_taichi
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 3), (6, 2, 33)])
 def test_gradients_with_every_access_checked(shape):
@@ -237,6 +238,7 @@ def test_the_levels_agree_and_so_does_the_one_that_lost(kind, b, t):
 # --- other machines -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not optional.available("quadrants"), reason="quadrants is not installed: pip install quadrants"
 )

@@ -33,6 +33,7 @@ def needs_its_language(name):
         pytest.skip(f"needs {tools[0]}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "answer", "rung", "says"),
     WRONG,

@@ -255,6 +255,7 @@ def test_a_wrong_block_is_noticed():
     assert not compare(z, wide, stored @ y, abs(x).astype(np.float64) @ abs(y)).passed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
     from kernels.tpu.estimate import estimate_all

@@ -94,6 +94,7 @@ def test_the_simulator_cannot_take_vmap_yet():
         simulate(batched, x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [None, jax.nn.relu, jax.nn.gelu, jnp.tanh])
 @pytest.mark.parametrize("transpose_rhs", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 123, 37), (64, 300, 129)])

@@ -40,6 +40,7 @@ def box(*sides):
     return np.array(sides, np.float32).reshape(-1, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", NMS.names)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
@@ -78,6 +79,7 @@ def near_ties(threshold):
     return boxes, scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", NMS.names)
 @pytest.mark.parametrize("threshold", [0.1, 0.5, 0.7])
 def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):

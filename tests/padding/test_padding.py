@@ -271,6 +271,7 @@ def test_published_sizes():
         assert out.shape[:2] == (4144, 8224) and out.nbytes == 4144 * 8224 * bytes_
 
 
+@pytest.mark.slow
 def test_quadrants_runs_the_same_kernels():
     if not optional.available("quadrants"):
         pytest.skip("quadrants is not installed: pip install quadrants")

@@ -120,6 +120,7 @@ def test_tensors_on_a_gpu():
 # --- in a fresh process -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", taichi.MODULES)
 def test_either_package_by_one_setting_and_without_a_network(name):
     if name not in INSTALLED:
@@ -213,6 +214,7 @@ def test_what_the_reader_started_by_hand_is_kept():
 # --- in a child ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", taichi.MODULES)
 def test_a_debug_run_checks_every_access_and_the_caller_lives(name, monkeypatch):
     if name not in INSTALLED:

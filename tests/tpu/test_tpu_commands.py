@@ -21,6 +21,8 @@ from kernels.tpu import explain
 from kernels.tpu.estimate import estimate_program
 from kernels.tpu.export import export
 
+pytestmark = pytest.mark.slow
+
 TPU = [
     f"{o.name}/{i.name}"
     for o in OPERATORS.values()

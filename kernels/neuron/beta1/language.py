@@ -369,7 +369,7 @@ def elementwise(
     inputs = len(given)
     if inputs == 2 and given[0]._storage.streamed != given[1]._storage.streamed:
         inputs = 1  # one comes from PSUM and one from SBUF: both ports are read at once
-    numbers = tuple(o for o in operands if not isinstance(o, View))
+    plain = tuple(o for o in operands if not isinstance(o, View))
     core.note(
         engine,
         name,
@@ -378,7 +378,7 @@ def elementwise(
         work=n * inputs * passes,
         elements=n,
         fresh=fresh,
-        detail=(operation.name, *numbers),
+        detail=(operation.name, *plain),
     )
     return result
 
