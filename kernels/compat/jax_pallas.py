@@ -1,9 +1,9 @@
 """A pallas_call as JAX traced it: grid, blocks, memories, index maps, and the kernel's own program.
 
 JAX promises nothing of these: the parameters of the pallas_call equation (`grid_mapping`, `jaxpr`,
-`compiler_params`, `input_output_aliases`, `out_avals`, `name`), the fields of GridMapping and
-BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `DebugInfo.arg_names`. All were seen in
-JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
+`compiler_params`, `input_output_aliases`, `interpret`, `out_avals`, `name`), the fields of
+GridMapping and BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `DebugInfo.arg_names`.
+All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
@@ -84,6 +84,11 @@ class Scratch:
 def is_pallas_call(equation: Any) -> bool:
     """Whether an equation is a pallas_call."""
     return jaxprs.operation(equation) == "pallas_call"
+
+
+def is_interpreted(equation: Any) -> bool:
+    """Whether a pallas_call is to be interpreted, by `interpret=` or by a mode that is forced."""
+    return bool(equation.params.get("interpret"))
 
 
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:
