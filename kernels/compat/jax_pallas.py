@@ -134,11 +134,6 @@ def semantics(equation: Any) -> tuple[str, ...]:
     )
 
 
-def is_interpreted(equation: Any) -> bool:
-    """Whether the call is to be interpreted instead of compiled."""
-    return bool(equation.params.get("interpret"))
-
-
 def vmem_limit_bytes(equation: Any) -> int | None:
     """Bytes of VMEM that the kernel asks for; None where it does not ask."""
     return getattr(_compiler_params(equation), "vmem_limit_bytes", None)
