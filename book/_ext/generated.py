@@ -50,7 +50,16 @@ def explained(word, reason):
 
 
 def table(titles, rows, name):
-    """A table; a row of a single cell spans all columns. Cells are strings or nodes."""
+    """A table; a row of a single cell spans all columns.
+
+    Args:
+        titles: strings or nodes, one for each column.
+        rows: lists of cells, which are strings or nodes.
+        name: its class, beside "generated".
+
+    Returns:
+        The node.
+    """
     made = nodes.table(classes=["generated", name])
     group = nodes.tgroup(cols=len(titles))
     group += [nodes.colspec(colwidth=1) for _ in titles]
@@ -80,7 +89,12 @@ class Generated(SphinxDirective):
         return made
 
     def link(self, chapter, words=None):
-        """A link to the notebook of a chapter, by its title or in other words."""
+        """A link to the notebook of a chapter.
+
+        Args:
+            chapter: its name, without the number.
+            words: what the link reads; by default the chapter's title.
+        """
         return self.to(self.page(chapter), chapter, words)
 
     def page(self, chapter):
@@ -90,7 +104,13 @@ class Generated(SphinxDirective):
         return next(named, f"notebooks/{chapter}")
 
     def to(self, page, name, words=None):
-        """A link to a document of that name, by its title or in other words."""
+        """A link to a document.
+
+        Args:
+            page: the document, from the book's root.
+            name: what it is called where it is not found.
+            words: what the link reads; by default the page's title.
+        """
         found = addnodes.pending_xref(
             "",
             refdoc=self.env.docname,

@@ -35,9 +35,13 @@ MOST_STEPS = 80_000  # each takes three int32 of a v5e's 1 MiB of scalar memory
 class BlockSparse:
     """A matrix of which only some blocks are stored; the others are zero.
 
-    blocks: [number, bm, bk]. rows, columns: int32 [number], where each block stands, counted in
-    blocks, sorted by rows. shape: (m, k). What a block holds beyond the matrix's edge is ignored;
-    no two stand in the same place. A JAX pytree. x @ y is block_sparse_matmul of its arrays.
+    A JAX pytree. x @ y is block_sparse_matmul of its arrays.
+
+    Args:
+        blocks: [number, bm, bk]. What a block holds beyond the matrix's edge is ignored; no two
+            stand in the same place.
+        rows, columns: int32 [number], where each block stands, counted in blocks, sorted by rows.
+        shape: (m, k).
     """
 
     blocks: Any
@@ -47,9 +51,17 @@ class BlockSparse:
 
     @classmethod
     def from_dense(cls, x: Any, block: tuple[int, int] = (LANES, LANES)) -> BlockSparse:
-        """Store the blocks of x [m, k] that hold anything but zeros. x must be concrete.
+        """Store the blocks of a matrix that hold anything but zeros.
 
-        Raises ValueError for another rank, a zero dimension, or a block that is not two sizes.
+        Args:
+            x: [m, k], concrete.
+            block: (bm, bk).
+
+        Returns:
+            The matrix; its last blocks are filled up with zeros.
+
+        Raises:
+            ValueError: for another rank, a zero dimension, or a block that is not two sizes.
         """
         checks.array("x", x, rank=2, dtypes=(str(getattr(x, "dtype", "")),))
         if len(block) != 2:
@@ -209,9 +221,17 @@ def _sample(dz, y, rows, columns, *, plan, interpret):
 
 
 def make_plan(n, block, dtype, bn=None):
-    """The blocks of x and of y, for the chip at hand; bn: columns of y in a block.
+    """The blocks of x and of y, for the chip at hand.
 
-    bn None is all of n if it can be had in VMEM, else half of it, and so on, in whole lanes.
+    Args:
+        n: columns of y.
+        block: (bm, bk), of a block of x.
+        dtype: of both.
+        bn: columns of y in a block; None is all of n if it can be had in VMEM, else half of it, and
+            so on, in whole lanes.
+
+    Returns:
+        A kernels.tpu.plan.Plan.
     """
     chip = CHIPS[here()]
     if bn is None:
@@ -258,7 +278,19 @@ _call.defvjp(_forward, _backward)
 
 
 def block_sparse_matmul(blocks, y, rows, columns, *, m, bn=None, interpret=None):
-    """[number, bm, bk], [k, n], [number], [number] → [m, n]; grid (n / bn, number)."""
+    """The stored blocks times y; grid (n / bn, steps), a step for each block and each block row.
+
+    Args:
+        blocks: [number, bm, bk].
+        y: [k, n].
+        rows, columns: [number], where each block stands.
+        m: rows of the result.
+        bn: columns of y in a block; None lets make_plan choose.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [m, n].
+    """
     blocks, y, rows, columns = map(jnp.asarray, (blocks, y, rows, columns))
     if not len(blocks):  # a grid has at least one step, so it gets a block of zeros
         blocks = jnp.zeros((1, *blocks.shape[1:]), blocks.dtype)

@@ -15,10 +15,14 @@ def result_dtype(dtype):
 
 
 def product(x, y, contract=(1, 0), widen=False):
-    """Two blocks' product in the accumulator's dtype. contract: the axis of each that is summed.
+    """Two blocks' product in the accumulator's dtype.
 
-    widen: multiply in float32. XLA's CPU backend lacks bfloat16 and float8 dots in some layouts;
-    float32 holds each of their products exactly, so an interpreted sum is the same.
+    Args:
+        x, y: the blocks.
+        contract: the axis of each that is summed.
+        widen: multiply in float32. XLA's CPU backend lacks bfloat16 and float8 dots in some
+            layouts; float32 holds each of their products exactly, so an interpreted sum is the
+            same.
     """
     if widen and x.dtype != jnp.int8:
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)
@@ -33,8 +37,16 @@ def product(x, y, contract=(1, 0), widen=False):
 
 
 def mask_tails(x, y, step, k, contract=(1, 0)):
-    """The two blocks of `step`, zero beyond `k`: the last block of a k that blocks do not divide
-    ends in garbage."""
+    """The two blocks of a step, zero beyond k.
+
+    The last block of a k that blocks do not divide ends in garbage.
+
+    Args:
+        x, y: the blocks.
+        step: counts the blocks along k.
+        k: the size of the axis that is summed.
+        contract: that axis in each block.
+    """
     bk = x.shape[contract[0]]
     if k % bk == 0:
         return x, y

@@ -38,6 +38,9 @@ class Modelled:
     """What nms would take on a chip with the boxes of a workload, by the model above.
 
     Args:
+        implementation: of IMPLEMENTATIONS.
+        workload: whose boxes they are.
+        chip: such as "v5e".
         rounds: on these boxes; of "pallas", those of all blocks together.
         most: what they could be at worst.
         fixed: seconds with one round, in each block.

@@ -19,10 +19,14 @@ from kernels.pallas.calls import MAX_PROGRAMS
 
 
 def matmul_flops(jaxpr: Any) -> dict[str, float]:
-    """Operations of all matrix products, a multiply-add counting two, by the operands' dtype.
+    """Operations of all matrix products, a multiply-add counting two.
 
-    jaxpr: a traced program. Loops count as often as they run where that is known (a `while` counts
-    once); of a condition on data, the more expensive branch counts.
+    Args:
+        jaxpr: a traced program. Loops count as often as they run where that is known (a `while`
+            counts once); of a condition on data, the more expensive branch counts.
+
+    Returns:
+        The operands' dtype → operations.
     """
     return dict(_flops(jaxpr, {}, ()))
 

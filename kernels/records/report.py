@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernels.catalog import OPERATORS
 from kernels.checks import one_of
@@ -21,7 +22,12 @@ COSTS = ("s", "ms", "GB")  # units of which less is better
 
 @dataclass(frozen=True)
 class Limit:
-    """What nothing can beat. value: in the unit of the figures. why: in words."""
+    """What nothing can beat.
+
+    Args:
+        value: in the unit of the figures.
+        why: in words.
+    """
 
     value: float
     why: str
@@ -153,7 +159,10 @@ def groups(records: Iterable[Record]) -> list[Group]:
             of = problem, record.quantity, record.part, record.unit
             row = record.implementation, record.tuning
             found.setdefault(of, {}).setdefault(row, {})[record.kind] = record
-    made = [_group(*of, rows, names[of[0]], limits.get(of[0], {})) for of, rows in found.items()]
+    made = [
+        _group(problem, quantity, part, unit, rows, names[problem], limits.get(problem, {}))
+        for (problem, quantity, part, unit), rows in found.items()
+    ]
     return sorted(made, key=_order)
 
 
@@ -173,7 +182,9 @@ def floor(problem: Problem) -> Limit | None:
     rates = _rates(problem.chip, problem.dtype)
     if not known.work or not rates or set(problem.sizes) != set(known.named[0].sizes):
         return None
-    workload = Workload("recorded", problem.sizes, problem.dtype, options=problem.options.typed())
+    workload = Workload(
+        "recorded", problem.sizes, problem.dtype, options=Named(problem.options).typed()
+    )
     needs = zip(known.work(workload, problem.pass_ == "gradient"), rates, strict=True)
     bounds = [Limit(1e3 * need / rate, why) for need, (rate, why) in needs]
     return max(bounds, key=lambda limit: limit.value)

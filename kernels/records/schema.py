@@ -191,7 +191,11 @@ class Key(Problem):
         return Key(**_some(self, Key))
 
     def record(self, **known: Any) -> Record:
-        """A record of this key, of today unless a date is given. known: the other columns."""
+        """A record of this key, of today unless a date is given.
+
+        Args:
+            known: the other columns.
+        """
         today = datetime.date.today().isoformat()
         return Record(**{**_some(self, Key), "date": today, **known})
 
@@ -265,8 +269,14 @@ class Record(Key):
 
     @classmethod
     def of_cells(cls, row: Mapping[str, str]) -> Record:
-        """The record of a row. Raises ValueError as the constructor does, and for a figure that is
-        no number."""
+        """The record of a row.
+
+        Args:
+            row: column → cell.
+
+        Raises:
+            ValueError: as the constructor does, and for a figure that is no number.
+        """
         known: dict[str, Any] = {FIELDS.get(name, name): cell for name, cell in row.items()}
         known["value"] = float(known["value"])
         for name in ("sizes", "options", "tuning", "part"):
@@ -316,7 +326,14 @@ def estimated(
     found: Any,
     of: str = "",
 ) -> Record:
-    """The record of an estimate of an operator's workload; see Key.estimated."""
+    """The record of an estimate of an operator's workload.
+
+    Args:
+        operator, implementation: their names in the catalog.
+        workload: one of the operator's.
+        pass_: one of PASSES.
+        found, of: as for Key.estimated.
+    """
     key = Key.of(operator, implementation, workload, found.chip, pass_)
     return key.estimated(found, title(workload), of)
 

@@ -49,6 +49,10 @@ def read(path: Path | str) -> list[Record]:
 def write(path: Path | str, records: Iterable[Record]) -> None:
     """Replace a CSV file by these records, sorted; of two with one identity the last one is kept.
 
+    Args:
+        path: as for `read`.
+        records: all of one kind.
+
     Raises:
         ValueError: where the kinds are mixed.
     """
@@ -58,17 +62,26 @@ def write(path: Path | str, records: Iterable[Record]) -> None:
 
 
 def add(path: Path | str, records: Iterable[Record]) -> None:
-    """Add records to a file, replacing those with the same identity; what has no name keeps the
-    one it had. Nobody else writes to the file between its reading and its writing."""
+    """Add records to a file, replacing those with the same identity.
+
+    What has no name keeps the one it had. Nobody else writes to the file between its reading and
+    its writing.
+
+    Args:
+        path: as for `read`.
+        records: of the kind that the file holds.
+
+    Raises:
+        ValueError: where the kinds are mixed.
+    """
     path = _path(path)
     with locked(path):
         known = {record.identity: record for record in read(path)}
         for record in records:
             before = known.get(record.identity)
-            named = before is None or record.workload or not before.workload
-            known[record.identity] = (
-                record if named else dataclasses.replace(record, workload=before.workload)
-            )
+            if before and not record.workload:
+                record = dataclasses.replace(record, workload=before.workload)
+            known[record.identity] = record
         _write(path, known.values())
 
 
@@ -125,7 +138,7 @@ def _write(path: Path, records: Iterable[Record]) -> None:
     write_rows(path, COLUMNS, sorted(rows, key=_order))
 
 
-def _order(cells: tuple[str | float, ...]) -> tuple[str, ...]:
+def _order(cells: Sequence[Any]) -> tuple[str, ...]:
     return tuple(str(cell) for cell in cells)
 
 
