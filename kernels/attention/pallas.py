@@ -343,7 +343,7 @@ def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
     block = plan.block
     tiling = make_tiling(q, k, causal, scale, block, interpret)
     heads, n, head_dim = q.shape
-    turn = tiling.turn
+    transpose = tiling.transpose
 
     def seen(i, j):  # a block that is not looked at is not fetched either
         return jnp.minimum(i, j) if causal else j
@@ -352,7 +352,7 @@ def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
     keys = block_spec(tiling, block.heads, tiling.bk, head_dim, seen)
     row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, i, j: (h, 0, i))
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-    q, k, v = turn(q), turn(k), turn(v)
+    q, k, v = transpose(q), transpose(k), transpose(v)
     o, *lse = pl.pallas_call(
         functools.partial(_forward_kernel, tiling=tiling),
         out_shape=[jax.ShapeDtypeStruct(q.shape, q.dtype)] + [shape((heads, 1, n))] * residuals,
@@ -365,7 +365,7 @@ def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
         interpret=interpret,
         name="flash_attention_forward",
     )(q, k, v)
-    return turn(o), *lse
+    return transpose(o), *lse
 
 
 @functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
@@ -374,7 +374,7 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
     block = plan.block
     tiling = make_tiling(q, k, causal, scale, block, interpret)
     heads, _, head_dim = q.shape
-    turn = tiling.turn
+    transpose = tiling.transpose
     last = tiling.key_blocks - 1
 
     def seen(j, i):
@@ -388,7 +388,7 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
     )
     row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, j, i: (h, 0, seen(j, i)))
     sums = pltpu.VMEM(keys.block_shape, jnp.float32)
-    q, k, v, o, do = map(turn, (q, k, v, o, do))
+    q, k, v, o, do = map(transpose, (q, k, v, o, do))
     gradients = pl.pallas_call(
         functools.partial(_backward_kernel, tiling=tiling),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k, v)],
@@ -405,7 +405,7 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
         interpret=interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)
-    return tuple(map(turn, gradients))
+    return tuple(map(transpose, gradients))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6, 7))
