@@ -77,16 +77,30 @@ def test_blocks_that_only_a_v5e_holds_are_refused_for_a_v5p():
         export(large, *SQUARE, chip="v5p")
 
 
+LONG_TO_COMPILE = ("matmul_f32", "attention_gradient", "attention_f32_gradient", "vit_gradient")
+
+
 @pytest.mark.libtpu
-def test_the_compiler_takes_them(scratch):
-    programs = [export(f, *args, chip="v5p", name=name) for name, (f, args) in PROGRAMS.items()]
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([name for name in PROGRAMS if name not in LONG_TO_COMPILE], id="short"),
+        pytest.param(LONG_TO_COMPILE, id="long", marks=pytest.mark.full),
+    ],
+)
+def test_the_compiler_takes_them(names, scratch):
+    programs = [
+        export(function, *arguments, chip="v5p", name=name)
+        for name, (function, arguments) in PROGRAMS.items()
+        if name in names
+    ]
     for place, found in compile_each(programs, progress=False):
         assert isinstance(found, Compiled), f"{programs[place].name}: {found}"
 
 
 @pytest.mark.libtpu
 @pytest.mark.parametrize("name", ["attention", "vit_attention", "matmul"])
-def test_so_it_takes_what_the_operators_are_proven_on(name, scratch):
+def test_it_takes_what_the_operators_are_proven_on(name, scratch):
     operator = OPERATORS[name]
     programs = []
     for workload in itertools.islice(operator.workloads.named, 0, None, 5):
