@@ -90,5 +90,7 @@ def status():
     """Keeps what a rung found for the book's status page; each worker in a file of its own."""
     from kernels.bench import status
 
+    if "CANARY_REPORT" in os.environ:  # what other releases do is nothing for that page
+        return lambda checks: None
     part = os.environ.get("PYTEST_XDIST_WORKER", "main")
     return lambda checks: status.note(checks, part)
