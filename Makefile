@@ -17,7 +17,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve test test-optimised test-torchax test-xla canary lab lint format hooks clean distclean
+.PHONY: help venv book serve quick test test-full test-optimised test-torchax test-xla canary lab lint format hooks clean distclean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -42,11 +42,20 @@ serve: ## show the built book at http://127.0.0.1:8000/ (PORT=8001 for another)
 	@"$(py)" -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html >/dev/null 2>&1 || \
 	  { echo "Port $(PORT) is taken. Another one: make serve PORT=8001" >&2; exit 1; }
 
+quick: venv ## a first look in two minutes: no notebook, no browser, three workloads each
+	@"$(py)" -m pytest tests --tier quick $(ARGS)
+
 test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k name")
 	@"$(py)" -m pytest $(ARGS)
 
+# Children write their part where they run, hence the whole path.
+test-full: export COVERAGE_FILE = $(CURDIR)/_build/coverage/data
+test-full: venv ## run all workloads on all chips, and say which branches of kernels/ were taken
+	@mkdir -p _build/coverage
+	@"$(py)" -m pytest --tier full --cov $(ARGS)
+
 test-optimised: venv ## run every kernel once more, compiled for the CPU as a reader's is
-	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/test_ladder.py -k interpret $(ARGS)
+	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/test_ladder.py --tier full -k interpret $(ARGS)
 
 test-torchax: ## run the tests of torchax in a process of their own
 	@$(MAKE) --no-print-directory venv EXTRAS=torchax
@@ -64,10 +73,12 @@ lab: venv ## open the notebooks in JupyterLab (the built book: /static/html/inde
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --ServerApp.extra_static_paths=_build $(ARGS)
 
-lint: venv ## check style and spelling, notebooks included
+lint: venv ## check style and spelling, notebooks included, and the package's types and layers
 	@"$(py)" -m ruff check .
 	@"$(py)" -m ruff format --check .
 	@"$(py)" -m codespell_lib
+	@"$(py)" -m mypy
+	@$(VENV)/bin/lint-imports --no-logo
 
 format: venv ## put code and notebooks in form, and paired texts in step
 	@# In step before and after: whichever of the two forms was edited last counts.
@@ -83,7 +94,8 @@ hooks: venv ## let git check every commit
 	@"$(py)" -m pre_commit install
 
 clean: ## remove what was built
-	rm -rf _build .pytest_cache .ruff_cache .hypothesis .jupyter_cache
+	rm -rf _build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis \
+	  .jupyter_cache
 	find . -name .venv\* -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## remove the environments too

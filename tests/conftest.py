@@ -7,11 +7,29 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from choice import TIERS
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=15)
 hypothesis.settings.load_profile("same")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("kernels")
+    group.addoption(
+        "--tier",
+        choices=TIERS,
+        default="test",
+        help="quick: no book, no browser, few workloads; test: all that must hold; full: all "
+        "workloads on all chips",
+    )
+    group.addoption(
+        "--strict-rungs",
+        action="store_true",
+        default=bool(os.environ.get("KERNELS_STRICT")),
+        help="a rung that was skipped, or did part of its work, fails (also KERNELS_STRICT=1)",
+    )
 
 
 def pytest_configure(config):
@@ -41,11 +59,70 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = before
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """What reads the book goes first: one worker builds it, and none has to wait for it later."""
-    reads = {"html", "not_run"}
-    items.sort(key=lambda item: reads.isdisjoint(getattr(item, "fixturenames", ())))
+# tier → markers. Of the TPU compiler, make quick asks only what the rungs do.
+LEFT_OUT = {"quick": ("slow", "full", "libtpu"), "test": ("full",), "full": ()}
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups
+def pytest_collection_modifyitems(config, items):
+    """Leave out what the tier leaves out, and keep together what one worker does best alone."""
+    tier = config.getoption("tier")
+    left_out = [item for item in items if not _belongs(item, tier)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _belongs(item, tier)]
+    for item in items:
+        if name := _piece(item):
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
+@pytest.hookimpl(specname="pytest_collection_modifyitems", trylast=True)
+def pytest_order_of_items(items):
+    """What reads the book goes first: one worker builds it, and none has to wait for it later.
+    Single pages and notebooks go last, being small enough to keep all workers busy to the end."""
+    items.sort(key=_place)
+
+
+def _belongs(item, tier):
+    if tier == "quick" and (_is_notebook(item) or _needs(item, "html", "not_run", "browser")):
+        return False
+    return not any(item.get_closest_marker(name) for name in LEFT_OUT[tier])
+
+
+def _piece(item):
+    """Of which piece of work an item is; empty where it stands alone. An operator on its rungs is
+    one piece, so that what it is held against is computed once; otherwise a file is."""
+    if _is_notebook(item) or _is_page(item):
+        return ""
+    return _operator(item) or item.path.name
+
+
+def _place(item):
+    if _is_notebook(item):
+        return 4
+    if _is_page(item):
+        return 3
+    if _needs(item, "html", "not_run"):
+        return 0
+    return 1 if _operator(item) else 2
+
+
+def _is_notebook(item):
+    return item.path.suffix == ".ipynb"
+
+
+def _is_page(item):
+    """A page of the built book in a browser."""
+    return _needs(item, "html") and _needs(item, "browser")
+
+
+def _needs(item, *fixtures):
+    return not set(fixtures).isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def _operator(item):
+    """The name of the operator whose rung it is; else empty."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return parameters["operator"].name if {"operator", "rung"} <= parameters.keys() else ""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -86,11 +163,13 @@ def html(request):
 
 
 @pytest.fixture
-def status():
-    """Keeps what a rung found for the book's status page; each worker in a file of its own."""
-    from kernels.bench import status
+def status(pytestconfig):
+    """Keeps what a rung found for the book's status page, where it was proven on everything; each
+    worker in a file of its own."""
+    from kernels.records import status
 
-    if "CANARY_REPORT" in os.environ:  # what other releases do is nothing for that page
+    # What other releases do is nothing for that page either.
+    if pytestconfig.getoption("tier") != "full" or "CANARY_REPORT" in os.environ:
         return lambda checks: None
     part = os.environ.get("PYTEST_XDIST_WORKER", "main")
     return lambda checks: status.note(checks, part)

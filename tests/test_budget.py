@@ -104,6 +104,13 @@ def test_a_lucky_plain_result_leaves_room_for_rounding_its_terms():
     assert compare(result, reference, reference, magnitude=np.full((1, 1), 1999.0)).passed
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_nothing_is_right_where_nothing_is_asked_for(dtype):
+    nothing = np.zeros((0, 3), dtype)
+    assert compare(nothing, nothing.astype(float), nothing, nothing).passed
+    assert not compare(nothing.T, nothing.astype(float), nothing, nothing).passed
+
+
 @given(st.floats(min_value=1e-30, max_value=1e30))
 def test_ulp_is_the_gap_to_the_next_float32(x):
     x = np.float32(x)

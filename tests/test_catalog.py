@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.catalog import OPERATORS, RUNGS, find
+from kernels.contract import Implementation, Operator, positions
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
@@ -14,11 +15,17 @@ NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 def test_an_entry_names_what_exists(operator):
     assert callable(operator.function) and callable(operator.reference)
     assert operator.plain in {i.name for i in operator.implementations}
-    assert (NOTEBOOKS / f"{operator.chapter}.ipynb").exists()
+    assert operator.workloads.named and len(positions(operator, operator.differentiable)) == len(
+        operator.differentiable
+    )
+    for each in (operator.magnitude, operator.rounding, operator.gradient_magnitude):
+        assert each is None or callable(each)
     for implementation in operator.implementations:
         assert set(implementation.rungs) <= set(RUNGS)
+        if not (package := implementation.backend.missing()):
+            assert callable(implementation.function), package
         chapter = implementation.chapter or operator.chapter
-        assert (NOTEBOOKS / f"{chapter}.ipynb").exists()
+        assert len(list(NOTEBOOKS.glob(f"[0-9][0-9]_{chapter}.ipynb"))) == 1, chapter
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
@@ -40,7 +47,7 @@ def test_another_seed_gives_other_values(operator):
 
 
 @pytest.mark.parametrize(
-    ("path", "count"), [("matmul", 8), ("matmul/pallas", 1), ("iota/triton", 1), ("vector", 6)]
+    ("path", "count"), [("matmul", 9), ("matmul/pallas", 1), ("iota/triton", 1), ("vector", 6)]
 )
 def test_find(path, count):
     assert len(list(find(path))) == count
@@ -54,3 +61,50 @@ def test_find_says_what_there_is(path):
         return
     with pytest.raises(ValueError, match="accepted: "):
         list(find(path))
+
+
+def function(x, *, implementation="xla"):
+    """For the declarations below."""
+
+
+function.__module__ = "kernels.vector.operator"  # the folder that sources are looked up in
+
+
+def declared(**more):
+    from kernels.backends.xla import XLA
+
+    wanted = dict(summary="", chapter="", reference="reference:f", workloads="workloads:f")
+    implementations = (Implementation("xla", XLA, "xla:f"),)
+    return Operator(function, **wanted | {"implementations": implementations} | more)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"plain": "numpy"}, "plain of function is 'numpy'; accepted: xla"),
+        ({"implementations": declared().implementations * 2}, "accepted: each name once"),
+    ],
+)
+def test_a_declaration_that_contradicts_itself_is_refused(more, says):
+    with pytest.raises(ValueError, match=says):
+        declared(**more)
+
+
+def test_a_source_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="source is 'reference'; accepted: \"MODULE:NAME\""):
+        _ = declared(reference="reference").reference
+    with pytest.raises(AttributeError, match="'f'"):
+        _ = declared().reference
+    with pytest.raises(ModuleNotFoundError):
+        _ = declared(workloads="nowhere:f").workloads
+
+
+def test_an_argument_that_the_reference_has_not_is_refused():
+    with pytest.raises(ValueError, match="is 'z'; accepted: x, y \\(of add_vectors\\)"):
+        positions(OPERATORS["add_vectors"], ("z",))
+
+
+def test_an_option_that_an_implementation_lacks_is_refused():
+    x = np.ones((8, 8), np.float32)
+    with pytest.raises(ValueError, match='transpose_rhs is True; accepted: False, since "v3" only'):
+        OPERATORS["matmul"]["v3"](x, x, transpose_rhs=True)

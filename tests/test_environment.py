@@ -499,7 +499,7 @@ def test_the_whole_run_has_both_suites(tmp_path):
         "make venv",
         "make venv EXTRAS=torchax",
         "make book",
-        "make test",
+        "make test-full",
         "make test-optimised",
         "make test-torchax",
         "make test-xla",
@@ -520,7 +520,7 @@ def test_the_whole_run_has_both_suites(tmp_path):
 )
 def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
     status, asked, said = ci_run(tmp_path, **where)
-    assert status == 0 and "make test" in asked
+    assert status == 0 and "make test-full" in asked
     assert words in said
     for suite in ("make test-torchax", "make test-xla"):
         assert (suite in asked) == (suite not in said)
@@ -532,6 +532,6 @@ def test_what_the_newest_releases_break_is_said_aloud_and_fails_nothing(tmp_path
     assert "!!! CANARY: something is wrong on the newest releases" in said
 
 
-@pytest.mark.parametrize("fails", ["test", "test-optimised", "test-torchax", "test-xla"])
+@pytest.mark.parametrize("fails", ["test-full", "test-optimised", "test-torchax", "test-xla"])
 def test_a_suite_that_fails_fails_the_run(tmp_path, fails):
     assert ci_run(tmp_path, gigabytes=40, fails=fails)[0]

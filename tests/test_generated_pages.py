@@ -12,21 +12,29 @@ from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from sphinx.application import Sphinx
 
-from kernels.bench import records, status
-from kernels.bench.records import Record
+from kernels import matmul
 from kernels.catalog import OPERATORS
 from kernels.ladder import Check
+from kernels.records import Key, status, store
 
 ROOT = Path(__file__).resolve().parent.parent
-CUBE = str(OPERATORS["matmul"].workloads["cube_8192_bf16"])
-ONE = Record("matmul", "pallas", CUBE, "estimated", 6.0, "ms", "v5e", "jax 1", "2026-01-01", "how")
+CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
+ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
+    workload=CUBE.name,
+    kind="estimated",
+    value=6.0,
+    bound="compute",
+    method="how",
+    versions="jax 1",
+    date="2026-01-01",
+)
 
 
 @pytest.fixture
 def book(tmp_path, monkeypatch):
     """A book of one page; calling it builds it, and gives the page and what was read anew."""
     monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
-    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(status, "ROOT", tmp_path)
     source = tmp_path / "source"
     source.mkdir()
@@ -44,7 +52,7 @@ def book(tmp_path, monkeypatch):
             tmp_path / "doctrees",
             "html",
             confoverrides={
-                "extensions": ["myst_nb", "generated"],
+                "extensions": ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "generated"],
                 "nb_execution_mode": "off",
                 "nb_execution_cache_path": str(tmp_path / "cache"),
             },
@@ -70,14 +78,14 @@ def cells_of(soup, name, table="figures"):
 
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):
-    records.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=9)])
+    store.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=9)])
     soup, _ = book("results")
     titles = [cell.get_text() for cell in soup.select("table.generated th")]
     assert titles[:4] == ["implementation", "published", "estimated", "measured"]
     assert cells_of(soup, "pallas") == ["pallas", "—", "6.00", "—", "0.667 × xla", "93 %"]
     assert cells_of(soup, "xla")[4] == "1.50 × pallas"
     planted = dataclasses.replace(ONE, implementation="xla", kind="measured", value=5.6)
-    records.write("measured.csv", [planted])
+    store.write("measured.csv", [planted])
     soup, read = book("results")
     assert read == ["index"]
     # Measured 5.6 against estimated 6.0 would be a ratio between kinds.
@@ -91,7 +99,10 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
     ]
     assert cells_of(soup, "pallas")[4] == "0.667 × xla"
     group = soup.select_one("tr.group").get_text(" ", strip=True)
-    assert "cube_8192_bf16" in group and "v5e" in group and "jax 1; 2026-01-01; how" in group
+    assert (
+        "cube_8192_bf16" in group and "v5e" in group and "m=8192 k=8192 n=8192 bfloat16 on" in group
+    )
+    assert "jax 1; 2026-01-01; compute binds; how" in group
 
 
 def test_each_rung_says_what_was_found_or_why_there_is_nothing(book, tmp_path):
@@ -121,7 +132,7 @@ def test_versions_and_the_time_of_notebooks(book, tmp_path):
     (tmp_path / "source" / "notebooks").mkdir()
     cache = get_cache(str(tmp_path / "cache"))
     for name, data in (("ran", {"execution_seconds": 12.34}), ("lacks", {"not_run": True})):
-        path = tmp_path / "source" / "notebooks" / f"{name}.ipynb"
+        path = tmp_path / "source" / "notebooks" / f"01_{name}.ipynb"
         cells = [nbformat.v4.new_markdown_cell(f"# {name}"), nbformat.v4.new_code_cell(f"'{name}'")]
         notebook = nbformat.v4.new_notebook(cells=cells)
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
@@ -136,3 +147,41 @@ def test_versions_and_the_time_of_notebooks(book, tmp_path):
     assert cells_of(soup, "no-such-thing", "packages")[2:] == ["—", "not installed"]
     assert "instead of 0.0.1" in soup.select_one("section#packages").get_text()
     assert book("status")[1] == ["index"]
+
+
+def documented(soup):
+    """The names that a page describes."""
+    return {each["id"] for each in soup.select("dt.sig[id]")}
+
+
+def test_the_page_of_the_package_has_every_public_name(book):
+    soup, _ = book("api")
+    found, said = documented(soup), soup.get_text().replace("’", "'")
+    for operator in OPERATORS.values():
+        assert f"{operator.package}.{operator.name}" in found
+        assert operator.summary in said
+    for module in ("matmul", "tpu", "gpu", "neuron", "taichi", "records", "exercises", "gallery"):
+        package = __import__(f"kernels.{module}", fromlist=["__all__"])
+        missing = {f"{package.__name__}.{name}" for name in package.__all__} - found
+        assert not missing
+    assert {"kernels.ladder.verify", "kernels.timing.measure", "kernels.budget.compare"} <= found
+    signature = soup.find(id="kernels.nms.nms").get_text()
+    assert "iou_threshold" in signature and "implementation" in signature
+    assert "Visit boxes from the best score down" in said
+
+
+def test_a_name_that_is_added_is_on_the_page_without_a_list(book, monkeypatch):
+    def fresh(x):
+        """Do what nobody did before."""
+
+    monkeypatch.setattr(matmul, "fresh", fresh, raising=False)
+    monkeypatch.setattr(matmul, "__all__", [*matmul.__all__, "fresh"])
+    import generated
+
+    kept = {name: o for name, o in OPERATORS.items() if o.package == "kernels.matmul"}
+    monkeypatch.setattr(generated, "OPERATORS", kept)
+    monkeypatch.setattr(generated, "AROUND", {})
+    soup, _ = book("api")
+    assert "kernels.matmul.fresh" in documented(soup)
+    assert "Do what nobody did before." in soup.get_text()
+    assert "kernels.nms.nms" not in documented(soup)

@@ -23,8 +23,12 @@ def run(*command, cwd=ROOT):
 
 @pytest.mark.parametrize(
     "command",
-    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("codespell_lib",)],
-    ids=["ruff-check", "ruff-format", "codespell"],
+    [
+        pytest.param(("ruff", "check", "."), id="ruff-check"),
+        pytest.param(("ruff", "format", "--check", "."), id="ruff-format"),
+        pytest.param(("codespell_lib",), id="codespell"),
+        pytest.param(("mypy",), id="mypy", marks=pytest.mark.slow),
+    ],
 )
 def test_lint(command):
     status, said = run(*command)
@@ -37,8 +41,9 @@ def test_lint(command):
         (("ruff", "check"), "import os\n"),
         (("ruff", "format", "--check"), "x = { 'a':1 }\n"),
         (("codespell_lib",), "# we re" + "cieve\n"),
+        (("mypy",), "def count() -> int:\n    return 'three'\n"),
     ],
-    ids=["ruff-check", "ruff-format", "codespell"],
+    ids=["ruff-check", "ruff-format", "codespell", "mypy"],
 )
 def test_lint_finds_a_planted_fault(tmp_path, command, text):
     (tmp_path / "fault.py").write_text(text)
@@ -114,6 +119,12 @@ def test_commands_named_in_prose_exist():
     for page in [*ROOT.glob("*.md"), *(ROOT / "book").rglob("*.md")]:
         for name in re.findall(r"(?:`|^\$? ?)make ([a-z][\w-]*)", page.read_text(), re.M):
             assert name in targets, f"{page.name} names make {name}"
+
+
+def test_make_lint_runs_what_the_tests_do():
+    rule = (ROOT / "Makefile").read_text().split("\nlint: ")[1].split("\n\n")[0]
+    for tool in ("ruff check", "ruff format --check", "codespell_lib", "mypy", "lint-imports"):
+        assert tool in rule
 
 
 def test_hooks_run_what_make_does():

@@ -1,17 +1,27 @@
 """Every entry climbs every rung that it claims, and planted faults fall."""
 
 import functools
+import itertools
 
+import choice
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from kernels import ladder, optional
+from kernels.backends import pallas_tpu
+from kernels.backends.base import Compiled
+from kernels.backends.gpsimd import GPSIMD
+from kernels.backends.nki import NKI, NKI_BETA1
+from kernels.backends.pallas_gpu import PALLAS_GPU
+from kernels.backends.pallas_tpu import PALLAS_TPU
+from kernels.backends.taichi import TAICHI
+from kernels.backends.torch import TORCH
+from kernels.backends.xla import XLA
 from kernels.catalog import OPERATORS, RUNGS, find
-from kernels.workload import Workload
+from kernels.workload import Workload, Workloads, values
 
-DRAWS = 2  # random workloads beside the named ones
 CLAIMS = [
     pytest.param(operator, implementation, rung, id=f"{operator.name}/{implementation.name}-{rung}")
     for operator, implementation in find()
@@ -20,14 +30,115 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("operator", "implementation", "rung"), CLAIMS)
-def test_every_claim_holds(operator, implementation, rung, status):
-    checks = list(ladder.verify(operator, implementation, [rung], draws=DRAWS, seed=1))
+def test_every_claim_holds(operator, implementation, rung, status, pytestconfig, monkeypatch):
+    tier = pytestconfig.getoption("tier")
+    subject = ladder.Subject.of(operator, implementation)
+    problems = choice.workloads(tier, operator, implementation, rung)
+    checks = []
+    for chips, part in choice.chips(tier, operator, implementation, problems, pallas_tpu.CHIPS):
+        monkeypatch.setattr(pallas_tpu, "CHIPS", chips)
+        checks += ladder.climb(subject, rung, part, choice.SEED)
     status(checks)
+    if pytestconfig.getoption("strict_rungs"):
+        assert unproven(implementation, checks) == []
     if all(c.status == ladder.SKIPPED for c in checks):  # a tool is missing; the message names it
         pytest.skip(checks[0].message)
-    offered = [w for w in operator.workloads.named if implementation.accepts(w)]
-    assert len(checks) == len(offered) + DRAWS
-    assert [c for c in checks if c.status != ladder.PASSED] == []
+    assert sorted(c.workload for c in checks) == sorted(map(str, problems))
+    assert [c for c in checks if c.status not in (ladder.PASSED, ladder.PARTIAL)] == []
+
+
+# Compilers that no package index has: without them, a kernel is linted, built against stubs or
+# lowered.
+ELSEWHERE = {(backend, "compile") for backend in (NKI, NKI_BETA1, GPSIMD, PALLAS_GPU)}
+
+
+def unproven(implementation, checks):
+    """Those that were skipped, or did part of their work."""
+    return [
+        c
+        for c in checks
+        if c.status in (ladder.SKIPPED, ladder.PARTIAL)
+        and (implementation.backend, c.rung) not in ELSEWHERE
+    ]
+
+
+def test_what_a_strict_run_refuses(monkeypatch):
+    """Without libtpu a kernel is only lowered, which passes with a note."""
+    monkeypatch.setattr(optional, "available", lambda module: module != "libtpu")
+    implementation = MATMUL["pallas"]
+    subject = ladder.Subject.of(MATMUL, implementation)
+    checks = [
+        check
+        for rung in ("interpret", "compile", "measure")
+        for check in ladder.climb(subject, rung, SMALL)
+    ]
+    assert [c.rung for c in unproven(implementation, checks)] == ["compile", "measure"]
+
+
+class TestTheChoiceOfWorkloads:
+    """The tier test covers what the tier full runs through."""
+
+    @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+    @pytest.mark.parametrize("rung", RUNGS)
+    @pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "libraries"])
+    def test_every_workload_stands_at_every_rung(self, operator, rung, kernels):
+        alike = [
+            each
+            for each in operator.implementations
+            if rung in each.rungs and (len(each.rungs) > 1) == kernels
+        ]
+        full, test = (
+            {each.name: choice.workloads(tier, operator, each, rung) for each in alike}
+            for tier in ("full", "test")
+        )
+
+        def pairs(chosen):
+            return {
+                (
+                    str(workload),
+                    choice.has_gradient(operator, each, workload) and rung != "simulate",
+                )
+                for each in alike
+                for workload in chosen[each.name]
+            }
+
+        proven = pairs(test)
+        assert {name for name, _ in pairs(full)} == {name for name, _ in proven}
+        assert {pair for pair in pairs(full) if pair[1]} <= proven
+        assert all(set(map(str, test[name])) <= set(map(str, full[name])) for name in full)
+        assert all(len(found) >= min(choice.FEW, len(full[name])) for name, found in test.items())
+
+    def test_it_is_much_less(self):
+        sizes = {
+            tier: sum(
+                len(choice.workloads(tier, operator, each, rung))
+                for operator, each in find()
+                for rung in each.rungs
+            )
+            for tier in choice.TIERS
+        }
+        assert sizes["quick"] < sizes["test"] < sizes["full"] / 2
+
+    @pytest.mark.parametrize("tier", choice.TIERS)
+    def test_every_kernel_is_compiled_for_every_chip(self, tier):
+        for operator, each in find():
+            if "compile" not in each.rungs:
+                continue
+            problems = choice.workloads(tier, operator, each, "compile")
+            parts = choice.chips(tier, operator, each, problems, pallas_tpu.CHIPS)
+            assert {str(w) for _, part in parts for w in part} == set(map(str, problems))
+            if tier == "quick":
+                assert {chips for chips, _ in parts} == {pallas_tpu.CHIPS[:1]}
+                continue
+            assert set(itertools.chain(*(chips for chips, _ in parts))) == set(pallas_tpu.CHIPS)
+            if any(choice.has_gradient(operator, each, w) for w in problems):
+                smooth = {
+                    chip
+                    for chips, part in parts
+                    for chip in chips
+                    if any(choice.has_gradient(operator, each, w) for w in part)
+                }
+                assert smooth == set(pallas_tpu.CHIPS)
 
 
 MATMUL = OPERATORS["matmul"]
@@ -35,7 +146,7 @@ SMALL = [Workload("small", {"m": 5, "k": 7, "n": 3})]
 
 
 def fall(function, rung="interpret", problems=SMALL, **more):
-    subject = ladder.Subject(MATMUL, "planted", "Pallas TPU", function, **more)
+    subject = ladder.Subject(MATMUL, "planted", PALLAS_TPU, function, **more)
     (check,) = ladder.climb(subject, rung, problems)
     return check
 
@@ -188,7 +299,7 @@ def test_measuring_names_the_device_that_a_language_needs():
 
 
 def test_an_unknown_rung_is_refused():
-    subject = ladder.Subject(MATMUL, "x", "Pallas TPU", multiply)
+    subject = ladder.Subject(MATMUL, "x", PALLAS_TPU, multiply)
     with pytest.raises(ValueError, match="accepted: interpret, simulate, compile, measure"):
         list(ladder.climb(subject, "guess", SMALL))
 
@@ -199,8 +310,134 @@ def test_the_same_seed_draws_the_same_workloads():
     assert list(map(str, draw(seed=4))) != list(map(str, draw(seed=5)))
 
 
-def test_rungs_are_the_catalog_s():
-    assert tuple(ladder._CLIMB) == RUNGS
+# --- what a rung left undone ----------------------------------------------------------------------
+
+
+def test_a_rung_that_did_part_of_its_work_does_not_pass(monkeypatch):
+    def compile(jobs):
+        return (Compiled(None, "one chip of two", 0.1) for _ in jobs)
+
+    monkeypatch.setattr(PALLAS_TPU, "compile", compile)
+    check = fall(multiply, "compile")
+    assert check.status == "partial" and check.message == "one chip of two"
+
+
+def test_lowering_for_a_gpu_is_part_of_compiling():
+    add = OPERATORS["add_vectors"]
+    subject = ladder.Subject.of(add, add["triton"])
+    (check,) = ladder.climb(subject, "compile", [add.workloads["tiny"]])
+    assert check.status == "partial" and "lowered to Triton only" in check.message
+
+
+def test_the_worst_status_speaks_for_all():
+    assert ladder.worst(["passed", "partial", "passed"]) == "partial"
+    assert ladder.worst(["skipped", "partial"]) == "skipped"
+    assert ladder.worst(["failed", "skipped"]) == "failed"
+    assert ladder.worst([]) == "passed"
+
+
+# --- several outputs, gradients by name, mixed dtypes ---------------------------------------------
+
+
+def moments_reference(count, x, weight):
+    """Weighted mean and mean square over the last axis; `count` and `weight` come with it."""
+    return (x * weight).sum(-1) / count, (x * x * weight).sum(-1) / count
+
+
+def moments_magnitude(count, x, weight):
+    return moments_reference(count, abs(x), abs(weight))
+
+
+def make_moments(workload, rng):
+    m, n = workload.sizes["m"], workload.sizes["n"]
+    x = values(workload.values, (m, n), workload.dtype, rng)
+    return n, x, rng.integers(1, 5, n).astype(np.int8)  # another dtype than x has
+
+
+class Moments:
+    """A contract of two outputs, differentiable in its second argument."""
+
+    name, plain, static = "moments", "xla", ()
+    reference, magnitude = staticmethod(moments_reference), staticmethod(moments_magnitude)
+    rounding = gradient_magnitude = None
+    outputs, differentiable = ("mean", "mean_square"), ("x",)
+    workloads = Workloads(
+        make=make_moments,
+        named=(
+            Workload("small", {"m": 3, "n": 5}),
+            Workload("bf16", {"m": 7, "n": 33}, "bfloat16", why="beside weights in int8"),
+            Workload("cancelling", {"m": 2, "n": 64}, values="cancelling"),
+        ),
+        draw=lambda rng: Workload("random", {"m": 2, "n": 3}),
+    )
+
+    def plainest(self):
+        return moments, XLA
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def moments(count, x, weight):
+    found = moments_reference(count, x.astype(jnp.float32), weight)
+    return tuple(each.astype(x.dtype) for each in found)
+
+
+def judged(function, **more):
+    subject = ladder.Subject(Moments(), "planted", XLA, function, differentiable=True, **more)
+    return list(ladder.climb(subject, "interpret", Moments.workloads.named))
+
+
+def crooked(scale):
+    """The mean's gradient is right, that of the mean square `scale` times too large."""
+
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+    def function(count, x, weight):
+        return moments(count, x, weight)
+
+    def backward(count, saved, cotangents):
+        x, weight = saved
+        mean, square = cotangents
+        dx = (mean[:, None] + scale * 2 * x * square[:, None]) * weight / count
+        return dx.astype(x.dtype), np.zeros(weight.shape, jax.dtypes.float0)
+
+    function.defvjp(lambda count, x, weight: (moments(count, x, weight), (x, weight)), backward)
+    return function
+
+
+def test_several_outputs_and_their_gradients_pass():
+    assert [c.message for c in judged(moments)] == ["", "", ""]
+    assert [c.status for c in judged(crooked(1.0))] == ["passed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda n, x, w: (moments(n, x, w)[0], moments(n, x, w)[1] * 1.1), "mean_square: element"),
+        (lambda n, x, w: moments(n, x, w)[::-1], "mean: element"),
+        (lambda n, x, w: moments(n, x, w)[0], "results: 1, wanted 2: mean, mean_square"),
+        (lambda n, x, w: (*moments(n, x, w), x), "results: 3, wanted 2"),
+        (crooked(2.0), "gradient of x: element"),
+    ],
+)
+def test_a_fault_in_one_of_several_outputs_falls(function, says):
+    for check in judged(function):
+        assert check.status == "failed" and says in check.message, check
+
+
+def test_another_seed_brings_other_cotangents():
+    from kernels import judge
+
+    contract, workload = Moments(), Moments.workloads["small"]
+    one, two = (judge._pulled(contract, workload, seed).cotangents for seed in (0, 1))
+    assert len(one) == 2 and not np.array_equal(one[0], two[0])
+    other = judge._pulled(contract, Workload("other", workload.sizes), 0).cotangents
+    assert one[0].shape == other[0].shape and not np.array_equal(one[0], other[0])
+
+
+def test_the_order_is_judged_for_every_output():
+    from kernels import judge
+
+    a, b = np.zeros(3), np.ones(3)
+    assert judge.same((a, b), (a, b)) and not judge.same((a, b), (a, a))
 
 
 # --- Taichi -------------------------------------------------------------------------------------
@@ -209,8 +446,8 @@ BRICKS = OPERATORS["brick_pad"]
 WALL = [BRICKS.workloads["tiny"]]
 
 
-def one(function, language, rung):
-    subject = ladder.Subject(BRICKS, "planted", language, function)
+def one(function, backend, rung):
+    subject = ladder.Subject(BRICKS, "planted", backend, function)
     (check,) = ladder.climb(subject, rung, WALL)
     return check
 
@@ -229,8 +466,8 @@ def test_a_wrong_wall_falls(rung, monkeypatch):
 
     monkeypatch.setattr(taichi, "simulate", here)
     monkeypatch.setattr(taichi, "run", here)
-    assert one(padded, "Taichi", rung).status == "passed"
-    check = one(lambda tile, **options: padded(tile, **options)[::-1], "Taichi", rung)
+    assert one(padded, TAICHI, rung).status == "passed"
+    check = one(lambda tile, **options: padded(tile, **options)[::-1], TAICHI, rung)
     assert check.status == "failed" and "the reference" in check.message
 
 
@@ -242,7 +479,7 @@ def test_a_result_that_depends_on_the_threads_falls(monkeypatch):
         return result if threads == 1 else np.nextafter(result, 9)
 
     monkeypatch.setattr(taichi, "simulate", simulate)
-    check = one(padded, "Taichi", "simulate")
+    check = one(padded, TAICHI, "simulate")
     assert check.status == "failed" and "order" in check.message
 
 
@@ -253,13 +490,13 @@ def test_the_last_words_of_a_debug_run_are_the_finding(monkeypatch):
         raise taichi.TaichiError("the process died of signal 6")
 
     monkeypatch.setattr(taichi, "simulate", simulate)
-    check = one(padded, "Taichi", "simulate")
+    check = one(padded, TAICHI, "simulate")
     assert check.status == "failed" and check.message == "the process died of signal 6"
 
 
 @pytest.mark.parametrize("rung", ["simulate", "compile"])
 def test_a_rung_that_a_language_has_not_is_skipped_by_name(rung):
-    check = one(padded, "PyTorch", rung)
+    check = one(padded, TORCH, rung)
     assert check.status == "skipped" and "PyTorch" in check.message
 
 
@@ -267,5 +504,5 @@ def test_a_missing_package_is_a_reason_to_skip():
     def function(tile, **options):
         raise optional.MissingPackage("taichi is needed, and is not installed", name="taichi")
 
-    check = one(function, "Taichi", "interpret")
+    check = one(function, TAICHI, "interpret")
     assert check.status == "skipped" and check.message.startswith("taichi is needed")

@@ -1,20 +1,25 @@
-"""The pages that nobody writes: {results} from results/, {status} from what the tests found."""
+"""The pages that nobody writes: {results} from results/, {status} from what the tests found, {api}
+from the catalog and the modules themselves."""
 
 import datetime
+import importlib
+import inspect
 import platform
 from collections import Counter
 from pathlib import Path
 
 import nbformat
 from docutils import nodes
+from docutils.statemachine import StringList
 from jupyter_cache import get_cache
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from kernels.bench import records, report, status
 from kernels.catalog import OPERATORS, RUNGS
+from kernels.records import report, status, store
 
 DASH = "—"
+WORDS = {"partial": "in part"} | {word: word for word in ("passed", "skipped", "failed")}
 
 
 class details(nodes.General, nodes.Element):
@@ -45,7 +50,16 @@ def explained(word, reason):
 
 
 def table(titles, rows, name):
-    """A table; a row of a single cell spans all columns. Cells are strings or nodes."""
+    """A table; a row of a single cell spans all columns.
+
+    Args:
+        titles: strings or nodes, one for each column.
+        rows: lists of cells, which are strings or nodes.
+        name: its class, beside "generated".
+
+    Returns:
+        The node.
+    """
     made = nodes.table(classes=["generated", name])
     group = nodes.tgroup(cols=len(titles))
     group += [nodes.colspec(colwidth=1) for _ in titles]
@@ -75,17 +89,38 @@ class Generated(SphinxDirective):
         return made
 
     def link(self, chapter, words=None):
-        """A link to a notebook, by its title or in other words."""
+        """A link to the notebook of a chapter.
+
+        Args:
+            chapter: its name, without the number.
+            words: what the link reads; by default the chapter's title.
+        """
+        return self.to(self.page(chapter), chapter, words)
+
+    def page(self, chapter):
+        """The document that is the notebook of a chapter."""
+        pages = (name for name in self.env.found_docs if name.startswith("notebooks/"))
+        named = (name for name in pages if name.partition("_")[2] == chapter)
+        return next(named, f"notebooks/{chapter}")
+
+    def to(self, page, name, words=None):
+        """A link to a document.
+
+        Args:
+            page: the document, from the book's root.
+            name: what it is called where it is not found.
+            words: what the link reads; by default the page's title.
+        """
         found = addnodes.pending_xref(
             "",
             refdoc=self.env.docname,
             refdomain="std",
             reftype="doc",
-            reftarget=f"/notebooks/{chapter}",
+            reftarget=f"/{page}",
             refexplicit=bool(words),
             refwarn=True,
         )
-        return fill(found, fill(nodes.inline(), words or chapter))
+        return fill(found, fill(nodes.inline(), words or name))
 
     def depend(self, *paths):
         for path in paths:
@@ -97,7 +132,7 @@ class Results(Generated):
 
     def run(self):
         files = (*report.FIGURES, report.PARTS, report.TRIALS)
-        self.depend(*(records.RESULTS / name for name in files))
+        self.depend(*(store.RESULTS / name for name in files))
         known = report.figures()
         parts, trials = report.parts(), report.trials()
         found = []
@@ -126,10 +161,9 @@ class Results(Generated):
         return table(titles, rows, "figures")
 
     def group(self, group):
-        name, sizes = group.title
-        words = [fill(nodes.strong(), name), " "] if name else []
+        words = [fill(nodes.strong(), group.name), " "] if group.name else []
         unit = "" if group.unit == "ms" else f", {group.unit}"
-        words += [fill(nodes.inline(classes=["sizes"]), sizes), " on "]
+        words += [fill(nodes.inline(classes=["sizes"]), group.details), " on "]
         words += [fill(nodes.strong(), group.chip), unit]
         bounds = dict.fromkeys(group.limits.values())
         for limit in bounds:
@@ -197,7 +231,7 @@ class Status(Generated):
             for each in operator.implementations:
                 cells = [self.cell(found, notes, operator, each, rung) for rung in RUNGS]
                 chapter = each.chapter or operator.chapter
-                rows.append((text(self.link(chapter, each.name)), each.language, *cells))
+                rows.append((text(self.link(chapter, each.name)), each.backend.name, *cells))
         listed = nodes.enumerated_list(enumtype="arabic", prefix="", suffix=".")
         listed += [fill(nodes.list_item(), self.note(message)) for message in notes]
         return [
@@ -230,8 +264,7 @@ class Status(Generated):
             reason = status.why_empty(implementation, rung)
             word = reason.partition(":")[0]
             return text(explained(word, reason), f" [{self.number(notes, reason)}]")
-        count = {"passed": finding.passed, "failed": finding.failed, "skipped": finding.skipped}
-        told = ", ".join(f"{name} {n}" for name, n in count.items() if n)
+        told = ", ".join(f"{WORDS[name]} {n}" for name, n in finding.counts.items() if n)
         number = f" [{self.number(notes, finding.message)}]" if finding.message else ""
         classes = [finding.outcome]
         return text(explained(told, finding.message), number, classes=classes)
@@ -261,7 +294,7 @@ class Status(Generated):
                 told = "lacks an optional package" if seconds is None else f"{seconds:.1f} s"
                 total += seconds or 0.0
                 when = f"{record.created:%Y-%m-%d %H:%M}"
-            rows.append((text(self.link(name.partition("/")[2])), told, when))
+            rows.append((text(self.to(name, name.partition("/")[2])), told, when))
         return [
             text(f"{len(rows)} notebooks, {total:.0f} s in all, each in a process of its own."),
             table(("notebook", "time", "run"), rows, "times"),
@@ -297,6 +330,100 @@ class Status(Generated):
         ]
 
 
+# Section → modules; what is in them is found.
+AROUND = {
+    "The catalog, the ladder and the budget": (
+        "kernels.catalog",
+        "kernels.ladder",
+        "kernels.budget",
+        "kernels.workload",
+        "kernels.exercises",
+        "kernels.gallery",
+    ),
+    "Looking into kernels": ("kernels.pallas", "kernels.pictures", "kernels.pictures.plots"),
+    "Machines": (
+        "kernels.tpu",
+        "kernels.gpu",
+        "kernels.neuron",
+        "kernels.neuron.api",
+        "kernels.neuron.linter",
+        "kernels.neuron.gpsimd",
+        "kernels.taichi",
+        "kernels.taichi.assembly",
+    ),
+    "Records and times": (
+        "kernels.records",
+        "kernels.records.report",
+        "kernels.records.validation",
+        "kernels.records.status",
+        "kernels.timing",
+        "kernels.wallclock",
+    ),
+}
+
+
+class Api(Generated):
+    """Every public name: of the operators in the catalog's order, then of what is around them."""
+
+    def run(self):
+        folders = dict.fromkeys(operator.package for operator in OPERATORS.values())
+        made = [self.section("Operators", *map(self.operators, folders))]
+        for title, modules in AROUND.items():
+            made.append(self.section(title, *map(self.module, modules)))
+        return made
+
+    def operators(self, package):
+        """What a folder's operators do, and its public names, the operators first."""
+        own = [operator for operator in OPERATORS.values() if operator.package == package]
+        listed = nodes.bullet_list()
+        for each in own:
+            name = fill(nodes.literal(), each.name)
+            words = text(name, f": {each.summary}. Chapter: ", self.link(each.chapter), ".")
+            listed += fill(nodes.list_item(), words)
+        names = dict.fromkeys([each.name for each in own])
+        return self.section(package, listed, *self.described(package, names))
+
+    def module(self, name):
+        said = inspect.getdoc(importlib.import_module(name)) or ""
+        return self.section(name, *self.parsed(said), *self.described(name))
+
+    def described(self, module, first=()):
+        """What autodoc says of a module's public names."""
+        found = importlib.import_module(module)
+        self.depend(found.__file__)
+        lines = ["```{eval-rst}"]
+        for name in dict.fromkeys([*first, *public(found)]):
+            lines += [*documented(f"{module}.{name}", getattr(found, name)), ""]
+        return self.parsed("\n".join([*lines, "```"]))
+
+    def parsed(self, source):
+        """The nodes of Markdown."""
+        made = nodes.container()
+        self.state.nested_parse(StringList(source.splitlines(), self.env.docname), 0, made)
+        return made.children
+
+
+def public(module):
+    """The names of `__all__`, or else those of the functions and classes that a module defines."""
+    names = getattr(module, "__all__", None)
+    if names is None:
+        own = (
+            n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+        )
+        names = [n for n in own if not n.startswith("_") and inspect.getdoc(getattr(module, n))]
+    return names
+
+
+def documented(path, value):
+    """The lines that let autodoc describe a name."""
+    if inspect.isclass(value):
+        return [f".. autoclass:: {path}", "   :members:"]
+    if callable(value):
+        return [f".. autofunction:: {path}"]
+    told = ", ".join(map(str, value)) if isinstance(value, dict | tuple) else str(value)
+    return [f".. py:data:: {path}", "", f"   {told}"]
+
+
 def _enter(tag):
     return lambda self, node: self.body.append(self.starttag(node, tag, ""))
 
@@ -311,4 +438,5 @@ def setup(app):
     app.add_css_file("generated.css")
     app.add_directive("results", Results)
     app.add_directive("status", Status)
+    app.add_directive("api", Api)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

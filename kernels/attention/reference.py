@@ -78,3 +78,31 @@ def vit_attention_gradient_magnitude(qkv, num_heads, do, *, scale=None):
     batch, tokens, _ = do.shape
     do = do.reshape(batch, tokens, num_heads, -1).swapaxes(1, 2)
     return (pack(*attention_gradient_magnitude(*unpack(qkv, num_heads), do, scale=scale)),)
+
+
+def _among(q, k, mask, block, scale):
+    """softmax(scale q kᵀ) over the keys of blocks that the mask keeps, and scores' magnitudes."""
+    xp = q.__array_namespace__()
+    tokens, scale = block.tokens, q.shape[-1] ** -0.5 if scale is None else scale
+    rows, columns = (
+        xp.arange(length) // min(tokens, length) for length in (q.shape[-2], k.shape[-2])
+    )
+    s = xp.where(xp.asarray(mask)[rows][:, columns], _scores(q, k, scale), -math.inf)
+    p = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+    return p / xp.sum(p, axis=-1, keepdims=True), abs(_scores(abs(q), abs(k), scale))
+
+
+def block_sparse_attention(q, k, v, mask, *, block, scale=None):
+    """Attention to the keys in blocks that `mask` keeps, in the precision of the arguments."""
+    return _among(q, k, mask, block, scale)[0] @ v
+
+
+def block_sparse_attention_magnitude(q, k, v, mask, *, block, scale=None):
+    """See attention_magnitude."""
+    p, s = _among(q, k, mask, block, scale)
+    return (p * (1 + s + (p * s).sum(-1, keepdims=True))) @ abs(v)
+
+
+def block_sparse_attention_rounding(q, k, v, mask, *, block, scale=None):
+    """See attention_rounding."""
+    return (_among(q, k, mask, block, scale)[0] ** 2 @ v**2) ** 0.5

@@ -9,6 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.attention.pallas import block_spec, compiler_params, forward_block, make_tiling
+from kernels.pallas import interprets
 
 
 def _kernel(query_ref, key_ref, q_ref, k_ref, v_ref, o_ref, *state, tiling):
@@ -33,7 +34,7 @@ def _call(query, key, q, k, v, scale, plan, interpret):
         )
 
     queries, keys = spec(tiling.bq, 0), spec(tiling.bk, 1)
-    turned = [tiling.turn(x) for x in (q, k, v)]
+    turned = [tiling.transpose(x) for x in (q, k, v)]
     o = pl.pallas_call(
         functools.partial(_kernel, tiling=tiling),
         out_shape=jax.ShapeDtypeStruct(turned[0].shape, q.dtype),
@@ -48,7 +49,7 @@ def _call(query, key, q, k, v, scale, plan, interpret):
         interpret=interpret,
         name="block_sparse_attention",
     )(query, key, *turned)
-    return tiling.turn(o)
+    return tiling.transpose(o)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6, 7))
@@ -61,7 +62,24 @@ def _refuse(*_):
     raise NotImplementedError("block_sparse_attention has no gradient")
 
 
-def attention(q, k, v, mask, *, scale, plan, interpret):
-    """[heads, n, D], [heads, m, D], [heads, m, D], bool [query blocks, key blocks]."""
+def attention(q, k, v, mask, *, scale, plan, interpret=None):
+    """Attention to the blocks of keys that a mask keeps.
+
+    Args:
+        q: [B, H, N, D].
+        k, v: [B, H, M, D].
+        mask: bool [query blocks, key blocks].
+        scale: of the products.
+        plan: the blocks, and the chip.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [B, H, N, D].
+
+    Raises:
+        NotImplementedError: where it is differentiated.
+    """
+    together = (jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in (q, k, v))
     query, key = (jnp.asarray(x, jnp.int32) for x in np.nonzero(mask))
-    return _forward_only(query, key, q, k, v, scale, plan, interpret)
+    on = interprets(interpret, "tpu")
+    return _forward_only(query, key, *together, scale, plan, on).reshape(q.shape)

@@ -8,23 +8,38 @@ torch_xla's graph. Tensors of torchax are JAX arrays already, and go straight to
 """
 
 import functools
-import math
 from typing import Any
 
 import jax
 from jax import export
 
 from kernels import checks
-from kernels.attention import packed, pallas, shipped
+from kernels.attention import jax_flash, operator, packed, pallas
 from kernels.attention.arguments import check_heads, check_packed
+from kernels.attention.layout import tensor_heads as split_heads
+from kernels.attention.layout import tensor_rows as merge_heads
+from kernels.backends.pallas_tpu import PALLAS_TPU
+from kernels.backends.torch import TORCH
 from kernels.optional import require
 
 torch = require("torch", "attention on PyTorch tensors")
 
-DTYPES = ("torch.float32", "torch.bfloat16")
-ATTENTION = ("native", "sdpa", "shipped", "pallas")
-VIT_ATTENTION = ("native", "sdpa", "shipped", "flash", "packed")
-DEVICES = {"pallas": ("cpu", "xla", "jax"), "shipped": ("xla", "jax")}  # any for the others
+__all__ = ["attention", "merge_heads", "split_heads", "vit_attention"]
+
+DTYPES = operator.TENSORS
+
+
+def _on_tensors(of: Any) -> tuple[str, ...]:
+    """The implementations that take tensors: PyTorch's own, and the kernels for a TPU."""
+    return tuple(i.name for i in of.implementations if i.backend in (TORCH, PALLAS_TPU))
+
+
+ATTENTION = _on_tensors(operator.ATTENTION)
+VIT_ATTENTION = _on_tensors(operator.VIT_ATTENTION)
+# Loaded here, since torch.compile cannot trace an import.
+_OF_TORCH = {i.name: i.function for i in operator.ATTENTION.implementations if i.backend is TORCH}
+# Where a kernel runs; PyTorch's own run anywhere.
+DEVICES = {"pallas": ("cpu", "xla", "jax"), "jax_flash": ("xla", "jax")}
 
 
 def attention(
@@ -39,30 +54,34 @@ def attention(
 ) -> Any:
     """softmax(q kᵀ · scale) v, for each head of each sequence, on PyTorch tensors.
 
-    q: [B, H, N, D]; k, v: [B, H, M, D]; all float32 or bfloat16, on one device. Returns
-    [B, H, N, D], same dtype.
-    implementation: "pallas" is the flash kernel of this package, on a CPU, an XLA device or
-    torchax, for contiguous tensors; "shipped" the one that comes with torch_xla and JAX, on the
-    last two; "native" is written out in torch; "sdpa" is F.scaled_dot_product_attention.
-    causal: position n attends to 0 … n. scale: None is D ** -0.5. interpret: None interprets the
-    kernel where there is no TPU. Differentiable. Raises ValueError for another rank, shape, dtype,
-    device, layout in memory, or implementation.
+    Args:
+        q: [B, H, N, D], float32 or bfloat16.
+        k, v: [B, H, M, D], the same dtype on the same device.
+        implementation: of kernels.attention.attention: "pallas" is our flash kernel, on a CPU, an
+            XLA device or torchax, for contiguous tensors; "jax_flash" the one that comes with
+            torch_xla and JAX, on the last two; "torch" is written out in torch; "torch_sdpa" is
+            F.scaled_dot_product_attention.
+        causal: position n attends to 0 … n.
+        scale: None is D ** -0.5.
+        interpret: None interprets the kernel where there is no TPU.
+
+    Returns:
+        [B, H, N, D], same dtype. Differentiable.
+
+    Raises:
+        ValueError: for another rank, shape, dtype, device, layout in memory, or implementation.
     """
-    checks.implementation(implementation, ATTENTION)
+    checks.one_of("implementation", implementation, ATTENTION)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check(name, tensor, 4, implementation)
         checks.same(f"{name}.device", str(tensor.device), "q", str(q.device))
     scale = check_heads(q, k, v, scale, DTYPES)
     checks.one_of("causal", causal, (False, True))
-    if implementation == "native":
-        return _native(q, k, v, causal, scale)
-    if implementation == "sdpa":
-        return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, scale=scale
-        )
+    if implementation in _OF_TORCH:
+        return _OF_TORCH[implementation](q, k, v, causal=causal, scale=scale)
     interpret = _interprets(interpret, q.device.type)
-    if implementation == "shipped":
-        return _shipped(q, k, v, causal, scale, interpret)
+    if implementation == "jax_flash":
+        return _jax_flash(q, k, v, causal, scale, interpret)
     if q.device.type == "jax":
         return _on_arrays(
             pallas.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
@@ -74,24 +93,33 @@ def vit_attention(
     qkv: Any,
     num_heads: int,
     *,
-    implementation: str = "packed",
+    implementation: str = "pallas",
     scale: float | None = None,
     interpret: bool | None = None,
 ) -> Any:
     """Attention in a vision transformer: from the result of its qkv Linear to its proj Linear.
 
-    qkv: [B, N, 3·H·D], float32 or bfloat16; H = num_heads; q, k and v follow each other, and so do
-    the heads in each of them. Returns [B, N, H·D], same dtype.
-    implementation: "packed" is the kernel that reads qkv as it is, and for a sequence too long
-    for it does what "flash" does. The others are those of `attention`, "flash" being its "pallas":
-    before them the heads are moved out of the rows, and after them back. scale, interpret,
-    gradients and errors as in `attention`.
+    Args:
+        qkv: [B, N, 3·H·D], float32 or bfloat16; q, k and v follow each other, and so do the heads
+            in each of them.
+        num_heads: H.
+        implementation: of kernels.attention.vit_attention: "pallas" is the packed kernel, which
+            reads qkv as it is; for a sequence too long for it it does what "unpacked" does. The
+            others are those of `attention`, "unpacked" being its "pallas": before them the heads
+            are moved out of the rows, and after them back.
+        scale, interpret: as for `attention`, and so are gradients.
+
+    Returns:
+        [B, N, H·D], same dtype.
+
+    Raises:
+        ValueError: as `attention` does.
     """
-    checks.implementation(implementation, VIT_ATTENTION)
-    kernel = {"packed": "pallas", "flash": "pallas"}.get(implementation, implementation)
+    checks.one_of("implementation", implementation, VIT_ATTENTION)
+    kernel = "pallas" if implementation == "unpacked" else implementation
     _check("qkv", qkv, 3, kernel)
     scale = check_packed(qkv, num_heads, scale, DTYPES)
-    if implementation != "packed":
+    if implementation != "pallas":
         q, k, v = split_heads(qkv, num_heads)
         if kernel in DEVICES:
             q, k, v = (t.contiguous() for t in (q, k, v))
@@ -103,17 +131,6 @@ def vit_attention(
 
         return _on_arrays(of_arrays, qkv, num_heads, scale=scale, interpret=interpret)
     return vit_attention_forward(qkv, num_heads, scale, interpret)[0]
-
-
-def split_heads(qkv: Any, num_heads: int) -> tuple[Any, Any, Any]:
-    """[B, N, 3·H·D] → q, k, v, each [B, H, N, D]: views, which a kernel needs copied."""
-    batch, length, _ = qkv.shape
-    return qkv.reshape(batch, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-
-
-def merge_heads(o: Any) -> Any:
-    """[B, H, N, D] → [B, N, H·D]."""
-    return o.transpose(1, 2).flatten(2)
 
 
 # --- what is checked ----------------------------------------------------------------------------
@@ -156,22 +173,14 @@ def _interprets(interpret: bool | None, device: str) -> bool | None:
 # --- attention without our kernels --------------------------------------------------------------
 
 
-def _native(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    scores = (q * scale) @ k.transpose(-2, -1)
-    if causal:
-        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(ahead, -math.inf)
-    return scores.softmax(-1) @ v
-
-
-def _shipped(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bool | None) -> Any:
+def _jax_flash(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bool | None) -> Any:
     """The flash attention that others ship. Its own scale is 1.0, not D ** -0.5: always passed."""
     if q.device.type == "jax":
         return _on_arrays(
-            shipped.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
+            jax_flash.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
         )
     if interpret:
-        checks.fail("implementation", "'shipped'", "it on a TPU alone: it cannot be interpreted")
+        checks.fail("implementation", "'jax_flash'", "it on a TPU alone: it cannot be interpreted")
     from torch_xla.experimental.custom_kernel import flash_attention
 
     return flash_attention(q, k, v, causal=causal, sm_scale=scale)

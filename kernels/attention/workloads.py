@@ -252,3 +252,44 @@ vit_attention = Workloads(
         Workload("nonfinite", _vit(2, 100, 4, 64), values="nonfinite", why="NaN stays in its head"),
     ),
 )
+
+
+def _make_sparse(workload, rng):
+    n, m = workload.sizes["n"], workload.sizes["m"]
+    tokens = min(workload.options["block"].tokens, max(n, m))
+    rows, columns = (-(-size // min(tokens, size)) for size in (n, m))
+    mask = rng.random((rows, columns)) < (1.0 if workload.name == "all" else 0.4)
+    if workload.name == "diagonal":
+        mask = np.eye(rows, columns, dtype=bool)
+    mask[np.arange(rows), rng.integers(columns, size=rows)] = True  # no row of blocks is empty
+    return *_make(workload, rng), mask
+
+
+def _draw_sparse(rng):
+    drawn = _draw(rng)
+    dtype = drawn.dtype
+    return Workload("random", drawn.sizes, dtype, options=_sparse(int(rng.choice([128, 256]))))
+
+
+def _sparse(tokens):
+    return {"block": BlockSizes(tokens=tokens, tq=128, tk=128, heads=2)}
+
+
+block_sparse_attention = Workloads(
+    make=_make_sparse,
+    draw=_draw_sparse,
+    named=(
+        Workload("one", _sizes(1, 1, 1, 1, 1), options=_sparse(128), why="one block, one token"),
+        Workload("diagonal", _sizes(1, 2, 512, 512, 64), options=_sparse(128), why="local blocks"),
+        Workload("all", _sizes(1, 2, 300, 300, 64), options=_sparse(128), why="nothing sparse"),
+        Workload("ragged", _sizes(2, 3, 300, 330, 40), options=_sparse(128), why="cut short"),
+        Workload("ragged_bf16", _sizes(2, 3, 300, 330, 40), "bfloat16", options=_sparse(128)),
+        Workload("large_blocks", _sizes(1, 2, 600, 513, 128), "bfloat16", options=_sparse(256)),
+        Workload("late_keys", _sizes(1, 1, 129, 389, 32), options=_sparse(128), why="more keys"),
+        Workload("wide", _sizes(1, 2, 257, 257, 64), values="wide", options=_sparse(128)),
+        Workload(
+            "cancelling", _sizes(1, 2, 256, 256, 64), values="cancelling", options=_sparse(128)
+        ),
+        Workload("nonfinite", _sizes(1, 2, 300, 300, 64), values="nonfinite", options=_sparse(128)),
+    ),
+)

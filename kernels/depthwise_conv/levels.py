@@ -1,4 +1,4 @@
-"""The levels of chapter 16: forward kernels in Taichi, one change each. The last is the tile of
+"""The chapter's levels: forward kernels in Taichi, one change each. The last is the tile of
 taichi.py.
 
 v0: a thread for each element. v1: four steps a thread, so that a k is read once for four products.
@@ -72,8 +72,17 @@ def steps(dtype):
 
 @functools.cache
 def tiled(dtype, rows=ROWS, flipped=False):
-    """v2 with one row, v3 with four. flipped: for weights that lie the other way round, lag 0 first
-    and the zeros last. It looks tidier, and is slower."""
+    """v2 with one row, v3 with four.
+
+    Args:
+        dtype: Taichi's.
+        rows: of a tile.
+        flipped: for weights that lie the other way round, lag 0 first and the zeros last. It looks
+            tidier, and is slower.
+
+    Returns:
+        kernel(out, w, k, eps).
+    """
 
     @ti.func
     def place(lag, last):
@@ -115,7 +124,15 @@ def element(k):
 
 
 def padded(w, front=STEPS, back=0):
-    """[C, T] → [C, front + T + back], with zeros for lags that only steps beyond the end have."""
+    """The weights, with zeros for lags that only steps beyond the end have.
+
+    Args:
+        w: [C, T].
+        front, back: how many zeros are before them and behind them.
+
+    Returns:
+        [C, front + T + back].
+    """
     if isinstance(w, np.ndarray):
         return np.pad(w, ((0, 0), (front, back)))
     import torch
@@ -143,3 +160,6 @@ def flipped(w, k, eps):
 def every(w, k, eps=0.0):
     """The results of v0 to v3 and of `flipped`; five kernels to compare what is made of them."""
     return [*(depthwise_conv(w, k, eps, level) for level in range(4)), flipped(w, k, eps)]
+
+
+v0, v1, v2, v3 = (functools.partial(depthwise_conv, level=level) for level in range(4))

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernels import ladder, optional, taichi
+from kernels import ladder, optional
 from kernels.checks import brief, fail, one_of
 from kernels.exercises.exercise import Exercise
 
-__all__ = ["Answer", "Exercise", "check", "exercises"]
+__all__ = ["Answer", "Exercise", "chapters", "check", "exercises"]
 
 # What a finding usually means, by words that it holds.
 ADVICE = (
@@ -39,7 +39,13 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of an answer. passed: None where there is none yet. lines: what to tell."""
+    """What became of an answer.
+
+    Args:
+        exercise: its name.
+        passed: whether it is right; None where there is no answer yet.
+        lines: what to tell.
+    """
 
     exercise: str
     passed: bool | None
@@ -59,23 +65,37 @@ class Answer:
 
 @functools.cache
 def exercises() -> dict[str, Exercise]:
-    """Every exercise by name, in the order of the chapters."""
+    """Every exercise by name."""
     found: dict[str, Exercise] = {}
-    names = (m.name for m in pkgutil.iter_modules(__path__))
-    for module in sorted(name for name in names if name.startswith("chapter_")):
-        for each in importlib.import_module(f"{__name__}.{module}").EXERCISES:
+    for exercises in chapters().values():
+        for each in exercises:
             if each.name in found:
                 raise ValueError(f"two exercises are called {each.name}")
             found[each.name] = each
     return found
 
 
-def check(name: str, answer: Callable[..., Any]) -> Answer:
-    """Prove an answer to the exercise `name`, rung by rung, and stop at the first that refuses it.
+@functools.cache
+def chapters() -> dict[str, tuple[Exercise, ...]]:
+    """The exercises of each chapter, by its name; a file here is named after its chapter."""
+    names = (m.name for m in pkgutil.iter_modules(__path__))
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: m.EXERCISES for name, m in modules.items() if hasattr(m, "EXERCISES")}
 
-    answer: what the exercise asks for, a kernel or a function. A body of nothing but `...` counts
-    as not written yet. Returns an Answer, which a notebook shows. Raises ValueError for an unknown
-    exercise, and for an answer that is no function.
+
+def check(name: str, answer: Callable[..., Any]) -> Answer:
+    """Prove an answer to an exercise, rung by rung, and stop at the first that refuses it.
+
+    Args:
+        name: the exercise's.
+        answer: what the exercise asks for, a kernel or a function. A body of nothing but `...`
+            counts as not written yet.
+
+    Returns:
+        An Answer, which a notebook shows.
+
+    Raises:
+        ValueError: for an unknown exercise, and for an answer that is no function.
     """
     one_of("name", name, tuple(exercises()))
     if not callable(answer):
@@ -83,15 +103,14 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
     exercise = exercises()[name]
     if _unwritten(answer):
         return Answer(name, None, (exercise.task,))
-    given = taichi.Written.of(answer) if exercise.language == "Taichi" else answer
     subject = ladder.Subject(
-        exercise,  # type: ignore[arg-type]
+        exercise,
         name,
-        exercise.language,
-        functools.partial(exercise.call, given),
+        exercise.backend,
+        functools.partial(exercise.call, exercise.backend.adopt(answer)),
         differentiable=bool(exercise.differentiable),
     )
-    passed = []
+    passed: list[str] = []
     for rung in exercise.rungs:
         note = ""
         for found in ladder.climb(subject, rung, exercise.workloads.named):

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kernels.backends.base import Backend
+from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.workload import Workload
 
 
@@ -9,10 +11,16 @@ from kernels.workload import Workload
 class Bug:
     """One wrong kernel.
 
-    operator: whose contract it breaks. caught_by: the first rung that refuses it. says: words that
-    the rung's message holds. workloads: what it is run on. cause and lesson: a sentence each.
-    needs: the optional package without which that rung is blind to it. language: that it is written
-    in, as in the catalog.
+    Args:
+        title: what it is called in the gallery.
+        operator: whose contract it breaks.
+        caught_by: the first rung that refuses it.
+        says: words that the rung's message holds.
+        cause: why it is wrong, in a sentence.
+        lesson: what to learn from it, in a sentence.
+        workloads: what it is run on.
+        needs: the optional package without which that rung is blind to it.
+        backend: what it is written in.
     """
 
     title: str
@@ -23,4 +31,4 @@ class Bug:
     lesson: str
     workloads: tuple[Workload, ...]
     needs: str | None = None
-    language: str = "Pallas TPU"
+    backend: Backend = PALLAS_TPU

@@ -1,5 +1,6 @@
 """Coordinates that are computed in place, in the table that the next call gets too."""
 
+from kernels.backends.torch import TORCH
 from kernels.gallery.bug import Bug
 from kernels.optional import require
 from kernels.workload import Workload
@@ -15,7 +16,7 @@ BUG = Bug(
         Workload("twice", {"h": 6, "w": 8, "c": 0}, options={"border": (5, 9), "shift_y": (2, 6)}),
     ),
     needs="torch",
-    language="PyTorch",
+    backend=TORCH,
 )
 
 

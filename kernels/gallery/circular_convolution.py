@@ -1,5 +1,6 @@
 """A convolution by FFT whose end comes round to its beginning."""
 
+from kernels.backends.torch import TORCH
 from kernels.gallery.bug import Bug
 from kernels.workload import Workload
 
@@ -17,7 +18,7 @@ BUG = Bug(
         Workload("circle", {"b": 2, "c": 3, "t": 64}),
     ),
     needs="torch",
-    language="PyTorch",
+    backend=TORCH,
 )
 
 

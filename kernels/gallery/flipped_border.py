@@ -3,6 +3,7 @@
 import functools
 
 from kernels import taichi
+from kernels.backends.taichi import TAICHI
 from kernels.gallery.bug import Bug
 from kernels.workload import Workload
 
@@ -20,7 +21,7 @@ BUG = Bug(
         ),
     ),
     needs="taichi",
-    language="Taichi",
+    backend=TAICHI,
 )
 
 

@@ -1,5 +1,6 @@
 """Places in an array that are computed in float32."""
 
+from kernels.backends.torch import TORCH
 from kernels.gallery.bug import Bug
 from kernels.optional import require
 from kernels.workload import Workload
@@ -16,7 +17,7 @@ BUG = Bug(
         Workload("large", {"h": 1, "w": 2**24 + 63, "c": 0}, "uint8", options={"border": (0, 0)}),
     ),
     needs="torch",
-    language="PyTorch",
+    backend=TORCH,
 )
 
 

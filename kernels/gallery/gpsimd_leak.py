@@ -1,5 +1,6 @@
 """A buffer that is four times too large and never freed."""
 
+from kernels.backends.gpsimd import GPSIMD
 from kernels.gallery.bug import Bug
 from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.neuron import gpsimd
@@ -14,7 +15,7 @@ BUG = Bug(
     lesson="The first call is right, and a later one finds no room. Free by leaving a scope.",
     workloads=(Workload("whole", {"b": 16, "n": 32}),),
     needs="g++",
-    language="GpSimd C++",
+    backend=GPSIMD,
 )
 
 KERNEL = """\

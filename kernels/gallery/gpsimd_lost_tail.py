@@ -1,5 +1,6 @@
 """Shares that are rounded down: what is left over belongs to nobody."""
 
+from kernels.backends.gpsimd import GPSIMD
 from kernels.gallery.bug import Bug
 from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.neuron import gpsimd
@@ -17,7 +18,7 @@ BUG = Bug(
         Workload("one_more", {"b": 17, "n": 32}, why="the 17th sample"),
     ),
     needs="g++",
-    language="GpSimd C++",
+    backend=GPSIMD,
 )
 
 KERNEL = """\

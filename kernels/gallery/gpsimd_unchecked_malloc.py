@@ -1,5 +1,6 @@
 """More boxes than fit, and nobody asks whether there was room."""
 
+from kernels.backends.gpsimd import GPSIMD
 from kernels.gallery.bug import Bug
 from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.neuron import gpsimd
@@ -17,7 +18,7 @@ BUG = Bug(
         Workload("one_more", {"b": 8, "n": 342}, why="16,416 bytes"),
     ),
     needs="g++",
-    language="GpSimd C++",
+    backend=GPSIMD,
 )
 
 KERNEL = """\

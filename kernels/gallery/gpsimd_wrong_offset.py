@@ -1,5 +1,6 @@
 """Offsets that add a sample's number to a number of floats: right on one core."""
 
+from kernels.backends.gpsimd import GPSIMD
 from kernels.gallery.bug import Bug
 from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.neuron import gpsimd
@@ -14,7 +15,7 @@ BUG = Bug(
     lesson="One core starts at 0, where no unit is wrong. Test on as many as the machine has.",
     workloads=(Workload("whole", {"b": 16, "n": 32}),),
     needs="g++",
-    language="GpSimd C++",
+    backend=GPSIMD,
 )
 
 KERNEL = """\

@@ -1,5 +1,6 @@
 """A column that is meant to be repeated."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -14,7 +15,7 @@ BUG = Bug(
     "the business of tensor_scalar, which is also twice as fast.",
     lesson="Broadcasting is not free on this machine, so it is not silent either.",
     workloads=(Workload("rows", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

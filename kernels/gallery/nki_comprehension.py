@@ -1,5 +1,6 @@
 """A list comprehension in a kernel."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -14,7 +15,7 @@ BUG = Bug(
     "themselves, and know fewer forms.",
     lesson="What runs in a simulator need not compile, the vendor's own simulator included.",
     workloads=(Workload("rows", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

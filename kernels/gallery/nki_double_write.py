@@ -1,5 +1,6 @@
 """A last tile that is moved back until it fits."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -15,7 +16,7 @@ BUG = Bug(
     lesson="It happens to be harmless while both stores say the same. Change the kernel to add "
     "in place, and it is a race.",
     workloads=(Workload("ragged", {"n": 2000}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

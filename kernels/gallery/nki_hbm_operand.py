@@ -1,5 +1,6 @@
 """An engine is told to read main memory."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -13,7 +14,7 @@ BUG = Bug(
     cause="The engines are connected to SBUF and PSUM. Only the DMA queues reach HBM.",
     lesson="Every argument is copied in, every result out, by the kernel itself.",
     workloads=(Workload("rows", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -1,5 +1,6 @@
 """Areas that are clamped after they were used: what one of the published GIOU kernels did."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.giou.nki import EPSILON, area, quotient, tile
 from kernels.neuron import run
@@ -20,7 +21,7 @@ BUG = Bug(
         Workload("boxes", {"b": 8, "n": 32}, why="boxes of whole pixels: the order makes no odds"),
         Workload("wide", {"b": 17, "n": 100}, values="wide"),
     ),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -1,5 +1,6 @@
 """Python's + between two tiles."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -15,7 +16,7 @@ BUG = Bug(
     lesson="Kernels of 2024 are full of operators. The lint of the third rung lists them all at "
     "once, the second stops at the first.",
     workloads=(Workload("rows", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -1,5 +1,6 @@
 """A loop that says its iterations are independent, and hands a tile from one to the next."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -9,13 +10,13 @@ BUG = Bug(
     title="A loop is declared independent, and is not",
     operator="add_vectors",
     caught_by="simulate",
-    says="allowed",
+    says="reads what iteration",
     cause="nl.affine_range promises that iterations may run in any order. Here each uses what "
     "the one before has fetched.",
-    lesson="A promise that nobody checks is broken silently. The second rung runs such loops "
-    "backwards and shuffled.",
+    lesson="A promise that nobody checks is broken silently. The simulator remembers which "
+    "iteration wrote what, and the second rung runs such loops backwards and shuffled as well.",
     workloads=(Workload("four_parts", {"n": 4096}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -1,5 +1,6 @@
 """A slice that ends beyond its tensor."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -14,7 +15,7 @@ BUG = Bug(
     "right. A DMA goes on behind the tensor.",
     lesson="Cut the slice with min(). Do not let NumPy's kindness prove anything.",
     workloads=(Workload("ragged", {"n": 2000}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

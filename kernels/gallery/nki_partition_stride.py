@@ -1,5 +1,6 @@
 """Every other partition."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -14,7 +15,7 @@ BUG = Bug(
     "along a partition may it take steps.",
     lesson="What needs a stride goes into the free dimension.",
     workloads=(Workload("rows", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -1,5 +1,6 @@
 """A tile with more rows than SBUF has partitions."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -15,7 +16,7 @@ BUG = Bug(
     lesson="A larger batch makes more tiles, never taller ones. NumPy, and older simulators, "
     "take any number.",
     workloads=(Workload("two_tiles", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

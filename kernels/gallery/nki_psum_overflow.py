@@ -1,5 +1,6 @@
 """Two tiles in PSUM that need more than its eight banks."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -15,7 +16,7 @@ BUG = Bug(
     lesson="PSUM is for the sums of the Tensor engine. Other tiles belong into SBUF, which is "
     "twelve times as large.",
     workloads=(Workload("wide_rows", {"n": 268800}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

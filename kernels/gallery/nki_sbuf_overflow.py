@@ -1,5 +1,6 @@
 """Three tiles of which only two fit."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -14,7 +15,7 @@ BUG = Bug(
     "take 199 KiB of each partition.",
     lesson="Add up what is live at the same time. The vendor's own simulator does not.",
     workloads=(Workload("long_rows", {"n": 2176000}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -1,5 +1,6 @@
 """A loop that forgets the ragged tile, so that a part of the output is never written."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -18,7 +19,7 @@ BUG = Bug(
         Workload("whole", {"n": 2048}, why="two whole tiles: nothing is missing"),
         Workload("ragged", {"n": 2000}),
     ),
-    language="NKI",
+    backend=NKI,
 )
 
 

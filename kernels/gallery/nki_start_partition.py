@@ -1,5 +1,6 @@
 """An operand that starts in the middle of a quadrant."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -14,7 +15,7 @@ BUG = Bug(
     "and the larger ones at 0 or 64 only.",
     lesson="Cut a tile along its partitions in quarters or halves, or do not cut it.",
     workloads=(Workload("rows", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

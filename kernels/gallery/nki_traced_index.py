@@ -1,5 +1,6 @@
 """Beta 1: a loop index that is no number."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import beta1_nki as nki
@@ -16,7 +17,7 @@ BUG = Bug(
     lesson="In beta 1 the ragged edge is a mask. In modern NKI loops are unrolled, and it is "
     "min().",
     workloads=(Workload("ragged", {"n": 2000}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

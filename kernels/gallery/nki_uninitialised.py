@@ -1,5 +1,6 @@
 """A sum that starts with whatever is in memory."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import nisa, nki, nl
@@ -14,7 +15,7 @@ BUG = Bug(
     "simulator and on a device that has just started.",
     lesson="Ask of every read whether something was written there, element by element.",
     workloads=(Workload("rows", {"n": 2048}),),
-    language="NKI",
+    backend=NKI,
 )
 
 

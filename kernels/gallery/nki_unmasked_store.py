@@ -1,5 +1,6 @@
 """Beta 1: a ragged tile that is stored without its mask."""
 
+from kernels.backends.nki import NKI
 from kernels.gallery.bug import Bug
 from kernels.neuron import run
 from kernels.neuron.api import beta1_nki as nki
@@ -15,7 +16,7 @@ BUG = Bug(
     "a mask had left out, behind the end of the tensor.",
     lesson="A mask belongs to an instruction, not to a tile. Each access of HBM needs its own.",
     workloads=(Workload("whole", {"n": 2048}), Workload("ragged", {"n": 2000})),
-    language="NKI",
+    backend=NKI,
 )
 
 

@@ -1,5 +1,6 @@
 """A gather of pixels that takes one number for each."""
 
+from kernels.backends.torch import TORCH
 from kernels.gallery.bug import Bug
 from kernels.optional import require
 from kernels.workload import Workload
@@ -16,7 +17,7 @@ BUG = Bug(
         Workload("colour", {"h": 5, "w": 6, "c": 3}, "uint8", options={"border": (3, 7)}),
     ),
     needs="torch",
-    language="PyTorch",
+    backend=TORCH,
 )
 
 

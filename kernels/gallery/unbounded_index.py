@@ -2,6 +2,7 @@
 
 import functools
 
+from kernels.backends.taichi import TAICHI
 from kernels.gallery.bug import Bug
 from kernels.workload import Workload
 
@@ -20,7 +21,7 @@ BUG = Bug(
         Workload("cut", {"b": 1, "c": 1, "t": 65}),
     ),
     needs="taichi",
-    language="Taichi",
+    backend=TAICHI,
 )
 
 

@@ -70,20 +70,20 @@ def transposed(preds, targets, interpret):
     return planar(*planes, interpret)
 
 
-LEVELS = (
-    functools.partial(unstacked, side=128),
-    functools.partial(unstacked, side=256),
-    transposed,
-    by_planes,
-)
+def _level(compute):
+    """What is called as every implementation is: [B, N, 4], [B, N, 4] → [B, N]."""
+
+    @functools.partial(jax.jit, static_argnames="interpret")
+    def traced(preds, targets, interpret):
+        return compute(preds, targets, interpret=interpret)
+
+    def giou(preds, targets, *, interpret=None):
+        return traced(jnp.asarray(preds), jnp.asarray(targets), interprets(interpret, "tpu"))
+
+    return giou
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _giou(preds, targets, level, interpret):
-    return LEVELS[level](preds, targets, interpret=interpret)
-
-
-def giou(preds, targets, level, *, interpret=None):
-    """[B, N, 4], [B, N, 4] → [B, N], by one of LEVELS."""
-    preds, targets = jnp.asarray(preds), jnp.asarray(targets)
-    return _giou(preds, targets, level, interprets(interpret, "tpu"))
+v0 = _level(functools.partial(unstacked, side=128))
+v1 = _level(functools.partial(unstacked, side=256))
+v2 = _level(transposed)
+v3 = _level(by_planes)

@@ -8,7 +8,7 @@ from typing import Any
 from kernels.neuron import vendor
 from kernels.neuron.errors import NeuronError
 from kernels.neuron.kernel import generation_of
-from kernels.neuron.launch import Launch, launched
+from kernels.neuron.launch import Launch, watched
 from kernels.neuron.linter import lint
 
 
@@ -19,14 +19,22 @@ def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     is linted. Where the vendor's package is installed, the modern ones then run in nki.simulate,
     which knows the vendor's own checks, and on a machine with a Neuron device both generations are
     compiled and run. Returns a note on how far it went; empty where all the way. Raises NeuronError
-    for the first finding, or with the first line of what the vendor's tools said.
+    for the first finding, or with the first line of what the vendor's tools said. Where there is no
+    finding, what the call raised is raised.
     """
-    found = launched(function, *arguments, **options)
+    failure = None
+    with watched() as found:
+        try:
+            function(*arguments, interpret=True, **options)
+        except Exception as error:  # the kernel's, of any type
+            failure = error
+    for launch in found:
+        if findings := lint(launch.kernel):  # says more than what it made of the run
+            raise NeuronError(str(findings[0])) from failure
+    if failure is not None:
+        raise failure
     if not found:
         raise NeuronError("no kernel was started")
-    for launch in found:
-        if findings := lint(launch.kernel):
-            raise NeuronError(str(findings[0]))
     notes = [_vendors(launch) for launch in found]
     return next((note for note in notes if note), "")
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
 
 HERE = str(Path(__file__).parent)
 
@@ -33,7 +39,7 @@ class MissingName(NeuronError, AttributeError):
 
 def place() -> str | None:
     """Where in the kernel we are: the innermost frame outside this package, as "file.py:line"."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
     if frame is None:
@@ -41,10 +47,54 @@ def place() -> str | None:
     return located(frame.f_code.co_filename, frame.f_lineno)
 
 
+@functools.cache
 def located(path: str, line: int) -> str:
     """A line of a file without its folder; a notebook's cell is a file named by a number."""
     name = Path(path).name
     return f"the cell, line {line}" if name.removesuffix(".py").isdigit() else f"{name}:{line}"
+
+
+def absent(
+    module: str,
+    name: str,
+    there: Mapping[str, Any] | Sequence[str],
+    documented: Iterable[str] = (),
+    instead: Mapping[str, str] | None = None,
+) -> Any:
+    """Say that a module of the vendor's has no such name here, and which it has.
+
+    there: the simulator's module. documented: names that the vendor has and the simulator has not.
+    instead: names that this generation does not have, and what to write.
+    """
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if instead and name in instead:
+        raise MissingName(f"{module} has no {name}: {instead[name]}", place())
+    names = _public(there) if isinstance(there, Mapping) else there
+    near = difflib.get_close_matches(name, names, 3)
+    near_words = f"the nearest are {', '.join(near)}; " if near and name not in documented else ""
+    raise MissingName(
+        f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(names)}", place()
+    )
+
+
+def _public(there: Mapping[str, Any]) -> list[str]:
+    """The names of a module that its vendor's module has too."""
+    own = there.get("__name__", "")
+    found = []
+    for name, value in there.items():
+        home = getattr(value, "__module__", None) or ""
+        if (
+            name.startswith("_")
+            or isinstance(value, ModuleType)
+            or name in ("annotations", "absent")
+        ):
+            continue
+        shared = home == "kernels.neuron.instructions" and isinstance(value, (type, Enum))
+        plain = not callable(value) and name.islower()
+        if home == own or shared or plain or name in ("ds", "mgrid", "nc"):
+            found.append(name)
+    return sorted(found)
 
 
 def refuse(message: str) -> None:

@@ -1,10 +1,12 @@
 """How long a kernel would take, by the documented cost of each instruction. An estimate, always.
 
-The kernel runs in the simulator, which notes every instruction. Then a list schedule puts them on
-the engines: each engine takes its instructions in program order, and an instruction starts when its
-operands, its engine and the memory port it shares are free. The DMA queues together are one more
-engine, which takes copies as they are ready. A tile takes its room in SBUF when it is first
-written, so copies run ahead of the engines only as far as there is room.
+The kernel runs in the simulator, which notes every instruction and computes nothing, unless the
+kernel steers by numbers. Then a list schedule puts the instructions on the engines: each engine
+takes its own in program order, and an instruction starts when its operands, its engine and the
+memory port it shares are free. The DMA queues together are one more engine, which takes copies as
+they are ready. A tile takes its room in SBUF when it is first written, so copies run ahead of the
+engines only as far as there is room. What beta 1's compiler moves out of a loop, because no
+iteration changes it, is counted once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from kernels.checks import fail
 from kernels.neuron.chips import ENGINES, Chip
 from kernels.neuron.chips import chip as find_chip
 from kernels.neuron.kernel import function_of
-from kernels.neuron.machine import PSUM, SBUF, Access, Instruction, Machine, room
+from kernels.neuron.machine import (
+    PSUM,
+    SBUF,
+    Access,
+    Instruction,
+    Machine,
+    NeedsNumbers,
+    lives,
+)
 from kernels.neuron.simulator import InterpretParams, run_recorded
 
 DMA = "DMA"
@@ -84,18 +94,20 @@ def estimate(
     dma_bytes_per_second: float | None = None,
     **options: Any,
 ) -> Estimate:
-    """Estimate the run time of `kernel` on one NeuronCore-v2.
+    """Estimate the run time of `kernel` on one NeuronCore.
 
-    kernel, arrays, options: as `simulate` takes them; a ShapeDtypeStruct does for an array.
-    chip: "inf2" or "trn1". dma_bytes_per_second: of all DMA queues of the core together; the
-    documents disagree, and by default it is the chip's lower figure. NeuronError for a kernel that
-    the simulator refuses, ValueError for another chip or rate.
+    kernel, arrays, options: as `simulate` takes them; a ShapeDtypeStruct does for an array, where
+    the kernel does not steer by its numbers. chip: "inf2", "trn1", "trn2" or "trn3".
+    dma_bytes_per_second: of all DMA queues of the core together; the documents disagree, and by
+    default it is the chip's lower figure. NeuronError for a kernel that the simulator refuses,
+    ValueError for another chip or rate. Programs of kernel[grid] follow each other in beta 1; in
+    the modern API each is a core, and the slowest counts.
 
-    Costs are those of AWS's architecture guide: N cycles for N elements a partition and one input,
-    2 N for two, 8 N for a reciprocal on the Vector engine, at least 64; half the rate for a stride
-    above 16 bytes; 100 cycles more for what is short or waits for the instruction before it. The
-    guide gives no rule for the GpSimd engine; here it has the Vector engine's. Not counted: the
-    launch, the engines' signals to each other, and what a compiler does better or worse.
+    Costs are those of AWS's architecture guides and of nki.isa: N cycles for N elements a partition
+    and one input, 2 N for two in SBUF, 8 N for a reciprocal on the Vector engine, at least 64; half
+    the rate for a stride above 16 bytes; 100 cycles more for what is short or waits for the
+    instruction before it; 150 for the start of a GpSimd program. Not counted: the launch, the
+    engines' signals to each other, and what a compiler does better or worse.
     """
     found = find_chip(chip)
     share = found.hbm_bytes_per_second / found.cores
@@ -103,16 +115,22 @@ def estimate(
     if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
         fail("dma_bytes_per_second", repr(asked), "a number above 0, or None")
     rate = min(asked, share)
-    _, core = run_recorded(kernel, arrays, options, InterpretParams())
-    slots = _Schedule(core, found, rate).slots()
-    engines = _engines(slots, core.instructions, found)
+    params = InterpretParams(chip=chip)
+    try:
+        _, core = run_recorded(kernel, arrays, options, params, numbers=False)
+    except NeedsNumbers as error:
+        if not all(hasattr(a, "__array__") for a in arrays if hasattr(a, "shape")):
+            fail("arrays", "shapes alone", f"arrays: the kernel steers by numbers ({error})")
+        _, core = run_recorded(kernel, arrays, options, params)
+    slots = _programs(core, found, rate)
+    engines = _engines(slots, found)
     return Estimate(
         function_of(kernel).__name__,
         found.name,
         max((slot.end for slot in slots), default=0.0),
         max(engines, key=lambda name: engines[name].seconds),
         engines,
-        sum(instruction.bytes for instruction in core.instructions),
+        sum(instruction.bytes for instruction in core.instructions if not instruction.hoisted),
         core.peak(SBUF)[0],
         core.peak(PSUM)[0],
         tuple(slots),
@@ -121,20 +139,33 @@ def estimate(
     )
 
 
+def _programs(core: Machine, chip: Chip, rate: float) -> list[Slot]:
+    """The time line; of several cores that of the slowest."""
+    if core.turns is None:
+        return _Schedule(core, chip, rate, core.instructions).slots()
+    lines = []
+    for program in core.grid_programs:
+        own = [each for each in core.instructions if each.program == program]
+        lines.append(_Schedule(core, chip, rate, own).slots())
+    return max(lines, key=lambda slots: max((slot.end for slot in slots), default=0.0))
+
+
 def cycles(instruction: Instruction, chip: Chip, waits: bool) -> float:
     """Of the engine's clock. waits: whether it reads what the engine wrote just before."""
-    work = instruction.elements * instruction.inputs * instruction.passes
-    if instruction.stride > chip.wide_stride_bytes:
-        work *= 2
+    work = instruction.work
     if instruction.engine == "Tensor":  # pipelined, and no figure is given for what waits
         return max(chip.least_cycles, work)
+    if instruction.stride > chip.wide_stride_bytes:
+        work *= 2
+    if chip.fast_vector and instruction.engine == "Vector":
+        work /= instruction.fast
+    if instruction.extra:  # a GpSimd program's start, which the documents give for itself
+        return instruction.extra + work
     more = waits or instruction.elements < chip.short
     return max(chip.least_cycles, work) + chip.dependent_cycles * more
 
 
-def _engines(
-    slots: Sequence[Slot], instructions: Sequence[Instruction], chip: Chip
-) -> dict[str, EngineUse]:
+def _engines(slots: Sequence[Slot], chip: Chip) -> dict[str, EngineUse]:
     found = {}
     for name in (*ENGINES, DMA):
         own = [slot for slot in slots if slot.engine == name]
@@ -150,29 +181,46 @@ def _engines(
 class _Schedule:
     """The list schedule."""
 
-    def __init__(self, core: Machine, chip: Chip, rate: float) -> None:
+    def __init__(
+        self, core: Machine, chip: Chip, rate: float, instructions: Sequence[Instruction]
+    ) -> None:
         self.core, self.chip, self.rate = core, chip, rate
+        self.instructions = instructions
         self.free: dict[str, float] = {}  # engine or port → when
         self.copies: list[tuple[float, float]] = []  # when the DMA queues are busy, sorted
         self.last: dict[str, int] = {}  # engine → its latest instruction
-        self.touched: dict[int, list[tuple[Access, bool, int]]] = {}  # storage → by whom
+        self.wrote: dict[int, list[tuple[Access, int]]] = {}  # storage → by whom
+        self.reads: dict[int, list[tuple[Access, int]]] = {}
+        self.done: dict[int, float] = {}  # storage → when the last who touched it had ended
         self.ends: list[float] = []
         self.born: dict[int, list[int]] = {}  # instruction → tiles that it touches first
         self.dies: dict[int, list[int]] = {}  # instruction → tiles that it touches last
-        for storage, (first, last) in core.lives(SBUF).items():
+        for (storage, _), (first, last) in lives(core.rooms, instructions, SBUF).items():
             self.born.setdefault(first, []).append(storage)
             self.dies.setdefault(last, []).append(storage)
         self.released: list[tuple[float, int]] = []  # when a dead tile's room is free, and bytes
+        self.waiting = 0  # bytes of those
         self.held = 0  # bytes of live tiles
 
     def slots(self) -> list[Slot]:
-        return [self._slot(number, each) for number, each in enumerate(self.core.instructions)]
+        found = []
+        for number, each in enumerate(self.instructions):
+            slot = self._slot(number, each)
+            if slot is not None:
+                found.append(slot)
+        return found
 
-    def _slot(self, number: int, instruction: Instruction) -> Slot:
+    def _slot(self, number: int, instruction: Instruction) -> Slot | None:
         engine = instruction.engine
         after = self._conflicts(instruction)
-        ready = max((self.ends[n] for n in after), default=0.0)
+        ends = self.ends
+        ready = max([ends[n] for n in after], default=0.0)
         ready = max(ready, self._room(number))
+        if instruction.hoisted:  # the result is there already
+            ends.append(ready)
+            self._touch(number, instruction)
+            self._release(number)
+            return None
         if engine == DMA:
             # The start of one copy hides behind the bytes of another.
             lanes = min(instruction.partitions, self.chip.dma_queues) / self.chip.dma_queues
@@ -182,12 +230,13 @@ class _Schedule:
         else:
             before = self.last.get(engine)
             waits = before is not None and before in after
-            start = max([ready, *(self.free.get(p, 0.0) for p in _ports(instruction))])
+            ports = _ports(instruction, self.chip)
+            start = max([ready, *[self.free.get(p, 0.0) for p in ports]])
             end = start + cycles(instruction, self.chip, waits) / self.chip.clock_hz[engine]
-            for port in _ports(instruction):
+            for port in ports:
                 self.free[port] = end
         self.last[engine] = number
-        self.ends.append(end)
+        ends.append(end)
         self._touch(number, instruction)
         self._release(number)
         return Slot(
@@ -196,67 +245,90 @@ class _Schedule:
 
     def _gap(self, ready: float, length: float) -> float:
         """When the queues have time for a copy; one that is ready overtakes one that waits."""
+        copies = self.copies
+        at = bisect.bisect_right(copies, (ready, float("inf")))
         start = ready
-        for begin, end in self.copies:
-            if start + length <= begin:
-                break
-            start = max(start, end)
-        bisect.insort(self.copies, (start, start + length))
+        if at and copies[at - 1][1] > start:
+            start = copies[at - 1][1]
+        while at < len(copies) and start + length > copies[at][0]:
+            start = max(start, copies[at][1])
+            at += 1
+        end = start + length
+        if at and copies[at - 1][1] == start:  # one busy stretch
+            start_of = copies.pop(at - 1)[0]
+            at -= 1
+        else:
+            start_of = start
+        if at < len(copies) and copies[at][0] == end:
+            end = copies.pop(at)[1]
+        copies.insert(at, (start_of, end))
         return start
 
     def _conflicts(self, instruction: Instruction) -> set[int]:
         """Earlier instructions that wrote what it reads, or touched what it writes."""
         found = set()
-        for access, writes in _accesses(instruction):
-            for other, wrote, number in self.touched.get(access.storage, ()):
-                if (writes or wrote) and access.overlaps(other):
+        for access in instruction.reads:
+            for other, number in self.wrote.get(access.storage, ()):
+                if access.overlaps(other):
                     found.add(number)
+        if not instruction.fresh:  # else nobody has touched it before
+            for access in instruction.writes:
+                for known in (self.wrote, self.reads):
+                    for other, number in known.get(access.storage, ()):
+                        if access.overlaps(other):
+                            found.add(number)
         return found
 
     def _touch(self, number: int, instruction: Instruction) -> None:
-        for access, writes in _accesses(instruction):
-            known = self.touched.setdefault(access.storage, [])
-            if writes:  # whoever waits for this one has waited for those
-                known[:] = [k for k in known if not _covers(access, k[0])]
-            known.append((access, writes, number))
+        end = self.ends[number]
+        for access in instruction.reads:
+            storage = access.storage
+            self.done[storage] = max(self.done.get(storage, 0.0), end)
+            if storage in self.wrote:  # nobody waits for those who read an argument
+                self.reads.setdefault(storage, []).append((access, number))
+        for access in instruction.writes:
+            storage = access.storage
+            self.done[storage] = max(self.done.get(storage, 0.0), end)
+            if not instruction.fresh:  # whoever waits for this one has waited for those
+                for known in (self.wrote, self.reads):
+                    if storage in known:
+                        known[storage] = [k for k in known[storage] if not access.covers(k[0])]
+            self.wrote.setdefault(storage, []).append((access, number))
 
     def _room(self, number: int) -> float:
         """When SBUF has room for the tiles that this instruction touches first."""
-        new = sum(room(self.core.storages[storage]) for storage in self.born.get(number, ()))
+        new = sum(self.core.room(storage) for storage in self.born.get(number, ()))
         if not new:
             return 0.0
         self.held += new
-        over = self.held + sum(size for _, size in self.released) - self.chip.sbuf_bytes
+        over = self.held + self.waiting - self.chip.sbuf_bytes
         at = 0.0
-        for when, size in sorted(self.released):
-            if over <= 0:
-                break
-            over -= size
-            at = when
-            self.released.remove((when, size))
+        if over > 0:
+            self.released.sort(reverse=True)
+            while over > 0 and self.released:
+                at, size = self.released.pop()
+                over -= size
+                self.waiting -= size
         return at
 
     def _release(self, number: int) -> None:
         for storage in self.dies.get(number, ()):
-            size = room(self.core.storages[storage])
+            size = self.core.room(storage)
             self.held -= size
-            done = max(self.ends[n] for _, _, n in self.touched[storage])
-            self.released.append((done, size))
+            self.waiting += size
+            self.released.append((self.done[storage], size))
+            if not self.core.rooms[storage].block:
+                self.wrote.pop(storage, None)
+                self.reads.pop(storage, None)
 
 
-def _accesses(instruction: Instruction) -> list[tuple[Access, bool]]:
-    return [(a, False) for a in instruction.reads] + [(a, True) for a in instruction.writes]
-
-
-def _covers(outer: Access, inner: Access) -> bool:
-    return all(a <= c and d <= b for (a, b), (c, d) in zip(outer.box, inner.box))
-
-
-def _ports(instruction: Instruction) -> list[str]:
+def _ports(instruction: Instruction, chip: Chip) -> list[str]:
     """The engine, and the ports to memory that another engine shares (architecture guide)."""
     engine = instruction.engine
     found = [engine]
-    if engine in ("Vector", "GpSimd"):
+    if not chip.shared_ports:
+        return found
+    if engine in ("Vector", "GpSimd") and instruction.sbuf:
         found.append("SBUF port")
     if engine in ("Vector", "Scalar") and instruction.psum:
         found.append("PSUM port")

@@ -5,26 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 
-from kernels.neuron import vendor
+from kernels.neuron import beta1, modern, vendor  # noqa: F401  both enter themselves
 from kernels.neuron.errors import NeuronError
-
-
-def modules() -> dict[str, ModuleType]:
-    """The vendor's module names, and the simulator's modules that stand for them."""
-    from kernels.neuron import beta1, modern
-
-    package = ModuleType("neuronxcc", "The simulator of kernels.neuron, under the vendor's name.")
-    package.nki = beta1
-    return {
-        "nki": modern,
-        "nki.language": modern.language,
-        "nki.isa": modern.isa,
-        "neuronxcc": package,
-        "neuronxcc.nki": beta1,
-        "neuronxcc.nki.language": beta1.language,
-    }
+from kernels.neuron.kernel import standing
 
 
 @contextlib.contextmanager
@@ -40,12 +24,12 @@ def install() -> Iterator[None]:
             f"the vendor's {taken[0]} is installed, and keeps its name; neuron.simulate runs its "
             "kernels without install()"
         )
-    standing = modules()
-    before = {name: sys.modules[name] for name in standing if name in sys.modules}
-    sys.modules.update(standing)
+    modules = standing()
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
     try:
         yield
     finally:
-        for name in standing:
+        for name in modules:
             sys.modules.pop(name, None)
         sys.modules.update(before)

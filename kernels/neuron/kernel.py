@@ -1,32 +1,29 @@
-"""What @nki.jit makes of a function where the vendor's package is missing; and its inside."""
+"""What a kernel is, whoever decorated it, and the two generations of NKI that there are."""
 
 from __future__ import annotations
 
-import functools
 import types
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernels.neuron.errors import NeuronError
-from kernels.neuron.machine import _machine
-
-VENDOR = ("nki", "neuronxcc")  # top-level names of the vendor's packages
 
 
-class Kernel:
-    """A kernel. Called inside another kernel it is part of it; called with arrays it simulates."""
+@dataclass(frozen=True)
+class Generation:
+    """One generation of the API, as the simulator provides it.
 
-    def __init__(self, function: Callable[..., Any], generation: str) -> None:
-        self.function = function
-        self.generation = generation
-        functools.update_wrapper(self, function)
+    name: "nki" or "neuronxcc". tile: the class of its tiles. modules: the vendor's module names,
+    and the simulator's modules that stand for them.
+    """
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        if _machine.get() is not None:
-            return self.function(*arguments, **options)
-        from kernels.neuron.simulator import simulate
+    name: str
+    tile: type
+    modules: Mapping[str, types.ModuleType]
 
-        return simulate(self, *arguments, **options)
+
+GENERATIONS: dict[str, Generation] = {}  # each generation's package enters itself
 
 
 def function_of(kernel: Any) -> types.FunctionType:
@@ -44,8 +41,9 @@ def function_of(kernel: Any) -> types.FunctionType:
 
 def generation_of(kernel: Any) -> str:
     """ "nki" or "neuronxcc": the API that a kernel is written in."""
-    if isinstance(kernel, Kernel):
-        return kernel.generation
+    known = getattr(kernel, "generation", None)
+    if known in GENERATIONS:
+        return known
     names = {
         module.__name__
         for module in function_of(kernel).__globals__.values()
@@ -55,47 +53,6 @@ def generation_of(kernel: Any) -> str:
     return "neuronxcc" if old else "nki"
 
 
-def simulated(kernel: Any) -> Callable[..., Any]:
-    """The kernel's function, with the simulator's modules in place of the vendor's.
-
-    Where the vendor's package is missing, that is the function itself. Elsewhere a copy is made
-    whose globals are the simulator's; functions that it calls are copied likewise.
-    """
-    return _Rebinding().function(function_of(kernel))
-
-
-class _Rebinding:
-    def __init__(self) -> None:
-        self.done: dict[int, types.FunctionType] = {}
-
-    def function(self, original: types.FunctionType) -> types.FunctionType:
-        if id(original) in self.done:
-            return self.done[id(original)]
-        if not any(map(_is_vendors, original.__globals__.values())):
-            return original
-        names = dict(original.__globals__)
-        copy = types.FunctionType(
-            original.__code__, names, original.__name__, original.__defaults__, original.__closure__
-        )
-        copy.__kwdefaults__ = original.__kwdefaults__
-        self.done[id(original)] = copy
-        for name in original.__code__.co_names:
-            if name in names:
-                names[name] = self.value(names[name])
-        return copy
-
-    def value(self, value: Any) -> Any:
-        if isinstance(value, types.ModuleType):
-            from kernels.neuron.install import modules
-
-            return modules().get(value.__name__, value)
-        if isinstance(value, types.FunctionType):
-            return self.function(value)
-        if _is_vendors(value) and not isinstance(value, type):
-            return self.function(function_of(value))
-        return value
-
-
-def _is_vendors(value: Any) -> bool:
-    name = value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__
-    return isinstance(name, str) and name.split(".")[0] in VENDOR
+def standing() -> dict[str, types.ModuleType]:
+    """The vendor's module names of all generations, and what stands for them here."""
+    return {name: module for each in GENERATIONS.values() for name, module in each.modules.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -48,15 +49,20 @@ def run(kernel: Any, *arguments: Any, interpret: Any = None, **options: Any) -> 
     return kernel(*arguments, **options)
 
 
-def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Launch]:
-    """The kernels that a call starts, in order; the call only computes."""
+@contextlib.contextmanager
+def watched() -> Iterator[list[Launch]]:
+    """The kernels that start inside a `with` block, in order."""
     found: list[Launch] = []
     token = _launches.set(found)
     try:
-        function(*arguments, interpret=True, **options)
-    except Exception:
-        if not found:  # whoever looks at a kernel learns of its mistakes there
-            raise
+        yield found
     finally:
         _launches.reset(token)
+
+
+def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Launch]:
+    """The kernels that a call starts, in order; the call only computes. What it raises is raised,
+    also after a kernel has started."""
+    with watched() as found:
+        function(*arguments, interpret=True, **options)
     return found

@@ -1,136 +1,336 @@
 """A NeuronCore in NumPy: memories that know what was written, and instructions that are recorded.
 
-A tile is a NumPy array with one more array of the same shape that says of each element whether it
-was written. Views share both. Whatever touches a tile goes through `read` and `write`, which hold
-the core's limits and note the instruction for the estimate.
+A tile is a NumPy array, and one more of the same shape that says of each element whether it was
+written, unless all elements are in the same state. Views share both. Whatever touches a tile goes
+through `read` and `write`, which hold the core's limits; `note` records the instruction for the
+estimate, and for the search for loops whose iterations depend on each other.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.neuron.chips import CHIPS, PARTITIONS
+from kernels.neuron import dtypes
+from kernels.neuron.chips import CHIPS, PARTITIONS, Chip
 from kernels.neuron.errors import NeuronError, place, refuse
 
 SBUF, PSUM, HBM, SHARED_HBM = "sbuf", "psum", "private_hbm", "shared_hbm"
 ON_CHIP = (SBUF, PSUM)
-CORE = CHIPS["inf2"]
 
-UNWRITTEN, WRITTEN, MASKED = 0, 1, 2  # MASKED: left out by a mask, so anything
+# What is known of an element. MASKED: left out by a mask, so anything. SUMMED: written by the
+# Tensor engine, which adds to it the next time. READ: in HBM, written and read since, so that it
+# may be written again.
+UNWRITTEN, WRITTEN, MASKED, SUMMED, READ = range(5)
 
 
-@dataclass(frozen=True)
-class Access:
-    """What an instruction touches of a storage: its number, and the range in each dimension."""
+class Access(NamedTuple):
+    """What an instruction touches of a storage: its number, the range in each dimension where it
+    has one, and the range of elements in each partition (of all, in HBM)."""
 
     storage: int
-    box: tuple[tuple[int, int], ...]
+    box: tuple[tuple[int, int], ...] | None
+    partitions: tuple[int, int]
+    elements: tuple[int, int]
 
     def overlaps(self, other: Access) -> bool:
         """Whether the two may share an element."""
-        return self.storage == other.storage and all(
-            a < d and c < b for (a, b), (c, d) in zip(self.box, other.box)
-        )
+        (a, b), (c, d) = self.elements, other.elements
+        if not (a < d and c < b):
+            return False
+        (a, b), (c, d) = self.partitions, other.partitions
+        if not (a < d and c < b):
+            return False
+        if self.box is None or other.box is None:
+            return True
+        return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box))
+
+    def covers(self, other: Access) -> bool:
+        """Whether every element of the other is one of this."""
+        if self.box is None or other.box is None:
+            return False
+        return all(a <= c and d <= b for (a, b), (c, d) in zip(self.box, other.box))
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction that ran.
 
     engine: "Vector", … or "DMA". name: of the API. elements: a partition, of the longest operand.
-    inputs: tiles that it streams. stride: bytes between neighbours in a partition, the widest of
-    all operands. bytes: that a DMA moves. partitions: that it works on. passes: times that it goes
-    over its elements. psum: whether it touches PSUM.
+    work: cycles that it streams, by the documents, before the least that any takes. extra: cycles
+    on top, such as the start of a GpSimd program. stride: bytes between neighbours in a partition,
+    the widest of all operands. bytes: that a DMA moves, in pieces of `run` bytes that lie together
+    on both sides. partitions: that it works on. psum, sbuf: whether it touches them. fast: how many
+    times faster it is on a core with a performance mode. fresh: whether all that it writes was
+    unwritten. program: of the launch grid. hoisted: whether the iteration before has made the same,
+    so that a compiler moves it out of the loop.
     """
 
     engine: str
     name: str
     elements: int
-    inputs: int
+    work: float
+    extra: int
     stride: int
     partitions: int
     bytes: int
-    passes: int
+    run: int
     psum: bool
+    sbuf: bool
+    fast: int
+    fresh: bool
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     source: str | None
+    program: int
+    hoisted: bool = False
+
+
+class Room(NamedTuple):
+    """What is remembered of a storage when it is gone: what it, or each of its blocks, took of a
+    partition; and how many bytes a block has in all, 0 where there is one."""
+
+    buffer: str
+    partition_bytes: int
+    label: str
+    source: str | None
+    block: int = 0
 
 
 class Storage:
-    """The memory behind a tile and its views."""
+    """The memory behind a tile and its views.
 
-    def __init__(self, number: int, data: np.ndarray, buffer: str, name: str, state: int) -> None:
+    par: the dimension of the partitions; those before it are blocks. born: the iterations of
+    independent loops in which it was made.
+    """
+
+    __slots__ = (
+        "base",
+        "born",
+        "buffer",
+        "data",
+        "name",
+        "number",
+        "par",
+        "scattered",
+        "source",
+        "state",
+        "stored",
+        "streamed",
+        "uniform",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        data: np.ndarray,
+        buffer: str,
+        name: str,
+        state: int,
+        par: int = 0,
+        source: str | None = None,
+        born: tuple[tuple[int, int], ...] = (),
+        base: int = 0,
+    ) -> None:
         self.number = number
         self.data = data
         self.buffer = buffer
         self.name = name
-        self.state = np.full(data.shape, state, np.uint8)
-        self.whole = state == WRITTEN  # nothing is left unwritten, so nobody has to look
+        self.par = par
+        self.state: np.ndarray | None = None
+        self.uniform = state  # of all elements, while `state` is None
         self.stored = False  # whether an instruction wrote to it
+        self.streamed = False  # whether it stands in PSUM, as far as time goes
+        self.scattered = False  # whether numbers have chosen where
+        self.source = source
+        self.born = born
+        self.base = base  # the partition it starts at, where the kernel says so
 
     @property
     def partition_bytes(self) -> int:
-        """Bytes that it takes of each partition."""
-        return math.prod(self.data.shape[1:]) * self.data.itemsize
+        """Bytes that it takes of each partition; of several blocks, each."""
+        return math.prod(self.data.shape[self.par + 1 :]) * self.data.itemsize
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block, where there are several."""
+        return math.prod(self.data.shape[self.par :]) * self.data.itemsize if self.par else 0
+
+    def states(self) -> np.ndarray:
+        """The state of each element, in an array of its own."""
+        if self.state is None:
+            self.state = np.full(self.data.shape, self.uniform, np.uint8)
+        return self.state
 
 
 class View:
     """A tile or a part of one. Subclasses say what a kernel may do with it."""
 
+    __slots__ = ("_axes", "_box", "_data", "_par", "_seen", "_storage")
+
     def __init__(
         self,
         storage: Storage,
         data: np.ndarray,
-        state: np.ndarray,
-        box: tuple[tuple[int, int], ...],
-        axes: tuple[int | None, ...],
+        box: tuple[tuple[int, int], ...] | None,
+        axes: tuple[int | None, ...] | None,
+        par: int = 0,
     ) -> None:
         self._storage = storage
         self._data = data
-        self._state = state
-        self._box = box  # in the storage's dimensions
+        self._box = box  # in the storage's dimensions; None where it has none
         self._axes = axes  # dimension → the storage's; None for what a reshape made
+        self._par = par  # the dimension of the partitions, 0 when blocks are chosen
+        self._seen: Access | None = None
 
     shape = property(lambda self: self._data.shape)
     dtype = property(lambda self: self._data.dtype)
     ndim = property(lambda self: self._data.ndim)
     size = property(lambda self: self._data.size)
     buffer = property(lambda self: self._storage.buffer)
+    name = property(lambda self: self._storage.name)
+    itemsize = property(lambda self: self._data.itemsize)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours in each dimension."""
+        return tuple(stride // self._data.itemsize for stride in self._data.strides)
+
+    @property
+    def offset(self) -> int:
+        """Elements before the first one, in a partition where it is on the chip."""
+        return self._offset // self._data.itemsize
 
     @property
     def _on_chip(self) -> bool:
         return self._storage.buffer in ON_CHIP
 
     @property
+    def _offset(self) -> int:
+        """Bytes from the start of the storage."""
+        return _address(self._data) - _address(self._storage.data)
+
+    @property
     def _start(self) -> int:
         """The first partition."""
-        return self._box[0][0] if self._box else 0
+        storage = self._storage
+        if storage.buffer not in ON_CHIP:
+            return 0
+        if self._box is not None:
+            return self._box[storage.par][0] + storage.base
+        step = storage.data.strides[storage.par]
+        return (self._offset // step) % storage.data.shape[storage.par] + storage.base
+
+    def _neighbours(self) -> bool:
+        """Whether its partitions follow each other."""
+        storage = self._storage
+        return self._data.strides[0] == storage.data.strides[storage.par]
 
     @property
     def _elements(self) -> int:
         """In each partition."""
-        return math.prod(self.shape[1:])
+        return math.prod(self._data.shape[1:])
 
     @property
     def _stride(self) -> int:
         """Bytes between neighbours of the innermost dimension that has more than one element."""
-        inner = [
-            abs(stride) for stride, size in zip(self._data.strides[1:], self.shape[1:]) if size > 1
-        ]
-        return inner[-1] if inner else self.dtype.itemsize
+        data = self._data
+        for stride, size in zip(reversed(data.strides[1:]), reversed(data.shape[1:])):
+            if size > 1:
+                return abs(stride)
+        return data.itemsize
+
+    @property
+    def _run(self) -> int:
+        """Bytes that lie together, of each partition on the chip."""
+        data, run = self._data, self._data.itemsize
+        first = 1 if self._on_chip else 0
+        for stride, size in zip(reversed(data.strides[first:]), reversed(data.shape[first:])):
+            if size > 1 and stride != run:
+                break
+            run *= size
+        return run
 
     def _access(self) -> Access:
-        return Access(self._storage.number, self._box)
+        if self._seen is None:
+            self._seen = self._make_access()
+        return self._seen
+
+    def _make_access(self) -> Access:
+        storage, data = self._storage, self._data
+        base = storage.data
+        span = sum(abs(stride) * (size - 1) for stride, size in zip(data.strides, data.shape))
+        if storage.buffer in ON_CHIP and storage.par == 0 and self._par == 0:
+            step = base.strides[0]
+            rows = data.shape[0]
+            first = self._offset
+            lane = first // step
+            span -= abs(data.strides[0]) * (rows - 1)
+            low = first - lane * step
+            return Access(
+                storage.number, self._box, (lane, lane + rows), (low, low + span + data.itemsize)
+            )
+        low = self._offset
+        return Access(storage.number, self._box, (0, 1 << 30), (low, low + span + data.itemsize))
+
+    def _label(self) -> str:
+        return f"{self._storage.name} {list(self._data.shape)} in {self._storage.buffer}"
 
     def __repr__(self) -> str:
-        return f"{self._storage.name} {list(self.shape)} in {self.buffer}"
+        return self._label()
+
+    # --- what the machine does with it -----------------------------------------------------------
+
+    def _values(self) -> np.ndarray:
+        return self._data
+
+    def _put(self, values: np.ndarray) -> None:
+        self._data[...] = values
+
+    def _states(self) -> np.ndarray | int:
+        """The state of each element, or the one of all. An array may be written to."""
+        storage = self._storage
+        if storage.state is None:
+            return storage.uniform
+        item, data = storage.data.itemsize, self._data
+        if data.itemsize == item:
+            strides = [stride // item for stride in data.strides]
+            return np.ndarray(data.shape, np.uint8, storage.state, self._offset // item, strides)
+        return storage.state.reshape(-1)[self._places()]
+
+    def _mark(self, state: int) -> None:
+        storage = self._storage
+        data = self._data
+        repeats = any(step == 0 and n > 1 for step, n in zip(data.strides, data.shape))
+        if data.nbytes == storage.data.nbytes and not repeats:
+            storage.state, storage.uniform = None, state
+            return
+        if storage.state is None and storage.uniform == state:
+            return
+        storage.states()
+        if self._data.itemsize == storage.data.itemsize:
+            seen = self._states()
+            assert isinstance(seen, np.ndarray)
+            seen[...] = state
+        else:
+            flat = storage.states().reshape(-1)
+            for extra in range(max(1, self._data.itemsize // storage.data.itemsize)):
+                flat[self._places() + extra] = state
+
+    def _places(self) -> np.ndarray:
+        """Of each element, the number of the storage's element that it starts in."""
+        at = np.full((1,) * self.ndim, self._offset)
+        for axis, (stride, size) in enumerate(zip(self._data.strides, self.shape)):
+            at = at + (np.arange(size) * stride).reshape(
+                [-1 if a == axis else 1 for a in range(self.ndim)]
+            )
+        return at // self._storage.data.itemsize
+
+    # --- what no kernel may do -------------------------------------------------------------------
 
     def __len__(self) -> int:
         refuse(f"len({self}): a tile has a shape, and no length in a kernel")
@@ -146,65 +346,317 @@ class View:
 
     __float__ = __int__ = __index__ = __bool__  # type: ignore[assignment]
 
-    def reshape(self, shape: Sequence[int]) -> View:
+    # --- views of it -----------------------------------------------------------------------------
+
+    def _like(
+        self,
+        data: np.ndarray,
+        box: tuple[tuple[int, int], ...] | None = None,
+        axes: tuple[int | None, ...] | None = None,
+        par: int = 0,
+    ) -> Any:
+        return type(self)(self._storage, data, box, axes, par)
+
+    def reshape(self, *shape: Any) -> Any:
         """The same memory in another shape; on chip the partitions stay."""
-        if _machine.get() and machine().limits and self._on_chip and shape[0] != self.shape[0]:
-            refuse(f"reshape of {self} to {list(shape)}: the partitions cannot change")
-        data, state = self._data.view(), self._state.view()
+        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in wanted:
+            rest = -math.prod(wanted)
+            wanted = tuple(self.size // rest if n == -1 else n for n in wanted)
+        held = _machine.get() is not None and machine().limits
+        if held and self._on_chip and self._par == 0 and wanted[0] != self.shape[0]:
+            refuse(f"reshape of {self} to {list(wanted)}: the partitions cannot change")
+        data = self._data.view()
         try:
-            data.shape = state.shape = tuple(shape)  # refuses to copy
+            data.shape = wanted  # refuses to copy
         except (AttributeError, ValueError):
-            refuse(f"reshape of {self} to {list(shape)}: not the same elements in one piece")
-        axes = (self._axes[0] if self._on_chip else None, *[None] * (len(shape) - 1))
-        return type(self)(self._storage, data, state, self._box, axes)
+            refuse(f"reshape of {self} to {list(wanted)}: not the same elements in one piece")
+        axes = (
+            self._axes[0] if self._on_chip and self._axes else None,
+            *[None] * (len(wanted) - 1),
+        )
+        box = self._box
+        if not self._on_chip or (box is not None and len(wanted) != self.ndim):
+            box = None
+        return self._like(data, box, axes if box is not None else None)
+
+
+class Picked(View):
+    """Elements of a tile, one for each of an array of places: indirect access, and index grids.
+
+    places: the number of each element in the storage. taken: where it is taken; None for all.
+    """
+
+    __slots__ = ("_flat", "_taken")
+
+    def __init__(
+        self, storage: Storage, places: np.ndarray, taken: np.ndarray | None, like: np.ndarray
+    ) -> None:
+        data = np.broadcast_to(like.reshape(-1)[:1].reshape((1,) * places.ndim), places.shape)
+        super().__init__(storage, data, None, None)
+        self._flat = places
+        self._taken = taken
+
+    def _make_access(self) -> Access:
+        storage, flat = self._storage, self._flat
+        if self._taken is not None:
+            flat = flat[np.broadcast_to(self._taken, flat.shape)]
+        item = storage.data.itemsize
+        low, high = (int(flat.min()), int(flat.max()) + 1) if flat.size else (0, 0)
+        if storage.buffer in ON_CHIP and storage.par == 0:
+            row = storage.data.strides[0] // item
+            lanes = (low // row, (high - 1) // row + 1) if flat.size else (0, 0)
+            inside = flat % row
+            low, high = (int(inside.min()), int(inside.max()) + 1) if flat.size else (0, 0)
+            return Access(storage.number, None, lanes, (low * item, high * item))
+        return Access(storage.number, None, (0, 1 << 30), (low * item, high * item))
+
+    @property
+    def _start(self) -> int:
+        storage = self._storage
+        row = storage.data.strides[storage.par] // storage.data.itemsize
+        return int(self._flat.flat[0] // row) % storage.data.shape[storage.par] + storage.base
+
+    def _neighbours(self) -> bool:
+        storage = self._storage
+        row = storage.data.strides[storage.par] // storage.data.itemsize
+        lanes = self._flat.reshape(self.shape[0], -1) // row
+        return bool((np.diff(lanes[:, 0]) == 1).all() and (lanes == lanes[:, :1]).all())
+
+    @property
+    def _stride(self) -> int:
+        flat = self._flat
+        if self._on_chip and flat.shape[-1] > 1:
+            step = abs(int(flat[(0,) * (flat.ndim - 1) + (1,)]) - int(flat[(0,) * flat.ndim]))
+            return step * self._storage.data.itemsize
+        return self._storage.data.itemsize
+
+    @property
+    def _run(self) -> int:
+        flat, item = self._flat, self._storage.data.itemsize
+        row = flat.reshape(-1, flat.shape[-1])[0]
+        broken = np.flatnonzero(np.diff(row) != 1)
+        return int(broken[0] + 1 if broken.size else row.size) * item
+
+    def _inside(self) -> np.ndarray:
+        return np.clip(self._flat, 0, self._storage.data.size - 1)
+
+    def _values(self) -> np.ndarray:
+        return self._storage.data.reshape(-1)[self._inside()]
+
+    def _put(self, values: np.ndarray) -> None:
+        flat = self._storage.data.reshape(-1)
+        values = np.broadcast_to(values, self._flat.shape)
+        if self._taken is None:
+            flat[self._flat] = values
+        else:
+            taken = np.broadcast_to(self._taken, self._flat.shape)
+            flat[self._flat[taken]] = values[taken]
+
+    def _states(self) -> np.ndarray | int:
+        storage = self._storage
+        if storage.state is None and self._taken is None:
+            return storage.uniform
+        found = storage.states().reshape(-1)[self._inside()]
+        if self._taken is None:
+            return found
+        return np.where(np.broadcast_to(self._taken, found.shape), found, MASKED).astype(np.uint8)
+
+    def _mark(self, state: int) -> None:
+        flat = self._storage.states().reshape(-1)
+        flat[
+            self._flat
+            if self._taken is None
+            else self._flat[np.broadcast_to(self._taken, self._flat.shape)]
+        ] = state
+        if state == WRITTEN and self._flat.size >= flat.size and (flat == state).all():
+            self._storage.state, self._storage.uniform = None, state
+
+    def reshape(self, *shape: Any) -> Picked:
+        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        taken = (
+            None
+            if self._taken is None
+            else np.broadcast_to(self._taken, self._flat.shape).reshape(wanted)
+        )
+        return self._again(self._flat.reshape(wanted), taken)
+
+    def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Picked:
+        return type(self)(self._storage, places, taken, self._storage.data)
+
+
+class NeedsNumbers(Exception):
+    """A run without numbers came to an instruction that steers by one."""
+
+
+class Loop:
+    """One run of a loop whose iterations are independent, and who wrote what in it."""
+
+    __slots__ = ("line", "number", "writes")
+
+    def __init__(self, number: int, line: str | None) -> None:
+        self.number = number
+        self.line = line
+        self.writes: dict[int, list[tuple[int, Access, str, str | None]]] = {}
 
 
 class Machine:
     """One run of a kernel on the simulated core.
 
     limits: whether the core's limits are held. order: seed of the order in which independent
-    iterations run; None is the written one.
+    iterations run; None is the written one. chip: whose limits. numbers: whether anything is
+    computed; without, instructions are only recorded. independent: whether an iteration of
+    nl.affine_range may not depend on another.
     """
 
-    def __init__(self, limits: bool = True, order: int | None = None) -> None:
+    def __init__(
+        self,
+        limits: bool = True,
+        order: int | None = None,
+        chip: Chip = CHIPS["inf2"],
+        numbers: bool = True,
+        grid: tuple[int, ...] = (),
+    ) -> None:
         self.limits = limits
         self.order = order
+        self.chip = chip
+        self.numbers = numbers
+        self.grid = grid
+        self.program = 0  # that runs
         self.rng = np.random.default_rng(order)
         self.instructions: list[Instruction] = []
-        self.storages: list[Storage] = []
+        self.rooms: list[Room] = []
+        self.loops: list[tuple[Loop, int]] = []  # that run, and their iterations
+        self.iteration: tuple[tuple[int, int], ...] = ()
+        self.started = 0
+        self.shared: list[Storage] = []  # that all programs of the grid have
+        self.seen = 0  # of those, by the program that runs
+        self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
+        self.outputs: list[Storage] = []
+        self.mail: dict[tuple[Any, int, int], np.ndarray] = {}  # (pipe, from, to) → numbers
+        self.flat = False  # whether a tile may have partitions only, as in beta 1
+        self.hoists = False  # whether a compiler moves what does not change out of loops
+        self.versions: dict[int, int] = {}  # storage → a number for what it holds
+        self.made: dict[tuple[Any, ...], tuple[int, int]] = {}  # instruction → iteration, version
+        self.counted = 0  # versions that there are
+        self.turns_of_loops: list[tuple[int, int]] = []  # loops that run, and how often by now
+        self.turns: Any = None  # who takes turns, where several programs run at once
         self._names: dict[str, int] = {}
+
+    # --- programs of a launch grid ---------------------------------------------------------------
+
+    @property
+    def grid_programs(self) -> range:
+        """The numbers of all programs."""
+        return range(math.prod(self.grid))
+
+    def enter(self, program: int) -> None:
+        """Begin a program."""
+        self.program, self.seen = program, 0
+        self.loops, self.iteration, self.registers = [], (), {}
+
+    def leave(self) -> tuple[Any, ...]:
+        """What a program has of its own, while another one runs."""
+        return self.seen, self.loops, self.iteration, self.registers
+
+    def come_back(self, program: int, kept: tuple[Any, ...]) -> None:
+        """Go on with a program."""
+        self.program = program
+        self.seen, self.loops, self.iteration, self.registers = kept
+
+    def meet(self, name: str) -> None:
+        """Wait for the other programs."""
+        if self.turns is None:
+            refuse(f"{name}: there is one core; start the kernel with kernel[2]")
+        self.turns.meet(name)
 
     # --- memory ----------------------------------------------------------------------------------
 
     def allocate(
-        self, shape: Sequence[int], dtype: Any, buffer: str, name: str = "", kind: type = View
+        self,
+        shape: Any,
+        dtype: Any,
+        buffer: str,
+        name: str = "",
+        kind: type = View,
+        par: int = 0,
+        base: int = 0,
     ) -> Any:
         """A new tile; nothing in it is written."""
-        shape = tuple(shape)
+        shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         if not shape or any(isinstance(n, bool) or not _whole(n) or n < 1 for n in shape):
             refuse(f"ndarray of shape {shape}: dimensions are whole numbers of at least 1")
-        dtype = np.dtype(dtype)
+        shape = tuple(map(int, shape))
+        dtype = dtypes.of(dtype)
+        if buffer == SHARED_HBM and self.grid and (found := self._shared(shape, dtype)):
+            return whole(found, kind)
         if self.limits and buffer in ON_CHIP:
-            _check_tile(shape, dtype, buffer, name or "a tile")
+            self._check_tile(shape, dtype, buffer, name or "a tile", par)
         data = np.zeros(shape, dtype)
-        if self.limits and dtype.kind == "f":
+        if self.limits and self.numbers and dtype.kind == "f":
             data.fill(np.nan)
-        return self._enter(data, buffer, name, UNWRITTEN, kind)
+        tile = self._enter(data, buffer, name, UNWRITTEN, kind, par, base)
+        if buffer == SHARED_HBM and self.grid:
+            self.shared.append(tile._storage)
+        return tile
+
+    def _shared(self, shape: tuple[int, ...], dtype: np.dtype) -> Storage | None:
+        """What another program of the grid made at this place, for all."""
+        at, self.seen = self.seen, self.seen + 1
+        if at >= len(self.shared):
+            return None
+        found = self.shared[at]
+        if (found.data.shape, found.data.dtype) != (shape, dtype):
+            refuse(
+                f"ndarray {list(shape)} {dtypes.name(dtype)} in shared_hbm: an earlier program of "
+                f"the grid made it {list(found.data.shape)} {dtypes.name(found.data.dtype)}"
+            )
+        return found
 
     def given(self, array: np.ndarray, name: str, kind: type) -> Any:
         """An argument of the kernel, in HBM."""
         return self._enter(array, SHARED_HBM, name, WRITTEN, kind)
 
-    def _enter(self, data: np.ndarray, buffer: str, name: str, state: int, kind: type) -> Any:
+    def _enter(
+        self,
+        data: np.ndarray,
+        buffer: str,
+        name: str,
+        state: int,
+        kind: type,
+        par: int = 0,
+        base: int = 0,
+    ) -> Any:
         name = name or self._name(buffer)
-        storage = Storage(len(self.storages), data, buffer, name, state)
-        self.storages.append(storage)
+        storage = Storage(
+            len(self.rooms), data, buffer, name, state, par, place(), self.iteration, base
+        )
+        label = f"{name} {list(data.shape)} in {buffer}"
+        self.rooms.append(
+            Room(buffer, storage.partition_bytes, label, storage.source, storage.block_bytes)
+        )
         return whole(storage, kind)
 
     def _name(self, buffer: str) -> str:
         kind = "tile" if buffer in ON_CHIP else "tensor"
         self._names[kind] = self._names.get(kind, 0) + 1
         return f"{kind} {self._names[kind]}"
+
+    def _check_tile(
+        self, shape: tuple[int, ...], dtype: np.dtype, buffer: str, name: str, par: int
+    ) -> None:
+        what = f"ndarray: {name} {list(shape)} {dtypes.name(dtype)} in {buffer}"
+        if len(shape) < 2 and not self.flat:
+            refuse(f"{what} has one dimension; a tile has partitions and at least one more")
+        if shape[par] > PARTITIONS:
+            refuse(f"{what} has {shape[par]} partitions; there are {PARTITIONS}")
+        size = math.prod(shape[par + 1 :]) * dtype.itemsize
+        limit = {SBUF: self.chip.sbuf_bytes, PSUM: self.chip.psum_bytes}[buffer]
+        if size > limit:
+            refuse(
+                f"{what} takes {size / 1024:.1f} KiB of each partition, which has "
+                f"{limit // 1024} KiB"
+            )
 
     # --- loops -----------------------------------------------------------------------------------
 
@@ -221,7 +673,78 @@ class Machine:
                 self.rng.shuffle(steps)
                 if steps != written:
                     break
-        return iter(steps)
+        return self._watched(steps, place())
+
+    def _watched(self, steps: list[int], line: str | None) -> Iterator[int]:
+        self.started += 1
+        loop, before = Loop(self.started, line), self.iteration
+        depth, outer = len(self.loops), len(self.turns_of_loops)
+        try:
+            for turn, step in enumerate(steps):
+                del self.loops[depth:]  # an inner loop that was left early
+                self.loops.append((loop, step))
+                self.iteration = (*before, (loop.number, step))
+                del self.turns_of_loops[outer:]
+                self.turns_of_loops.append((loop.number, turn))
+                yield step
+        finally:
+            del self.loops[depth:]
+            del self.turns_of_loops[outer:]
+            self.iteration = before
+
+    def dependent(self, *bounds: int) -> Iterator[int]:
+        """A loop whose iterations depend on each other, and which a compiler keeps as a loop."""
+        self.started += 1
+        number, outer = self.started, len(self.turns_of_loops)
+        try:
+            for turn, step in enumerate(range(*bounds)):
+                del self.turns_of_loops[outer:]
+                self.turns_of_loops.append((number, turn))
+                yield step
+        finally:
+            del self.turns_of_loops[outer:]
+
+    def _watch(self, name: str, op: str, reads: Sequence[View], writes: Sequence[View]) -> None:
+        """Find an iteration of an independent loop that reads what another one wrote.
+
+        op: what the instruction does to a tile that it both reads and writes. Sums are no
+        dependence (nki.language.affine_range: associative reductions are not considered).
+        """
+        for view in reads:
+            sums = bool(op) and any(w._storage is view._storage for w in writes)
+            for loop, step in self._outside(view):
+                self._search(name, op if sums else "", view, loop, step)
+        for view in writes:
+            access = view._access()
+            for loop, step in self._outside(view):
+                known = loop.writes.setdefault(view._storage.number, [])
+                if not known or known[-1][:3] != (step, access, op):
+                    known.append((step, access, op, place()))
+
+    def _outside(self, view: View) -> list[tuple[Loop, int]]:
+        """The independent loops that run and in whose iteration a tile was not made."""
+        born = view._storage.born
+        if born == self.iteration:
+            return []
+        same = 0
+        while same < min(len(born), len(self.loops)) and born[same] == self.iteration[same]:
+            same += 1
+        return self.loops[same:]
+
+    def _search(self, name: str, sums: str, view: View, loop: Loop, step: int) -> None:
+        known = loop.writes.get(view._storage.number, ())
+        access = view._access()
+        for other, written, how, line in known:
+            if other == step or not written.overlaps(access) or (sums and how == sums):
+                continue
+            # What this iteration wrote itself hides what others had written.
+            if any(o == step and w.covers(access) for o, w, _, _ in known):
+                continue
+            refuse(
+                f"{name}: iteration {step} of the nl.affine_range at {loop.line} reads what "
+                f"iteration {other} wrote into {view} ({line}): its iterations may run in any "
+                "order; write nl.sequential_range, or range"
+            )
 
     # --- instructions ----------------------------------------------------------------------------
 
@@ -232,91 +755,207 @@ class Machine:
         function: Callable[..., np.ndarray],
         dst: View,
         *sources: View,
-        inputs: int | None = None,
-        passes: int = 1,
-        extra: Sequence[View] = (),
+        work: float | None = None,
+        extra: int = 0,
+        columns: Sequence[View] = (),
+        raw: bool = False,
+        exact: bool = False,
+        fast: int = 1,
+        op: str = "",
+        shapes: bool = True,
+        detail: tuple[Any, ...] | None = None,
     ) -> None:
         """dst = function(*sources), element by element, in float32.
 
-        inputs: tiles that it streams, by default all sources. extra: operands of one number a
-        partition, passed to `function` as they are, after the sources.
+        work: cycles; by default the elements of a partition times the number of sources. columns:
+        operands of one number a partition, passed to `function` after the sources. raw: on the
+        bits of whole numbers, as they are. exact: in whole numbers of 64 bits. fast: how many times
+        faster a performance mode is. op: the operation, where the instruction only adds to what it
+        reads. shapes: whether all have as many elements as dst. detail: as `note` takes it.
         """
         if self.limits:
-            for operand in (dst, *sources, *extra):
-                _check_operand(name, engine, operand)
-            for operand in sources:
-                same = operand.shape[0] == dst.shape[0] and operand._elements == dst._elements
-                if not same:
-                    refuse(
-                        f"{name}: {operand} and dst {dst} differ; nothing is broadcast, so all "
-                        "have the same partitions and as many elements in each"
-                    )
-            for operand in extra:
+            for operand in (dst, *sources, *columns):
+                self.check_operand(name, engine, operand)
+            if shapes:
+                self.check_shapes(name, dst, sources)
+            for operand in columns:
                 if operand.shape[0] != dst.shape[0] or operand._elements != 1:
                     refuse(
                         f"{name}: {operand} is no number for each of dst's {dst.shape[0]} "
                         f"partitions; accepted: [{dst.shape[0]}, 1]"
                     )
-        values = [self.read(name, each) for each in sources]
-        if all(v.size == dst.size for v in values):
-            values = [v.reshape(dst.shape) for v in values]
-        ones = (1,) * (dst.ndim - 1)
-        vectors = [self.read(name, each).reshape(each.shape[0], *ones) for each in extra]
-        with np.errstate(all="ignore"):
-            result = function(*values, *vectors)
-        self.write(name, dst, result)
+        states = [self.check_written(name, each) for each in (*sources, *columns)]
+        result = None
+        if self.numbers:
+            read = _whole_numbers if exact else (_bits if raw else _wide)
+            values = [read(name, each) for each in sources]
+            if shapes and all(v.size == dst.size for v in values):
+                values = [v.reshape(dst.shape) for v in values]
+            ones = (1,) * (dst.ndim - 1)
+            vectors = [read(name, each).reshape(each.shape[0], *ones) for each in columns]
+            with np.errstate(all="ignore"):
+                result = function(*values, *vectors)
+        fresh = self.write(name, dst, result)
+        self._loosen(dst, sources, states)
+        n = max([dst._elements, *(s._elements for s in sources)])
         self.note(
             engine,
             name,
             dst,
-            (*sources, *extra),
-            inputs=len(sources) if inputs is None else inputs,
-            passes=passes,
+            (*sources, *columns),
+            work=n * max(1, len(sources)) if work is None else work,
+            elements=n,
+            extra=extra,
+            fast=fast,
+            op=op,
+            fresh=fresh,
+            detail=detail,
         )
 
-    def copy(self, name: str, dst: View, src: View) -> None:
-        """A DMA between HBM and SBUF."""
+    def _loosen(self, dst: View, sources: Sequence[View], states: Sequence[Any]) -> None:
+        """What is anything in a source is anything in dst."""
+        for source, state in zip(sources, states):
+            if state is None:
+                continue
+            loose = state == MASKED
+            if loose.any() and source.size == dst.size:
+                dst._storage.states()
+                seen = dst._states()
+                assert isinstance(seen, np.ndarray)
+                if isinstance(dst, Picked):
+                    flat = dst._storage.states().reshape(-1)
+                    flat[dst._flat[loose.reshape(dst.shape)]] = MASKED
+                else:
+                    seen[loose.reshape(dst.shape)] = MASKED
+
+    def check_shapes(self, name: str, dst: View, sources: Sequence[View]) -> None:
+        """Nothing is broadcast."""
+        for operand in sources:
+            if operand.shape[0] != dst.shape[0] or operand._elements != dst._elements:
+                refuse(
+                    f"{name}: {operand} and dst {dst} differ; nothing is broadcast, so all "
+                    "have the same partitions and as many elements in each"
+                )
+
+    def check_operand(self, name: str, engine: str, operand: View) -> None:
+        """What every engine asks of an operand."""
+        storage = operand._storage
+        if storage.buffer not in ON_CHIP:
+            refuse(
+                f"{name}: {operand}; an engine reaches SBUF and PSUM only, copy it with a DMA first"
+            )
+        if operand._par:
+            refuse(f"{name}: {operand} is a list of blocks; choose one, as in tile[0]")
+        if operand.shape[0] > 1 and not operand._neighbours():
+            refuse(f"{name}: {operand} takes partitions with a step; they must be neighbours")
+        accepted = starts(operand.shape[0])
+        start = operand._start
+        if start not in accepted:
+            refuse(
+                f"{name}: {operand} starts at partition {start}; "
+                f"{operand.shape[0]} partitions may start at {', '.join(map(str, accepted))}"
+            )
+        if engine == "GpSimd" and storage.buffer == PSUM:
+            refuse(f"{name}: {operand}; the GpSimd engine does not reach PSUM")
+
+    def copy(self, name: str, dst: View, src: View, work: int | None = None) -> None:
+        """A DMA between HBM and SBUF: as many elements, in any shape."""
         if self.limits:
             for operand in (dst, src):
                 if operand.buffer == PSUM:
                     refuse(f"{name}: {operand}; a DMA does not reach PSUM, go through SBUF")
-            if dst.shape != src.shape:
-                refuse(f"{name}: src {src} and dst {dst} differ in shape")
-        self.write(name, dst, self.read(name, src, wide=False), once=True)
-        self.note("DMA", name, dst, (src,), bytes_moved=dst.size * dst.dtype.itemsize)
+            if dst.size != src.size:
+                refuse(
+                    f"{name}: src {src} and dst {dst} differ in shape, and in their number of "
+                    "elements"
+                )
+        self.check_written(name, src)
+        values = None
+        if self.numbers:
+            values = src._values()
+            if values.dtype != dst.dtype and not self._same_bits(values.dtype, dst.dtype):
+                values = dtypes.wide(values)
+            if values.size == dst.size:
+                values = values.reshape(dst.shape)
+        fresh = self.write(name, dst, values, once=True)
+        self.read_from(src)
+        moved = dst.size * dst.dtype.itemsize
+        runs = min(dst._run, src._run)
+        self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
+
+    def _same_bits(self, one: np.dtype, other: np.dtype) -> bool:
+        return one.itemsize == other.itemsize and one.kind in "iub" and other.kind in "iub"
+
+    def check_written(self, name: str, view: View) -> np.ndarray | None:
+        """Refuse what was never written; the states, where some element is anything."""
+        states = view._states()
+        if isinstance(states, int):
+            if states == UNWRITTEN and self.limits:
+                refuse(f"{name} reads {view.size} elements of {view} that were never written")
+            return None
+        if self.limits:
+            missing = int(np.count_nonzero(states == UNWRITTEN))
+            if missing:
+                refuse(f"{name} reads {missing} elements of {view} that were never written")
+        return states if (states == MASKED).any() else None
+
+    def read_from(self, view: View) -> None:
+        """Elements of HBM that were read may be written again."""
+        storage = view._storage
+        if storage.stored and storage.buffer not in ON_CHIP and self.limits:
+            view._mark(READ)
 
     def read(self, name: str, view: View, wide: bool = True) -> np.ndarray:
         """The numbers of a view; what was never written is refused."""
-        if self.limits and not view._storage.whole:
-            missing = int((view._state == UNWRITTEN).sum())
-            if missing:
-                refuse(f"{name} reads {missing} elements of {view} that were never written")
-        return _float32(name, view) if wide else view._data
+        self.check_written(name, view)
+        return _wide(name, view) if wide else view._values()
 
-    def write(self, name: str, dst: View, values: np.ndarray, once: bool = False) -> None:
-        """Store `values`. once: an element of HBM is written one time only."""
+    def write(
+        self,
+        name: str,
+        dst: View,
+        values: np.ndarray | None,
+        once: bool = False,
+        state: int = WRITTEN,
+    ) -> bool:
+        """Store `values`, None where nothing is computed; whether all of it was unwritten.
+
+        once: an element of HBM is written one time only, unless it was read since. state: what
+        the elements are from now on.
+        """
         storage = dst._storage
-        if self.limits and once and not dst._on_chip:
-            again = int((dst._state == WRITTEN).sum()) if storage.stored else 0
+        if not storage.stored and storage.buffer not in ON_CHIP and storage.uniform == WRITTEN:
+            storage.uniform, storage.state = UNWRITTEN, None  # an argument: now it is an output
+            self.outputs.append(storage)
+        elif not storage.stored and storage.buffer not in ON_CHIP:
+            self.outputs.append(storage)
+        storage.stored = True
+        before = dst._states()
+        fresh = before == UNWRITTEN if isinstance(before, int) else not before.any()
+        chosen = getattr(dst, "_bad", None) is not None or getattr(dst, "_dynamic", False)
+        storage.scattered |= chosen
+        if self.limits and once and not fresh and storage.buffer not in ON_CHIP and not chosen:
+            again = int(np.count_nonzero(np.broadcast_to(before == WRITTEN, dst.shape)))
             if again:
                 refuse(
                     f"{name} writes {again} elements of {dst} a second time: which write comes "
                     "last is left to the DMA queues"
                 )
-        if not storage.stored and storage.whole:  # an argument: from now on it is an output
-            storage.whole = False
-            storage.state.fill(UNWRITTEN)
-        storage.stored = True
-        if values.size == dst.size:
-            values = values.reshape(dst.shape)
-        try:
-            with np.errstate(all="ignore"):
-                dst._data[...] = values
-        except ValueError:
-            refuse(f"{name}: a result of shape {list(values.shape)} does not fit into dst {dst}")
-        dst._state[...] = WRITTEN
-        if dst.size == storage.data.size:
-            storage.whole = True
+        repeats = any(step == 0 and n > 1 for step, n in zip(dst._data.strides, dst.shape))
+        if repeats and not isinstance(dst, Picked):
+            refuse(f"{name}: dst {dst} is broadcast: several elements are one in memory")
+        if values is not None:
+            if values.size == dst.size and values.shape != dst.shape:
+                values = values.reshape(dst.shape)
+            try:
+                with np.errstate(all="ignore"):
+                    dst._put(dtypes.narrow(np.asarray(values), dst.dtype))
+            except ValueError:
+                refuse(
+                    f"{name}: a result of shape {list(values.shape)} does not fit into dst {dst}"
+                )
+        dst._mark(state)
+        return fresh
 
     def note(
         self,
@@ -324,33 +963,83 @@ class Machine:
         name: str,
         dst: View,
         sources: Sequence[View],
-        inputs: int = 1,
-        passes: int = 1,
-        bytes_moved: int = 0,
+        work: float = 0,
         elements: int | None = None,
-        stride: int | None = None,
-        accesses: Sequence[Access] | None = None,
+        extra: int = 0,
+        bytes_moved: int = 0,
+        run: int = 0,
+        fast: int = 1,
+        op: str = "",
+        fresh: bool = False,
+        also: Sequence[View] = (),
+        summed: bool = False,
+        detail: tuple[Any, ...] | None = None,
     ) -> None:
-        """Record an instruction that has run. elements, stride, accesses: where the operands do not
-        say it; accesses has dst's first."""
-        operands = (dst, *sources)
-        chip = [o for o in operands if o._on_chip]
+        """Record an instruction that has run. also: what it writes beside dst. summed: whether it
+        adds to dst in PSUM. detail: the instruction's own numbers, where they and its operands
+        say all that it does."""
+        writes = (dst, *also)
+        operands = (*writes, *sources)
+        if self.loops and self.limits:
+            self._watch(name, op or ("sum" if summed else ""), sources, writes)
+        chip = [o for o in operands if o._storage.buffer in ON_CHIP]
         self.instructions.append(
             Instruction(
                 engine,
                 name,
                 max(o._elements for o in operands) if elements is None else elements,
-                inputs,
-                max((o._stride for o in chip), default=0) if stride is None else stride,
-                max((o.shape[0] for o in chip), default=1),
+                work,
+                extra,
+                max((o._stride for o in chip), default=0),
+                max((o._data.shape[0] for o in chip), default=1),
                 bytes_moved,
-                passes,
-                any(o.buffer == PSUM for o in operands),
-                tuple(accesses[1:] if accesses else (o._access() for o in sources)),
-                (accesses[0] if accesses else dst._access(),),
+                run,
+                any(o._storage.buffer == PSUM for o in chip),
+                any(o._storage.buffer == SBUF for o in chip),
+                fast,
+                fresh,
+                tuple([o._access() for o in sources]),
+                tuple([o._access() for o in writes]),
                 place(),
+                self.program,
+                self._hoisted(name, dst, sources, fresh, detail) if self.hoists else False,
             )
         )
+
+    def _hoisted(
+        self,
+        name: str,
+        dst: View,
+        sources: Sequence[View],
+        fresh: bool,
+        detail: tuple[Any, ...] | None,
+    ) -> bool:
+        """Whether the iteration before made the same of the same, in the innermost loop."""
+        self.counted += 1
+        number, versions = self.counted, self.versions
+        before = versions.get(dst._storage.number)
+        versions[dst._storage.number] = number
+        if detail is None or not fresh or before is not None or not self.turns_of_loops:
+            return False
+        loop, turn = self.turns_of_loops[-1]
+        key = (
+            loop,
+            place(),
+            name,
+            detail,
+            dst.shape,
+            *[
+                (versions.get(s._storage.number, -s._storage.number), *s._access()[2:])
+                for s in sources
+            ],
+        )
+        known = self.made.get(key)
+        if known is not None and known[0] < turn:
+            self.made[key] = (turn, known[1])
+            versions[dst._storage.number] = known[1]
+            return True
+        self.made[key] = (turn, number)
+        return False
 
     # --- at the end ------------------------------------------------------------------------------
 
@@ -359,24 +1048,34 @@ class Machine:
         if not self.limits:
             return
         for output in outputs:
-            missing = int((output._state != WRITTEN).sum())
-            if missing:
-                raise NeuronError(
-                    f"{missing} of {output.size} elements of the output {output} were never written"
-                )
-        for buffer, limit in ((SBUF, CORE.sbuf_bytes), (PSUM, CORE.psum_bytes)):
+            states = output._states()
+            missing = (
+                output.size * (states == UNWRITTEN)
+                if isinstance(states, int)
+                else int(np.count_nonzero((states == UNWRITTEN) | (states == MASKED)))
+            )
+            if not missing:
+                continue
+            message = (
+                f"{missing} of {output.size} elements of the output {output} were never written"
+            )
+            if output._storage.scattered:  # which ones depends on the numbers: perhaps as meant
+                warnings.warn(f"{message} ({output._storage.source})", stacklevel=2)
+            else:
+                raise NeuronError(message, output._storage.source)
+        for buffer, limit in ((SBUF, self.chip.sbuf_bytes), (PSUM, self.chip.psum_bytes)):
             peak, at, held = self.peak(buffer)
             if peak > limit:
                 instruction = self.instructions[at]
-                largest = max(held, key=lambda s: s.partition_bytes)
+                largest = max(held, key=lambda room: room.partition_bytes)
                 raise NeuronError(
                     f"{instruction.name}: {len(held)} live tiles take {peak / 1024:.1f} KiB of "
                     f"each partition of {buffer.upper()}, which has {limit // 1024} KiB; the "
-                    f"largest is {whole(largest, View)}",
+                    f"largest is {largest.label}",
                     instruction.source,
                 )
 
-    def peak(self, buffer: str) -> tuple[int, int, list[Storage]]:
+    def peak(self, buffer: str) -> tuple[int, int, list[Room]]:
         """The most bytes of a partition that are live at once, at which instruction, and who.
 
         A tile is live from the first instruction that touches it to the last: no allocator can do
@@ -384,8 +1083,8 @@ class Machine:
         """
         lives = self.lives(buffer)
         change: dict[int, int] = {}
-        for number, (first, last) in lives.items():
-            size = room(self.storages[number])
+        for (number, _), (first, last) in lives.items():
+            size = self.room(number)
             change[first] = change.get(first, 0) + size
             change[last + 1] = change.get(last + 1, 0) - size
         held = most = peak = 0
@@ -393,32 +1092,48 @@ class Machine:
             held += change[at]
             if held > most:
                 most, peak = held, at
-        who = [self.storages[n] for n, (first, last) in lives.items() if first <= peak <= last]
+        who = [self.rooms[n] for (n, _), (first, last) in lives.items() if first <= peak <= last]
         return most, peak, who if most else []
 
-    def lives(self, buffer: str) -> dict[int, tuple[int, int]]:
-        """Storage → the first and the last instruction that touch it."""
-        found: dict[int, tuple[int, int]] = {}
-        for at, instruction in enumerate(self.instructions):
-            for access in (*instruction.reads, *instruction.writes):
-                if self.storages[access.storage].buffer == buffer:
-                    first, _ = found.get(access.storage, (at, at))
-                    found[access.storage] = (first, at)
-        return found
+    def lives(self, buffer: str) -> dict[tuple[int, int], tuple[int, int]]:
+        """Storage and its block → the first and the last instruction that touch it."""
+        return lives(self.rooms, self.instructions, buffer)
+
+    def room(self, number: int) -> int:
+        """Bytes of a partition that a storage takes: in PSUM whole banks."""
+        room = self.rooms[number]
+        if room.buffer != PSUM:
+            return room.partition_bytes
+        bank = self.chip.psum_bank_bytes
+        return -(-room.partition_bytes // bank) * bank
 
 
-def room(storage: Storage) -> int:
-    """Bytes of a partition that a tile takes: in PSUM whole banks."""
-    size = storage.partition_bytes
-    bank = CORE.psum_bank_bytes
-    return -(-size // bank) * bank if storage.buffer == PSUM else size
+def lives(
+    rooms: Sequence[Room], instructions: Sequence[Instruction], buffer: str
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Storage and its block → the first and the last instruction that touch it."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for at, instruction in enumerate(instructions):
+        for access in (*instruction.reads, *instruction.writes):
+            number = access.storage
+            room = rooms[number]
+            if room.buffer != buffer:
+                continue
+            blocks = range(1)
+            if room.block:
+                low, high = access.elements
+                blocks = range(low // room.block, -(-high // room.block))
+            for block in blocks:
+                known = found.get((number, block))
+                found[number, block] = (known[0] if known else at, at)
+    return found
 
 
 def whole(storage: Storage, kind: type) -> Any:
     """The view of all of a storage."""
     shape = storage.data.shape
-    box = tuple((0, n) for n in shape)
-    return kind(storage, storage.data, storage.state, box, tuple(range(len(shape))))
+    box = tuple([(0, n) for n in shape])
+    return kind(storage, storage.data, box, tuple(range(len(shape))), storage.par)
 
 
 _machine: ContextVar[Machine | None] = ContextVar("machine", default=None)
@@ -435,31 +1150,30 @@ def machine() -> Machine:
     return found
 
 
+def _address(data: np.ndarray) -> int:
+    return data.__array_interface__["data"][0]
+
+
 def _whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer))
 
 
-def _float32(name: str, view: View) -> np.ndarray:
-    """As the engines cast what they stream; arithmetic on integers is not in the subset."""
-    if view.dtype == np.float32:
-        return view._data
-    if view.dtype.kind in "iub":
-        refuse(f"{name}: {view} is {view.dtype}; the simulator computes with float dtypes only")
-    return view._data.astype(np.float32)
-
-
-def _check_tile(shape: tuple[int, ...], dtype: np.dtype, buffer: str, name: str) -> None:
-    what = f"ndarray: {name} {list(shape)} {dtype} in {buffer}"
-    if len(shape) < 2:
-        refuse(f"{what} has one dimension; a tile has partitions and at least one dimension more")
-    if shape[0] > PARTITIONS:
-        refuse(f"{what} has {shape[0]} partitions; there are {PARTITIONS}")
-    size = math.prod(shape[1:]) * dtype.itemsize
-    limit = {SBUF: CORE.sbuf_bytes, PSUM: CORE.psum_bytes}[buffer]
-    if size > limit:
+def _wide(name: str, view: View) -> np.ndarray:
+    """As the engines cast what they stream."""
+    if dtypes.is_packed(view.dtype):
         refuse(
-            f"{what} takes {size / 1024:.1f} KiB of each partition, which has {limit // 1024} KiB"
+            f"{name}: {view} is {dtypes.name(view.dtype)}, four numbers in an element; accepted by "
+            "nc_matmul_mx, quantize_mx and copies"
         )
+    return dtypes.wide(view._values())
+
+
+def _bits(name: str, view: View) -> np.ndarray:
+    return view._values()
+
+
+def _whole_numbers(name: str, view: View) -> np.ndarray:
+    return view._values().astype(np.int64)
 
 
 def starts(partitions: int) -> tuple[int, ...]:
@@ -467,16 +1181,3 @@ def starts(partitions: int) -> tuple[int, ...]:
     if partitions > 64:
         return (0,)
     return (0, 64) if partitions > 32 else (0, 32, 64, 96)
-
-
-def _check_operand(name: str, engine: str, operand: View) -> None:
-    if not operand._on_chip:
-        refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only, copy it with a DMA first")
-    accepted = starts(operand.shape[0])
-    if operand._start not in accepted:
-        refuse(
-            f"{name}: {operand} starts at partition {operand._start}; "
-            f"{operand.shape[0]} partitions may start at {', '.join(map(str, accepted))}"
-        )
-    if engine == "GpSimd" and operand.buffer == PSUM:
-        refuse(f"{name}: {operand}; the GpSimd engine does not reach PSUM")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels.checks import fail
+from kernels.neuron import dtypes
+from kernels.neuron.chips import chip as find_chip
 from kernels.neuron.errors import HERE, NeuronError, located
-from kernels.neuron.kernel import Kernel, function_of, generation_of, simulated
-from kernels.neuron.machine import SHARED_HBM, Machine, View, _machine
+from kernels.neuron.grid import Turns, run_each
+from kernels.neuron.kernel import GENERATIONS, generation_of
+from kernels.neuron.machine import ON_CHIP, Machine, View, _machine
+from kernels.neuron.rebinding import simulated
 
 
 @dataclass(frozen=True)
@@ -20,11 +26,12 @@ class InterpretParams:
 
     limits: hold the NeuronCore's limits; False computes only, in memory that is zero at first.
     order: seed of the order in which the iterations of nl.affine_range run; None is the order
-    written, 0 is backwards.
+    written, 0 is backwards. chip: whose limits are held.
     """
 
     limits: bool = True
     order: int | None = None
+    chip: str = "inf2"
 
     def __post_init__(self) -> None:
         if not isinstance(self.limits, bool):
@@ -32,56 +39,115 @@ class InterpretParams:
         seed = self.order
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             fail("order", repr(seed), "None or a whole number of at least 0")
+        find_chip(self.chip)
+
+
+_TARGETS = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "trn1n": "trn1"}
+
+
+class Kernel:
+    """What @nki.jit makes of a function. Called inside another kernel it is part of it; called with
+    arrays it simulates. kernel[grid] starts as many programs.
+
+    target: the chip that the decorator asks for; None for the simulator's default.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        generation: str,
+        grid: tuple[int, ...] = (),
+        target: str | None = None,
+    ) -> None:
+        self.function = function
+        self.generation = generation
+        self.grid = grid
+        self.chip = None if target is None else _TARGETS.get(target, target)
+        functools.update_wrapper(self, function)
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,)))
+        if not sizes or min(sizes) < 1:
+            raise NeuronError(f"the grid is {grid}; accepted: whole numbers of at least 1")
+        return Kernel(self.function, self.generation, sizes, self.chip)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if _machine.get() is not None:
+            return self.function(*arguments, **options)
+        return simulate(self, *arguments, **options)
 
 
 def simulate(
     kernel: Any, *arrays: Any, params: InterpretParams | None = None, **options: Any
 ) -> Any:
-    """Run `kernel` on NumPy arrays, on a simulated NeuronCore-v2; no Neuron package is needed.
+    """Run `kernel` on NumPy arrays, on a simulated NeuronCore; no Neuron package is needed.
 
-    kernel: a function with @nki.jit, of the modern API or of beta 1. arrays: its arguments; what
-    is no array is passed on as it is, and so are `options`, its keyword arguments. params: by
-    default the limits are held and loops run in the order written. Returns what the kernel returns,
-    as NumPy arrays; arrays that it writes to are updated.
+    kernel: a function with @nki.jit, of the modern API or of beta 1, or kernel[grid]. arrays: its
+    arguments; what is no array is passed on as it is, and so are `options`, its keyword arguments.
+    params: by default the limits of Inf2 are held (or of the chip that the decorator names), and
+    loops run in the order written. Returns what the kernel returns, as NumPy arrays; arrays that it
+    writes to are updated.
 
     Refused, with NeuronError in one line that names the instruction, the tile and the limit: more
     than 128 partitions; a step along the partitions; an operand that starts at a partition where
     none of its size may; operands in HBM; slices beyond a tile; a read of elements never written;
-    operands that differ in shape; an element of HBM written twice; an output element never
-    written; more than 192 KiB of SBUF or 8 banks of PSUM a partition at once; and in the modern
-    API operators on tiles, nl.divide, masks, nl.arange, and instructions without dst.
+    operands that differ in shape; dtypes that an instruction does not take; an element of HBM
+    written twice and not read between; an output element never written; an iteration of
+    nl.affine_range that reads what another one wrote; a sum in PSUM on what no product wrote; more
+    than a partition's room in SBUF or PSUM at once; and in the modern API operators on tiles,
+    nl.divide, masks, nl.arange, and instructions without dst. A name that is missing here is
+    refused as "not simulated", with those that are there.
 
-    Not simulated: time (see `estimate`), the engines' parallelism beyond the order of independent
-    iterations, the scalar engine's approximations, and whatever a compiler does wrong.
+    Not simulated: time (see `estimate`), the engines' parallelism beyond independent iterations,
+    the scalar engine's approximations, and whatever a compiler does wrong.
     """
-    return run_recorded(kernel, arrays, options, params or InterpretParams())[0]
+    if params is None:
+        params = InterpretParams(chip=getattr(kernel, "chip", None) or "inf2")
+    return run_recorded(kernel, arrays, options, params)[0]
 
 
 def run_recorded(
-    kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any], params: InterpretParams
+    kernel: Any,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    params: InterpretParams,
+    numbers: bool = True,
 ) -> tuple[Any, Machine]:
-    """The kernel's result, and the machine with all instructions that ran."""
+    """The kernel's result, and the machine with all instructions that ran. numbers: whether they
+    are computed; without, the result is empty memory."""
     if not isinstance(params, InterpretParams):
         fail("params", repr(params), "neuron.InterpretParams or None")
     function = simulated(kernel)
-    core = Machine(params.limits, params.order)
-    kind = _kind(generation_of(kernel))
+    grid = getattr(kernel, "grid", ())
+    grid = grid if isinstance(grid, tuple) else ()
+    core = Machine(params.limits, params.order, find_chip(params.chip), numbers, grid)
+    kind = GENERATIONS[generation_of(kernel)].tile
+    core.flat = core.hoists = generation_of(kernel) == "neuronxcc"
     names = list(inspect.signature(function).parameters)
-    given, views = [], []
-    for position, argument in enumerate(arguments):
-        array = as_array(argument)
+    views: list[tuple[Any, View]] = []
+
+    def entered(argument: Any, name: str) -> Any:
+        if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
+            return type(argument)(
+                entered(each, f"{name}[{at}]") for at, each in enumerate(argument)
+            )
+        array = as_array(argument, numbers)
         if array is None:
-            given.append(argument)
-            continue
-        name = names[position] if position < len(names) else f"argument {position}"
+            return argument
         if array.dtype.itemsize > 4:
             fail(name, f"{array.dtype}", "a dtype of at most 32 bits: a NeuronCore has no other")
         view = core.given(array, name, kind)
-        given.append(view)
         views.append((argument, view))
+        return view
+
+    given = [
+        entered(argument, names[at] if at < len(names) else f"argument {at}")
+        for at, argument in enumerate(arguments)
+    ]
+    named = {name: entered(argument, name) for name, argument in options.items()}
     token = _machine.set(core)
     try:
-        returned = function(*given, **options)
+        returned = _run(core, lambda: function(*given, **named), kind)
         outputs = _outputs(returned)
         written = [(argument, view) for argument, view in views if view._storage.stored]
         core.finish([*outputs, *(view for _, view in written)])
@@ -90,28 +156,33 @@ def run_recorded(
     finally:
         _machine.reset(token)
     for argument, view in written:
-        if isinstance(argument, np.ndarray):
+        if isinstance(argument, np.ndarray) and numbers:
             argument[...] = view._data
     return _arrays(returned), core
 
 
-def as_array(value: Any) -> np.ndarray | None:
+def _run(core: Machine, call: Callable[[], Any], kind: type) -> Any:
+    """All programs of the grid, in this run's order."""
+    if not core.grid:
+        return call()
+    programs = list(core.grid_programs)
+    if core.order is not None:
+        programs.reverse()
+    if 1 < len(programs) <= 8 and kind.__name__ == "Tensor":  # cores, which may wait for each other
+        core.turns = Turns(core, programs)
+        return core.turns.run(call)
+    return run_each(core, call, programs)
+
+
+def as_array(value: Any, numbers: bool = True) -> np.ndarray | None:
     """A copy of an array or tensor in NumPy; zeros for a ShapeDtypeStruct; None for the rest."""
-    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+    if isinstance(value, View) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
-    if not hasattr(value, "__array__"):
-        return np.zeros(value.shape, value.dtype)
+    if str(value.dtype) == "torch.bfloat16":  # which NumPy does not know
+        value = value.detach().cpu().float().numpy().astype(dtypes.bfloat16)
+    if not hasattr(value, "__array__") or not numbers:
+        return np.zeros(value.shape, dtypes.of(value.dtype))
     return np.array(np.asarray(value), order="C")
-
-
-def _kind(generation: str) -> type:
-    if generation == "neuronxcc":
-        from kernels.neuron.beta1.tiles import Tile
-
-        return Tile
-    from kernels.neuron.tensors import Tensor
-
-    return Tensor
 
 
 def _outputs(returned: Any) -> list[View]:
@@ -121,7 +192,7 @@ def _outputs(returned: Any) -> list[View]:
     for output in outputs:
         if not isinstance(output, View):
             raise NeuronError(f"the kernel returns a {type(output).__name__}; accepted: a tensor")
-        if output.buffer != SHARED_HBM:
+        if output.buffer in ON_CHIP:
             raise NeuronError(
                 f"the kernel returns {output}; accepted: a tensor with buffer=nl.shared_hbm"
             )
@@ -146,7 +217,6 @@ def _translated(error: TypeError) -> Exception:
         text = f"{text.split('()')[0]} without dst: instructions write into dst, and return nothing"
     elif "unexpected keyword argument 'mask'" in text:
         text = f"{text.split('()')[0]} with mask=: masks are gone, cut the slice with min()"
+    elif "unexpected keyword argument" in text:
+        text = f"{text.split('()')[0]} has no argument {text.rpartition(' ')[2]}"
     return NeuronError(text, located(last.tb_frame.f_code.co_filename, last.tb_lineno))
-
-
-__all__ = ["InterpretParams", "Kernel", "function_of", "simulate"]

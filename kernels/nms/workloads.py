@@ -85,7 +85,7 @@ nms = Workloads(
     make=_make,
     draw=_draw,
     figures=tuple(
-        _workload(f"n{n}", n, why="a figure of chapter 12") for n in (256, 1024, 4096, 16384)
+        _workload(f"n{n}", n, why="a figure of the chapter") for n in (256, 1024, 4096, 16384)
     ),
     named=(
         _workload("tiny", 8, why="one object"),

@@ -8,6 +8,8 @@
 4: eight bytes a store; it is the last one's kernel, whose stores are wider still.
 """
 
+import functools
+
 from kernels import taichi
 from kernels.checks import fail
 from kernels.padding.pieces import doubled, laid
@@ -82,3 +84,6 @@ def brick_pad(tile, plan, out, level):
         pieces, n = doubled(bricks)
         taichi.launch(copied, out, pieces, *numbers, plan.period, n)
     return out
+
+
+v0, v1, v2, v3 = (functools.partial(brick_pad, level=level) for level in range(4))

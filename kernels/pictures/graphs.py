@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,12 @@ from kernels.tpu.hlo import Instruction, Module
 def graph(module: Module, layouts: bool = False) -> Picture:
     """A program as its HLO has it: a box for each instruction, an arrow for each use.
 
-    A fusion is opened: the boxes of one colour and one name are one kernel. layouts: write how
-    each array lies in memory, with its tiles. Loops and calls stay closed.
+    A fusion is opened: the boxes of one colour and one name are one kernel. Loops and calls stay
+    closed.
+
+    Args:
+        module: the program, as kernels.tpu.hlo reads it.
+        layouts: write how each array lies in memory, with its tiles.
     """
     nodes = _opened(module)
     layers = _layers(nodes)
@@ -92,7 +97,9 @@ def _opened(module: Module) -> list[_Node]:
                 continue
             inner = module.computations.get(each.called[0], ()) if each.called else ()
             if each.opcode == "fusion" and inner:
-                last = made[each.name] = walk(each.called[0], inputs, kernel or each.name)
+                last = walk(each.called[0], inputs, kernel or each.name)
+                if last:
+                    made[each.name] = last
                 continue
             last = made[each.name] = _Node(each, inputs, kernel)
             nodes.append(last)
@@ -116,13 +123,13 @@ def _layers(nodes: Sequence[_Node]) -> dict[_Node, int]:
 
 def _lanes(
     nodes: Sequence[_Node], layers: dict[_Node, int]
-) -> tuple[list[list[object]], list[tuple[object, ...]]]:
+) -> tuple[list[list[Any]], list[tuple[Any, ...]]]:
     """The nodes of each row from left to right, and the way of each arrow through the rows.
 
     Where an arrow passes a row, a place is kept for it. A few sweeps put each node near the middle
     of those that it is tied to.
     """
-    lanes: list[list[object]] = [[] for _ in range(max(layers.values(), default=-1) + 1)]
+    lanes: list[list[Any]] = [[] for _ in range(max(layers.values(), default=-1) + 1)]
     for node in nodes:
         lanes[layers[node]].append(node)
     routes = []

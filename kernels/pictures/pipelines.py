@@ -29,10 +29,15 @@ def pipeline(
 ) -> Player:
     """The first steps of a kernel's pipeline, and what its time goes into, for a choice of blocks.
 
-    estimates: what to call each choice, such as its block sizes → the kernels.tpu.Estimate of a
-    program with one kernel; all for one chip. start: the choice that is shown first, by default the
-    fastest. of: what is chosen. Raises ValueError for no estimates, for several chips, and for a
-    program with no kernel or several.
+    Args:
+        estimates: what to call each choice, such as its block sizes → the kernels.tpu.Estimate of a
+            program with one kernel; all for one chip.
+        start: the choice that is shown first, by default the fastest.
+        of: what is chosen.
+
+    Raises:
+        ValueError: for no estimates, for several chips, for a program with no kernel or several,
+            and for a start that is none of the choices.
     """
     chips = sorted({e.chip for e in estimates.values()})
     if len(chips) != 1:
@@ -127,7 +132,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         canvas.rect(
             x(carried), y, x(there) - x(carried), tall, fill=canvas.hatch(colour), stroke="none"
         )
-        box = {"fill": colour, "fill_opacity": 0.7, "stroke": colour}
+        box: dict[str, Any] = {"fill": colour, "fill_opacity": 0.7, "stroke": colour}
         canvas.rect(x(start), y, x(carried) - x(start), tall, **box)
         if x(carried) - x(start) > 7 * len(str(step)) + 4:
             canvas.text((x(start) + x(carried)) / 2, y + 17, str(step), anchor="middle")

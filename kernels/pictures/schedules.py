@@ -25,9 +25,13 @@ LETTERS = [chr(c) for c in range(35, 127) if chr(c) not in "<>&\\"]  # of the tw
 def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
     """How full each slot of a kernel's bundles is, and where the kernel stands under the roofline.
 
-    estimate: of a program with the kernel. kernel: its place or its name, as in
-    kernels.tpu.Schedule. Raises ValueError for a kernel that the program does not have, and where
-    the compiler wrote no schedule.
+    Args:
+        estimate: of a program with the kernel.
+        kernel: its place or its name, as in kernels.tpu.Schedule.
+
+    Raises:
+        ValueError: for a kernel that the program does not have, and where the compiler wrote no
+            schedule.
     """
     if not estimate.schedule.kernels:
         fail("estimate", f"{estimate.name}, without a schedule", "one with a kernel's schedule")
@@ -115,8 +119,8 @@ def _draw(found: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
     wide = width / len(parts)
     for place, slot in enumerate(slots):
         y = top + place * row
-        share = f"{slot}  {found.loop_utilisation[slot]:.0%}"
-        canvas.text(left - 8, y + 14, share, anchor="end")
+        name = f"{slot}  {found.loop_utilisation[slot]:.0%}"
+        canvas.text(left - 8, y + 14, name, anchor="end")
         canvas.rect(left, y, width, row - 2, fill="currentColor", fill_opacity=0.05, stroke="none")
     shades: dict[int, str] = {}
     for column, part in enumerate(parts):
@@ -175,7 +179,7 @@ def _roofline(op: tpu.OpEstimate | None, chip: str) -> tuple[Canvas, str]:
     y_low, y_high = peak / 3000, peak * 3
     said = "It multiplies no matrices, so it has no place under this roof"
     point = None
-    if total and op.hbm_bytes and op.cycles:
+    if total and op and op.hbm_bytes and op.cycles:
         seconds = op.cycles / op.times / rates.clock_hz
         intensity, rate = total / (op.hbm_bytes / op.times), total / seconds
         point = intensity, rate
@@ -215,15 +219,15 @@ def _roofline(op: tpu.OpEstimate | None, chip: str) -> tuple[Canvas, str]:
     canvas.text(right, y(peak) - 6, f"{peak / 1e12:.0f} TFLOP/s", size=11, anchor="end")
     canvas.text(x(ridge) - 5, bottom - 6, f"ridge {ridge:.0f}", size=11, anchor="end")
     slope = math.degrees(math.atan2(y(peak) - y(peak / 10), x(ridge) - x(ridge / 10)))
-    at = x(ridge / 12), y(peak / 12) - 7
+    mx, my = x(ridge / 12), y(peak / 12) - 7
     canvas.parts.append(
-        f'<g transform="rotate({slope:.1f} {at[0]:.1f} {at[1]:.1f})"><text x="{at[0]:.1f}" '
-        f'y="{at[1]:.1f}" font-size="11" text-anchor="middle" fill="currentColor">'
+        f'<g transform="rotate({slope:.1f} {mx:.1f} {my:.1f})"><text x="{mx:.1f}" '
+        f'y="{my:.1f}" font-size="11" text-anchor="middle" fill="currentColor">'
         f"{bandwidth / 1e9:,.0f} GB/s</text></g>"
     )
     canvas.text(left, top - 12, "TFLOP/s", size=11)
     canvas.text(right, bottom + 34, "operations for each byte of HBM", size=11, anchor="end")
-    if point:
+    if point and op:
         px, py = x(point[0]), y(point[1])
         low, high = y(point[1] / (1 + op.error)), y(point[1] / (1 - op.error))
         canvas.parts.append(

@@ -200,7 +200,7 @@ def launch(
         given[key] = value.detach() if getattr(value, "requires_grad", False) else value
     for key, shape in (shapes or {}).items():
         if tuple(given[key].shape) != tuple(shape):
-            fail(f"{key}.shape", tuple(given[key].shape), tuple(shape))
+            fail(f"{key}.shape", tuple(given[key].shape), str(tuple(shape)))
     first, device = next(iter(devices.items()), ("", "cpu"))
     for key, other in devices.items():
         if other != device:

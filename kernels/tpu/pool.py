@@ -26,6 +26,7 @@ from typing import Any
 from kernels import optional
 from kernels.child import Child, ChildError, Spares, how, python
 from kernels.compat import libtpu
+from kernels.compat.libtpu import Dump
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError, buffers_of, disk, overflowing, translate
 from kernels.tpu.export import Program, export
@@ -83,7 +84,7 @@ class Compiled:
     executable: bytes | None = field(repr=False)
     seconds: float
     libtpu: str
-    dumps: tuple[libtpu.Dump, ...] = field(default=(), repr=False, compare=False)
+    dumps: tuple[Dump, ...] = field(default=(), repr=False, compare=False)
     mesh: tuple[tuple[str, int], ...] = ()
 
     @cached_property
@@ -251,8 +252,8 @@ class _Pool:
             for compiler in list(self.compilers):
                 if compiler in ready:
                     yield from self._hear(compiler)
-                late = compiler.job is not None and time.monotonic() > compiler.deadline
-                if late and compiler in self.compilers:
+                late = time.monotonic() > compiler.deadline and compiler in self.compilers
+                if compiler.job is not None and late:
                     index, text = compiler.job, compiler.child.stderr()
                     self._drop(compiler)
                     yield index, self._late(index, text)
@@ -261,8 +262,9 @@ class _Pool:
         """What a child has to say, or how it died."""
         began = compiler.child.started
         for answer in compiler.child.answers():
-            index, compiler.job = compiler.job, None
-            yield index, self._collect(compiler, index, answer)
+            job, compiler.job = compiler.job, None
+            assert job is not None  # an answer is to a question
+            yield job, self._collect(compiler, job, answer)
         if compiler.child.ended:
             yield from self._bury(compiler)
         elif compiler.job is not None and compiler.child.started and not began:
@@ -421,6 +423,8 @@ class _Compiler:
 
     def __init__(self, child: Child, kind: Hashable, without: frozenset[str], spare: bool) -> None:
         self.child, self.kind, self.without, self.spare = child, kind, without, spare
+        assert child.folder is not None  # `get` makes one for each
+        self.folder = child.folder
         self.job: int | None = None
         self.deadline = 0.0
 
@@ -447,13 +451,13 @@ class _Compiler:
             raise
         return cls(child, kind, without, spare=False)
 
-    def dumps(self) -> tuple[libtpu.Dump, ...]:
+    def dumps(self) -> tuple[Dump, ...]:
         """What the compiler wrote of the last program."""
-        return tuple(libtpu.dumps(self.child.folder / DUMPS))
+        return tuple(libtpu.dumps(self.folder / DUMPS))
 
     def clear(self) -> None:
         """Free the disk of it; the next program's must not be taken for this one's."""
-        for path in (self.child.folder / DUMPS).iterdir():
+        for path in (self.folder / DUMPS).iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -461,7 +465,7 @@ class _Compiler:
 
     def disk_is_full(self) -> bool:
         """Whether there is no room left where it writes."""
-        return shutil.disk_usage(self.child.folder).free < SPARE
+        return shutil.disk_usage(self.folder).free < SPARE
 
 
 @contextlib.contextmanager

@@ -207,7 +207,7 @@ def schedule_of(compiled: Compiled) -> Schedule:
 
 
 def _kernel(dump: libtpu.Dump, instruction: Any) -> KernelSchedule | None:
-    if dump.used is None:
+    if dump.used is None or dump.capacity is None:
         return None
     vmem = libtpu.scoped_vmem_bytes(instruction.config) if instruction else None
     slots = tuple(SLOTS.get(slot, slot) for slot in dump.slots)

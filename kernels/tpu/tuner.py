@@ -34,11 +34,13 @@ BATCH = 4  # estimated together, and kept before the next ones begin
 class Trial:
     """One tuning: its keyword arguments, and its estimated seconds or why it cannot be compiled.
 
-    seconds is infinite where it cannot. remembered: whether it was known from an earlier run.
+    seconds is infinite where it cannot. bound: what binds. note: the method, or the reason.
+    remembered: whether it was known from an earlier run.
     """
 
     tuning: Mapping[str, Any]
     seconds: float
+    bound: str = ""
     note: str = ""
     remembered: bool = False
 
@@ -72,7 +74,7 @@ def tune(
     chip: str = "v5e",
     name: str = "",
     most: int = MOST,
-    store: MutableMapping[str, tuple[float, str]] | None = None,
+    store: MutableMapping[str, tuple[float, str, str]] | None = None,
     timeout: float = 120.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
@@ -87,8 +89,8 @@ def tune(
         chip: one of CHIPS.
         name: of the function, in errors; its own if left out.
         most: how many candidates to try.
-        store: maps a candidate's text to (seconds, note); read before and written after each
-            batch, so that a run that was stopped goes on where it was. The caller keys it by
+        store: maps a candidate's text to (seconds, what binds, note); read before and written after
+            each batch, so that a run that was stopped goes on where it was. The caller keys it by
             versions. What took too long, crashed, or found the disk full is not kept, and is tried
             again.
         timeout: seconds for one compilation.
@@ -133,7 +135,7 @@ def _try(
     tunings: Sequence[Mapping[str, Any]],
     chip: str,
     name: str,
-    store: MutableMapping[str, tuple[float, str]],
+    store: MutableMapping[str, tuple[float, str, str]],
     timeout: float,
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
@@ -145,7 +147,7 @@ def _try(
         if (
             tuning
             and words in store
-            and not (math.isinf(store[words][0]) and store[words][1].startswith(_KEPT))
+            and not (math.isinf(store[words][0]) and store[words][2].startswith(_KEPT))
         ):
             trials[i] = Trial(tuning, *store[words], remembered=True)
             continue
@@ -154,18 +156,18 @@ def _try(
                 functools.partial(function, **tuning), *args, chip=chip, name=f"{name} {words}"
             )
         except (TpuCompileError, ValueError) as error:
-            trials[i] = Trial(tuning, float("inf"), str(error))
+            trials[i] = Trial(tuning, float("inf"), note=str(error))
     found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for i, result in zip(programs, found, strict=True):
         if isinstance(result, Estimate):
-            trials[i] = Trial(tunings[i], result.seconds, f"{result.bound} binds; {result.method}")
+            trials[i] = Trial(tunings[i], result.seconds, result.bound, result.method)
             if any(reason in result.method for reason in _KEPT):
                 passing.add(i)  # without the profile for once: no figure to compare others with
         else:
-            trials[i] = Trial(tunings[i], float("inf"), result.message)
+            trials[i] = Trial(tunings[i], float("inf"), note=result.message)
             if result.kind in TRANSIENT:
                 passing.add(i)
     for i, trial in trials.items():
         if trial.tuning and not trial.remembered and i not in passing:
-            store[str(trial)] = (trial.seconds, trial.note)
+            store[str(trial)] = (trial.seconds, trial.bound, trial.note)
     return [trials[i] for i in range(len(tunings))]

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from close import assert_close
 
 from kernels import ladder
 from kernels.attention import attention, packed, reference, vit_attention
 from kernels.attention.layout import pack, unpack
+from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.budget import compare
 from kernels.catalog import OPERATORS
 from kernels.pallas import calls
@@ -35,11 +37,18 @@ def test_the_order_is_that_of_timm_s_qkv_linear():
     for got, want in zip(unpack(qkv, 4), (q, k, v), strict=True):
         assert np.array_equal(got, want)
     assert np.array_equal(pack(q, k, v), qkv)
-    o = vit_attention(qkv.astype(np.float32), 4)
-    for head in range(4):
-        s = np.exp(q[:, head] @ k[:, head].swapaxes(1, 2) * 8**-0.5)
-        want = s / s.sum(-1, keepdims=True) @ v[:, head]
-        assert np.allclose(o[:, :, head * 8 : (head + 1) * 8], want, atol=1e-5)
+    narrow = qkv.astype(np.float32)
+    wide = narrow.astype(np.float64)
+    want = []
+    for q, k, v in zip(*(x.swapaxes(0, 1) for x in unpack(wide, 4)), strict=True):  # of a head
+        s = np.exp(q @ k.swapaxes(1, 2) * 8**-0.5)
+        want.append(s / s.sum(-1, keepdims=True) @ v)
+    assert_close(
+        vit_attention(narrow, 4),
+        np.concatenate(want, axis=-1),
+        vit_attention(narrow, 4, implementation="xla"),
+        reference.vit_attention_magnitude(wide, 4),
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -68,18 +77,22 @@ def test_gradients_of_a_loss_that_is_not_a_sum(implementation):
         return (jnp.sin(3 * o) * jnp.cos(jnp.arange(o.size)).reshape(o.shape)).sum()
 
     function = functools.partial(vit_attention, num_heads=2, implementation=implementation)
-    got = jax.grad(loss)(jnp.asarray(qkv), function)
+    oracle = functools.partial(reference.vit_attention, num_heads=2)
+    got, plain = (jax.grad(loss)(jnp.asarray(qkv), each) for each in (function, oracle))
     with jax.enable_x64(True):
         wide = jnp.asarray(qkv.astype(np.float64))
-        want = jax.grad(loss)(wide, functools.partial(reference.vit_attention, num_heads=2))
-        assert np.allclose(got, want, atol=1e-4)
+        want = jax.grad(loss)(wide, oracle)
+        cotangent = jax.grad(lambda o: loss(o, lambda o: o))(oracle(wide))
+        (size,) = reference.vit_attention_gradient_magnitude(wide, 2, cotangent)
+    assert_close(got, want, plain, size)
 
 
 def test_large_logits_neither_overflow_nor_vanish():
     qkv = packed_qkv(1, 40, 2, 64) * np.float32(100)
     got, back = jax.vjp(lambda qkv: vit_attention(qkv, 2), qkv)
     want = reference.vit_attention(qkv.astype(np.float64), 2)
-    assert np.abs(got - want).max() < 1e-3 * np.abs(want).max()
+    plain = vit_attention(qkv, 2, implementation="xla")
+    assert_close(got, want, plain, reference.vit_attention_magnitude(qkv.astype(np.float64), 2))
     (gradient,) = back(got)
     assert np.isfinite(gradient).all() and np.abs(gradient).max() > 0
 
@@ -143,12 +156,23 @@ def test_a_sequence_that_does_not_goes_to_attention():
 
 
 def test_the_way_around_gives_the_same(monkeypatch):
-    qkv = packed_qkv(2, 65, 2, 32)
-    want, want_back = jax.vjp(lambda qkv: vit_attention(qkv, 2, scale=0.3), qkv)
+    qkv, do = packed_qkv(2, 65, 2, 32), RNG.standard_normal((2, 65, 64)).astype(np.float32)
+
+    def pull(function, qkv, do):
+        o, back = jax.vjp(functools.partial(function, num_heads=2, scale=0.3), qkv)
+        return o, back(do)[0]
+
     monkeypatch.setattr(packed, "make_plan", lambda *_: None)
-    got, got_back = jax.vjp(lambda qkv: vit_attention(qkv, 2, scale=0.3), qkv)
-    assert np.allclose(got, want, atol=1e-5)
-    assert np.allclose(got_back(got)[0], want_back(got)[0], atol=1e-5)
+    got = pull(vit_attention, qkv, do)
+    plain = pull(functools.partial(vit_attention, implementation="xla"), qkv, do)
+    with jax.enable_x64(True):
+        wide = [x.astype(np.float64) for x in (qkv, do)]
+        want = pull(reference.vit_attention, *wide)
+        (size,) = reference.vit_attention_gradient_magnitude(wide[0], 2, wide[1], scale=0.3)
+    assert_close(
+        got[0], want[0], plain[0], reference.vit_attention_magnitude(wide[0], 2, scale=0.3)
+    )
+    assert_close(got[1], want[1], plain[1], size)
 
 
 def test_vmem_grows_with_tokens_features_and_dtype():
@@ -186,7 +210,7 @@ def test_a_planted_fault_in_the_gradient_falls(harm):
         return crooked(jnp.asarray(qkv))
 
     operator = OPERATORS["vit_attention"]
-    subject = ladder.Subject(operator, "planted", "Pallas TPU", function, differentiable=True)
+    subject = ladder.Subject(operator, "planted", PALLAS_TPU, function, differentiable=True)
     (check,) = ladder.climb(subject, "interpret", [operator.workloads["tiny"]])
     assert check.status == "failed" and check.message.startswith("gradient of qkv")
 

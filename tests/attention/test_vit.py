@@ -11,7 +11,7 @@ from kernels.attention.torch import VIT_ATTENTION, vit_attention  # noqa: E402
 from kernels.attention.vit import vision_transformer  # noqa: E402
 
 SMALL = dict(img_size=64, embed_dim=64, depth=2, num_heads=2, num_classes=10)
-HERE = [name for name in VIT_ATTENTION if name != "shipped"]  # which needs an XLA device
+HERE = [name for name in VIT_ATTENTION if name != "jax_flash"]  # which needs an XLA device
 
 
 def losses(attention, steps=3):
@@ -31,7 +31,7 @@ def losses(attention, steps=3):
 
 @pytest.fixture(scope="module")
 def native():
-    return losses("native")
+    return losses("torch")
 
 
 @pytest.mark.parametrize("attention", HERE)
@@ -42,7 +42,7 @@ def test_losses_are_equal(attention, native):
 
 def test_a_function_may_attend(native):
     def attend(qkv, num_heads):
-        return vit_attention(qkv, num_heads, implementation="packed")
+        return vit_attention(qkv, num_heads, implementation="pallas")
 
     assert losses(attend) == pytest.approx(native, rel=1e-4)
 
@@ -55,7 +55,7 @@ def test_a_wrong_attention_learns_otherwise(native):
 
 
 def test_images_of_256_pixels_become_256_tokens():
-    model = vision_transformer("packed", depth=1, weight_init="skip")
+    model = vision_transformer("pallas", depth=1, weight_init="skip")
     seen = []
     model.blocks[0].attn.register_forward_hook(lambda *call: seen.append(call[1][0].shape))
     with torch.no_grad():
@@ -64,7 +64,7 @@ def test_images_of_256_pixels_become_256_tokens():
 
 
 @pytest.mark.parametrize(
-    ("attention", "words"), [("pallas", "accepted: native, sdpa"), (3, "or a function")]
+    ("attention", "words"), [("xla", "accepted: pallas, unpacked"), (3, "or a function")]
 )
 def test_unknown_attention(attention, words):
     with pytest.raises(ValueError, match=words):
@@ -72,7 +72,7 @@ def test_unknown_attention(attention, words):
 
 
 def test_a_mask_is_refused():
-    model = vision_transformer("packed", **SMALL)
+    model = vision_transformer("pallas", **SMALL)
     with pytest.raises(ValueError, match="attn_mask"):
         model.blocks[0].attn(torch.zeros(1, 16, 64), attn_mask=torch.zeros(16, 16))
 

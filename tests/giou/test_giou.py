@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import optional
-from kernels.bench import records
+from kernels import optional, records
 from kernels.catalog import OPERATORS
 from kernels.giou import giou, reference
 from kernels.giou.pallas import LANES, LONGEST, _as_boxes, _as_rows
+from kernels.records import Key
 from kernels.workload import Workload
 
 ON_A_CPU = ("numpy", "xla", "torch", "pallas", "v0", "v1", "v2", "v3")
@@ -153,28 +153,47 @@ def test_an_unknown_implementation_is_named():
 # --- figures ------------------------------------------------------------------------------------
 
 
-def recorded(implementation, chip, gradient=False):
-    workload = str(WORKLOADS["published"]) + " gradient" * gradient
-    [found] = [
-        r.value
-        for r in records.read("estimated.csv")
-        if (r.operator, r.implementation, r.workload, r.chip, r.unit)
-        == ("giou", implementation, workload, chip, "ms")
-    ]
-    return found
+@pytest.mark.parametrize(
+    ("chip", "names"), [("v5e", ("pallas", "xla", "v0", "v3")), ("v6e", ("pallas", "xla", "v0"))]
+)
+def test_the_last_level_is_at_the_floor_and_the_first_behind_xla(chip, names):
+    """Estimated anew; and where the book's figures were made with these versions, they are these.
+    Of the levels between only the one that comes nearest is compiled, on one chip."""
+    if not optional.available("libtpu"):
+        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
+    from kernels import tpu
+
+    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
+    kept = {r.identity: r for r in records.read("estimated.csv")}
+    ms = {}
+    for name in names:
+        function = functools.partial(giou, implementation=name, interpret=False)
+        found = tpu.estimate(function, boxes, boxes, chip=chip)
+        record = records.estimated("giou", name, WORKLOADS["published"], "forward", found)
+        ms[name] = record.value
+        before = kept.get(record.identity)
+        if before and before.method == record.method:
+            assert before.value == pytest.approx(record.value, rel=1e-3)
+    floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
+    assert floor <= ms["pallas"] * 1.0001 and ms["pallas"] < 1.1 * floor
+    others = [ms[name] for name in names[1:]]
+    # Level 3 makes no copy either, and is nearer on a v5e.
+    assert ms["pallas"] < {"v5e": 0.9, "v6e": 0.8}[chip] * min(others)
+    assert ms["v0"] > ms["xla"]
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
-def test_the_last_level_is_at_the_floor_and_the_first_behind_xla(chip):
-    from kernels import tpu
-
-    floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
-    assert floor <= recorded("pallas", chip) * 1.0001 and recorded("pallas", chip) < 1.1 * floor
-    others = [recorded(name, chip) for name in ("xla", "v0", "v1", "v2", "v3")]
-    # Among the others is level 3, which makes no copy either and is nearer on a v5e.
-    assert recorded("pallas", chip) < {"v5e": 0.9, "v6e": 0.8}[chip] * min(others)
-    assert recorded("v0", chip) > recorded("xla", chip)
-    assert recorded("pallas", chip, gradient=True) < 0.5 * recorded("xla", chip, gradient=True)
+def test_the_gradient_takes_less_than_half_of_what_xla_s_takes(chip):
+    """As recorded: to compile XLA's takes half a minute."""
+    [ours, theirs] = (
+        next(
+            r.value
+            for r in records.read("estimated.csv")
+            if r.key == Key.of("giou", name, WORKLOADS["published"], chip, "gradient")
+        )
+        for name in ("pallas", "xla")
+    )
+    assert ours < 0.5 * theirs
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from close import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.budget import compare
-from kernels.matmul import BlockSparse, block_sparse_matmul
+from kernels.matmul import BlockSparse, block_sparse_matmul, reference
 from kernels.matmul.block_sparse import MOST_STEPS, _steps, make_plan
 from kernels.optional import available
 from kernels.pallas import calls
@@ -95,15 +96,31 @@ class TestGradients:
         blocks = rng.standard_normal((number, 16, 64)).astype(np.float32)
         y = rng.standard_normal((k, n)).astype(np.float32)
 
-        def loss(blocks, y, **options):
-            z = block_sparse_matmul(blocks, y, rows, columns, m=m, **options)
+        def of_product(z):
             return (jnp.sin(z) * jnp.arange(z.size).reshape(z.shape) / z.size).sum()
 
-        got = jax.grad(functools.partial(loss, bn=bn), (0, 1))(blocks, y)
-        want = jax.grad(functools.partial(loss, implementation="xla"), (0, 1))(blocks, y)
-        for g, w in zip(got, want, strict=True):
+        def gradients(function, blocks, y, **options):
+            def loss(blocks, y):
+                return of_product(function(blocks, y, rows, columns, m=m, **options))
+
+            return jax.grad(loss, (0, 1))(blocks, y)
+
+        got = gradients(block_sparse_matmul, blocks, y, bn=bn)
+        plain = gradients(block_sparse_matmul, blocks, y, implementation="xla")
+        with jax.enable_x64(True):
+            wide = blocks.astype(np.float64), y.astype(np.float64)
+            want = gradients(reference.block_sparse_matmul, *wide)
+
+            def product(blocks, y):
+                return reference.block_sparse_matmul(blocks, y, rows, columns, m=m)
+
+            # What comes back to the product, and how far that goes with an error of the product.
+            size, pull = jax.vjp(product, *map(abs, wide))
+            back, bend = jax.jvp(jax.grad(of_product), (product(*wide),), (size,))
+            sizes = pull(abs(back) + abs(bend))
+        for g, w, p, s in zip(got, want, plain, sizes, strict=True):
             assert g.shape == w.shape and np.any(w) == bool(number)
-            assert np.allclose(g, w, atol=1e-4 * np.abs(w).max(initial=0) + 1e-6)
+            assert_close(g, w, p, s)
 
     def test_nothing_reaches_what_lies_beyond_the_matrix(self):
         zero = np.zeros(1, np.int32)

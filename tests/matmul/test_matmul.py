@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from close import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,14 +62,15 @@ def test_vmap_over_either_or_both(block):
     x = RNG.standard_normal((3, 17, 200)).astype(np.float32)
     y = RNG.standard_normal((3, 200, 33)).astype(np.float32)
     f = functools.partial(matmul, activation=jax.nn.relu, block=block)
-    for axes, want in (
-        ((0, 0), np.einsum("bmk,bkn->bmn", x, y)),
-        ((0, None), np.einsum("bmk,kn->bmn", x, y[0])),
-        ((None, 0), np.einsum("mk,bkn->bmn", x[0], y)),
-    ):
+    for axes in ((0, 0), (0, None), (None, 0)):
         args = [a if axis == 0 else a[0] for a, axis in zip((x, y), axes, strict=True)]
-        got = jax.vmap(f, axes)(*args)
-        assert np.allclose(got, np.maximum(want, 0), atol=1e-3)
+        wide = [a.astype(np.float64) for a in args]
+        assert_close(
+            jax.vmap(f, axes)(*args),
+            np.maximum(wide[0] @ wide[1], 0),
+            np.maximum(args[0] @ args[1], 0),
+            abs(wide[0]) @ abs(wide[1]),
+        )
 
 
 def test_vmap_lowers_for_a_tpu_with_a_parallel_batch():
@@ -82,7 +84,7 @@ def test_vmap_lowers_for_a_tpu_with_a_parallel_batch():
 
 
 def test_the_simulator_cannot_take_vmap_yet():
-    """A limit of JAX's, stated in chapter 3: when this fails, rung 2 can take vmap as well."""
+    """A limit of JAX's, stated in its chapter: when this fails, rung 2 can take vmap as well."""
     x, y = np.ones((2, 8, 128), np.float32), np.ones((2, 128, 128), np.float32)
 
     def batched(x, y, *, interpret):
@@ -103,16 +105,23 @@ def test_gradients_of_a_loss_that_is_not_a_sum(shape, transpose_rhs, activation)
         z = matmul(x, y.T if transpose_rhs else y, implementation=implementation, **options)
         return (jnp.sin(z) * jnp.arange(z.size).reshape(z.shape) / z.size).sum()
 
+    def of_product(z):
+        z = z if activation is None else activation(z)
+        return (jnp.sin(z) * jnp.arange(z.size).reshape(z.shape) / z.size).sum()
+
     got = jax.grad(functools.partial(loss, implementation="pallas"), (0, 1))(x, y)
+    plain = jax.grad(lambda x, y: of_product(jnp.dot(x, y, precision="highest")), (0, 1))(x, y)
     with jax.enable_x64(True):
-
-        def reference(x, y):
-            z = x @ y if activation is None else activation(x @ y)
-            return (jnp.sin(z) * jnp.arange(z.size).reshape(z.shape) / z.size).sum()
-
-        want = jax.grad(reference, (0, 1))(x.astype(np.float64), y.astype(np.float64))
-        for g, w in zip(got, want, strict=True):
-            assert np.allclose(g, w, atol=1e-4 * np.abs(w).max() + 1e-6)
+        wide = x.astype(np.float64), y.astype(np.float64)
+        want = jax.grad(lambda x, y: of_product(x @ y), (0, 1))(*wide)
+        # What comes back to the product, and how far that goes with an error of the product.
+        slope = jax.grad(of_product)
+        size = abs(wide[0]) @ abs(wide[1])
+        back, bend = jax.jvp(slope, (wide[0] @ wide[1],), (size,))
+        back = abs(back) + abs(bend)
+        sizes = back @ abs(wide[1]).T, abs(wide[0]).T @ back
+    for each in zip(got, want, plain, sizes, strict=True):
+        assert_close(*each)
 
 
 def test_float32_asks_for_full_precision_on_a_tpu():

@@ -1,13 +1,14 @@
 """python -m kernels knows NKI's entries."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from kernels import __version__, neuron
-from kernels.bench import records
+from kernels import __version__, neuron, records
 from kernels.cli import app
+from kernels.records import store
 
 
 def run(*words):
@@ -22,17 +23,17 @@ def test_estimate_says_what_binds():
 
 
 def test_estimates_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
     assert run("estimate", "giou/neuronxcc", "--figures", "--record").exit_code == 0
     (record,) = records.read("estimated.csv")
     assert (record.operator, record.implementation) == ("giou", "neuronxcc")
     assert (record.kind, record.unit, record.chip) == ("estimated", "ms", "inf2")
-    assert record.versions == f"kernels {__version__}" and "list schedule" in record.source
+    assert record.versions == f"kernels {__version__}" and "list schedule" in record.method
     again = dataclasses.replace(record, date="today")
     (kept,) = (
         r
-        for r in records.read(records.Path(__file__).parents[2] / "results" / "estimated.csv")
-        if r.key == record.key
+        for r in records.read(Path(__file__).parents[2] / "results" / "estimated.csv")
+        if r.identity == record.identity
     )
     assert dataclasses.replace(kept, date="today") == again  # the book's figure is today's
 

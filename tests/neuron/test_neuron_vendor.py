@@ -7,6 +7,7 @@ import types
 
 import numpy as np
 import pytest
+from close import assert_close
 
 from kernels import neuron
 from kernels.neuron import NeuronError, vendor
@@ -224,11 +225,11 @@ def fresh(path, name):
 
 
 def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
-    from kernels.giou import giou, nki
+    from kernels.giou import giou, nki, reference
     from kernels.neuron import api
 
     boxes = np.arange(48, dtype=np.float32).reshape(3, 4, 4)
-    want = giou(boxes, boxes + 1, implementation="numpy")
+    plain = giou(boxes, boxes + 1, implementation="numpy")
     pretend(monkeypatch)
     theirs = fresh(api.__file__, "a_kernel")
     assert theirs.nki is sys.modules["nki"] and theirs.nisa is sys.modules["nki.isa"]
@@ -236,5 +237,22 @@ def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
         monkeypatch.setattr(api, name, getattr(theirs, name))
     kernel = fresh(nki.__file__, "a_kernel").giou_kernel
     assert isinstance(kernel, Vendors) and neuron.lint(kernel) == []
-    assert np.allclose(neuron.simulate(kernel, boxes, boxes + 1), want, atol=1e-6)
+    wide = boxes.astype(np.float64), boxes.astype(np.float64) + 1
+    got = neuron.simulate(kernel, boxes, boxes + 1)
+    assert_close(got, reference.giou(*wide), plain, reference.giou_magnitude(*wide))
     assert neuron.run(kernel, boxes, boxes, interpret=False) == "ran on the device"
+
+
+def test_a_failure_after_a_launch_is_not_swallowed():
+    """Whatever goes wrong behind the kernel is the operator's mistake too."""
+    from kernels.giou import nki
+
+    boxes = np.zeros((1, 1, 4), np.float32)
+
+    def broken(x, *, interpret):
+        neuron.run(nki.giou_kernel, x, x, interpret=interpret)
+        raise ZeroDivisionError("after the kernel")
+
+    for call in (neuron.launched, neuron.lower):
+        with pytest.raises(ZeroDivisionError, match="after the kernel"):
+            call(broken, boxes)

@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 from kernels.catalog import OPERATORS
 from kernels.compat.xla import optimised
-from kernels.nms import NMS, nms, overlap, xla
+from kernels.nms import nms, overlap, xla
+from kernels.nms.operator import NMS
 from kernels.nms.reference import nms as reference
 from kernels.nms.workloads import KINDS
 from kernels.workload import Workload
@@ -39,7 +40,7 @@ def box(*sides):
     return np.array(sides, np.float32).reshape(-1, 4)
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     n=st.sampled_from(SIZES),
@@ -51,7 +52,7 @@ def test_hostile_boxes(implementation, kind, n, threshold, seed):
     check(*OPERATORS["nms"].workloads.arguments(workload, seed), threshold, implementation)
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 @given(st.data())
 def test_any_float(implementation, data):
     """Subnormal numbers, infinities, NaN and both zeros, near and far, with many ties."""
@@ -77,7 +78,7 @@ def near_ties(threshold):
     return boxes, scores
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 @pytest.mark.parametrize("threshold", [0.1, 0.5, 0.7])
 def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):
     boxes, scores = near_ties(threshold)
@@ -99,7 +100,7 @@ def test_a_product_joined_with_a_sum_is_found(monkeypatch):
     xla.nms_by_matrix.clear_cache()
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 def test_a_dropped_box_drops_nobody(implementation):
     """A drops B; B would have dropped C."""
     boxes = box(0, 0, 10, 10, 3, 0, 13, 10, 6, 0, 16, 10)
@@ -107,7 +108,7 @@ def test_a_dropped_box_drops_nobody(implementation):
     assert got.tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 def test_the_order_of_scores(implementation):
     """Higher first, then the lower index, then NaN; both zeros are one."""
     same = np.tile(box(0, 0, 4, 4), (3, 1))
@@ -129,7 +130,7 @@ def test_the_order_of_scores(implementation):
     assert first(nan, nan, nan) == 0
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 def test_the_threshold_is_exceeded_not_reached(implementation):
     half = box(0, 0, 2, 2, 0, 0, 2, 1)  # intersection 2, union 4
     scores = np.float32([2, 1])
@@ -145,7 +146,7 @@ def test_the_threshold_is_exceeded_not_reached(implementation):
     assert kept(tiny, 0.2) == [True, True] and kept(tiny, 0.05) == [True, False]
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 def test_boxes_without_an_inside_overlap_nothing(implementation):
     whole = box(0, 0, 9, 9)
     nan = float("nan")
@@ -160,7 +161,7 @@ def test_boxes_without_an_inside_overlap_nothing(implementation):
         assert got.all()
 
 
-@pytest.mark.parametrize("implementation", NMS)
+@pytest.mark.parametrize("implementation", NMS.names)
 def test_jit_and_vmap(implementation):
     def choose(boxes, scores):
         return nms(boxes, scores, iou_threshold=0.5, implementation=implementation)

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import pytest
 
 from kernels import tpu
-from kernels.bench.records import read
-from kernels.bench.store import TuningStore
 from kernels.catalog import OPERATORS
 from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import candidates
+from kernels.records import Key, TuningStore, read
 from kernels.tpu import tuner
 
 MATMUL = OPERATORS["matmul"]
 SMALL = "m=512 k=512 n=512 bfloat16"
+KEY = Key.of("matmul", "pallas", MATMUL.workloads.find(SMALL), "v5e")
 X = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16)
 CANDIDATES = [{"block": block} for block in candidates(512, 512, 512, "bfloat16", 128 << 20)]
 
@@ -58,8 +58,7 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
 
     def store():
-        workload = MATMUL.workloads.find(SMALL)
-        return TuningStore("matmul", "pallas", str(workload), "v5e", path)
+        return TuningStore(KEY, path)
 
     steps = []
     first = tune(3, store=store(), progress=lambda done, of: steps.append((done, of)))
@@ -72,20 +71,20 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
     again = tune(3, store=store())
     assert all(t.remembered for t in again.trials)
     assert again.best.seconds == pytest.approx(first.best.seconds, rel=1e-3)
-    other = TuningStore("matmul", "pallas", "another", "v5e", path)
+    assert {r.bound for r in records} <= {"compute", "HBM", "latency"} and records[0].method
+    other = TuningStore(Key.of("matmul", "pallas", MATMUL.workloads["tiny"], "v5e"), path)
     assert not other and len(store()) == 3
 
 
 @pytest.mark.libtpu
 def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
-    workload = MATMUL.workloads.find(SMALL)
 
     def stop(done, of):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store = TuningStore("matmul", "pallas", str(workload), "v5e", path)
+        store = TuningStore(KEY, path)
         tune(8, store=store, progress=stop)
     assert len(read(path)) == 3  # one batch, less the operator's own choice
 
@@ -98,7 +97,7 @@ def test_what_may_pass_is_tried_again(kind, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tuner, "estimate_all", refuse)
     path = tmp_path / "tuned.csv"
-    store = TuningStore("matmul", "pallas", str(MATMUL.workloads.find(SMALL)), "v5e", path)
+    store = TuningStore(KEY, path)
     found = tune(1, store=store)
     assert math.isinf(found.default_seconds) and math.isinf(found.best.seconds)
     assert len(store) == (1 if kind == "vmem" else 0)
@@ -114,7 +113,10 @@ def test_what_an_earlier_run_kept_of_a_timeout_is_tried_again(monkeypatch):
 
     monkeypatch.setattr(tuner, "estimate_all", refuse)
     late = "the compiler had not finished matmul for v5e after 120 s"
-    store = {"default": (math.inf, late), "block=512×512×512": (math.inf, "the kernel asks for")}
+    store = {
+        "default": (math.inf, "", late),
+        "block=512×512×512": (math.inf, "", "the kernel asks for"),
+    }
     tune(100, store=store)
     assert "matmul default" in tried and "matmul block=512×512×512" not in tried
 

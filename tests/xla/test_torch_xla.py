@@ -60,7 +60,7 @@ def numpy(tensor):
 
 def judge(function, shape, dtype, device, causal=False):
     *tensors, cotangent = draw(shape, dtype)
-    native = functools.partial(attention, implementation="native", causal=causal)
+    native = functools.partial(attention, implementation="torch", causal=causal)
     got, plain = pull(function, tensors, cotangent, device), pull(native, tensors, cotangent)
     wide = [t.double().requires_grad_() for t in (*tensors, cotangent)]
     q, k, v, do = wide
@@ -91,7 +91,7 @@ def test_attention(shape, dtype, causal, device):
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
-@pytest.mark.parametrize("implementation", ["native", "sdpa"])
+@pytest.mark.parametrize("implementation", ["torch", "torch_sdpa"])
 def test_attention_without_a_kernel(implementation, causal, device):
     """In float32: in bfloat16 XLA rounds elsewhere than the plain attention on the CPU does."""
     function = functools.partial(attention, implementation=implementation, causal=causal)
@@ -100,7 +100,7 @@ def test_attention_without_a_kernel(implementation, causal, device):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("implementation", ["flash", "packed"])
+@pytest.mark.parametrize("implementation", ["unpacked", "pallas"])
 def test_vit_attention(implementation, dtype, device):
     def function(q, k, v):
         qkv = torch.stack([q, k, v], 2).permute(0, 3, 2, 1, 4).flatten(2)
@@ -137,10 +137,10 @@ def losses(name, device, steps=4):
 
 @pytest.fixture(scope="module")
 def plain():
-    return losses("native", "cpu")
+    return losses("torch", "cpu")
 
 
-@pytest.mark.parametrize("name", ["native", "sdpa", "flash", "packed"])
+@pytest.mark.parametrize("name", ["torch", "torch_sdpa", "unpacked", "pallas"])
 def test_a_vit_learns_the_same_with_every_attention(name, plain, device):
     assert losses(name, device) == pytest.approx(plain, rel=1e-4)
     assert plain[-1] < 0.9 * plain[0]
@@ -167,7 +167,7 @@ def test_forward_and_backward_are_custom_calls_on_a_tpu(device):
 def test_an_interpreted_kernel_is_none(device):
     leaves = [t.to(device) for t in draw((1, 2, 128, 128, 64))[:3]]
     assert kernels_in(attention(*leaves)) == 0
-    assert kernels_in(attention(*leaves, implementation="sdpa")) == 0
+    assert kernels_in(attention(*leaves, implementation="torch_sdpa")) == 0
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_the_shipped_kernel_is_a_custom_call_too_and_gets_our_scale(for_a_tpu, m
 
     monkeypatch.setattr(custom_kernel, "flash_attention", spy)
     leaves = [t.to(device).requires_grad_() for t in draw((1, 2, 256, 256, 64))[:3]]
-    out = attention(*leaves, implementation="shipped", interpret=False)
+    out = attention(*leaves, implementation="jax_flash", interpret=False)
     assert kernels_in(*torch.autograd.grad(out.sum(), leaves)) == 3
     assert seen == [64**-0.5]  # its own default is 1.0
 
@@ -203,7 +203,7 @@ def test_what_is_refused(device):
     q, k, v, _ = draw((1, 2, 128, 128, 64))
     on = [t.to(device) for t in (q, k, v)]
     with pytest.raises(ValueError, match="accepted: it on a TPU alone"):
-        attention(*on, implementation="shipped")
+        attention(*on, implementation="jax_flash")
     with pytest.raises(ValueError, match=r"k\.device is cpu; accepted: xla:0"):
         attention(on[0], k, on[2])
     with pytest.raises(ValueError, match=r"v\.device is xla:0; accepted: cpu"):

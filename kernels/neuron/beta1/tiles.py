@@ -2,309 +2,276 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from kernels.neuron import dtypes
+from kernels.neuron import instructions as do
 from kernels.neuron.errors import refuse
-from kernels.neuron.machine import (
-    MASKED,
-    ON_CHIP,
-    PARTITIONS,
-    SBUF,
-    UNWRITTEN,
-    WRITTEN,
-    Access,
-    View,
-    machine,
-    starts,
-)
-from kernels.neuron.tensors import ARITHMETIC, sliced
+from kernels.neuron.machine import MASKED, ON_CHIP, PSUM, SUMMED, UNWRITTEN, Picked, View, machine
+from kernels.neuron.tensors import Span, Viewable, offsets, sliced, strided
 
 
-class _Operators:
-    """What tiles and indexed tiles have in common: arithmetic, which is nki.language's."""
+class Operators:
+    """What tiles and indexed tiles have in common: arithmetic, which nki.language gives them."""
 
+    __slots__ = ()
     __array_ufunc__ = None  # so that NumPy leaves `number * tile` to the tile
 
 
-class Tile(_Operators, View):
+class Tile(Operators, Viewable):
     """A tile of beta 1, or a tensor in HBM."""
 
-    def __getitem__(self, key: Any) -> Tile | Grid:
-        keys = key if isinstance(key, tuple) else (key,)
-        if any(isinstance(one, np.ndarray) for one in keys):
-            return Grid(self, keys)
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        keys = key if isinstance(key, tuple) and not isinstance(key, Span) else (key,)
+        if any(isinstance(one, (np.ndarray, View)) for one in keys):
+            return grid(self, keys)
         return sliced(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        assign(self[key], value, None)
+        assign(self[key], value)
 
     __hash__ = object.__hash__
 
 
-class Grid(_Operators):
-    """tile[i_p, i_f]: elements of a tile, one for each point of a grid of indices."""
+class Grid(Picked, Tile):
+    """tile[i_p, i_f]: elements of a tile, one for each point of a grid of indices. keys: of each
+    dimension; they may lie outside, where a mask leaves them out."""
 
-    def __init__(self, tile: Tile, keys: tuple[Any, ...]) -> None:
-        bad = [k for k in keys if not isinstance(k, (int, np.integer, np.ndarray))]
-        if bad or len(keys) != tile.ndim:
-            refuse(
-                f"{tile} is indexed with {len(keys)} of {tile.ndim} dimensions"
-                + (f", one a {type(bad[0]).__name__}" if bad else "")
-                + "; accepted: for each a grid of nl.arange or a whole number"
+    __slots__ = ("_dynamic", "_keys", "_of")
+    _dynamic: bool
+    _keys: Any
+    _of: Any
+
+    def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Grid:
+        found = Grid(self._storage, places, taken, self._storage.data)
+        found._keys, found._of, found._dynamic = None, self._of, self._dynamic
+        return found
+
+    def _label(self) -> str:
+        return f"{self._of._label()} indexed by a grid of {list(self.shape)}"
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple) and all(k is Ellipsis or k == slice(None) for k in key):
+            return self
+        refuse(f"{self} is indexed again; index the tile")
+
+    __hash__ = object.__hash__
+
+
+def _affine(key: np.ndarray) -> tuple[int, list[int]] | None:
+    """first + Σ step × index, where an array of indices is that."""
+    first = int(key.flat[0])
+    steps, line = [], np.full((1,) * key.ndim, first)
+    for axis, size in enumerate(key.shape):
+        at = tuple([1 if a == axis else 0 for a in range(key.ndim)])
+        step = int(key[at]) - first if size > 1 else 0
+        steps.append(step)
+        if step:
+            line = line + (step * np.arange(size)).reshape(
+                [-1 if a == axis else 1 for a in range(key.ndim)]
             )
-        self.tile = tile
-        self.keys = tuple(np.broadcast_arrays(*keys))
-        self.shape = self.keys[0].shape
-        self.ndim = len(self.shape)
-        self.dtype = tile.dtype
-        self.buffer = tile.buffer
-        self._storage = tile._storage
-
-    def __repr__(self) -> str:
-        return f"{self.tile} indexed by a grid of {list(self.shape)}"
-
-    def inside(self, name: str, mask: np.ndarray | None) -> np.ndarray:
-        """Where the grid is taken; a point outside the tile that no mask leaves out is refused."""
-        taken = np.ones(self.shape, bool) if mask is None else np.broadcast_to(mask, self.shape)
-        for axis, (key, size) in enumerate(zip(self.keys, self.tile.shape)):
-            outside = taken & ((key < 0) | (key >= size))
-            if outside.any():
-                if machine().limits:
-                    refuse(
-                        f"{name}: {int(outside.sum())} indices of {self} are out of bounds: "
-                        f"dimension {axis} has {size} elements; leave them out with mask="
-                    )
-                taken = taken & ~outside
-        return taken
-
-    def clipped(self) -> tuple[np.ndarray, ...]:
-        """The indices, moved inside."""
-        return tuple(np.clip(k, 0, n - 1) for k, n in zip(self.keys, self.tile.shape))
-
-    def access(self, taken: np.ndarray) -> Access:
-        """The range that it touches."""
-        box = list(self.tile._box)
-        for axis, key in enumerate(self.keys):
-            own = self.tile._axes[axis]
-            if own is not None and taken.any():
-                first = self.tile._box[own][0]
-                box[own] = (first + int(key[taken].min()), first + int(key[taken].max()) + 1)
-        return Access(self._storage.number, tuple(box))
-
-    @property
-    def stride(self) -> int:
-        """Bytes between neighbours along the last dimension."""
-        key = self.keys[-1]
-        step = int(key.flat[1] - key.flat[0]) if key.shape[-1] > 1 else 1
-        return abs(step) * self.dtype.itemsize
+    return (first, steps) if np.array_equal(np.broadcast_to(line, key.shape), key) else None
 
 
-Operand = Tile | Grid
-
-
-def read(name: str, operand: Operand, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of an operand, and which of them are anything; others unwritten are refused."""
-    if isinstance(operand, Grid):
-        taken, where = operand.inside(name, mask), operand.clipped()
-        values, state = operand.tile._data[where], operand.tile._state[where]
-        state = np.where(taken, state, MASKED)
-    else:
-        values, state = operand._data, operand._state
-        if mask is not None:
-            state = np.where(np.broadcast_to(mask, operand.shape), state, MASKED)
-    missing = int((state == UNWRITTEN).sum())
-    if missing and machine().limits:
-        refuse(f"{name} reads {missing} elements of {operand} that were never written")
-    return values, state == MASKED
-
-
-def apply(
-    name: str,
-    engine: str,
-    function: Callable[..., np.ndarray],
-    *operands: Any,
-    inputs: int,
-    passes: int = 1,
-    mask: np.ndarray | None = None,
-    dtype: Any = None,
-) -> Tile:
-    """A new tile: function of tiles and numbers, computed in float32."""
-    tiles = [o for o in operands if isinstance(o, (Tile, Grid))]
-    if operands and not tiles:
-        refuse(f"{name} of {' and '.join(map(str, operands))}: at least one operand is a tile")
-    if machine().limits:
-        for tile in tiles:
-            _check(name, tile)
-        if len({tile.shape[0] for tile in tiles}) > 1:
-            refuse(f"{name}: {' and '.join(map(str, tiles))} differ in partitions")
-    values, anything = [], [np.zeros((), bool)]
-    for operand in operands:
-        if operand in tiles:
-            value, masked = read(name, operand, mask)
-            values.append(value.astype(np.float32))
-            anything.append(masked)
-        elif isinstance(operand, (int, float, np.number)):
-            values.append(np.float32(operand))
-        else:
-            refuse(f"{name}: an operand is a {type(operand).__name__}; accepted: tiles and numbers")
-    try:
-        with np.errstate(all="ignore"):
-            result = function(*values)
-        loose = functools.reduce(np.logical_or, anything)
-    except ValueError:
-        refuse(f"{name}: {' and '.join(map(str, tiles))} cannot be broadcast to each other")
-    tile = machine().allocate(result.shape, dtype or tiles[0].dtype, SBUF, kind=Tile)
-    tile._data[...] = result
-    tile._state[...] = np.where(np.broadcast_to(loose, result.shape), MASKED, WRITTEN)
-    tile._storage.stored = True
-    tile._storage.whole = not loose.any()
-    _note(engine, name, tile, tiles, mask, inputs=inputs, passes=passes)
-    return tile
-
-
-def assign(dst: Operand, value: Any, mask: np.ndarray | None) -> None:
-    """dst = value, a copy on the chip."""
-    if not isinstance(value, (Tile, Grid)):
-        number = np.full(dst.shape, value, np.float32)
-        value = apply("memset", "Vector", lambda: number, inputs=1, dtype=dst.dtype)
-    if machine().limits:
-        _check("tensor_copy", dst)
-        _check("tensor_copy", value)
-    _put("tensor_copy", dst, value, mask)
-    _note("Vector", "tensor_copy", dst, [value], mask, inputs=1)
-
-
-def load(src: Operand, mask: np.ndarray | None, dtype: Any) -> Tile:
-    """HBM → a new tile in SBUF."""
-    if machine().limits and src.buffer in ON_CHIP:
-        refuse(f"load: src {src}; accepted: a tensor in HBM")
-    values, anything = read("load", src, mask)
-    tile = machine().allocate(values.shape, dtype or src.dtype, SBUF, kind=Tile)
-    with np.errstate(all="ignore"):
-        tile._data[...] = np.where(anything, tile._data, values)
-    tile._state[...] = np.where(anything, MASKED, WRITTEN)
-    tile._storage.stored = True
-    tile._storage.whole = not anything.any()
-    moved = int((~anything).sum()) * tile.dtype.itemsize
-    _note("DMA", "load", tile, [src], mask, bytes_moved=moved)
-    return tile
-
-
-def store(dst: Operand, value: Operand, mask: np.ndarray | None) -> None:
-    """A tile → HBM."""
-    if machine().limits and dst.buffer in ON_CHIP:
-        refuse(f"store: dst {dst}; accepted: a tensor in HBM")
-    written = _put("store", dst, value, mask)
-    _note("DMA", "store", dst, [value], mask, bytes_moved=written * dst.dtype.itemsize)
-
-
-def _put(name: str, dst: Operand, value: Operand, mask: np.ndarray | None) -> int:
-    """Write a value's numbers into dst, where the mask is; how many."""
-    core, storage = machine(), dst._storage
-    if tuple(dst.shape) != tuple(value.shape):
-        if core.limits or np.prod(dst.shape) != np.prod(value.shape):
-            refuse(f"{name}: {value} and dst {dst} differ in shape")
-        value = value.reshape(dst.shape)
-    values, _ = read(name, value, mask)
-    if isinstance(dst, Grid):
-        taken, where = dst.inside(name, mask), dst.clipped()
-        data, state = dst.tile._data, dst.tile._state
-    else:
-        taken = np.broadcast_to(True if mask is None else mask, dst.shape)
-        where = tuple(np.indices(dst.shape, sparse=True))
-        data, state = dst._data, dst._state
-    if core.limits:
-        source = value.tile._state[value.clipped()] if isinstance(value, Grid) else value._state
-        loose = int((taken & (source == MASKED)).sum())
-        if loose:
-            refuse(f"{name} takes {loose} elements of {value} that a mask had left out")
-    if not storage.stored and storage.whole:  # an argument: from now on it is an output
-        storage.whole = False
-        storage.state.fill(UNWRITTEN)
-    where = tuple(np.broadcast_to(k, dst.shape)[taken] for k in where)
-    if core.limits and storage.buffer not in ON_CHIP:
-        again = int((state[where] == WRITTEN).sum())
-        if again:
-            refuse(
-                f"{name} writes {again} elements of {dst} a second time: which write comes last "
-                "is left to the DMA queues"
-            )
-    data[where] = values[taken]
-    state[where] = WRITTEN
-    storage.stored = True
-    return int(taken.sum())
-
-
-def _check(name: str, operand: Operand) -> None:
-    if operand.buffer not in ON_CHIP:
-        refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only, nl.load it first")
-    if operand.shape[0] > PARTITIONS:
-        refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {PARTITIONS}")
-    first = int(operand.keys[0].min()) if isinstance(operand, Grid) else operand._start
-    if first not in starts(operand.shape[0]):
+def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
+    """tile[keys]: a view where the indices go in steps and stay inside, else a Grid."""
+    bad = [k for k in keys if not isinstance(k, (int, np.integer, np.ndarray, View))]
+    if bad or len(keys) != tile.ndim:
         refuse(
-            f"{name}: {operand} starts at partition {first}; {operand.shape[0]} partitions may "
-            f"start at {', '.join(map(str, starts(operand.shape[0])))}"
+            f"{tile} is indexed with {len(keys)} of {tile.ndim} dimensions"
+            + (f", one a {type(bad[0]).__name__}" if bad else "")
+            + "; accepted: for each a grid of nl.arange or a whole number"
         )
-    if isinstance(operand, Grid) and operand.keys[0].shape[0] > 1:
-        lanes = operand.keys[0].reshape(operand.shape[0], -1)[:, 0]
-        if (np.diff(lanes) != 1).any():
-            refuse(f"{name}: {operand} takes partitions with a step; they must be neighbours")
+    dynamic = [isinstance(k, View) for k in keys]
+    arrays = [
+        offsets("the index", k).reshape(k.shape) if isinstance(k, View) else np.asarray(k)
+        for k in keys
+    ]
+    shape = np.broadcast_shapes(*[a.shape for a in arrays])
+    strides = [0] * len(shape)
+    first, box, plain = 0, [], not any(dynamic) and not isinstance(tile, Picked)
+    for axis, key in enumerate(arrays):
+        if not plain:
+            break
+        found = _affine(key.reshape((1,) * (len(shape) - key.ndim) + key.shape))
+        low, high = int(key.min()), int(key.max())
+        if found is None or low < 0 or high >= tile.shape[axis]:
+            plain = False
+            break
+        box.append((low, high + 1))
+        step = tile._data.strides[axis]
+        first += found[0] * step
+        for a, by in enumerate(found[1]):
+            strides[a] += by * step
+    if plain:
+        item = tile.dtype.itemsize
+        start = (tile._offset + first) // item
+        flat = tile._storage.data.reshape(-1)
+        if flat.dtype != tile.dtype:
+            flat = flat.view(tile.dtype)
+        data = strided(flat, start, shape, strides)
+        known = None
+        if tile._box is not None and tile._axes is not None and None not in tile._axes:
+            new = list(tile._box)
+            owners: Any = tile._axes
+            for (low, high), own in zip(box, owners):
+                begin = tile._box[own][0]
+                new[own] = (begin + low, begin + high)
+            known = tuple(new)
+        par = tile._par
+        if par and all(a.ndim == 0 or a.size == 1 for a in arrays[:par]):
+            par = 0
+        return Tile(tile._storage, data, known, None, par)
+    full = np.broadcast_arrays(*arrays)
+    places = np.full(shape, tile._offset // tile.dtype.itemsize, np.int64)
+    for axis, key in enumerate(full):
+        places = places + key.astype(np.int64) * (tile._data.strides[axis] // tile.dtype.itemsize)
+    result = Grid(tile._storage, places, None, tile._storage.data)
+    result._of = tile
+    result._keys = full
+    result._dynamic = any(dynamic)
+    return result
 
 
-def _note(
-    engine: str,
-    name: str,
-    dst: Operand,
-    sources: list[Operand],
-    mask: np.ndarray | None,
-    inputs: int = 1,
-    passes: int = 1,
-    bytes_moved: int = 0,
-) -> None:
-    views = [o.tile if isinstance(o, Grid) else o for o in (dst, *sources)]
-    machine().note(
-        engine,
-        name,
-        views[0],
-        views[1:],
-        inputs=inputs,
-        passes=passes,
-        bytes_moved=bytes_moved,
-        elements=max(int(np.prod(o.shape[1:])) for o in (dst, *sources)),
-        stride=max((_stride(o) for o in (dst, *sources) if o.buffer in ON_CHIP), default=0),
-        accesses=[_access(o, mask) for o in (dst, *sources)],
-    )
+def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False) -> Any:
+    """The operand as far as a mask takes it; a point outside that no mask leaves out is refused.
 
-
-def _stride(operand: Operand) -> int:
-    return operand.stride if isinstance(operand, Grid) else operand._stride
-
-
-def _access(operand: Operand, mask: np.ndarray | None) -> Access:
+    skip: leave out what is outside.
+    """
+    if not isinstance(operand, View):
+        return operand
     if not isinstance(operand, Grid):
-        return operand._access()
-    return operand.access(
-        np.ones(operand.shape, bool) if mask is None else np.broadcast_to(mask, operand.shape)
+        if mask is None:
+            return operand
+        found = Grid(operand._storage, operand._places(), None, operand._storage.data)
+        found._of, found._keys, found._dynamic = operand, None, False
+        found._taken = np.broadcast_to(mask, operand.shape)
+        return found
+    lanes = machine().chip.lanes
+    if machine().limits and operand.buffer in ON_CHIP and operand.shape[0] > lanes:
+        refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {lanes}")
+    taken = np.ones(operand.shape, bool)
+    if mask is not None:
+        taken = np.array(np.broadcast_to(mask, operand.shape))
+    outside = np.zeros(operand.shape, bool)
+    for axis, key in enumerate(operand._keys or ()):
+        size = operand._of.shape[axis]
+        beyond = taken & ((key < 0) | (key >= size))
+        if beyond.any():
+            if machine().limits and not skip:
+                refuse(
+                    f"{name}: {int(beyond.sum())} indices of {operand} are out of bounds: "
+                    f"dimension {axis} has {size} elements; leave them out with mask="
+                )
+            outside |= beyond
+    taken &= ~outside
+    if taken.all():
+        return operand
+    found = operand._again(operand._flat, taken)
+    found._keys = operand._keys
+    return found
+
+
+def new(shape: Any, dtype: Any, buffer: str = "sbuf") -> Tile:
+    """A tile for a result."""
+    return machine().allocate(tuple(shape), dtype, buffer, kind=Tile)
+
+
+def loosen(tile: View, mask: np.ndarray | None) -> None:
+    """What a mask leaves out of a result is anything."""
+    if mask is None:
+        return
+    left = ~np.broadcast_to(mask, tile.shape) if np.ndim(mask) <= tile.ndim else None
+    if left is None or not left.any():
+        return
+    tile._storage.states()
+    seen = tile._states()
+    assert isinstance(seen, np.ndarray)
+    seen[left] = MASKED
+
+
+def _is_result(value: Any) -> bool:
+    """Whether the last instruction made this tile, and nothing has used it yet."""
+    core = machine()
+    if isinstance(value, Picked) or not isinstance(value, Tile) or not core.instructions:
+        return False
+    writes = core.instructions[-1].writes
+    return (
+        len(writes) == 1
+        and writes[0].storage == value._storage.number
+        and value.size == value._storage.data.size
     )
 
 
-def _binary(name: str, swap: bool) -> Any:
-    def method(self: Operand, other: Any) -> Tile:
-        from kernels.neuron.beta1 import language
+def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
+    """dst = value: the result of the last instruction goes there at once; else a copy."""
+    if not isinstance(value, View):
+        do.memset(dst, value)
+        return
+    same = value._storage is dst._storage and value._access() == dst._access()
+    if same and value.shape == dst.shape:
+        return  # dst[…] += value, which has been done
+    core = machine()
+    if not core.limits and dst.size != value.size:
+        refuse(f"tensor_copy: {value} and dst {dst} differ in shape")
+    last = core.instructions[-1] if core.instructions else None
+    direct = (
+        _is_result(value)
+        and last is not None
+        and (last.engine != "Tensor" or dst.buffer == PSUM)
+        and (last.engine != "DMA" or dst.buffer == "sbuf")
+        and dst.buffer in ON_CHIP
+        and dst.size == value.size
+    )
+    if not direct:
+        if dst.buffer not in ON_CHIP or value.buffer not in ON_CHIP:
+            do.dma_copy(dst, value, name="store")
+        else:
+            do.tensor_copy(dst, value)
+        return
+    assert last is not None
+    core.instructions.pop()
+    states = value._states()
+    fresh = core.write(last.name, dst, value._values() if core.numbers else None)
+    state = SUMMED if last.engine == "Tensor" else None
+    if state is not None:
+        dst._mark(state)
+    elif not isinstance(states, int):
+        core._loosen(dst, (value,), (states,))
+    if core.limits:
+        core.check_operand(last.name, last.engine, dst)
+        if core.loops:
+            core._watch(last.name, "", (), (dst,))
+    psum = last.psum or dst.buffer == PSUM
+    core.instructions.append(
+        last._replace(
+            writes=(dst._access(),),
+            fresh=fresh,
+            psum=psum,
+            stride=max(last.stride, dst._stride),
+            hoisted=False,
+        )
+    )
 
-        function = getattr(language, name)
-        return function(other, self) if swap else function(self, other)
 
-    return method
-
-
-_NAMES = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
-for _method, _name in _NAMES.items():
-    assert _method in ARITHMETIC
-    setattr(_Operators, f"__{_method}__", _binary(_name, swap=False))
-    setattr(_Operators, f"__r{_method}__", _binary(_name, swap=True))
+def added(dst: Any, value: Any) -> bool:
+    """dst += value where both are in PSUM and the Tensor engine has just made value: it adds."""
+    core = machine()
+    if not (isinstance(value, Tile) and _is_result(value)):
+        return False
+    last = core.instructions[-1]
+    if last.engine != "Tensor" or dst.buffer != PSUM or dst.size != value.size:
+        return False
+    core.instructions.pop()
+    values = None
+    if core.numbers:
+        there = np.broadcast_to(dst._states() != UNWRITTEN, dst.shape)
+        before = np.where(there, dtypes.wide(dst._values()), np.float32(0))
+        values = value._values().reshape(dst.shape) + before
+    fresh = core.write(last.name, dst, values, state=SUMMED)
+    core.instructions.append(last._replace(writes=(dst._access(),), fresh=fresh))
+    return True

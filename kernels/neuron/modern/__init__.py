@@ -1,27 +1,70 @@
-"""The subset of `nki`, the modern API, that the book uses, on the simulated core.
+"""`nki`, the modern API, on the simulated core.
 
 Names and signatures are those of the AWS Neuron documentation of NKI 0.3 to 0.7.
 """
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
-from kernels.neuron.kernel import Kernel
+from kernels.neuron import dtypes, typing
+from kernels.neuron.errors import absent
+from kernels.neuron.kernel import GENERATIONS, Generation
 from kernels.neuron.modern import isa, language
+from kernels.neuron.simulator import Kernel
+from kernels.neuron.simulator import simulate as _simulate
+from kernels.neuron.tensors import Tensor
 
 __all__ = ["isa", "jit", "language", "simulate"]
 
 
-def jit(kernel: Any = None, **options: Any) -> Any:
-    """The decorator of a kernel; options of the vendor's compiler are taken and ignored."""
+def jit(kernel: Any = None, *, platform_target: str | None = None, **options: Any) -> Any:
+    """The decorator of a kernel; options of the vendor's compiler are taken and ignored.
+
+    platform_target: the chip whose limits hold, such as "trn2".
+    """
     if kernel is None:
-        return lambda function: jit(function, **options)
-    return Kernel(kernel, "nki")
+        return lambda function: jit(function, platform_target=platform_target, **options)
+    return Kernel(getattr(kernel, "function", kernel), "nki", target=platform_target)
 
 
 def simulate(kernel: Any) -> Any:
     """A function that runs `kernel` on NumPy arrays, as the vendor's nki.simulate does."""
-    from kernels.neuron.simulator import simulate as run
+    return lambda *arguments, **options: _simulate(kernel, *arguments, **options)
 
-    return lambda *arguments, **options: run(kernel, *arguments, **options)
+
+def __getattr__(name: str) -> Any:
+    return absent("nki", name, globals(), ["benchmark", "baremetal", "profile"])
+
+
+_constants = ModuleType("nki.isa.constants")
+for _name in (
+    "dge_mode",
+    "dma_engine",
+    "engine",
+    "matmul_perf_mode",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+):
+    setattr(_constants, _name, getattr(isa, _name))
+isa.constants = _constants  # type: ignore[attr-defined]
+dtype = dtypes
+_collectives = ModuleType("nki.collectives")
+_collectives.__getattr__ = lambda name: absent("nki.collectives", name, {}, [name])  # type: ignore[method-assign]
+collectives = _collectives
+GENERATIONS["nki"] = Generation(
+    "nki",
+    Tensor,
+    {
+        "nki": sys.modules[__name__],
+        "nki.language": language,
+        "nki.isa": isa,
+        "nki.typing": typing,
+        "nki.dtype": dtypes,
+        "nki.isa.constants": _constants,
+        "nki.collectives": _collectives,
+    },
+)

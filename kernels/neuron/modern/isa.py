@@ -1,89 +1,103 @@
 """nki.isa: one function for each instruction; dst comes first.
 
-Engines compute in float32 and cast to dst's dtype. Costs are the estimator's business.
+Names, arguments and limits are those of the AWS Neuron documentation of nki.isa, 0.3 to 0.7. What
+an instruction does, and what it costs, stands in kernels.neuron.instructions.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
-import numpy as np
+from kernels.neuron import instructions as do
+from kernels.neuron.errors import absent, refuse
+from kernels.neuron.instructions import (
+    FP32_MIN,
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
+from kernels.neuron.machine import machine
+from kernels.neuron.operations import TABLE
+from kernels.neuron.tensors import Register
 
-from kernels.neuron.errors import MissingName, place, refuse
-from kernels.neuron.machine import PSUM, SBUF, machine
-from kernels.neuron.operations import function
-from kernels.neuron.tensors import Tensor
-
-
-class engine(Enum):
-    """An engine of the NeuronCore."""
-
-    unknown = 0
-    tensor = 1
-    scalar = 2
-    gpsimd = 3
-    dma = 4
-    vector = 5
-
-
-_NAMES = {engine.vector: "Vector", engine.scalar: "Scalar", engine.gpsimd: "GpSimd"}
-unknown, vector = engine.unknown, engine.vector
-
-
-def _on(instruction: str, chosen: Any, *accepted: str) -> str:
-    """The engine's name; the first accepted one where the kernel does not choose."""
-    if chosen in (None, engine.unknown):
-        return accepted[0]
-    name = _NAMES.get(chosen)
-    if name not in accepted:
-        refuse(f"{instruction} cannot run on {chosen}; accepted: {', '.join(accepted)}")
-    return name
+VirtualRegister = Register
+unknown = engine.unknown
+tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
+gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 
-def _tensors(instruction: str, **operands: Any) -> None:
-    for name, operand in operands.items():
-        if not isinstance(operand, Tensor):
-            refuse(f"{instruction}: {name} is a {type(operand).__name__}; accepted: a tile")
+def get_nc_version() -> nc_version:
+    """The generation of the core that is simulated."""
+    return nc_version(machine().chip.generation)
 
 
-def _constant(instruction: str, name: str, value: Any) -> np.float32:
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
-        refuse(f"{instruction}: {name} is {value!r}; accepted: a number or a tile [partitions, 1]")
-    return np.float32(value)
+def dma_copy(
+    dst: Any,
+    src: Any,
+    priority: Any = None,
+    oob_mode: Any = oob_mode.error,
+    dge_mode: Any = dge_mode.unknown,
+    engine: Any = unknown,
+    name: str | None = None,
+) -> None:
+    """Copy between HBM and SBUF: as many elements, in any shape; dtypes may differ."""
+    do.dma_copy(dst, src, oob_mode)
 
 
-def dma_copy(dst: Any, src: Any, **options: Any) -> None:
-    """Copy between HBM and SBUF; shapes are equal, dtypes may differ."""
-    _tensors("dma_copy", dst=dst, src=src)
-    machine().copy("dma_copy", dst, src)
+def dma_transpose(
+    dst: Any,
+    src: Any,
+    axes: Any = None,
+    priority: Any = None,
+    dge_mode: Any = dge_mode.unknown,
+    oob_mode: Any = oob_mode.error,
+    name: str | None = None,
+) -> None:
+    """dst = src with its dimensions turned around."""
+    do.dma_transpose(dst, src, axes)
 
 
-def memset(dst: Any, value: Any, engine: engine = unknown, name: str | None = None) -> None:
+def dma_compute(
+    dst: Any,
+    srcs: Any,
+    reduce_op: Any,
+    scales: Any = None,
+    unique_indices: bool = True,
+    oob_mode: Any = oob_mode.error,
+    name: str | None = None,
+) -> None:
+    """dst = the sum of the sources, by the DMA engines."""
+    do.dma_compute(dst, srcs, reduce_op, scales)
+
+
+def memset(dst: Any, value: Any, engine: Any = unknown, name: str | None = None) -> None:
     """Fill a tile with a constant."""
-    _tensors("memset", dst=dst)
-    number = _constant("memset", "value", value)
-    where = _on("memset", engine, "Vector", "GpSimd")
-    machine().compute(where, "memset", lambda: np.full(dst.shape, number), dst, inputs=1)
+    do.memset(dst, value, engine)
 
 
-def tensor_copy(dst: Any, src: Any, engine: engine = unknown, name: str | None = None) -> None:
-    """Copy a tile on the chip: the way between SBUF and PSUM."""
-    _tensors("tensor_copy", dst=dst, src=src)
-    where = _on("tensor_copy", engine, "Vector", "Scalar", "GpSimd")
-    machine().compute(where, "tensor_copy", np.positive, dst, src)
+def tensor_copy(
+    dst: Any, src: Any, engine: Any = unknown, name: str | None = None, dtype: Any = None
+) -> None:
+    """Copy a tile on the chip: the way between SBUF and PSUM. dtype: until NKI 0.2."""
+    do.tensor_copy(dst, src, engine)
+
+
+def tensor_copy_predicated(
+    dst: Any, src: Any, predicate: Any, reverse_pred: bool = False, name: str | None = None
+) -> None:
+    """dst = src where predicate is not zero."""
+    do.tensor_copy_predicated(dst, src, predicate, reverse_pred)
 
 
 def tensor_tensor(
-    dst: Any, data1: Any, data2: Any, op: Any, engine: engine = unknown, name: str | None = None
+    dst: Any, data1: Any, data2: Any, op: Any, engine: Any = unknown, name: str | None = None
 ) -> None:
     """dst = data1 op data2."""
-    _tensors("tensor_tensor", dst=dst, data1=data1, data2=data2)
-    apply = function("tensor_tensor", op, 2)
-    if machine().limits and data1.buffer == data2.buffer == PSUM:
-        refuse(f"tensor_tensor: {data1} and {data2}; only one of the inputs may be in PSUM")
-    where = _on("tensor_tensor", engine, "Vector", "GpSimd")
-    machine().compute(where, "tensor_tensor", apply, dst, data1, data2)
+    do.tensor_tensor(dst, data1, data2, op, engine)
 
 
 def tensor_scalar(
@@ -95,25 +109,12 @@ def tensor_scalar(
     op1: Any = None,
     operand1: Any = None,
     reverse1: bool = False,
-    engine: engine = unknown,
+    engine: Any = unknown,
     name: str | None = None,
 ) -> None:
-    """dst = (data op0 operand0) op1 operand1; operands are numbers, or tiles [partitions, 1]."""
-    _tensors("tensor_scalar", dst=dst, data=data)
-    steps = [(op0, operand0, reverse0)] + [(op1, operand1, reverse1)] * (op1 is not None)
-    vectors = [operand for _, operand, _ in steps if isinstance(operand, Tensor)]
-
-    def apply(values: np.ndarray, *columns: np.ndarray) -> np.ndarray:
-        given = iter(columns)
-        for op, operand, reverse in steps:
-            is_tile = isinstance(operand, Tensor)
-            other = next(given) if is_tile else _constant("tensor_scalar", "operand", operand)
-            both = (other, values) if reverse else (values, other)
-            values = function("tensor_scalar", op, 2)(*both)
-        return values
-
-    where = _on("tensor_scalar", engine, "Vector", "Scalar", "GpSimd")
-    machine().compute(where, "tensor_scalar", apply, dst, data, extra=vectors)
+    """dst = (data op0 operand0) op1 operand1; operands are numbers, or float32 [partitions, 1]."""
+    second = [] if op1 is None or op1 is TABLE["bypass"] else [(op1, operand1, reverse1)]
+    do.tensor_scalar(dst, data, [(op0, operand0, reverse0), *second], engine)
 
 
 def scalar_tensor_tensor(
@@ -128,80 +129,385 @@ def scalar_tensor_tensor(
     name: str | None = None,
 ) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or [partitions, 1]."""
-    _tensors("scalar_tensor_tensor", dst=dst, data=data, operand1=operand1)
-    first = function("scalar_tensor_tensor", op0, 2)
-    second = function("scalar_tensor_tensor", op1, 2)
-    vectors = [operand0] if isinstance(operand0, Tensor) else []
+    do.scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0, reverse1)
 
-    def apply(values: np.ndarray, tile: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        other = column[0] if column else _constant("scalar_tensor_tensor", "operand0", operand0)
-        values = first(other, values) if reverse0 else first(values, other)
-        return second(tile, values) if reverse1 else second(values, tile)
 
-    machine().compute("Vector", "scalar_tensor_tensor", apply, dst, data, operand1, extra=vectors)
+def tensor_scalar_reduce(
+    dst: Any,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reduce_op: Any,
+    reduce_res: Any = None,
+    reverse0: bool = False,
+    reduce_cmd: Any = reduce_cmd.reset_reduce,
+    reduce_init: Any = None,
+    reduce_res_negate: bool = False,
+    name: str | None = None,
+) -> None:
+    """dst = data op0 operand0, and a reduction of it."""
+    do.tensor_scalar_reduce(
+        dst,
+        data,
+        op0,
+        operand0,
+        reduce_op,
+        reduce_res,
+        reverse0,
+        reduce_cmd,
+        reduce_init,
+        reduce_res_negate,
+    )
+
+
+def tensor_scalar_cumulative(
+    dst: Any,
+    src: Any,
+    op0: Any,
+    op1: Any,
+    imm0: Any,
+    imm1: Any = None,
+    reduce_cmd: Any = reduce_cmd.reset_reduce,
+    name: str | None = None,
+) -> None:
+    """dst[i] = (src[i] op0 imm0) op1 dst[i - 1]."""
+    do.tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1, reduce_cmd)
+
+
+def tensor_reduce(
+    dst: Any,
+    op: Any,
+    data: Any,
+    axis: Any,
+    negate: bool = False,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> None:
+    """dst = data reduced over its last axes."""
+    do.tensor_reduce(dst, op, data, axis, negate)
+
+
+def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: str | None = None) -> None:
+    """dst = data reduced over its partitions."""
+    do.tensor_partition_reduce(dst, op, data)
+
+
+def tensor_tensor_scan(
+    dst: Any,
+    data0: Any,
+    data1: Any,
+    initial: Any,
+    op0: Any,
+    op1: Any,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    name: str | None = None,
+) -> None:
+    """dst[i] = (data0[i] op0 dst[i - 1]) op1 data1[i], along each partition."""
+    do.tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0, reverse1)
 
 
 def reciprocal(dst: Any, data: Any, name: str | None = None) -> None:
-    """dst = 1 / data, on the Vector engine: eight passes."""
-    _tensors("reciprocal", dst=dst, data=data)
-    machine().compute("Vector", "reciprocal", lambda x: np.float32(1) / x, dst, data, passes=8)
+    """dst = 1 / data, on the Vector engine: eight cycles an element."""
+    do.reciprocal(dst, data)
+
+
+def exponential(
+    dst: Any,
+    src: Any,
+    max_value: Any = 0.0,
+    reduce_res: Any = None,
+    reduce_cmd: Any = reduce_cmd.idle,
+    reduce_init: Any = 0.0,
+    name: str | None = None,
+) -> None:
+    """dst = exp(src - max_value), on the Vector engine of NeuronCore-v4."""
+    do.exponential(dst, src, max_value, reduce_res, reduce_cmd, reduce_init)
 
 
 def activation(
-    dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0, name: str | None = None
+    dst: Any,
+    op: Any,
+    data: Any,
+    bias: Any = None,
+    scale: Any = 1.0,
+    reduce_op: Any = None,
+    reduce_res: Any = None,
+    reduce_cmd: Any = reduce_cmd.idle,
+    name: str | None = None,
 ) -> None:
-    """dst = op(data scale + bias), on the Scalar engine; bias is a tile [partitions, 1]."""
-    _tensors("activation", dst=dst, data=data)
-    apply = function("activation", op, 1)
-    factor = _constant("activation", "scale", scale)
-    vectors = [] if bias is None else [bias]
-    _tensors("activation", **({} if bias is None else {"bias": bias}))
+    """dst = op(data scale + bias), on the Scalar engine, and a sum of it where asked for."""
+    do.activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd)
 
-    def whole(values: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        if factor != 1:
-            values = values * factor
-        return apply(values + column[0] if column else values)
 
-    machine().compute("Scalar", "activation", whole, dst, data, extra=vectors)
+def activation_reduce(
+    dst: Any,
+    op: Any,
+    data: Any,
+    reduce_op: Any,
+    reduce_res: Any,
+    bias: Any = None,
+    scale: Any = 1.0,
+    name: str | None = None,
+) -> None:
+    """dst = op(data scale + bias), and its sum in reduce_res."""
+    reset = reduce_cmd.reset_reduce
+    do.activation(
+        dst, op, data, bias, scale, reduce_op, reduce_res, reset, name="activation_reduce"
+    )
+
+
+def iota(
+    dst: Any, pattern: Any, offset: int = 0, channel_multiplier: int = 0, name: str | None = None
+) -> None:
+    """dst = offset + partition × channel_multiplier + the pattern's steps."""
+    do.tiles("iota", dst=dst)
+    do.iota(dst, do.pattern_values("iota", dst.shape[0], pattern, offset, channel_multiplier))
+
+
+def affine_select(
+    dst: Any,
+    pattern: Any,
+    channel_multiplier: int,
+    on_true_tile: Any,
+    on_false_value: Any,
+    cmp_op: Any = TABLE["equal"],
+    offset: int = 0,
+    name: str | None = None,
+) -> None:
+    """dst = on_true_tile where the pattern compares with 0, else a number."""
+    do.tiles("affine_select", dst=dst)
+    compare = do.comparison("affine_select", cmp_op)
+    values = do.pattern_values("affine_select", dst.shape[0], pattern, offset, channel_multiplier)
+    do.affine_select(dst, compare(values, 0), on_true_tile, on_false_value)
+
+
+def range_select(
+    dst: Any,
+    on_true_tile: Any,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: Any,
+    bound1: Any,
+    reduce_cmd: Any = reduce_cmd.reset_reduce,
+    reduce_res: Any = None,
+    reduce_op: Any = TABLE["maximum"],
+    range_start: int = 0,
+    on_false_value: float = FP32_MIN,
+    name: str | None = None,
+) -> None:
+    """dst = on_true_tile where an element's place lies within two bounds."""
+    do.range_select(
+        dst,
+        on_true_tile,
+        comp_op0,
+        comp_op1,
+        bound0,
+        bound1,
+        reduce_res,
+        reduce_cmd,
+        range_start,
+        on_false_value,
+    )
+
+
+def select_reduce(
+    dst: Any,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    reduce_res: Any = None,
+    reduce_cmd: Any = reduce_cmd.idle,
+    reduce_op: Any = TABLE["maximum"],
+    reverse_pred: bool = False,
+    name: str | None = None,
+) -> None:
+    """dst = on_true where predicate is not zero, else on_false; and the largest of each row."""
+    do.select_reduce(dst, predicate, on_true, on_false, reduce_res, reduce_cmd, reverse_pred)
+
+
+def dropout(dst: Any, data: Any, prob: Any, name: str | None = None) -> None:
+    """Zeros in place of some elements, at random."""
+    do.dropout(dst, data, prob)
 
 
 def nc_matmul(
-    dst: Any, stationary: Any, moving: Any, accumulate: bool = False, name: str | None = None
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: bool | None = None,
+    tile_position: Any = (),
+    tile_size: Any = (),
+    perf_mode: Any = matmul_perf_mode.none,
+    name: str | None = None,
 ) -> None:
-    """dst [M, N] = stationary [K, M] transposed times moving [K, N]; dst is in PSUM."""
-    _tensors("nc_matmul", dst=dst, stationary=stationary, moving=moving)
-    core = machine()
-    if core.limits:
-        _check_matmul(dst, stationary, moving)
-    left, right = core.read("nc_matmul", stationary), core.read("nc_matmul", moving)
-    values = left.T @ right
-    if accumulate:
-        values = values + core.read("nc_matmul", dst)
-    core.write("nc_matmul", dst, values)
-    # float32 takes four times as long as what has 16 bits (architecture guide).
-    passes = 4 if np.float32 in (stationary.dtype, moving.dtype) else 1
-    core.note(
-        "Tensor", "nc_matmul", dst, (stationary, moving), passes=passes, elements=dst.shape[1]
+    """dst [M, N] = stationary [K, M] transposed times moving [K, N]; dst is in PSUM.
+
+    accumulate: False overwrites dst, True adds to what a product left there; None, the default,
+    overwrites at the first product into dst and adds at later ones.
+    """
+    do.nc_matmul(
+        dst, stationary, moving, accumulate, is_transpose, tile_position, tile_size, perf_mode
     )
 
 
-def _check_matmul(dst: Tensor, stationary: Tensor, moving: Tensor) -> None:
-    for tile in (stationary, moving):
-        if tile.buffer != SBUF:
-            refuse(f"nc_matmul: {tile}; the Tensor engine reads SBUF only")
-    if dst.buffer != PSUM:
-        refuse(f"nc_matmul: dst {dst}; the Tensor engine writes PSUM only")
-    k, m = stationary.shape
-    n = moving.shape[1]
-    if moving.shape[0] != k or dst.shape != (m, n):
-        refuse(f"nc_matmul: {stationary} and {moving} do not make dst {dst}")
-    if m > 128 or n > 512:  # 512 float32 fill a PSUM bank
-        refuse(f"nc_matmul: {stationary} and {moving}; at most 128 stationary and 512 moving")
+def nc_matmul_mx(
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    stationary_scale: Any,
+    moving_scale: Any,
+    tile_position: Any = None,
+    tile_size: Any = None,
+    accumulate: bool | None = None,
+    name: str | None = None,
+) -> None:
+    """A product of four-packed float8 with scales, on NeuronCore-v4."""
+    do.nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, accumulate)
+
+
+def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> None:
+    """float16 or bfloat16 into four-packed float8 and its scales, on NeuronCore-v4."""
+    do.quantize_mx(dst, src, dst_scale)
+
+
+def nc_transpose(dst: Any, data: Any, engine: Any = unknown, name: str | None = None) -> None:
+    """dst = data with partitions and elements exchanged."""
+    do.nc_transpose(dst, data, engine)
+
+
+def max8(dst: Any, src: Any, name: str | None = None) -> None:
+    """The 8 largest numbers of each partition."""
+    do.max8(dst, src)
+
+
+def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> None:
+    """Where each of 8 numbers stands in its partition."""
+    do.nc_find_index8(dst, data, vals)
+
+
+def nc_match_replace8(
+    dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any = None, name: str | None = None
+) -> None:
+    """data with the first place of each of 8 numbers replaced."""
+    do.nc_match_replace8(dst, data, vals, imm, dst_idx)
+
+
+def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = None) -> None:
+    """Partitions of each 32 exchanged."""
+    do.nc_stream_shuffle(dst, src, shuffle_mask)
+
+
+def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> None:
+    """dst = data[indices], in each partition."""
+    do.nc_n_gather(dst, data, indices)
+
+
+def local_gather(
+    dst: Any,
+    src_buffer: Any,
+    index: Any,
+    num_elem_per_idx: int = 1,
+    num_valid_indices: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Gather by the indices that 16 partitions hold together."""
+    do.local_gather(dst, src_buffer, index, num_elem_per_idx, num_valid_indices)
+
+
+def bn_stats(dst: Any, data: Any, name: str | None = None) -> None:
+    """Count, mean and variance × count of even and odd elements."""
+    do.bn_stats(dst, data)
+
+
+def bn_aggr(dst: Any, data: Any, name: str | None = None) -> None:
+    """Mean and variance from the results of bn_stats."""
+    do.bn_aggr(dst, data)
+
+
+def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> None:
+    """Where the segment of each element starts and ends."""
+    do.sequence_bounds(dst, segment_ids)
+
+
+def nonzero_with_count(
+    dst: Any, src: Any, index_offset: int = 0, padding_val: int = -1, name: str | None = None
+) -> None:
+    """Where each 16th partition is not zero, and how often."""
+    do.nonzero_with_count(dst, src, index_offset, padding_val)
+
+
+def register_alloc(x: Any = None) -> Register:
+    """A register, and perhaps a number in it."""
+    register = Register()
+    if x is not None:
+        register_move(register, x) if isinstance(x, (int, Register)) else register_load(register, x)
+    return register
+
+
+def register_move(dst: Any, src: Any) -> None:
+    """A number, or another register's, into a register."""
+    dst.value = src.number() if isinstance(src, Register) else int(src)
+
+
+def register_load(dst: Any, src: Any) -> None:
+    """A number of memory into a register."""
+    do.register_load(dst, src)
+
+
+def register_store(dst: Any, src: Any) -> None:
+    """A register into memory."""
+    do.register_store(dst, src)
+
+
+def core_barrier(
+    data: Any, cores: Any, engine: Any = gpsimd_engine, name: str | None = None
+) -> None:
+    """Both cores of kernel[2] have come this far."""
+    machine().meet("core_barrier")
+
+
+def sendrecv(
+    src: Any,
+    dst: Any,
+    send_to_rank: int,
+    recv_from_rank: int,
+    pipe_id: int = 0,
+    dma_engine: Any = dma_engine.dma,
+    name: str | None = None,
+) -> None:
+    """This core's src becomes the other's dst, and the other way around."""
+    do.tiles("sendrecv", src=src, dst=dst)
+    core = machine()
+    if core.limits and (src.shape != dst.shape or src.dtype != dst.dtype):
+        refuse(f"sendrecv: src {src} and dst {dst} differ in shape or dtype")
+    values = core.read("sendrecv", src, wide=False).copy()
+    core.mail[pipe_id, core.program, int(send_to_rank)] = values
+    core.meet("sendrecv")
+    found = core.mail.get((pipe_id, int(recv_from_rank), core.program))
+    if found is None:
+        refuse(f"sendrecv: core {int(recv_from_rank)} sent nothing to core {core.program}")
+    fresh = core.write("sendrecv", dst, found)
+    size = dst.size * dst.dtype.itemsize
+    core.note("DMA", "sendrecv", dst, (src,), bytes_moved=size, run=dst._run, fresh=fresh)
+
+
+_KNOWN = [
+    "activate2",
+    "rng",
+    "rand2",
+    "rand_set_state",
+    "rand_get_state",
+    "set_rng_seed",
+    "topk",
+    "get_nc_sub_version",
+    "NkiInstruction",
+    "NkiValidationError",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise MissingName(
-        f"nki.isa has no {name} here: the simulator knows the subset that this book uses", place()
-    )
+    return absent("nki.isa", name, globals(), _KNOWN)

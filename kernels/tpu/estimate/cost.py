@@ -22,7 +22,7 @@ from kernels.tpu.hlo import Instruction
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.pool import Compiled
 
-# Relative error bands, from the validation against published measurements (chapter 6).
+# Relative error bands, from the validation against published measurements.
 ERROR_COMPUTE = 0.06  # compute binds, and a step takes 1,000 cycles or more
 ERROR_HBM = 0.25  # the peak bandwidth is never quite reached
 ERROR_LATENCY = 0.45  # short steps, or the schedule alone
@@ -295,7 +295,7 @@ class Cost:
         kernel = self.kernels.get(instruction.name)
         # Prefetched scalars come first.
         index = place - len(instruction.inputs) + len(kernel.call.inputs) if kernel else -1
-        if index < 0:
+        if kernel is None or index < 0:
             return 1.0
         operand = kernel.call.inputs[index]
         size = math.prod(operand.shape) * np.dtype(operand.dtype).itemsize

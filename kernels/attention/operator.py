@@ -1,0 +1,225 @@
+"""Attention: softmax(scale q kᵀ) v, forward and backward, without the probabilities in HBM.
+
+attention(q, k, v): [B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]
+vit_attention(qkv, num_heads): [B, N, 3·H·D] → [B, N, H·D]
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernels import checks
+from kernels.attention.arguments import check_heads, check_packed
+from kernels.attention.blocks import BlockSizes
+from kernels.attention.blocks import plan as plan_blocks
+from kernels.backends.pallas_tpu import PALLAS_TPU
+from kernels.backends.torch import TORCH
+from kernels.backends.xla import XLA
+from kernels.contract import Implementation, Operator
+from kernels.workload import Workload
+
+DTYPES = ("float32", "bfloat16")
+TENSORS = tuple(f"torch.{dtype}" for dtype in DTYPES)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    implementation: str = "pallas",
+    causal: bool = False,
+    scale: float | None = None,
+    block: BlockSizes | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Scaled dot-product attention: softmax(scale q kᵀ) v for each head.
+
+    Args:
+        q: [B, H, N, D], float32 or bfloat16, D at most 256. No dimension may be zero.
+        k, v: [B, H, M, D] in q's dtype.
+        implementation: "xla" (the formula), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours,
+            for a TPU), "jax_flash" (the kernel that ships with JAX, for the lengths that it takes),
+            "torch" (the formula) or "torch_sdpa" (F.scaled_dot_product_attention), the last two on
+            tensors; see kernels.attention.torch for our kernels on tensors.
+        causal: query i sees the keys 0 to i.
+        scale: of the products; None is D ** -0.5.
+        block: of "pallas"; None lets it choose.
+        interpret: None interprets a kernel where there is no TPU.
+
+    Returns:
+        [B, H, N, D] in the arguments' dtype; sums are float32. Differentiable in q, k and v.
+
+    Raises:
+        ValueError: for another rank, dtype, size, scale, block or implementation.
+
+    Source:
+        FlashAttention-2 (Dao, 2023), with the softmax along sublanes.
+    """
+    chosen = ATTENTION[implementation]
+    scale = check_heads(q, k, v, scale, _dtypes(chosen))
+    checks.one_of("causal", causal, (False, True))
+    options = {"causal": bool(causal), "scale": scale, "block": _block(block)}
+    return chosen(q, k, v, interpret=interpret, **options)
+
+
+def _dtypes(chosen: Implementation) -> tuple[str, ...]:
+    return (*DTYPES, *TENSORS) if chosen.backend is TORCH else DTYPES
+
+
+def _block(block: Any) -> Any:
+    if block is not None and not isinstance(block, BlockSizes):
+        checks.fail("block", repr(block), "None or BlockSizes(tokens, tq, tk, heads)")
+    return block
+
+
+def block_sparse_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    *,
+    implementation: str = "pallas",
+    scale: float | None = None,
+    block: BlockSizes | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Attention in which a block of queries sees only the blocks of keys that `mask` keeps.
+
+    Args:
+        q, k, v, scale, interpret: as for attention.
+        mask: a NumPy bool array [ceil(N / tokens), ceil(M / tokens)] with at least one True in each
+            row; tokens is that of block, 1024 by default.
+        implementation: "xla" (hides the scores of other blocks) or "pallas" (TPU), whose time and
+            traffic grow with the number of blocks that are kept.
+        block: the mask's tokens, and the tiles of "pallas".
+
+    Returns:
+        [B, H, N, D], as attention does. Forward only: differentiating "pallas" raises
+        NotImplementedError.
+
+    Raises:
+        ValueError: as attention does, and for another mask.
+    """
+    chosen = BLOCK_SPARSE_ATTENTION[implementation]
+    scale = check_heads(q, k, v, scale, DTYPES)
+    (b, h, n, d), m = q.shape, k.shape[2]
+    plan = plan_blocks(n, m, b * h, d, q.dtype, block=_block(block))
+    wanted = tuple(-(-size // min(plan.block.tokens, size)) for size in (n, m))
+    mask = np.asarray(mask)
+    if mask.dtype != bool or mask.shape != wanted:
+        checks.fail("mask", f"{mask.dtype} {mask.shape}", f"bool {wanted}, a block an element")
+    if not mask.any(axis=1).all():
+        row = int(np.argmin(mask.any(axis=1)))
+        checks.fail(f"mask[{row}]", "empty", "at least one block of keys for these queries")
+    return chosen(q, k, v, mask, scale=scale, plan=plan, interpret=interpret)
+
+
+def vit_attention(
+    qkv: Any,
+    num_heads: int,
+    *,
+    implementation: str = "pallas",
+    scale: float | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Self-attention between the two Linears of a vision transformer's block, with no relayout.
+
+    Args:
+        qkv: [B, N, 3·H·D], float32 or bfloat16: q, k and v of each token, each H heads × D, as
+            timm's qkv Linear gives them. D is at most 256. No dimension may be zero.
+        num_heads: H.
+        implementation: "pallas" (ours, for a TPU) reads qkv as it is, with whole sequences in VMEM:
+            on a v5e some 2,000 tokens of 768 features; a longer one is unpacked. The others unpack
+            the heads first and call attention: "unpacked" (by our "pallas"), "xla", "sdpa",
+            "jax_flash" (for N that 128 divides), "torch" and "torch_sdpa".
+        scale: of the products; None is D ** -0.5.
+        interpret: None interprets a kernel where there is no TPU.
+
+    Returns:
+        [B, N, H·D] in the same dtype; sums are float32. Differentiable in qkv.
+
+    Raises:
+        ValueError: for another rank, dtype, size, number of heads, scale or implementation.
+    """
+    chosen = VIT_ATTENTION[implementation]
+    scale = check_packed(qkv, num_heads, scale, _dtypes(chosen))
+    return chosen(qkv, num_heads, scale=scale, interpret=interpret)
+
+
+def _whole_lanes(workload: Workload) -> bool:
+    sizes = workload.sizes
+    n, m, d = sizes["n"], sizes.get("m", sizes["n"]), sizes["d"]
+    return n % 128 == m % 128 == 0 and (d <= 128 or d % 128 == 0)
+
+
+def _float32(workload: Workload) -> bool:
+    return workload.dtype == "float32"  # NumPy's bfloat16 is none that PyTorch knows
+
+
+_OWN = {"block": "chooses its own"}
+
+ATTENTION = Operator(
+    attention,
+    summary="softmax(scale q kᵀ) v, without the probabilities in memory",
+    chapter="flash_attention",
+    reference="reference:attention",
+    workloads="workloads:attention",
+    magnitude="reference:attention_magnitude",
+    rounding="reference:attention_rounding",
+    gradient_magnitude="reference:attention_gradient_magnitude",
+    differentiable=("q", "k", "v"),
+    implementations=(
+        Implementation("xla", XLA, "xla:attention", lacks=_OWN),
+        Implementation("sdpa", XLA, "sdpa:attention", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, "pallas:attention"),
+        Implementation(
+            "jax_flash",
+            PALLAS_TPU,
+            "jax_flash:attention",
+            accepts=_whole_lanes,
+            lacks=_OWN,
+            tunable=False,
+        ),
+        Implementation("torch", TORCH, "tensors:formula", accepts=_float32, lacks=_OWN),
+        Implementation("torch_sdpa", TORCH, "tensors:sdpa", accepts=_float32, lacks=_OWN),
+    ),
+)
+
+VIT_ATTENTION = Operator(
+    vit_attention,
+    summary="attention from a packed qkv to the projection's input",
+    chapter="vit_attention",
+    reference="reference:vit_attention",
+    workloads="workloads:vit_attention",
+    magnitude="reference:vit_attention_magnitude",
+    rounding="reference:vit_attention_rounding",
+    gradient_magnitude="reference:vit_attention_gradient_magnitude",
+    differentiable=("qkv",),
+    implementations=(
+        Implementation("xla", XLA, "rows:xla"),
+        Implementation("sdpa", XLA, "rows:sdpa"),
+        Implementation("pallas", PALLAS_TPU, "packed:vit_attention"),
+        Implementation("unpacked", PALLAS_TPU, "rows:unpacked"),
+        Implementation(
+            "jax_flash", PALLAS_TPU, "rows:jax_flash", accepts=_whole_lanes, tunable=False
+        ),
+        Implementation("torch", TORCH, "tensors:unpacked_formula", accepts=_float32),
+        Implementation("torch_sdpa", TORCH, "tensors:unpacked_sdpa", accepts=_float32),
+    ),
+)
+
+BLOCK_SPARSE_ATTENTION = Operator(
+    block_sparse_attention,
+    summary="attention to those blocks of keys that a mask keeps",
+    chapter="flash_attention",
+    reference="reference:block_sparse_attention",
+    workloads="workloads:block_sparse_attention",
+    magnitude="reference:block_sparse_attention_magnitude",
+    rounding="reference:block_sparse_attention_rounding",
+    static=("mask",),
+    implementations=(
+        Implementation("xla", XLA, "xla:block_sparse_attention"),
+        Implementation("pallas", PALLAS_TPU, "sparse:attention"),
+    ),
+)

@@ -1,0 +1,26 @@
+"""vit_attention by way of attention: heads are taken out of the rows before, and put back after.
+
+These are the two relayouts that the packed kernel saves, which reads the rows as they are.
+"""
+
+from kernels.attention import jax_flash as flash
+from kernels.attention import pallas as ours
+from kernels.attention import sdpa as of_jax
+from kernels.attention import xla as formula
+from kernels.attention.layout import pack, unpack
+
+
+def by(attention):
+    """`attention` of heads [B, H, N, D], as a function of rows."""
+
+    def vit_attention(qkv, num_heads, *, scale, **options):
+        """[B, N, 3·H·D] → [B, N, H·D]."""
+        return pack(attention(*unpack(qkv, num_heads), causal=False, scale=scale, **options))
+
+    return vit_attention
+
+
+xla = by(formula.attention)
+sdpa = by(of_jax.attention)
+unpacked = by(ours.attention)
+jax_flash = by(flash.attention)

@@ -1,0 +1,344 @@
+"""The whole training step of a vision transformer on a TPU, for each way of attending.
+
+    python -m kernels.attention.vit_step [ATTENTION …] [--depth 12] [--batch 128] [--chip v5e]
+
+estimates the steps and keeps them in results/: the totals in estimated.csv, where the time goes in
+vit_step.csv.
+
+A torch model becomes a JAX function through torchax; forward, loss, gradients and update are one
+program, as torch_xla hands it to XLA too. The real TPU compiler compiles it, and its own model says
+where the time goes. Nothing here is measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from kernels import checks
+from kernels.optional import require
+from kernels.records.schema import Key, Named, Record, versions
+from kernels.records.store import add, read
+
+DEPTH, BATCH = 12, 128  # ViT-B/16, and the batch of the published comparison
+LEARNING_RATE = 1e-3
+TIMEOUT = 1800.0  # seconds for one compilation
+ATTENTIONS = ("torch", "torch_sdpa", "jax_flash_128", "jax_flash", "unpacked", "pallas")
+# What records call those that are an implementation of the catalog, tuned.
+RECORDED = {"jax_flash_128": ("jax_flash", {"block": 128})}
+MODEL, WORKLOAD = "ViT-B/16", "ViT-B/16 training step"
+TOTALS, PARTS = "estimated.csv", "vit_step.csv"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one training step would take, by the compiler's own model.
+
+    Args:
+        attention: of ATTENTIONS.
+        seconds, hbm_bytes: of the step.
+        optimal_seconds: XLA's own lower bound.
+        parts: (where, what) → seconds and bytes, where "attention" is all that stands between the
+            qkv and the proj Linear and their gradients, and what is "kernel", "relayout", "matmul"
+            or "elementwise".
+        estimate: of the compiled program; None where the step was read from results/.
+    """
+
+    attention: str
+    depth: int
+    batch: int
+    chip: str
+    seconds: float
+    hbm_bytes: int
+    optimal_seconds: float
+    parts: dict[tuple[str, str], tuple[float, int]] = field(repr=False)
+    estimate: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def key(self) -> Key:
+        """What the records of the step are of."""
+        return _key(self.attention, self.depth, self.batch, self.chip)
+
+    def spent(self, where: str = "", what: str = "") -> float:
+        """Seconds of the parts in a place, of a kind, or both; of everything for neither."""
+        return self._sum(0, where, what)
+
+    def moved(self, where: str = "", what: str = "") -> int:
+        """Bytes of the same parts, between HBM and the chip."""
+        return self._sum(1, where, what)
+
+    def _sum(self, which: int, where: str, what: str) -> Any:
+        return sum(
+            each[which]
+            for (place, kind), each in self.parts.items()
+            if where in ("", place) and what in ("", kind)
+        )
+
+
+def _key(attention: str, depth: int, batch: int, chip: str) -> Key:
+    implementation, tuning = RECORDED.get(attention, (attention, {}))
+    return Key(
+        operator="vit_attention",
+        implementation=implementation,
+        sizes=Named({"depth": depth, "batch": batch}),
+        dtype="bfloat16",
+        options=Named({"model": MODEL}),
+        tuning=Named(tuning),
+        pass_="step",
+        chip=chip,
+    )
+
+
+def step(
+    attention: str, *, depth: int = DEPTH, batch: int = BATCH
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A training step as a JAX function, and the shapes that it takes.
+
+    The step takes parameters, images [B, 3, 256, 256] in float32 and labels [B] in int32; it
+    returns new parameters and the loss. Parameters are float32 and products bfloat16, as under
+    torch.autocast; the update is SGD's.
+
+    Args:
+        attention: "torch", "torch_sdpa", "jax_flash", "unpacked" or "pallas", as in
+            kernels.attention.torch; "jax_flash" is JAX's flash kernel at its best blocks, and as
+            torch_xla calls it, in blocks of all 256 tokens; "jax_flash_128" is the same kernel at
+            its own default, blocks of 128.
+        depth: blocks of the model.
+        batch: pictures in a step.
+
+    Raises:
+        ValueError: for an unknown attention, and for a depth or batch below 1.
+        MissingPackage: without torchax, timm or optax.
+    """
+    checks.one_of("attention", attention, ATTENTIONS)
+    checks.positive_int("depth", depth)
+    checks.positive_int("batch", batch)
+    torchax = require("torchax", "compiling a whole torch model as one JAX program")
+    optax = require("optax", "the optimiser of a training step")
+    import jax
+    import jax.numpy as jnp
+    from torch.nn import functional as F
+    from torchax import amp
+
+    from kernels.attention.vit import IMAGE, vision_transformer
+    from kernels.compat.torch import autocast_of_torchax
+
+    # A function that is not named here is computed in float32.
+    narrow = (F.linear, F.conv2d, F.scaled_dot_product_attention)
+    # The published model has no bias in its qkv Linear.
+    attend = functools.partial(_attend, attention)
+    model = vision_transformer(attend, depth=depth, qkv_bias=False, weight_init="skip")
+    weights, forward = torchax.extract_jax(model)
+    optimiser = optax.sgd(LEARNING_RATE)
+
+    def train(weights, images, labels):
+        def loss(weights):
+            with autocast_of_torchax(narrow), amp.autocast("jax"):
+                logits = forward(weights, (images,)).astype(jnp.float32)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        updates, _ = optimiser.update(gradients, optimiser.init(weights), weights)
+        return optax.apply_updates(weights, updates), value
+
+    train.__name__ = "vit_step " + attention
+    shapes = jax.tree.map(lambda w: jax.ShapeDtypeStruct(w.shape, w.dtype), weights)
+    images = jax.ShapeDtypeStruct((batch, 3, IMAGE, IMAGE), jnp.float32)
+    return train, (shapes, images, jax.ShapeDtypeStruct((batch,), jnp.int32))
+
+
+def _attend(attention: str, qkv: Any, num_heads: int) -> Any:
+    """The attention of a block, under a name that the compiled program still knows."""
+    import jax
+    from torchax.interop import call_jax
+
+    from kernels.attention.torch import merge_heads, split_heads, vit_attention
+
+    with jax.named_scope("attention"):
+        if attention != "jax_flash_128":
+            return vit_attention(qkv, num_heads, implementation=attention, interpret=False)
+        from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+
+        q, k, v = split_heads(qkv, num_heads)
+        return merge_heads(call_jax(flash_attention, q, k, v, sm_scale=q.shape[-1] ** -0.5))
+
+
+def estimate_steps(
+    attentions: Sequence[str] = ATTENTIONS,
+    *,
+    depth: int = DEPTH,
+    batch: int = BATCH,
+    chip: str = "v5e",
+    timeout: float = TIMEOUT,
+) -> list[Step]:
+    """Estimate a training step for each of `attentions`, in their order.
+
+    The compilations run side by side, a minute or so each at full depth.
+
+    Args:
+        attentions: of ATTENTIONS.
+        depth, batch: as in `step`.
+        chip: to compile for.
+        timeout: seconds for one compilation.
+
+    Raises:
+        ValueError, MissingPackage: as `step` does.
+        TpuCompileError: for what the compiler refuses.
+    """
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import estimate_all
+    from kernels.tpu.export import export
+
+    programs = []
+    for attention in attentions:
+        function, shapes = step(attention, depth=depth, batch=batch)
+        programs.append(export(function, *shapes, chip=chip))
+    found = []
+    estimates = estimate_all(programs, timeout=timeout, large=True)
+    for attention, estimate in zip(attentions, estimates, strict=True):
+        if isinstance(estimate, TpuCompileError):
+            raise estimate
+        assert estimate.compiled
+        found.append(
+            Step(
+                attention,
+                depth,
+                batch,
+                chip,
+                estimate.seconds,
+                estimate.hbm_bytes,
+                _optimal(estimate.compiled.cost["optimal_seconds"]),
+                _parts(estimate),
+                estimate,
+            )
+        )
+    return found
+
+
+def _optimal(seconds: float) -> float:
+    """XLA's bound without the −1 that each call counts of which it knows nothing; the step itself
+    takes less than a second."""
+    return seconds - math.floor(seconds)
+
+
+def _parts(estimate: Any) -> dict[tuple[str, str], tuple[float, int]]:
+    parts: dict[tuple[str, str], tuple[float, int]] = {}
+    clock = estimate.cycles / estimate.seconds
+    for op in estimate.ops:
+        # Whatever kernel is in it attends; XLA's own ones do not say where they come from.
+        inside = "attention" in op.origin or op.kind == "kernel"
+        what = op.kind if op.kind in ("kernel", "relayout", "matmul") else "elementwise"
+        key = "attention" if inside else "rest", what
+        seconds, moved = parts.get(key, (0.0, 0))
+        parts[key] = seconds + op.cycles / clock, moved + op.hbm_bytes
+    return parts
+
+
+def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
+    """The totals of `steps` and their parts, as records."""
+    totals, parts = [], []
+    for each in steps:
+        key, estimate = each.key, each.estimate
+        summed = "bytes between HBM and the chip, summed over ops"
+        time = {"bound": estimate.bound, "method": estimate.method}
+        optimal = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
+        totals += [
+            _record(key, each.seconds * 1e3, "ms", **time),
+            _record(key, each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
+            _record(key, each.optimal_seconds * 1e3, "ms", **optimal),
+        ]
+        for (where, what), (seconds, moved) in sorted(each.parts.items()):
+            of = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
+            parts.append(_record(key, seconds * 1e3, "ms", **of))
+            parts.append(_record(key, moved / 1e9, "GB", quantity="traffic", **of))
+    return totals, parts
+
+
+def _record(key: Key, value: float, unit: str, **more: Any) -> Record:
+    return key.record(
+        workload=WORKLOAD,
+        kind="estimated",
+        value=round(value, 6),
+        unit=unit,
+        versions=versions("jax", "libtpu", "timm", "torchax"),
+        **more,
+    )
+
+
+def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> dict[str, Step]:
+    """Attention → its step, as results/ has it; in the order of ATTENTIONS.
+
+    Args:
+        depth, batch: as in `step`.
+        chip: that it was estimated for.
+
+    Raises:
+        ValueError: where one of ATTENTIONS is not recorded at this depth, batch and chip.
+    """
+    found = {}
+    totals, parts = read(TOTALS), read(PARTS)
+    for attention in ATTENTIONS:
+        key = _key(attention, depth, batch, chip)
+        whole = {r.quantity: r.value for r in totals if r.key == key}
+        if set(whole) != {"time", "traffic", "lower bound"}:
+            checks.fail("step", f"{attention}, {key.text} on {chip}", "one that results/ has")
+        taken: dict[tuple[str, str], dict[str, float]] = {}
+        for r in parts:
+            if r.key == key:
+                taken.setdefault((r.part["where"], r.part["what"]), {})[r.quantity] = r.value
+        found[attention] = Step(
+            attention,
+            depth,
+            batch,
+            chip,
+            whole["time"] / 1e3,
+            round(whole["traffic"] * 1e9),
+            whole["lower bound"] / 1e3,
+            {name: (t["time"] / 1e3, round(t["traffic"] * 1e9)) for name, t in taken.items()},
+        )
+    return found
+
+
+def save(steps: Sequence[Step]) -> None:
+    """Keep `steps` in results/."""
+    for path, kept in zip((TOTALS, PARTS), records(steps), strict=True):
+        add(path, kept)
+
+
+def table(steps: Sequence[Step]) -> str:
+    """The steps as a Markdown table, each against the first."""
+    lines = [
+        "| attention | step (ms) | against the first | attention (ms) | its relayouts (ms) "
+        "| HBM (GB) | XLA's bound (ms) |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for each in steps:
+        lines.append(
+            f"| {each.attention} | {each.seconds * 1e3:.1f} "
+            f"| {each.seconds / steps[0].seconds - 1:+.1%} "
+            f"| {each.spent('attention') * 1e3:.1f} "
+            f"| {each.spent('attention', 'relayout') * 1e3:.1f} "
+            f"| {each.hbm_bytes / 1e9:.1f} | {each.optimal_seconds * 1e3:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(
+    attentions: Annotated[list[str] | None, typer.Argument(help=", ".join(ATTENTIONS))] = None,
+    depth: int = DEPTH,
+    batch: int = BATCH,
+    chip: str = "v5e",
+) -> None:
+    """Estimate the steps, keep them in results/, and show them."""
+    steps = estimate_steps(attentions or ATTENTIONS, depth=depth, batch=batch, chip=chip)
+    save(steps)
+    print(table(steps))
+
+
+if __name__ == "__main__":
+    typer.run(main)

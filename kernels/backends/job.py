@@ -1,0 +1,64 @@
+"""What a backend is asked to do, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Refused(Exception):
+    """A rung refuses the implementation; the message says why."""
+
+
+class Skipped(Exception):
+    """A rung cannot be climbed here; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call to prove, to compile or to time: `function(*arguments, **options)`.
+
+    Args:
+        function: takes `interpret=` besides, where the backend's functions do.
+        arguments: NumPy arrays and numbers.
+        options: keyword arguments.
+        wanted: positions of the arguments whose gradients are wanted; none for no gradients.
+        static: positions of the arrays whose values decide what is compiled.
+        name: in words, for messages.
+    """
+
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    wanted: tuple[int, ...] = ()
+    static: tuple[int, ...] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulated machine made of a job.
+
+    Args:
+        result: as the function returns it.
+        alone: whether there is no other order to try.
+    """
+
+    result: Any
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compiler made of a job.
+
+    Args:
+        error: why it was refused or skipped, or None.
+        note: what was not done of the way to the machine; empty where it went all the way.
+        seconds: of wall time.
+    """
+
+    error: Exception | None
+    note: str
+    seconds: float

@@ -1,0 +1,11 @@
+"""Python: a function of numbers, of arrays or of programs, which an exercise asks for."""
+
+from kernels.backends.base import Backend
+
+
+class _Python(Backend):
+    name = "Python"
+    takes_interpret = True  # an exercise runs it, and may pass it on to a kernel
+
+
+PYTHON = _Python()

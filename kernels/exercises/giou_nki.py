@@ -1,0 +1,143 @@
+"""Exercises of the chapter "GIOU in NKI"."""
+
+import jax
+import numpy as np
+
+from kernels import neuron
+from kernels.backends.nki import NKI
+from kernels.exercises.exercise import Exercise, prediction, problems
+from kernels.giou import nki as published
+from kernels.giou import reference, workloads
+from kernels.ladder import Refused
+from kernels.neuron.api import nisa, nki, nl
+from kernels.workload import Workload, values
+
+
+@nki.jit
+def _areas(boxes):
+    """The chapter's first kernel."""
+    samples, n, _ = boxes.shape
+    areas = nl.ndarray((samples, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    b = nl.ndarray((samples, n, 4), dtype=nl.float32, buffer=nl.sbuf)
+    sides = nl.ndarray((samples, n, 2), dtype=nl.float32, buffer=nl.sbuf)
+    area = nl.ndarray((samples, n), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=b, src=boxes)
+    nisa.tensor_tensor(dst=sides, data1=b[:, :, 2:4], data2=b[:, :, 0:2], op=nl.subtract)
+    nisa.tensor_tensor(dst=area, data1=sides[:, :, 0], data2=sides[:, :, 1], op=nl.multiply)
+    nisa.dma_copy(dst=areas, src=area)
+    return areas
+
+
+def _boxes(*shape):
+    return jax.ShapeDtypeStruct((*shape, 4), np.float32)
+
+
+def _area_cycles(n):
+    return neuron.estimate(_areas, _boxes(128, n)).engines["Vector"].cycles
+
+
+def _rate(samples, boxes, cycles, clock_hz):
+    moved = neuron.estimate(published.giou_kernel, *[_boxes(samples, boxes)] * 2).dma_bytes
+    return moved * clock_hz / cycles
+
+
+def _shorter(kernel, preds, targets, *, interpret):
+    """Right as ever, and one instruction shorter than the chapter's; both are counted."""
+    result = neuron.run(kernel, preds, targets, interpret=interpret)
+    if isinstance(interpret, neuron.InterpretParams):
+        ours, theirs = (
+            neuron.estimate(each, preds, targets).engines["Vector"].instructions
+            for each in (published.giou_kernel, kernel)
+        )
+        if theirs >= ours:
+            raise Refused(f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}")
+    return result
+
+
+def _terms(workload, rng):
+    shape = tuple(workload.sizes[name] for name in "tbn")
+    return (values(workload.values, shape, "float32", rng),)
+
+
+def _carried(kernel, boxes, *, interpret):
+    result, backwards = (
+        np.asarray(neuron.run(kernel, boxes, interpret=neuron.InterpretParams(order=order)))
+        for order in (None, 0)
+    )
+    if np.array_equal(result, backwards):
+        raise Refused("in another order it gives the same: no turn needs the one before")
+    return result
+
+
+EXERCISES = (
+    Exercise(
+        "nki_shorter",
+        "Write kernel(preds, targets), [B, N, 4] twice in HBM → [B, N], B at most 128 and N at "
+        "most 512: the chapter's GIOU with one instruction less on the Vector engine.",
+        reference.giou,
+        _shorter,
+        problems(
+            workloads.giou.make,
+            Workload("tile", {"b": 128, "n": 64}),
+            Workload("part", {"b": 5, "n": 101}, why="not all partitions"),
+            Workload("degenerate", {"b": 33, "n": 64}, values="degenerate"),
+        ),
+        backend=NKI,
+        magnitude=reference.giou_magnitude,
+        hint="-(c - u) / c is u / c - 1: scalar_tensor_tensor subtracts 1 and adds a tile.",
+    ),
+    Exercise(
+        "nki_sum",
+        "Write kernel(x), [T, B, N] in HBM → [B, N]: the sum over T, for any B, with an "
+        "accumulator in SBUF; N is at most 512.",
+        lambda x: x.sum(0),
+        lambda kernel, x, *, interpret: neuron.run(kernel, x, interpret=interpret),
+        problems(
+            _terms,
+            Workload("tile", {"t": 3, "b": 128, "n": 16}),
+            Workload("one", {"t": 1, "b": 1, "n": 1}),
+            Workload("ragged", {"t": 5, "b": 131, "n": 33}, why="three rows beyond a tile"),
+            Workload("wide", {"t": 4, "b": 7, "n": 64}, values="wide"),
+        ),
+        backend=NKI,
+        magnitude=lambda x: abs(x).sum(0),
+        hint="A tile has at most 128 partitions, and nl.ndarray sets nothing.",
+    ),
+    Exercise(
+        "nki_carried",
+        "Write kernel(x), [B, N] in HBM → 4 x + 1, by two turns of nl.affine_range(2) that are "
+        "right in the order written and wrong in the other; B is at most 128.",
+        lambda x: 4 * x + 1,
+        _carried,
+        problems(
+            lambda workload, rng: (
+                values("normal", tuple(workload.sizes.values()), "float32", rng),
+            ),
+            Workload("small", {"b": 2, "n": 8}),
+            Workload("tile", {"b": 128, "n": 32}),
+        ),
+        rungs=("interpret",),
+        backend=NKI,
+        magnitude=lambda x: 4 * abs(x) + 1,
+        hint="Doubling and adding do not commute. nisa.tensor_scalar does either with a number.",
+    ),
+    prediction(
+        "nki_area_cycles",
+        "Write cycles(n): the cycles of the Vector engine for one tile of areas_kernel, 128 "
+        "samples of n boxes; the second instruction waits for the first.",
+        _area_cycles,
+        Workload("published", {"n": 256}),
+        Workload("few", {"n": 64}),
+        Workload("many", {"n": 1000}),
+        hint="A subtraction of 2 n elements has two operands; a product of n has two as well.",
+    ),
+    prediction(
+        "nki_bandwidth",
+        "Write rate(samples, boxes, cycles, clock_hz): at how many bytes a second the copies of "
+        "GIOU take as long as the Vector engine, which works for so many cycles.",
+        _rate,
+        Workload("published", {"b": 128, "n": 256, "cycles": 20_000, "clock_hz": 960_000_000}),
+        Workload("other", {"b": 131, "n": 17, "cycles": 5_000, "clock_hz": 1_400_000_000}),
+        hint="Which bytes move? Two arguments and a result, each once.",
+    ),
+)

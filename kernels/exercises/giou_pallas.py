@@ -1,0 +1,133 @@
+"""Exercises of the chapter "GIOU in Pallas"."""
+
+import jax
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kernels.backends.python import PYTHON
+from kernels.exercises.exercise import Exercise, call, problems
+from kernels.giou import reference, workloads
+from kernels.workload import Workload
+
+LANES = 128
+SMALLEST = 1e-5
+
+
+def _place(answer, samples, n, *, interpret):
+    places = np.ndindex(samples, n, 4)
+    return np.array([answer(*place, n) for place in places]).reshape(samples, n, 4, -1)
+
+
+def _places(samples, n):
+    """Where each coordinate lies: the array is laid out as the TPU does, and looked through."""
+    boxes = np.arange(samples * n * 4).reshape(samples, n // LANES, LANES, 4)
+    rows = boxes.swapaxes(2, 3).reshape(-1, LANES)
+    where = np.empty((boxes.size, 2), int)
+    where[rows.ravel()] = np.indices(rows.shape).reshape(2, -1).T
+    return where.reshape(samples, n, 4, 2)
+
+
+def _planes(workload, rng):
+    return tuple(
+        np.ascontiguousarray(np.moveaxis(boxes, -1, 0))
+        for boxes in workloads.giou.make(workload, rng)
+    )
+
+
+def _iou_areas(preds, targets):
+    p, t = preds, targets
+    sides = np.minimum(p[2:], t[2:]) - np.maximum(p[:2], t[:2])
+    inter = np.maximum(sides, 0).prod(0)
+    return inter, *((b[2] - b[0]) * (b[3] - b[1]) for b in (p, t))
+
+
+def _iou(preds, targets):
+    inter, of_p, of_t = _iou_areas(preds, targets)
+    return inter / np.maximum(of_p + of_t - inter, SMALLEST)
+
+
+def _iou_magnitude(preds, targets):
+    inter, of_p, of_t = _iou_areas(preds, targets)
+    union = np.maximum(of_p + of_t - inter, SMALLEST)
+    return inter / union * (1 + (abs(of_p) + abs(of_t) + inter) / union)
+
+
+def _by_planes(kernel, preds, targets, *, interpret):
+    _, b, n = preds.shape
+    planes = pl.BlockSpec((4, 8, LANES), lambda i, j: (0, i, j))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((b, n), preds.dtype),
+        grid=(pl.cdiv(b, 8), pl.cdiv(n, LANES)),
+        in_specs=[planes, planes],
+        out_specs=pl.BlockSpec((8, LANES), lambda i, j: (i, j)),
+        interpret=interpret,
+    )(preds, targets)
+
+
+def _nested(workload, rng):
+    """True boxes, and predicted ones strictly inside of them."""
+    shape = workload.sizes["b"], workload.sizes["n"]
+    corner = rng.integers(0, 90, (*shape, 2))
+    side = rng.integers(8, 100, (*shape, 2))
+    targets = np.concatenate([corner, corner + side], -1).astype(np.float32)
+    cut = rng.integers(1, 4, (*shape, 4)) * [1, 1, -1, -1]
+    return (targets + cut).astype(np.float32), targets
+
+
+def _pull(preds, targets):
+    @jax.jit  # one compilation instead of one for each operation
+    @jax.grad
+    def pulls(preds, targets):
+        return reference.giou(preds, targets).sum()
+
+    return np.asarray(pulls(preds, targets))[..., 0]
+
+
+EXERCISES = (
+    Exercise(
+        "giou_place",
+        "Write place(sample, box, coordinate, n): the row and the lane of that number, if the "
+        "boxes [B, n, 4] are seen as rows of 128, as the chapter does; 128 divides n.",
+        _places,
+        _place,
+        problems(
+            lambda workload, rng: tuple(workload.sizes.values()),
+            Workload("published", {"samples": 2, "n": 256}),
+            Workload("one", {"samples": 3, "n": 128}, why="a single part of 128 boxes"),
+            Workload("long", {"samples": 2, "n": 512}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="A sample has 4 n / 128 rows: of each part of 128 boxes the lefts, then the tops, …",
+    ),
+    Exercise(
+        "giou_iou",
+        "Write kernel(p_ref, t_ref, o_ref) for blocks of planes [4, 8, 128] and scores [8, 128]: "
+        "the plain intersection over union I / U, where U counts as at least 1e-5.",
+        _iou,
+        _by_planes,
+        problems(
+            _planes,
+            Workload("ragged", {"b": 5, "n": 130}, why="no block divides it"),
+            Workload("degenerate", {"b": 16, "n": 128}, values="degenerate", why="U may be 0"),
+        ),
+        magnitude=_iou_magnitude,
+        hint="A side of the intersection is at least 0, and each side by itself.",
+    ),
+    Exercise(
+        "giou_pull",
+        "Write pull(preds, targets), [B, N, 4] twice → [B, N]: the derivative of GIOU by the left "
+        "edge of a predicted box that lies inside the true one; in closed form, without jax.grad.",
+        _pull,
+        call,
+        problems(
+            _nested,
+            Workload("tiny", {"b": 1, "n": 4}),
+            Workload("many", {"b": 7, "n": 64}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="The enclosing box is the true one, and so is the union: only I moves.",
+    ),
+)

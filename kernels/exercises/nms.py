@@ -1,0 +1,161 @@
+"""Exercises of the chapter "Sequential algorithms on a sequential machine: NMS"."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.backends.python import PYTHON
+from kernels.exercises.exercise import Exercise, call, prediction, problems
+from kernels.nms import reference, workloads
+from kernels.workload import Workload
+
+THRESHOLD = 0.5
+BLOCK = 128
+
+
+def _rounds(chain, stack, alone):
+    """Apply the rule of the chapter to boxes of the three kinds until nothing changes."""
+    n = chain + stack + alone
+    drops = np.zeros((n, n), bool)
+    for i in range(chain - 1):
+        drops[i, i + 1] = True
+    drops[chain : chain + stack, chain : chain + stack] = np.triu(np.ones((stack, stack)), 1)
+    keep = np.ones(n, bool)
+    for turn in range(1, n + 2):
+        now = ~(drops & keep[:, None]).any(0)
+        if np.array_equal(now, keep):
+            return turn
+        keep = now
+    raise AssertionError
+
+
+def _drawn(n, rng):
+    return workloads.nms.make(Workload("drawn", {"n": n}), rng)
+
+
+def _classed(workload, rng):
+    """Boxes, scores and classes; among the small boxes of "scales" lies a very large one."""
+    n = workload.sizes["n"]
+    boxes, scores = _drawn(n, rng)
+    if workload.name == "scales":
+        boxes = boxes / np.float32(1000)
+        boxes[0] = (0, 0, 1e6, 1e6)
+    return boxes, scores, rng.integers(0, workload.sizes["classes"], n).astype(np.int32)
+
+
+def _by_class(boxes, scores, classes):
+    keep = np.zeros(len(boxes), bool)
+    for each in np.unique(classes):
+        mine = classes == each
+        keep[mine] = reference.nms(boxes[mine], scores[mine], iou_threshold=THRESHOLD)
+    return keep
+
+
+def _table(workload, rng):
+    """[5, n], the best score first: left, top, right, bottom, area; and how many to keep."""
+    boxes, scores = _drawn(workload.sizes["n"], rng)
+    left, top, right, bottom = boxes[np.argsort(-scores, kind="stable")].T
+    area = (right - left) * (bottom - top)
+    return np.stack([left, top, right, bottom, area]), workload.sizes["most"]
+
+
+def _best(table, most):
+    scores = -np.arange(table.shape[1])
+    keep = reference.nms(table[:4].T, scores, iou_threshold=THRESHOLD)
+    return (keep & (np.cumsum(keep) <= most)).astype(np.float64)
+
+
+def _at_most(kernel, table, most, *, interpret):
+    n = table.shape[1]
+    return pl.pallas_call(
+        functools.partial(kernel, most=most),
+        out_shape=jax.ShapeDtypeStruct((n,), jnp.float32),
+        grid=(n,),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec((5, n), lambda i: (0, 0))],
+        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
+        scratch_shapes=[pltpu.VMEM((1, n), jnp.float32), pltpu.SMEM((1,), jnp.int32)],
+        interpret=interpret,
+    )(table, table)
+
+
+def _kept(workload, rng):
+    """Which boxes are kept, in input order, and the scores; "late" keeps those of the first few."""
+    n = workload.sizes["n"]
+    scores = rng.random(n).astype(np.float32)
+    keep = rng.random(n) < 0.02
+    if workload.name == "late":
+        keep = scores > np.sort(scores)[-100]
+    return keep, scores
+
+
+def _idle(keep, scores):
+    in_order = keep[np.argsort(-scores, kind="stable")]
+    return sum(not in_order[i : i + BLOCK].any() for i in range(0, len(keep), BLOCK))
+
+
+EXERCISES = (
+    prediction(
+        "nms_rounds",
+        "Write rounds(chain, stack, alone): how many rounds `by_rounds` makes, the last one, which "
+        "changes nothing, included, for `chain` boxes that each overlap the next, `stack` equal "
+        "boxes and `alone` boxes that overlap nothing; none of a kind overlaps another kind.",
+        _rounds,
+        Workload("chain", {"chain": 9, "stack": 0, "alone": 0}),
+        Workload("equal", {"chain": 0, "stack": 9, "alone": 0}),
+        Workload("apart", {"chain": 0, "stack": 1, "alone": 9}),
+        Workload("all", {"chain": 2, "stack": 30, "alone": 5}),
+        Workload("both", {"chain": 5, "stack": 3, "alone": 1}),
+        hint="Kinds do not meet, so they are settled side by side.",
+    ),
+    Exercise(
+        "nms_classes",
+        "Write by_class(boxes, scores, classes), [n, 4], [n], int32 [n] → bool [n]: the boxes that "
+        "are kept at a threshold of 0.5, if boxes of different classes do not drop each other; "
+        "classes are 0, 1 and 2.",
+        _by_class,
+        call,
+        problems(
+            _classed,
+            Workload("three", {"n": 60, "classes": 3}),
+            Workload("one", {"n": 40, "classes": 1}, why="a class without boxes"),
+            Workload("scales", {"n": 60, "classes": 3}, why="an offset leaves the boxes no bits"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="What does not belong to a class must overlap nothing, and must not be kept.",
+    ),
+    Exercise(
+        "nms_at_most",
+        "Write kernel(box_ref, boxes_ref, keep_ref, dropped_ref, count_ref, *, most): "
+        "one_box_kernel, threshold 0.5, that keeps the best `most` boxes only; box_ref [5, n] and "
+        "keep_ref [n] are in SMEM, count_ref is a whole number between programs.",
+        _best,
+        _at_most,
+        problems(
+            _table,
+            Workload("two", {"n": 24, "most": 2}),
+            Workload("none", {"n": 8, "most": 0}),
+        ),
+        hint="Both scratches hold what was there before: see program 0.",
+    ),
+    Exercise(
+        "nms_idle",
+        "Write idle(keep, scores), bool [n] in input order, float32 [n] → how many blocks of 128, "
+        "in the order of the scores, keep no box, so that their step could be skipped; the last "
+        "block may be shorter.",
+        _idle,
+        call,
+        problems(
+            _kept,
+            Workload("sparse", {"n": 2000}),
+            Workload("late", {"n": 1000}, why="the best are kept, and no others"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="np.argsort(-scores, kind='stable') is the order.",
+    ),
+)

@@ -1,0 +1,122 @@
+"""Exercises of the chapter "A TPU without a TPU"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kernels import tpu
+from kernels.backends.python import PYTHON
+from kernels.exercises import judges
+from kernels.exercises.exercise import Exercise, call, problems
+from kernels.workload import Workload, values
+
+BUNDLES = 110  # of a step of the softmax; factors widened to float32 take far more
+
+
+def _softmax(kernel, x, y, *, interpret):
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((x.shape[0], 128), jnp.float32),
+        grid=(x.shape[0] // 16,),
+        in_specs=[
+            pl.BlockSpec((16, 128), lambda i: (i, 0)),
+            pl.BlockSpec((128, 128), lambda i: (0, 0)),
+        ],
+        out_specs=pl.BlockSpec((16, 128), lambda i: (i, 0)),
+        interpret=interpret,
+        name="softmax",
+    )(x, y)
+
+
+def _probabilities(x, y):
+    z = np.asarray(x @ y)
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def _two(workload, rng):
+    shapes = ((workload.sizes["m"], 128), (128, 128))
+    return tuple(0.25 * values("normal", s, "float32", rng) for s in shapes)
+
+
+def _bfloat16(workload, rng):
+    return tuple(a.astype(jnp.bfloat16) for a in _two(workload, rng))
+
+
+def _rows(kernel, x, *, interpret):
+    block = pl.BlockSpec((128, 1024), lambda i: (i, 0))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(x.shape[0] // 128,),
+        in_specs=[block],
+        out_specs=block,
+        interpret=interpret,
+        name="standardise",
+    )(x)
+
+
+def _standardised(x):
+    return (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+
+
+def _floor(chip, m, k, n):
+    chip = tpu.CHIPS[chip]
+    size = 2 * (m * k + k * n + m * n)
+    return max(2 * m * k * n / chip.bf16_flops, size / chip.hbm_bytes_per_second)
+
+
+EXERCISES = (
+    Exercise(
+        "softmax",
+        "Write kernel(x_ref, y_ref, o_ref) for the softmax of each row of x y, in float32; the "
+        "blocks are [16, 128], [128, 128] and [16, 128], x and y bfloat16; a step takes at most "
+        f"{BUNDLES} bundles on a v5e.",
+        _probabilities,
+        _softmax,
+        problems(
+            _bfloat16,
+            Workload("four", {"m": 64}, "bfloat16"),
+            Workload("one", {"m": 16}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        judge=judges.schedule(bundles=BUNDLES),
+        hint="Subtract each row's largest value first. How often is exp computed?",
+    ),
+    Exercise(
+        "standardise",
+        "Write kernel(x_ref, o_ref) for rows of mean 0 and variance 1, (x - mean) / deviation, in "
+        "blocks of [128, 1024], so that the compiler spills no register.",
+        _standardised,
+        _rows,
+        problems(
+            lambda workload, rng: (
+                values("normal", (workload.sizes["rows"], 1024), "float32", rng) + 3,
+            ),
+            Workload("two", {"rows": 256}),
+            Workload("one", {"rows": 128}),
+        ),
+        rungs=("interpret",),
+        judge=judges.schedule(spills=0),
+        magnitude=lambda x: (abs(x) + abs(x.mean(1, keepdims=True))) / x.std(1, keepdims=True),
+        hint="A register holds 8 × 128 numbers, and there are 64. How many rows fit?",
+    ),
+    Exercise(
+        "floor",
+        "Write floor(chip, m, k, n): the seconds below which no matmul in bfloat16 can get on "
+        "tpu.CHIPS[chip], if every byte moves once and nothing waits.",
+        _floor,
+        call,
+        problems(
+            lambda workload, rng: (workload.name.split("_")[0], *workload.sizes.values()),
+            Workload("v5e_cube", {"m": 4096, "k": 4096, "n": 4096}, "int64"),
+            Workload("v6e_cube", {"m": 1024, "k": 1024, "n": 1024}, "int64"),
+            Workload("v5e_thin", {"m": 16, "k": 8192, "n": 128}, "int64"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        magnitude=_floor,
+        hint="Two limits hold, and the slower one binds: bf16_flops and hbm_bytes_per_second.",
+    ),
+)

@@ -1,0 +1,165 @@
+"""Exercises of the chapter "The XLA pipeline"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernels.backends.python import PYTHON
+from kernels.backends.xla import XLA
+from kernels.exercises import judges
+from kernels.exercises.exercise import Exercise, call, prediction, problems
+from kernels.ladder import Refused
+from kernels.tpu import hlo
+from kernels.workload import Workload, values
+
+HEADS = 8
+
+
+def _one(workload, rng):
+    return (values("normal", tuple(workload.sizes.values()), "float32", rng),)
+
+
+def _chain(n, length):
+    """What the CPU's program of so many operations reads and writes."""
+
+    def chain(x):
+        for _ in range(length):
+            x = jnp.tanh(x) + 1
+        return x
+
+    x = jax.ShapeDtypeStruct((n, n), jnp.float32)
+    return sum(i.hbm_bytes for i in hlo.parse(jax.jit(chain).lower(x).compile().as_text()).run)
+
+
+def _head_norms(x):
+    return (x * x).reshape(len(x), HEADS, -1).sum(2)
+
+
+def _step(answer, w, v, g, *, interpret):
+    """The new state, if it takes the memory of the old one."""
+    if not hasattr(answer, "lower"):
+        raise Refused("the answer is not jitted: jax.jit makes it so, and takes donate_argnums")
+    memory = answer.lower(w, v, g).compile().memory_analysis()
+    if memory.alias_size_in_bytes != w.nbytes + v.nbytes:
+        raise Refused(
+            f"{memory.alias_size_in_bytes} bytes of the results lie in an argument's memory, "
+            f"{w.nbytes + v.nbytes} can"
+        )
+    return np.stack(answer(w, v, g))
+
+
+def _momentum(w, v, g):
+    v = 0.9 * v + g
+    return np.stack([w - 0.1 * v, v])
+
+
+def _specs(answer, a, b, *, interpret):
+    """Whether three specs came; and for the judge the specs themselves."""
+    found = answer()
+    if not (
+        isinstance(found, tuple)
+        and [type(spec) for spec in found] == [jax.sharding.PartitionSpec] * 3
+    ):
+        raise Refused(f"{type(found).__name__} is returned, wanted: three of PartitionSpec")
+    return np.True_ if interpret else found
+
+
+def _exchanges_nothing(programs):
+    """Compiled over 2 × 2 chips, the product has no collective and no chip holds all of a or b."""
+    from kernels import tpu
+
+    function, (a, b) = programs[0]
+    *in_specs, out = function(a, b)
+    mesh = {"x": 2, "y": 2}
+    options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out}
+    compiled = tpu.compile(jnp.matmul, a, b, chip=judges.CHIP, executable=False, **options)
+    if found := hlo.parse(compiled.hlo).collectives:
+        raise Refused(
+            f"{found[0].opcode} over {found[0].group_size} chips, to {found[0].results[0]}"
+        )
+    if compiled.memory.arguments > (most := (a.nbytes + b.nbytes) // 2):
+        raise Refused(f"a chip holds {compiled.memory.arguments} bytes of a and b, at most {most}")
+    return f"no collective, {compiled.memory.arguments} bytes of arguments on each of 4 chips"
+
+
+EXERCISES = (
+    prediction(
+        "chain",
+        "Write chain(n, length): the bytes that the CPU's program reads and writes for so many "
+        "steps x = tanh(x) + 1, on a float32 matrix of n × n.",
+        _chain,
+        Workload("one", {"n": 128, "length": 1}, "int64"),
+        Workload("two", {"n": 128, "length": 2}, "int64"),
+        Workload("four", {"n": 512, "length": 4}, "int64"),
+        hint="What passes between the operations of one fusion?",
+    ),
+    Exercise(
+        "one_pass",
+        "Write one_pass(x) for the variance of each column, [m, n] → [n], so that the program "
+        "compiled for a TPU has one kernel that reads x.",
+        lambda x: x.var(0),
+        call,
+        problems(
+            _one,
+            Workload("large", {"m": 4096, "n": 1024}),
+            Workload("prime", {"m": 101, "n": 3}),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        magnitude=lambda x: (x * x).mean(0) + x.mean(0) ** 2,
+        judge=judges.read_by(1),
+        hint="The mean has to be known before (x - mean)², but not before x².",
+    ),
+    Exercise(
+        "head_norms",
+        "Write head_norms(x) for the sum of squares in each of 8 heads, [n, 8 d] → [n, 8], so that "
+        "the program compiled for a TPU has no operation that only moves data.",
+        _head_norms,
+        call,
+        problems(
+            _one,
+            Workload("large", {"n": 2048, "width": 512}),
+            Workload("small", {"n": 3, "width": 32}),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        magnitude=_head_norms,
+        judge=judges.no_relayout,
+        hint="A sum over some columns is a product with a matrix of zeros and ones.",
+    ),
+    Exercise(
+        "specs",
+        "Write specs(), which returns a PartitionSpec for a, for b and for a @ b over a mesh of "
+        "2 × 2 chips with the axes x and y, so that nothing is exchanged and a chip holds half of "
+        "a and half of b.",
+        lambda a, b: np.True_,
+        _specs,
+        problems(
+            lambda workload, rng: tuple(np.ones((512, 512), np.float32) for _ in "ab"),
+            Workload("square", {"m": 512, "k": 512, "n": 512}),
+            Workload("again", {"m": 512, "k": 512, "n": 512}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        judge=_exchanges_nothing,
+        hint="What does a chip need for its block of the result?",
+    ),
+    Exercise(
+        "donated",
+        "Write donated(w, v, g), jitted, for a step with momentum: v ← 0.9 v + g, then "
+        "w ← w - 0.1 v; it returns w and v, in the memory of the old ones.",
+        _momentum,
+        _step,
+        problems(
+            lambda workload, rng: tuple(
+                values("normal", (workload.sizes["n"],), "float32", rng) for _ in "wvg"
+            ),
+            Workload("tile", {"n": 1024}),
+            Workload("prime", {"n": 101}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        magnitude=lambda w, v, g: _momentum(abs(w), -abs(v), -abs(g)) * [[1], [-1]],
+        hint="donate_argnums takes a tuple.",
+    ),
+)

@@ -1,0 +1,308 @@
+"""Matrix multiplication: of dense, of quantised and of block-sparse matrices."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels import checks
+from kernels.backends.nki import NKI
+from kernels.backends.pallas_tpu import PALLAS_TPU
+from kernels.backends.xla import XLA
+from kernels.contract import Implementation, Operator
+from kernels.matmul.blocks import BlockSizes, sublanes
+from kernels.workload import Workload
+
+DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
+LONGEST = 2**31 // 128**2 - 1  # products of int8 that int32 can add up, even if all are (−128)²
+
+
+def matmul(
+    x: Any,
+    y: Any,
+    *,
+    implementation: str = "pallas",
+    block: BlockSizes | None = None,
+    prologue: Callable[[Any], Any] | None = None,
+    activation: Callable[[Any], Any] | None = None,
+    transpose_rhs: bool = False,
+    interpret: Any = None,
+) -> Any:
+    """Multiply two matrices, and apply `activation` to the sums before they are rounded.
+
+    Args:
+        x: [m, k], float32, bfloat16, int8 or one float8. No dimension may be zero; blocks need not
+            divide any.
+        y: [k, n], or [n, k] with transpose_rhs; x's dtype.
+        implementation: "xla", "pallas" (TPU), "nki" (AWS Neuron; float32 and bfloat16, only
+            multiplies), or one of the levels of the chapter on pipelining, "v0" to "v5", which only
+            multiply too.
+        block: of "pallas"; by the tuner's records if None.
+        prologue: an elementwise JAX function of x, taken in float32 and rounded to x's dtype as x
+            is read; floats only.
+        activation: an elementwise JAX function of the float32 (or int32) sums.
+        transpose_rhs: whether y is stored by its columns.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [m, n]: float32 and bfloat16 keep their dtype and are added up in float32; int8 gives int32,
+        exactly; float8 gives float32. "pallas" and "xla" are differentiable for float32 and
+        bfloat16, and work under jax.vmap.
+
+    Raises:
+        ValueError: for another rank, dtype, size, block or implementation, for blocks that VMEM
+            cannot hold, and for int8 with k above 131,071, whose sums may not fit into int32.
+    """
+    chosen = MATMUL[implementation]
+    checks.array("x", x, rank=2, dtypes=DTYPES)
+    checks.array("y", y, rank=2, dtypes=DTYPES)
+    checks.same("y.dtype", str(y.dtype), "x", str(x.dtype))
+    _check_k(x, y, 1 if transpose_rhs else 0)
+    _function("prologue", prologue)
+    _function("activation", activation)
+    if prologue is not None and str(x.dtype) == "int8":
+        checks.fail("prologue", prologue, "None for int8")
+    options = {"prologue": prologue, "activation": activation, "transpose_rhs": transpose_rhs}
+    return chosen(x, y, block=_block(block), interpret=interpret, **options)
+
+
+def quantized_matmul(
+    x: Any,
+    y: Any,
+    x_scale: Any,
+    y_scale: Any,
+    bias: Any,
+    *,
+    implementation: str = "pallas",
+    block: BlockSizes | None = None,
+    activation: Callable[[Any], Any] | None = None,
+    out_dtype: str = "float32",
+    interpret: Any = None,
+) -> Any:
+    """A linear layer on int8 matrices: act((x y) · x_scale · y_scale + bias), in one kernel.
+
+    The products are added up in int32, exactly; scales, bias and activation are applied before
+    anything leaves the kernel. `quantize` makes the integers and the scales.
+
+    Args:
+        x: int8 [m, k], k at most 131,071.
+        y: int8 [k, n].
+        x_scale: float32 [m], of the rows of x.
+        y_scale, bias: float32 [n].
+        implementation: "xla" or "pallas" (TPU).
+        block, activation, interpret: as matmul has them.
+        out_dtype: "float32" or "bfloat16".
+
+    Returns:
+        [m, n] in out_dtype.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    chosen = QUANTIZED_MATMUL[implementation]
+    checks.array("x", x, rank=2, dtypes=("int8",))
+    checks.array("y", y, rank=2, dtypes=("int8",))
+    _check_k(x, y, 0)
+    for name, value, other, size in (
+        ("x_scale", x_scale, "x", x.shape[0]),
+        ("y_scale", y_scale, "y", y.shape[1]),
+        ("bias", bias, "y", y.shape[1]),
+    ):
+        checks.array(name, value, rank=1, dtypes=("float32",))
+        side = "row" if other == "x" else "column"
+        if value.shape[0] != size:
+            checks.fail(
+                f"{name}.shape", tuple(value.shape), f"({size},), one for each {side} of {other}"
+            )
+    checks.one_of("out_dtype", out_dtype, ("float32", "bfloat16"))
+    _function("activation", activation)
+    options = {"activation": activation, "out_dtype": out_dtype}
+    return chosen(x, y, x_scale, y_scale, bias, block=_block(block), interpret=interpret, **options)
+
+
+def _check_k(x: Any, y: Any, inner: int) -> None:
+    k = x.shape[1]
+    if y.shape[inner] != k:
+        checks.fail(
+            "y.shape",
+            tuple(y.shape),
+            f"{k} in dimension {inner}, to match x of shape {tuple(x.shape)}",
+        )
+    if str(x.dtype) == "int8" and k > LONGEST:
+        checks.fail("k", k, f"at most {LONGEST} for int8, so that no sum overflows int32")
+
+
+def _function(name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        checks.fail(name, repr(value), "None or a function of one array")
+
+
+def _block(block: Any) -> Any:
+    if block is not None and not isinstance(block, BlockSizes):
+        checks.fail("block", repr(block), "None or BlockSizes(bm, bk, bn)")
+    return block
+
+
+def block_sparse_matmul(
+    blocks: Any,
+    y: Any,
+    rows: Any,
+    columns: Any,
+    *,
+    m: int | None = None,
+    implementation: str = "pallas",
+    bn: int | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Multiply a matrix of which only some blocks are stored by a dense one.
+
+    Args:
+        blocks: [number, bm, bk], float32, bfloat16 or int8. bm and bk are multiples of 8, 16 or 32
+            for elements of 4, 2 or 1 bytes. There may be no block at all. What a block holds beyond
+            x is ignored; no two stand in the same place.
+        y: [k, n], the same dtype. m, k and n need not be multiples of anything.
+        rows, columns: int32 [number], where each block stands in x [m, k], counted in blocks; rows
+            ascend. Under jax.jit they have no values yet and are not checked.
+        m: None for a square x.
+        implementation: "xla" (fills in the zeros) or "pallas" (TPU), whose work grows with the
+            number of blocks, not with the size of x.
+        bn: columns of y in a block of "pallas"; as many as fit into VMEM if None.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        x y, [m, n]: float32 and bfloat16 keep their dtype and are added up in float32; int8 gives
+        int32, exactly. Differentiable in blocks and y.
+
+    Raises:
+        ValueError: for another rank, dtype, size or implementation, for rows that do not ascend, a
+            place named twice, indices beyond x, and more blocks than a TPU's scalar memory can
+            list.
+
+    Source:
+        "Scalar Prefetch and Block-Sparse Computation", JAX's documentation. BlockSparse makes the
+        three arrays from a dense matrix.
+    """
+    chosen = BLOCK_SPARSE_MATMUL[implementation]
+    checks.array("y", y, rank=2, dtypes=DTYPES[:3])
+    _check_blocks(blocks, y)
+    k, n = y.shape
+    m = k if m is None else m
+    checks.positive_int("m", m)
+    _, bm, bk = blocks.shape
+    _check_indices(rows, columns, len(blocks), (-(-m // bm), -(-k // bk)))
+    if bn is not None:
+        checks.positive_int("bn", bn)
+        if bn < n and bn % 128:
+            checks.fail("bn", bn, f"a multiple of 128, or all {n}")
+    return chosen(blocks, y, rows, columns, m=m, bn=bn, interpret=interpret)
+
+
+def _check_blocks(blocks: Any, y: Any) -> None:
+    if getattr(blocks, "ndim", None) != 3 or 0 in blocks.shape[1:]:
+        checks.fail("blocks", f"of shape {getattr(blocks, 'shape', None)}", "[number, bm, bk]")
+    checks.same("blocks.dtype", str(blocks.dtype), "y", str(y.dtype))
+    step = sublanes(np.dtype(blocks.dtype).itemsize)
+    if blocks.shape[1] % step or blocks.shape[2] % step:
+        checks.fail(
+            "blocks.shape", tuple(blocks.shape), f"multiples of {step} in dimensions 1 and 2"
+        )
+
+
+def _check_indices(rows: Any, columns: Any, number: int, shape: tuple[int, int]) -> None:
+    """int32 [number] both; within `shape`, ascending rows and no place twice where it is known."""
+    from jax.core import Tracer
+
+    for name, value, end in (("rows", rows, shape[0]), ("columns", columns, shape[1])):
+        if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+            checks.fail(name, f"a {type(value).__name__}", "an array of rank 1")
+        checks.same(f"{name}.shape", tuple(value.shape), "blocks", (number,))
+        checks.one_of(f"{name}.dtype", str(value.dtype), ("int32",))
+        if not isinstance(value, Tracer) and number:
+            known = np.asarray(value)
+            wrong = known[(known < 0) | (known >= end)]
+            if wrong.size:
+                checks.fail(name, f"one with {wrong[0]}", f"0 to {end - 1}, counted in blocks")
+    if isinstance(rows, Tracer) or isinstance(columns, Tracer):
+        return
+    rows, columns = np.asarray(rows), np.asarray(columns)
+    if (np.diff(rows) < 0).any():
+        checks.fail("rows", "one that descends", "rows that ascend")
+    if len(np.unique(np.stack([rows, columns]), axis=1).T) < number:
+        checks.fail("columns", "one with two blocks in the same place", "one block in each place")
+
+
+def _no_options(workload: Workload) -> bool:
+    return not workload.options
+
+
+def _only_products(workload: Workload) -> bool:
+    fused = set(workload.options) - {"transpose_rhs"}
+    return not fused and workload.dtype in ("float32", "bfloat16")
+
+
+_OWN = {"block": "chooses its own"}
+_ONLY = dict.fromkeys(("prologue", "activation", "transpose_rhs"), "only multiplies")
+
+MATMUL = Operator(
+    matmul,
+    summary="x y for matrices of any shape, with a fused activation",
+    chapter="blockspec_matmul",
+    reference="reference:matmul",
+    workloads="workloads:matmul",
+    magnitude="reference:matmul_magnitude",
+    differentiable=("x", "y"),
+    implementations=(
+        Implementation("xla", XLA, "xla:matmul", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, "pallas:matmul"),
+        *(
+            Implementation(
+                level,
+                PALLAS_TPU,
+                f"levels:{level}",
+                accepts=_no_options,
+                lacks=_ONLY | _OWN,
+                tunable=False,
+                differentiable=False,
+                chapter="pipelined_matmul",
+            )
+            for level in ("v0", "v1", "v2", "v3", "v4", "v5")
+        ),
+        Implementation(
+            "nki",
+            NKI,
+            "nki:matmul",
+            accepts=_only_products,
+            lacks={name: why for name, why in _ONLY.items() if name != "transpose_rhs"} | _OWN,
+            tunable=False,
+            differentiable=False,
+            chapter="giou_nki",
+        ),
+    ),
+)
+
+QUANTIZED_MATMUL = Operator(
+    quantized_matmul,
+    summary="a linear layer on int8, scaled back in the kernel",
+    chapter="int8_matmul",
+    reference="reference:quantized_matmul",
+    workloads="workloads:quantized_matmul",
+    magnitude="reference:quantized_matmul_magnitude",
+    implementations=(
+        Implementation("xla", XLA, "xla:quantized_matmul", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, "pallas:quantized_matmul"),
+    ),
+)
+
+BLOCK_SPARSE_MATMUL = Operator(
+    block_sparse_matmul,
+    summary="x y where only some blocks of x are stored",
+    chapter="pipelined_matmul",
+    reference="reference:block_sparse_matmul",
+    workloads="workloads:block_sparse_matmul",
+    magnitude="reference:block_sparse_matmul_magnitude",
+    differentiable=("blocks", "y"),
+    implementations=(
+        Implementation("xla", XLA, "xla:block_sparse_matmul", lacks={"bn": "chooses its own"}),
+        Implementation("pallas", PALLAS_TPU, "block_sparse:block_sparse_matmul"),
+    ),
+)

@@ -1,0 +1,227 @@
+"""Estimates of nms where the time depends on the boxes: a fixed part, and so much for each round.
+
+    python -m kernels.nms.rounds [IMPLEMENTATION …] [--chip v5e]
+
+keeps them in results/estimated.csv, for the sizes of its chapter.
+
+"xla_matrix" and "pallas" settle who is kept in rounds, until nothing changes. How many there are is
+known to the boxes, and not to a compiler. So the model is
+
+    time = time with one round + (rounds - 1) · (time with three rounds - time with one) / 2
+
+where both times are the estimator's for programs with a fixed number of rounds, and the rounds are
+counted on the workload's own boxes. The test whether anything has changed is not in it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from kernels import checks
+from kernels.nms.workloads import nms as WORKLOADS
+from kernels.records.schema import Key, Record, title, versions
+from kernels.records.store import add
+from kernels.workload import Workload
+
+IMPLEMENTATIONS = ("xla_matrix", "pallas")
+FEW, MANY = 1, 3  # rounds of the two programs that are estimated
+BUDGET = 150.0  # seconds of simulation, so that all sizes are figures of one model
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """What nms would take on a chip with the boxes of a workload, by the model above.
+
+    Args:
+        rounds: on these boxes; of "pallas", those of all blocks together.
+        most: what they could be at worst.
+        fixed: seconds with one round, in each block.
+        each: seconds of a round.
+        estimate: of the program with one round.
+    """
+
+    implementation: str
+    workload: Workload
+    chip: str
+    rounds: int
+    most: int
+    fixed: float
+    each: float
+    estimate: Any = field(repr=False, compare=False)
+
+    @property
+    def seconds(self) -> float:
+        """With the rounds that these boxes need."""
+        return self.fixed + (self.rounds - self._first) * self.each
+
+    @property
+    def worst(self) -> float:
+        """Seconds with as many rounds as boxes of this number can need."""
+        return self.fixed + (self.most - self._first) * self.each
+
+    @property
+    def _first(self) -> int:
+        """The rounds that `fixed` holds."""
+        return 1 if self.implementation == "xla_matrix" else _blocks(self.workload.sizes["n"])
+
+    def record(self) -> Record:
+        """The figure as results/ keeps it."""
+        return Key.of("nms", self.implementation, self.workload, self.chip).record(
+            workload=title(self.workload),
+            kind="estimated",
+            value=round(self.seconds * 1e3, 6),
+            method=f"{self.rounds} rounds on these boxes, {self.each * 1e6:.4g} µs each beyond the "
+            f"first; one round: {self.estimate.method}",
+            versions=versions("jax", "libtpu"),
+        )
+
+
+def model(
+    workload: Workload, implementation: str = "pallas", chips: Sequence[str] = ("v5e",)
+) -> list[Modelled]:
+    """The modelled time of nms on a workload.
+
+    Args:
+        workload: its boxes decide how many rounds there are.
+        implementation: of IMPLEMENTATIONS.
+        chips: to estimate for.
+
+    Returns:
+        One for each chip.
+
+    Raises:
+        ValueError: for an implementation whose time does not depend on rounds.
+        TpuCompileError: where a program is refused.
+    """
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import estimate_all
+    from kernels.tpu.export import export
+
+    checks.one_of("implementation", implementation, IMPLEMENTATIONS)
+    boxes, scores = WORKLOADS.arguments(workload)
+    threshold = workload.options["iou_threshold"]
+    function = _function(implementation, threshold)
+    programs = [
+        export(functools.partial(function, rounds=n), boxes, scores, chip=chip)
+        for chip in chips
+        for n in (FEW, MANY)
+    ]
+    found = estimate_all(programs, budget=BUDGET, progress=False)
+    seconds = []
+    for each in found:
+        if isinstance(each, TpuCompileError):
+            raise each
+        seconds.append(each.seconds)
+    n = len(boxes)
+    in_blocks = implementation == "pallas"
+    counted = rounds(boxes, scores, threshold, in_blocks=in_blocks)
+    blocks = _blocks(n) if in_blocks else 1
+    return [
+        Modelled(
+            implementation,
+            workload,
+            chip,
+            counted,
+            n,  # a chain: each round settles one box more
+            few,
+            (many - few) / (MANY - FEW) / blocks,
+            estimate,
+        )
+        for chip, few, many, estimate in zip(
+            chips, seconds[::2], seconds[1::2], found[::2], strict=True
+        )
+    ]
+
+
+def rounds(boxes: Any, scores: Any, threshold: float, *, in_blocks: bool) -> int:
+    """How many rounds settle these boxes, the last included, which finds nothing changed.
+
+    Args:
+        boxes: [N, 4], float32.
+        scores: [N], float32.
+        threshold: of the overlap, 0 to 1.
+        in_blocks: block by block, as "pallas" does, and all together; else of the whole matrix.
+
+    Returns:
+        Their number.
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from kernels.nms.overlap import by_score, overlaps
+
+    _, sides = by_score(jnp.asarray(boxes), jnp.asarray(scores))
+    n = len(scores)
+
+    @jax.jit
+    def visit(keep, alive, start, rows):
+        """One round for the boxes `rows` [5, m], which begin at rank `start`."""
+        rank, here = jnp.arange(n), start + jnp.arange(rows.shape[1])
+        drops = overlaps([s[:, None] for s in sides], rows, threshold)
+        drops &= (rank[:, None] < here) & keep[:, None]
+        return alive & ~drops.any(0)
+
+    size = _block() if in_blocks else max(n, 1)
+    table = np.stack(sides)
+    keep, count = np.ones(n, bool), 0
+    for start in range(0, n, size):
+        block = slice(start, min(start + size, n))
+        settled = np.where(np.arange(n) < start, keep, False)
+        alive = np.asarray(visit(settled, np.ones_like(keep[block]), start, table[:, block]))
+        keep[block] = alive
+        while True:
+            count += 1
+            now = np.asarray(visit(keep, alive, start, table[:, block]))
+            if np.array_equal(now, keep[block]):
+                break
+            keep[block] = now
+    return count
+
+
+def _function(implementation: str, threshold: float) -> Callable[..., Any]:
+    if implementation == "xla_matrix":
+        from kernels.nms.xla import nms_by_matrix
+
+        return functools.partial(nms_by_matrix, threshold=threshold)
+    from kernels.nms.pallas import nms
+
+    return functools.partial(nms, threshold=threshold, interpret=False)
+
+
+def _block() -> int:
+    from kernels.nms.pallas import BLOCK
+
+    return BLOCK
+
+
+def _blocks(n: int) -> int:
+    return -(-n // _block())
+
+
+def main(
+    implementations: Annotated[list[str] | None, typer.Argument(help="All if left out.")] = None,
+    chip: Annotated[list[str] | None, typer.Option("--chip", "-c", help="May be repeated.")] = None,
+) -> None:
+    """Estimate nms at the sizes of its chapter, and keep the figures."""
+    from kernels.tpu.explain import format_seconds
+
+    for implementation in implementations or IMPLEMENTATIONS:
+        for workload in WORKLOADS.figures:
+            for each in model(workload, implementation, chip or ["v5e", "v6e"]):
+                add("estimated.csv", [each.record()])
+                usual, worst = map(format_seconds, (each.seconds, each.worst))
+                print(
+                    f"{implementation:<11}{workload.name:<8}{each.chip}  {usual}, "
+                    f"{each.rounds} of at most {each.most} rounds; at worst {worst}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,125 @@
+"""The training step of a vision transformer: what its records say, and where they come from."""
+
+import dataclasses
+
+import pytest
+
+from kernels.attention import vit_step
+from kernels.attention.vit_step import ATTENTIONS, Step
+from kernels.catalog import OPERATORS
+from kernels.records import read, store
+from kernels.tpu.estimate import Estimate, OpEstimate
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return vit_step.recorded()
+
+
+def test_every_attention_is_recorded_and_its_parts_make_the_whole(steps):
+    assert tuple(steps) == ATTENTIONS
+    for step in steps.values():
+        assert len(step.parts) >= 4
+        assert step.spent() == pytest.approx(step.seconds, rel=1e-3)
+        assert step.moved() == pytest.approx(step.hbm_bytes, rel=1e-3)
+        assert step.optimal_seconds < step.seconds
+
+
+def test_records_use_the_catalog_s_names():
+    names = {vit_step._key(each, 12, 128, "v5e").implementation for each in ATTENTIONS}
+    known = {each.name for each in OPERATORS["vit_attention"].implementations}
+    assert names <= known
+    keys = {vit_step._key(each, 12, 128, "v5e") for each in ATTENTIONS}
+    assert len(keys) == len(ATTENTIONS)
+
+
+def test_the_published_slowdown_is_of_a_step_that_is_recorded(steps):
+    [found] = [r for r in read("published.csv") if r.quantity == "slowdown"]
+    assert found.key == steps["jax_flash"].key
+
+
+def test_what_is_not_recorded_is_named():
+    with pytest.raises(ValueError, match=r"step is torch, depth=1 batch=128 .* on v5e; accepted"):
+        vit_step.recorded(depth=1)
+
+
+def test_calls_without_a_cost_do_not_count():
+    assert vit_step._optimal(-12.98) == pytest.approx(0.02)
+    assert vit_step._optimal(0.3) == pytest.approx(0.3)
+
+
+def estimate():
+    """What the compiler could say of a step: attention forward and backward, and the rest."""
+
+    def op(kind, origin, cycles, moved):
+        return OpEstimate(
+            "op", kind, cycles, moved, "XLA's estimated_cycles", "HBM", 0.3, origin=origin
+        )
+
+    ops = (
+        op("kernel", "jit(train)/jvp(attention)/vit_attention_forward", 1.5e6, 100),
+        op("kernel", "", 1.5e6, 10),  # XLA's own attention
+        op("relayout", "jit(train)/transpose(jvp(attention))/transpose", 3e6, 200),
+        op("matmul", "jit(train)/jvp(linear)/dot_general", 6e6, 400),
+        op("convert", "jit(train)/sub", 0.75e6, 50),
+    )
+    total = sum(o.cycles for o in ops)
+    moved = sum(o.hbm_bytes for o in ops)
+    return Estimate(
+        "step", "v5e", total, total / 1.5e9, moved, "HBM", "a method", 0.5, 0.3, ops, None, 1.0, "1"
+    )
+
+
+def test_the_parts_of_a_step(monkeypatch, tmp_path):
+    parts = vit_step._parts(estimate())
+    assert parts == {
+        ("attention", "kernel"): (pytest.approx(2e-3), 110),
+        ("attention", "relayout"): (pytest.approx(2e-3), 200),
+        ("rest", "matmul"): (pytest.approx(4e-3), 400),
+        ("rest", "elementwise"): (pytest.approx(0.5e-3), 50),
+    }
+    found = estimate()
+    step = Step("pallas", 1, 2, "v5e", found.seconds, found.hbm_bytes, 1e-3, parts, found)
+    assert step.spent() == pytest.approx(step.seconds)
+    assert step.spent("attention") == pytest.approx(4e-3)
+    assert step.spent(what="kernel") == pytest.approx(2e-3)
+    monkeypatch.setattr(vit_step, "versions", lambda *packages: " ".join(packages))
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    totals, rows = vit_step.records([step])
+    assert [(r.value, r.unit, r.quantity) for r in totals] == [
+        (pytest.approx(8.5), "ms", "time"),
+        (pytest.approx(760e-9, abs=1e-6), "GB", "traffic"),
+        (1.0, "ms", "lower bound"),
+    ]
+    assert (totals[0].bound, totals[0].method) == ("HBM", "a method")
+    assert len(rows) == 2 * len(parts)
+    assert {r.kind for r in (*totals, *rows)} == {"estimated"}
+    assert {r.pass_ for r in (*totals, *rows)} == {"step"}
+    assert "| pallas | 8.5 | +0.0% | 4.0 | 2.0 | 0.0 | 1.0 |" in vit_step.table([step])
+
+
+def test_what_is_saved_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(vit_step, "versions", lambda *packages: " ".join(packages))
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    found = dataclasses.replace(estimate(), bound="compute", method="a method")
+    parts = {key: (t, round(1e9 * moved)) for key, (t, moved) in vit_step._parts(found).items()}
+    steps = {
+        each: Step(each, 12, 128, "v5e", found.seconds * i, 10**9 * i, 1e-3, parts, found)
+        for i, each in enumerate(ATTENTIONS, 1)
+    }
+    vit_step.save(list(steps.values()))
+    again = vit_step.recorded()
+    assert tuple(again) == ATTENTIONS
+    for attention, step in again.items():
+        assert step.seconds == pytest.approx(steps[attention].seconds, rel=1e-6)
+        assert step.hbm_bytes == steps[attention].hbm_bytes
+        assert step.parts.keys() == parts.keys()
+        assert step.spent() == pytest.approx(steps[attention].spent(), rel=1e-6)
+
+
+def test_without_torchax_the_message_names_it(monkeypatch):
+    from kernels import optional
+
+    monkeypatch.setattr(optional, "available", lambda module: module != "torchax")
+    with pytest.raises(optional.MissingPackage, match=r"torchax is needed for .*\[torchax\]"):
+        vit_step.step("pallas")

@@ -1,0 +1,94 @@
+"""Which workloads and chips the tests of the rungs take, by tier.
+
+full is everything. test covers: over all kernels of an operator, and over its other forms, every
+workload stands at every rung, with its gradients where it has some; every kernel is compiled for
+every chip. quick takes a few workloads of each, the same for all, on one chip.
+"""
+
+import itertools
+
+from kernels import ladder
+from kernels.catalog import RUNGS
+
+TIERS = ("quick", "test", "full")
+DRAWS = 2  # random workloads beside the named ones
+SEED = 1
+FEW = 3
+
+
+def has_gradient(operator, implementation, workload):
+    """Whether the rungs prove the gradients of this workload too."""
+    smooth = workload.dtype in ("float32", "bfloat16") and workload.values != "nonfinite"
+    return bool(operator.differentiable) and implementation.differentiable and smooth
+
+
+def offered(operator, implementation):
+    """Everything that a claim is proven on in the tier full."""
+    return ladder.workloads(operator, implementation, draws=DRAWS, seed=SEED)
+
+
+def workloads(tier, operator, implementation, rung):
+    """Those on which `implementation` is proven at `rung`."""
+    if tier == "full":
+        return offered(operator, implementation)
+    if tier == "quick":
+        return _few(operator, implementation)
+    # What claims one rung is a library's form; the rest are kernels, and cover among themselves.
+    kernel = len(implementation.rungs) > 1
+    alike = [
+        each
+        for each in operator.implementations
+        if rung in each.rungs and (len(each.rungs) > 1) == kernel
+    ]
+    return _cover(operator, alike, rung)[implementation.name]
+
+
+def _few(operator, implementation):
+    """The smallest named ones that are more than one element, each of another kind, if it can."""
+    named = [w for w in operator.workloads.named if implementation.accepts(w)]
+    named.sort(key=lambda w: (w.name == "one", sum(w.sizes.values())))
+    kinds = {}
+    for workload in named:
+        kinds.setdefault((workload.dtype, workload.values, tuple(workload.options)), workload)
+    first = list(kinds.values())[:FEW]
+    return [*first, *(w for w in named if w not in first)][:FEW]
+
+
+def _cover(operator, alike, rung):
+    """name → workloads: each goes to the one that has the fewest, and all get a few."""
+    turn = RUNGS.index(rung)  # who comes first: so a kernel gets others at another rung
+    alike = [*alike[turn % len(alike) :], *alike[: turn % len(alike)]]
+    takes = {each.name: offered(operator, each) for each in alike}
+    share = {name: [] for name in takes}
+    every = []
+    for workload in itertools.chain(*takes.values()):
+        if workload not in every:
+            every.append(workload)
+    for workload in every:
+        able = [each for each in alike if workload in takes[each.name]]
+        proves = [each for each in able if has_gradient(operator, each, workload)]
+        if rung == "simulate":  # of the call alone
+            proves = []
+        least = min(proves or able, key=lambda each: len(share[each.name]))
+        share[least.name].append(workload)
+    for name, found in share.items():
+        spread = takes[name][:: max(1, len(takes[name]) // FEW)]
+        found += [w for w in spread if w not in found][: max(0, FEW - len(found))]
+    return share
+
+
+def chips(tier, operator, implementation, problems, known):
+    """[(chips, workloads)]: what of `problems` is compiled for which of the `known` chips.
+
+    In the tier test each workload goes to one chip, and each chip gets those with gradients and
+    those without in turn.
+    """
+    if tier == "full":
+        return [(known, problems)]
+    if tier == "quick":
+        return [(known[:1], problems)]
+    parts = {chip: [] for chip in known}
+    turns = {True: itertools.cycle(known), False: itertools.cycle(known)}
+    for workload in problems:
+        parts[next(turns[has_gradient(operator, implementation, workload)])].append(workload)
+    return [((chip,), part) for chip, part in parts.items() if part]

@@ -1,0 +1,46 @@
+"""The model of nms: rounds are counted on the boxes, and a round costs something."""
+
+import numpy as np
+import pytest
+
+from kernels import optional
+from kernels.catalog import OPERATORS
+from kernels.nms.rounds import model, rounds
+from kernels.workload import Workload
+
+WORKLOADS = OPERATORS["nms"].workloads
+
+
+def drawn(kind, n):
+    return WORKLOADS.arguments(Workload("drawn", {"n": n}, values=kind))
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_chain_needs_a_round_for_each_box(in_blocks):
+    assert rounds(*drawn("chain", 128), 0.5, in_blocks=in_blocks) == 128
+
+
+def test_blocks_count_together():
+    assert rounds(*drawn("chain", 300), 0.5, in_blocks=True) == 300
+    assert rounds(*drawn("disjoint", 300), 0.5, in_blocks=True) == 3  # each finds nothing changed
+    assert rounds(*drawn("disjoint", 300), 0.5, in_blocks=False) == 1
+    assert rounds(*drawn("identical", 300), 0.5, in_blocks=True) == 2 + 1 + 1
+
+
+def test_no_boxes_need_no_round_in_blocks():
+    assert rounds(np.ones((0, 4), np.float32), np.ones(0, np.float32), 0.5, in_blocks=True) == 0
+
+
+def test_the_row_at_a_time_is_not_modelled():
+    with pytest.raises(ValueError, match="accepted: xla_matrix, pallas"):
+        model(WORKLOADS["tiny"], "xla")
+
+
+@pytest.mark.skipif(not optional.available("libtpu"), reason="needs libtpu, the TPU's compiler")
+def test_a_modelled_time():
+    (found,) = model(WORKLOADS["prime"])
+    assert found.each > 0 and found.fixed > 4 * found.each  # four blocks, a round in each
+    assert found.rounds > 4 and found.most == 509
+    assert found.seconds == pytest.approx(found.fixed + (found.rounds - 4) * found.each)
+    assert found.fixed < found.seconds < found.worst
+    assert found.record().kind == "estimated" and "rounds" in found.record().method
