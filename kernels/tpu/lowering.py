@@ -28,7 +28,7 @@ def abstract_device(
         device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
     )
     sizes, names = tuple((mesh or {}).values()), tuple(mesh or {})
-    # Said, since JAX takes another kind by itself from 0.11 on than the compiler's mesh is of.
+    # As the compiler's mesh is: JAX's own default is another kind, and 0.12 compares the two.
     kinds = (AxisType.Auto,) * len(names)
     return use_abstract_mesh(AbstractMesh(sizes, names, kinds, abstract_device=device))
 
