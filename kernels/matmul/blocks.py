@@ -73,20 +73,26 @@ class BlockSizes:
         4-byte accumulator, and what the compiler takes besides.
 
         That is: for float32, whose product is made of bfloat16 ones, three parts of 2 bytes of
-        both blocks and another accumulator.
+        both blocks and another accumulator. Blocks with all of k need no accumulator, and are
+        charged with one all the same: the compiler keeps their product there if it runs out of
+        registers.
         """
-        total = buffers * sum(self._parts(dtype).values()) + 4 * self.bm * self.bn
-        if np.dtype(dtype).itemsize == 4:
-            total += 6 * (self.bm * self.bk + self.bk * self.bn) + 4 * self.bm * self.bn
-        return total
+        sums, split = self._besides(dtype)
+        return buffers * sum(self._parts(dtype).values()) + sums + split
+
+    def _besides(self, dtype: Any) -> tuple[int, int]:
+        """Bytes for sums, and for float32 factors split into bfloat16 ones."""
+        wide = np.dtype(dtype).itemsize == 4
+        sums = 4 * self.bm * self.bn
+        return sums * (1 + wide), 6 * (self.bm * self.bk + self.bk * self.bn) * wide
 
     def arithmetic(self, dtype: Any, buffers: int = 2) -> str:
         """What vmem_bytes adds up, in words."""
-        parts = self._parts(dtype)
-        sizes = " + ".join(f"{name} {size / MIB:.3g}" for name, size in parts.items())
-        rest = self.vmem_bytes(dtype, buffers) - buffers * sum(parts.values())
+        sizes = " + ".join(f"{name} {size / MIB:.3g}" for name, size in self._parts(dtype).items())
+        sums, split = self._besides(dtype)
+        parts = f" + {split / MIB:.3g} for bfloat16 parts of x and y" if split else ""
         return (
-            f"{buffers} × ({sizes}) + {rest / MIB:.3g} for sums = "
+            f"{buffers} × ({sizes}) + {sums / MIB:.3g} for sums{parts} = "
             f"{self.vmem_bytes(dtype, buffers) / MIB:.3g} MiB of VMEM"
         )
 

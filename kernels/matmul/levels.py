@@ -52,7 +52,7 @@ def blocks_kernel(x_ref, y_ref, z_ref, *, k):
 
 def v1(x, y, *, interpret=None):
     """Blocks of 128³ on a grid; the result's block collects the sums, in 4 bytes an element."""
-    z = _blocked(blocks_kernel, x, y, SMALL, interpret, "matmul_v1", out_dtype=accumulator(x.dtype))
+    z = blocked(blocks_kernel, x, y, SMALL, interpret, "matmul_v1", out_dtype=accumulator(x.dtype))
     return z.astype(result_dtype(x.dtype))
 
 
@@ -73,12 +73,12 @@ def accumulated_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
 
 def v2(x, y, *, interpret=None):
     """The sums stay in a scratch accumulator, and the result is written once, in its own dtype."""
-    return _blocked(accumulated_kernel, x, y, SMALL, interpret, "matmul_v2", scratch=True)
+    return blocked(accumulated_kernel, x, y, SMALL, interpret, "matmul_v2", scratch=True)
 
 
 def v3(x, y, *, interpret=None):
     """The same kernel with large blocks."""
-    return _blocked(accumulated_kernel, x, y, LARGE, interpret, "matmul_v3", scratch=True)
+    return blocked(accumulated_kernel, x, y, LARGE, interpret, "matmul_v3", scratch=True)
 
 
 def full_kernel(x_ref, y_ref, z_ref, *, k):
@@ -107,22 +107,24 @@ def v4(x, y, *, interpret=None):
     """The first step writes the accumulator instead of adding to zeros; the last adds on the way
     to the result. Two passes over the accumulator are gone."""
     if x.shape[1] <= LARGE.bk:  # a first step that is also the last would read what nobody wrote
-        return _blocked(full_kernel, x, y, LARGE, interpret, "matmul_v4")
-    return _blocked(branches_kernel, x, y, LARGE, interpret, "matmul_v4", scratch=True)
+        return blocked(full_kernel, x, y, LARGE, interpret, "matmul_v4")
+    return blocked(branches_kernel, x, y, LARGE, interpret, "matmul_v4", scratch=True)
 
 
 def v5(x, y, *, interpret=None):
     """All of k in one block, and no accumulator: each program is one long dot."""
-    return _blocked(full_kernel, x, y, BlockSizes(512, x.shape[1], 512), interpret, "matmul_v5")
+    return blocked(full_kernel, x, y, BlockSizes(512, x.shape[1], 512), interpret, "matmul_v5")
 
 
-def _blocked(kernel, x, y, block, interpret, name, out_dtype=None, scratch=False):
+def blocked(kernel, x, y, block, interpret, name, out_dtype=None, scratch=False):
+    """Plan `block` for the operands and call a blocked kernel with it."""
     on = plan(*x.shape, y.shape[1], x.dtype, block)
-    return _call(kernel, x, y, on, interprets(interpret, "tpu"), name, out_dtype, scratch)
+    return blocked_call(kernel, x, y, on, interprets(interpret, "tpu"), name, out_dtype, scratch)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5, 6, 7))
-def _call(kernel, x, y, plan, interpret, name, out_dtype, scratch):
+def blocked_call(kernel, x, y, plan, interpret, name, out_dtype, scratch):
+    """The pallas_call of every level but v0: k is the innermost dimension of its grid."""
     (m, k), n = x.shape, y.shape[1]
     bm, bk, bn = plan.block.bm, plan.block.bk, plan.block.bn
     return pl.pallas_call(

@@ -4,6 +4,10 @@ Two buffers for each operand: while a step works, the blocks of the next one are
 figures are the estimator's own. A step takes what the compiler's model says, an even share for
 each; a copy is there when the model says, or when HBM has carried all bytes before it. The estimate
 spreads the bytes over the run, and here each step waits for its own: so this may take longer.
+
+Two assumptions are the drawing's own. A step asks for the next one's blocks when its own have come,
+where a compiled kernel asks before it waits and has two fetches on their way: where latency binds,
+the drawing is too slow. And its products take what they would at the chip's peak rate.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The levels, and the blocks that the last one chooses."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -88,6 +90,20 @@ class TestBlocks:
         block = BlockSizes(512, 4096, 512)
         assert block.vmem_bytes("bfloat16") == 2 * (4 + 4 + 0.5) * 2**20 + 2**20
         assert block.arithmetic("bfloat16").endswith("= 18 MiB of VMEM")
+
+    def test_the_arithmetic_tells_sums_from_split_factors(self):
+        block = BlockSizes(512, 4096, 512)
+        assert "+ 2 for sums + 24 for bfloat16 parts of x and y = 60 MiB" in block.arithmetic(
+            "float32"
+        )
+        assert "parts" not in block.arithmetic("bfloat16") + block.arithmetic("int8")
+        for dtype in ("float32", "bfloat16", "int8"):
+            told = block.arithmetic(dtype)
+            buffers, parts, rest, total = re.match(
+                r"(\d+) × \((.+)\) \+ (.+) = ([\d.]+) MiB", told
+            ).groups()
+            numbers = lambda text: sum(float(n) for n in re.findall(r"(?<![\w.])[\d.]+", text))
+            assert int(buffers) * numbers(parts) + numbers(rest) == float(total), told
 
     @pytest.mark.parametrize("chip", CHIPS)
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float8_e4m3fn"])
