@@ -2,7 +2,8 @@
 
 A block has a channel, ROWS rows and BLOCK steps, a thread one of these steps. The block walks
 through the past in chunks of BLOCK steps. Of each it loads the rows, and the 2 · BLOCK - 1 lags
-between its own steps and those; then each thread reads them BLOCK times.
+between its own steps and those; then each thread walks through them once, so that up to BLOCK
+threads read each element.
 """
 
 import functools
