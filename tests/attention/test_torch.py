@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv
 from kernels import budget  # noqa: E402
 from kernels.attention import reference  # noqa: E402
 from kernels.attention import torch as side  # noqa: E402
+from kernels.attention.tensors import formula  # noqa: E402
 from kernels.attention.torch import attention, merge_heads, split_heads, vit_attention  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,7 @@ def judge(function, shape, dtype, causal=False):
     native = functools.partial(attention, implementation="torch", **options)
     got, plain = pull(function, tensors, cotangent), pull(native, tensors, cotangent)
     wide = [t.double() for t in (*tensors, cotangent)]
-    out, gradients = pull(lambda q, k, v: tensors.formula(q, k, v, **options), wide[:3], wide[3])
+    out, gradients = pull(functools.partial(formula, **options), wide[:3], wide[3])
     wide = [numpy(t) for t in wide]
     size = reference.attention_magnitude(*wide[:3], **options)
     assert_same_formula(numpy(out), reference.attention(*wide[:3], **options), size)
