@@ -51,8 +51,12 @@ def ours(files=FILES):
     return names
 
 
+# What Python documents of its named tuples begins with an underscore, and is public.
+NAMED_TUPLE = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}
+
+
 def private(name):
-    return name.startswith("_") and not name.startswith("__")
+    return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE
 
 
 def foreign(module):
