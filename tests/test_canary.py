@@ -34,6 +34,26 @@ def test_where_it_cannot_run_it_says_so_by_name(monkeypatch, capsys):
     assert "NOT RUN: make canary\n!!! the newest releases could not" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("report", "status"),
+    [
+        ({"failures": [], "not_reached": 3, "total": 9}, 0),
+        ({"failures": [], "not_reached": 8, "total": 9}, 4),
+        ({"failures": [["test_it", "wrong"]], "not_reached": 8, "total": 9}, 1),
+        (None, 1),
+    ],
+)
+def test_its_status_tells_what_came_of_it(monkeypatch, report, status):
+    if report:
+        report["count"] = {"passed": 1, "failed": len(report["failures"]), "skipped": 0}
+    monkeypatch.setattr(canary, "find", lambda wanted: (sys.executable, "3.13.0"))
+    monkeypatch.setattr(install, "install", lambda *arguments, **options: None)
+    monkeypatch.setattr(canary, "releases", lambda python: {})
+    monkeypatch.setattr(canary, "run", lambda python, seconds: report)
+    monkeypatch.setattr(sys, "argv", ["canary.py"])
+    assert canary.main() == status
+
+
 def test_what_is_newest_is_not_pinned_and_everything_else_is(tmp_path):
     path = install.constraints(tmp_path, ["dev", "tpu"], newest=True)
     names = {line.split("==")[0] for line in path.read_text().splitlines() if "==" in line}

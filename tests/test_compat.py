@@ -51,8 +51,7 @@ def ours(files=FILES):
     return names
 
 
-# What Python documents of its named tuples begins with an underscore, and is public.
-NAMED_TUPLE = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}
+NAMED_TUPLE = ("_asdict", "_field_defaults", "_fields", "_make", "_replace")  # Python's, and public
 
 
 def private(name):
@@ -178,6 +177,7 @@ def test_a_private_name_is_found(text):
         "import _thread\nos._exit(0)\nsys._getframe(1)",
         "context.params.get('entries'), callspec.params['operator']",
         "object.__class__.__name__",
+        "last._replace(stop=1), hasattr(argument, '_fields')",
     ],
 )
 def test_a_public_name_is_not(text):
