@@ -206,6 +206,6 @@ WRONG = (
     ("nki_softmax_columns", along_rows, "interpret", "allowed"),
     ("nki_softmax_columns", zeros_of_columns, "interpret", "every element is zero"),
     ("nki_fast_product", fetched_again, "simulate", "and may move 6"),
-    ("nki_fast_product", with_float32, "simulate", "and may take 60"),
+    ("nki_fast_product", with_float32, "simulate", "and may take 40"),
     ("nki_fast_product", zeros_of_product, "interpret", "every element is zero"),
 )
