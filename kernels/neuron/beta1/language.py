@@ -156,7 +156,9 @@ def full(
     if tile.buffer not in ON_CHIP or tile._par:
         tile._put(np.full(tile.shape, fill_value).astype(tile.dtype))
         tile._mark(4 if tile.buffer not in ON_CHIP else 1)
-        if tile._par:
+        if tile._par and tile.buffer == PSUM and fill_value == 0:
+            tile._mark(3)  # the first product into each block overwrites
+        elif tile._par:
             blocks = math.prod(tile.shape[: tile._par])
             n = blocks * math.prod(tile.shape[tile._par + 1 :])
             machine().note("Vector", "memset", tile, (), work=n, elements=n, fresh=True)
