@@ -1,5 +1,6 @@
 """The last core's share changed before its offset is made of it: right for even shares."""
 
+from kernels.backends.gpsimd import GPSIMD
 from kernels.gallery.bug import Bug
 from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.neuron import gpsimd
@@ -20,7 +21,7 @@ BUG = Bug(
         Workload("one_more", {"b": 17, "n": 32}),
     ),
     needs="g++",
-    language="GpSimd C++",
+    backend=GPSIMD,
 )
 
 KERNEL = """\

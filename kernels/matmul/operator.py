@@ -275,7 +275,7 @@ MATMUL = Operator(
             lacks={name: why for name, why in _ONLY.items() if name != "transpose_rhs"} | _OWN,
             tunable=False,
             differentiable=False,
-            chapter="giou_nki",
+            chapter="matmul_softmax_nki",
         ),
     ),
 )

@@ -35,7 +35,7 @@ def softmax(x: Any, *, implementation: str = "xla", interpret: Any = None) -> An
 SOFTMAX = Operator(
     softmax,
     summary="exp(x) over its sum along the last axis",
-    chapter="giou_nki",
+    chapter="matmul_softmax_nki",
     reference="reference:softmax",
     workloads="workloads:softmax",
     implementations=(

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 
 from kernels import neuron
+from kernels.backends.nki import NKI
 from kernels.exercises.exercise import Exercise, prediction, problems
 from kernels.ladder import Refused
 from kernels.neuron.api import nisa, nki, nl
@@ -132,7 +133,7 @@ EXERCISES = (
             Workload("ten_banks", {"k": 256, "m": 1280, "n": 512}),
             Workload("ragged", {"k": 128, "m": 1100, "n": 33}),
         ),
-        language="NKI",
+        backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A sum can leave PSUM before the next one begins.",
     ),
@@ -148,7 +149,7 @@ EXERCISES = (
             Workload("small", {"m": 3, "n": 5}),
             Workload("ragged", {"m": 130, "n": 257}),
         ),
-        language="NKI",
+        backend=NKI,
         hint="nisa.nc_transpose reads SBUF and writes PSUM; a DMA does not reach PSUM.",
     ),
     Exercise(
@@ -163,7 +164,7 @@ EXERCISES = (
             Workload("ragged", {"b": 131, "n": 77}),
             Workload("one", {"b": 1, "n": 1}),
         ),
-        language="NKI",
+        backend=NKI,
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
         hint="nisa.activation_reduce adds up what it raises.",
     ),
@@ -179,7 +180,7 @@ EXERCISES = (
             Workload("tall", {"m": 500, "n": 60}),
             Workload("one", {"m": 1, "n": 3}),
         ),
-        language="NKI",
+        backend=NKI,
         hint="No engine reduces over partitions cheaply: turn x first, and the result back.",
     ),
     Exercise(
@@ -194,7 +195,7 @@ EXERCISES = (
             Workload("bar", {"k": 1024, "m": 512, "n": 1024}, "bfloat16"),
             Workload("small", {"k": 128, "m": 128, "n": 512}, "bfloat16"),
         ),
-        language="NKI",
+        backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="Both matrices fit into SBUF: 4 MiB of 24. Fetch each element once.",
     ),
