@@ -2,7 +2,7 @@
 
 Integers are exact. A float may be at most twice as far from the reference as the plainest
 implementation in the same dtype is, plus one unit in the last place (ulp). The rule is that of the
-flash-attention tests; it needs no tolerance that somebody chose.
+flash-attention tests: the factor and the ulp are chosen once, and no tolerance for any one problem.
 
 Distances are relative to the size of what an element adds up: the sum of its terms' absolute
 values, or the element itself where nothing is added up. So a large element does not excuse a small
