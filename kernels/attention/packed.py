@@ -2,8 +2,9 @@
 
 A program holds whole sequences, so softmax needs no second pass. Everything stands on its side:
 scores are [keys, queries], so softmax reduces over sublanes, which is cheap, and its sums are rows;
-results are [head_dim, tokens], so a head of 64 streams 64 rows through the MXU and not 128, half
-of them wasted. Only small arrays are transposed, for two heads of 64 at once.
+results are [head_dim, tokens], so the MXU holds probabilities, with all of its columns in use, and
+streams the 64 rows of a head's values; upright it would hold the values, and half of its columns
+would be idle. Only small arrays are transposed, for two heads of 64 at once.
 """
 
 import functools
