@@ -77,7 +77,8 @@ def cells(path):
     """The code of a notebook."""
     book = json.loads(path.read_text(encoding="utf-8"))
     texts = ("".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code")
-    return "\n".join(text for text in texts if not text.startswith("%"))
+    lines = "\n".join(texts).splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
 
 
 SOURCES = [
