@@ -17,7 +17,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve quick test test-full test-optimised test-torchax test-xla lab lint format hooks clean distclean
+.PHONY: help venv book serve quick test test-full test-optimised test-torchax test-xla canary lab lint format hooks clean distclean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,9 @@ test-xla: ## run the tests of torch_xla in an environment of their own (.venv-xl
 	@$(MAKE) --no-print-directory venv VENV=.venv-xla EXTRAS=xla
 	@PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -o addopts=-ra --confcutdir=tests/xla tests/xla $(ARGS)
 
+canary: venv ## try the newest releases of JAX and the rest, in an environment of their own (.venv-canary)
+	@"$(py)" tools/canary.py $(ARGS)
+
 lab: venv ## open the notebooks in JupyterLab (the built book: /static/html/index.html there)
 	@"$(py)" -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/01_hello_pallas.ipynb \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
@@ -96,4 +99,4 @@ clean: ## remove what was built
 	find . -name .venv\* -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## remove the environments too
-	rm -rf .venv .venv-xla
+	rm -rf .venv .venv-xla .venv-canary

@@ -31,7 +31,14 @@ LUCK = 2  # units in the last place of a sum's magnitude
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison found. error and allowed are those of the worst element."""
+    """What a comparison found.
+
+    Args:
+        passed: whether every element is within its budget.
+        error: the distance of the worst element from the reference.
+        allowed: the budget of that element.
+        message: what is wrong and where, in words; empty where it passed.
+    """
 
     passed: bool
     error: float
@@ -47,7 +54,15 @@ class Verdict:
 
 
 def ulp(x: np.ndarray, dtype: Any) -> np.ndarray:
-    """One unit in the last place of `x` in a float dtype: the gap to the next larger number."""
+    """One unit in the last place of `x` in a float dtype: the gap to the next larger number.
+
+    Args:
+        x: array of any shape; subnormal numbers count as the smallest normal one.
+        dtype: a float dtype, such as "bfloat16".
+
+    Returns:
+        float64, of x's shape.
+    """
     info = ml_dtypes.finfo(dtype)
     x = np.maximum(np.abs(np.asarray(x, np.float64)), float(info.tiny))
     return 2.0 ** np.floor(np.log2(x)) * float(info.eps)
@@ -61,12 +76,23 @@ def compare(
     accumulator: Any = np.float32,
     rounding: Any = None,
 ) -> Verdict:
-    """Judge `result` (any dtype) by the budget.
+    """Judge `result` by the budget.
 
-    reference: float64 (or integer), the oracle. plain: the plainest implementation's result in
-    result's dtype. magnitude: for a sum, the sum of the absolute values of its terms, added up in
-    `accumulator` precision; None where the result is no sum. rounding: for a sum of terms that are
-    rounded to result's dtype first, the root of the sum of their squares, or None.
+    Args:
+        result: array of any dtype.
+        reference: float64 (or integer), the oracle.
+        plain: the plainest implementation's result in result's dtype.
+        magnitude: for a sum, the sum of the absolute values of its terms; None where the result is
+            no sum.
+        accumulator: the dtype in whose precision those terms are added up.
+        rounding: for a sum of terms that are rounded to result's dtype first, the root of the sum
+            of their squares, or None.
+
+    Returns:
+        The verdict on the worst element; another shape than the reference's does not pass either.
+
+    Source:
+        The rule of the flash-attention tests.
     """
     result, reference = np.asarray(result), np.asarray(reference)
     if result.shape != reference.shape:

@@ -37,8 +37,18 @@ OPERATORS = _collect()
 
 
 def find(*paths: str | None) -> Iterator[tuple[Operator, Implementation]]:
-    """Every entry that "OPERATOR", "OPERATOR/IMPLEMENTATION" or a folder such as "matmul" names, in
-    that order; all of them for nothing at all."""
+    """Every entry that the paths name, in that order; all of them for nothing at all.
+
+    Args:
+        paths: "OPERATOR", "OPERATOR/IMPLEMENTATION" or a folder such as "matmul" each. Where the
+            operator is left out, as in "/pallas", those that have the implementation are meant.
+
+    Returns:
+        Pairs of an operator and one of its implementations.
+
+    Raises:
+        ValueError: for a name that is in none of them; the message lists what there is.
+    """
     for path in paths or (None,):
         name, _, implementation = (path or "").partition("/")
         named = [o for o in OPERATORS.values() if name in ("", o.name)]

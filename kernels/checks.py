@@ -18,7 +18,16 @@ def brief(error: BaseException) -> str:
 
 
 def fail(argument: str, value: object, accepted: str) -> NoReturn:
-    """Raise the one form of ValueError that all public functions use."""
+    """Raise the one form of ValueError that all public functions use.
+
+    Args:
+        argument: its name, or that of a part of it such as "x.shape".
+        value: what it was.
+        accepted: what would do, in words.
+
+    Raises:
+        ValueError: always.
+    """
     raise ValueError(f"{argument} is {value}; accepted: {accepted}")
 
 
@@ -27,7 +36,15 @@ def array(
 ) -> None:
     """Check that `value` is an array of `rank` dimensions and one of `dtypes`.
 
-    No dimension may be zero, unless `empty` allows it.
+    Args:
+        argument: its name.
+        value: what it is.
+        rank: how many dimensions it has to have.
+        dtypes: the names of the dtypes that it may have.
+        empty: whether a dimension may be zero.
+
+    Raises:
+        ValueError: for what is no array, and for another rank, an empty dimension or another dtype.
     """
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         fail(argument, f"a {type(value).__name__}", f"an array of rank {rank}")
@@ -40,19 +57,46 @@ def array(
 
 
 def same(argument: str, value: object, other: str, expected: object) -> None:
-    """Check that a property of one argument equals that of another."""
+    """Check that a property of one argument equals that of another.
+
+    Args:
+        argument: the name of the property, such as "y.dtype".
+        value: what it is.
+        other: the name of the other argument.
+        expected: what the property is there.
+
+    Raises:
+        ValueError: where they differ.
+    """
     if value != expected:
         fail(argument, value, f"{expected}, as {other} has it")
 
 
 def one_of(argument: str, value: object, accepted: Collection[Any]) -> None:
-    """Check that `value` is one of the `accepted` ones."""
+    """Check that `value` is one of the `accepted` ones.
+
+    Args:
+        argument: its name.
+        value: what it is.
+        accepted: what it may be.
+
+    Raises:
+        ValueError: where it is none of them.
+    """
     if value not in accepted:
         shown = f"{value!r}" if isinstance(value, str) else value
         fail(argument, shown, ", ".join(map(str, accepted)))
 
 
 def positive_int(argument: str, value: object) -> None:
-    """Check that `value` is a whole number of at least 1 (a bool is not a number here)."""
+    """Check that `value` is a whole number of at least 1 (a bool is not a number here).
+
+    Args:
+        argument: its name.
+        value: what it is.
+
+    Raises:
+        ValueError: where it is anything else.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         fail(argument, repr(value), "a whole number of at least 1")

@@ -32,7 +32,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 GRACE = 5.0  # seconds for a child that has closed its pipe to end by itself
 IDLE = 60.0  # seconds that a spare child waits for the next question
@@ -129,6 +129,7 @@ class Child:
 
     def fileno(self) -> int:
         """Of the pipe that its answers come from, for a selector."""
+        assert self.process.stdout is not None
         return self.process.stdout.fileno()
 
     def send(self, question: Any) -> None:
@@ -138,6 +139,7 @@ class Child:
         self.waiting, self.started = True, False
         self._mark = os.fstat(self._stderr.fileno()).st_size
         with contextlib.suppress(BrokenPipeError):
+            assert self.process.stdin is not None
             _write(self.process.stdin, data)
 
     def answers(self) -> list[Any]:
@@ -214,7 +216,7 @@ class Child:
             _end_group(self.process.pid)
         self.process.wait()
         _alive.discard(self)
-        for pipe in (self.process.stdin, self.process.stdout, self._stderr):
+        for pipe in filter(None, (self.process.stdin, self.process.stdout, self._stderr)):
             with contextlib.suppress(OSError):
                 pipe.close()
         if self.folder is not None:
@@ -339,7 +341,7 @@ def run(
     finally:
         _end_group(process.pid)
         process.wait()
-        for pipe in (process.stdout, process.stderr):
+        for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
         _unwatch(process.pid)
     return Done(process.returncode, out, err)
@@ -354,7 +356,7 @@ def _close() -> None:
     """End every child, idle or not: its caller ends."""
     for child in list(_alive):
         child.close()
-    if _guard is not None:
+    if _guard is not None and _guard.stdin is not None:
         _guard.stdin.close()
         _guard.wait()
 
@@ -388,7 +390,7 @@ def _tell(process: int, folder: Path | None) -> None:
     """Let the guard know of a child, or, by a negative number, of its end."""
     global _guard
     line = f"{process} {folder or ''}\n".encode()
-    if _guard is not None:
+    if _guard is not None and _guard.stdin is not None:
         with contextlib.suppress(BrokenPipeError):
             os.write(_guard.stdin.fileno(), line)
             return
@@ -401,6 +403,7 @@ def _tell(process: int, folder: Path | None) -> None:
         start_new_session=True,
     )
     known = "".join(f"{each} {kept or ''}\n" for each, kept in _watched.items())
+    assert _guard.stdin is not None
     os.write(_guard.stdin.fileno(), known.encode())
 
 
@@ -428,7 +431,7 @@ def _stand_guard() -> None:
 def _forked() -> None:
     """In a process that was forked off, the children are the parent's, and so is the guard."""
     global _guard, _guard_lock
-    if _guard is not None:
+    if _guard is not None and _guard.stdin is not None:
         _guard.stdin.close()  # the guard waits for whoever holds it
         _guard.returncode = 0  # not ours to wait for
     _guard, _guard_lock = None, threading.RLock()
@@ -479,13 +482,13 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _read(file: BinaryIO) -> bytes | None:
+def _read(file: IO[bytes]) -> bytes | None:
     """The next message; None where there is none any more."""
     size = file.read(_SIZE.size)
     return file.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else None
 
 
-def _write(file: BinaryIO, data: bytes) -> None:
+def _write(file: IO[bytes], data: bytes) -> None:
     file.write(_SIZE.pack(len(data)) + data)
     file.flush()
 

@@ -24,10 +24,15 @@ RUNGS = ("interpret", "simulate", "compile", "measure")
 
 
 def load(package: str, source: str) -> Any:
-    """What `source`, such as "pallas:add_vectors", names in a folder: a module and a name in it.
+    """What a source names.
 
-    Raises ValueError where it is of another form, ImportError or AttributeError where there is
-    nothing of that name.
+    Args:
+        package: the folder.
+        source: a module of it and a name there, such as "pallas:add_vectors".
+
+    Raises:
+        ValueError: where the source has another form.
+        ImportError, AttributeError: where there is nothing of that name.
     """
     module, colon, name = source.partition(":")
     if not (module and colon and name):
@@ -128,9 +133,14 @@ class Contract(Hashable, Protocol):
 
 
 def positions(contract: Contract, names: Sequence[str]) -> tuple[int, ...]:
-    """Where the arguments of these names stand among the positional ones.
+    """Where arguments stand among the positional ones.
 
-    Raises ValueError for a name that the reference has not.
+    Args:
+        contract: whose reference says how they are called.
+        names: of the arguments.
+
+    Raises:
+        ValueError: for a name that the reference has not.
     """
     known = list(inspect.signature(contract.reference).parameters)
     for name in names:
@@ -160,7 +170,8 @@ class Operator:
             operator has none. Without a gradient_magnitude, pulling the cotangents back through
             the magnitude gives it, as it does for what is linear in each argument.
 
-    Raises ValueError for a name that stands twice, and for a plain form that is not there.
+    Raises:
+        ValueError: for a name that stands twice, and for a plain form that is not there.
     """
 
     def __init__(

@@ -49,7 +49,12 @@ class _Pulled:
 def outputs(contract: Contract, found: Any) -> tuple[Any, ...]:
     """The results of a call as NumPy arrays, one for each output.
 
-    Raises Refused where there are more or fewer.
+    Args:
+        contract: says how many outputs there are.
+        found: what the call returned.
+
+    Raises:
+        Refused: where there are more or fewer.
     """
     wanted = contract.outputs
     several = isinstance(found, (tuple, list))
@@ -70,9 +75,20 @@ def has_gradient(contract: Contract, workload: Workload, arguments: Sequence[Any
 
 
 def results(contract: Contract, name: str, workload: Workload, seed: int, found: Any) -> float:
-    """Judge what the implementation `name` returned; the share of the budget that it took.
+    """Judge what an implementation returned.
 
-    Raises Refused with the worst element where that is more than all of it.
+    Args:
+        contract: what it has to fulfil.
+        name: of the implementation; the plainest is judged by NumPy in float32.
+        workload: the problem.
+        seed: of the arguments' values.
+        found: what it returned.
+
+    Returns:
+        The share of the error budget that the worst element took.
+
+    Raises:
+        Refused: where that is more than all of it, with the element.
     """
     got = outputs(contract, found)
     expected = _expected(contract, workload, seed)
@@ -102,8 +118,21 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, found:
 def gradients(
     contract: Contract, backend: Backend, workload: Workload, seed: int, job: Job
 ) -> float:
-    """Judge the gradients of a job against autodiff of the reference, with random cotangents; the
-    share of the budget that they took. Raises Refused where that is more than all of it."""
+    """Judge gradients against autodiff of the reference, with random cotangents.
+
+    Args:
+        contract: what has to be fulfilled.
+        backend: what the job's function is written in.
+        workload: the problem.
+        seed: of the arguments' and the cotangents' values.
+        job: the call, and the arguments whose gradients are wanted.
+
+    Returns:
+        The share of the error budget that the worst element took.
+
+    Raises:
+        Refused: where that is more than all of it, with the argument's name and the element.
+    """
     expected = _pulled(contract, workload, seed)
     got = backend.pull(job, expected.cotangents)
     used = 0.0

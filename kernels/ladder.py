@@ -61,9 +61,13 @@ def worst(statuses: Iterable[str]) -> str:
 class Check:
     """What one rung found about one implementation on one workload.
 
-    status: "passed", "partial" (nothing is wrong, but part of the rung was not climbed), "skipped"
-    or "failed". message: why it is not "passed", in a line. used: the share of the error budget
-    that the worst element took (None where nothing ran).
+    Args:
+        operator, implementation, rung, workload: what was tried, by name.
+        status: "passed", "partial" (nothing is wrong, but part of the rung was not climbed),
+            "skipped" or "failed".
+        message: why it is not "passed", in a line.
+        used: the share of the error budget that the worst element took; None where nothing ran.
+        seconds: of wall time.
     """
 
     operator: str
@@ -114,7 +118,13 @@ class Subject:
         return {**workload.options, **(workload.tuning if self.tunable else {})}
 
     def job(self, workload: Workload, seed: int = 0, gradient: bool = True) -> Job:
-        """The call that solves `workload`. gradient: ask for its gradients where it has them."""
+        """The call that solves a workload.
+
+        Args:
+            workload: the problem.
+            seed: of the arguments' values.
+            gradient: whether to ask for its gradients, where it has them.
+        """
         arguments = self.contract.workloads.arguments(workload, seed)
         pulls = gradient and self.differentiable
         wanted: tuple[int, ...] = ()
@@ -133,9 +143,12 @@ class Subject:
 def workloads(
     operator: Operator, implementation: Implementation, draws: int = 4, seed: int = 0
 ) -> list[Workload]:
-    """The operator's named workloads, and `draws` random ones: those that `implementation` takes.
+    """The operator's named workloads, and random ones: those that an implementation takes.
 
-    The same seed draws the same.
+    Args:
+        operator, implementation: of the catalog.
+        draws: how many random ones.
+        seed: the same one draws the same.
     """
     rng = np.random.default_rng(seed)
     endless = iter(lambda: operator.workloads.draw(rng), None)
@@ -146,8 +159,17 @@ def workloads(
 def programs(
     subject: Subject, workload: Workload, seed: int = 0
 ) -> list[tuple[Callable[..., Any], list[Any]]]:
-    """What is compiled of a workload: the call, and the call with its gradients; with the arrays
-    they take. The second takes the cotangents first, and gives the results before the gradients."""
+    """What is compiled of a workload: the call, and the call with its gradients.
+
+    Args:
+        subject: what is compiled.
+        workload: the problem.
+        seed: of the arrays' values.
+
+    Returns:
+        Each as a function, and the arrays that it takes. The second takes the cotangents first, and
+        gives the results before the gradients.
+    """
     return jax_arrays.programs(subject.job(workload, seed), **_compiled(subject.backend))
 
 
@@ -158,7 +180,20 @@ def _compiled(backend: Backend) -> dict[str, Any]:
 def climb(
     subject: Subject, rung: str, problems: Sequence[Workload], seed: int = 0
 ) -> Iterator[Check]:
-    """Prove `subject` at `rung` on each of `problems`; yields one Check for each, never raises."""
+    """Prove an implementation at one rung.
+
+    Args:
+        subject: the implementation.
+        rung: one of RUNGS.
+        problems: the workloads to prove it on.
+        seed: of the arguments' values.
+
+    Returns:
+        One Check for each problem, as it is found. Whatever the implementation raises is in it.
+
+    Raises:
+        ValueError: for an unknown rung.
+    """
     one_of("rung", rung, RUNGS)
     yield from _CLIMB[rung](subject, problems, seed)
 
@@ -170,7 +205,14 @@ def verify(
     draws: int = 4,
     seed: int = 0,
 ) -> Iterator[Check]:
-    """Prove a catalog entry at those of `rungs` that it claims."""
+    """Prove a catalog entry on its workloads.
+
+    Args:
+        operator, implementation: of the catalog.
+        rungs: of these, those that the implementation claims are climbed.
+        draws: random workloads beside the named ones.
+        seed: of these, and of the arguments' values.
+    """
     subject = Subject.of(operator, implementation)
     problems = workloads(operator, implementation, draws, seed)
     for rung in rungs:

@@ -44,9 +44,17 @@ def available(name: str) -> bool:
 
 
 def tool(name: str, purpose: str) -> str:
-    """Where the program `name` is, or MissingPackage saying how to get it.
+    """Where the program `name` is.
 
-    purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+    Args:
+        name: one of TOOLS.
+        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+
+    Returns:
+        Its path.
+
+    Raises:
+        MissingPackage: where it is not installed; the message says how to get it.
     """
     if path := shutil.which(name):
         return path
@@ -57,9 +65,17 @@ def tool(name: str, purpose: str) -> str:
 
 
 def require(module: str, purpose: str) -> ModuleType:
-    """Import and return an optional `module`, or raise MissingPackage saying how to get it.
+    """Import an optional module.
 
-    purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+    Args:
+        module: its name, one of EXTRAS.
+        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+
+    Returns:
+        The module.
+
+    Raises:
+        MissingPackage: where it is not installed; the message says how to get it.
     """
     if not available(module):
         raise MissingPackage(

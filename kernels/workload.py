@@ -21,9 +21,15 @@ VALUES = ("normal", "wide", "cancelling", "nonfinite")
 class Workload:
     """One problem to solve: named sizes, a dtype, how values are drawn, the operator's options.
 
-    options: part of the problem, such as an activation. tuning: part of an answer, such as block
-    sizes; implementations that choose for themselves do not get it.
-    why: what this workload would reveal, in a few words.
+    Args:
+        name: by which it is found among its operator's.
+        sizes: name → whole number.
+        dtype: of its arrays, by name.
+        values: how they are drawn; one of VALUES.
+        options: part of the problem, such as an activation.
+        tuning: part of an answer, such as block sizes; implementations that choose for themselves
+            do not get it.
+        why: what this workload would reveal, in a few words.
     """
 
     name: str
@@ -55,15 +61,21 @@ class Workload:
 class Workloads:
     """All that is known of an operator's problems.
 
-    make(workload, rng) gives the operator's positional arguments (NumPy arrays or numbers);
-    named are the real and the hostile ones; draw(rng) makes a random one. candidates(workload,
-    vmem_bytes) gives the tunings worth trying on a TPU with so much VMEM, the most promising first;
-    None where there is nothing to tune. figures are the sizes that the book gives figures of, too
-    large to be proven on. choice(workload) says in words which tuning is taken by itself, and why.
-    limit(workload, device) gives what bounds a measurement on "cpu" or "cuda": its name, a call
-    without arguments to be timed beside the implementations, and how many of it the workload takes.
-    work(workload, gradient) gives the least that a chip has to do for it, or for it and its
-    gradients: operations of matrix products, and bytes of arguments and results, each moved once.
+    Args:
+        make: make(workload, rng) gives the operator's positional arguments (NumPy arrays or
+            numbers).
+        named: the real and the hostile ones.
+        draw: draw(rng) makes a random one.
+        candidates: candidates(workload, vmem_bytes) gives the tunings worth trying on a TPU with so
+            much VMEM, the most promising first; None where there is nothing to tune.
+        figures: the sizes that the book gives figures of, too large to be proven on.
+        choice: choice(workload) says in words which tuning is taken by itself, and why.
+        limit: limit(workload, device) gives what bounds a measurement on "cpu" or "cuda": its name,
+            a call without arguments to be timed beside the implementations, and how many of it the
+            workload takes.
+        work: work(workload, gradient) gives the least that a chip has to do for it, or for it and
+            its gradients: operations of matrix products, and bytes of arguments and results, each
+            moved once.
     """
 
     make: Callable[[Workload, np.random.Generator], tuple[Any, ...]]
@@ -76,15 +88,29 @@ class Workloads:
     work: Callable[[Workload, bool], tuple[int, int]] | None = None
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
-        """The arguments for `workload`; the same seed gives the same values."""
+        """The arguments for `workload`; the same seed gives the same values.
+
+        Args:
+            workload: one of the operator's.
+            seed: of the random numbers.
+
+        Returns:
+            The operator's positional arguments: NumPy arrays or numbers.
+        """
         return self.make(workload, np.random.default_rng(seed))
 
     def find(self, text: str) -> Workload:
-        """The named workload `text`, or a new one of sizes such as "m=512 k=512 n=512 bfloat16",
-        with the options of the first named one.
+        """The named workload `text`, or a new one of sizes such as "m=512 k=512 n=512 bfloat16".
 
-        Raises ValueError for an unknown name, for other sizes than the operator has, and for a
-        dtype that nobody has heard of.
+        Args:
+            text: a name; or sizes and a dtype, float32 where none is given.
+
+        Returns:
+            The workload; a new one is called "custom", and has the options of the first named one.
+
+        Raises:
+            ValueError: for an unknown name, for other sizes than the operator has, and for a dtype
+                that nobody has heard of.
         """
         words = text.replace(",", " ").split()
         if not any("=" in word for word in words):
@@ -115,7 +141,20 @@ def size(rng: np.random.Generator) -> int:
 
 
 def values(kind: str, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
-    """Draw an array: `kind` is one of VALUES for floats; integers use their whole range."""
+    """Draw an array.
+
+    Args:
+        kind: one of VALUES for floats; integers use their whole range.
+        shape: of the array.
+        dtype: by its name, such as "bfloat16".
+        rng: where the randomness comes from.
+
+    Returns:
+        An array of that shape and dtype.
+
+    Raises:
+        ValueError: for an unknown kind.
+    """
     dtype_ = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
     if dtype_.kind in "iu":
         info = np.iinfo(dtype_)

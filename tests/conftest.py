@@ -59,7 +59,8 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = before
 
 
-LEFT_OUT = {"quick": ("slow", "full"), "test": ("full",), "full": ()}  # tier → markers
+# tier → markers. Of the TPU compiler, make quick asks only what the rungs do.
+LEFT_OUT = {"quick": ("slow", "full", "libtpu"), "test": ("full",), "full": ()}
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups

@@ -68,7 +68,7 @@ def comparisons(text):
             parts = [key for key in node.value.keys if key is not None]  # looked up where it stands
         elif isinstance(node, ast.MatchValue):
             parts = [node.value]
-        inner = [leaf for part in parts for leaf in ast.walk(part)]
+        inner = [leaf for part in parts for leaf in getattr(part, "elts", [part])]
         if any(isinstance(leaf, ast.Constant) and leaf.value in NAMES for leaf in inner):
             yield node.lineno if hasattr(node, "lineno") else parts[0].lineno
 

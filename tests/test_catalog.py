@@ -47,7 +47,7 @@ def test_another_seed_gives_other_values(operator):
 
 
 @pytest.mark.parametrize(
-    ("path", "count"), [("matmul", 8), ("matmul/pallas", 1), ("iota/triton", 1), ("vector", 6)]
+    ("path", "count"), [("matmul", 9), ("matmul/pallas", 1), ("iota/triton", 1), ("vector", 6)]
 )
 def test_find(path, count):
     assert len(list(find(path))) == count

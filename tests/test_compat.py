@@ -32,7 +32,7 @@ NAMES = {
 # Of JAX's equations: what .params holds. Click and pytest have a public .params of their own.
 PARAMETERS = {
     *("jaxpr", "call_jaxpr", "fun_jaxpr", "body_jaxpr", "cond_jaxpr", "branches", "length"),
-    *("grid_mapping", "compiler_params", "input_output_aliases", "out_avals", "axis"),
+    *("grid_mapping", "compiler_params", "input_output_aliases", "out_avals", "axis", "interpret"),
     "dimension_numbers",
 }
 

@@ -503,6 +503,7 @@ def test_the_whole_run_has_both_suites(tmp_path):
         "make test-optimised",
         "make test-torchax",
         "make test-xla",
+        "make canary",
     ]
 
 
@@ -523,6 +524,12 @@ def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
     assert words in said
     for suite in ("make test-torchax", "make test-xla"):
         assert (suite in asked) == (suite not in said)
+
+
+def test_what_the_newest_releases_break_is_said_aloud_and_fails_nothing(tmp_path):
+    status, asked, said = ci_run(tmp_path, gigabytes=40, fails="canary")
+    assert status == 0 and asked[-1] == "make canary"
+    assert "!!! CANARY: something is wrong on the newest releases" in said
 
 
 @pytest.mark.parametrize("fails", ["test-full", "test-optimised", "test-torchax", "test-xla"])

@@ -23,9 +23,26 @@ CODE = re.compile(r"(`+)(.+?)\1")
 RUN = {"JAX and Pallas": 50, "NKI, beta 1 to modern": 10, "Taichi, and Quadrants": 5}  # at least
 
 
+SINCE = re.compile(r"from (\d+)\.(\d+) on: ")  # what follows holds from that release of JAX on
+
+
 def told(cell):
     """The messages that a cell quotes; a name alone is none."""
     return [text.strip() for _, text in CODE.findall(cell) if " " in text.strip()]
+
+
+def told_of(cell, release):
+    """The messages that a cell quotes for a release of JAX, (0, 12): the last part that holds."""
+    before, *parts = SINCE.split(cell)
+    holds = before
+    for major, minor, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        holds = text if release >= (int(major), int(minor)) else holds
+    return told(holds)
+
+
+def warnings_of(cell, release):
+    """The messages that a new line may give: what its cell quotes for such a release alone."""
+    return [text for text in told_of(cell, release) if SINCE.search(cell.split(text)[0])]
 
 
 def lines(row):
@@ -69,11 +86,14 @@ def said(step, line):
     return "\n".join([answer, *(str(w.message) for w in seen if issubclass(w.category, kinds))])
 
 
-def fault(row, answers):
+RELEASE = tuple(int(part) for part in jax.__version__.split(".")[:2])
+
+
+def fault(row, answers, release=RELEASE):
     """What is wrong with a row of the page, given what its two lines said; empty if nothing."""
     old, new = (answer.strip() for answer in answers)
-    messages = told(row[2])
-    if new:
+    messages = told_of(row[2], release)
+    if new and not any(message in new for message in warnings_of(row[1], release)):
         return f"the new line says: {new}"
     if messages and not any(message in old for message in messages):
         return f"the old line says: {old or 'nothing'}"
@@ -113,6 +133,30 @@ def test_the_bridge_is_long():
 def test_a_wrong_row_is_found(row, wrong):
     (found,) = run("", [lines(row)])
     assert fault(row, found).startswith(wrong) and bool(fault(row, found)) == bool(wrong)
+
+
+@pytest.mark.parametrize(
+    ("row", "release", "wrong"),
+    [
+        (("`1`", "`1`", "unchanged; from 0.12 on: `division by zero`"), (0, 10), ""),
+        (("`1`", "`1`", "unchanged; from 0.12 on: `division by zero`"), (0, 12), "the old line"),
+        (("`1 / 0`", "`1`", "unchanged; from 0.12 on: `division by zero`"), (0, 13), ""),
+        (("`1 / 0`", "`1`", "unchanged; from 0.12 on: `division by zero`"), (0, 10), "the old"),
+        (("`1 / 0`", "`1`", "`is old`; from 0.12 on: `division by zero`"), (0, 10), "the old"),
+        (("`1`", "`1 / 0`; from 0.11 on: `division by zero`", "unchanged"), (0, 12), ""),
+        (("`1`", "`1 / 0`; from 0.11 on: `division by zero`", "unchanged"), (0, 10), "the new"),
+        (("`1`", "`1 / 0`; from 0.11 on: `division by one`", "unchanged"), (0, 12), "the new"),
+    ],
+)
+def test_a_row_tells_of_each_release(row, release, wrong):
+    (found,) = run("", [lines(row)])
+    said = fault(row, found, release)
+    assert said.startswith(wrong) and bool(said) == bool(wrong)
+
+
+def test_the_bridge_tells_of_both_releases_that_are_pinned():
+    since = {part for row in ROWS["JAX and Pallas"] for part in SINCE.findall(" ".join(row))}
+    assert since >= {("0", "11"), ("0", "12")}
 
 
 def test_chapters_quote_only_what_the_bridge_does():

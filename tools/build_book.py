@@ -99,7 +99,19 @@ def code_cells(notebook):
 
 
 def run_notebook(path, timeout):
-    """The executed notebook and its seconds. Runs in an empty folder, so no path can be assumed."""
+    """Run a notebook, in an empty folder, so that no path can be assumed.
+
+    Args:
+        path: of the notebook.
+        timeout: seconds for each cell.
+
+    Returns:
+        The executed notebook and its seconds.
+
+    Raises:
+        NotRun: where an optional package is missing.
+        BookError: where a cell fails, takes too long, ends the kernel, or writes to stderr.
+    """
     notebook = nbformat.read(path, as_version=4)
     started = time.monotonic()
     # What the kernel's process says is no output of a cell; it tells why a kernel died.
@@ -135,7 +147,15 @@ def run_notebook(path, timeout):
 
 
 def said_on_stderr(notebook, path):
-    """The first cell that wrote to stderr, which a page must not show, in words; else empty."""
+    """The first cell that wrote to stderr, which a page must not show.
+
+    Args:
+        notebook: as it was executed.
+        path: of it.
+
+    Returns:
+        The cell and what it wrote, in words; else empty.
+    """
     for number, cell in enumerate(code_cells(notebook), 1):
         said = "".join(o.text for o in cell.outputs if o.get("name") == "stderr")
         if said and "remove-stderr" not in cell.metadata.get("tags", []):
@@ -204,7 +224,13 @@ def kept(path):
 
 
 def keep(path, notebook, **data):
-    """Put a notebook in the cache: execution_seconds=, or not_run=True for an unexecuted one."""
+    """Put a notebook in the cache.
+
+    Args:
+        path: of the notebook.
+        notebook: with what its cells answered.
+        data: execution_seconds=, or not_run=True for an unexecuted one.
+    """
     with open_cache() as cache:
         cache.cache_notebook_bundle(
             CacheBundleIn(notebook, str(path), data=data), check_validity=False, overwrite=True
@@ -214,8 +240,17 @@ def keep(path, notebook, **data):
 def run_notebooks(paths, timeout, say):
     """Put every notebook in the cache, one at a time for each core.
 
-    Returns those that lack an optional package. Of these the cache holds an unexecuted copy, which
-    is tried again each time.
+    Args:
+        paths: of the notebooks.
+        timeout: seconds for each cell.
+        say: takes a line on how far it is.
+
+    Returns:
+        Those that lack an optional package. Of these the cache holds an unexecuted copy, which is
+        tried again each time.
+
+    Raises:
+        BookError: where any of them fails; it tells of all that do.
     """
     todo = [path for path in paths if not kept(path)]
     if not todo:
@@ -255,7 +290,15 @@ def run_notebooks(paths, timeout, say):
 
 
 def run_sphinx(verbose, say):
-    """Build the pages; any warning is an error."""
+    """Build the pages; any warning is an error.
+
+    Args:
+        verbose: let the builder say all it has to say.
+        say: takes a line on what is done.
+
+    Raises:
+        BookError: where the builder finds fault.
+    """
     # From a child, so that a failed build can be told without the thousand lines before it.
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command += ["build", str(ROOT), "-W", "-n", "--keep-going", "--path-output", str(ROOT)]
@@ -303,9 +346,17 @@ def print_line(line):
 
 
 def build_book(verbose=False, say=print_line):
-    """Build the book in _build/html; raise BookError where it is not whole.
+    """Build the book in _build/html.
 
-    Returns the notebooks that were not run, because an optional package is missing.
+    Args:
+        verbose: let the builder say all it has to say.
+        say: takes a line on how far it is.
+
+    Returns:
+        The notebooks that were not run, because an optional package is missing.
+
+    Raises:
+        BookError: where the book is not whole.
     """
     with locked("book"):  # make book and make test may run at once
         return _build_book(verbose, say)

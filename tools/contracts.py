@@ -10,7 +10,12 @@ MARKS = ("operator", "reference")  # a folder with one of these modules is an op
 
 
 def operators(graph, package):
-    """The names of the folders of `package` that are operators."""
+    """The names of the folders of a package that are operators.
+
+    Args:
+        graph: of imports, as grimp makes it.
+        package: its dotted name.
+    """
     return sorted(
         child.rpartition(".")[2]
         for child in graph.find_children(package)
@@ -19,8 +24,10 @@ def operators(graph, package):
 
 
 class LayersWithOperators(LayersContract):
-    """import-linter's layers of one container, in which the line OPERATORS stands for every folder
-    that is an operator: none of them imports another."""
+    """import-linter's layers of one container, with a line for all operators.
+
+    The line OPERATORS stands for every folder that is an operator: none of them imports another.
+    """
 
     type_name = "layers_with_operators"
 

@@ -48,7 +48,15 @@ def supported():
 
 
 def ask(python, code):
-    """What `python` prints when it runs `code`, or None: a pyenv shim may exist and still fail."""
+    """What a Python prints when it runs some code.
+
+    Args:
+        python: its path.
+        code: a program.
+
+    Returns:
+        What it printed; or None, as a pyenv shim may exist and still fail.
+    """
     try:
         done = subprocess.run(
             [str(python), "-c", code],
@@ -155,7 +163,15 @@ def python_in(venv):
 def make_venv(python, version, venv, chosen):
     """Keep a venv that works; make any other anew. `.unfinished` marks one being filled.
 
-    chosen: whether the reader named this Python, so that a venv of another one does not do.
+    Args:
+        python: the path of the one to make it with.
+        version: of that Python.
+        venv: its folder.
+        chosen: whether the reader named this Python, so that a venv of another one does not do.
+
+    Raises:
+        Stop: where the folder is in the way, or Python cannot make a venv.
+        OSError: where the disk is full.
     """
     low, high = supported()
     unfinished = venv / ".unfinished"
@@ -207,8 +223,17 @@ def make_venv(python, version, venv, chosen):
 
 
 def constraints(venv, extras, newest=False):
-    """constraints.txt, or in the venv a copy of it: for xla with the `# xla:` lines in force, for
-    the newest releases without the pins of NEWEST."""
+    """The file of versions for pip.
+
+    Args:
+        venv: its folder.
+        extras: to be installed.
+        newest: whether the newest releases are wanted.
+
+    Returns:
+        The path of constraints.txt, or in the venv that of a copy of it: for xla with the `# xla:`
+        lines in force, for the newest releases without the pins of NEWEST.
+    """
     path = ROOT / "constraints.txt"
     lines = path.read_text(encoding="utf-8").splitlines()
     if "xla" in extras:
@@ -263,7 +288,17 @@ def newest(venv):
 
 
 def run_pip(venv, extras, log_path, newest_releases=False):
-    """Run pip once, show how far it is, return its exit status; all it said goes to the log."""
+    """Run pip once, and show how far it is; all it said goes to the log.
+
+    Args:
+        venv: its folder.
+        extras: to be installed.
+        log_path: of the log.
+        newest_releases: whether to leave out the pins of NEWEST.
+
+    Returns:
+        pip's exit status.
+    """
     limits = constraints(venv, extras, newest_releases)
     env = dict(os.environ)
     # The build backend is installed by a pip of its own, which these two names reach: the second
@@ -350,7 +385,15 @@ NO_NETWORK = (
 
 
 def explain(output, log_path):
-    """Turn what pip said into plain words, where the reason is a known one."""
+    """Turn what pip said into plain words, where the reason is a known one.
+
+    Args:
+        output: of pip.
+        log_path: where the whole of it is.
+
+    Raises:
+        Stop: with the reason, where it is known.
+    """
     full = "\nThe whole output of pip: {}".format(log_path)
     if re.search(r"No space left on device|Errno 28|Disk quota exceeded", output):
         raise Stop("The disk is full. Make room (about 3 GB for the book), then run again." + full)
@@ -394,7 +437,12 @@ for extra in sys.argv[1:]:
 
 
 def is_of(venv, wanted):
-    """Whether the venv runs, and is of the Python that the reader names, if one is named."""
+    """Whether the venv runs, and is of the Python that the reader names, if one is named.
+
+    Args:
+        venv: its folder.
+        wanted: the Python's name or path; None where none is named.
+    """
     has = version_of(python_in(venv))
     asked = version_of(shutil.which(wanted) or wanted) if wanted else has
     return bool(has and asked and minor(has) == minor(asked))

@@ -50,7 +50,16 @@ def explained(word, reason):
 
 
 def table(titles, rows, name):
-    """A table; a row of a single cell spans all columns. Cells are strings or nodes."""
+    """A table; a row of a single cell spans all columns.
+
+    Args:
+        titles: strings or nodes, one for each column.
+        rows: lists of cells, which are strings or nodes.
+        name: its class, beside "generated".
+
+    Returns:
+        The node.
+    """
     made = nodes.table(classes=["generated", name])
     group = nodes.tgroup(cols=len(titles))
     group += [nodes.colspec(colwidth=1) for _ in titles]
@@ -80,10 +89,28 @@ class Generated(SphinxDirective):
         return made
 
     def link(self, chapter, words=None):
-        """A link to the notebook of a chapter, by its title or in other words."""
+        """A link to the notebook of a chapter.
+
+        Args:
+            chapter: its name, without the number.
+            words: what the link reads; by default the chapter's title.
+        """
+        return self.to(self.page(chapter), chapter, words)
+
+    def page(self, chapter):
+        """The document that is the notebook of a chapter."""
         pages = (name for name in self.env.found_docs if name.startswith("notebooks/"))
         named = (name for name in pages if name.partition("_")[2] == chapter)
-        page = next(named, f"notebooks/{chapter}")
+        return next(named, f"notebooks/{chapter}")
+
+    def to(self, page, name, words=None):
+        """A link to a document.
+
+        Args:
+            page: the document, from the book's root.
+            name: what it is called where it is not found.
+            words: what the link reads; by default the page's title.
+        """
         found = addnodes.pending_xref(
             "",
             refdoc=self.env.docname,
@@ -93,7 +120,7 @@ class Generated(SphinxDirective):
             refexplicit=bool(words),
             refwarn=True,
         )
-        return fill(found, fill(nodes.inline(), words or chapter))
+        return fill(found, fill(nodes.inline(), words or name))
 
     def depend(self, *paths):
         for path in paths:
@@ -267,7 +294,7 @@ class Status(Generated):
                 told = "lacks an optional package" if seconds is None else f"{seconds:.1f} s"
                 total += seconds or 0.0
                 when = f"{record.created:%Y-%m-%d %H:%M}"
-            rows.append((text(self.link(name.partition("_")[2])), told, when))
+            rows.append((text(self.to(name, name.partition("/")[2])), told, when))
         return [
             text(f"{len(rows)} notebooks, {total:.0f} s in all, each in a process of its own."),
             table(("notebook", "time", "run"), rows, "times"),
@@ -322,7 +349,7 @@ AROUND = {
         "kernels.neuron.linter",
         "kernels.neuron.gpsimd",
         "kernels.taichi",
-        "kernels.taichi.emitted",
+        "kernels.taichi.assembly",
     ),
     "Records and times": (
         "kernels.records",

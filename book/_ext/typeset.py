@@ -58,7 +58,18 @@ def _engine():
 
 @functools.cache
 def typeset(tex, display):
-    """The HTML of a formula; ValueError where MathJax does not understand it."""
+    """The HTML of a formula.
+
+    Args:
+        tex: the formula.
+        display: whether it stands in a line of its own.
+
+    Returns:
+        HTML.
+
+    Raises:
+        ValueError: where MathJax does not understand it.
+    """
     drawn = _engine().eval(f"render({json.dumps(tex)}, {json.dumps(display)})")
     if wrong := re.search(r'data-mjx-error="([^"]*)"', drawn):
         raise ValueError(f"MathJax says of {tex!r}: {wrong[1]}")

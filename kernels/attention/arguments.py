@@ -10,7 +10,20 @@ MAX_HEAD_DIM = 256
 
 
 def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """Raise ValueError for what no implementation takes; the scale to use."""
+    """Refuse what no implementation takes.
+
+    Args:
+        q: [B, H, N, D].
+        k, v: [B, H, M, D] in q's dtype. D is at most MAX_HEAD_DIM.
+        scale: None or a finite number.
+        dtypes: the names of those that they may have.
+
+    Returns:
+        The scale to use: D ** -0.5 for None.
+
+    Raises:
+        ValueError: for anything else.
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.array(name, x, rank=4, dtypes=dtypes)
         checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
@@ -23,7 +36,20 @@ def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> 
 
 
 def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """The same for q, k and v in one array [B, N, 3·H·D]."""
+    """Refuse what no implementation takes, for q, k and v in one array.
+
+    Args:
+        qkv: [B, N, 3·H·D]. D is at most MAX_HEAD_DIM.
+        num_heads: H.
+        scale: None or a finite number.
+        dtypes: the names of those that qkv may have.
+
+    Returns:
+        The scale to use: D ** -0.5 for None.
+
+    Raises:
+        ValueError: for anything else.
+    """
     checks.array("qkv", qkv, rank=3, dtypes=dtypes)
     checks.positive_int("num_heads", num_heads)
     head_dim = qkv.shape[2] // (3 * num_heads)  # not divmod: torch.compile cannot trace it

@@ -156,12 +156,12 @@ def plan(
     """
     chip = chip or CHIPS[here()]
     if block is None:
-        default = BlockSizes.default(n, m, head_dim, causal=causal, backward=backward)
-        while default is not None:
-            block = default.fitted(n, m, heads)
-            if block.fits(n, m, head_dim, dtype, chip.vmem_bytes):
+        block = BlockSizes.default(n, m, head_dim, causal=causal, backward=backward)
+        block = block.fitted(n, m, heads)
+        while not block.fits(n, m, head_dim, dtype, chip.vmem_bytes):
+            if (smaller := block.smaller()) is None:
                 break
-            default = block.smaller()
+            block = smaller.fitted(n, m, heads)
     block = block.fitted(n, m, heads)
     block.check(n, m, head_dim, dtype, chip)
     return Plan(chip, block, vmem_limit(chip.vmem_bytes))

@@ -23,6 +23,13 @@ def blocks(n, m):
 
     The kernel of dq alone would be 8 % faster with 1024 keys than with 512, but delta is handed to
     it as [B, H, N, block_k_major_dq], and writing that costs more than it saves.
+
+    Args:
+        n: queries, a multiple of 128.
+        m: keys, a multiple of 128.
+
+    Returns:
+        JAX's BlockSizes.
     """
     q, k = (next(b for b in (1024, 512, 256, 128) if size % b == 0) for size in (n, m))
     half = min(k, 512)
@@ -75,7 +82,21 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def attention(q, k, v, *, causal, scale, interpret=None):
-    """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]; N and M multiples of 128."""
+    """The flash attention of JAX, by way of a TPU's interpreter where there is no TPU.
+
+    Args:
+        q: [B, H, N, D]; N a multiple of 128, D at most 128 or a multiple of it.
+        k, v: [B, H, M, D]; M a multiple of 128.
+        causal: query i sees the keys 0 to i.
+        scale: of the products.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [B, H, N, D].
+
+    Raises:
+        ValueError: for another N, M or D.
+    """
     for name, length in (("q.shape[2]", q.shape[2]), ("k.shape[2]", k.shape[2])):
         if length % LANES:
             fail(name, length, f"a multiple of {LANES}, for jax_flash")

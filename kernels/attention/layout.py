@@ -2,7 +2,15 @@
 
 
 def unpack(qkv, num_heads):
-    """[B, N, 3·H·D] → q, k and v, each [B, H, N, D]."""
+    """q, k and v of an array.
+
+    Args:
+        qkv: [B, N, 3·H·D].
+        num_heads: H.
+
+    Returns:
+        q, k and v, each [B, H, N, D].
+    """
     batch, tokens, _ = qkv.shape
     heads = qkv.reshape(batch, tokens, 3, num_heads, -1).transpose(2, 0, 3, 1, 4)
     return heads[0], heads[1], heads[2]
@@ -16,8 +24,15 @@ def pack(*parts):
 
 
 def tensor_heads(qkv, num_heads):
-    """[B, N, 3·H·D] → q, k, v, each [B, H, N, D]: views of a tensor, which a kernel needs
-    copied."""
+    """q, k and v of a tensor: views, which a kernel needs copied.
+
+    Args:
+        qkv: [B, N, 3·H·D].
+        num_heads: H.
+
+    Returns:
+        q, k, v, each [B, H, N, D].
+    """
     batch, length, _ = qkv.shape
     return qkv.reshape(batch, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 

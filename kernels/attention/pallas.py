@@ -25,7 +25,7 @@ HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax see
 class Tiling(NamedTuple):
     """What a kernel has to know beside its blocks. n, m: queries and keys; bq, bk: in a block.
 
-    across: whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
+    seq_minor: whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
     """
 
     n: int
@@ -36,7 +36,7 @@ class Tiling(NamedTuple):
     tk: int
     causal: bool
     scale: float
-    across: bool
+    seq_minor: bool
     widen: bool
 
     @property
@@ -47,9 +47,9 @@ class Tiling(NamedTuple):
     def key_blocks(self):
         return pl.cdiv(self.m, self.bk)
 
-    def turn(self, x):
+    def transpose(self, x):
         """[heads, tokens, D] as the kernel has it, or back."""
-        return x.swapaxes(1, 2) if self.across else x
+        return x.swapaxes(1, 2) if self.seq_minor else x
 
     def state(self, heads, head_dim):
         """Scratch for m, l and acc of the queries, between one block of keys and the next."""
@@ -71,7 +71,7 @@ class Tiling(NamedTuple):
     def index(self, head, start, size, whole):
         """Where a tile of `size` tokens, or of what is left of them, stands in a block."""
         tokens = pl.ds(start, min(size, whole - start))
-        return (head, slice(None), tokens) if self.across else (head, tokens, slice(None))
+        return (head, slice(None), tokens) if self.seq_minor else (head, tokens, slice(None))
 
     def tile(self, ref, head, start, size, whole, block, total, cut=True):
         """One tile of a block; zero where it lies beyond the array (`block` × `whole` on)."""
@@ -81,7 +81,7 @@ class Tiling(NamedTuple):
         last = (pl.cdiv(total, whole) - 1) * whole
         if not cut or last + start + size <= total:
             return x
-        position = block * whole + start + _iota(x.shape, 1 if self.across else 0)
+        position = block * whole + start + _iota(x.shape, 1 if self.seq_minor else 0)
         # Selected in 32 bits: a v5e has no narrower vector arithmetic.
         return jnp.where(position < total, x.astype(jnp.float32), 0).astype(x.dtype)
 
@@ -99,7 +99,7 @@ class Tiling(NamedTuple):
     @property
     def head_dim(self):
         """The axis of head_dim in a tile."""
-        return 0 if self.across else 1
+        return 0 if self.seq_minor else 1
 
     def each_block(self, i, j, run):
         """Run a block of queries i and keys j, unless all its keys come too late."""
@@ -152,7 +152,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, tiling):
 
 def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
     """Queries i meet keys j; first and last: whether these are their first and last keys."""
-    # q_ref, o_ref [heads, bq, D]; k_ref, v_ref [heads, bk, D]; tokens last where they lie across
+    # q_ref, o_ref [heads, bq, D]; k_ref, v_ref [heads, bk, D]; tokens last where they lie seq_minor
     # lse_ref [heads, 1, bq]; m_ref, l_ref [heads, 1, bq], acc_ref [heads, D, bq] for several blocks
     several = tiling.key_blocks > 1
     lse_ref = rest[0] if len(rest) in (1, 4) else None
@@ -161,9 +161,9 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
     def write(head, query, m, l, acc):
         o = acc * (1 / l)
         index = tiling.index(head, query, tiling.tq, tiling.bq)
-        o_ref[index] = (o if tiling.across else o.T).astype(o_ref.dtype)
+        o_ref[index] = (o if tiling.seq_minor else o.T).astype(o_ref.dtype)
         if lse_ref is not None:
-            lse_ref[head, :, index[2 if tiling.across else 1]] = m + jnp.log2(l)
+            lse_ref[head, :, index[2 if tiling.seq_minor else 1]] = m + jnp.log2(l)
 
     def start(head, query, key, diagonal):
         q = tiling.tile(q_ref, head, query, tiling.tq, tiling.bq, i, tiling.n, cut=False)
@@ -247,7 +247,7 @@ def _backward_kernel(
     def statistics(head, query):
         o, do = (queries(ref, head, query).astype(jnp.float32) for ref in (o_ref, do_ref))
         product = o * do
-        delta = jnp.sum(product if tiling.across else product.T, axis=0, keepdims=True)
+        delta = jnp.sum(product if tiling.seq_minor else product.T, axis=0, keepdims=True)
         lse = lse_ref[head, :, pl.ds(query, delta.shape[1])]
         last = (tiling.query_blocks - 1) * tiling.bq
         if last + query + delta.shape[1] > tiling.n:
@@ -266,7 +266,7 @@ def _backward_kernel(
             ds = (p * (dp - delta)).astype(q.dtype)
             p = p.astype(q.dtype)
             at = tiling.index(head, key, tiling.tk, tiling.bk)
-            if tiling.across:
+            if tiling.seq_minor:
                 dv_sum[at] += _dot(do, p, 1, 1)  # [D, keys]
                 dk_sum[at] += _dot(q, ds, 1, 1)
             else:
@@ -286,7 +286,7 @@ def _backward_kernel(
     def _():
         for head in range(heads):
             dq = tiling.scale * dq_sum[head, i]
-            dq_ref[head] = (dq if tiling.across else dq.T).astype(dq_ref.dtype)
+            dq_ref[head] = (dq if tiling.seq_minor else dq.T).astype(dq_ref.dtype)
 
 
 def make_tiling(q, k, causal, scale, block, interpret):
@@ -311,11 +311,11 @@ def make_tiling(q, k, causal, scale, block, interpret):
 
 def block_spec(tiling, heads, tokens, head_dim, block):
     """The block of `tokens` × head_dim whose number block(i, j) is, i and j the grid's last ids."""
-    shape = (heads, head_dim, tokens) if tiling.across else (heads, tokens, head_dim)
+    shape = (heads, head_dim, tokens) if tiling.seq_minor else (heads, tokens, head_dim)
 
     def index(h, i, j):
         place = block(i, j)
-        return (h, 0, place) if tiling.across else (h, place, 0)
+        return (h, 0, place) if tiling.seq_minor else (h, place, 0)
 
     return pl.BlockSpec(shape, index)
 

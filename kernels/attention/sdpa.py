@@ -5,6 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from kernels.compat.xla import stored
+
 
 @functools.partial(jax.jit, static_argnames=("causal", "scale"))
 def attention(q, k, v, *, causal, scale):
@@ -13,7 +15,7 @@ def attention(q, k, v, *, causal, scale):
     if 1 in q.shape[2:] + k.shape[2:]:
         # XLA's CPU backend refuses bfloat16 products of vectors, or dies of them.
         q, k, v = (x.astype(jnp.float32) for x in (q, k, v))
-    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
+    q, k, v = stored(*(jnp.swapaxes(x, 1, 2) for x in (q, k, v)))
     precision = "highest" if q.dtype == jnp.float32 else None
     with jax.default_matmul_precision(precision):
         o = jax.nn.dot_product_attention(q, k, v, scale=scale, is_causal=causal)

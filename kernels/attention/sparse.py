@@ -34,7 +34,7 @@ def _call(query, key, q, k, v, scale, plan, interpret):
         )
 
     queries, keys = spec(tiling.bq, 0), spec(tiling.bk, 1)
-    turned = [tiling.turn(x) for x in (q, k, v)]
+    turned = [tiling.transpose(x) for x in (q, k, v)]
     o = pl.pallas_call(
         functools.partial(_kernel, tiling=tiling),
         out_shape=jax.ShapeDtypeStruct(turned[0].shape, q.dtype),
@@ -49,7 +49,7 @@ def _call(query, key, q, k, v, scale, plan, interpret):
         interpret=interpret,
         name="block_sparse_attention",
     )(query, key, *turned)
-    return tiling.turn(o)
+    return tiling.transpose(o)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6, 7))
@@ -63,7 +63,22 @@ def _refuse(*_):
 
 
 def attention(q, k, v, mask, *, scale, plan, interpret=None):
-    """[B, H, N, D], [B, H, M, D], [B, H, M, D], bool [query blocks, key blocks] → [B, H, N, D]."""
+    """Attention to the blocks of keys that a mask keeps.
+
+    Args:
+        q: [B, H, N, D].
+        k, v: [B, H, M, D].
+        mask: bool [query blocks, key blocks].
+        scale: of the products.
+        plan: the blocks, and the chip.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [B, H, N, D].
+
+    Raises:
+        NotImplementedError: where it is differentiated.
+    """
     together = (jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in (q, k, v))
     query, key = (jnp.asarray(x, jnp.int32) for x in np.nonzero(mask))
     on = interprets(interpret, "tpu")

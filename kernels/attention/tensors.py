@@ -18,7 +18,17 @@ def _tensor(x):
 
 
 def formula(q, k, v, *, causal, scale):
-    """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D], with the probabilities in memory."""
+    """The formula, with the probabilities in memory.
+
+    Args:
+        q: [B, H, N, D].
+        k, v: [B, H, M, D].
+        causal: query i sees the keys 0 to i.
+        scale: of the products.
+
+    Returns:
+        [B, H, N, D].
+    """
     q, k, v = map(_tensor, (q, k, v))
     scores = (q * scale) @ k.transpose(-2, -1)
     if causal:
@@ -28,7 +38,14 @@ def formula(q, k, v, *, causal, scale):
 
 
 def sdpa(q, k, v, *, causal, scale):
-    """The same by F.scaled_dot_product_attention; which kernel runs is PyTorch's choice."""
+    """The same by F.scaled_dot_product_attention; which kernel runs is PyTorch's choice.
+
+    Args:
+        q, k, v, causal, scale: as for `formula`.
+
+    Returns:
+        [B, H, N, D].
+    """
     q, k, v = map(_tensor, (q, k, v))
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 

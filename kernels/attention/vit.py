@@ -22,11 +22,19 @@ Attend = Callable[[Any, int], Any]
 def vision_transformer(attention: str | Attend, **options: Any) -> Any:
     """A timm VisionTransformer for images of 256 pixels, whose blocks attend with `attention`.
 
-    attention: an implementation of vit_attention, such as "pallas"; or a function of qkv
-    [B, N, 3·H·D] and the number of heads that returns [B, N, H·D].
-    options: as VisionTransformer takes them; without any it is ViT-B/16 without a class token and
-    with average pooling, so that images [B, 3, 256, 256] become 256 tokens and [B, 1000] logits.
-    Raises ValueError for an unknown name, MissingPackage without timm.
+    Args:
+        attention: an implementation of vit_attention, such as "pallas"; or a function of qkv
+            [B, N, 3·H·D] and the number of heads that returns [B, N, H·D].
+        options: as VisionTransformer takes them; without any it is ViT-B/16 without a class token
+            and with average pooling, so that images [B, 3, 256, 256] become 256 tokens and [B,
+            1000] logits.
+
+    Returns:
+        The VisionTransformer.
+
+    Raises:
+        ValueError: for an unknown name.
+        MissingPackage: without timm.
     """
     if isinstance(attention, str):
         checks.one_of("attention", attention, VIT_ATTENTION)

@@ -22,7 +22,7 @@ import typer
 
 from kernels import checks
 from kernels.optional import require
-from kernels.records.schema import Key, Record, versions
+from kernels.records.schema import Key, Named, Record, versions
 from kernels.records.store import add, read
 
 DEPTH, BATCH = 12, 128  # ViT-B/16, and the batch of the published comparison
@@ -85,10 +85,10 @@ def _key(attention: str, depth: int, batch: int, chip: str) -> Key:
     return Key(
         operator="vit_attention",
         implementation=implementation,
-        sizes={"depth": depth, "batch": batch},
+        sizes=Named({"depth": depth, "batch": batch}),
         dtype="bfloat16",
-        options={"model": MODEL},
-        tuning=tuning,
+        options=Named({"model": MODEL}),
+        tuning=Named(tuning),
         pass_="step",
         chip=chip,
     )
@@ -203,6 +203,7 @@ def estimate_steps(
     for attention, estimate in zip(attentions, estimates, strict=True):
         if isinstance(estimate, TpuCompileError):
             raise estimate
+        assert estimate.compiled
         found.append(
             Step(
                 attention,
@@ -242,30 +243,31 @@ def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
     """The totals of `steps` and their parts, as records."""
     totals, parts = [], []
     for each in steps:
-
-        def record(value: float, unit: str, each: Step = each, **more: Any) -> Record:
-            return each.key.record(
-                workload=WORKLOAD,
-                kind="estimated",
-                value=round(value, 6),
-                unit=unit,
-                versions=versions("jax", "libtpu", "timm", "torchax"),
-                **more,
-            )
-
+        key, estimate = each.key, each.estimate
         summed = "bytes between HBM and the chip, summed over ops"
-        bound, method = each.estimate.bound, each.estimate.method
+        time = {"bound": estimate.bound, "method": estimate.method}
         optimal = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
         totals += [
-            record(each.seconds * 1e3, "ms", bound=bound, method=method),
-            record(each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
-            record(each.optimal_seconds * 1e3, "ms", **optimal),
+            _record(key, each.seconds * 1e3, "ms", **time),
+            _record(key, each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
+            _record(key, each.optimal_seconds * 1e3, "ms", **optimal),
         ]
         for (where, what), (seconds, moved) in sorted(each.parts.items()):
-            of = {"part": {"where": where, "what": what}, "method": "sum over ops"}
-            parts.append(record(seconds * 1e3, "ms", **of))
-            parts.append(record(moved / 1e9, "GB", quantity="traffic", **of))
+            of = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
+            parts.append(_record(key, seconds * 1e3, "ms", **of))
+            parts.append(_record(key, moved / 1e9, "GB", quantity="traffic", **of))
     return totals, parts
+
+
+def _record(key: Key, value: float, unit: str, **more: Any) -> Record:
+    return key.record(
+        workload=WORKLOAD,
+        kind="estimated",
+        value=round(value, 6),
+        unit=unit,
+        versions=versions("jax", "libtpu", "timm", "torchax"),
+        **more,
+    )
 
 
 def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> dict[str, Step]:

@@ -16,11 +16,14 @@ __all__ = ["Backend", "Compiled", "Job", "Refused", "Simulated", "Skipped"]
 class Backend:
     """One way of writing kernels. Subclasses say what is different.
 
-    name: in words, such as "Pallas TPU". claims: the rungs that it proves without the device, which
-    an implementation claims if it says nothing else. takes_interpret: whether its functions take
-    `interpret=`. tensors: whether they take PyTorch's tensors. chips: what `estimate` knows, the
-    usual one first; empty where nothing is estimated. needs: packages or tools of which one has to
-    be there before anything runs.
+    Attributes:
+        name: in words, such as "Pallas TPU".
+        claims: the rungs that it proves without the device, which an implementation claims if it
+            says nothing else.
+        takes_interpret: whether its functions take `interpret=`.
+        tensors: whether they take PyTorch's tensors.
+        chips: what `estimate` knows, the usual one first; empty where nothing is estimated.
+        needs: packages or tools of which one has to be there before anything runs.
     """
 
     name: str = ""
@@ -44,13 +47,25 @@ class Backend:
     def simulate(self, job: Job, order: int) -> Simulated:
         """On a simulated machine, in one of the orders that it may take.
 
-        Raises Refused where the machine would not run it so, Skipped where there is no simulator.
+        Args:
+            job: the call.
+            order: a seed.
+
+        Raises:
+            Refused: where the machine would not run it so.
+            Skipped: where there is no simulator.
         """
         raise Skipped(self.why_not("simulate"))
 
     def compile(self, jobs: Iterable[Callable[[], Job]]) -> Iterator[Compiled]:
-        """Compile jobs for the machine, as far as its tools are here; yields as many answers, in
-        their order. A job is made when its turn comes, and may raise."""
+        """Compile jobs for the machine, as far as its tools are here.
+
+        Args:
+            jobs: each is made when its turn comes, and may raise.
+
+        Returns:
+            As many answers, in their order.
+        """
         for make in jobs:
             start, error, note = time.perf_counter(), None, ""
             try:
@@ -66,24 +81,46 @@ class Backend:
         raise Skipped(self.why_not("compile"))
 
     def measure(self, job: Job, device: str | None = None) -> Any:
-        """The result on the machine itself. device: "cpu" or "cuda", where there is a choice;
-        None is the best there is. Raises Skipped where the machine is missing."""
+        """The result on the machine itself.
+
+        Args:
+            job: the call.
+            device: "cpu" or "cuda", where there is a choice; None is the best there is.
+
+        Raises:
+            Skipped: where the machine is missing.
+        """
         if reason := self.why_not("measure", device or "cpu"):
             raise Skipped(reason)
         return job.function(*job.arguments, **job.options, **self._interpreting(False))
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
-        """The gradients by the wanted arguments, for one cotangent of each output."""
+        """The gradients by the wanted arguments.
+
+        Args:
+            job: the call.
+            cotangents: one for each output.
+        """
         return jax_arrays.pull(job, cotangents, **self._interpreting(True))
 
     def prepare(self, job: Job, device: str = "cpu", out: bool = False) -> Callable[[], Any]:
-        """A call without arguments that does the job, or its gradients where they are wanted, with
-        the operands on the device already. out: whether the function takes an `out` to write to."""
+        """A call without arguments that does the job, or its gradients where they are wanted.
+
+        Args:
+            job: its operands are put on the device.
+            device: "cpu" or "cuda", for what works on PyTorch's tensors.
+            out: whether the function takes an `out` to write to.
+        """
         return jax_arrays.prepare(job)
 
     def why_not(self, rung: str, device: str = "cpu") -> str:
-        """Why there is no such rung, or why it cannot be measured on `device` ("cpu" or "cuda")
-        here; empty where there is nothing in the way."""
+        """Why a rung cannot be climbed; empty where there is nothing in the way.
+
+        Args:
+            rung: "simulate" and "compile" ask whether there is such a rung, "measure" whether the
+                machine is here.
+            device: "cpu" or "cuda", to measure on.
+        """
         if rung == "simulate":
             return f"there is no simulator for {self.name}"
         if rung == "compile":
@@ -107,8 +144,16 @@ class Backend:
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
     ) -> list[Any]:
-        """For each (job, chip) what it would take there, or the compiler's error. timeout: seconds
-        for a compilation. budget: seconds of simulation for each."""
+        """What jobs would take on chips that are not here.
+
+        Args:
+            jobs: each with the name of a chip.
+            timeout: seconds for a compilation.
+            budget: seconds of simulation for each.
+
+        Returns:
+            For each an estimate, or why it was refused.
+        """
         raise NotImplementedError(f"nothing is estimated of {self.name}")
 
     def missing(self) -> str:

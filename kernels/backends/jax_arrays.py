@@ -52,11 +52,15 @@ def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]]:
-    """What is compiled of a job: the call, and the call with its gradients where they are wanted;
-    with the arrays that they take.
+    """What is compiled of a job: the call, and the call with its gradients where they are wanted.
 
-    The second takes the cotangents first (an array, or a tuple for several outputs), and gives the
-    results before the gradients.
+    Args:
+        job: the call.
+        more: further keyword arguments of its function.
+
+    Returns:
+        Each with the arrays that it takes. The second takes the cotangents first (an array, or a
+        tuple for several outputs), and gives the results before the gradients.
     """
     import jax
 

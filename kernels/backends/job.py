@@ -38,7 +38,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Simulated:
-    """result: as the function returns it. alone: whether there is no other order to try."""
+    """What a simulated machine made of a job.
+
+    Args:
+        result: as the function returns it.
+        alone: whether there is no other order to try.
+    """
 
     result: Any
     alone: bool = False
@@ -46,8 +51,13 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of a job. error: why it was refused or skipped, or None. note: what was not done
-    of the way to the machine; empty where it went all the way. seconds: wall time."""
+    """What a compiler made of a job.
+
+    Args:
+        error: why it was refused or skipped, or None.
+        note: what was not done of the way to the machine; empty where it went all the way.
+        seconds: of wall time.
+    """
 
     error: Exception | None
     note: str

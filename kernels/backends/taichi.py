@@ -18,7 +18,7 @@ class _Taichi(OnTensors):
         """As text, for a process that cannot import it."""
         from kernels import taichi
 
-        return taichi.Written.of(function)
+        return taichi.KernelSource.of(function)
 
     def simulate(self, job: Job, order: int) -> Simulated:
         """Debug mode, which checks every access; on one thread or on several."""

@@ -1,9 +1,9 @@
 """A pallas_call as JAX traced it: grid, blocks, memories, index maps, and the kernel's own program.
 
 JAX promises nothing of these: the parameters of the pallas_call equation (`grid_mapping`, `jaxpr`,
-`compiler_params`, `input_output_aliases`, `out_avals`, `name`), the fields of GridMapping and
-BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `DebugInfo.arg_names`. All were seen in
-JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
+`compiler_params`, `input_output_aliases`, `interpret`, `out_avals`, `name`), the fields of
+GridMapping and BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `DebugInfo.arg_names`.
+All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ def is_pallas_call(equation: Any) -> bool:
     return jaxprs.operation(equation) == "pallas_call"
 
 
+def is_interpreted(equation: Any) -> bool:
+    """Whether a pallas_call is to be interpreted, by `interpret=` or by a mode that is forced."""
+    return bool(equation.params.get("interpret"))
+
+
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:
     """Every equation of a jaxpr and of those inside it, pallas_calls too, but none of a kernel."""
     for equation in jaxprs.own_equations(jaxpr):
@@ -127,11 +132,6 @@ def semantics(equation: Any) -> tuple[str, ...]:
         "parallel" if i in mapping.vmapped_dims else word(next(given, "arbitrary"))
         for i in range(len(mapping.grid))
     )
-
-
-def is_interpreted(equation: Any) -> bool:
-    """Whether the call is to be interpreted instead of compiled."""
-    return bool(equation.params.get("interpret"))
 
 
 def vmem_limit_bytes(equation: Any) -> int | None:

@@ -70,7 +70,7 @@ def outputs(equation_or_jaxpr: Any) -> list[Any]:
     return list(opened(equation_or_jaxpr).outvars)
 
 
-def shape(variable: Any) -> tuple[int, ...] | None:
+def shape(variable: Any) -> Any:
     """The shape of a variable's value; None for a value without one."""
     return getattr(variable.aval, "shape", None)
 
@@ -125,13 +125,13 @@ def grid_axis(equation: Any) -> int:
 def contracted(equation: Any) -> tuple[int, ...]:
     """The sizes of the dimensions that a "dot_general" sums over."""
     (left, _), _ = equation.params["dimension_numbers"]
-    return tuple(shape(inputs(equation)[0])[axis] for axis in left)
+    return tuple(inputs(equation)[0].aval.shape[axis] for axis in left)
 
 
 def output_features(equation: Any) -> int:
     """The number of features that a "conv_general_dilated" makes, of its kernel."""
     axis = equation.params["dimension_numbers"].rhs_spec[0]
-    return shape(inputs(equation)[1])[axis]
+    return inputs(equation)[1].aval.shape[axis]
 
 
 def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:

@@ -176,7 +176,8 @@ def dumps(folder: Path) -> Iterator[Dump]:
         if found and found["kernel"] != "TLP" and not found["kernel"].startswith("<"):
             files.setdefault(found["kernel"], {})[found["label"]] = path
     for kernel, labels in files.items():
-        slots, capacity, used = (), None, None
+        slots: tuple[str, ...] = ()
+        capacity, used = None, None
         if _UTILISATION in labels:
             slots, capacity, used = read_utilisation(_text(labels[_UTILISATION]))
         bundles = read_bundles(_text(labels[_BUNDLES])) if _BUNDLES in labels else ()

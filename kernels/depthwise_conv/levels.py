@@ -72,8 +72,17 @@ def steps(dtype):
 
 @functools.cache
 def tiled(dtype, rows=ROWS, flipped=False):
-    """v2 with one row, v3 with four. flipped: for weights that lie the other way round, lag 0 first
-    and the zeros last. It looks tidier, and is slower."""
+    """v2 with one row, v3 with four.
+
+    Args:
+        dtype: Taichi's.
+        rows: of a tile.
+        flipped: for weights that lie the other way round, lag 0 first and the zeros last. It looks
+            tidier, and is slower.
+
+    Returns:
+        kernel(out, w, k, eps).
+    """
 
     @ti.func
     def place(lag, last):
@@ -115,7 +124,15 @@ def element(k):
 
 
 def padded(w, front=STEPS, back=0):
-    """[C, T] → [C, front + T + back], with zeros for lags that only steps beyond the end have."""
+    """The weights, with zeros for lags that only steps beyond the end have.
+
+    Args:
+        w: [C, T].
+        front, back: how many zeros are before them and behind them.
+
+    Returns:
+        [C, front + T + back].
+    """
     if isinstance(w, np.ndarray):
         return np.pad(w, ((0, 0), (front, back)))
     import torch

@@ -19,9 +19,15 @@ LAGS = 8  # that a thread of the gradient of w sums up
 
 @functools.cache
 def gradient_of_k(dtype):
-    """kernel(gk, lags, g): gk[b, c, u] = Σ_{t ≥ u} lags[c, t-u] · g[b, c, t].
+    """The gradient of the input: gk[b, c, u] = Σ_{t ≥ u} lags[c, t-u] · g[b, c, t].
 
-    lags [C, T]: w reversed; g and gk [B, C, T]. What the forward kernel does, backwards in time.
+    What the forward kernel does, backwards in time.
+
+    Args:
+        dtype: Taichi's.
+
+    Returns:
+        kernel(gk, lags, g) for lags [C, T], which are w reversed, and g and gk [B, C, T].
     """
 
     @ti.kernel
@@ -54,9 +60,15 @@ def gradient_of_k(dtype):
 
 @functools.cache
 def gradient_of_w(dtype):
-    """kernel(gw, g, k): gw[c, (T-1) - d] = Σ_b Σ_{t ≥ d} g[b, c, t] · k[b, c, t-d].
+    """The gradient of the weights: gw[c, (T-1) - d] = Σ_b Σ_{t ≥ d} g[b, c, t] · k[b, c, t-d].
 
-    g and k [B, C, T]; gw [C, T]. A thread has a channel and LAGS lags d, and sums over all rows.
+    A thread has a channel and LAGS lags d, and sums over all rows.
+
+    Args:
+        dtype: Taichi's.
+
+    Returns:
+        kernel(gw, g, k) for g and k [B, C, T], and gw [C, T].
     """
 
     @ti.kernel

@@ -28,8 +28,18 @@ def _draw(rng):
 def limit(workload, device="cpu"):
     """What the sums, multiplied out as they are written, cannot beat: the rate of a matmul.
 
-    (name, a call that multiplies two float32 matrices with PyTorch, how many such calls have as
-    many operations as the workload). The library's rate is a little below that of the hardware.
+    The library's rate is a little below that of the hardware.
+
+    Args:
+        workload: one of the operator's.
+        device: "cpu" or "cuda".
+
+    Returns:
+        Its name, a call that multiplies two float32 matrices with PyTorch, and how many such calls
+        have as many operations as the workload.
+
+    Raises:
+        MissingPackage: without PyTorch.
     """
     torch = require("torch", "the limit of depthwise convolution")
     size = 1024 if device == "cpu" else 8192

@@ -39,7 +39,13 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of an answer. passed: None where there is none yet. lines: what to tell."""
+    """What became of an answer.
+
+    Args:
+        exercise: its name.
+        passed: whether it is right; None where there is no answer yet.
+        lines: what to tell.
+    """
 
     exercise: str
     passed: bool | None
@@ -78,11 +84,18 @@ def chapters() -> dict[str, tuple[Exercise, ...]]:
 
 
 def check(name: str, answer: Callable[..., Any]) -> Answer:
-    """Prove an answer to the exercise `name`, rung by rung, and stop at the first that refuses it.
+    """Prove an answer to an exercise, rung by rung, and stop at the first that refuses it.
 
-    answer: what the exercise asks for, a kernel or a function. A body of nothing but `...` counts
-    as not written yet. Returns an Answer, which a notebook shows. Raises ValueError for an unknown
-    exercise, and for an answer that is no function.
+    Args:
+        name: the exercise's.
+        answer: what the exercise asks for, a kernel or a function. A body of nothing but `...`
+            counts as not written yet.
+
+    Returns:
+        An Answer, which a notebook shows.
+
+    Raises:
+        ValueError: for an unknown exercise, and for an answer that is no function.
     """
     one_of("name", name, tuple(exercises()))
     if not callable(answer):

@@ -19,13 +19,21 @@ from kernels.workload import Workload, Workloads
 class Exercise:
     """A kernel or a function for the reader to write: a kernels.contract.Contract.
 
-    task: a sentence. formula: what the result is, in float64 NumPy, of the same arguments; it is
-    the oracle. `call(answer, *arguments, interpret)`: how the reader's function is run. workloads:
-    the problems it is proven on. rungs: those that it has to climb. magnitude: for a sum, the sum
-    of its terms' absolute values, as in a reference. hint: shown with each failure.
-    judge(programs): asks more of the program of the first workload, as ladder.programs gives it;
-    returns a note, or raises ladder.Refused. differentiable: the arguments whose gradients are
-    proven too; JAX then has to be able to trace the formula. backend: what it is to be written in.
+    Args:
+        name: by which it is checked.
+        task: a sentence.
+        formula: what the result is, in float64 NumPy, of the same arguments; it is the oracle.
+        call: `call(answer, *arguments, interpret)` runs the reader's function.
+        workloads: the problems it is proven on.
+        rungs: those that it has to climb.
+        backend: what it is to be written in.
+        magnitude: for a sum, the sum of its terms' absolute values, as in a reference.
+        hint: shown with each failure.
+        judge: judge(programs) asks more of the program of the first workload, as ladder.programs
+            gives it; returns a note, or raises ladder.Refused.
+        differentiable: the arguments whose gradients are proven too; JAX then has to be able to
+            trace the formula.
+        outputs, static, rounding, gradient_magnitude: as Contract has them.
     """
 
     name: str
@@ -62,12 +70,37 @@ class Exercise:
 
 
 def call(answer: Callable[..., Any], *arguments: Any, interpret: Any = None, **options: Any) -> Any:
-    """Run an answer that is a plain function, of numbers or of arrays."""
+    """Run an answer that is a plain function, of numbers or of arrays.
+
+    Args:
+        answer: the reader's function.
+        arguments: its positional ones.
+        interpret: not passed on: a plain function has no use for it.
+        options: its named ones.
+
+    Returns:
+        What it returns.
+
+    Raises:
+        Refused: where that cannot be compared with a number or an array.
+    """
     return compared(answer(*arguments, **options))
 
 
 def call_kernel(answer: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Run an answer that takes interpret=."""
+    """Run an answer that takes interpret=.
+
+    Args:
+        answer: the reader's function.
+        arguments: its positional ones.
+        options: its named ones, interpret= among them.
+
+    Returns:
+        What it returns.
+
+    Raises:
+        Refused: where that cannot be compared with a number or an array.
+    """
     return compared(answer(*arguments, **options))
 
 
@@ -81,15 +114,27 @@ def compared(result: Any) -> Any:
 def problems(
     make: Callable[[Workload, np.random.Generator], tuple[Any, ...]], *named: Workload
 ) -> Workloads:
-    """The workloads of an exercise: named ones only."""
+    """The workloads of an exercise: named ones only.
+
+    Args:
+        make: make(workload, rng) gives the positional arguments.
+        named: the workloads.
+    """
     return Workloads(make=make, named=named, draw=lambda rng: named[rng.integers(len(named))])
 
 
 def prediction(
     name: str, task: str, formula: Callable[..., Any], *cases: Workload, hint: str = ""
 ) -> Exercise:
-    """A number to predict; the task says its unit, the formula counts it, a case's sizes are the
-    arguments. Whole numbers are exact, others are compared in float32."""
+    """A number to predict. Whole numbers are exact, others are compared in float32.
+
+    Args:
+        name: the exercise's.
+        task: a sentence; it says the number's unit.
+        formula: counts the number.
+        cases: workloads, whose sizes are the arguments.
+        hint: shown with each failure.
+    """
 
     def call(answer: Callable[..., Any], *numbers: Any, interpret: Any = None) -> Any:
         found = np.asarray(compared(answer(*numbers)))

@@ -92,7 +92,12 @@ def fetches(**most: int) -> Judge:
 
 
 def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
-    """The compiled kernel may have so many bundles in a grid step, and so many spills."""
+    """The compiled kernel may have so many bundles in a grid step, and so many spills.
+
+    Args:
+        bundles: at most so many; None for any number.
+        spills: at most so many; None for any number.
+    """
 
     def judge(programs: list[Any]) -> str:
         from kernels import tpu

@@ -23,7 +23,13 @@ CLIMBED = RUNGS[:3]  # as far as a machine without an accelerator gets
 
 @dataclass(frozen=True)
 class Catch:
-    """Where a kernel fell off the ladder: the rung, the workload, and what the rung said."""
+    """Where a kernel fell off the ladder.
+
+    Args:
+        rung: the first that refused it.
+        workload: the one on which it did.
+        message: what the rung said.
+    """
 
     rung: str
     workload: str
@@ -38,7 +44,15 @@ def bugs() -> dict[str, Bug]:
 
 
 def climb(name: str, *, repaired: bool = False) -> Catch | None:
-    """Let a bug climb rung by rung; return what caught it first, or None if nothing did."""
+    """Let a bug climb rung by rung.
+
+    Args:
+        name: the bug's.
+        repaired: whether its repaired kernel climbs instead.
+
+    Returns:
+        What caught it first, or None if nothing did.
+    """
     bug = bugs()[name]
     function: Any = importlib.import_module(f"{__name__}.{name}").kernel
     if repaired:

@@ -11,10 +11,16 @@ from kernels.workload import Workload
 class Bug:
     """One wrong kernel.
 
-    operator: whose contract it breaks. caught_by: the first rung that refuses it. says: words that
-    the rung's message holds. workloads: what it is run on. cause and lesson: a sentence each.
-    needs: the optional package without which that rung is blind to it. backend: what it is written
-    in.
+    Args:
+        title: what it is called in the gallery.
+        operator: whose contract it breaks.
+        caught_by: the first rung that refuses it.
+        says: words that the rung's message holds.
+        cause: why it is wrong, in a sentence.
+        lesson: what to learn from it, in a sentence.
+        workloads: what it is run on.
+        needs: the optional package without which that rung is blind to it.
+        backend: what it is written in.
     """
 
     title: str

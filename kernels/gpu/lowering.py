@@ -12,10 +12,18 @@ DEVICE_KIND = "NVIDIA H100"
 
 
 def lower(function: Callable[..., Any], *args: Any) -> lowered.Lowered:
-    """Lower `function(*args)` for CUDA; nothing runs. args: arrays or jax.ShapeDtypeStruct.
+    """Lower `function(*args)` for CUDA; nothing runs.
 
-    The kernel must be written for Triton (its compiler_params say so) and not be interpreted.
-    Raises what JAX raises, and ValueError when no kernel reached the program.
+    Args:
+        function: of arrays. Its kernel must be written for Triton (its compiler_params say so) and
+            not be interpreted.
+        args: arrays or jax.ShapeDtypeStruct.
+
+    Returns:
+        The program, with each of its kernels.
+
+    Raises:
+        ValueError: when no kernel reached the program; besides what JAX raises.
     """
     from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 

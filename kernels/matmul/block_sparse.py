@@ -18,7 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels import checks
 from kernels.matmul.blocks import LANES, BlockSizes, vmem_limit
-from kernels.matmul.products import accumulator, product, result, within
+from kernels.matmul.products import accumulator, mask_tail, product, result_dtype
 from kernels.pallas import interprets
 from kernels.tpu.chips import CHIPS, here
 from kernels.tpu.plan import Plan
@@ -35,9 +35,13 @@ MOST_STEPS = 80_000  # each takes three int32 of a v5e's 1 MiB of scalar memory
 class BlockSparse:
     """A matrix of which only some blocks are stored; the others are zero.
 
-    blocks: [number, bm, bk]. rows, columns: int32 [number], where each block stands, counted in
-    blocks, sorted by rows. shape: (m, k). What a block holds beyond the matrix's edge is ignored;
-    no two stand in the same place. A JAX pytree. x @ y is block_sparse_matmul of its arrays.
+    A JAX pytree. x @ y is block_sparse_matmul of its arrays.
+
+    Args:
+        blocks: [number, bm, bk]. What a block holds beyond the matrix's edge is ignored; no two
+            stand in the same place.
+        rows, columns: int32 [number], where each block stands, counted in blocks, sorted by rows.
+        shape: (m, k).
     """
 
     blocks: Any
@@ -47,9 +51,17 @@ class BlockSparse:
 
     @classmethod
     def from_dense(cls, x: Any, block: tuple[int, int] = (LANES, LANES)) -> BlockSparse:
-        """Store the blocks of x [m, k] that hold anything but zeros. x must be concrete.
+        """Store the blocks of a matrix that hold anything but zeros.
 
-        Raises ValueError for another rank, a zero dimension, or a block that is not two sizes.
+        Args:
+            x: [m, k], concrete.
+            block: (bm, bk).
+
+        Returns:
+            The matrix; its last blocks are filled up with zeros.
+
+        Raises:
+            ValueError: for another rank, a zero dimension, or a block that is not two sizes.
         """
         checks.array("x", x, rank=2, dtypes=(str(getattr(x, "dtype", "")),))
         if len(block) != 2:
@@ -118,7 +130,7 @@ def _multiply_kernel(
         x, y = x_ref[...], y_ref[...]
         if k % len(y):
             left = k - columns_ref[step] * len(y)
-            x, y = within(x, axis, left), within(y, 0, left)
+            x, y = mask_tail(x, axis, left), mask_tail(y, 0, left)
         acc_ref[...] += product(x, y, (axis, 0), widen=interpret is True)
 
     @pl.when((step == last) | (rows_ref[jnp.minimum(step + 1, last)] != row))
@@ -137,7 +149,7 @@ def _multiply(x, y, order, rows, columns, *, m, plan, axis, interpret):
     steps = _steps(order, rows, columns, pl.cdiv(m, bm))
     return pl.pallas_call(
         functools.partial(_multiply_kernel, axis=axis, k=k, interpret=interpret),
-        out_shape=jax.ShapeDtypeStruct((m, n), result(x.dtype)),
+        out_shape=jax.ShapeDtypeStruct((m, n), result_dtype(x.dtype)),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(pl.cdiv(n, bn), len(steps[0])),
@@ -164,7 +176,7 @@ def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, 
     (bm, bn), bk = dz_ref.shape, len(y_ref)
     dz, y = dz_ref[...], y_ref[...]
     if n % bn:
-        dz, y = within(dz, 1, n - step * bn), within(y, 1, n - step * bn)
+        dz, y = mask_tail(dz, 1, n - step * bn), mask_tail(y, 1, n - step * bn)
 
     @pl.when(step == 0)
     def _():
@@ -176,9 +188,9 @@ def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, 
     def _():
         dx = acc_ref[...]
         if m % bm:
-            dx = within(dx, 0, m - rows_ref[block] * bm)
+            dx = mask_tail(dx, 0, m - rows_ref[block] * bm)
         if k % bk:
-            dx = within(dx, 1, k - columns_ref[block] * bk)
+            dx = mask_tail(dx, 1, k - columns_ref[block] * bk)
         dx_ref[...] = dx.astype(dx_ref.dtype)
 
 
@@ -209,9 +221,17 @@ def _sample(dz, y, rows, columns, *, plan, interpret):
 
 
 def make_plan(n, block, dtype, bn=None):
-    """The blocks of x and of y, for the chip at hand; bn: columns of y in a block.
+    """The blocks of x and of y, for the chip at hand.
 
-    bn None is all of n if it can be had in VMEM, else half of it, and so on, in whole lanes.
+    Args:
+        n: columns of y.
+        block: (bm, bk), of a block of x.
+        dtype: of both.
+        bn: columns of y in a block; None is all of n if it can be had in VMEM, else half of it, and
+            so on, in whole lanes.
+
+    Returns:
+        A kernels.tpu.plan.Plan.
     """
     chip = CHIPS[here()]
     if bn is None:
@@ -258,7 +278,19 @@ _call.defvjp(_forward, _backward)
 
 
 def block_sparse_matmul(blocks, y, rows, columns, *, m, bn=None, interpret=None):
-    """[number, bm, bk], [k, n], [number], [number] → [m, n]; grid (n / bn, number)."""
+    """The stored blocks times y; grid (n / bn, steps), a step for each block and each block row.
+
+    Args:
+        blocks: [number, bm, bk].
+        y: [k, n].
+        rows, columns: [number], where each block stands.
+        m: rows of the result.
+        bn: columns of y in a block; None lets make_plan choose.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [m, n].
+    """
     blocks, y, rows, columns = map(jnp.asarray, (blocks, y, rows, columns))
     if not len(blocks):  # a grid has at least one step, so it gets a block of zeros
         blocks = jnp.zeros((1, *blocks.shape[1:]), blocks.dtype)

@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.matmul.blocks import BlockSizes, plan
-from kernels.matmul.products import accumulator, inside, product, result
+from kernels.matmul.products import accumulator, mask_tails, product, result_dtype
 from kernels.pallas import interprets
 
 SMALL = BlockSizes(128, 128, 128)
@@ -32,7 +32,7 @@ def v0(x, y, *, interpret=None):
     whole = plan(m, k, n, x.dtype, BlockSizes(m, k, n), buffers=1)
     return pl.pallas_call(
         whole_kernel,
-        out_shape=jax.ShapeDtypeStruct((m, n), result(x.dtype)),
+        out_shape=jax.ShapeDtypeStruct((m, n), result_dtype(x.dtype)),
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=whole.vmem_limit_bytes),
         interpret=interprets(interpret, "tpu"),
         name="matmul_v0",
@@ -47,13 +47,13 @@ def blocks_kernel(x_ref, y_ref, z_ref, *, k):
     def _():
         z_ref[...] = jnp.zeros_like(z_ref)
 
-    z_ref[...] += product(*inside(x_ref[...], y_ref[...], step, k))
+    z_ref[...] += product(*mask_tails(x_ref[...], y_ref[...], step, k))
 
 
 def v1(x, y, *, interpret=None):
     """Blocks of 128³ on a grid; the result's block collects the sums, in 4 bytes an element."""
     z = blocked(blocks_kernel, x, y, SMALL, interpret, "matmul_v1", out_dtype=accumulator(x.dtype))
-    return z.astype(result(x.dtype))
+    return z.astype(result_dtype(x.dtype))
 
 
 def accumulated_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
@@ -64,7 +64,7 @@ def accumulated_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
     def _():
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    acc_ref[...] += product(*inside(x_ref[...], y_ref[...], step, k))
+    acc_ref[...] += product(*mask_tails(x_ref[...], y_ref[...], step, k))
 
     @pl.when(step == steps - 1)
     def _():
@@ -88,7 +88,7 @@ def full_kernel(x_ref, y_ref, z_ref, *, k):
 
 def branches_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
     step, last = pl.program_id(2), pl.num_programs(2) - 1
-    dot = lambda: product(*inside(x_ref[...], y_ref[...], step, k))
+    dot = lambda: product(*mask_tails(x_ref[...], y_ref[...], step, k))
 
     @pl.when(step == 0)
     def _():
@@ -129,7 +129,7 @@ def blocked_call(kernel, x, y, plan, interpret, name, out_dtype, scratch):
     bm, bk, bn = plan.block.bm, plan.block.bk, plan.block.bn
     return pl.pallas_call(
         functools.partial(kernel, k=k),
-        out_shape=jax.ShapeDtypeStruct((m, n), out_dtype or result(x.dtype)),
+        out_shape=jax.ShapeDtypeStruct((m, n), out_dtype or result_dtype(x.dtype)),
         grid=(pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)),
         in_specs=[
             pl.BlockSpec((bm, bk), lambda i, j, step: (i, step)),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernels import checks
+from kernels.backends.nki import NKI
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.xla import XLA
 from kernels.contract import Implementation, Operator
@@ -33,8 +34,9 @@ def matmul(
         x: [m, k], float32, bfloat16, int8 or one float8. No dimension may be zero; blocks need not
             divide any.
         y: [k, n], or [n, k] with transpose_rhs; x's dtype.
-        implementation: "xla", "pallas" (TPU), or one of the levels of the chapter on pipelining,
-            "v0" to "v5", which only multiply.
+        implementation: "xla", "pallas" (TPU), "nki" (AWS Neuron; float32 and bfloat16, only
+            multiplies), or one of the levels of the chapter on pipelining, "v0" to "v5", which only
+            multiply too.
         block: of "pallas"; by the tuner's records if None.
         prologue: an elementwise JAX function of x, taken in float32 and rounded to x's dtype as x
             is read; floats only.
@@ -233,6 +235,11 @@ def _no_options(workload: Workload) -> bool:
     return not workload.options
 
 
+def _only_products(workload: Workload) -> bool:
+    fused = set(workload.options) - {"transpose_rhs"}
+    return not fused and workload.dtype in ("float32", "bfloat16")
+
+
 _OWN = {"block": "chooses its own"}
 _ONLY = dict.fromkeys(("prologue", "activation", "transpose_rhs"), "only multiplies")
 
@@ -259,6 +266,16 @@ MATMUL = Operator(
                 chapter="pipelined_matmul",
             )
             for level in ("v0", "v1", "v2", "v3", "v4", "v5")
+        ),
+        Implementation(
+            "nki",
+            NKI,
+            "nki:matmul",
+            accepts=_only_products,
+            lacks={name: why for name, why in _ONLY.items() if name != "transpose_rhs"} | _OWN,
+            tunable=False,
+            differentiable=False,
+            chapter="giou_nki",
         ),
     ),
 )

@@ -17,14 +17,14 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels import checks
 from kernels.matmul.blocks import BlockSizes, plan
-from kernels.matmul.products import accumulator, inside, product, result
+from kernels.matmul.products import accumulator, mask_tails, product, result_dtype
 from kernels.matmul.quantized import Dequantise
 from kernels.pallas import interprets
 from kernels.tpu.plan import Plan
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class MatmulSpec:
     """Everything about a product but its operands; hashable, so that jit can key on it.
 
     plan: its blocks, and the chip that they are for. prologue: elementwise, of x in float32.
@@ -50,25 +50,25 @@ class Form:
         return x.shape[1 - k_axis], x.shape[k_axis], y.shape[1 - y_axis]
 
     def planned(self, x, y, block=None, chip=None):
-        """This form with a plan for these operands; ValueError for blocks that do not fit."""
+        """This spec with a plan for these operands; ValueError for blocks that do not fit."""
         return dataclasses.replace(self, plan=plan(*self.sizes(x, y), x.dtype, block, chip=chip))
 
 
-def _kernel(x_ref, y_ref, z_ref, *scratch, k, form, beside=()):
+def _kernel(x_ref, y_ref, z_ref, *scratch, k, spec, epilogue_operands=()):
     # x_ref [bm, bk], y_ref [bk, bn] or transposed; z_ref [bm, bn]; acc_ref [bm, bn] where k is cut;
-    # beside: (bm, 1) or (1, bn) of each further array
+    # epilogue_operands: (bm, 1) or (1, bn) of each further array
     step, last = pl.program_id(2), pl.num_programs(2) - 1
 
     def dot():
         x = x_ref[...]
-        if form.prologue is not None:
-            x = form.prologue(x.astype(jnp.float32)).astype(x.dtype)
-        x, y = inside(x, y_ref[...], step, k, form.contract)
-        return product(x, y, form.contract, widen=form.interpret is True)
+        if spec.prologue is not None:
+            x = spec.prologue(x.astype(jnp.float32)).astype(x.dtype)
+        x, y = mask_tails(x, y_ref[...], step, k, spec.contract)
+        return product(x, y, spec.contract, widen=spec.interpret is True)
 
     def write(z):
-        if form.epilogue is not None:
-            z = form.epilogue(z, *[ref[...] for ref in beside])
+        if spec.epilogue is not None:
+            z = spec.epilogue(z, *[ref[...] for ref in epilogue_operands])
         z_ref[...] = z.astype(z_ref.dtype)
 
     if not scratch:
@@ -90,10 +90,10 @@ def _kernel(x_ref, y_ref, z_ref, *scratch, k, form, beside=()):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _call(form, x, y, *arrays):
-    """The product in a form that has its plan. arrays: [m, 1] or [1, n] each, for the epilogue."""
-    m, k, n = form.sizes(x, y)
-    bm, bk, bn = form.plan.block.bm, form.plan.block.bk, form.plan.block.bn
+def _call(spec, x, y, *arrays):
+    """The product by a spec that has its plan. arrays: [m, 1] or [1, n] each, for the epilogue."""
+    m, k, n = spec.sizes(x, y)
+    bm, bk, bn = spec.plan.block.bm, spec.plan.block.bk, spec.plan.block.bn
     rows, columns, steps = pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)
     # Without steps, the outer operand stays in VMEM while the inner one passes.
     by_columns = steps == 1 and m * k * columns + k * n < m * k + k * n * rows
@@ -103,74 +103,74 @@ def _call(form, x, y, *arrays):
         """An index map of (i, j, step), whichever of i and j the grid has outside."""
         return (lambda j, i, s: index(i, j, s)) if by_columns else index
 
-    def spec(shape, index, transposed):
+    def block_spec(shape, index, transposed):
         if transposed:
             return pl.BlockSpec(shape[::-1], place(lambda i, j, s: index(i, j, s)[::-1]))
         return pl.BlockSpec(shape, place(index))
 
     # Beside x and y: a column of m rows or a row of n columns, to go with each block of sums.
     further = [
-        spec((bm, 1), lambda i, j, s: (i, 0), False)
+        block_spec((bm, 1), lambda i, j, s: (i, 0), False)
         if array.shape == (m, 1)
-        else spec((1, bn), lambda i, j, s: (0, j), False)
+        else block_spec((1, bn), lambda i, j, s: (0, j), False)
         for array in arrays
     ]
-    out_dtype = jnp.dtype(form.out_dtype or result(x.dtype))
-    kernel = functools.partial(_kernel, k=k, form=form)
+    out_dtype = jnp.dtype(spec.out_dtype or result_dtype(x.dtype))
+    kernel = functools.partial(_kernel, k=k, spec=spec)
     if arrays:
 
         def kernel(x_ref, y_ref, *refs):
             count = len(arrays)
-            _kernel(x_ref, y_ref, *refs[count:], k=k, form=form, beside=refs[:count])
+            _kernel(x_ref, y_ref, *refs[count:], k=k, spec=spec, epilogue_operands=refs[:count])
 
     return pl.pallas_call(
         kernel,
         out_shape=jax.ShapeDtypeStruct((m, n), out_dtype),
         grid=grid,
         in_specs=[
-            spec((bm, bk), lambda i, j, s: (i, s), form.transpose_lhs),
-            spec((bk, bn), lambda i, j, s: (s, j), form.transpose_rhs),
+            block_spec((bm, bk), lambda i, j, s: (i, s), spec.transpose_lhs),
+            block_spec((bk, bn), lambda i, j, s: (s, j), spec.transpose_rhs),
             *further,
         ],
-        out_specs=spec((bm, bn), lambda i, j, s: (i, j), False),
+        out_specs=block_spec((bm, bn), lambda i, j, s: (i, j), False),
         scratch_shapes=[pltpu.VMEM((bm, bn), accumulator(x.dtype))] if steps > 1 else [],
         compiler_params=pltpu.CompilerParams(
             # Only k adds to what came before; i and j may run anywhere, in any order.
             dimension_semantics=("parallel", "parallel", "arbitrary"),
-            vmem_limit_bytes=form.plan.vmem_limit_bytes,
+            vmem_limit_bytes=spec.plan.vmem_limit_bytes,
         ),
-        interpret=form.interpret,
+        interpret=spec.interpret,
         name="matmul",
     )(x, y, *arrays)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(form, x, y):
-    return _call(form, x, y)
+def _differentiable(spec, x, y):
+    return _call(spec, x, y)
 
 
-def _forward(form, x, y):
-    return _call(form, x, y), (x, y)
+def _forward(spec, x, y):
+    return _call(spec, x, y), (x, y)
 
 
-def _backward(form, saved, dz):
+def _backward(spec, saved, dz):
     """dx = dz yᵀ and dy = xᵀ dz, after dz has gone back through the epilogue."""
     x, y = saved
     checks.one_of("x.dtype, for a gradient,", str(x.dtype), ("float32", "bfloat16"))
-    chip = form.plan.chip
-    again = Form(interpret=form.interpret)
-    if form.epilogue is not None:
+    chip = spec.plan.chip
+    again = MatmulSpec(interpret=spec.interpret)
+    if spec.epilogue is not None:
         # The sums were not kept: multiplying again is cheaper than a [m, n] float32 array.
-        sums = _call(dataclasses.replace(form, epilogue=None), x, y)
-        dz = jax.vjp(form.epilogue, sums.astype(jnp.float32))[1](dz.astype(jnp.float32))[0]
+        sums = _call(dataclasses.replace(spec, epilogue=None), x, y)
+        dz = jax.vjp(spec.epilogue, sums.astype(jnp.float32))[1](dz.astype(jnp.float32))[0]
         dz = dz.astype(x.dtype)
-    by_y = dataclasses.replace(again, transpose_rhs=not form.transpose_rhs)
+    by_y = dataclasses.replace(again, transpose_rhs=not spec.transpose_rhs)
     dx = _call(by_y.planned(dz, y, chip=chip), dz, y)
     read = x
-    if form.prologue is not None:
-        read, back = jax.vjp(lambda x: form.prologue(x.astype(jnp.float32)).astype(x.dtype), x)
+    if spec.prologue is not None:
+        read, back = jax.vjp(lambda x: spec.prologue(x.astype(jnp.float32)).astype(x.dtype), x)
         (dx,) = back(dx)
-    left, right = (dz, read) if form.transpose_rhs else (read, dz)
+    left, right = (dz, read) if spec.transpose_rhs else (read, dz)
     by_x = dataclasses.replace(again, transpose_lhs=True)
     return dx, _call(by_x.planned(left, right, chip=chip), left, right)
 
@@ -183,13 +183,13 @@ def matmul(
 ):
     """[m, k], [k, n] → [m, n]; grid (m / bm, n / bn, k / bk), k innermost."""
     x, y = jnp.asarray(x), jnp.asarray(y)
-    form = Form(
+    spec = MatmulSpec(
         prologue=prologue,
         epilogue=activation,
         transpose_rhs=transpose_rhs,
         interpret=interprets(interpret, "tpu"),
     )
-    return _differentiable(form.planned(x, y, block), x, y)
+    return _differentiable(spec.planned(x, y, block), x, y)
 
 
 def quantized_matmul(
@@ -197,10 +197,10 @@ def quantized_matmul(
 ):
     """int8 [m, k], [k, n]; float32 [m], [n], [n] → [m, n] of out_dtype, by the same kernel."""
     x, y, x_scale, y_scale, bias = map(jnp.asarray, (x, y, x_scale, y_scale, bias))
-    form = Form(
+    spec = MatmulSpec(
         epilogue=Dequantise(activation),
         out_dtype=out_dtype,
         interpret=interprets(interpret, "tpu"),
     )
-    beside = (x_scale[:, None], y_scale[None], bias[None])
-    return _call(form.planned(x, y, block), x, y, *beside)
+    epilogue_operands = (x_scale[:, None], y_scale[None], bias[None])
+    return _call(spec.planned(x, y, block), x, y, *epilogue_operands)

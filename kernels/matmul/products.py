@@ -9,16 +9,20 @@ def accumulator(dtype):
     return jnp.int32 if dtype == jnp.int8 else jnp.float32
 
 
-def result(dtype):
+def result_dtype(dtype):
     """The dtype of the result: 8 bits would not hold a sum; other dtypes are kept."""
     return dtype if jnp.dtype(dtype).itemsize > 1 else accumulator(dtype)
 
 
 def product(x, y, contract=(1, 0), widen=False):
-    """Two blocks' product in the accumulator's dtype. contract: the axis of each that is summed.
+    """Two blocks' product in the accumulator's dtype.
 
-    widen: multiply in float32. XLA's CPU backend lacks bfloat16 and float8 dots in some layouts;
-    float32 holds each of their products exactly, so an interpreted sum is the same.
+    Args:
+        x, y: the blocks.
+        contract: the axis of each that is summed.
+        widen: multiply in float32. XLA's CPU backend lacks bfloat16 and float8 dots in some
+            layouts; float32 holds each of their products exactly, so an interpreted sum is the
+            same.
     """
     if widen and x.dtype != jnp.int8:
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)
@@ -32,16 +36,24 @@ def product(x, y, contract=(1, 0), widen=False):
     )
 
 
-def inside(x, y, step, k, contract=(1, 0)):
-    """The two blocks of `step`, zero beyond `k`: the last block of a k that blocks do not divide
-    ends in garbage."""
+def mask_tails(x, y, step, k, contract=(1, 0)):
+    """The two blocks of a step, zero beyond k.
+
+    The last block of a k that blocks do not divide ends in garbage.
+
+    Args:
+        x, y: the blocks.
+        step: counts the blocks along k.
+        k: the size of the axis that is summed.
+        contract: that axis in each block.
+    """
     bk = x.shape[contract[0]]
     if k % bk == 0:
         return x, y
-    return within(x, contract[0], k - step * bk), within(y, contract[1], k - step * bk)
+    return mask_tail(x, contract[0], k - step * bk), mask_tail(y, contract[1], k - step * bk)
 
 
-def within(block, axis, size):
+def mask_tail(block, axis, size):
     """The block, zero beyond its first `size` elements along `axis`."""
     position = jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
     # Selected in 32 bits: a v5e has no narrower vector arithmetic.

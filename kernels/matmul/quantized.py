@@ -11,10 +11,19 @@ LARGEST = 127  # −128 is left unused, so that a negated matrix quantises to th
 def quantize(x: Any, axis: int) -> tuple[Any, Any]:
     """Round `x` to int8, with the largest magnitude along `axis` at ±127.
 
-    x: [m, n], float32 or bfloat16. axis: summed over later: 1 gives a scale for each row, 0 for
-    each column. Returns int8 [m, n] and the float32 scales, [m] or [n], so that
-    x ≈ integers × scales. A row of zeros gets scale 1. Raises ValueError for another rank, dtype
-    or axis. Source: symmetric per-channel quantisation, Krishnamoorthi 2018, arXiv:1806.08342.
+    Args:
+        x: [m, n], float32 or bfloat16.
+        axis: summed over later: 1 gives a scale for each row, 0 for each column.
+
+    Returns:
+        int8 [m, n] and the float32 scales, [m] or [n], so that x ≈ integers × scales. A row of
+        zeros gets scale 1.
+
+    Raises:
+        ValueError: for another rank, dtype or axis.
+
+    Source:
+        Symmetric per-channel quantisation, Krishnamoorthi 2018, arXiv:1806.08342.
     """
     import jax.numpy as jnp
 
@@ -29,7 +38,11 @@ def quantize(x: Any, axis: int) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Dequantise:
-    """The epilogue act(z · x_scale · y_scale + bias) of a block of int32 sums."""
+    """The epilogue act(z · x_scale · y_scale + bias) of a block of int32 sums.
+
+    Args:
+        activation: an elementwise JAX function; None applies none.
+    """
 
     activation: Any = None
 

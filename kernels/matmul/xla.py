@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kernels.matmul.products import product, result
+from kernels.matmul.products import product, result_dtype
 from kernels.matmul.quantized import Dequantise
 
 
@@ -17,7 +17,7 @@ def matmul(x, y, *, prologue=None, activation=None, transpose_rhs=False):
     z = product(x, y, (1, 1 if transpose_rhs else 0))
     if activation is not None:
         z = activation(z)
-    return z.astype(result(x.dtype))
+    return z.astype(result_dtype(x.dtype))
 
 
 @functools.partial(jax.jit, static_argnames=("activation", "out_dtype"))

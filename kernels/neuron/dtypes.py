@@ -47,9 +47,7 @@ HALVES = (bfloat16, float16)
 EIGHTS = (float8_e4m3, float8_e4m3fn, float8_e5m2)
 _NAMES = {dtype: name for name, dtype in ALL.items()}
 _RANGES = {
-    name: (np.iinfo(name).min, np.iinfo(name).max)
-    for name in map(ALL.get, ALL)
-    if name.kind in "iu"
+    name: (np.iinfo(name).min, np.iinfo(name).max) for name in ALL.values() if name.kind in "iu"
 }
 
 

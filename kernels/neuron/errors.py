@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 HERE = str(Path(__file__).parent)
@@ -39,7 +39,7 @@ class MissingName(NeuronError, AttributeError):
 
 def place() -> str | None:
     """Where in the kernel we are: the innermost frame outside this package, as "file.py:line"."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
     if frame is None:
@@ -70,7 +70,7 @@ def absent(
         raise AttributeError(name)
     if instead and name in instead:
         raise MissingName(f"{module} has no {name}: {instead[name]}", place())
-    names = there if isinstance(there, (list, tuple)) else _public(there)
+    names = _public(there) if isinstance(there, Mapping) else there
     near = difflib.get_close_matches(name, names, 3)
     near_words = f"the nearest are {', '.join(near)}; " if near and name not in documented else ""
     raise MissingName(

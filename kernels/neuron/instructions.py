@@ -341,7 +341,7 @@ def tensor_copy_predicated(
 
     def chosen(condition: np.ndarray, *values: np.ndarray) -> np.ndarray:
         taken = (condition != 0) != reverse
-        new = values[0] if values else dtypes.narrow(np.float32(src), dst.dtype)
+        new = values[0] if values else dtypes.narrow(np.asarray(src, np.float32), dst.dtype)
         state[taken] = WRITTEN
         return np.where(taken, new, old)
 
@@ -394,10 +394,21 @@ def tensor_tensor(
     where = on(name, chosen, "Vector", "GpSimd")
     quick = all(o.dtype == dtypes.bfloat16 for o in operands) and _packed_in_row(data1, data2)
     cheap = operation.name in ("add", "multiply", "subtract") and quick and not psum
-    one_each = {data1.buffer, data2.buffer} == {SBUF, PSUM}
+    one_each = (PSUM in (data1.buffer, data2.buffer)) or (
+        data1._storage.streamed != data2._storage.streamed
+    )
     work = n if cheap or one_each else 2 * n
     fast = 2 if work == 2 * n and _halves(*operands) and data1.buffer == data2.buffer == SBUF else 1
-    core.compute(where, name, operation.function, *operands, work=work, fast=fast, op=sums)
+    core.compute(
+        where,
+        name,
+        operation.function,
+        *operands,
+        work=work,
+        fast=fast,
+        op=sums,
+        detail=(operation.name,),
+    )
 
 
 def _same(dst: View, *sources: View) -> bool:
@@ -796,7 +807,18 @@ def activation(
             _in_range(name, operation, values)
         return operation.function(values)
 
-    core.compute("Scalar", name, whole, dst, data, columns=columns, work=data._elements)
+    numbers = (operation.name, float(factor), float(shift))
+    plain = reduce_res is None and command == reduce_cmd.idle
+    core.compute(
+        "Scalar",
+        name,
+        whole,
+        dst,
+        data,
+        columns=columns,
+        work=data._elements,
+        detail=numbers if plain else None,
+    )
     if reduce_res is not None or command != reduce_cmd.idle:
         if command == reduce_cmd.idle and reduce_op is not None:
             command = reduce_cmd.reset_reduce
@@ -1073,17 +1095,22 @@ def nc_matmul(
 
 def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x y, in pieces that BLAS does not spread over threads: on a busy machine they wait for each
-    other a hundred times longer than they compute."""
+    other a hundred times longer than they compute.
+
+    The order in which the array adds up is not published; here it is four sums, then their sum.
+    """
     (m, k), n = x.shape, y.shape[1]
-    width = max(1, 2**18 // (m * k))
+    quarter = -(-k // 4)
+    width = max(1, 2**18 // (m * quarter))
     whole = n - n % width
-    if whole <= width:
-        return x @ y
-    pieces = np.matmul(x, y[:, :whole].reshape(k, whole // width, width).transpose(1, 0, 2))
-    found = np.empty((m, n), np.float32)
-    found[:, :whole] = pieces.transpose(1, 0, 2).reshape(m, whole)
-    if whole < n:
-        found[:, whole:] = x @ y[:, whole:]
+    found = np.zeros((m, n), np.float32)
+    for first in range(0, k, quarter):
+        a, b = x[:, first : first + quarter], y[first : first + quarter]
+        if whole:
+            pieces = b[:, :whole].reshape(len(b), whole // width, width).transpose(1, 0, 2)
+            found[:, :whole] += np.matmul(a, pieces).transpose(1, 0, 2).reshape(m, whole)
+        if whole < n:
+            found[:, whole:] += a @ b[:, whole:]
     return found
 
 
@@ -1210,7 +1237,7 @@ def nc_transpose(dst: View, data: View, chosen: Any = None, name: str = "nc_tran
     values = data._values().reshape(p, f).T if core.numbers else None
     by_product = where == "Tensor" and core.chip.generation == 2 and core.limits
     floats = values is not None and values.dtype.kind not in "iub"
-    if by_product and floats and not np.isfinite(dtypes.wide(values)).all():
+    if by_product and values is not None and floats and not np.isfinite(dtypes.wide(values)).all():
         refuse(
             f"{name}: {data} holds NaN or infinity, which a product by the identity spreads "
             "over the tile on NeuronCore-v2"

@@ -7,12 +7,14 @@ on kernels are traced by Python, which takes more. What passes here, all of them
   classes inside the kernel, sets, await, match and the walrus: the compiler's syntax tree (KLR, its
   open front end) has no place for them; NKI's migration guide to 0.7 names generators and classes
 - operators, comparisons, truth and loops on tiles, and assignment into one: a tile's numbers are
-  not known while a kernel is compiled (NKI language guide)
-- nl.arange, nl.mgrid, mask=, nl.par_dim, nl.divide, nl.load, nl.store: removed in 0.1 and 0.2 (the
-  last two came back in 0.3, as experimental)
+  not known while a kernel is compiled (NKI language guide). An argument may be None, a number or a
+  list, so its truth, a loop over it and `x != None` are left alone
+- nl.arange, nl.mgrid, mask=, nl.par_dim, nl.divide: removed in 0.1 and 0.2
 - an instruction of nki.isa without dst (migration guide to beta 2)
-- a call into NumPy or any other library, and into neuronxcc.nki, which 0.4 refuses
-- a helper that is decorated with nki.jit itself (migration guide to beta 2)
+- a call into NumPy or any other library but math, and into neuronxcc.nki, which 0.4 refuses
+
+In a helper, raise and calls into libraries are left alone: the kernels that AWS ships check their
+arguments so. tests/neuron/test_neuron_linter.py holds the patterns of theirs that have to pass.
 
 In beta 1 a loop's body was traced once, with an index that is no number. So refused in a loop over
 nl.affine_range or nl.sequential_range of neuronxcc.nki: branches on the index, min, max and range
@@ -63,9 +65,20 @@ REMOVED = {
     "mgrid": "a slice, as in tile[:, 0:n:2]",
     "par_dim": "the partitions as the first dimension",
     "divide": "nisa.reciprocal, and a product",
-    "load": "nisa.dma_copy(dst=tile, src=tensor[…])",
-    "store": "nisa.dma_copy(dst=tensor[…], src=tile)",
 }
+# Names of nki.isa that write no tile.
+WITHOUT_DST = (
+    "get_nc_version",
+    "register_alloc",
+    "register_move",
+    "register_load",
+    "register_store",
+    "core_barrier",
+    "sendrecv",
+    "set_rng_seed",
+    "quantize_mx",
+)
+PLAIN = ("math", "builtins")
 MAKERS = ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load")
 MODERN, BETA1 = ("nki", "kernels.neuron.modern"), ("neuronxcc", "kernels.neuron.beta1")
 
@@ -94,12 +107,13 @@ def lint(kernel: Any) -> list[Finding]:
     found: list[Finding] = []
     seen: set[types.CodeType] = set()
     waiting = [function_of(kernel)]
+    first = waiting[0]
     while waiting:
         function = waiting.pop()
         if function.__code__ in seen:
             continue
         seen.add(function.__code__)
-        rules = (_Beta1 if beta1 else _Modern)(function)
+        rules = (_Beta1 if beta1 else _Modern)(function, function is not first)
         found += rules.findings()
         waiting += rules.helpers
     return found
@@ -108,15 +122,17 @@ def lint(kernel: Any) -> list[Finding]:
 class _Rules:
     """The source of one function, and what is said about it."""
 
-    def __init__(self, function: types.FunctionType) -> None:
+    def __init__(self, function: types.FunctionType, helper: bool = False) -> None:
         self.function = function
+        self.helper = helper
         try:
             lines, first = inspect.getsourcelines(function)
         except (OSError, TypeError) as error:
             raise NeuronError(f"the source of {function.__name__} is not to be had") from error
         self.first = first
         self.file = Path(function.__code__.co_filename).name
-        (self.tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+        module: Any = ast.parse(textwrap.dedent("".join(lines)))
+        (self.tree,) = module.body
         self.helpers: list[types.FunctionType] = []
         self.said: dict[tuple[int, str], Finding] = {}
 
@@ -152,6 +168,8 @@ class _Modern(_Rules):
     def judge(self) -> None:
         self.tiles = self._find_tiles()
         for node in self.body():
+            if isinstance(node, ast.Raise) and self.helper:
+                continue
             if type(node) in SYNTAX:
                 what, instead = SYNTAX[type(node)]
                 self.say(node, f"{what} is not in the kernel language", instead)
@@ -172,19 +190,17 @@ class _Modern(_Rules):
         names = {keyword.arg for keyword in node.keywords}
         if "mask" in names:
             self.say(node, "mask= is gone", "a slice that min() cuts")
-        instruction = isinstance(node.func, ast.Attribute) and self._is(node.func.value, ".isa")
-        if instruction and "dst" not in names and not node.args:
-            self.say(node, f"nisa.{node.func.attr} without dst", "dst=tile, first")
+        called: Any = node.func
+        instruction = isinstance(called, ast.Attribute) and self._is(called.value, ".isa")
+        writes = instruction and called.attr not in WITHOUT_DST
+        if writes and "dst" not in names and not node.args:
+            self.say(node, f"nisa.{called.attr} without dst", "dst=tile, first")
         if isinstance(node.func, ast.Name):
             value = self.function.__globals__.get(node.func.id)
-            if isinstance(value, types.FunctionType):
+            if isinstance(value, Kernel):
+                value = value.function
+            if isinstance(value, types.FunctionType) and not _is_ours(value):
                 self.helpers.append(value)
-            elif isinstance(value, Kernel):
-                self.say(
-                    node,
-                    f"{node.func.id} is called in a kernel and has @nki.jit itself",
-                    "the helper without the decorator",
-                )
 
     def _modules(self) -> None:
         """Calls into libraries that the compiler does not have."""
@@ -194,32 +210,37 @@ class _Modern(_Rules):
                 continue
             if name.startswith(BETA1):
                 self.say(node, f"{name} in a kernel of modern NKI", "its like in nki")
-            elif not name.startswith(MODERN):
+            elif not self.helper and not name.startswith((*MODERN, *PLAIN)):
                 self.say(node, f"a call of {name} in a kernel", "plain Python, or an argument")
 
     def _on_tiles(self, node: ast.AST) -> None:
-        tile = self._is_tile
+        tile, made = self._is_tile, self._is_made
         if isinstance(node, ast.BinOp) and (tile(node.left) or tile(node.right)):
             self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
-        elif isinstance(node, ast.UnaryOp) and tile(node.operand):
+        elif isinstance(node, ast.UnaryOp) and (
+            made(node.operand) if isinstance(node.op, ast.Not) else tile(node.operand)
+        ):
             self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_scalar(dst, …)")
         elif isinstance(node, ast.AugAssign) and (tile(node.target) or tile(node.value)):
             self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
         elif isinstance(node, ast.Compare) and any(map(tile, (node.left, *node.comparators))):
-            if not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+            asks = any(isinstance(c, ast.Constant) and c.value is None for c in node.comparators)
+            if not asks and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
                 self.say(node, f"a comparison of a tile, {_text(node)}", "nisa.tensor_scalar")
-        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and tile(node.test):
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and made(node.test):
             self.say(node, f"a branch on a tile, {_text(node.test)}", "a condition on shapes")
-        elif isinstance(node, ast.For) and tile(node.iter):
+        elif isinstance(node, ast.For) and made(node.iter):
             self.say(node, f"a loop over a tile, {_text(node.iter)}", "a range, and slices")
         elif isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Subscript) and tile(t.value) for t in node.targets
+            isinstance(t, ast.Subscript) and made(t.value) for t in node.targets
         ):
             self.say(node, f"assignment into a tile, {_text(node)}", "nisa.tensor_copy(dst, src)")
 
     def _find_tiles(self) -> set[str]:
         """Names that hold tiles: arguments without a default, and what is made of nl.ndarray."""
         given = self.tree.args
+        if self.helper:  # whose arguments may be lists of sizes as well
+            given = ast.arguments([], [], None, [], [], None, [])
         positional = [*given.posonlyargs, *given.args]
         plain = len(positional) - len(given.defaults)
         self.tiles = {
@@ -250,6 +271,13 @@ class _Modern(_Rules):
             ):
                 return True
         return False
+
+    def _is_made(self, node: ast.AST) -> bool:
+        """Whether a tile that the kernel itself has made, so that it is nothing else."""
+        arguments = {argument.arg for argument in self.tree.args.args}
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        return self._is_tile(node) and not (isinstance(node, ast.Name) and node.id in arguments)
 
     def _is_tile(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Name):
@@ -283,7 +311,7 @@ class _Beta1(_Rules):
 
     def _loop(self, loop: ast.For) -> None:
         indices = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-        assert isinstance(loop.iter, ast.Call)
+        assert isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute)
         kind = f"nl.{loop.iter.func.attr}"
         while True:  # and the names that are made of them
             more = {
@@ -299,7 +327,11 @@ class _Beta1(_Rules):
         for node in (each for statement in loop.body for each in ast.walk(statement)):
             if isinstance(node, (ast.If, ast.While, ast.IfExp)) and _names(node.test) & indices:
                 self.say(node, f"a branch on the index of {kind}", "mask=")
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            elif (
+                isinstance(node, ast.AugAssign)
+                and isinstance(node.target, ast.Name)
+                and not _loads(node.value)
+            ):
                 self.say(
                     node,
                     f"{_text(node)} in a loop of {kind}, whose body is traced once",
@@ -312,6 +344,11 @@ class _Beta1(_Rules):
                 and any(_names(argument) & indices for argument in node.args)
             ):
                 self.say(node, f"{_text(node)} of the index of {kind}", "mask=")
+
+
+def _is_ours(function: types.FunctionType) -> bool:
+    """Whether a function is an instruction, imported by its name."""
+    return function.__module__.startswith(("kernels.neuron.", "nki.", "neuronxcc."))
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -120,6 +120,7 @@ class Storage:
         "source",
         "state",
         "stored",
+        "streamed",
         "uniform",
     )
 
@@ -143,6 +144,7 @@ class Storage:
         self.state: np.ndarray | None = None
         self.uniform = state  # of all elements, while `state` is None
         self.stored = False  # whether an instruction wrote to it
+        self.streamed = False  # whether it stands in PSUM, as far as time goes
         self.scattered = False  # whether numbers have chosen where
         self.source = source
         self.born = born
@@ -533,6 +535,11 @@ class Machine:
         self.outputs: list[Storage] = []
         self.mail: dict[tuple[Any, int, int], np.ndarray] = {}  # (pipe, from, to) → numbers
         self.flat = False  # whether a tile may have partitions only, as in beta 1
+        self.hoists = False  # whether a compiler moves what does not change out of loops
+        self.versions: dict[int, int] = {}  # storage → a number for what it holds
+        self.made: dict[tuple[Any, ...], tuple[int, int]] = {}  # instruction → iteration, version
+        self.counted = 0  # versions that there are
+        self.turns_of_loops: list[tuple[int, int]] = []  # loops that run, and how often by now
         self.turns: Any = None  # who takes turns, where several programs run at once
         self._names: dict[str, int] = {}
 
@@ -567,7 +574,7 @@ class Machine:
 
     def allocate(
         self,
-        shape: Sequence[int],
+        shape: Any,
         dtype: Any,
         buffer: str,
         name: str = "",
@@ -671,16 +678,31 @@ class Machine:
     def _watched(self, steps: list[int], line: str | None) -> Iterator[int]:
         self.started += 1
         loop, before = Loop(self.started, line), self.iteration
-        depth = len(self.loops)
+        depth, outer = len(self.loops), len(self.turns_of_loops)
         try:
-            for step in steps:
+            for turn, step in enumerate(steps):
                 del self.loops[depth:]  # an inner loop that was left early
                 self.loops.append((loop, step))
                 self.iteration = (*before, (loop.number, step))
+                del self.turns_of_loops[outer:]
+                self.turns_of_loops.append((loop.number, turn))
                 yield step
         finally:
             del self.loops[depth:]
+            del self.turns_of_loops[outer:]
             self.iteration = before
+
+    def dependent(self, *bounds: int) -> Iterator[int]:
+        """A loop whose iterations depend on each other, and which a compiler keeps as a loop."""
+        self.started += 1
+        number, outer = self.started, len(self.turns_of_loops)
+        try:
+            for turn, step in enumerate(range(*bounds)):
+                del self.turns_of_loops[outer:]
+                self.turns_of_loops.append((number, turn))
+                yield step
+        finally:
+            del self.turns_of_loops[outer:]
 
     def _watch(self, name: str, op: str, reads: Sequence[View], writes: Sequence[View]) -> None:
         """Find an iteration of an independent loop that reads what another one wrote.
@@ -741,6 +763,7 @@ class Machine:
         fast: int = 1,
         op: str = "",
         shapes: bool = True,
+        detail: tuple[Any, ...] | None = None,
     ) -> None:
         """dst = function(*sources), element by element, in float32.
 
@@ -748,7 +771,7 @@ class Machine:
         operands of one number a partition, passed to `function` after the sources. raw: on the
         bits of whole numbers, as they are. exact: in whole numbers of 64 bits. fast: how many times
         faster a performance mode is. op: the operation, where the instruction only adds to what it
-        reads. shapes: whether all have as many elements as dst.
+        reads. shapes: whether all have as many elements as dst. detail: as `note` takes it.
         """
         if self.limits:
             for operand in (dst, *sources, *columns):
@@ -786,6 +809,7 @@ class Machine:
             fast=fast,
             op=op,
             fresh=fresh,
+            detail=detail,
         )
 
     def _loosen(self, dst: View, sources: Sequence[View], states: Sequence[Any]) -> None:
@@ -857,7 +881,7 @@ class Machine:
         self.read_from(src)
         moved = dst.size * dst.dtype.itemsize
         runs = min(dst._run, src._run)
-        self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh)
+        self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
 
     def _same_bits(self, one: np.dtype, other: np.dtype) -> bool:
         return one.itemsize == other.itemsize and one.kind in "iub" and other.kind in "iub"
@@ -949,9 +973,11 @@ class Machine:
         fresh: bool = False,
         also: Sequence[View] = (),
         summed: bool = False,
+        detail: tuple[Any, ...] | None = None,
     ) -> None:
         """Record an instruction that has run. also: what it writes beside dst. summed: whether it
-        adds to dst in PSUM."""
+        adds to dst in PSUM. detail: the instruction's own numbers, where they and its operands
+        say all that it does."""
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.loops and self.limits:
@@ -976,8 +1002,44 @@ class Machine:
                 tuple([o._access() for o in writes]),
                 place(),
                 self.program,
+                self._hoisted(name, dst, sources, fresh, detail) if self.hoists else False,
             )
         )
+
+    def _hoisted(
+        self,
+        name: str,
+        dst: View,
+        sources: Sequence[View],
+        fresh: bool,
+        detail: tuple[Any, ...] | None,
+    ) -> bool:
+        """Whether the iteration before made the same of the same, in the innermost loop."""
+        self.counted += 1
+        number, versions = self.counted, self.versions
+        before = versions.get(dst._storage.number)
+        versions[dst._storage.number] = number
+        if detail is None or not fresh or before is not None or not self.turns_of_loops:
+            return False
+        loop, turn = self.turns_of_loops[-1]
+        key = (
+            loop,
+            place(),
+            name,
+            detail,
+            dst.shape,
+            *[
+                (versions.get(s._storage.number, -s._storage.number), *s._access()[2:])
+                for s in sources
+            ],
+        )
+        known = self.made.get(key)
+        if known is not None and known[0] < turn:
+            self.made[key] = (turn, known[1])
+            versions[dst._storage.number] = known[1]
+            return True
+        self.made[key] = (turn, number)
+        return False
 
     # --- at the end ------------------------------------------------------------------------------
 

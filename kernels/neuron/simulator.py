@@ -122,7 +122,7 @@ def run_recorded(
     grid = grid if isinstance(grid, tuple) else ()
     core = Machine(params.limits, params.order, find_chip(params.chip), numbers, grid)
     kind = GENERATIONS[generation_of(kernel)].tile
-    core.flat = generation_of(kernel) == "neuronxcc"
+    core.flat = core.hoists = generation_of(kernel) == "neuronxcc"
     names = list(inspect.signature(function).parameters)
     views: list[tuple[Any, View]] = []
 

@@ -78,7 +78,7 @@ def sliced(view: View, key: Any) -> Any:
     limits = machine().limits
     box, axes = view._box, view._axes
     known = box is not None and axes is not None
-    new = list(box) if known else []
+    new = list(box or ()) if known else []
     kept_axes: list[int | None] = []
     parts: list[slice] = []
     dropped: list[int] = []
@@ -89,7 +89,7 @@ def sliced(view: View, key: Any) -> Any:
         if isinstance(one, slice):
             if one.start is None and one.stop is None and one.step is None:
                 parts.append(one)
-                kept_axes.append(axes[axis] if known else None)
+                kept_axes.append(axes[axis] if known and axes else None)
                 continue
             start, stop, step = _bounds(view, axis, one, limits)
         else:
@@ -105,7 +105,7 @@ def sliced(view: View, key: Any) -> Any:
                 "neighbouring partitions"
             )
         parts.append(slice(start, stop, step))
-        own = axes[axis] if known else None
+        own = axes[axis] if known and axes else None
         if own is not None and new[own][1] - new[own][0] == size:
             # Else the view takes steps already, and the box that it has is large enough.
             first, length = new[own][0], len(range(start, stop, step))

@@ -7,10 +7,16 @@ SMALLEST_UNION = 1e-5
 
 
 def by_score(boxes, scores):
-    """[n, 4], [n] → int32 [n], five times [n]: the boxes' indices, and left, top, right, bottom and
-    area, from the best score down.
+    """The boxes from the best score down.
 
     The sides travel with their keys through the sort, which spares a gather.
+
+    Args:
+        boxes: [n, 4], each left, top, right, bottom.
+        scores: [n].
+
+    Returns:
+        int32 [n], the boxes' indices; and five arrays [n]: left, top, right, bottom and area.
     """
     index = lax.iota(jnp.int32, len(scores))
     # The index as a second key breaks ties, also those between NaNs, which come last.
@@ -19,16 +25,30 @@ def by_score(boxes, scores):
 
 
 def in_input_order(order, keep):
-    """int32 [n], bool [n] → bool [n]: what was sorted, back where it came from."""
+    """What was sorted, back where it came from.
+
+    Args:
+        order: int32 [n], the boxes' indices.
+        keep: bool [n], sorted.
+
+    Returns:
+        bool [n].
+    """
     return lax.sort((order, keep.astype(jnp.int32)), num_keys=1)[1] > 0
 
 
 def overlaps(one, other, threshold):
     """Whether intersection > threshold · union, for boxes that broadcast.
 
-    one, other: left, top, right, bottom and area. A compiler for CPUs may join a product and the
-    sum it goes into, and round once where the contract rounds twice. It cannot do so through the
-    `where` that stands after each product.
+    A compiler for CPUs may join a product and the sum it goes into, and round once where the
+    contract rounds twice. It cannot do so through the `where` that stands after each product.
+
+    Args:
+        one, other: left, top, right, bottom and area.
+        threshold: of the overlap, 0 to 1.
+
+    Returns:
+        bool, of the shape to which both broadcast.
     """
     left, top, right, bottom, areas = zip(one, other, strict=True)
     width = jnp.minimum(*right) - jnp.maximum(*left)

@@ -111,9 +111,20 @@ def _nms(boxes, scores, threshold, interpret, rounds):
 
 
 def nms(boxes, scores, threshold, *, interpret=None, rounds=None):
-    """[n, 4], [n] → bool [n]; grid (n / BLOCK,), in order.
+    """Greedy suppression on a TPU; grid (n / BLOCK,), in order.
 
-    rounds: of settling a block; None until nothing changes, a number for an estimate of one.
+    Args:
+        boxes: [n, 4].
+        scores: [n].
+        threshold: of the overlap, 0 to 1.
+        interpret: None interprets where there is no TPU.
+        rounds: of settling a block; None until nothing changes, a number for an estimate of one.
+
+    Returns:
+        bool [n].
+
+    Raises:
+        ValueError: for more boxes than MOST, which fit into a TPU's VMEM.
     """
     if len(scores) > MOST:
         fail("boxes.shape[0]", len(scores), f"at most {MOST}, which fit into a TPU's VMEM")

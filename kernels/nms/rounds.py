@@ -112,9 +112,11 @@ def model(
         for n in (FEW, MANY)
     ]
     found = estimate_all(programs, budget=BUDGET, progress=False)
+    seconds = []
     for each in found:
         if isinstance(each, TpuCompileError):
             raise each
+        seconds.append(each.seconds)
     n = len(boxes)
     in_blocks = implementation == "pallas"
     counted = rounds(boxes, scores, threshold, in_blocks=in_blocks)
@@ -126,11 +128,13 @@ def model(
             chip,
             counted,
             n,  # a chain: each round settles one box more
-            few.seconds,
-            (many.seconds - few.seconds) / (MANY - FEW) / blocks,
             few,
+            (many - few) / (MANY - FEW) / blocks,
+            estimate,
         )
-        for chip, few, many in zip(chips, found[::2], found[1::2], strict=True)
+        for chip, few, many, estimate in zip(
+            chips, seconds[::2], seconds[1::2], found[::2], strict=True
+        )
     ]
 
 

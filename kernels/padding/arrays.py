@@ -17,7 +17,19 @@ from kernels.padding.lattice import Plan
 
 
 def check(tile: Any, dtypes: Collection[str]) -> str:
-    """Refuse what is no tile; "numpy", "torch" or "jax" for what it is."""
+    """Refuse what is no tile.
+
+    Args:
+        tile: [h, w] or [h, w, C]: a NumPy array, a torch tensor on the CPU or the first GPU, or a
+            JAX array.
+        dtypes: the names of those that it may have.
+
+    Returns:
+        "numpy", "torch" or "jax", for what it is.
+
+    Raises:
+        ValueError: for anything else, and for a tensor that requires a gradient.
+    """
     if not (hasattr(tile, "shape") and hasattr(tile, "dtype")):
         checks.fail("tile", f"a {type(tile).__name__}", "an array [h, w] or [h, w, C]")
     shape = tuple(tile.shape)
@@ -36,7 +48,20 @@ def check(tile: Any, dtypes: Collection[str]) -> str:
 
 
 def check_out(out: Any, tile: Any, kind: str, shape: tuple[int, ...], implementation: str) -> None:
-    """Refuse an `out` that cannot be written to in place of a new array."""
+    """Refuse an `out` that cannot be written to in place of a new array.
+
+    Args:
+        out: the array.
+        tile: what is padded.
+        kind: what the tile is, as `check` says.
+        shape: of the result.
+        implementation: the one that is to write.
+
+    Raises:
+        ValueError: for JAX, which writes to no array that it is given; for another kind, shape,
+            dtype or device than the result's; and for memory that is not contiguous, not to be
+            written to, or the tile's.
+    """
     if kind == "jax" or implementation == "jax":
         checks.fail("out", f"a {type(out).__name__}", "None: JAX writes to no array it is given")
     if not isinstance(out, type(tile)):
@@ -78,10 +103,23 @@ def through_bits(
     function: Callable[[Any, Plan, Any], Any],
     works_on: str,
 ) -> Any:
-    """`function` on the bits of any array; returns the kind of array that the tile is.
+    """Call `function` on the bits of any array.
 
-    works_on: "numpy" or "torch" for the arrays that it takes; "either" for one that takes tensors
-    where the tile is on a GPU, and NumPy arrays otherwise.
+    Args:
+        tile: what is padded.
+        kind: what it is, as `check` says.
+        shape: of the result.
+        plan: how the result is filled.
+        out: the array to write to; None makes one.
+        function: function(tile_bits, plan, out_bits).
+        works_on: "numpy" or "torch" for the arrays that it takes; "either" for one that takes
+            tensors where the tile is on a GPU, and NumPy arrays otherwise.
+
+    Returns:
+        The kind of array that the tile is.
+
+    Raises:
+        ValueError: for a tile that JAX traces, and for one on a GPU where NumPy arrays are wanted.
     """
     if kind == "jax":
         jax = require("jax", "JAX arrays")
@@ -115,6 +153,18 @@ def through_jax(
     """The gather of jax.py on JAX arrays, traced or not, and on the bits of others.
 
     Eight bytes go as two numbers of four, for JAX narrows what is wider unless it is told to.
+
+    Args:
+        tile: what is padded.
+        kind: what it is, as `check` says.
+        shape: of the result.
+        planned: planned(parts) gives the plan for a tile whose elements are cut into so many.
+
+    Returns:
+        The kind of array that the tile is.
+
+    Raises:
+        ValueError: for a tensor on a GPU.
     """
     from kernels.padding.jax import brick_pad
 

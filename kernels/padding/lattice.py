@@ -20,7 +20,16 @@ def normal_form(h: int, w: int, shift_x: Shift, shift_y: Shift) -> tuple[Shift, 
     """The same lattice as (w, 0), (step, h) with 0 ≤ step < w, or as (w, step), (0, h).
 
     The first is the Hermite normal form of the two vectors; the second that with x and y swapped.
-    Raises ValueError, with the reason, where copies of the tile would overlap or leave gaps.
+
+    Args:
+        h, w: rows and columns of the tile.
+        shift_x, shift_y: two vectors of the lattice, (x, y) each.
+
+    Returns:
+        The two vectors of the one form or the other.
+
+    Raises:
+        ValueError: with the reason, where copies of the tile would overlap or leave gaps.
     """
     argument, value = "shift_x, shift_y", f"{tuple(shift_x)}, {tuple(shift_y)}"
     (a, b), (c, d) = shift_x, shift_y
@@ -54,11 +63,16 @@ def _smallest(a: int, b: int, c: int, d: int) -> Shift:
 class Plan:
     """How to fill an image: its rows are rows of `bricks`, rotated.
 
-    height, width: of the image. bricks: [h, n], for each of n bricks side by side the rows of the
-    tile in it, or None for the tile itself. h, period: rows and columns of the bricks, which repeat
-    to the right for ever. up: the tile's lowest row is this many rows above the image's. left: the
-    brick's column at the image's left edge in the tile's own rows; each brick higher, `step` less.
     All columns are counted in elements, C to a pixel.
+
+    Args:
+        height, width: of the image.
+        bricks: [h, n], for each of n bricks side by side the rows of the tile in it, or None for
+            the tile itself.
+        h, period: rows and columns of the bricks, which repeat to the right for ever.
+        up: the tile's lowest row is this many rows above the image's.
+        left: the brick's column at the image's left edge in the tile's own rows.
+        step: so much less than `left` for each brick higher.
     """
 
     height: int
@@ -79,7 +93,8 @@ class Plan:
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each row of the image, from the top: the row of bricks, and the column it begins at.
 
-        int64 [height] twice.
+        Returns:
+            int64 [height] twice.
         """
         y = self.height - 1 - np.arange(self.height) - self.up
         v = y // self.h
@@ -87,7 +102,19 @@ class Plan:
 
 
 def plan(shape: tuple[int, ...], border: tuple[int, int], shift_x: Shift, shift_y: Shift) -> Plan:
-    """The plan for a tile of `shape` [h, w, …]; ValueError as normal_form raises it."""
+    """The plan for a tile.
+
+    Args:
+        shape: [h, w, …], the tile's.
+        border: (rows, cols) to add on either side.
+        shift_x, shift_y: two vectors of the lattice, (x, y) each.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ValueError: as normal_form raises it.
+    """
     h, w, *more = shape
     channels = math.prod(more)
     rows, cols = border

@@ -85,7 +85,14 @@ def brick_pad(
 def floor(workload: Workload, device: str = "cpu") -> Callable[[], Any]:
     """A call that writes the memory of the workload's result once, with PyTorch's ``fill_``.
 
-    No way of padding can be faster; time it in the same run. workload: one of the operator's.
+    No way of padding can be faster; time it in the same run.
+
+    Args:
+        workload: one of the operator's.
+        device: "cpu" or "cuda".
+
+    Returns:
+        A function without arguments.
     """
     from kernels.padding import workloads
 

@@ -25,7 +25,14 @@ def _problem(name, h, w, c=0, dtype="float32", why="", values="normal", **option
 def basis(h, w, step, across, mixing):
     """Two vectors of the lattice of bricks: rows that move by `step`, or columns if `across`.
 
-    mixing: whole numbers; each adds so many times one vector to the other, in turn.
+    Args:
+        h, w: rows and columns of a brick.
+        step: how far each row, or column, moves against the one before.
+        across: whether columns move.
+        mixing: whole numbers; each adds so many times one vector to the other, in turn.
+
+    Returns:
+        Two vectors (x, y).
     """
     vectors = [(w, step), (0, h)] if across else [(w, 0), (step, h)]
     for turn, times in enumerate(mixing):
@@ -44,7 +51,18 @@ def _draw(rng):
 
 
 def limit(workload, device="cpu"):
-    """Writing the result's memory once, PyTorch's fill_: no padding can be faster."""
+    """Writing the result's memory once, PyTorch's ``fill_``: no padding can be faster.
+
+    Args:
+        workload: one of the operator's.
+        device: "cpu" or "cuda".
+
+    Returns:
+        Its name, the call, and 1: that many of it.
+
+    Raises:
+        MissingPackage: without PyTorch.
+    """
     torch = require("torch", "the time that writing the memory takes")
     h, w, *channels = _shape(workload)
     rows, cols = workload.options["border"]

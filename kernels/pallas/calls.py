@@ -25,10 +25,16 @@ MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond t
 class Operand:
     """One input or output of a pallas_call.
 
-    shape, dtype: of the whole array. block: the block's shape, squeezed dimensions as 1.
-    memory: "vmem", "smem", "hbm" (left in place) or "any" (left to the compiler). starts: int array
-    [programs, rank], the first element of the block that each program touches, in grid order.
-    aliased: whether an output shares its memory with an input.
+    Args:
+        name: as the kernel calls it.
+        role: "input" or "output".
+        shape, dtype: of the whole array.
+        block: the block's shape, squeezed dimensions as 1.
+        memory: "vmem", "smem", "hbm" (left in place) or "any" (left to the compiler).
+        starts: int array [programs, rank], the first element of the block that each program
+            touches, in grid order.
+        known: False where the index map reads values that only the run knows.
+        aliased: whether an output shares its memory with an input.
     """
 
     name: str
@@ -53,10 +59,13 @@ class Operand:
 
     @cached_property
     def moved(self) -> np.ndarray:
-        """bool [programs]: whether the program touches another block than the one before it.
+        """Whether each program touches another block than the one before it.
 
         A TPU's pipeline fetches an input, or writes an output back, only when its block changes.
         Where the blocks are not known, each program is taken to touch another one.
+
+        Returns:
+            bool [programs].
         """
         if not self.known:
             return np.ones(len(self.starts), bool)
@@ -74,8 +83,11 @@ class Operand:
 
     @cached_property
     def moved_bytes(self) -> np.ndarray:
-        """int [programs]: bytes of the block that the program touches anew; a clipped block counts
-        clipped, and one that stays counts 0."""
+        """Bytes of the block that each program touches anew.
+
+        Returns:
+            int [programs]; a clipped block counts clipped, and one that stays counts 0.
+        """
         if not self.known:
             return np.full(len(self.starts), self.block_bytes)
         sizes = np.minimum(np.array(self.block), np.array(self.shape) - self.starts)
@@ -87,7 +99,14 @@ class Operand:
 class Call:
     """One pallas_call: its grid, the semantics of each grid dimension, and its operands.
 
-    machine: "tpu" or "gpu", whichever the kernel was written for.
+    Args:
+        name: the kernel's.
+        machine: "tpu" or "gpu", whichever the kernel was written for.
+        grid: programs in each dimension.
+        semantics: of each grid dimension, such as "parallel".
+        operands: inputs, then outputs.
+        scratch: each piece of scratch memory, in words.
+        equation: the call in the jaxpr.
     """
 
     name: str
@@ -121,8 +140,13 @@ class Call:
         return sum(operand.traffic for operand in self.operands)
 
     def buffers(self) -> tuple[tuple[str, int], ...]:
-        """Name and bytes of what the kernel keeps in VMEM: blocks, twice where they change, and
-        scratch. The compiler adds its own temporaries to them."""
+        """What the kernel keeps in VMEM: blocks, twice where they change, and scratch.
+
+        The compiler adds its own temporaries to them.
+
+        Returns:
+            Pairs of a name and its bytes.
+        """
         held = [
             (
                 f"{o.role} {o.name}" + (" (2 buffers)" if o.moved[1:].any() else ""),
@@ -146,11 +170,14 @@ class Call:
         ]
 
     def problems(self) -> list[str]:
-        """What the index maps alone show to be wrong; empty where they show nothing.
+        """What the index maps alone show to be wrong.
 
         An index that leaves the array is moved back inside by interpret=True, and not looked at by
         the lowering. An output block that no program writes keeps whatever was in memory; one that
         shares its memory with an input keeps that.
+
+        Returns:
+            A sentence for each problem; empty where they show nothing.
         """
         found = []
         for operand in self.operands:
@@ -181,9 +208,17 @@ class Call:
 
 
 def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
-    """Trace `function(*args)` and return each pallas_call in it, in the order of execution.
+    """Trace `function(*args)` for the pallas_calls in it.
 
-    args: arrays or jax.ShapeDtypeStruct. Raises ValueError where the trace holds no pallas_call.
+    Args:
+        function: of arrays.
+        args: arrays or jax.ShapeDtypeStruct.
+
+    Returns:
+        Each pallas_call, in the order of execution.
+
+    Raises:
+        ValueError: where the trace holds no pallas_call, and for a grid of more than MAX_PROGRAMS.
     """
     found = calls_in(jaxprs.trace(function, *args))
     if not found:
@@ -195,8 +230,10 @@ def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
 class Affine:
     """An index map as offset + steps · program ids, in multiples of `unit` elements.
 
-    offset, unit: int [rank]; a unit is a block, or 1 where the map counts elements (pl.Element).
-    steps: int [rank, grid rank].
+    Args:
+        offset: int [rank].
+        steps: int [rank, grid rank].
+        unit: int [rank]; a unit is a block, or 1 where the map counts elements (pl.Element).
     """
 
     offset: np.ndarray
@@ -205,10 +242,16 @@ class Affine:
 
 
 def affine(call: Call) -> list[Affine | None]:
-    """The index map of each operand where it is affine in the program ids, otherwise None.
+    """The index maps of a call that are affine in the program ids.
 
     Exact: the map is evaluated at every program, and beside the grid where a dimension has one
     program only, which says nothing of what would follow.
+
+    Args:
+        call: as `calls` gives it.
+
+    Returns:
+        One for each operand; None where its map is not affine.
     """
     found: list[Affine | None] = []
     wider = tuple(max(g, 2) for g in call.grid)

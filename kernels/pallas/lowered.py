@@ -16,9 +16,14 @@ from kernels.pallas.calls import interpreted
 
 @dataclass(frozen=True)
 class Lowered:
-    """machine: what it was lowered for ("v5e", "cuda", …). text: the program, in StableHLO.
+    """A program lowered for a machine that is not here.
 
-    kernels: each kernel in it, in the compiler's own language: Mosaic for a TPU, Triton for a GPU.
+    Args:
+        machine: what it was lowered for ("v5e", "cuda", …).
+        seconds: that it took to trace and to lower it.
+        kernels: each kernel in it, in the compiler's own language: Mosaic for a TPU, Triton for a
+            GPU.
+        text: the program, in StableHLO.
     """
 
     machine: str
@@ -38,9 +43,21 @@ class Lowered:
 def lower(
     function: Callable[..., Any], args: tuple[Any, ...], platform: str, machine: str, target: str
 ) -> Lowered:
-    """Lower `function(*args)` for a JAX platform; `target` names its kernels' custom call.
+    """Lower `function(*args)` for a JAX platform.
 
-    Raises what JAX raises, and ValueError when no kernel reached the program.
+    Args:
+        function: of arrays.
+        args: arrays or jax.ShapeDtypeStruct.
+        platform: as JAX calls it, such as "cuda".
+        machine: what to call it in the result and in messages.
+        target: the name of its kernels' custom call.
+
+    Returns:
+        The program, with each of its kernels.
+
+    Raises:
+        ValueError: when no kernel reached the program, and for a kernel that is interpreted;
+            besides what JAX raises.
     """
     import jax
 

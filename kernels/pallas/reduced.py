@@ -13,12 +13,21 @@ from kernels.pallas.calls import Call
 def alone(
     call: Call, grid: tuple[int, ...], *, side_by_side: bool = False
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """A function that makes this one pallas_call on `grid`, and the shapes that it takes.
+    """A function that makes this one pallas_call on another grid.
 
     Its arrays keep their shapes, and its programs do what the first ones of the whole grid do.
-    side_by_side: store each block of the arrays of rank 3 and more in one piece, so that moving it
-    is one contiguous DMA; the kernel sees the same blocks. Raises NotImplementedError where an
-    index map does not count whole blocks.
+
+    Args:
+        call: as kernels.pallas.calls gives it.
+        grid: programs in each dimension.
+        side_by_side: store each block of the arrays of rank 3 and more in one piece, so that moving
+            it is one contiguous DMA; the kernel sees the same blocks.
+
+    Returns:
+        The function, and the shapes that it takes.
+
+    Raises:
+        NotImplementedError: with side_by_side, where an index map does not count whole blocks.
     """
     replaced = None
     if side_by_side:

@@ -19,10 +19,14 @@ from kernels.pallas.calls import MAX_PROGRAMS
 
 
 def matmul_flops(jaxpr: Any) -> dict[str, float]:
-    """Operations of all matrix products, a multiply-add counting two, by the operands' dtype.
+    """Operations of all matrix products, a multiply-add counting two.
 
-    jaxpr: a traced program. Loops count as often as they run where that is known (a `while` counts
-    once); of a condition on data, the more expensive branch counts.
+    Args:
+        jaxpr: a traced program. Loops count as often as they run where that is known (a `while`
+            counts once); of a condition on data, the more expensive branch counts.
+
+    Returns:
+        The operands' dtype → operations.
     """
     return dict(_flops(jaxpr, {}, ()))
 
@@ -118,7 +122,7 @@ def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]
         return
     inner = jaxprs.called(equation)
     if not inner:
-        result = jaxprs.evaluate(equation, values) if values else None
+        result = jaxprs.evaluate(equation, [v for v in values if v is not None]) if values else None
     elif jaxprs.passes_on(equation):
         learned = dict(zip(jaxprs.inputs(inner[0]), values, strict=True))
         for each in jaxprs.own_equations(inner[0]):

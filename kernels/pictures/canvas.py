@@ -16,7 +16,12 @@ FONT = "ui-sans-serif, system-ui, sans-serif"
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG, with what it shows in words for those who cannot see it."""
+    """An SVG, with what it shows.
+
+    Args:
+        svg: the picture.
+        says: what it shows in words, for those who cannot see it.
+    """
 
     svg: str = field(repr=False)
     says: str
@@ -27,10 +32,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Player(Picture):
-    """A picture that a reader can play with. kind: which script of players/ plays it. data: what
-    the script draws, computed from the kernel; anything that JSON can hold.
+    """A picture that a reader can play with.
 
     Where no script runs, in print and in a plain notebook, the picture itself stands there.
+
+    Args:
+        svg, says: as Picture has them.
+        kind: which script of players/ plays it.
+        data: what the script draws, computed from the kernel; anything that JSON can hold.
     """
 
     kind: str
@@ -48,7 +57,12 @@ class Player(Picture):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text that takes its look from the page."""
+    """A table of text that takes its look from the page.
+
+    Args:
+        columns: the title of each.
+        rows: each a cell for each column.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -85,6 +99,15 @@ class Canvas:
         stroke_opacity: float = 1,
         radius: float = 0,
     ) -> None:
+        """Draw a rectangle.
+
+        Args:
+            x, y: its upper left corner, in pixels.
+            width, height: in pixels.
+            fill, stroke: colours; "none" draws nothing.
+            fill_opacity, stroke_opacity: 0 to 1.
+            radius: of its corners, in pixels.
+        """
         self.parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
             f'rx="{radius}" fill="{fill}" fill-opacity="{fill_opacity}" '
@@ -101,6 +124,15 @@ class Canvas:
         weight: int = 400,
         anchor: str = "start",
     ) -> None:
+        """Write a line.
+
+        Args:
+            x, y: where it stands, in pixels.
+            text: the line.
+            size: of the letters, in pixels.
+            weight: of the letters, as CSS counts: 400 is plain, 600 bold.
+            anchor: which point of it is at x: "start", "middle" or "end".
+        """
         self.parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
             f'text-anchor="{anchor}" fill="currentColor">{html.escape(text)}</text>'
@@ -109,7 +141,15 @@ class Canvas:
     def arrow(
         self, start: float, end: float, y: float, forward: bool, label: str, sub: str
     ) -> None:
-        """A horizontal arrow with a label above and a remark below."""
+        """A horizontal arrow with a label above and a remark below.
+
+        Args:
+            start, end: of its way, from left to right; in pixels, as `y` is.
+            y: its height.
+            forward: whether it points to the right.
+            label: what stands above it.
+            sub: what stands below it.
+        """
         a, b = (start + 6, end - 6) if forward else (end - 6, start + 6)
         tip = -7 if forward else 7
         self.parts.append(
@@ -121,7 +161,15 @@ class Canvas:
         self.text(middle, y + 16, sub, size=11, anchor="middle")
 
     def hatch(self, colour: str, angle: int = 45) -> str:
-        """A fill of diagonal lines."""
+        """A fill of diagonal lines.
+
+        Args:
+            colour: of COLOURS, or another one as "#rrggbb".
+            angle: of the lines, in degrees.
+
+        Returns:
+            What an SVG takes as fill.
+        """
         name = f"hatch-{colour[1:]}" + ("" if angle == 45 else f"-{angle % 180}")
         self.hatches[name] = (
             f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '
@@ -132,6 +180,7 @@ class Canvas:
         return f"url(#{name})"
 
     def picture(self, says: str) -> Picture:
+        """All that was drawn, as a Picture that says `says`."""
         width, height = self.width + 4, self.height + 4
         title = html.escape(says)
         svg = (
@@ -147,14 +196,17 @@ class Canvas:
 
 
 def colour_of(index: int) -> str:
+    """The colour of the operand, or of whatever is counted, at `index`; they repeat."""
     return COLOURS[index % len(COLOURS)]
 
 
 def in_dims(shape: Sequence[int]) -> str:
+    """A shape as the book writes it: [512, 128]."""
     return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def in_bytes(count: float) -> str:
+    """Bytes in the unit that suits their number: "4.0 KiB"."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"

@@ -16,8 +16,12 @@ from kernels.tpu.hlo import Instruction, Module
 def graph(module: Module, layouts: bool = False) -> Picture:
     """A program as its HLO has it: a box for each instruction, an arrow for each use.
 
-    A fusion is opened: the boxes of one colour and one name are one kernel. layouts: write how
-    each array lies in memory, with its tiles. Loops and calls stay closed.
+    A fusion is opened: the boxes of one colour and one name are one kernel. Loops and calls stay
+    closed.
+
+    Args:
+        module: the program, as kernels.tpu.hlo reads it.
+        layouts: write how each array lies in memory, with its tiles.
     """
     nodes = _opened(module)
     layers = _layers(nodes)

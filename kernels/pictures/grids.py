@@ -23,6 +23,10 @@ def programs(call: Call, first: int = 12) -> Picture:
 
     A solid block moves: an input is fetched for this program, an output is written back after it.
     A hatched block stays where it is, in fast memory.
+
+    Args:
+        call: the pallas_call.
+        first: how many programs are drawn.
     """
     shown = min(first, len(call.programs))
     if not shown:
@@ -129,9 +133,13 @@ def memory(call: Call) -> Picture:
 
 
 def order(simulation: Simulation, grid: Sequence[int]) -> Picture:
-    """The order in which the simulated TPU ran the programs, and on which core; grid rank 1 or 2.
+    """The order in which the simulated TPU ran the programs, and on which core.
 
     Times are counted on each core by itself: what two cores do at once has no order.
+
+    Args:
+        simulation: a run of the kernel.
+        grid: programs in each dimension, of rank 1 or 2.
     """
     rows, columns = (1, *grid) if len(grid) == 1 else tuple(grid)
     cell = 44
@@ -161,8 +169,14 @@ def play(call: Call, first: int = 6) -> Player:
     """A pallas_call to step through: which block of each operand a program fetches, keeps, writes.
 
     Where each index map is affine in the program ids, a reader can change the blocks, the grid and
-    the order of its loops. Otherwise the blocks are those that the maps gave. first: programs of
-    the still picture. Raises ValueError for a call without a program, or with too many.
+    the order of its loops. Otherwise the blocks are those that the maps gave.
+
+    Args:
+        call: the pallas_call.
+        first: programs of the still picture.
+
+    Raises:
+        ValueError: for a call without a program, or with too many.
     """
     if not 0 < len(call.programs) <= MOST_PROGRAMS:
         fail("call.grid", call.grid, f"1 to {MOST_PROGRAMS} programs")

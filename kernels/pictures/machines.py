@@ -81,9 +81,14 @@ def neuron_core(chip: Chip) -> Picture:
 def timeline(estimate: Estimate, first: float | None = None) -> Player:
     """When each engine of a NeuronCore works, on which instruction, and what that waited for.
 
-    first: seconds that are in view at first, by default all; more than all, so that two pictures
-    have one scale. Raises ValueError for a `first` that is not above 0, and for an estimate of no
-    instruction or of too many.
+    Args:
+        estimate: of a kernel.
+        first: seconds that are in view at first, by default all; more than all, so that two
+            pictures have one scale.
+
+    Raises:
+        ValueError: for a `first` that is not above 0, and for an estimate of no instruction or of
+            too many.
     """
     if not 0 < len(estimate.timeline) <= MOST_SLOTS:
         found = f"one of {len(estimate.timeline)} instructions"

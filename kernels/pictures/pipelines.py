@@ -29,10 +29,15 @@ def pipeline(
 ) -> Player:
     """The first steps of a kernel's pipeline, and what its time goes into, for a choice of blocks.
 
-    estimates: what to call each choice, such as its block sizes → the kernels.tpu.Estimate of a
-    program with one kernel; all for one chip. start: the choice that is shown first, by default the
-    fastest. of: what is chosen. Raises ValueError for no estimates, for several chips, and for a
-    program with no kernel or several.
+    Args:
+        estimates: what to call each choice, such as its block sizes → the kernels.tpu.Estimate of a
+            program with one kernel; all for one chip.
+        start: the choice that is shown first, by default the fastest.
+        of: what is chosen.
+
+    Raises:
+        ValueError: for no estimates, for several chips, for a program with no kernel or several,
+            and for a start that is none of the choices.
     """
     chips = sorted({e.chip for e in estimates.values()})
     if len(chips) != 1:

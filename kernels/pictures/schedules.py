@@ -25,9 +25,13 @@ LETTERS = [chr(c) for c in range(35, 127) if chr(c) not in "<>&\\"]  # of the tw
 def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
     """How full each slot of a kernel's bundles is, and where the kernel stands under the roofline.
 
-    estimate: of a program with the kernel. kernel: its place or its name, as in
-    kernels.tpu.Schedule. Raises ValueError for a kernel that the program does not have, and where
-    the compiler wrote no schedule.
+    Args:
+        estimate: of a program with the kernel.
+        kernel: its place or its name, as in kernels.tpu.Schedule.
+
+    Raises:
+        ValueError: for a kernel that the program does not have, and where the compiler wrote no
+            schedule.
     """
     if not estimate.schedule.kernels:
         fail("estimate", f"{estimate.name}, without a schedule", "one with a kernel's schedule")

@@ -43,18 +43,19 @@ def reached(*functions: Callable[..., Any]) -> int:
     Raises:
         ValueError: for what is no Python function.
     """
-    todo = [_plain(function) for function in functions]
+    todo = []
     for function in functions:
-        if _plain(function) is None:
+        if (plain := _plain(function)) is None:
             fail("functions", repr(function), "functions written in Python")
+        todo.append(plain)
     found: list[types.FunctionType] = []
     while todo:
-        function = todo.pop()
-        if function is None or function in found:
+        plain = todo.pop()
+        if plain in found:
             continue
-        found.append(function)
-        package = _package(function.__module__)
-        called = (_plain(function.__globals__.get(name)) for name in _names(function.__code__))
+        found.append(plain)
+        package = _package(plain.__module__)
+        called = (_plain(plain.__globals__.get(name)) for name in _names(plain.__code__))
         todo += [f for f in called if f and _package(f.__module__) == package]
     return sum(count(inspect.getsource(function)) for function in found)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kernels.catalog import OPERATORS
 from kernels.checks import one_of
 from kernels.pictures import Table
-from kernels.records.schema import PASSES, Named, Problem, Record
+from kernels.records.schema import PASSES, QUANTITIES, Named, Problem, Record
 from kernels.records.store import TUNED, read
 from kernels.workload import Workload
 
@@ -21,7 +21,12 @@ COSTS = ("s", "ms", "GB")  # units of which less is better
 
 @dataclass(frozen=True)
 class Limit:
-    """What nothing can beat. value: in the unit of the figures. why: in words."""
+    """What nothing can beat.
+
+    Args:
+        value: in the unit of the figures.
+        why: in words.
+    """
 
     value: float
     why: str
@@ -140,7 +145,8 @@ def groups(records: Iterable[Record]) -> list[Group]:
     Returns:
         A group for each quantity of each problem on each chip, in the catalog's order.
     """
-    found: dict[tuple, dict[tuple[str, Named], dict[str, Record]]] = {}
+    Of = tuple[Problem, str, Named, str]  # quantity, part and unit
+    found: dict[Of, dict[tuple[str, Named], dict[str, Record]]] = {}
     limits: dict[Problem, dict[str, Limit]] = {}
     names: dict[Problem, str] = {}
     for record in sorted(records, key=lambda record: record.date):
@@ -287,7 +293,7 @@ def _group(
         known = {kind: limit for kind in figures if (limit := bounds[kind])}
         made.append(Row(*key, figures, others, known))
     ordered = tuple(sorted(made, key=_rank))
-    return Group(problem, name or _name(problem), quantity, part, unit, ordered)
+    return Group(problem, name or name_of(problem), quantity, part, unit, ordered)
 
 
 def _rank(row: Row) -> tuple[float, ...]:
@@ -304,7 +310,8 @@ def _named(problem: Problem) -> list[Workload]:
     return [*operator.workloads.figures, *operator.workloads.named] if operator else []
 
 
-def _name(problem: Problem) -> str:
+def name_of(problem: Problem) -> str:
+    """The name that the catalog has for a problem; empty where it has none."""
     return next((w.name for w in _named(problem) if problem.solves(w)), "")
 
 
@@ -320,7 +327,7 @@ def _order(group: Group) -> tuple[object, ...]:
         problem.text,
         PASSES.index(problem.pass_),
         problem.chip,
-        group.quantity,
+        QUANTITIES.index(group.quantity),
         str(group.part),
         group.unit,
     )

@@ -99,6 +99,9 @@ def _value(value: Any) -> Any:
         return value
 
 
+NOTHING = Named()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """What is to be solved, and where.
@@ -114,16 +117,16 @@ class Problem:
     """
 
     operator: str
-    sizes: Mapping[str, int]
+    sizes: Named
     dtype: str
-    options: Mapping[str, Any] = Named()
+    options: Named = NOTHING
     pass_: str = "forward"
     chip: str
 
     def __post_init__(self) -> None:
         for name in ("sizes", "options", "tuning", "part"):
             value = getattr(self, name, None)
-            if value is not None and not isinstance(value, Named):
+            if value is not None and not isinstance(value, Named):  # any mapping will do
                 object.__setattr__(self, name, Named(value))
         one_of("pass", self.pass_, PASSES)
         for name, size in self.sizes.items():
@@ -161,7 +164,7 @@ class Key(Problem):
     """
 
     implementation: str
-    tuning: Mapping[str, Any] = Named()
+    tuning: Named = NOTHING
 
     @classmethod
     def of(
@@ -177,10 +180,10 @@ class Key(Problem):
         return cls(
             operator=operator,
             implementation=implementation,
-            sizes=workload.sizes,
+            sizes=Named(workload.sizes),
             dtype=workload.dtype,
-            options={**drawn, **workload.options},
-            tuning=workload.tuning,
+            options=Named({**drawn, **workload.options}),
+            tuning=Named(workload.tuning),
             pass_=pass_,
             chip=chip,
         )
@@ -191,7 +194,11 @@ class Key(Problem):
         return Key(**_some(self, Key))
 
     def record(self, **known: Any) -> Record:
-        """A record of this key, of today unless a date is given. known: the other columns."""
+        """A record of this key, of today unless a date is given.
+
+        Args:
+            known: the other columns.
+        """
         today = datetime.date.today().isoformat()
         return Record(**{**_some(self, Key), "date": today, **known})
 
@@ -236,7 +243,7 @@ class Record(Key):
 
     workload: str = ""
     quantity: str = "time"
-    part: Mapping[str, Any] = Named()
+    part: Named = NOTHING
     kind: str
     value: float
     unit: str = "ms"
@@ -265,8 +272,14 @@ class Record(Key):
 
     @classmethod
     def of_cells(cls, row: Mapping[str, str]) -> Record:
-        """The record of a row. Raises ValueError as the constructor does, and for a figure that is
-        no number."""
+        """The record of a row.
+
+        Args:
+            row: column → cell.
+
+        Raises:
+            ValueError: as the constructor does, and for a figure that is no number.
+        """
         known: dict[str, Any] = {FIELDS.get(name, name): cell for name, cell in row.items()}
         known["value"] = float(known["value"])
         for name in ("sizes", "options", "tuning", "part"):
@@ -316,7 +329,14 @@ def estimated(
     found: Any,
     of: str = "",
 ) -> Record:
-    """The record of an estimate of an operator's workload; see Key.estimated."""
+    """The record of an estimate of an operator's workload.
+
+    Args:
+        operator, implementation: their names in the catalog.
+        workload: one of the operator's.
+        pass_: one of PASSES.
+        found, of: as for Key.estimated.
+    """
     key = Key.of(operator, implementation, workload, found.chip, pass_)
     return key.estimated(found, title(workload), of)
 

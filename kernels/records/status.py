@@ -95,7 +95,13 @@ def summary(checks: Sequence[ladder.Check]) -> Finding:
 
 
 def note(checks: Sequence[ladder.Check], part: str = "main", root: Path | None = None) -> None:
-    """Remember what a rung found. part: the process that tells; each one has a file of its own."""
+    """Remember what a rung found.
+
+    Args:
+        checks: of one implementation at one rung.
+        part: the process that tells; each one has a file of its own.
+        root: of the repository; None is this one's.
+    """
     path = (root or ROOT) / PARTS / f"{part}.csv"
     found = summary(checks)
     known = {each.key: each for each in _read(path)} | {found.key: found}

@@ -49,6 +49,10 @@ def read(path: Path | str) -> list[Record]:
 def write(path: Path | str, records: Iterable[Record]) -> None:
     """Replace a CSV file by these records, sorted; of two with one identity the last one is kept.
 
+    Args:
+        path: as for `read`.
+        records: all of one kind.
+
     Raises:
         ValueError: where the kinds are mixed.
     """
@@ -58,11 +62,27 @@ def write(path: Path | str, records: Iterable[Record]) -> None:
 
 
 def add(path: Path | str, records: Iterable[Record]) -> None:
-    """Add records to a file, replacing those with the same identity. Nobody else writes to it
-    between its reading and its writing."""
+    """Add records to a file, replacing those with the same identity.
+
+    What has no name keeps the one it had. Nobody else writes to the file between its reading and
+    its writing.
+
+    Args:
+        path: as for `read`.
+        records: of the kind that the file holds.
+
+    Raises:
+        ValueError: where the kinds are mixed.
+    """
     path = _path(path)
     with locked(path):
-        _write(path, [*read(path), *records])
+        known = {record.identity: record for record in read(path)}
+        for record in records:
+            before = known.get(record.identity)
+            if before and not record.workload:
+                record = dataclasses.replace(record, workload=before.workload)
+            known[record.identity] = record
+        _write(path, known.values())
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -114,10 +134,11 @@ def _lock_file(path: Path) -> Iterator[None]:
 def _write(path: Path, records: Iterable[Record]) -> None:
     kept = {record.identity: record for record in records}
     _one_kind(kept.values(), path)
-    write_rows(path, COLUMNS, sorted((r.cells() for r in kept.values()), key=_order))
+    rows = [list(record.cells()) for record in kept.values()]
+    write_rows(path, COLUMNS, sorted(rows, key=_order))
 
 
-def _order(cells: tuple[str | float, ...]) -> tuple[str, ...]:
+def _order(cells: Sequence[Any]) -> tuple[str, ...]:
     return tuple(str(cell) for cell in cells)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels.catalog import OPERATORS
 from kernels.checks import fail
+from kernels.records.report import name_of
 from kernels.records.schema import Key, Record, versions
 from kernels.records.store import add, read
 from kernels.workload import Workload
@@ -222,7 +223,7 @@ def _estimate(case: Case, timeout: float) -> Record:
     function, args = case.program()
     budget = case.budget or BUDGET
     found = estimate(function, *args, chip=case.key.chip, timeout=timeout, budget=budget)
-    return case.key.estimated(found)
+    return case.key.estimated(found, name_of(case.key))
 
 
 def _stored(case: Case, of: str = "") -> Record | None:

@@ -4,17 +4,17 @@ Not the package `taichi` but what the book puts around it. Kernels are written a
 which is taichi, or the fork quadrants where KERNELS_TAICHI=quadrants asks for it.
 """
 
-from kernels.taichi.apart import TaichiError, Task, profile, run, simulate
 from kernels.taichi.runtime import ARCHS, DTYPES, MODULES, empty, launch, module, start, threads
-from kernels.taichi.written import Written
+from kernels.taichi.source import KernelSource
+from kernels.taichi.subprocess_runner import TaichiError, Task, profile, run, simulate
 
 __all__ = [
     "ARCHS",
     "DTYPES",
     "MODULES",
+    "KernelSource",
     "TaichiError",
     "Task",
-    "Written",
     "empty",
     "launch",
     "module",

@@ -346,10 +346,11 @@ def overflowing(program: Program) -> TpuCompileError | None:
 def flat_text(error: BaseException) -> str:
     """An exception's words, with those of the exceptions it came from."""
     words, seen = [], set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        words.append(f"{error}")
-        error = error.__cause__
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        words.append(f"{cause}")
+        cause = cause.__cause__
     return "\n".join(words)
 
 

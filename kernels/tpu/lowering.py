@@ -21,21 +21,29 @@ def abstract_device(
 
     mesh: axis name → size, of several such chips.
     """
-    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+    from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
     target = chips.chip(chip)
     device = AbstractDevice(
         device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
     )
     sizes, names = tuple((mesh or {}).values()), tuple(mesh or {})
-    return use_abstract_mesh(AbstractMesh(sizes, names, abstract_device=device))
+    # Said, since JAX takes another kind by itself from 0.11 on than the compiler's mesh is of.
+    kinds = (AxisType.Auto,) * len(names)
+    return use_abstract_mesh(AbstractMesh(sizes, names, kinds, abstract_device=device))
 
 
 def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowered.Lowered:
-    """Lower `function(*args)` for `chip`; nothing runs. args: arrays or jax.ShapeDtypeStruct.
+    """Lower `function(*args)` for `chip`; nothing runs.
 
-    A kernel inside must not be interpreted (pass interpret=False). Raises what JAX raises when the
-    hardware could not take the kernel, and ValueError when no kernel reached the program.
+    Args:
+        function: kernels inside are taken as compiled, whatever they do on this machine.
+        args: arrays or jax.ShapeDtypeStruct.
+        chip: one of CHIPS.
+
+    Raises:
+        ValueError: where no kernel reaches the program, or one insists on being interpreted.
+        Exception: what JAX raises where the hardware could not take the kernel.
     """
     with abstract_device(chip):
         return lowered.lower(function, args, "tpu", chip, jax_mlir.TPU)

@@ -26,6 +26,7 @@ from typing import Any
 from kernels import optional
 from kernels.child import Child, ChildError, Spares, how, python
 from kernels.compat import libtpu
+from kernels.compat.libtpu import Dump
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError, buffers_of, disk, overflowing, translate
 from kernels.tpu.export import Program, export
@@ -83,7 +84,7 @@ class Compiled:
     executable: bytes | None = field(repr=False)
     seconds: float
     libtpu: str
-    dumps: tuple[libtpu.Dump, ...] = field(default=(), repr=False, compare=False)
+    dumps: tuple[Dump, ...] = field(default=(), repr=False, compare=False)
     mesh: tuple[tuple[str, int], ...] = ()
 
     @cached_property
@@ -127,12 +128,21 @@ def compile(  # its public name; the builtin is not used in this module
 ) -> Compiled:
     """Compile `function(*args)` for `chip` ahead of time, in a child process.
 
-    args: arrays or jax.ShapeDtypeStruct, of the whole arrays; a kernel inside gets interpret=False.
-    timeout: seconds. mesh: axis name → size, such as {"x": 16, "y": 16}, for several chips.
-    in_specs, out_specs: a jax.sharding.PartitionSpec for each argument and result, as jax.shard_map
-    takes them; what they leave out, the partitioner chooses. Raises TpuCompileError for what the
-    compiler refuses, a timeout, a child that died, or a full disk; MissingPackage without libtpu;
-    ValueError for an unknown chip, or a mesh or specs that do not fit.
+    Args:
+        function: kernels inside are taken as compiled, whatever they do on this machine.
+        args: arrays or jax.ShapeDtypeStruct, of the whole arrays.
+        chip: one of CHIPS.
+        timeout: seconds.
+        executable: whether to keep what a TPU VM could load.
+        mesh: axis name → size, such as {"x": 16, "y": 16}, for several chips.
+        in_specs, out_specs: a jax.sharding.PartitionSpec for each argument and result, as
+            jax.shard_map takes them; what they leave out, the partitioner chooses.
+
+    Raises:
+        TpuCompileError: for what the compiler refuses, a timeout, a child that died, a full disk.
+        ValueError: for an unknown chip, a mesh or specs that do not fit, or a kernel that insists
+            on being interpreted.
+        MissingPackage: without libtpu.
     """
     libtpu_version()
     program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
@@ -157,9 +167,15 @@ def compile_all(
 ) -> list[Compiled | TpuCompileError]:
     """Compile several programs in a small pool of children, each of which starts libtpu once.
 
-    purposes: what the compiler shall dump, of "schedule" and "profile". timeout: seconds for each
-    program. progress: show a bar on stderr when it takes long and stderr is a terminal.
-    Returns, in order, for each program what it became or why it did not; never raises for one.
+    Args:
+        programs: of any chips.
+        purposes: what the compiler shall dump, of "schedule" and "profile".
+        executable: whether to keep what a TPU VM could load.
+        timeout: seconds for each program.
+        progress: show a bar on stderr when it takes long and stderr is a terminal.
+
+    Returns:
+        In order, for each program what it became or why it did not; never raises for one.
     """
     results: dict[int, Compiled | TpuCompileError] = {}
     for index, result in compile_each(
@@ -236,8 +252,8 @@ class _Pool:
             for compiler in list(self.compilers):
                 if compiler in ready:
                     yield from self._hear(compiler)
-                late = compiler.job is not None and time.monotonic() > compiler.deadline
-                if late and compiler in self.compilers:
+                late = time.monotonic() > compiler.deadline and compiler in self.compilers
+                if compiler.job is not None and late:
                     index, text = compiler.job, compiler.child.stderr()
                     self._drop(compiler)
                     yield index, self._late(index, text)
@@ -246,8 +262,9 @@ class _Pool:
         """What a child has to say, or how it died."""
         began = compiler.child.started
         for answer in compiler.child.answers():
-            index, compiler.job = compiler.job, None
-            yield index, self._collect(compiler, index, answer)
+            job, compiler.job = compiler.job, None
+            assert job is not None  # an answer is to a question
+            yield job, self._collect(compiler, job, answer)
         if compiler.child.ended:
             yield from self._bury(compiler)
         elif compiler.job is not None and compiler.child.started and not began:
@@ -406,6 +423,8 @@ class _Compiler:
 
     def __init__(self, child: Child, kind: Hashable, without: frozenset[str], spare: bool) -> None:
         self.child, self.kind, self.without, self.spare = child, kind, without, spare
+        assert child.folder is not None  # `get` makes one for each
+        self.folder = child.folder
         self.job: int | None = None
         self.deadline = 0.0
 
@@ -432,13 +451,13 @@ class _Compiler:
             raise
         return cls(child, kind, without, spare=False)
 
-    def dumps(self) -> tuple[libtpu.Dump, ...]:
+    def dumps(self) -> tuple[Dump, ...]:
         """What the compiler wrote of the last program."""
-        return tuple(libtpu.dumps(self.child.folder / DUMPS))
+        return tuple(libtpu.dumps(self.folder / DUMPS))
 
     def clear(self) -> None:
         """Free the disk of it; the next program's must not be taken for this one's."""
-        for path in (self.child.folder / DUMPS).iterdir():
+        for path in (self.folder / DUMPS).iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -446,7 +465,7 @@ class _Compiler:
 
     def disk_is_full(self) -> bool:
         """Whether there is no room left where it writes."""
-        return shutil.disk_usage(self.child.folder).free < SPARE
+        return shutil.disk_usage(self.folder).free < SPARE
 
 
 @contextlib.contextmanager

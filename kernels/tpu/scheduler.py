@@ -175,8 +175,15 @@ def schedule(
 ) -> Schedule:
     """Compile `function(*args)` for `chip` and read the schedule of each kernel and fusion.
 
-    args: arrays or jax.ShapeDtypeStruct; a kernel inside gets interpret=False. timeout: seconds.
-    Raises as compile does, and TpuCompileError where this libtpu writes no schedule.
+    Args:
+        function: kernels inside are taken as compiled, whatever they do on this machine.
+        args: arrays or jax.ShapeDtypeStruct.
+        chip: one of CHIPS.
+        timeout: seconds.
+
+    Raises:
+        TpuCompileError: as compile does, and where this libtpu writes no schedule.
+        ValueError, MissingPackage: as compile does.
     """
     libtpu_version()
     program = export(function, *args, chip=chip)
@@ -200,7 +207,7 @@ def schedule_of(compiled: Compiled) -> Schedule:
 
 
 def _kernel(dump: libtpu.Dump, instruction: Any) -> KernelSchedule | None:
-    if dump.used is None:
+    if dump.used is None or dump.capacity is None:
         return None
     vmem = libtpu.scoped_vmem_bytes(instruction.config) if instruction else None
     slots = tuple(SLOTS.get(slot, slot) for slot in dump.slots)

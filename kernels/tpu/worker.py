@@ -55,7 +55,7 @@ def _compile(topology: str, mesh: dict, program: bytes, row_major: bool) -> Any:
     sharding = jax.sharding.SingleDeviceSharding(devices[0])
     exported = export.deserialize(bytearray(program))
     # The results name the chip too: a program without arguments has nothing else to.
-    options = {"out_shardings": sharding}
+    options: dict[str, Any] = {"out_shardings": sharding}
     shardings = [sharding] * len(exported.in_avals)
     if mesh:
         shardings, results = on_mesh(exported, devices, mesh)

@@ -219,6 +219,16 @@ FAULTS = {
         "dtype",
         "core 0: tensor_to_tcm takes elements of 8 bytes, and input 0 is float32[2, 48]",
     ),
+    "floats as whole numbers": (
+        {"load": "in.tensor_to_tcm<int32_t>((int32_t*)t, begin, end - begin);"},
+        "dtype",
+        "core 0: tensor_to_tcm takes signed whole numbers of 4 bytes, and input 0 is float32[2",
+    ),
+    "a result of whole numbers": (
+        {"store": "to.tcm_to_tensor<uint32_t>((uint32_t*)t, begin, end - begin);"},
+        "dtype",
+        "core 0: tcm_to_tensor takes unsigned whole numbers of 4 bytes, and the result is float32",
+    ),
     "a pointer to the stack": (
         {"load": "float own[64]; in.tensor_to_tcm<float>(own, begin, end - begin);"},
         "bounds",

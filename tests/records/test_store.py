@@ -118,6 +118,8 @@ def test_a_newer_record_replaces_an_older_one(change, tmp_path):
     newer = of(value=3.0, **change)
     add(path, [newer])
     assert read(path) == [newer]
+    add(path, [of(value=4.0, workload="")])
+    assert read(path) == [of(value=4.0, workload=newer.workload)]
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -164,8 +166,9 @@ def _write_rows(path, name, without_fcntl, start):
     if without_fcntl:
         store.fcntl = None
     start.wait()
-    for i in range(ROWS):
-        add(path, [of(implementation=name, sizes={"m": i}, value=float(i))])
+    for i in range(0, ROWS, 4):
+        rows = (of(implementation=name, sizes={"m": m}, value=float(m)) for m in range(i, i + 4))
+        add(path, rows)
 
 
 @pytest.mark.parametrize("without_fcntl", [False, True], ids=["fcntl", "a lock file"])

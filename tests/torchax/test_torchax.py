@@ -113,7 +113,7 @@ def test_a_step_lowered_for_a_tpu_holds_the_kernels(attention, kernels):
 
 
 def test_packed_attention_makes_the_step_faster():
-    """Of a small model, whose attention is a smaller share: by time and by bytes, both estimated
+    """Of a model of one block, by time and by bytes, both estimated
     anew, and the shipped kernel slower, as was published and as results/ has it at full size."""
     pytest.importorskip("libtpu")
     names = ("torch", "jax_flash", "pallas")

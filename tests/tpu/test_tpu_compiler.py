@@ -290,8 +290,11 @@ def test_an_interrupt_leaves_nothing_behind(scratch, monkeypatch):
 
 
 @pytest.mark.libtpu
-@pytest.mark.parametrize("what", ["compiles", "waits"])
-def test_a_child_whose_parent_is_killed_ends_and_cleans_up(what, tmp_path):
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [("compiles", signal.SIGKILL), ("compiles", signal.SIGINT), ("waits", signal.SIGKILL)],
+)
+def test_a_child_whose_parent_is_killed_ends_and_cleans_up(what, how, tmp_path):
     script = tmp_path / "caller.py"
     size = 4096 if what == "compiles" else 256
     script.write_text(
@@ -309,11 +312,13 @@ def test_a_child_whose_parent_is_killed_ends_and_cleans_up(what, tmp_path):
     folder.mkdir()
     env = dict(os.environ, TMPDIR=str(folder), JAX_PLATFORMS="cpu")
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    with subprocess.Popen([sys.executable, script], env=env, stdout=subprocess.PIPE) as caller:
+    pipe = subprocess.PIPE
+    command = [sys.executable, script]
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.DEVNULL) as caller:
         caller.stdout.readline()
         # The caller, its guard and the compiler.
         _wait(lambda: len(_processes(folder)) == 3 and list(folder.glob("kernels-tpu-*")))
-        caller.send_signal(signal.SIGKILL)
+        caller.send_signal(how)
     _wait(lambda: not _processes(folder) and not list(folder.iterdir()))
 
 
@@ -403,6 +408,78 @@ def test_a_caller_that_loses_interest(scratch):
     program = export(multiply, BF16, BF16)
     with contextlib.closing(pool.compile_each([program] * 5)) as results:
         next(results)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The processes of the children that a test starts."""
+    found = []
+    start = child.Child.__init__
+
+    def remember(self, *args, **options):
+        start(self, *args, **options)
+        found.append(self.process)
+
+    monkeypatch.setattr(child.Child, "__init__", remember)
+    monkeypatch.setenv(pool.CHILDREN, "1")
+    pool.close()
+    return found
+
+
+@pytest.mark.libtpu
+def test_a_compiler_waits_for_the_next_program_of_its_kind(started, scratch):
+    first = tpu.compile(multiply, BF16, BF16)
+    schedule = tpu.schedule(multiply, BF16, BF16)
+    large = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16)
+    tpu.compile(multiply, large, large)
+    tpu.schedule(multiply, large, large)
+    # What came between leaves no trace.
+    assert tpu.compile(multiply, BF16, BF16).hlo == first.hlo
+    again = tpu.schedule(multiply, BF16, BF16)
+    assert [k.bundles for k in again.kernels] == [k.bundles for k in schedule.kernels]
+    assert len(started) == 2 and all(process.poll() is None for process in started)
+    pool.close()
+    assert all(process.poll() is not None for process in started)
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.libtpu
+def test_one_that_was_refused_a_program_takes_the_next(started, scratch):
+    bad, arg = blockwise((8192, 1024), (4096, 1024))
+    for _ in range(2):
+        with pytest.raises(TpuCompileError, match="of VMEM"):
+            tpu.compile(bad, arg)
+        assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 1
+
+
+@pytest.mark.libtpu
+def test_one_that_died_waiting_is_replaced(started, scratch, monkeypatch):
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    started[0].kill()
+    started[0].wait()
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 2
+    # It may die just when it is given a program, which is not the program's fault.
+    take = child.Spares.take
+
+    def take_and_kill(self, kind):
+        if found := take(self, kind):
+            found.process.kill()
+            found.process.wait()
+        return found
+
+    monkeypatch.setattr(child.Spares, "take", take_and_kill)
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 3
+
+
+@pytest.mark.libtpu
+def test_one_with_other_settings_does_not_serve(started, scratch, monkeypatch):
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 2
 
 
 @pytest.mark.libtpu

@@ -314,6 +314,34 @@ def test_an_estimate_is_made_once(scratch, monkeypatch):
     assert tpu.estimate(blocked(512, 512, 512), *square(1024)) is first
 
 
+def test_what_is_remembered_is_bounded(scratch, monkeypatch):
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    size = batch._size(found)
+    # Its HLO, and the bundles of its schedule.
+    assert size > len(found.compiled.hlo) + 100 * len(found.schedule["matmul"].bundles)
+    memo = batch.Memo(most_bytes=3 * size)
+    for key in "abc":
+        memo.put(key, found)
+    assert memo.get("a") is found and len(memo) == 3
+    memo.put("d", found)  # "b" was asked for longest ago
+    assert memo.get("b") is None and memo.get("a") is memo.get("d") is found and len(memo) == 3
+    memo.put("d", found)
+    assert len(memo) == 3
+    small = batch.Memo(most_bytes=size - 1)
+    small.put("a", found)
+    assert small.get("a") is None and len(small) == 0
+
+
+def test_hlo_is_read_once(scratch, monkeypatch):
+    read = []
+    parse = pool.parse
+    monkeypatch.setattr(pool, "parse", lambda text: read.append(text) or parse(text))
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    found = tpu.estimate(blocked(256, 256, 256), *square(512))
+    assert found.schedule.kernels and found.compiled.module.run
+    assert len(read) == len(set(read)) > 1  # the program's, and that of its profile
+
+
 @pytest.mark.parametrize(
     ("grid", "reads", "bundles"), [((16, 8, 8), {2}, 9000), ((64, 64, 64), {2}, 50), ((7,), (), 9)]
 )

@@ -131,9 +131,7 @@ def program_ndim() -> int:
 # --- making tiles --------------------------------------------------------------------------------
 
 
-def ndarray(
-    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **options: Any
-) -> Tile:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **options: Any) -> Tile:
     """A new tile, or a tensor in HBM. Nothing in it is written."""
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [axis for axis, size in enumerate(shape) if isinstance(size, Partitions)]
@@ -297,12 +295,14 @@ def affine_range(*bounds: int, **options: Any) -> Iterator[int]:
     return machine().iterations(*bounds)
 
 
-def sequential_range(*bounds: int, **options: Any) -> range:
+def sequential_range(*bounds: int, **options: Any) -> Iterator[int]:
     """A loop whose iterations depend on each other."""
+    return machine().dependent(*bounds)
+
+
+def static_range(*bounds: int) -> range:
+    """A loop that is unrolled before anything is compiled."""
     return range(*bounds)
-
-
-static_range = sequential_range
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **options: Any) -> None:
@@ -355,19 +355,30 @@ def elementwise(
         bits = operation.kind == BITS
         read = (lambda v: v._values()) if bits else (lambda v: do.dtypes.wide(v._values()))
         tiles_left = iter(given)
-        numbers = [
+        terms = [
             read(next(tiles_left)) if isinstance(o, View) else (o if bits else np.float32(o))
             for o in operands
         ]
         with np.errstate(all="ignore"):
-            values = np.broadcast_to(operation.function(*numbers), shape)
+            values = np.broadcast_to(operation.function(*terms), shape)
     fresh = core.write(name, result, values)
     for each, state in zip(given, states):
         if state is not None:
             tiles.loosen(result, np.broadcast_to(state, each.shape) != 2)
     n = result._elements
+    inputs = len(given)
+    if inputs == 2 and given[0]._storage.streamed != given[1]._storage.streamed:
+        inputs = 1  # one comes from PSUM and one from SBUF: both ports are read at once
+    numbers = tuple(o for o in operands if not isinstance(o, View))
     core.note(
-        engine, name, result, tuple(given), work=n * len(given) * passes, elements=n, fresh=fresh
+        engine,
+        name,
+        result,
+        tuple(given),
+        work=n * inputs * passes,
+        elements=n,
+        fresh=fresh,
+        detail=(operation.name, *numbers),
     )
     return result
 
@@ -563,7 +574,11 @@ def all(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **options: An
     return reduce("all", TABLE["minimum"], truth, axis, dtype=uint8 if dtype is None else dtype)
 
 
-_CHOICE = Operation("where", lambda c, x, y: np.where(c != 0, x, y), 3)
+def _chosen(c: np.ndarray, x: Any, y: Any) -> np.ndarray:
+    return np.where(c != 0, x, y)
+
+
+_CHOICE = Operation("where", _chosen, 3)
 
 
 def where(
@@ -628,8 +643,15 @@ def broadcast_to(src: Any, *, shape: Sequence[int], **options: Any) -> Any:
         "broadcast_to", found, np.broadcast_to(source, wanted) if core.numbers else None
     )
     core.note(
-        "Tensor", "broadcast_to", found, (src,), work=builtins.max(64, found._elements), fresh=fresh
+        "Tensor",
+        "broadcast_to",
+        found,
+        (src,),
+        work=builtins.max(64, found._elements) * (4 if src.dtype == np.float32 else 1),
+        fresh=fresh,
+        detail=wanted,
     )
+    found._storage.streamed = True  # the product by ones leaves it in PSUM
     return found
 
 
@@ -648,7 +670,7 @@ def gather_flattened(
     return found
 
 
-def copy(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
+def _copied(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
     """A new tile in SBUF with the numbers of another."""
     found = new(src.shape, src.dtype if dtype is None else dtype)
     taken = masked("copy", src, mask)
@@ -659,6 +681,18 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Ti
     if states is not None:
         tiles.loosen(found, np.broadcast_to(states, src.shape) != 2)
     return found
+
+
+class _Copy(Operation):
+    """nl.copy: a function of a tile, and the name of an operation."""
+
+    def __init__(self) -> None:
+        self.__dict__.update(TABLE["copy"].__dict__)
+
+    __call__ = staticmethod(_copied)
+
+
+copy = _Copy()
 
 
 def loop_reduce(
@@ -743,10 +777,10 @@ for _method_name, _operation in (
     setattr(tiles.Operators, f"__{_method_name}__", _method(_operation, swap=False))
     setattr(tiles.Operators, f"__r{_method_name}__", _method(_operation, swap=True))
     setattr(tiles.Operators, f"__i{_method_name}__", _in_place(_operation, _method_name))
-tiles.Operators.__truediv__ = _method(divide, swap=False)  # type: ignore[attr-defined]
+tiles.Operators.__truediv__ = _method(divide, swap=False)  # type: ignore[attr-defined,operator]
 tiles.Operators.__rtruediv__ = _method(divide, swap=True)  # type: ignore[attr-defined]
 tiles.Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
-tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defined]
+tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defined,operator]
 for _method_name, _compare in (
     ("lt", "less"),
     ("le", "less_equal"),

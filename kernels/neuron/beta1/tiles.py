@@ -42,6 +42,9 @@ class Grid(Picked, Tile):
     dimension; they may lie outside, where a mask leaves them out."""
 
     __slots__ = ("_dynamic", "_keys", "_of")
+    _dynamic: bool
+    _keys: Any
+    _of: Any
 
     def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Grid:
         found = Grid(self._storage, places, taken, self._storage.data)
@@ -114,7 +117,8 @@ def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
         known = None
         if tile._box is not None and tile._axes is not None and None not in tile._axes:
             new = list(tile._box)
-            for (low, high), own in zip(box, tile._axes):
+            owners: Any = tile._axes
+            for (low, high), own in zip(box, owners):
                 begin = tile._box[own][0]
                 new[own] = (begin + low, begin + high)
             known = tuple(new)
@@ -245,7 +249,11 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     psum = last.psum or dst.buffer == PSUM
     core.instructions.append(
         last._replace(
-            writes=(dst._access(),), fresh=fresh, psum=psum, stride=max(last.stride, dst._stride)
+            writes=(dst._access(),),
+            fresh=fresh,
+            psum=psum,
+            stride=max(last.stride, dst._stride),
+            hoisted=False,
         )
     )
 

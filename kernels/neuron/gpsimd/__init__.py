@@ -86,8 +86,8 @@ def call(
         return run(sources, function, *arrays, cores=1, tcm_bytes=most, checks=False).result
     if not isinstance(interpret, InterpretParams):
         raise ValueError(f"interpret is {interpret!r}; accepted: None, a bool, InterpretParams")
-    size = {"cores": interpret.cores, "tcm_bytes": interpret.tcm_bytes}
-    return run(sources, function, *arrays, order=interpret.turns(), **size).result
+    cores, tcm, order = interpret.cores, interpret.tcm_bytes, interpret.turns()
+    return run(sources, function, *arrays, cores=cores, tcm_bytes=tcm, order=order).result
 
 
 def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:

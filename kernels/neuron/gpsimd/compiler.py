@@ -239,6 +239,9 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
     return target
 
 
+_temporary: tempfile.TemporaryDirectory | None = None  # which goes with this process
+
+
 @functools.cache
 def _cache() -> Path:
     """A folder for compiled operators: the user's, or one that ends with this process."""
@@ -248,5 +251,6 @@ def _cache() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
-    _cache.temporary = tempfile.TemporaryDirectory(prefix="gpsimd-")
-    return Path(_cache.temporary.name)
+    global _temporary
+    _temporary = tempfile.TemporaryDirectory(prefix="gpsimd-")
+    return Path(_temporary.name)

@@ -138,7 +138,7 @@ def _last_words(done: child.Done) -> Finding:
 
 
 def _read(folder: Path, program: Path, printed: str) -> Run:
-    result = written = np.empty(0)
+    result, written = np.empty(0), np.empty(0, np.uint8)
     traffic, findings = [], []
     for line in (folder / "report").read_text(errors="replace").splitlines():
         what, *words = line.split("\t")

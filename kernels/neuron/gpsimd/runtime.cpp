@@ -213,6 +213,7 @@ bool access(const void* at, size_t bytes, size_t width, bool write, const char* 
 // --- tensors -------------------------------------------------------------------------------------
 
 constexpr size_t WIDTH[] = {4, 4, 1, 8, 2, 1};  // in the order of ScalarType
+constexpr char KIND[] = {'f', 'i', 'i', 'i', 'i', 'u'};
 const char* const NAME[] = {"float32", "int32", "int8", "int64", "int16", "uint8"};
 
 size_t width_of(const Buffer* buffer) { return WIDTH[static_cast<int>(buffer->type)]; }
@@ -261,6 +262,16 @@ void note(size_t first, size_t count, bool write, const char* call, void* code) 
       reader[i] = me;
     }
   }
+}
+
+// Refuses bits that are read as what they are not: as many of them, and another type.
+void same_kind(const Buffer* buffer, size_t width, char kind, const char* call, void* code) {
+  if (!buffer->data || width != width_of(buffer) || kind == KIND[static_cast<int>(buffer->type)])
+    return;
+  const char* words = kind == 'f' ? "floats" : kind == 'i' ? "signed" : "unsigned";
+  refuse("dtype", code, "%s takes %s%s of %zu bytes, and %s is %s", call, words,
+         kind == 'f' ? "" : " whole numbers", width, called(buffer).c_str(),
+         shape_of(buffer).c_str());
 }
 
 // How many of `count` elements from `offset` on there are to transfer; refuses what there is not.
@@ -472,7 +483,7 @@ void need_one_core(const char* call) {
     refuse("accessor", CALLER, "%s with %d cores: only TCM accessors work there", call, cores);
 }
 
-void open_accessor(const Buffer* buffer, size_t rank, size_t width) {
+void open_accessor(const Buffer* buffer, size_t rank, size_t width, char kind) {
   if (core >= 0 && cores > 1)
     refuse("accessor", CALLER, "accessor with %d cores: only TCM accessors work there", cores);
   if (rank != buffer->sizes.size()) {
@@ -481,6 +492,7 @@ void open_accessor(const Buffer* buffer, size_t rank, size_t width) {
            shape_of(buffer).c_str());
   }
   whole(buffer, 0, 0, width, "accessor", CALLER);
+  same_kind(buffer, width, kind, "accessor", CALLER);
 }
 
 int64_t place(const Buffer* buffer, size_t axis, int64_t index) {
@@ -503,12 +515,16 @@ void set(Buffer* buffer, int64_t index, const void* value, size_t width) {
   memcpy(buffer->data + index * width, value, width);
 }
 
-void tensor_to_tcm(const Buffer* buffer, void* tcm, size_t offset, size_t count, size_t width) {
+void tensor_to_tcm(const Buffer* buffer, void* tcm, size_t offset, size_t count, size_t width,
+                   char kind) {
+  same_kind(buffer, width, kind, "tensor_to_tcm", CALLER);
   transfer(const_cast<Buffer*>(buffer), static_cast<char*>(tcm), offset, count, width, false,
            CALLER);
 }
 
-void tcm_to_tensor(Buffer* buffer, const void* tcm, size_t offset, size_t count, size_t width) {
+void tcm_to_tensor(Buffer* buffer, const void* tcm, size_t offset, size_t count, size_t width,
+                   char kind) {
+  same_kind(buffer, width, kind, "tcm_to_tensor", CALLER);
   transfer(buffer, const_cast<char*>(static_cast<const char*>(tcm)), offset, count, width, true,
            CALLER);
 }

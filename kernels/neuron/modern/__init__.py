@@ -36,14 +36,25 @@ def simulate(kernel: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    return absent("nki", name, globals(), ["collectives", "benchmark", "baremetal", "profile"])
+    return absent("nki", name, globals(), ["benchmark", "baremetal", "profile"])
 
 
 _constants = ModuleType("nki.isa.constants")
-for _name in ("engine", "reduce_cmd", "dge_mode", "oob_mode", "nc_version", "dma_engine"):
+for _name in (
+    "dge_mode",
+    "dma_engine",
+    "engine",
+    "matmul_perf_mode",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+):
     setattr(_constants, _name, getattr(isa, _name))
+isa.constants = _constants  # type: ignore[attr-defined]
+dtype = dtypes
 _collectives = ModuleType("nki.collectives")
 _collectives.__getattr__ = lambda name: absent("nki.collectives", name, {}, [name])  # type: ignore[method-assign]
+collectives = _collectives
 GENERATIONS["nki"] = Generation(
     "nki",
     Tensor,

@@ -82,7 +82,7 @@ def memset(dst: Any, value: Any, engine: Any = unknown, name: str | None = None)
 def tensor_copy(
     dst: Any, src: Any, engine: Any = unknown, name: str | None = None, dtype: Any = None
 ) -> None:
-    """Copy a tile on the chip: the way between SBUF and PSUM. dtype: until NKI 0.2; dst's counts."""
+    """Copy a tile on the chip: the way between SBUF and PSUM. dtype: until NKI 0.2."""
     do.tensor_copy(dst, src, engine)
 
 

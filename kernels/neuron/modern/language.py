@@ -220,13 +220,11 @@ class Function(Operation):
         self.__dict__.update(operation.__dict__)
 
     def __call__(self, *operands: Any, dtype: Any = None, **options: Any) -> Tensor:
-        if self.inputs == 2:
-            if len(operands) == 3:
-                *operands, dtype = operands  # type: ignore[assignment]
-            return _binary(self, *operands, dtype=dtype)
-        if len(operands) == 2:
-            *operands, dtype = operands  # type: ignore[assignment]
-        return _unary(self, *operands, dtype=dtype)
+        given = operands
+        if len(given) == self.inputs + 1:
+            *given, dtype = operands  # type: ignore[assignment]
+        make: Any = _binary if self.inputs == 2 else _unary
+        return make(self, *given, dtype=dtype)
 
 
 def _binary(operation: Operation, x: Any, y: Any, dtype: Any = None) -> Tensor:

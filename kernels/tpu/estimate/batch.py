@@ -120,9 +120,9 @@ def estimate_all(
         In order, each program's estimate or why the compiler refused it.
     """
     found: dict[int, Estimate | TpuCompileError] = {}
-    waiting: dict[int, tuple[Generator, Request]] = {}
+    waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
-    def advance(index: int, generator: Generator, answer: Any) -> None:
+    def advance(index: int, generator: Generator[Request, Any, Any], answer: Any) -> None:
         try:
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:

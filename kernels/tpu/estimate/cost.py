@@ -297,7 +297,7 @@ class Cost:
         kernel = self.kernels.get(instruction.name)
         # Prefetched scalars come first.
         index = place - len(instruction.inputs) + len(kernel.call.inputs) if kernel else -1
-        if index < 0:
+        if kernel is None or index < 0:
             return 1.0
         operand = kernel.call.inputs[index]
         size = math.prod(operand.shape) * np.dtype(operand.dtype).itemsize

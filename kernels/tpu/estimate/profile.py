@@ -153,7 +153,7 @@ class Profile:
         rest = iter(results)
         refused: dict[int, str] = {}
         for kernel, cut, programs in jobs:
-            cycles = [_cycles_of(next(rest)) for _ in programs]
+            cycles: list[Any] = [_cycles_of(next(rest)) for _ in programs]
             reasons = [c for c in cycles if isinstance(c, str)]
             if reasons:
                 refused[id(kernel)] = reasons[0]

@@ -85,4 +85,5 @@ class Estimate:
     @property
     def schedule(self) -> Schedule:
         """The schedule that the estimate was made with."""
+        assert self.compiled is not None  # which `estimate` leaves to nobody
         return schedule_of(self.compiled)

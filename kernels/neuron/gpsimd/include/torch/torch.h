@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -58,12 +59,20 @@ struct Buffer {
 Buffer* make(c10::IntArrayRef sizes, c10::ScalarType type);
 void fill(Buffer* buffer, double value);
 void need_one_core(const char* call);
-void open_accessor(const Buffer* buffer, size_t rank, size_t width);
+void open_accessor(const Buffer* buffer, size_t rank, size_t width, char kind);
 int64_t place(const Buffer* buffer, size_t axis, int64_t index);
 void get(const Buffer* buffer, int64_t index, void* value, size_t width);
 void set(Buffer* buffer, int64_t index, const void* value, size_t width);
-void tensor_to_tcm(const Buffer* buffer, void* tcm, size_t offset, size_t count, size_t width);
-void tcm_to_tensor(Buffer* buffer, const void* tcm, size_t offset, size_t count, size_t width);
+void tensor_to_tcm(const Buffer* buffer, void* tcm, size_t offset, size_t count, size_t width,
+                   char kind);
+void tcm_to_tensor(Buffer* buffer, const void* tcm, size_t offset, size_t count, size_t width,
+                   char kind);
+
+// What a C++ type holds: a float, a signed or an unsigned whole number.
+template <typename T>
+constexpr char kind_of() {
+  return std::is_floating_point<T>::value ? 'f' : std::is_signed<T>::value ? 'i' : 'u';
+}
 
 }  // namespace emulated
 
@@ -139,12 +148,14 @@ class TensorTcmAccessor {
   explicit TensorTcmAccessor(emulated::Buffer* buffer) : buffer_(buffer) {}
   template <typename T>
   EMULATED_INLINE void tensor_to_tcm(T* tcm_ptr, size_t tensor_offset, size_t num_elem) const {
-    emulated::tensor_to_tcm(buffer_, tcm_ptr, tensor_offset, num_elem, sizeof(T));
+    emulated::tensor_to_tcm(buffer_, tcm_ptr, tensor_offset, num_elem, sizeof(T),
+                           emulated::kind_of<T>());
   }
   template <typename T>
   EMULATED_INLINE void tcm_to_tensor(T* tcm_ptr, size_t tensor_offset, size_t num_elem) const {
     static_assert(!read_only, "the accessor of a const Tensor is read-only");
-    emulated::tcm_to_tensor(buffer_, tcm_ptr, tensor_offset, num_elem, sizeof(T));
+    emulated::tcm_to_tensor(buffer_, tcm_ptr, tensor_offset, num_elem, sizeof(T),
+                           emulated::kind_of<T>());
   }
 
  private:
@@ -163,12 +174,12 @@ class Tensor {
 
   template <typename T, size_t N>
   EMULATED_INLINE TensorAccessor<T, N, true> accessor() const& {
-    emulated::open_accessor(buffer_, N, sizeof(T));
+    emulated::open_accessor(buffer_, N, sizeof(T), emulated::kind_of<T>());
     return {buffer_};
   }
   template <typename T, size_t N>
   EMULATED_INLINE TensorAccessor<T, N, false> accessor() & {
-    emulated::open_accessor(buffer_, N, sizeof(T));
+    emulated::open_accessor(buffer_, N, sizeof(T), emulated::kind_of<T>());
     return {buffer_};
   }
   TensorTcmAccessor<true> tcm_accessor() const& { return TensorTcmAccessor<true>(buffer_); }

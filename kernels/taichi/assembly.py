@@ -16,7 +16,7 @@ from typing import Any
 from kernels.checks import brief, one_of
 from kernels.optional import available, require
 from kernels.taichi import runtime
-from kernels.taichi.apart import SECONDS, TaichiError
+from kernels.taichi.subprocess_runner import SECONDS, TaichiError
 
 # Where Taichi and its fork read the settings of a start; a cached kernel would not be compiled.
 _SETTINGS = {
@@ -50,7 +50,7 @@ def assembly(
     with tempfile.TemporaryDirectory() as folder:  # the compiler writes where it is started
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-c", "from kernels.taichi.emitted import main; main()"],
+                [sys.executable, "-P", "-c", "from kernels.taichi.assembly import main; main()"],
                 input=pickle.dumps((function, arguments, options)),
                 capture_output=True,
                 timeout=seconds,

@@ -18,7 +18,7 @@ HEAD = "import numpy as np\n\nfrom kernels import taichi\n\nti = taichi.module()
 
 
 @dataclass(frozen=True)
-class Written:
+class KernelSource:
     """A function's name and source. It can be sent to a child process, and be made there.
 
     The source sees np, ti and kernels.taichi, and nothing else of where it was written.
@@ -28,7 +28,7 @@ class Written:
     text: str
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> Written:
+    def of(cls, function: Callable[..., Any]) -> KernelSource:
         """What was written; OSError where the source is not to be had."""
         return cls(function.__name__, textwrap.dedent(inspect.getsource(function)))
 

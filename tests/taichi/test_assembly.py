@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels import optional
-from kernels.taichi import TaichiError, emitted
+from kernels.taichi import TaichiError, assembly
 
 LOOP = """
 .LBB0_1:
@@ -22,14 +22,14 @@ LOOP = """
 
 
 def test_products_are_counted_by_register():
-    assert emitted.products(LOOP) == {"scalar": 1, "zmm": 1, "ymm": 1, "xmm": 1}
-    assert not emitted.products("\taddps\t%xmm0, %xmm1\n")
+    assert assembly.products(LOOP) == {"scalar": 1, "zmm": 1, "ymm": 1, "xmm": 1}
+    assert not assembly.products("\taddps\t%xmm0, %xmm1\n")
 
 
 def test_the_hottest_loop_has_the_most_products():
-    found = emitted.hottest(LOOP)
+    found = assembly.hottest(LOOP)
     assert found.startswith(".LBB0_2:") and found.endswith("jne\t.LBB0_2")
-    assert emitted.hottest("\tret\n") == ""
+    assert assembly.hottest("\tret\n") == ""
 
 
 @pytest.mark.skipif(not optional.available("taichi"), reason="taichi is not installed")
@@ -38,8 +38,8 @@ def test_a_kernel_shows_its_vectors_and_a_failure_its_reason():
     from kernels.depthwise_conv import depthwise_conv
 
     w, k = np.ones((1, 64), np.float32), np.ones((4, 1, 64), np.float32)
-    (text,) = emitted.assembly(depthwise_conv, w, k, implementation="v0")
-    found = emitted.products(emitted.hottest(text))
+    (text,) = assembly.assembly(depthwise_conv, w, k, implementation="v0")
+    found = assembly.products(assembly.hottest(text))
     assert found.total() and not found["scalar"]
     with pytest.raises(TaichiError, match="accepted: 3 dimensions"):
-        emitted.assembly(depthwise_conv, w, w)
+        assembly.assembly(depthwise_conv, w, w)

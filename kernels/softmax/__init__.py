@@ -1,0 +1,5 @@
+"""Softmax along the last axis."""
+
+from kernels.softmax.operator import softmax
+
+__all__ = ["softmax"]

@@ -1,0 +1,386 @@
+"""As strict as the documents: each rule with a kernel that breaks it and one that keeps it."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kernels import neuron
+from kernels.neuron import InterpretParams, NeuronError
+from kernels.neuron.modern import isa as nisa
+from kernels.neuron.modern import jit
+from kernels.neuron.modern import language as nl
+
+X = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+
+
+def product(
+    stationary=nl.bfloat16, moving=nl.bfloat16, dst=nl.float32, start=0, rows=32, n=64, **options
+):
+    """A kernel of one product; its operands have `rows` partitions from `start` on."""
+
+    @jit
+    def kernel(x):
+        a = nl.full((128, 64), 1.0, dtype=stationary)
+        b = nl.full((128, n), 1.0, dtype=moving)
+        total = nl.ndarray((64, n), dtype=dst, buffer=nl.psum)
+        end = start + rows
+        nisa.nc_matmul(total, a[start:end, :], b[start:end, :], **options)
+        out = nl.ndarray((64, n), dtype=nl.float32, buffer=nl.shared_hbm)
+        c = nl.ndarray((64, n), dtype=nl.float32)
+        nisa.tensor_copy(c, total)
+        nisa.dma_copy(out, c)
+        return out
+
+    return kernel
+
+
+def elementwise(instruction):
+    """A kernel of one instruction on a tile of x."""
+
+    @jit
+    def kernel(x):
+        a = nl.load(x)
+        b = nl.ndarray(a.shape, dtype=a.dtype)
+        instruction(b, a)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+        nl.store(out, b)
+        return out
+
+    return kernel
+
+
+def half_column(value=0.5, dtype=nl.float16):
+    return nl.full((128, 1), value, dtype=dtype)
+
+
+def simulate(kernel, x=X, chip="inf2"):
+    return neuron.simulate(kernel, x, params=InterpretParams(chip=chip))
+
+
+ILLEGAL = {
+    "float32 with bfloat16": (
+        product(stationary=nl.float32),
+        "inf2",
+        "is float32 and .* bfloat16; float32 and tfloat32 go with each other only",
+        product(stationary=nl.float32, moving=nl.float32),
+    ),
+    "a float16 destination": (
+        product(dst=nl.float16),
+        "trn2",
+        "is float16; accepted on trn2: float32",
+        product(),
+    ),
+    "a bfloat16 destination before v4": (
+        product(dst=nl.bfloat16),
+        "trn2",
+        "is bfloat16; accepted on trn2: float32",
+        product(),
+    ),
+    "operands from partition 5 on": (
+        product(start=5),
+        "inf2",
+        "starts at partition 5; 32 partitions may start at 0, 32, 64, 96",
+        product(start=64),
+    ),
+    "whole numbers": (
+        product(stationary=nl.int8, moving=nl.int8),
+        "inf2",
+        "is int8; accepted: float32",
+        product(stationary=nl.float8_e4m3, moving=nl.bfloat16),
+    ),
+    "513 moving columns": (
+        product(n=513),
+        "trn2",
+        "at most 128 stationary and 512 moving",
+        product(n=512),
+    ),
+    "a tile of the engine of 32 rows on v2": (
+        product(tile_position=(0, 0), tile_size=(32, 64)),
+        "inf2",
+        "accepted: sizes 64, 128",
+        product(tile_position=(0, 0), tile_size=(64, 64)),
+    ),
+    "a tile of the engine without a size": (
+        product(tile_position=(64, 0)),
+        "inf2",
+        "set both, or none",
+        product(tile_position=(64, 0), tile_size=(64, 128)),
+    ),
+    "a float16 operand of tensor_scalar": (
+        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column())),
+        "inf2",
+        "operand tile .* is float16; accepted: float32",
+        elementwise(
+            lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column(dtype=nl.float32))
+        ),
+    ),
+    "tensor_copy on the Scalar engine of v2": (
+        elementwise(lambda b, a: nisa.tensor_copy(b, a, engine=nisa.engine.scalar)),
+        "inf2",
+        "not supported on the Scalar engine of NeuronCore-v2; write nisa.activation",
+        elementwise(lambda b, a: nisa.activation(b, op=nl.copy, data=a)),
+    ),
+    "tensor_scalar on the Scalar engine of v2": (
+        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0, engine=nisa.engine.scalar)),
+        "inf2",
+        "on the Scalar engine of NeuronCore-v2",
+        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0, engine=nisa.engine.vector)),
+    ),
+    "a number as bias on v2": (
+        elementwise(lambda b, a: nisa.activation(b, nl.exp, a, bias=0.5)),
+        "inf2",
+        "bias is the number 0.5, which needs NeuronCore-v3",
+        elementwise(lambda b, a: nisa.activation(b, nl.exp, a, bias=half_column(dtype=nl.float32))),
+    ),
+    "a reduction over partitions": (
+        elementwise(lambda b, a: nisa.tensor_reduce(b, op=nl.add, data=a, axis=0)),
+        "inf2",
+        r"axis is 0 of tile .*; accepted: \\(1,\\)",
+        elementwise(lambda b, a: nisa.tensor_reduce(b[:, 0:1], nl.add, a, 1) or nisa.memset(b, 0)),
+    ),
+    "an operation that does not reduce": (
+        elementwise(lambda b, a: nisa.tensor_reduce(b, op=nl.power, data=a, axis=1)),
+        "inf2",
+        "nl.power does not reduce; accepted: add, subtract, multiply, maximum, minimum",
+        elementwise(lambda b, a: nisa.tensor_copy(b, a)),
+    ),
+    "bits of floats": (
+        elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.bitwise_and)),
+        "inf2",
+        "works on bits, and .* is float32; accepted: whole numbers",
+        elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
+    ),
+    "bits and arithmetic at once": (
+        elementwise(
+            lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1, op1=nl.bitwise_or, operand1=1)
+        ),
+        "inf2",
+        "both work on bits, or none",
+        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0)),
+    ),
+    "the sine of 9": (
+        elementwise(lambda b, a: nisa.activation(b, nl.sin, a, scale=100.0)),
+        "inf2",
+        "are out of the range in which the Scalar engine knows nl.sin: -3.14159 to 3.14159",
+        elementwise(lambda b, a: nisa.activation(b, nl.sin, a, scale=0.1)),
+    ),
+    "33 rows on the Vector engine": (
+        elementwise(lambda b, a: nisa.nc_transpose(b[0:64, 0:32], a[0:32, :], nisa.engine.vector)),
+        "inf2",
+        r"the Vector engine transposes at most \\[32, 32\\]",
+        elementwise(
+            lambda b, a: (
+                nisa.memset(b, 0)
+                or nisa.nc_transpose(b[0:32, 0:32], a[0:32, 0:32], nisa.engine.vector)
+            )
+        ),
+    ),
+    "an accumulator that nothing was put into": (
+        elementwise(
+            lambda b, a: nisa.activation(
+                b, nl.exp, a, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reduce
+            )
+        ),
+        "inf2",
+        "nothing was put into the accumulators; start with reset_reduce",
+        elementwise(
+            lambda b, a: nisa.activation(
+                b, nl.exp, a, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce
+            )
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_what_the_documents_forbid_is_refused_and_its_twin_is_not(name):
+    kernel, chip, says, twin = ILLEGAL[name]
+    with pytest.raises(NeuronError, match=says.replace("\\\\", "\\")) as caught:
+        simulate(kernel, chip=chip)
+    assert "\n" not in str(caught.value)
+    assert simulate(twin, chip=chip) is not None
+
+
+def scratch(x):
+    """HBM that is written, read, and written again."""
+    between = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for _ in range(2):
+        nisa.dma_copy(between, tile)
+        tile = nl.multiply(nl.load(between), 2.0)
+    nl.store(out, tile)
+    return out
+
+
+def other_shapes(x):
+    tile, out = nl.ndarray((64, 128), x.dtype), nl.ndarray((32, 256), x.dtype, nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+def keywords(x, *, more):
+    return other_shapes(more)
+
+
+LEGAL = {
+    "negative indices": (elementwise(lambda b, a: nisa.tensor_copy(b[:, -64:], a[0:, -64:])), X, X),
+    "copies of as many elements": (jit(other_shapes), X, X.reshape(32, 256)),
+    "int32 arithmetic": (
+        elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
+        (X * 100).astype(np.int32),
+        2 * (X * 100).astype(np.int32),
+    ),
+    "int8 copies": (
+        elementwise(lambda b, a: nisa.tensor_copy(b, a)),
+        (X * 20).astype(np.int8),
+        (X * 20).astype(np.int8),
+    ),
+    "a tile as scale": (
+        elementwise(
+            lambda b, a: nisa.activation(b, nl.copy, a, scale=half_column(dtype=nl.float32))
+        ),
+        X,
+        X / 2,
+    ),
+    "scratch in HBM": (jit(scratch), X, 4 * X),
+}
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_what_the_documents_allow_is_accepted(name):
+    kernel, x, want = LEGAL[name]
+    assert np.array_equal(simulate(kernel, x), want)
+
+
+def test_a_number_as_bias_from_v3_on():
+    kernel = elementwise(lambda b, a: nisa.activation(b, nl.copy, a, bias=0.5))
+    assert np.array_equal(simulate(kernel, chip="trn2"), X + np.float32(0.5))
+
+
+def test_bfloat16_sums_from_v4_on():
+    assert (simulate(product(dst=nl.bfloat16), chip="trn3") == 32).all()
+
+
+def test_arrays_as_keyword_arguments():
+    assert np.array_equal(neuron.simulate(jit(keywords), X, more=X), X.reshape(32, 256))
+
+
+def test_bfloat16_of_pytorch():
+    torch = pytest.importorskip("torch")
+    kernel = elementwise(lambda b, a: nisa.tensor_copy(b, a))
+    got = simulate(kernel, torch.from_numpy(X).to(torch.bfloat16))
+    assert np.array_equal(got, X.astype(ml_dtypes.bfloat16))
+
+
+def never_stored(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[0:64, :], nl.load(x[0:64, :]))
+    return out
+
+
+def test_never_written_names_the_line():
+    line = never_stored.__code__.co_firstlineno + 1
+    says = rf"4096 of 8192 elements .* were never written \(test_neuron_rules.py:{line}\)"
+    with pytest.raises(NeuronError, match=says):
+        simulate(jit(never_stored))
+
+
+def carried(kind, loop):
+    """A loop whose iterations hand something on, or do not."""
+
+    def kernel(x):
+        a, b = nl.load(x), nl.zeros(x.shape, dtype=x.dtype)
+        total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        parts = []
+        for i in loop(4):
+            if kind == "a sum":
+                nisa.tensor_tensor(b, b, a, nl.add)
+            elif kind == "a sum in PSUM":
+                nisa.nc_matmul(total, a, a)
+            elif kind == "a tile of its own":
+                nisa.memset(b, float(i))
+                nisa.tensor_tensor(b, b, a, nl.add)
+            elif kind == "its own part":
+                part = b[:, 16 * i : 16 * i + 16]
+                nisa.tensor_scalar(part, part, nl.add, 1.0, op1=nl.multiply, operand1=2.0)
+            elif kind == "a list":
+                parts.append(nl.load(x))
+            elif kind == "the part beside":
+                if i:
+                    nisa.tensor_copy(a[:, 16 * i : 16 * i + 16], a[:, 16 * i - 16 : 16 * i])
+            elif kind == "what the last one left":
+                nisa.tensor_scalar(b, b, nl.add, 1.0, op1=nl.multiply, operand1=2.0)
+            elif kind == "two operations":
+                nisa.tensor_tensor(b, b, a, nl.add if i % 2 else nl.multiply)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, parts[0] if parts else b)
+        return out
+
+    return jit(kernel)
+
+
+FREE = ("a sum", "a sum in PSUM", "a tile of its own", "its own part", "a list")
+BOUND = ("the part beside", "what the last one left", "two operations")
+
+
+@pytest.mark.parametrize("kind", FREE)
+def test_iterations_that_do_not_depend_on_each_other(kind):
+    assert simulate(carried(kind, nl.affine_range)) is not None
+
+
+@pytest.mark.parametrize("kind", BOUND)
+def test_iterations_that_depend_on_each_other(kind):
+    says = (
+        r"iteration \d of the nl.affine_range at test_neuron_rules.py:\d+ reads what iteration \d"
+    )
+    with pytest.raises(NeuronError, match=says):
+        simulate(carried(kind, nl.affine_range))
+    assert simulate(carried(kind, nl.sequential_range)) is not None
+
+
+def test_arguments_that_an_instruction_does_not_have_are_named():
+    kernel = elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add, stride=2))
+    with pytest.raises(NeuronError, match=r"tensor_tensor has no argument 'stride'"):
+        simulate(kernel)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (lambda b, a: -a, "the operator - on tile 1 .*: a tile has no operators"),
+        (lambda b, a: np.exp(a), "np.exp of tile 1 .*: NumPy knows no tile"),
+        (lambda b, a: np.concatenate([a, a]), "np.concatenate of tile 1"),
+        (lambda b, a: abs(a), "the operator abs on tile 1"),
+    ],
+)
+def test_python_s_own_words_do_not_reach_the_reader(body, says):
+    with pytest.raises(NeuronError, match=says):
+        simulate(elementwise(body))
+
+
+@pytest.mark.parametrize(("chip", "kib"), [("inf2", 192), ("trn2", 224), ("trn3", 256)])
+def test_each_core_has_its_own_room(chip, kib):
+    @jit
+    def kernel(x, size):
+        assert nl.tile_size.sbuf_fmax_bytes == kib * 1024
+        assert int(nisa.get_nc_version()) == {"inf2": 2, "trn2": 3, "trn3": 4}[chip]
+        nl.ndarray((128, size), dtype=nl.float32)
+        return other_shapes(x)
+
+    params = InterpretParams(chip=chip)
+    neuron.simulate(kernel, X, kib * 256, params=params)
+    with pytest.raises(NeuronError, match=f"which has {kib} KiB"):
+        neuron.simulate(kernel, X, kib * 256 + 1, params=params)
+
+
+def test_the_decorator_chooses_the_chip():
+    @jit(platform_target="trn3")
+    def kernel(x):
+        assert nisa.get_nc_version() == nisa.nc_version.gen4
+        return other_shapes(x)
+
+    assert neuron.simulate(kernel, X) is not None and kernel(X) is not None
+    with pytest.raises(ValueError, match="chip is 'trn9'; accepted: inf2, trn1, trn2, trn3"):
+        InterpretParams(chip="trn9")
