@@ -157,10 +157,10 @@ class TestPlantedFaults:
     def test_a_missing_mask_in_the_backward_pass_alone(self, monkeypatch):
         original = pallas._backward_kernel
 
-        def unmasked(*refs, plan):
-            return original(*refs, plan=Unmasked(*plan))
+        def unmasked(*refs, tiling):
+            return original(*refs, tiling=Unmasked(*tiling))
 
-        class Unmasked(pallas.Plan):
+        class Unmasked(pallas.Tiling):
             def scores(self, q, k, *_):
                 return pallas._dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
 

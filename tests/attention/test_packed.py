@@ -235,7 +235,7 @@ X = np.ones((1, 4, 3 * 2 * 8), np.float32)
         (X, 2, {"scale": float("nan")}, "scale is nan"),
         (X, 2, {"scale": float("inf")}, "scale is inf"),
         (X, 2, {"scale": True}, "scale is True"),
-        (X, 2, {"implementation": "cudnn"}, "accepted: xla, sdpa, pallas, jax_flash"),
+        (X, 2, {"implementation": "cudnn"}, "accepted: xla, sdpa, pallas, unpacked"),
     ],
 )
 def test_refuses_before_anything_runs(qkv, heads, options, says):
