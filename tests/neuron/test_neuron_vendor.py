@@ -10,6 +10,7 @@ import pytest
 from close import assert_close
 
 from kernels import neuron
+from kernels.backends.nki import NKI
 from kernels.neuron import NeuronError, vendor
 from kernels.optional import MissingPackage
 
@@ -209,9 +210,10 @@ def test_zeros_from_a_device_are_refused(monkeypatch):
 
     operator = OPERATORS["giou"]
     subject = ladder.Subject(
-        operator, "zeros", "NKI", lambda p, t, *, interpret: np.zeros(p.shape[:2], np.float32)
+        operator, "zeros", NKI, lambda p, t, *, interpret: np.zeros(p.shape[:2], np.float32)
     )
     monkeypatch.setattr(neuron, "device", lambda: True)
+    monkeypatch.setattr(vendor, "find", lambda generation: neuron)
     (check,) = ladder.climb(subject, "measure", [operator.workloads["tile"]])
     assert check.status == "failed" and check.message == "every element is zero"
 
