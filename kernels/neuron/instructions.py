@@ -425,6 +425,9 @@ def _column(name: str, label: str, operand: Any, float32: bool) -> bool:
     return True
 
 
+_ON_SCALAR = (("multiply", "add"), ("multiply",), ("add",))  # of NeuronCore-v3
+
+
 def tensor_scalar(
     dst: View,
     data: View,
@@ -481,11 +484,10 @@ def tensor_scalar(
         where = on(name, chosen, "Vector", "Scalar", "GpSimd")
     if where == "Scalar" and core.limits:
         kinds = tuple(operation.name for operation in operations)
-        if core.chip.generation == 2 or kinds not in (("multiply", "add"), ("multiply",), ("add",)):
+        if core.chip.generation == 3 and kinds not in _ON_SCALAR:
             refuse(
                 f"{name}: {', '.join(map(repr, operations))} on the Scalar engine of "
-                f"NeuronCore-v{core.chip.generation}; accepted from v3 on: multiply and add, "
-                "multiply, add"
+                f"{core.chip.name}; accepted: multiply and add, multiply, add"
             )
     n = data._elements
     fast = 1

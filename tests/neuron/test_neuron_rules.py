@@ -120,11 +120,13 @@ ILLEGAL = {
         "not supported on the Scalar engine of NeuronCore-v2; write nisa.activation",
         elementwise(lambda b, a: nisa.activation(b, op=nl.copy, data=a)),
     ),
-    "tensor_scalar on the Scalar engine of v2": (
+    "a maximum on the Scalar engine of v3": (
+        elementwise(
+            lambda b, a: nisa.tensor_scalar(b, a, nl.maximum, 1.0, engine=nisa.engine.scalar)
+        ),
+        "trn2",
+        "nl.maximum on the Scalar engine of trn2; accepted: multiply and add, multiply, add",
         elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0, engine=nisa.engine.scalar)),
-        "inf2",
-        "on the Scalar engine of NeuronCore-v2",
-        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0, engine=nisa.engine.vector)),
     ),
     "a number as bias on v2": (
         elementwise(lambda b, a: nisa.activation(b, nl.exp, a, bias=0.5)),
