@@ -46,6 +46,13 @@ def test_the_rate_of_the_copies_is_what_the_fitted_kernel_moved():
     assert tiled["part"] == "fit" and abs(reached / float(tiled["dma_gb_s"]) - 1) < 0.03
 
 
+def test_kernels_of_one_source_are_estimated_at_one_rate():
+    rates = {}
+    for row in ROWS:
+        rates.setdefault(row["source"], set()).add(row["dma_gb_s"])
+    assert all(len(found) == 1 for found in rates.values())
+
+
 def test_an_instruction_is_estimated_without_being_computed():
     """A product of 34 GFLOP, in seconds; the vendor's size takes minutes."""
     shapes = (jax.ShapeDtypeStruct((2048, 2048), np.dtype(ml_dtypes.bfloat16)),) * 2
