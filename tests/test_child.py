@@ -253,6 +253,7 @@ import os, signal, sys, time
 from kernels import child
 from pathlib import Path
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run behind `&`
 command, folder, then = child.python(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 busy, idle = child.Child(command, folder=folder), child.Child(command)
 idle.ask(("", 0), 60)
@@ -300,11 +301,14 @@ def test_nobody_and_nothing_outlives_the_parent(then, how, script, tmp_path):
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as parent:
         processes = [int(word) for word in parent.stdout.readline().split()]
-        if how is not None:
-            assert len(processes) == 5 and all(map(lives, processes)), parent.stderr.read()
-            time.sleep(0.2)
-            parent.send_signal(how)
-        parent.wait(30)
+        try:
+            if how is not None:
+                assert len(processes) == 5 and all(map(lives, processes)), parent.stderr.read()
+                time.sleep(0.2)
+                parent.send_signal(how)
+            parent.wait(30)
+        finally:
+            parent.kill()
     wait(lambda: not any(map(lives, processes)) and not folder.exists())
 
 
