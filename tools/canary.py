@@ -93,6 +93,8 @@ def run(python, seconds, checks=CHECKS):
         env = dict(os.environ, CANARY_END=str(time.time() + seconds), CANARY_REPORT=str(file))
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tools"), str(ROOT)])
         env.setdefault("JAX_PLATFORMS", "cpu")
+        for name in [name for name in env if name.startswith("PYTEST_XDIST_")]:
+            del env[name]  # its workers are its own, also where a worker's test runs it
         env.pop("KERNELS_STRICT", None)  # what is not installed there is no fault of a release
         command = [python, "-m", "pytest", "-p", "canary_report", "-p", "no:cacheprovider"]
         command += ["--override-ini", "addopts=--strict-markers", "-q", "--tb=no", "--no-header"]

@@ -279,7 +279,7 @@ def test_quadrants_runs_the_same_kernels():
 import sys
 import numpy as np
 from kernels.catalog import OPERATORS
-from kernels.padding import LEVELS, brick_pad, reference
+from kernels.padding import brick_pad, reference
 
 workloads = OPERATORS["brick_pad"].workloads
 for name in ("small", "rgb_small", "columns", "primes", "bytes", "brain_float", "long_ints"):
