@@ -247,6 +247,31 @@ def band(chip: str, regime: str, rows: Sequence[Checked] | None = None) -> Band 
     return Band(chip, regime, low, high, len(errors))
 
 
+@dataclass(frozen=True)
+class Spread:
+    """What is to be told of the errors of some rows.
+
+    Args:
+        rows: that have an estimate.
+        median, most: of the errors' sizes: the middle one, and what nine in ten stay below.
+        bias: the middle one of the errors with their signs.
+    """
+
+    rows: int
+    median: float
+    most: float
+    bias: float
+
+
+def spread(rows: Iterable[Checked]) -> Spread | None:
+    """The errors of rows together; None where none has an estimate."""
+    errors = sorted(row.error for row in rows if row.error is not None)
+    if not errors:
+        return None
+    sizes = sorted(map(abs, errors))
+    return Spread(len(errors), quantile(sizes, 0.5), quantile(sizes, 0.9), quantile(errors, 0.5))
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """The value below which a share of them lies, between neighbours in proportion.
 

@@ -1,4 +1,4 @@
-"""The estimate beside every published measurement that can be compiled here: how far to trust it."""
+"""The estimate beside every published time whose program is known here: how far to trust it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from kernels import child
 from kernels.checks import one_of
 from kernels.records import bands
 from kernels.records.bands import Checked
-from kernels.records.programs import FAMILIES, family
+from kernels.records.programs import BARS, FAMILIES, family
 from kernels.records.schema import Key, Record, versions
 from kernels.records.store import read
 
@@ -29,12 +30,18 @@ SCALE = {"s": 1e3, "ms": 1.0}
 LAUNCH_SECONDS = {"v5e": 0.107e-3}
 
 
-def published(chips: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[Record]:
+def published(
+    chips: Iterable[str] = (), kinds: Iterable[str] = (), most: int | None = None
+) -> list[Record]:
     """The published times of programs that are known here.
+
+    They come in turns, one of each family, chip and half after another, in an order that a hash
+    has drawn: a run that is stopped has seen some of each.
 
     Args:
         chips: those of these chips alone; all if empty.
         kinds: OPERATOR or OPERATOR/IMPLEMENTATION, as FAMILIES has them; all if empty.
+        most: rows of each family, chip and half; None for all.
 
     Raises:
         ValueError: for a chip or a kind that no row is of.
@@ -47,12 +54,24 @@ def published(chips: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[Reco
     known |= {each.name for each in FAMILIES.values()}
     for kind in kinds:
         one_of("--kind", kind, sorted(known))
+    turns: Counter = Counter()
+    drawn = []
+    for row in sorted(rows, key=_digest):
+        of = row.operator, row.implementation, row.chip, bands.half(row)
+        turns[of] += 1
+        drawn.append((turns[of], row))
     return [
         row
-        for row in rows
+        for turn, row in sorted(drawn, key=lambda each: each[0])
         if row.chip in (chips or (row.chip,))
         and (not kinds or {row.operator, f"{row.operator}/{row.implementation}"} & {*kinds})
+        and (most is None or turn <= most)
     ]
+
+
+def _digest(row: Record) -> bytes:
+    said = f"{row.operator} {row.implementation} {row.text} {row.tuning} {row.chip}"
+    return hashlib.sha256(said.encode()).digest()
 
 
 @functools.cache
@@ -127,6 +146,17 @@ def validate(
         for worker in workers:
             worker.close()
     return [found[row.key] for row in rows]
+
+
+def sorts(rows: Iterable[Checked]) -> dict[tuple[str, str, str], list[Checked]]:
+    """(chip, sort, half) → the rows of that, in the order of chips, of BARS and of HALVES."""
+    found: dict[tuple[str, str, str], list[Checked]] = {}
+    for row in rows:
+        sort = FAMILIES[row.operator, row.implementation].sort
+        found.setdefault((row.chip, sort, row.half), []).append(row)
+    order = [*BARS]
+    place = lambda key: (key[0], order.index(key[1]), bands.HALVES.index(key[2]))
+    return {key: found[key] for key in sorted(found, key=place)}
 
 
 def _ms(row: Record) -> float:
