@@ -307,7 +307,7 @@ class Estimates(Generated):
         if reasons:
             listed = nodes.bullet_list()
             for (chip, operator, reason), count in sorted(reasons.items()):
-                line = text(f"{operator} on {chip}, {count} rows: {reason}")
+                line = text(f"{operator} on {chip}, {count} ×: {reason}")
                 listed += fill(nodes.list_item(), line)
             yield text("Rows without an estimate:")
             yield listed
