@@ -19,8 +19,7 @@ from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 from kernels.catalog import OPERATORS, RUNGS
-from kernels.pictures import plots
-from kernels.records import bands, programs, report, status, store, validation
+from kernels.records import bands, plots, programs, report, status, store, validation
 from kernels.records.programs import BARS, BIAS
 
 DASH = "—"
@@ -227,7 +226,7 @@ class Estimates(Generated):
             ("Predicted against measured", self.drawn),
             ("How far off, by sort of program", self.sorts),
             ("The bands", self.bands),
-            ("The ten worst rows", self.worst),
+            ("The ten worst kinds of row", self.worst),
             ("What is not known", self.unknown),
         )
         made = [self.section(title, *content(rows)) for title, content in sections]
@@ -284,12 +283,14 @@ class Estimates(Generated):
     def worst(self, rows):
         told = [row for row in rows if row.error is not None]
         told.sort(key=lambda row: abs(math.log(1 + row.error)), reverse=True)
+        worst = {(row.operator, row.implementation, row.chip): row for row in reversed(told)}
         lines = []
-        for row in told[:10]:
+        for row in sorted(worst.values(), key=told.index)[:10]:
             figures = report.digits(row.published_ms), report.digits(row.estimated_ms)
             why = programs.caution(row)
             lines.append((self.named(row), row.chip, *figures, f"{row.error:+.0%}", why or DASH))
         titles = ("row", "chip", "published, ms", "estimated, ms", "error", "why")
+        yield text("Of each program and chip the worst row, and of these the ten worst, by ratio.")
         yield table(titles, lines, "worst")
 
     def named(self, row):
@@ -495,6 +496,7 @@ AROUND = {
         "kernels.records",
         "kernels.records.report",
         "kernels.records.bands",
+        "kernels.records.plots",
         "kernels.records.programs",
         "kernels.records.validation",
         "kernels.records.status",

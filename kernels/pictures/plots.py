@@ -1,4 +1,4 @@
-"""Plots of estimates: under the roof of their chip, and beside what was measured.
+"""Plots of estimates under the roof of their chip.
 
 Needs matplotlib.
 """
@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from kernels import optional
-from kernels.records import bands
-from kernels.records.bands import Checked
 from kernels.tpu import CHIPS, Estimate
 
 # Told apart by lightness and by marker, so that they survive greyscale; mid tones, so that they
@@ -115,86 +113,3 @@ def roofline(
     axes.set_title(title or f"{best} reaches {share:.0%} of {chip.name}'s peak (estimated)")
     axes.legend(loc="lower right")
     return axes
-
-
-def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = None) -> Any:
-    """Draw estimates over the published times that they are held against.
-
-    Args:
-        rows: of kernels.records.bands; those without an estimate are left out.
-        title: by default it states the middle error of the half that nothing was fitted to.
-        axes: a matplotlib Axes; None makes one.
-
-    Returns:
-        The Axes.
-
-    Raises:
-        ValueError: where no row has an estimate.
-    """
-    drawn = [row for row in rows if row.estimated_ms is not None]
-    if not drawn:
-        raise ValueError("rows is without an estimate; accepted: rows of which one has an estimate")
-    axes = _axes(axes, (4.4, 4.0))
-    test = [row for row in drawn if row.half == bands.TEST]
-    ends = [ms for row in drawn for ms in (row.published_ms, row.estimated_ms)]
-    low, high = min(ends) / 1.5, max(ends) * 1.5
-    axes.plot((low, high), (low, high), color=INK, lw=1)
-    for half, face, label in ((bands.FIT, "none", "fitted to"), (bands.TEST, None, "the test")):
-        of = [row for row in drawn if row.half == half]
-        for i, name in enumerate(bands.WRITERS):
-            own = [row for row in of if row.regime.startswith(name)]
-            axes.scatter(
-                [row.published_ms for row in own],
-                [row.estimated_ms for row in own],
-                s=22,
-                marker=MARKERS[i],
-                facecolors=COLOURS[i] if face is None else face,
-                edgecolors=COLOURS[i],
-                linewidths=0.9,
-                label=f"{name}, {label}" if own else None,
-            )
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    axes.set(xlabel="measured, as published (ms)", ylabel="estimated (ms)")
-    spread = bands.spread(test)
-    told = (
-        f"{len(test)} test rows, half of them within {spread.median:.0%}" if spread else "fit only"
-    )
-    axes.set_title(title or told)
-    axes.legend(loc="upper left", fontsize="small")
-    return axes
-
-
-def predictions(rows: Sequence[Checked]) -> Any:
-    """Draw `predicted` for each chip and regime, a panel each.
-
-    Args:
-        rows: of kernels.records.bands.
-
-    Returns:
-        The matplotlib Figure.
-
-    Raises:
-        ValueError: where no row has an estimate.
-    """
-    style()
-    import matplotlib.pyplot as plt
-
-    panels: dict[tuple[str, str], list[Checked]] = {}
-    for row in sorted(rows, key=lambda row: (row.chip, row.regime)):
-        if row.estimated_ms is not None:
-            panels.setdefault((row.chip, row.regime), []).append(row)
-    if not panels:
-        raise ValueError("rows is without an estimate; accepted: rows of which one has an estimate")
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    figure, grid = plt.subplots(
-        lines, columns, figsize=(3.6 * columns, 3.5 * lines), layout="constrained", squeeze=False
-    )
-    for axes in grid.flat[len(panels) :]:
-        axes.remove()
-    for axes, ((chip, regime), of) in zip(grid.flat, panels.items()):
-        spread = bands.spread(row for row in of if row.half == bands.TEST)
-        error = f"{spread.rows} test rows, ±{spread.median:.0%}" if spread else "no test row"
-        predicted(of, f"{chip}: {regime}\n{error}", axes)
-        axes.get_legend().remove()
-    return figure

@@ -69,7 +69,7 @@ def test_a_row_of_each_family_can_be_traced(name):
 
     ran = program(row)
     with abstract_device(row.chip):
-        assert jax.make_jaxpr(ran.function)(*ran.arguments).eqns
+        assert jax.eval_shape(ran.function, *ran.arguments)
     assert all(np.asarray(values).sum() == row.sizes["m"] for values in ran.values.values())
 
 
