@@ -16,11 +16,13 @@ import numpy as np
 from kernels.compat import jax_pallas, libtpu
 from kernels.tpu import chips
 from kernels.tpu.estimate.profile import Kernel
+from kernels.tpu.estimate.rates import RATES, together
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.tpu.export import Program
 from kernels.tpu.hlo import Instruction
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.pool import Compiled
+from kernels.tpu.scheduler import schedule_of
 
 # Relative error bands. Those for compute and latency rest on published measurements of a v5e
 # (kernels.records.validation); the other two, and all of them on other chips, are guesses: nothing
@@ -45,6 +47,8 @@ class Cost:
         self.chip = chips.chip(compiled.chip)
         self.module = compiled.module
         self.run = compiled.module.run
+        self.rates = RATES[self.chip.name]
+        self.schedules = {kernel.name: kernel for kernel in schedule_of(compiled).kernels}
 
     def operations(self) -> tuple[OpEstimate, ...]:
         """What the program executes, in order."""
@@ -229,57 +233,93 @@ class Cost:
         return cycles + len(kernel.schedule.bundles) - bundles, "schedule against DMA time"
 
     def _xla_op(self, instruction: Instruction) -> OpEstimate:
-        chip, module = self.chip, self.module
-        moved = instruction.hbm_bytes
-        floor = moved / chip.hbm_bytes_per_cycle
-        if module.slices(instruction):
-            moved = 2 * sum(a.bytes for a in instruction.results if a.space == 0)
-            floor = 0.0
-        kind = instruction.opcode
+        module = self.module
         if instruction.opcode.startswith(("copy-", "slice-")) or instruction.opcode == "async-done":
-            # It runs beside other operations; only its bytes count, at the start.
-            kind, floor = "prefetch", 0.0
-            if instruction.opcode.endswith("done"):
-                moved = 0
-            else:  # the smaller of what it reads and what it makes: a slice reads a part
-                sides = [a for a in (*instruction.operands, *instruction.results) if a.shape]
-                crosses = any(a.space == 0 for a in sides)
-                moved = min((a.bytes for a in sides), default=0) if crosses else 0
-        elif module.only_moves(instruction):
+            return self._prefetch(instruction)
+        if instruction.allocates:
+            return _operation(instruction, kind="buffer", method="none", bound=COMPUTE)
+        read, written = module.traffic(instruction)
+        floor = self._hbm(read, written)
+        if module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):
             kind = "matmul"
-        elif instruction.is_kernel:
-            kind = "kernel"
-        profiled = self.profiled.get(instruction.name)
-        model = float(profiled or instruction.classic_cycles or 0)
-        method = "static profile" if profiled else "XLA's estimated_cycles"
-        if kind == "matmul" and model:
-            model += self._slower(instruction.window_bytes)
-        if not model:
-            method = "bytes over bandwidth" if floor else "none"
-            if floor:
-                # Even the smallest operation waits for its operands.
-                model = libtpu.DMA_MODEL.get(chip.name, (0.0, 0.0))[0]
-        error = ERROR_COMPUTE if profiled and kind == "matmul" else ERROR_XLA
-        if kind == "matmul" and not profiled:
-            error = 0.12
-        cycles = max(model, floor)
-        bound = HBM if floor >= 0.7 * model and kind != "matmul" else COMPUTE
-        slow = kind == "relayout" and floor < 0.7 * model  # it computes nothing
-        if slow or (method == "bytes over bandwidth" and model > floor):
-            bound = LATENCY
+        else:
+            kind = "kernel" if instruction.is_kernel else instruction.opcode
+        model, method = self._computes(instruction, kind)
+        windows = instruction.iterations / (self.chip.tensor_cores if instruction.shared else 1)
+        inside = self._in_vmem(instruction) if windows > 1 else 0.0
+        cycles = together(max(floor, inside), model)
+        if instruction.times == 1 and cycles:
+            # Nothing hides the first window's way in, its work, and the last one's way out.
+            cycles += min(floor, model) / max(windows, 1)
+            cycles += self.rates.start_seconds * self.chip.clock_hz if floor else 0.0
+        bound = COMPUTE
+        if max(floor, inside) >= model:
+            bound = HBM if floor >= 0.5 * cycles else LATENCY
+            parts = "bytes over the bandwidth reached" if floor else "bytes within VMEM"
+            method = f"{parts}, beside {method}" if model else parts
         return _operation(
             instruction,
             kind=kind,
             cycles=cycles,
-            hbm_bytes=moved,
-            method=method,
+            hbm_bytes=round(read + written),
+            method=method if cycles else "none",
             bound=bound,
-            error=error,
             model_cycles=model,
             floor_cycles=floor,
         )
+
+    def _prefetch(self, instruction: Instruction) -> OpEstimate:
+        """A copy beside other operations; only its bytes count, at its start."""
+        moved = 0
+        if not instruction.opcode.endswith("done"):
+            # The smaller of what it reads and what it makes: a slice reads a part.
+            sides = [a for a in (*instruction.operands, *instruction.results) if a.shape]
+            crosses = any(a.space == 0 for a in sides)
+            moved = min((a.bytes for a in sides), default=0) if crosses else 0
+        return _operation(
+            instruction, kind="prefetch", hbm_bytes=moved, method="none", bound=COMPUTE
+        )
+
+    def _computes(self, instruction: Instruction, kind: str) -> tuple[float, str]:
+        """Cycles of the work of an operation of XLA's own, if nothing waits for memory, and where
+        they are from."""
+        kernel = self.schedules.get(instruction.name)
+        cores = self.chip.tensor_cores if instruction.shared else 1
+        schedule = kernel.step_bundles * instruction.iterations / cores if kernel else 0.0
+        if instruction.is_kernel:
+            return self._mosaic(instruction), "the rate that XLA's own kernels reach"
+        profiled = float(self.profiled.get(instruction.name) or 0)
+        if kind != "matmul":
+            # XLA's own cycles are mostly a wait for memory, at a rate far below the real one.
+            return (profiled, "static profile") if profiled else (schedule, "schedule")
+        if profiled:
+            return profiled + self._slower(instruction.window_bytes), "static profile"
+        own = (instruction.classic_cycles or 0) * self.rates.product
+        if schedule and own > WAITS * schedule:
+            return schedule, "schedule"
+        return max(own, schedule), "XLA's estimated_cycles"
+
+    def _mosaic(self, instruction: Instruction) -> float:
+        """Cycles of a kernel that XLA itself put there: for its products, as it reaches of the
+        peak."""
+        flops = instruction.grouped_flops
+        kind = "int8" if any(a.dtype == "s8" for a in instruction.operands) else "bfloat16"
+        return flops / (self.chip.peak(kind) * self.rates.mosaic) * self.chip.clock_hz
+
+    def _hbm(self, read: float, written: float) -> float:
+        """Cycles that HBM takes, at the bandwidth that is reached."""
+        rate = self.chip.hbm_bytes_per_cycle
+        return read / (rate * self.rates.read) + written / (rate * self.rates.write)
+
+    def _in_vmem(self, instruction: Instruction) -> float:
+        """Cycles that windows of arrays in VMEM take on their way within it."""
+        product = self.module.multiplies(instruction)
+        arrays = (*instruction.operands, *instruction.results)
+        # What is multiplied goes to the MXU from where it lies.
+        moved = sum(a.bytes for a in arrays if a.space == 1 and (a.dtype == "f32" or not product))
+        return moved / (self.chip.hbm_bytes_per_cycle * self.rates.vmem)
 
     def _unread(self) -> int:
         """Bytes of the arguments that no operation reads."""
@@ -307,10 +347,10 @@ class Cost:
 def _operation(
     instruction: Instruction,
     *,
-    cycles: float,
-    hbm_bytes: int,
-    model_cycles: float,
-    floor_cycles: float,
+    cycles: float = 0.0,
+    hbm_bytes: int = 0,
+    model_cycles: float = 0.0,
+    floor_cycles: float = 0.0,
     **rest: Any,
 ) -> OpEstimate:
     """What an instruction costs that runs instruction.times, of the cost of one run."""
