@@ -21,6 +21,7 @@ from sphinx.util.docutils import SphinxDirective
 from kernels.catalog import OPERATORS, RUNGS
 from kernels.records import bands, plots, programs, report, status, store, validation
 from kernels.records.programs import BARS, BIAS
+from kernels.tpu.estimate.bands import FEWEST, NONE, VALIDATION
 
 DASH = "—"
 CALIBRATION = "neuron_calibration.csv"
@@ -218,7 +219,7 @@ class Estimates(Generated):
     """How far the estimates are off, from results/validation.csv."""
 
     def run(self):
-        self.depend(*(store.RESULTS / name for name in (bands.VALIDATION, CALIBRATION)))
+        self.depend(*(store.RESULTS / name for name in (VALIDATION, CALIBRATION)))
         rows = bands.read()
         if not rows:
             return [self.section("Nothing was checked yet", text("python -m kernels validate"))]
@@ -271,11 +272,11 @@ class Estimates(Generated):
         lines = []
         for chip, regime in sorted({(row.chip, row.regime) for row in rows if row.regime}):
             found = bands.band(chip, regime, rows)
-            told = (str(found.rows), found.text) if found else (DASH, bands.NONE)
+            told = (str(found.rows), found.text) if found else (DASH, NONE)
             lines.append((chip, regime, *told))
         yield text(
             "Beside an estimate stands where the measured time would lie: between the tenth and "
-            f"the ninetieth of a hundred errors of its chip and regime, where {bands.FEWEST} rows "
+            f"the ninetieth of a hundred errors of its chip and regime, where {FEWEST} rows "
             "of the test half or more are of that kind."
         )
         yield table(("chip", "regime", "test rows", "measured against estimated"), lines, "bands")
@@ -484,6 +485,7 @@ AROUND = {
     "Looking into kernels": ("kernels.pallas", "kernels.pictures", "kernels.pictures.plots"),
     "Machines": (
         "kernels.tpu",
+        "kernels.tpu.estimate.bands",
         "kernels.gpu",
         "kernels.neuron",
         "kernels.neuron.api",

@@ -11,6 +11,7 @@ from typing import Any
 from kernels.pictures import plots
 from kernels.records import bands
 from kernels.records.bands import Checked
+from kernels.tpu.estimate.bands import WRITERS
 
 
 def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = None) -> Any:
@@ -41,7 +42,7 @@ def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = Non
     axes.plot((low, high), (low, high), color=plots.INK, lw=1)
     for half, face, label in ((bands.FIT, "none", "fitted to"), (bands.TEST, None, "the test")):
         of = [row for row in drawn if row.half == half]
-        for i, name in enumerate(bands.WRITERS):
+        for i, name in enumerate(WRITERS):
             own = [row for row in of if row.regime.startswith(name)]
             axes.scatter(
                 [row.published_ms for row in own],

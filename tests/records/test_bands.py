@@ -2,12 +2,13 @@
 
 import csv
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
 from kernels.records import bands, store
-from kernels.records.bands import Band, Checked, band, half, quantile, regime, spread
+from kernels.records.bands import Checked, band, half, spread
+from kernels.tpu.estimate import bands as estimated
+from kernels.tpu.estimate.bands import FEWEST
 
 ONE = Checked(
     operator="matmul",
@@ -120,15 +121,6 @@ def test_a_planted_wrong_row_is_refused(tmp_path, column, wrong):
 # --- regimes and bands ----------------------------------------------------------------------------
 
 
-def test_a_regime_is_who_wrote_it_and_what_binds():
-    def estimate(bound, **cycles):
-        ops = [SimpleNamespace(kind=kind, cycles=c) for kind, c in cycles.items()]
-        return SimpleNamespace(ops=ops, bound=bound)
-
-    assert regime(estimate("compute", kernel=60.0, relayout=40.0)) == "Pallas, compute"
-    assert regime(estimate("HBM", kernel=40.0, relayout=60.0)) == "XLA, HBM"
-
-
 def test_a_band_is_the_middle_of_the_test_half():
     errors = [k / 100 for k in range(-10, 11)]
     found = band("v5e", "XLA, compute", rows("test", 21, *errors))
@@ -150,7 +142,7 @@ def test_a_band_follows_its_rows():
 
 
 def test_without_measurements_there_is_no_band():
-    few = rows("test", bands.FEWEST - 1, 0.1)
+    few = rows("test", FEWEST - 1, 0.1)
     assert band("v5e", "XLA, compute", few) is None
     assert band("v6e", "XLA, compute", rows("test", 20, 0.1)) is None
     assert band("v5e", "XLA, HBM", rows("test", 20, 0.1)) is None
@@ -167,18 +159,20 @@ def test_the_bands_are_those_of_the_stored_rows():
             for row in known
             if (row.chip, row.regime, row.half) == (chip, name, "test") and row.error is not None
         ]
-        found = band(chip, name)
-        assert (found is None) == (len(errors) < bands.FEWEST)
+        found = band(chip, name, known)
+        assert found == estimated.band(chip, name)  # as the estimator reads the same file
+        assert (found is None) == (len(errors) < FEWEST)
         if found:
             inside = sum(found.low - 1e-9 <= error <= found.high + 1e-9 for error in errors)
             assert 0.7 <= inside / len(errors) <= 1
 
 
 def test_an_installed_package_reads_its_own_copy(tmp_path, monkeypatch):
+    own = tmp_path / "validation.csv"
     monkeypatch.setattr(store, "RESULTS", tmp_path / "nowhere")
-    monkeypatch.setattr(bands, "PACKAGED", tmp_path / "validation.csv")
+    monkeypatch.setattr(bands, "path", lambda: own)
     assert bands.read() == []
-    bands.add([ONE], bands.PACKAGED)
+    bands.add([ONE], own)
     assert bands.read() == [ONE]
     store.RESULTS.mkdir()
     bands.add([of(0.5)])
@@ -194,5 +188,3 @@ def test_spreads():
     )
     assert found.most == pytest.approx(0.26)
     assert spread([]) is None
-    assert quantile([1.0], 0.9) == 1.0 and quantile([1.0, 2.0], 0.5) == 1.5
-    assert isinstance(Band("v5e", "XLA, HBM", -0.1, 0.1, 9).text, str)
