@@ -8,6 +8,7 @@ import inspect
 import io
 import math
 import platform
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -316,7 +317,7 @@ class Estimates(Generated):
         if left:
             yield text(
                 f"{left} more published times are in results/published.csv, and were not estimated "
-                "for this page: it takes a quarter of a minute each."
+                "for this page: each takes the compiler a while."
             )
 
     def neuron(self):
@@ -350,7 +351,7 @@ def picture(figure, words):
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kernels"}):
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     plt.close(figure)
-    svg = drawn.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", drawn.getvalue(), flags=re.DOTALL)
     svg = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{words}"', 1)
     return nodes.raw("", f'<div class="predictions">{svg}</div>', format="html")
 

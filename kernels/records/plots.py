@@ -95,7 +95,7 @@ def predictions(rows: Sequence[Checked]) -> Any:
         axes.remove()
     for axes, ((chip, regime), of) in zip(grid.flat, panels.items()):
         spread = bands.spread(row for row in of if row.half == bands.TEST)
-        error = f"{spread.rows} test rows, ±{spread.median:.0%}" if spread else "no test row"
+        error = f"test: {spread.rows}, half within {spread.median:.0%}" if spread else "no test row"
         predicted(of, f"{chip}: {regime}\n{error}", axes)
         axes.get_legend().remove()
     return figure
