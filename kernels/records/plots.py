@@ -5,6 +5,7 @@ Needs matplotlib.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = Non
         axes = plt.subplots(figsize=(4.4, 4.0), layout="constrained")[1]
     test = [row for row in drawn if row.half == bands.TEST]
     ends = [ms for row in drawn for ms in (row.published_ms, row.estimated_ms) if ms]
-    low, high = min(ends) / 1.5, max(ends) * 1.5
+    low, high = 10 ** math.floor(math.log10(min(ends))), 10 ** math.ceil(math.log10(max(ends)))
     axes.plot((low, high), (low, high), color=plots.INK, lw=1)
     for half, face, label in ((bands.FIT, "none", "fitted to"), (bands.TEST, None, "the test")):
         of = [row for row in drawn if row.half == half]
@@ -55,6 +56,8 @@ def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = Non
                 label=f"{name}, {label}" if own else None,
             )
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
     axes.set(xlabel="measured, as published (ms)", ylabel="estimated (ms)")
     spread = bands.spread(test)
     told = (
