@@ -4,9 +4,11 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from kernels.cli import app
 from kernels.optional import available
-from kernels.records import bands, read, validation
+from kernels.records import bands, read, store, validation
 from kernels.records.programs import BARS, FAMILIES
 from kernels.records.validation import published, validate
 
@@ -155,6 +157,22 @@ def test_why_there_is_no_estimate_is_kept(worker, tmp_path):
 def test_a_row_that_takes_too_long_is_ended(tmp_path):
     (row,) = validate(ROWS[:1], seconds=0.05, file=tmp_path / "validation.csv")
     assert row.error is None and "0.05 s" in row.reason
+
+
+def test_the_command_keeps_rows_and_tells_their_errors(worker, tmp_path, monkeypatch):
+    if not available("libtpu"):
+        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    store.write("published.csv", [row for row in ROWS if row.operator == "copy"])
+    run = lambda *words: CliRunner().invoke(app, ["validate", *words], env={"COLUMNS": "120"})
+    found = run("--chip", "v6e", "--kind", "copy/xla")
+    assert found.exit_code == 0, found.output
+    assert "XLA programs that stream" in found.output and "test" in found.output
+    assert len(worker.asked) == len(bands.read()) == 1
+    worker.planted = {worker.asked[0]: {"reason": "an abort", "seconds": 1.0}}
+    assert run("--fresh").exit_code == 0
+    assert [row.reason for row in bands.read()] == ["an abort"]
+    assert run("--kind", "cholesky").exit_code == 2
 
 
 # --- what is stored -------------------------------------------------------------------------------
