@@ -16,6 +16,7 @@ move by the same steps. The one in the middle has to agree, or the loop runs who
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,7 @@ def estimate(
     *arrays: Any,
     chip: str = "inf2",
     dma_bytes_per_second: float | None = None,
+    reciprocal_cycles: float | None = None,
     whole: bool | None = None,
     **options: Any,
 ) -> Estimate:
@@ -108,7 +110,9 @@ def estimate(
     kernel, arrays, options: as `simulate` takes them; a ShapeDtypeStruct does for an array, where
     the kernel does not steer by its numbers. chip: "inf2", "trn1", "trn2" or "trn3".
     dma_bytes_per_second: of all DMA queues of the core together; the documents disagree, and by
-    default it is the chip's lower figure. whole: True runs every iteration of loops, False leaves
+    default it is the chip's lower figure. reciprocal_cycles: of the Vector engine, for an element;
+    by default the documents' 8, but kernels of 2025 say at most 2.8 (kernels.neuron.calibration).
+    whole: True runs every iteration of loops, False leaves
     those out that are like the ones before them, and None does so where the kernel has more than
     10,000 instructions; then nothing holds that what is read or returned was written in full.
     NeuronError for a kernel that the simulator refuses, ValueError for another chip, rate or whole.
@@ -127,6 +131,10 @@ def estimate(
     if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
         fail("dma_bytes_per_second", repr(asked), "a number above 0, or None")
     rate = min(asked, share)
+    each = found.reciprocal_cycles if reciprocal_cycles is None else reciprocal_cycles
+    if isinstance(each, bool) or not isinstance(each, (int, float)) or not each > 0:
+        fail("reciprocal_cycles", repr(each), "a number above 0, or None")
+    found = dataclasses.replace(found, reciprocal_cycles=each)
     if whole not in (None, True, False):
         fail("whole", repr(whole), "None, True or False")
     core = _recorded(kernel, arrays, options, InterpretParams(chip=chip), whole)
@@ -205,6 +213,8 @@ def _programs(core: Machine, chip: Chip, rate: float) -> list[Slot]:
 def cycles(instruction: Instruction, chip: Chip, waits: bool) -> float:
     """Of the engine's clock. waits: whether it reads what the engine wrote just before."""
     work = instruction.work
+    if instruction.name == "reciprocal" and instruction.engine == "Vector":
+        work = chip.reciprocal_cycles * instruction.elements
     if instruction.engine == "Tensor":  # pipelined, and no figure is given for what waits
         return max(chip.least_cycles, work)
     if instruction.stride > chip.wide_stride_bytes:
@@ -280,11 +290,9 @@ class _Schedule:
             start = self._gap(ready + self.chip.dma_start_seconds, length)
             end = start + length
         else:
-            before = self.last.get(engine)
-            waits = before is not None and before in after
-            ports = _ports(instruction, self.chip)
-            start = max([ready, *[self.free.get(p, 0.0) for p in ports]])
-            end = start + cycles(instruction, self.chip, waits) / self.chip.clock_hz[engine]
+            engines = (engine, "Scalar") if instruction.either else (engine,)
+            tried = [self._on(name, instruction, ready, after) for name in engines]
+            start, end, engine, ports = min(tried, key=lambda one: one[1])
             for port in ports:
                 self.free[port] = end
         self.last[engine] = number
@@ -293,6 +301,24 @@ class _Schedule:
         self._release(number)
         return Slot(
             engine, instruction.name, number, start, end, instruction.source, tuple(sorted(after))
+        )
+
+    def _on(
+        self, engine: str, instruction: Instruction, ready: float, after: set[int]
+    ) -> tuple[float, float, str, list[str]]:
+        """When an instruction would start and end on an engine, and what it keeps busy."""
+        placed = (
+            instruction if engine == instruction.engine else instruction._replace(engine=engine)
+        )
+        before = self.last.get(engine)
+        waits = before is not None and before in after
+        ports = _ports(placed, self.chip)
+        start = max([ready, *[self.free.get(port, 0.0) for port in ports]])
+        return (
+            start,
+            start + cycles(placed, self.chip, waits) / self.chip.clock_hz[engine],
+            engine,
+            ports,
         )
 
     def _gap(self, ready: float, length: float) -> float:

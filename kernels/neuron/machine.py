@@ -68,7 +68,8 @@ class Instruction(NamedTuple):
     on both sides. partitions: that it works on. psum, sbuf: whether it touches them. fast: how many
     times faster it is on a core with a performance mode. fresh: whether all that it writes was
     unwritten. program: of the launch grid. hoisted: whether the iteration before has made the same,
-    so that a compiler moves it out of the loop.
+    so that a compiler moves it out of the loop. either: whether it is left to the compiler if the
+    Vector or the Scalar engine does it.
     """
 
     engine: str
@@ -89,6 +90,7 @@ class Instruction(NamedTuple):
     source: str | None
     program: int
     hoisted: bool = False
+    either: bool = False
 
 
 class _Body:
@@ -154,9 +156,8 @@ class _Body:
 
 def _alike(one: Instruction, other: Instruction) -> bool:
     """Whether two are the same but for what they touch."""
-    blank = {"reads": (), "writes": ()}
     same = len(one.reads) == len(other.reads) and len(one.writes) == len(other.writes)
-    return same and one._replace(**blank) == other._replace(**blank)
+    return same and one == other._replace(reads=one.reads, writes=one.writes)
 
 
 def _flat(access: Access) -> list[int]:
@@ -639,6 +640,7 @@ class Machine:
         self.grid = grid
         self.program = 0  # that runs
         self.rng = np.random.default_rng(order)
+        self.states: dict[str, tuple[Any, Any]] = {}  # of engines' random numbers, as put there
         self.instructions: list[Instruction] = []
         self.rooms: list[Room] = []
         self.loops: list[tuple[Loop, int]] = []  # that run, and their iterations
@@ -648,6 +650,7 @@ class Machine:
         self.seen = 0  # of those, by the program that runs
         self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
         self.outputs: list[Storage] = []
+        self.reductions: dict[tuple[Any, ...], Any] = {}  # of nl.loop_reduce: place, loops → tile
         self.mail: dict[tuple[Any, int, int], np.ndarray] = {}  # (pipe, from, to) → numbers
         self.flat = False  # whether a tile may have partitions only, as in beta 1
         self.hoists = False  # whether a compiler moves what does not change out of loops
@@ -843,15 +846,15 @@ class Machine:
             yield from turns[SAMPLED:]
             return
         middle = (SAMPLED + len(turns)) // 2
-        for turn in range(SAMPLED, middle):
-            self._make(body, turn - SAMPLED + 1)
+        for number in range(SAMPLED, middle):
+            self._make(body, number - SAMPLED + 1)
         first = len(self.instructions)
         yield turns[middle]
         if not body.gives(middle - SAMPLED + 1, self.instructions[first:]):
             sample.whole.add(line)
             raise Unsteady
-        for turn in range(middle + 1, len(turns) - 1):
-            self._make(body, turn - SAMPLED + 1)
+        for number in range(middle + 1, len(turns) - 1):
+            self._make(body, number - SAMPLED + 1)
         yield turns[-1]
 
     def _make(self, body: _Body, ahead: int) -> None:
@@ -924,6 +927,7 @@ class Machine:
         op: str = "",
         shapes: bool = True,
         detail: tuple[Any, ...] | None = None,
+        either: bool = False,
     ) -> None:
         """dst = function(*sources), element by element, in float32.
 
@@ -931,7 +935,7 @@ class Machine:
         operands of one number a partition, passed to `function` after the sources. raw: on the
         bits of whole numbers, as they are. exact: in whole numbers of 64 bits. fast: how many times
         faster a performance mode is. op: the operation, where the instruction only adds to what it
-        reads. shapes: whether all have as many elements as dst. detail: as `note` takes it.
+        reads. shapes: whether all have as many elements as dst. detail, either: as for `note`.
         """
         if self.limits:
             for operand in (dst, *sources, *columns):
@@ -970,6 +974,7 @@ class Machine:
             op=op,
             fresh=fresh,
             detail=detail,
+            either=either,
         )
 
     def _loosen(self, dst: View, sources: Sequence[View], states: Sequence[Any]) -> None:
@@ -1136,10 +1141,11 @@ class Machine:
         also: Sequence[View] = (),
         summed: bool = False,
         detail: tuple[Any, ...] | None = None,
+        either: bool = False,
     ) -> None:
         """Record an instruction that has run. also: what it writes beside dst. summed: whether it
         adds to dst in PSUM. detail: the instruction's own numbers, where they and its operands
-        say all that it does."""
+        say all that it does. either: whether a compiler may choose Scalar instead of Vector."""
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:
@@ -1167,6 +1173,7 @@ class Machine:
                 place(),
                 self.program,
                 self._hoisted(name, dst, sources, fresh, detail) if self.hoists else False,
+                either,
             )
         )
 
@@ -1324,6 +1331,12 @@ def machine() -> Machine:
             place(),
         )
     return found
+
+
+def is_sampled() -> bool:
+    """Whether a run is going on that leaves iterations of loops out."""
+    found = _machine.get()
+    return found is not None and found.sample is not None
 
 
 def _address(data: np.ndarray) -> int:
