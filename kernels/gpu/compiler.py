@@ -255,8 +255,9 @@ def compile_program(
         "options": dict(xla_gpu.gemm("library", {}) if options is None else options),
         "passes": passes,
     }
-    # A child for each chip: what Mosaic GPU has compiled for one, it cannot compile for another.
-    kind = (WORKER, program.chip, *sorted(toolchain.environment().items()))
+    # Once Mosaic GPU has compiled for one chip, it cannot for another: each has a child of its own.
+    chip = program.chip if program.mosaic else ""
+    kind = (WORKER, chip, *sorted(toolchain.environment().items()))
     compiler = _spares.take(kind) or _start()
     try:
         found = compiler.ask(question, timeout)

@@ -24,6 +24,7 @@ class Program:
         chip: one of CHIPS.
         data: jax.export's serialisation.
         jaxpr: what JAX traced.
+        mosaic: whether a kernel in it is Mosaic GPU's.
         mesh: axes and sizes of the GPUs that share it; () for one.
     """
 
@@ -31,6 +32,7 @@ class Program:
     chip: str
     data: bytes = field(repr=False)
     jaxpr: Any = field(repr=False, compare=False)
+    mosaic: bool
     mesh: tuple[tuple[str, int], ...] = ()
 
     @cached_property
@@ -108,7 +110,9 @@ def export(
             raise
         except Exception as error:
             raise translate(str(error)) from error
-    return Program(name, chip, bytes(data), traced.jaxpr, tuple((mesh or {}).items()))
+    over = tuple((mesh or {}).items())
+    mosaic = xla_gpu.MOSAIC in exported.mlir_module()
+    return Program(name, chip, bytes(data), traced.jaxpr, mosaic, over)
 
 
 def _called(function: Callable[..., Any], name: str) -> Callable[..., Any]:
