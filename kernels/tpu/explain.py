@@ -30,7 +30,7 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     console.print(Text(f"{title}  on {chip.name}", style="bold"))
     console.print(
         f"estimated {format_seconds(found.seconds)}, {found.cycles:,.0f} cycles at "
-        f"{chip.clock_hz / 1e9:g} GHz, ± {found.error:.0%}: {BINDS[found.bound]}",
+        f"{chip.clock_hz / 1e9:g} GHz, {found.band_text}: {BINDS[found.bound]}",
         highlight=False,
     )
     console.print(Group(*_roofline(found)), highlight=False)
