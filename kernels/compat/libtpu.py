@@ -129,8 +129,11 @@ def windows(backend_config: dict) -> dict[str, int]:
 
 
 def bounds(backend_config: dict) -> tuple[int, ...]:
-    """How many windows XLA's own fusion cuts its arrays into, a number for each of its loops; of a
-    plain matmul, columns of the result, rows of it, and what is summed; () where it does not say."""
+    """How many windows XLA's own fusion cuts its arrays into, a number for each of its loops.
+
+    Of a plain matmul: columns of the result, rows of it, and what is summed; () where it does not
+    say.
+    """
     found = backend_config.get("window_config", {}).get("iteration_bounds", ())
     return tuple(max(int(b), 1) for b in found)
 

@@ -129,7 +129,7 @@ class Cost:
                         op, cycles=exposed, bound=HBM, method="a copy that nothing hides"
                     )
             else:
-                free = max(0.0, op.cycles - op.hbm_bytes / rate) / op.times
+                free = max(0.0, op.cycles - op.floor_cycles) / op.times
                 for name in waiting:
                     done = min(free, waiting[name])
                     waiting[name] -= done

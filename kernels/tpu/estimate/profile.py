@@ -21,7 +21,7 @@ from kernels.tpu.scheduler import KernelSchedule, schedule_of
 
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
 CYCLES_PER_SECOND = 80_000  # that the profile simulates on a laptop
-BUDGET = 25.0  # seconds that the profile may take for a whole program
+BUDGET = 20.0  # seconds that the profile may take
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ class Profile:
             if not i.is_kernel
         )
         whole = 3.0 * REDUCED_CYCLES
-        seconds = min(self.timeout, 2 * self.budget + 30)
+        # It is compiled once more for it, and a profile that hangs is of no use.
+        seconds = min(self.timeout, self.budget + 2 * self.compiled.seconds)
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):

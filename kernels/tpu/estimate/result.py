@@ -49,9 +49,10 @@ class Estimate:
     """What a program would take on a chip, by the compiler's own model; nothing was measured.
 
     cycles, seconds: of the program on the chip, as a profiler's device time has it; wall_seconds
-    holds the launch as well. hbm_bytes: moved between HBM and the chip. bound: what binds most of the time: "compute", "HBM" or "latency".
-    method: how the figures were found. utilisation: matrix operations against the chip's peak for
-    their dtype, 0 to 1 (float32 against bfloat16's peak). ops: each operation; relayouts are named so. optimal_seconds: XLA's own lower bound, None where
+    holds the launch as well. hbm_bytes: moved between HBM and the chip. bound: what binds most of
+    the time: "compute", "HBM" or "latency". method: how the figures were found. utilisation: matrix
+    operations against the chip's peak for their dtype, 0 to 1 (float32 against bfloat16's peak).
+    ops: each operation; relayouts are named so. optimal_seconds: XLA's own lower bound, None where
     a kernel without a cost estimate hides in it. flops: matrix operations.
     """
 
