@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,13 +29,9 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     """Print the page: verdict, roofline, operations, slots, VMEM, HBM traffic, relayouts."""
     chip = CHIPS[found.chip]
     console.print(Text(f"{title}  on {chip.name}", style="bold"))
-    console.print(
-        f"estimated {format_seconds(found.seconds)}, {found.cycles:,.0f} cycles at "
-        f"{chip.clock_hz / 1e9:g} GHz, ± {found.error:.0%}: {BINDS[found.bound]}",
-        highlight=False,
-    )
+    console.print(_verdict(found), highlight=False, soft_wrap=True)
     console.print(Group(*_roofline(found)), highlight=False)
-    flops = matmul_flops(program.jaxpr)
+    flops = matmul_flops(program.jaxpr, program.calls)
     if flops.get("float32", 0) > sum(flops.values()) / 2:
         console.print(PASSES, highlight=False, soft_wrap=True)
     console.print(_operations(found))
@@ -53,6 +50,18 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     console.print(
         f"[dim]libtpu {found.libtpu}, the compiler's own model; nothing here was measured[/]",
         highlight=False,
+    )
+
+
+def _verdict(found: Estimate) -> str:
+    if found.depends:
+        least, most = found.range
+        upto = f" to {format_seconds(most)}" if math.isfinite(most) else ", and no most"
+        names = ", ".join(found.depends)
+        return f"estimated at least {format_seconds(least)}{upto}: it depends on {names}"
+    return (
+        f"estimated {format_seconds(found.seconds)}, {found.cycles:,.0f} cycles at "
+        f"{CHIPS[found.chip].clock_hz / 1e9:g} GHz, ± {found.error:.0%}: {BINDS[found.bound]}"
     )
 
 
@@ -191,13 +200,13 @@ def _traffic(call: Any) -> Group:
         table.add_row(
             f"{o.role} {o.name}",
             f"{o.dtype}[{', '.join(map(str, o.shape))}]",
-            "×".join(map(str, o.block)) if o.memory in FAST else "left in place",
+            "×".join(map(str, o.block)) if o.memory in FAST else "copied by hand",
             o.memory if o.known else f"{o.memory}, at most",
             f"{int(o.moved.sum()):,}" if o.memory in FAST else "",
-            _size(o.traffic),
+            _size(call.moved(o)),
         )
     grid = "×".join(map(str, call.grid)) or "1"
-    title = f"HBM traffic of {call.name}, grid {grid}, counted from its index maps"
+    title = f"HBM traffic of {call.name}, grid {grid}, counted from its index maps and its copies"
     return _titled(title, table)
 
 
