@@ -30,8 +30,12 @@ Size = Slot | int
 class Part:
     """A part of a ref: the ref, and one index after another that is taken of it.
 
-    steps: each a tuple with an entry for each dimension, a place or (start, size, stride); None
-    instead of it for what changes the shape otherwise. shape, dtype: of the whole ref.
+    Args:
+        ref: as an operand.
+        steps: each a tuple with an entry for each dimension, a place or (start, size, stride); None
+            instead of it for what changes the shape otherwise.
+        shape: of the whole ref.
+        dtype: of the ref.
     """
 
     ref: Slot
@@ -50,7 +54,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that a kernel starts by hand. remote: whether another chip takes part."""
+    """A copy that a kernel starts by hand.
+
+    Args:
+        source: what is read.
+        target: what is written.
+        remote: whether another chip takes part.
+    """
 
     source: Part
     target: Part

@@ -23,7 +23,12 @@ CALLS = (
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Any:
-    """The closed jaxpr of `function(*args)`; args: arrays or jax.ShapeDtypeStruct."""
+    """The closed jaxpr of `function(*args)`.
+
+    Args:
+        function: what JAX can trace.
+        *args: arrays or jax.ShapeDtypeStruct.
+    """
     import jax
 
     return jax.make_jaxpr(function)(*args)
