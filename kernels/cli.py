@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | explain | estimate | tune | bench
+"""python -m kernels list | verify | prove | explain | estimate | tune | guard | bench
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -149,6 +149,80 @@ def verify(
     )
     if count["failed"] or (strict and count["skipped"] + count["partial"]):
         raise typer.Exit(1)
+
+
+@app.command()
+def prove(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="FILE.py or FILE.py:NAME each, whose kernels @kernels.proves marks."),
+    ],
+    rung: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(RUNGS[:3])}; may be repeated. All by default."),
+    ] = None,
+    chip: Annotated[
+        list[str] | None,
+        typer.Option("--chip", "-c", help="May be repeated; the file says by default."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the values.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for a problem at a rung.")] = 300.0,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown there.")] = None,
+    strict: Annotated[
+        bool, typer.Option(help="Let fail too what was skipped, or done in part.")
+    ] = False,
+) -> None:
+    """Prove kernels of your own: interpreted, simulated, compiled, against your reference.
+
+    \b
+    python -m kernels prove my_kernels.py
+    python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
+    """
+    with _reported():
+        from kernels.own.proving import RUNGS as known
+        from kernels.own.proving import prove_file
+        from kernels.own.report import Report
+
+        columns = (TextColumn("{task.description}"), TimeElapsedColumn())
+        report = Report(())
+        with Progress(*columns, console=errors, transient=True) as bar:
+            task = bar.add_task("")
+            for each in files:
+                path, name = _place(each)
+                report += prove_file(
+                    path,
+                    name,
+                    rungs=tuple(rung or known),
+                    chips=tuple(chip or ()),
+                    seed=seed,
+                    timeout=timeout,
+                    progress=lambda words: bar.update(task, description=escape(words)),
+                )
+        if junit:
+            _write(junit, report.junit())
+        if markdown:
+            _write(markdown, report.markdown())
+        console.print(report)
+        lacking = any(f.status in ("skipped", "partial") for f in report.findings)
+        if not report.passed or (strict and lacking):
+            raise typer.Exit(1)
+
+
+def _place(text: str) -> tuple[str, str]:
+    """File and name of "FILE.py:NAME"."""
+    path, colon, name = text.rpartition(".py:")
+    path, name = (path + ".py", name) if colon else (text, "")
+    if not path.endswith(".py") or not Path(path).is_file():
+        fail("file", path, "a Python file that there is, or FILE.py:NAME")
+    return path, name
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail("file to write", path, f"one that can be written ({error.strerror})")
 
 
 Entry = Annotated[str, typer.Argument(help="OPERATOR/IMPLEMENTATION, such as matmul/pallas.")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kernels import optional
@@ -30,6 +32,7 @@ class _PallasTpu(OnTpu):
     name = "Pallas TPU"
     claims = ("interpret", "simulate", "compile")
     takes_interpret = True
+    compiled_for: tuple[str, ...] = CHIPS
 
     def simulate(self, job: Job, order: int) -> Simulated:
         """On two cores, with NaN in memory that nobody wrote, watched for races."""
@@ -66,9 +69,10 @@ class _PallasTpu(OnTpu):
                 made = []
                 try:
                     job = make()
-                    for function, arrays in jax_arrays.programs(job, interpret=False):
-                        for chip in CHIPS:
-                            made.append(export(function, *arrays, chip=chip, name=job.name))
+                    for function, arrays in jax_arrays.programs(job, **self._interpreting(False)):
+                        for chip in self.compiled_for:
+                            with self._as_compiled():
+                                made.append(export(function, *arrays, chip=chip, name=job.name))
                             check_index_maps(made[-1].calls)
                 except Exception as error:  # a wrong kernel's words are the finding
                     errors[place] = error
@@ -99,6 +103,10 @@ class _PallasTpu(OnTpu):
         for place in range(done, len(seconds)):
             yield Compiled(errors[place], "", seconds[place])
 
+    def _as_compiled(self) -> AbstractContextManager[Any]:
+        """Within it a function is traced as it is compiled."""
+        return contextlib.nullcontext()
+
     def why_not(self, rung: str, device: str = "cpu") -> str:
         if rung != "measure":
             return ""
@@ -107,6 +115,54 @@ class _PallasTpu(OnTpu):
         if (backend := jax.default_backend()) == "tpu":
             return ""
         return f"needs a TPU; JAX's backend here is {backend}, and interpreted it tells nothing"
+
+
+class Brought(_PallasTpu):
+    """A kernel that somebody brought: nothing is asked of its signature.
+
+    Whether it is interpreted, simulated or compiled is decided from outside, whatever it says.
+
+    Args:
+        chips: that it is compiled for.
+    """
+
+    takes_interpret = False
+
+    def __init__(self, chips: Sequence[str] = CHIPS) -> None:
+        self.compiled_for = tuple(chips)
+
+    def interpret(self, job: Job) -> Any:
+        """By JAX's plain interpreter; what that has not learned, by the simulated TPU.
+
+        That one copies by hand, waits for semaphores and knows emit_pipeline.
+        """
+        return self._interpreted(lambda: super(Brought, self).interpret(job))
+
+    def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
+        return self._interpreted(lambda: super(Brought, self).pull(job, cotangents))
+
+    def _interpreted(self, call: Callable[[], Any]) -> Any:
+        import jax
+        from jax.experimental.pallas import tpu as pltpu
+
+        from kernels.compat import jax_interpreter
+
+        try:
+            with jax_interpreter.forced(True):
+                return jax.block_until_ready(call())
+        except Exception:  # of the kernel, or of the interpreter: the other one tells
+            pass
+        try:
+            with jax_interpreter.forced(jax_interpreter.parameters()), jax_interpreter.quiet():
+                return jax.block_until_ready(call())
+        except Exception:
+            pltpu.reset_tpu_interpret_mode_state()
+            raise
+
+    def _as_compiled(self) -> AbstractContextManager[Any]:
+        from kernels.compat import jax_pallas
+
+        return jax_pallas.compiled()
 
 
 PALLAS_TPU = _PallasTpu()

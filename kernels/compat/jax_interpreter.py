@@ -37,6 +37,22 @@ def parameters(**options: Any) -> Any:
 
 
 @contextlib.contextmanager
+def forced(params: Any) -> Iterator[None]:
+    """Within it every pallas_call and core_map that is traced is interpreted so, whatever it says.
+
+    pltpu.force_tpu_interpret_mode, which takes `True` as well: JAX's plain interpreter. Its setting
+    is part of the key of jax.jit, so nothing traced within is met outside.
+
+    Args:
+        params: as `interpret=` takes them.
+    """
+    from jax.experimental.pallas import tpu as pltpu
+
+    with pltpu.force_tpu_interpret_mode(params):
+        yield
+
+
+@contextlib.contextmanager
 def races() -> Iterator[list[str]]:
     """Within it nothing of a race is printed or logged; after it the list holds each, in a line.
 

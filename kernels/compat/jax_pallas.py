@@ -8,6 +8,7 @@ All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,30 @@ def is_pallas_call(equation: Any) -> bool:
 def is_interpreted(equation: Any) -> bool:
     """Whether a pallas_call is to be interpreted, by `interpret=` or by a mode that is forced."""
     return bool(equation.params.get("interpret"))
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[None]:
+    """Within it no pallas_call that is traced is interpreted, whatever it says.
+
+    A kernel of somebody else often decides for the CPU by itself, and what stands in for it there
+    says nothing of a TPU. Private: `jax._src.pallas.pallas_call.pallas_call_p`, whose `bind` is
+    replaced. A jax.jit does not trace twice, so its traces are forgotten first.
+    """
+    import jax
+    from jax._src.pallas.pallas_call import pallas_call_p
+
+    bind = pallas_call_p.bind
+
+    def bound(*operands: Any, **params: Any) -> Any:
+        return bind(*operands, **{**params, "interpret": False})
+
+    jax.clear_caches()
+    pallas_call_p.bind = bound
+    try:
+        yield
+    finally:
+        del pallas_call_p.bind
 
 
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:
