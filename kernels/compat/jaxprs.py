@@ -70,6 +70,11 @@ def outputs(equation_or_jaxpr: Any) -> list[Any]:
     return list(opened(equation_or_jaxpr).outvars)
 
 
+def dropped(equation: Any) -> list[bool]:
+    """Of each result of an equation, whether the program drops it."""
+    return [type(each).__name__ == "DropVar" for each in equation.outvars]
+
+
 def shape(variable: Any) -> Any:
     """The shape of a variable's value; None for a value without one."""
     return getattr(variable.aval, "shape", None)

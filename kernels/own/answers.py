@@ -204,9 +204,8 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
         fitting = [o for o in outputs if len(o.shape) == len(place)]
         if not fitting:
             continue
-        operand = (
-            outputs[index] if len(outputs) > index and outputs[index] in fitting else fitting[0]
-        )
+        own = outputs[index] if len(outputs) > index else fitting[0]
+        operand = own if own in fitting else fitting[0]
         if not operand.known or any(p >= s for p, s in zip(place, operand.shape)):
             continue
         block = np.array(operand.block)

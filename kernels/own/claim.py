@@ -186,7 +186,8 @@ class Claim:
         """The oracle for such leaves, compiled once; NumPy's own is run as it is."""
         import jax
 
-        places = [i for i, a in enumerate(leaves) if hasattr(a, "shape")]
+        # Integers stay what they are: a reference may loop over them in Python.
+        places = [i for i, a in enumerate(leaves) if _is_float(a) or hasattr(a, "aval")]
 
         def of_arrays(*arrays: Any) -> tuple[Any, ...]:
             given = list(leaves)

@@ -81,7 +81,7 @@ class Report:
         return made
 
     def remarks(self) -> list[tuple[str, str, str]]:
-        """Status, place and words of what did not pass, the first of each rung, and of the notes."""
+        """Status, place and words of each rung's first that did not pass, and of the notes."""
         found: dict[tuple[str, str, str], tuple[str, str, str]] = {}
         more: dict[tuple[str, str, str], int] = {}
         for each in self.findings:

@@ -44,8 +44,9 @@ def simulate(
 ) -> Simulation:
     """Run `function(*args, **options)` once on the simulated TPU.
 
-    function: the kernels in it are simulated, whether it takes `interpret=` or not. seed: of the order in which
-    programs along parallel dimensions run. Raises SimulationError when the machine refuses.
+    function: the kernels in it are simulated, whether it takes `interpret=` or not. seed: of the
+    order in which programs along parallel dimensions run. Raises SimulationError when the machine
+    refuses.
     """
     import jax
     from jax.experimental.pallas import tpu as pltpu
