@@ -7,13 +7,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from kernels import optional
 from kernels.backends import jax_arrays
-from kernels.backends.base import Compiled, Job, Refused, Simulated
+from kernels.backends.base import Compiled, Job, Refused, Simulated, Skipped
 from kernels.backends.xla import OnTpu
-from kernels.checks import brief
+from kernels.checks import brief, located, user_file
 from kernels.compat import jaxprs
 
 CHIPS = ("v5e", "v6e")  # that every kernel is compiled for
@@ -161,9 +162,28 @@ class Brought(_PallasTpu):
         try:
             with jax_interpreter.forced(jax_interpreter.parameters()), jax_interpreter.quiet():
                 return jax.block_until_ready(call())
-        except Exception:
+        except Exception as error:
             pltpu.reset_tpu_interpret_mode_state()
+            if jax_interpreter.is_its_own(error):
+                raise Skipped(f"JAX's interpreters do not know all of it: {brief(error)}") from None
+            words = jax_interpreter.last_words(error)
+            raise Refused(words or located(error)) from error
+
+    def simulate(self, job: Job, order: int) -> Simulated:
+        from kernels.compat import jax_interpreter
+
+        try:
+            return super().simulate(job, order)
+        except Refused as refused:
+            if refused.__cause__ and jax_interpreter.is_its_own(refused.__cause__.__cause__):
+                words = f"JAX's simulation of a TPU does not know all of it: {refused}"
+                raise Skipped(words) from None
             raise
+        except Exception as error:
+            if jax_interpreter.is_its_own(error):
+                words = f"JAX's simulation of a TPU does not know all of it: {brief(error)}"
+                raise Skipped(words) from None
+            raise Refused(located(error)) from error
 
     def _races(self, job: Job, races: Sequence[str]) -> Sequence[str]:
         """Without those on a result that the program drops: some kernels keep scratch in one, and
@@ -177,16 +197,27 @@ class Brought(_PallasTpu):
         function, arrays = jax_arrays.programs(dataclasses.replace(job, wanted=()))[0]
         with self._as_compiled():
             made = calls_in(jaxprs.trace(function, *arrays))
-        blocks: dict[bool, set[str]] = {True: set(), False: set()}
+        blocks: dict[bool, dict[str, str]] = {True: {}, False: {}}
         for call in made:
+            line = next((f for f in jaxprs.frames(call.equation) if user_file(f[0])), ("", 0))
+            place = f" ({Path(line[0]).name}:{line[1]})" if line[1] else ""
             for operand, dropped in zip(call.outputs, jaxprs.dropped(call.equation), strict=True):
                 for start in np.unique(operand.starts, axis=0):
                     ends = np.minimum(start + operand.block, operand.shape)
                     cut = ", ".join(f"{a}:{b}" for a, b in zip(start, ends, strict=True))
-                    blocks[dropped].add(f"a write of hbm[{cut}]")
-        idle = blocks[True] - blocks[False]
-        both = lambda race: {each.split(" by ")[0] for each in race.split(", unordered with ")}
-        return [race for race in races if not both(race) <= idle]
+                    words = f", writing back {operand.name} of {call.name}{place}"
+                    blocks[dropped].setdefault(f"a write of hbm[{cut}]", words)
+        kept = []
+        for race in races:
+            accesses = race.split(", unordered with ")
+            written = [access.split(" by ")[0] for access in accesses]
+            if all(w in blocks[True] and w not in blocks[False] for w in written):
+                continue
+            told = [
+                a if "(" in a else a + blocks[False].get(w, "") for a, w in zip(accesses, written)
+            ]
+            kept.append("; unordered with ".join(told))
+        return kept
 
     def _as_compiled(self) -> AbstractContextManager[Any]:
         from kernels.compat import jax_pallas

@@ -7,19 +7,18 @@ import os
 import pickle
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kernels.backends.base import Refused, Skipped
 from kernels.backends.pallas_tpu import Brought
-from kernels.checks import brief, fail
+from kernels.checks import fail, located
 from kernels.own import declared
 from kernels.own.claim import Claim
 from kernels.own.declared import Declared
 
-RUNGS = ("interpret", "simulate", "compile")
+MOST_OF_A_PICTURE = 400_000  # characters of HTML
 
 _modules: dict[str, Any] = {}
 _claims: dict[str, Claim] = {}
@@ -45,24 +44,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def told(error: BaseException) -> str:
     """An exception in one line, with the reader's line of code that raised it."""
-    if isinstance(error, (Refused, Skipped)):
-        return str(error)
-    own = Path(__file__).parent.parent
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [
-        f
-        for f in frames
-        if "site-packages" not in f.filename
-        and not f.filename.startswith("<")
-        and own not in Path(f.filename).parents
-        and "/lib/python" not in f.filename
-    ]
-    words = str(error) if type(error) is ValueError else brief(error)
-    if isinstance(error, SyntaxError):
-        words = f"SyntaxError: {error.msg} ({Path(error.filename or '').name}:{error.lineno})"
-        return words
-    first = words.splitlines()[0] if words else type(error).__name__
-    return f"{first} ({Path(theirs[-1].filename).name}:{theirs[-1].lineno})" if theirs else first
+    return str(error) if isinstance(error, (Refused, Skipped)) else located(error)
 
 
 def module(path: str) -> Any:
@@ -229,4 +211,173 @@ def _id(program: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, program))})"
 
 
-_ANSWERS = {"load": load, "climb": climb}
+def explain(
+    path: str, name: str, args: str, chip: str, timeout: float, pictures: bool
+) -> dict[str, Any]:
+    """Explain one function of a file on one chip.
+
+    Args:
+        path, name: of the function.
+        args: its arguments, as kernels.own.shapes reads them; those of its declaration where it is
+            empty.
+        chip: one of kernels.tpu.CHIPS.
+        timeout: seconds for a compilation.
+        pictures: whether to draw what a page shows.
+
+    Returns:
+        What kernels.tpu.explain.facts or .refusal gives; with "pictures" a list of HTML.
+    """
+    from kernels.own import cache
+    from kernels.tpu import explain as page
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import estimate_program
+
+    title = f"{name}  {args}".strip()
+    program = None
+    try:
+        program = _exported(path, name, args, chip)
+        key = cache.key(program.fingerprint, chip, Path(path).read_text(), title, pictures)
+        if (known := cache.get(key)) is not None:
+            return known
+        found = estimate_program(program, timeout=timeout)
+    except TpuCompileError as error:
+        return page.refusal(program, error, title, chip)
+    made = page.facts(program, found, title)
+    if pictures:
+        made["pictures"] = _pictures(program, found)
+    cache.put(key, made)
+    return made
+
+
+def _exported(path: str, name: str, args: str, chip: str) -> Any:
+    """A function of a file, exported for a chip."""
+    from kernels.compat import jax_pallas
+    from kernels.tpu.export import export
+
+    function, given, named = target(path, name, args)
+
+    def call(*arrays: Any) -> Any:
+        return function(*arrays[: len(given)], **dict(zip(named, arrays[len(given) :])))
+
+    arrays = [*given, *named.values()]
+    fixed = {i: a for i, a in enumerate(arrays) if not hasattr(a, "shape")}
+
+    def of_arrays(*traced: Any) -> Any:
+        rest = iter(traced)
+        return call(*(fixed[i] if i in fixed else next(rest) for i in range(len(arrays))))
+
+    of_arrays.__name__ = name
+    traced = [a for a in arrays if hasattr(a, "shape")]
+    with jax_pallas.compiled():
+        return export(of_arrays, *traced, chip=chip, name=name)
+
+
+def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
+    """A function of a file, and the arguments that a text or its declaration gives.
+
+    Raises:
+        ValueError: for a file without it, and where nobody says what its arguments are.
+    """
+    import jax
+    import numpy as np
+
+    from kernels.own.shapes import arguments
+
+    made = module(path)
+    own = {each.name: each for each in declared.declared()}
+    function = getattr(made, name, None) or (own[name].function if name in own else None)
+    if not callable(function):
+        known = [n for n, v in vars(made).items() if callable(v) and not n.startswith("_")]
+        fail("name", repr(name), ", ".join(known) or f"a function of {path}")
+    if args:
+        return function, *arguments(args)
+    if name not in own:
+        fail("--args", "left out", f'what {name} takes, such as "bf16[4096,4096] bf16[4096,4096]"')
+    drawn = own[name].arguments(np.random.default_rng(0))
+    if isinstance(drawn, dict):
+        return function, [], drawn
+    leaves, tree = jax.tree.flatten(tuple(drawn))
+    if len(leaves) == len(drawn):
+        return own[name].function, list(drawn), {}
+    whole = own[name].function
+    return lambda *flat: whole(*jax.tree.unflatten(tree, flat)), leaves, {}
+
+
+def _pictures(program: Any, found: Any) -> list[dict[str, str]]:
+    """What the page of a program shows: players where they can be drawn."""
+    from kernels import pictures
+
+    made: list[dict[str, str]] = []
+
+    def draw(title: str, make: Any) -> None:
+        try:
+            drawn = make()._repr_html_()
+        except Exception:  # a grid of a form that has no picture: the tables say it
+            return
+        if len(drawn) < MOST_OF_A_PICTURE:
+            made.append({"title": title, "html": drawn})
+
+    for call in program.calls[:2]:
+        draw(
+            f"The blocks that each program of {call.name} touches", lambda c=call: pictures.play(c)
+        )
+        draw(f"What {call.name} moves between HBM and VMEM", lambda c=call: pictures.traffic(c))
+        draw(f"What {call.name} keeps in VMEM", lambda c=call: pictures.memory(c))
+    for schedule in found.schedule.kernels[:1]:
+        draw(
+            f"The schedule of {schedule.name}, and its roofline",
+            lambda kernel=schedule.name: pictures.schedule(found, kernel),
+        )
+    return made
+
+
+def tune(
+    path: str,
+    name: str,
+    args: str,
+    chip: str,
+    tunings: list[dict[str, Any]],
+    timeout: float,
+) -> dict[str, Any]:
+    """Estimate a function with each of several keyword arguments.
+
+    Returns:
+        trials: of each, in order: seconds (None where it is refused), what binds, a note, and
+        whether the reason may pass.
+    """
+    import functools
+
+    from kernels.compat import jax_pallas
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import Estimate, estimate_all
+    from kernels.tpu.export import export
+    from kernels.tpu.tuner import TRANSIENT
+
+    function, given, named = target(path, name, args)
+    trials: dict[int, dict[str, Any]] = {}
+    programs = {}
+    for place, tuning in enumerate(tunings):
+        words = " ".join(f"{k}={v}" for k, v in tuning.items())
+        try:
+            with jax_pallas.compiled():
+                call = functools.partial(function, **named, **tuning)
+                programs[place] = export(call, *given, chip=chip, name=f"{name} {words}")
+        except Exception as error:  # a size that the function itself refuses
+            trials[place] = {"seconds": None, "bound": "", "note": told(error), "passing": False}
+    found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
+    for place, each in zip(programs, found, strict=True):
+        if isinstance(each, Estimate):
+            trials[place] = {
+                "seconds": each.seconds,
+                "bound": each.bound,
+                "note": each.method,
+                "passing": False,
+            }
+        else:
+            assert isinstance(each, TpuCompileError)
+            passing = each.kind in TRANSIENT
+            trials[place] = {"seconds": None, "bound": "", "note": str(each), "passing": passing}
+    return {"trials": [trials[i] for i in range(len(tunings))]}
+
+
+_ANSWERS = {"load": load, "climb": climb, "explain": explain, "tune": tune}

@@ -27,6 +27,7 @@ DRAWS = 2  # of the values as given
 MOST_MEANS = 4  # arrays that get a large mean, one after the other
 PROBES = 15  # directions in which the reference is varied to learn how it amplifies
 STEP = 1e-9  # of that variation, relative to each number
+NOTHING = 1e-6  # of what is common: an element that small is zero by construction
 TAIL = 1e3  # of its Cauchy draws, cut there
 MEANS = {"float32": 1000.0, "float64": 1000.0}  # in standard deviations; fewer in a narrow dtype
 NARROW_MEAN = 16.0
@@ -137,7 +138,9 @@ class Claim:
             drawn = (tuple(drawn), {})
         else:
             fail(
-                "arguments", f"a function that draws a {type(drawn).__name__}", "a tuple, or a dict"
+                "arguments",
+                f"a function that draws {type(drawn).__name__}",
+                "one of a tuple, or a dict",
             )
         paths, tree = jax.tree_util.tree_flatten_with_path(drawn)
         return [_canonical(leaf) for _, leaf in paths], tree, [path for path, _ in paths]
@@ -242,16 +245,21 @@ class Claim:
 
     def _pull_size(self, *given: Any) -> list[np.ndarray]:
         """The same of the gradients, by the differentiable arguments."""
+        import jax
+
         from kernels.backends import jax_arrays
         from kernels.backends.base import Job
         from kernels.contract import positions
 
-        count = len(self.leaves)
+        count, results = len(self.leaves), len(self.outputs)
         wanted = positions(self, self.differentiable)  # type: ignore[arg-type]
+        values = list(given[:count])
+        gradient, _ = jax_arrays.programs(Job(self.reference, values, {}, wanted))[1]
+        compiled = jax.jit(gradient)
 
-        def gradients(*values: Any) -> list[Any]:
-            job = Job(self.reference, list(values[:count]), {}, wanted)
-            return jax_arrays.pull(job, list(values[count:]))
+        def gradients(*changed: Any) -> list[Any]:
+            traced = [a for a in changed[:count] if hasattr(a, "shape")]
+            return list(compiled(tuple(changed[count:]), *traced))[results:]
 
         return _amplified(gradients, given, absolute=True)
 
@@ -299,7 +307,11 @@ def _amplified(
         each = np.stack(kept)
         with np.errstate(invalid="ignore"):
             typical = np.median(each, 0) if absolute else np.sqrt(np.mean(each**2, 0))
-        found.append(np.maximum(np.abs(first), np.nan_to_num(typical, posinf=0.0)))
+        size = np.maximum(np.abs(first), np.nan_to_num(typical, posinf=0.0))
+        # What is zero whatever the values are, as where terms cancel by construction, has terms
+        # nevertheless: about those of the other elements.
+        common = np.median(size[size > 0]) if (size > 0).any() else 0.0
+        found.append(np.where(size <= NOTHING * common, common, size))
     return found
 
 

@@ -94,10 +94,10 @@ def proves(
                 function,
                 reference,
                 arguments,
-                tuple(differentiable),
-                tuple(static),
-                tuple(chips),
-                tuple(values),
+                differentiable,  # type: ignore[arg-type]  # checked there, and made a tuple
+                static,  # type: ignore[arg-type]
+                chips,  # type: ignore[arg-type]
+                values,  # type: ignore[arg-type]
             )
         )
         return function

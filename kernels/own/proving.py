@@ -61,10 +61,10 @@ def prove(
         function,
         reference,
         arguments,
-        tuple(differentiable),
-        tuple(static),
-        tuple(chips),
-        tuple(values),
+        differentiable,  # type: ignore[arg-type]  # checked there, and made a tuple
+        static,  # type: ignore[arg-type]
+        chips,  # type: ignore[arg-type]
+        values,  # type: ignore[arg-type]
     )
     try:
         if any("__main__" in (getattr(f, "__module__", "") or "") for f in _parts(declared)):
@@ -73,7 +73,7 @@ def prove(
     except (pickle.PicklingError, AttributeError, TypeError):
         with _here() as asked:
             return _climb(asked, {"given": declared}, rungs, (), seed)
-    with _child(timeout) as asked:
+    with asking(timeout) as asked:
         return _climb(asked, {"pickled": pickled}, rungs, (), seed)
 
 
@@ -102,9 +102,34 @@ def prove_file(
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
     _check(rungs, chips)
-    with _child(timeout) as asked:
+    with asking(timeout) as asked:
         question = {"path": path, "name": name}
         return _climb(asked, question, rungs, tuple(chips), seed, progress)
+
+
+def declared_in(path: str, name: str = "") -> list[tuple[str, tuple[str, ...]]]:
+    """What a file marks with `kernels.proves`: the name of each kernel, and its chips.
+
+    Args:
+        path: of a Python file.
+        name: of one of its functions; all of them where it is left out.
+
+    Raises:
+        ValueError: where the file cannot be loaded, or marks nothing of that name.
+    """
+    with asking(TIMEOUT) as ask:
+        answer = _loaded(ask, {"path": path, "name": name})
+    return [(each["name"], tuple(each.get("chips", ()))) for each in answer["kernels"]]
+
+
+def _loaded(ask: Ask, what: dict[str, Any]) -> dict[str, Any]:
+    try:
+        answer = ask({"what": "load", **what})
+    except Lost as lost:
+        raise ValueError(f"the file could not be loaded: {lost}") from None
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return answer
 
 
 def _check(rungs: Sequence[str], chips: Sequence[str]) -> None:
@@ -123,11 +148,11 @@ def _parts(declared: Declared) -> Iterator[Any]:
         yield each
 
 
-_Ask = Callable[[dict[str, Any]], dict[str, Any]]
+Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @contextlib.contextmanager
-def _here() -> Iterator[_Ask]:
+def _here() -> Iterator[Ask]:
     """Answers from this process: for what no other can load, such as a notebook's functions."""
     from kernels.own import answers
 
@@ -142,7 +167,7 @@ class Lost(Exception):
 
 
 @contextlib.contextmanager
-def _child(timeout: float) -> Iterator[_Ask]:
+def asking(timeout: float) -> Iterator[Ask]:
     """Answers from a child, which is started anew where it ended."""
     from kernels.child import Child, ChildDied, ChildError, ChildLate, python
 
@@ -183,19 +208,14 @@ def _died(died: Any) -> str:
 
 
 def _climb(
-    ask: _Ask,
+    ask: Ask,
     what: dict[str, Any],
     rungs: Sequence[str],
     chips: tuple[str, ...],
     seed: int,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    try:
-        answer = ask({"what": "load", **what})
-    except Lost as lost:
-        raise ValueError(f"the file could not be loaded: {lost}") from None
-    if "error" in answer:
-        raise ValueError(answer["error"])
+    answer = _loaded(ask, what)
     findings: list[Finding] = []
     notes: list[str] = []
     for kernel in answer["kernels"]:

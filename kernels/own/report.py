@@ -62,6 +62,15 @@ class Report:
         """What failed."""
         return tuple(each for each in self.findings if each.status == FAILED)
 
+    def of(self, kernel: str, rung: str) -> tuple[Finding, ...]:
+        """What one rung found of one kernel.
+
+        Args:
+            kernel: its name.
+            rung: of the rungs.
+        """
+        return tuple(f for f in self.findings if (f.kernel, f.rung) == (kernel, rung))
+
     def __add__(self, other: Report) -> Report:
         notes = dict.fromkeys((*self.notes, *other.notes))
         return Report(self.findings + other.findings, tuple(notes))

@@ -9,7 +9,6 @@ shuffled order on two cores, watched by a race detector. A v5e or v6e has one co
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +76,7 @@ def simulate(
             result = function(*args, **options)
             result = jax.tree.map(np.asarray, jax.block_until_ready(result))
     except jax.errors.JaxRuntimeError as error:
-        raise SimulationError(_last_words(error)) from error
+        raise SimulationError(jax_interpreter.last_words(error)) from error
     finally:
         # JAX keeps the simulated machine's state after an exception, and would then hang.
         pltpu.reset_tpu_interpret_mode_state()
@@ -92,10 +91,3 @@ def _takes_interpret(function: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):  # of something built in
         return False
     return any(each.name == "interpret" or each.kind is each.VAR_KEYWORD for each in known)
-
-
-def _last_words(error: Exception) -> str:
-    """The line of a nested traceback that says what went wrong, without buffer numbers."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    known = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
-    return re.sub(r"\(\d+ \d+ (\w+) \d+\)", r"\1", (known or lines)[-1])

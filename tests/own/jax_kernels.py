@@ -4,12 +4,12 @@ Each is imported from jax.experimental.pallas.ops.tpu and called as its users ca
 """
 
 import functools
+import importlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu import example_kernel, flash_attention, matmul
-from jax.experimental.pallas.ops.tpu.megablox import gmm as megablox
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel as ragged
 from jax.experimental.pallas.ops.tpu.splash_attention import (
@@ -18,6 +18,9 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 
 import kernels
+
+# The package has a function of the same name.
+megablox = importlib.import_module("jax.experimental.pallas.ops.tpu.megablox.gmm")
 
 
 def normal(rng, *shape, dtype=np.float32):

@@ -54,7 +54,7 @@ def test_a_right_kernel_passes(found, kernel):
         ("naive_norm", "interpret", "large mean of x", "the reference"),
         ("missing_factor", "interpret", "values as drawn, 1", "gradient of x: element ["),
         ("unwritten", "interpret", "values as drawn, 1", "is nan, the reference"),
-        ("racing", "simulate", "values as drawn, 1", "race: a read of vmem"),
+        ("racing", "simulate", "values as drawn, 1", "race: a write of hbm[0:8, 0:256] by core 0"),
         ("raising", "interpret", "values as drawn, 1", "(brought.py:"),
     ],
 )
@@ -91,9 +91,7 @@ def test_what_hangs_or_aborts_ends_its_child():
     [finding] = slow.findings  # the other problems would hang too
     assert "not done after 15 s" in finding.message
     report = prove_file(FILE, "aborting", rungs=("interpret",))
-    assert {each.message for each in report.findings} == {"the process died of SIGABRT"} or all(
-        "SIGABRT" in each.message for each in report.findings
-    )
+    assert all("died of SIGABRT" in each.message for each in report.findings)
 
 
 @pytest.mark.slow
@@ -157,7 +155,7 @@ def test_kernels_prove_returns_a_report():
         ({"values": ("odd",)}, "values is 'odd'; accepted: given, mean, wide"),
         ({"differentiable": ("y",)}, "differentiable is 'y'; accepted: of doubled's"),
         ({"differentiable": "x"}, "differentiable is 'x'; accepted: a tuple of names"),
-        ({"arguments": lambda rng: 3}, "draws a int; accepted: one that draws a tuple"),
+        ({"arguments": lambda rng: 3}, "draws int; accepted: one of a tuple, or a dict"),
         ({"arguments": lambda rng: ()}, "draws no array"),
     ],
 )
@@ -188,7 +186,7 @@ def test_a_reference_that_casts_is_widened():
     x = claim.workloads.arguments(claim.workloads.named[0])[0].astype(np.float64)
     with jax.enable_x64(True):
         [found] = claim.reference(x)
-    np.testing.assert_array_equal(np.asarray(found), x / 3)
+    np.testing.assert_allclose(np.asarray(found), x / 3, rtol=1e-15)
 
 
 # --- the command, and what it writes --------------------------------------------------------------
