@@ -661,8 +661,7 @@ def guard(
         )
         table = _table("Against the baseline" if not update else "The new baseline")
         for name in ("kernel", "chip", "was", "is", "change", "rungs"):
-            justify = "right" if name in ("was", "is", "change") else "left"
-            table.add_column(name, justify=justify)
+            table.add_column(name, justify="right" if name in ("was", "is", "change") else "left")
         for row in found.rows():
             table.add_row(*row)
         console.print(table)

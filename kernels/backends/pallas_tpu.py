@@ -165,7 +165,8 @@ class Brought(_PallasTpu):
         except Exception as error:
             pltpu.reset_tpu_interpret_mode_state()
             if jax_interpreter.is_its_own(error):
-                raise Skipped(f"JAX's interpreters do not know all of it: {brief(error)}") from None
+                words = jax_interpreter.last_words(error) or brief(error)
+                raise Skipped(f"JAX's interpreters do not know all of it: {words}") from None
             words = jax_interpreter.last_words(error)
             raise Refused(words or located(error)) from error
 
@@ -196,17 +197,19 @@ class Brought(_PallasTpu):
 
         function, arrays = jax_arrays.programs(dataclasses.replace(job, wanted=()))[0]
         with self._as_compiled():
-            made = calls_in(jaxprs.trace(function, *arrays))
+            jaxpr = jaxprs.trace(function, *arrays)
+        made, idle = calls_in(jaxpr), jaxprs.unused(jaxpr)
         blocks: dict[bool, dict[str, str]] = {True: {}, False: {}}
         for call in made:
             line = next((f for f in jaxprs.frames(call.equation) if user_file(f[0])), ("", 0))
             place = f" ({Path(line[0]).name}:{line[1]})" if line[1] else ""
-            for operand, dropped in zip(call.outputs, jaxprs.dropped(call.equation), strict=True):
+            results = jaxprs.outputs(call.equation)
+            for operand, result in zip(call.outputs, results, strict=True):
                 for start in np.unique(operand.starts, axis=0):
                     ends = np.minimum(start + operand.block, operand.shape)
                     cut = ", ".join(f"{a}:{b}" for a, b in zip(start, ends, strict=True))
                     words = f", writing back {operand.name} of {call.name}{place}"
-                    blocks[dropped].setdefault(f"a write of hbm[{cut}]", words)
+                    blocks[result in idle].setdefault(f"a write of hbm[{cut}]", words)
         kept = []
         for race in races:
             accesses = race.split(", unordered with ")

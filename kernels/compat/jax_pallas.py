@@ -109,7 +109,7 @@ def compiled() -> Iterator[None]:
         return bind(*operands, **{**params, "interpret": False})
 
     jax.clear_caches()
-    pallas_call_p.bind = bound
+    pallas_call_p.bind = bound  # type: ignore[method-assign]
     try:
         yield
     finally:

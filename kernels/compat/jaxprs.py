@@ -70,9 +70,16 @@ def outputs(equation_or_jaxpr: Any) -> list[Any]:
     return list(opened(equation_or_jaxpr).outvars)
 
 
-def dropped(equation: Any) -> list[bool]:
-    """Of each result of an equation, whether the program drops it."""
-    return [type(each).__name__ == "DropVar" for each in equation.outvars]
+def unused(jaxpr: Any) -> set[Any]:
+    """The results of equations, of a jaxpr and of those inside it, that nothing reads."""
+    opening = opened(jaxpr)
+    made = {v for equation in opening.eqns for v in equation.outvars}
+    read = {v for equation in opening.eqns for v in equation.invars if not hasattr(v, "val")}
+    found = made - read - {v for v in opening.outvars if not hasattr(v, "val")}
+    for equation in opening.eqns:
+        for inner in inner_jaxprs(equation):
+            found |= unused(inner)
+    return found
 
 
 def shape(variable: Any) -> Any:

@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,9 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         What it gives, or {"error": a line}.
     """
     given = {key: value for key, value in question.items() if key != "what"}
+    asked: Callable[..., dict[str, Any]] = _ANSWERS[question["what"]]
     try:
-        return _ANSWERS[question["what"]](**given)
+        return asked(**given)
     except BaseException as error:  # also of a file that calls sys.exit
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -380,4 +381,9 @@ def tune(
     return {"trials": [trials[i] for i in range(len(tunings))]}
 
 
-_ANSWERS = {"load": load, "climb": climb, "explain": explain, "tune": tune}
+_ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "load": load,
+    "climb": climb,
+    "explain": explain,
+    "tune": tune,
+}

@@ -88,11 +88,11 @@ def other(text: str, path: str, name: str) -> tuple[str, str, tempfile.Temporary
     folder = tempfile.TemporaryDirectory(prefix="kernels-compare-")
     archive = run("archive", "--format=tar", text, ".")
     done = subprocess.run(["tar", "-x", "-C", folder.name], input=archive.stdout, check=False)
-    file = Path(folder.name) / whole.name
-    if archive.returncode or done.returncode or not file.is_file():
+    same = Path(folder.name) / whole.name
+    if archive.returncode or done.returncode or not same.is_file():
         folder.cleanup()
         fail("--compare", repr(text), f"a commit that has {whole.name}")
-    return str(file), name, folder
+    return str(same), name, folder
 
 
 def page(made: Mapping[str, Any], second: Mapping[str, Any] | None = None) -> str:

@@ -132,7 +132,7 @@ def refusal(program: Program | None, error: TpuCompileError, title: str, chip: s
         title: what it is called.
         chip: that it was meant for.
     """
-    calls = ()
+    calls: tuple[Any, ...] = ()
     if program is not None:
         try:
             calls = program.calls
@@ -365,7 +365,7 @@ def _vector_dtypes(jaxpr: Any) -> set[str]:
             outputs := jaxprs.outputs(equation)
         ):
             continue
-        if jaxprs.shape(outputs[0]) and hasattr(outputs[0].aval, "dtype"):
+        if jaxprs.shape(outputs[0]):
             found.add(jaxprs.dtype(outputs[0]))
     return found
 
