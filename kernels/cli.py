@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from kernels.workload import Workload
 
 app = typer.Typer(
-    help="Kernels, Rung by Rung: the operators, and the rungs that prove them.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 console = Console()
@@ -52,9 +50,30 @@ MARKS = {
 }
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from kernels import __version__
+
+        typer.echo(f"kernels-rung-by-rung {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def start() -> None:
-    """Kernels, Rung by Rung: the operators, and the rungs that prove them."""
+def start(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Say which version it is."
+        ),
+    ] = False,
+) -> None:
+    """Kernels, Rung by Rung: the operators, and the rungs that prove them.
+
+    \b
+    python -m kernels list
+    python -m kernels prove my_kernels.py
+    python -m kernels explain my_kernels.py:softmax --args "f32[8192,1024]" --chip v6e
+    """
     from kernels.optional import available
 
     dev = Path("/dev")
@@ -169,6 +188,9 @@ def prove(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for a problem at a rung.")] = 300.0,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown there.")] = None,
+    marked: Annotated[
+        bool, typer.Option("--marked", help="Pass over files in which nothing is marked.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option(help="Let fail too what was skipped, or done in part.")
     ] = False,
@@ -190,6 +212,8 @@ def prove(
             task = bar.add_task("")
             for each in files:
                 path, name = _place(each)
+                if marked and "proves" not in Path(path).read_text(encoding="utf-8"):
+                    continue
                 report += prove_file(
                     path,
                     name,
