@@ -67,6 +67,7 @@ def test_pins_are_exact_sorted_and_fit_the_requirements(python):
     assert {pin.name for pin in xla} <= {pin.name for pin in here}
 
 
+@pytest.mark.slow
 def test_pip_reads_the_pins_as_the_tests_do(tmp_path):
     """pip is asked what it would install for this Python, without a network."""
     jax = next(p for p in pins()[0] if p.name == "jax" and p.marker and p.marker.evaluate())
@@ -158,6 +159,7 @@ def test_image_runs_make_as_an_ordinary_user_with_the_token_on():
     assert not re.search(r"(token|password)\s*=", text + (ROOT / "Makefile").read_text())
 
 
+@pytest.mark.slow
 def test_citation_matches(tmp_path):
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == PROJECT["version"]
@@ -180,6 +182,7 @@ def zizmor(path):
     return subprocess.run([program, "--offline", "--quiet", path], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_workflow_is_valid_and_safe():
     path = ROOT / ".github/workflows/book.yml"
     check_schema("github-workflows", path)
@@ -234,6 +237,7 @@ def test_an_old_python_can_read_the_installer():
     ast.parse(INSTALL.read_text(), feature_version=(3, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.8.10", "3.99.1"])
 def test_python_of_another_version(tmp_path, version):
     python = fake_python(tmp_path, f"echo {version}")

@@ -25,9 +25,13 @@ Replacement = tuple[tuple[int, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]
 class Block:
     """One blocked operand of a pallas_call, in plain words.
 
-    name: as the kernel calls it. shape, dtype: of the whole array. sizes: of its block, a squeezed
-    dimension as 1. elements: of each dimension, whether the index map counts elements in it, and
-    not blocks. memory: JAX's word for where the block is put, "none" where nothing was said.
+    Args:
+        name: as the kernel calls it.
+        shape, dtype: of the whole array.
+        sizes: of its block, a squeezed dimension as 1.
+        elements: of each dimension, whether the index map counts elements in it, and not blocks.
+        memory: JAX's word for where the block is put, "none" where nothing was said.
+        mapping: JAX's own BlockMapping.
     """
 
     name: str
@@ -72,7 +76,12 @@ class Block:
 class Scratch:
     """One buffer that a kernel gets beside its operands.
 
-    text: as JAX prints it. shape: None for what is no array, such as a semaphore.
+    Args:
+        name: as the kernel calls it.
+        text: as JAX prints it.
+        in_vmem: whether it takes room in VMEM.
+        shape: None for what is no array, such as a semaphore.
+        dtype: of its elements.
     """
 
     name: str

@@ -22,7 +22,12 @@ CALLS = (
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Any:
-    """The jaxpr of `function(*args)`; args: arrays or jax.ShapeDtypeStruct."""
+    """The jaxpr of `function(*args)`.
+
+    Args:
+        function: what JAX can trace.
+        *args: arrays or jax.ShapeDtypeStruct.
+    """
     import jax
 
     return opened(jax.make_jaxpr(function)(*args))

@@ -71,6 +71,7 @@ def gradients(implementation, preds, targets, cotangent):
     return jax.vjp(function, jnp.asarray(preds), jnp.asarray(targets))[1](jnp.asarray(cotangent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", WITH_GRADIENT)
 @given(found=pairs, seed=st.integers(0, 9))
 def test_gradients_of_any_boxes(implementation, found, seed):
