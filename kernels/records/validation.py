@@ -226,7 +226,12 @@ def _answer(question: tuple[Record, float]) -> dict[str, Any]:
     try:
         ran = program(row)
         found = estimate(
-            ran.function, *ran.arguments, chip=row.chip, timeout=seconds, budget=seconds / 3
+            ran.function,
+            *ran.arguments,
+            chip=row.chip,
+            values=ran.values or None,
+            timeout=seconds,
+            budget=seconds / 3,
         )
         launch = (found.launch_seconds or 0.0) if row.clock == "wall" else 0.0
         answer = {
