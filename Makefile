@@ -3,7 +3,7 @@
 # PYTHON=python3.12 chooses. Otherwise python3 where the book supports it, or else the newest Python
 # that it does support and finds: on PATH, of pyenv, uv or conda.
 PYTHON ?=
-EXTRAS ?= book,dev,tpu,torch,taichi
+EXTRAS ?= book,dev,tpu,torch,taichi,gpu
 VENV ?= .venv
 PORT ?= 8000
 py = $(VENV)/bin/python

@@ -8,6 +8,7 @@ A ClosedJaxpr is a Jaxpr since 0.12, which keeps `.jaxpr` "until its uses are go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ CALLS = (
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Any:
-    """The jaxpr of `function(*args)`.
+    """The closed jaxpr of `function(*args)`.
 
     Args:
         function: what JAX can trace.
@@ -30,7 +31,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Any:
     """
     import jax
 
-    return opened(jax.make_jaxpr(function)(*args))
+    return jax.make_jaxpr(function)(*args)
 
 
 def opened(jaxpr: Any) -> Any:
@@ -97,6 +98,13 @@ def dtype(variable: Any) -> str:
     return str(variable.aval.dtype)
 
 
+def bits(dtype: Any) -> int:
+    """Bits of an element in memory: 4 of an int4, which NumPy gives a byte."""
+    import jax
+
+    return int(jax.dtypes.itemsize_bits(np.dtype(dtype)))
+
+
 def literal(variable: Any) -> Any:
     """The value of a literal; None for a variable."""
     return getattr(variable, "val", None)
@@ -111,14 +119,121 @@ def called(equation: Any) -> list[Any]:
     return list(inner_jaxprs(equation))
 
 
+def called_closed(equation: Any) -> Any:
+    """The one jaxpr that an equation of CALLS runs, with the constants that it brings."""
+    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
+        if hasattr(opened(equation.params.get(key)), "eqns"):
+            return equation.params[key]
+    return called(equation)[0]
+
+
+def handed_inside(equation: Any) -> Iterator[tuple[Any, list[int | None]]]:
+    """The jaxprs that an equation runs otherwise: loops, branches, and what else there is.
+
+    Yields:
+        The jaxpr, and for each of its inputs the number of the operand that it stays, None for one
+        that changes from round to round or is not followed.
+    """
+    name = operation(equation)
+    if name == "cond":
+        for branch in branches(equation):
+            yield branch, [i + 1 for i in range(len(inputs(branch)))]
+    elif name == "scan":
+        each = scan(equation)
+        yield each.body, [i if i < each.fixed else None for i, _ in enumerate(inputs(each.body))]
+    elif name == "while":
+        loop, first = while_loop(equation), while_loop(equation).of_condition
+        count = len(inputs(loop.condition))
+        yield loop.condition, [i if i < first else None for i in range(count)]
+        count = len(inputs(loop.body))
+        yield loop.body, [first + i if i < loop.of_body else None for i in range(count)]
+    else:
+        for inner in inner_jaxprs(equation):
+            fits = len(inputs(inner)) == len(inputs(equation))
+            yield inner, [i if fits else None for i, _ in enumerate(inputs(inner))]
+
+
+def results(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """What an equation gives of these values, inside a trace or outside."""
+    import jax
+
+    operands = [
+        jax.numpy.asarray(value, operand.aval.dtype)
+        for value, operand in zip(values, inputs(equation), strict=True)
+    ]
+    found = equation.primitive.bind(*operands, **equation.params)
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+def on_cpu(function: Callable[[], Any]) -> Any:
+    """What `function()` gives, compiled for the CPU; None where JAX refuses it there."""
+    import jax
+
+    try:
+        with jax.default_device(jax.devices("cpu")[0]):
+            return np.asarray(jax.jit(function)())
+    except Exception as error:
+        changed("jax", f"values that kernels ask for cannot be computed: {str(error)[:200]}")
+        return None
+
+
 def passes_on(equation: Any) -> bool:
     """Whether an equation runs one jaxpr on its own operands, one to one, as jit's does."""
     return operation(equation) in CALLS
 
 
 def branches(equation: Any) -> list[Any]:
-    """The jaxprs of a "cond", the first of which runs for the index 0."""
-    return [opened(branch) for branch in equation.params["branches"]]
+    """The closed jaxprs of a "cond", the first of which runs for the index 0."""
+    return list(equation.params["branches"])
+
+
+@dataclass(frozen=True)
+class While:
+    """A "while": its closed jaxprs, and how many operands each takes before what is carried."""
+
+    condition: Any
+    body: Any
+    of_condition: int
+    of_body: int
+
+
+def while_loop(equation: Any) -> While:
+    """The parts of a "while"."""
+    params = equation.params
+    return While(
+        params["cond_jaxpr"],
+        params["body_jaxpr"],
+        int(params["cond_nconsts"]),
+        int(params["body_nconsts"]),
+    )
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A "scan": its closed body, how many operands stay and how many are carried, its rounds."""
+
+    body: Any
+    fixed: int
+    carried: int
+    length: int
+
+
+def scan(equation: Any) -> Scan:
+    """The parts of a "scan"."""
+    params = equation.params
+    counts = params["num_consts"], params["num_carry"], params["length"]
+    return Scan(params["jaxpr"], *map(int, counts))
+
+
+def kind(variable: Any) -> tuple[str, int]:
+    """NumPy's letter for the kind of a variable's dtype, and its bits: ("i", 32)."""
+    dtype = variable.aval.dtype
+    return ("f" if str(dtype) == "bfloat16" else getattr(dtype, "kind", "")), bits(dtype)
+
+
+def constants(jaxpr: Any) -> tuple[list[Any], list[Any]]:
+    """The variables of a jaxpr for what it takes from outside, and their values if it is closed."""
+    return list(opened(jaxpr).constvars), list(getattr(jaxpr, "consts", ()))
 
 
 def loop(equation: Any) -> tuple[Any, int | None]:
@@ -126,12 +241,6 @@ def loop(equation: Any) -> tuple[Any, int | None]:
     if operation(equation) == "scan":
         return opened(equation.params["jaxpr"]), int(equation.params["length"])
     return opened(equation.params["body_jaxpr"]), None
-
-
-def counts(equation: Any) -> bool:
-    """Whether a "while" does nothing but count up to a limit, as a fori_loop's does."""
-    condition = own_equations(equation.params["cond_jaxpr"])
-    return [operation(each) for each in condition] == ["lt"]
 
 
 def grid_axis(equation: Any) -> int:
@@ -189,6 +298,15 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
         )
         return None
     return np.asarray(found[0] if isinstance(found, (list, tuple)) else found)
+
+
+def argument_names(jaxpr: Any) -> tuple[str, ...]:
+    """What the function calls each of its arguments, such as "x" or "weights['up']"."""
+    found = getattr(opened(jaxpr).debug_info, "arg_names", None) or ()
+    return tuple(
+        found[i] if i < len(found) and found[i] else f"argument {i}"
+        for i, _ in enumerate(inputs(jaxpr))
+    )
 
 
 def frames(equation: Any) -> list[tuple[str, int]]:

@@ -232,6 +232,13 @@ def _primitive(text: str) -> TpuCompileError | None:
             "integers",
         )
     found = re.search(r"failed to legalize operation '([\w.]+)'", text)
+    if found and found[1] == "func.return" and "i64" in text:
+        return TpuCompileError(
+            "unsupported",
+            "an index map gives 64-bit integers, since jax_enable_x64 is on, and a TPU kernel "
+            "takes 32-bit ones: write jnp.int32(0) for a plain 0 in it, or trace the kernel "
+            "within jax.enable_x64(False)",
+        )
     if found:
         return TpuCompileError(
             "unsupported", f"the compiler cannot translate the operation {found[1]} for this chip"

@@ -73,7 +73,7 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
         pallas_call, grid, operands, VMEM arithmetic, schedule and the work of each source line.
     """
     chip = CHIPS[found.chip]
-    flops = matmul_flops(program.jaxpr)
+    flops = matmul_flops(program.jaxpr, program.calls)
     total = sum(op.cycles for op in found.ops) or 1
     schedules = {s.name: s for s in found.schedule.kernels}
     kernels = []
@@ -95,6 +95,9 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
         "bound": found.bound,
         "method": found.method,
         "notes": list(found.notes),
+        "depends": list(found.depends),
+        "least": found.range[0],
+        "most": found.range[1] if math.isfinite(found.range[1]) else None,
         "flops": found.flops,
         "hbm_bytes": found.hbm_bytes,
         "utilisation": found.utilisation,
@@ -164,7 +167,7 @@ def _kernel(call: Any, chip: str, schedule: KernelSchedule | None) -> dict[str, 
             "chip": CHIPS[chip].vmem_bytes,
             "laid_out": schedule.vmem_bytes if schedule else None,
         },
-        "operands": [_operand(o) for o in call.operands],
+        "operands": [_operand(call, o) for o in call.operands],
         "flops": sum(kernel_flops(call.equation).values()),
         "lines": work_by_line(call.equation),
     }
@@ -173,7 +176,7 @@ def _kernel(call: Any, chip: str, schedule: KernelSchedule | None) -> dict[str, 
     return made
 
 
-def _operand(operand: Any) -> dict[str, Any]:
+def _operand(call: Any, operand: Any) -> dict[str, Any]:
     moved = np.flatnonzero(operand.moved) if operand.memory in FAST else np.zeros(0, int)
     return {
         "name": operand.name,
@@ -186,7 +189,7 @@ def _operand(operand: Any) -> dict[str, Any]:
         "aliased": operand.aliased,
         "block_bytes": operand.block_bytes,
         "array_bytes": math.prod(operand.shape) * np.dtype(operand.dtype).itemsize,
-        "traffic": operand.traffic,
+        "traffic": call.moved(operand),
         "fetches": len(moved),
         # Program, first element of its block, bytes: one for each fetch or write-back.
         "moves": [
@@ -443,6 +446,18 @@ def explain(program: Program, found: Estimate, title: str, console: Console) -> 
     page(facts(program, found, title), console)
 
 
+def _verdict(made: Mapping[str, Any]) -> str:
+    if made["depends"]:
+        most = made["most"]
+        upto = ", and no most" if most is None else f" to {format_seconds(most)}"
+        names = ", ".join(made["depends"])
+        return f"estimated at least {format_seconds(made['least'])}{upto}: it depends on {names}"
+    return (
+        f"estimated {format_seconds(made['seconds'])}, {made['cycles']:,.0f} cycles at "
+        f"{made['clock_hz'] / 1e9:g} GHz, {in_band(made['band'])}: {BINDS[made['bound']]}"
+    )
+
+
 def page(made: Mapping[str, Any], console: Console) -> None:
     """Print what `facts` or `refusal` gives: verdict, roofline, operations, slots, VMEM, traffic.
 
@@ -454,11 +469,7 @@ def page(made: Mapping[str, Any], console: Console) -> None:
     if "error" in made:
         console.print(Text(made["error"]["message"], style="red"), soft_wrap=True)
     else:
-        console.print(
-            f"estimated {format_seconds(made['seconds'])}, {made['cycles']:,.0f} cycles at "
-            f"{made['clock_hz'] / 1e9:g} GHz, {in_band(made['band'])}: {BINDS[made['bound']]}",
-            highlight=False,
-        )
+        console.print(_verdict(made), highlight=False, soft_wrap=True)
         console.print(Group(*_roofline(made)), highlight=False)
         if made["float32_products"]:
             console.print(PASSES, highlight=False, soft_wrap=True)
@@ -706,14 +717,16 @@ def _traffic(kernel: Mapping[str, Any]) -> Group:
         table.add_row(
             f"{o['role']} {o['name']}",
             f"{_short(o['dtype'])}[{','.join(map(str, o['shape']))}]",
-            _dims(o["block"]) if fast else "left in place",
+            _dims(o["block"]) if fast else "copied by hand",
             o["memory"] if o["known"] else f"{o['memory']}, at most",
             f"{o['fetches']:,}" if fast else "",
             size(o["traffic"]),
             _steps([move[0] for move in o["moves"]], o["fetches"]),
         )
     grid = _dims(kernel["grid"])
-    title = f"HBM traffic of {kernel['name']}, grid {grid}, counted from its index maps"
+    title = (
+        f"HBM traffic of {kernel['name']}, grid {grid}, counted from its index maps and its copies"
+    )
     return _titled(title, table)
 
 
