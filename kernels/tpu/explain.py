@@ -91,7 +91,7 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
         "seconds": found.seconds,
         "cycles": found.cycles,
         "clock_hz": chip.clock_hz,
-        "band": found.error,
+        "band": found.error if found.error is not None and math.isfinite(found.error) else None,
         "bound": found.bound,
         "method": found.method,
         "notes": list(found.notes),
