@@ -52,7 +52,7 @@ class Program:
     arguments: tuple[Any, ...]
 
     @property
-    def values(self) -> dict[int, Any]:
+    def values(self) -> dict[str | int, Any]:
         """Place among the arguments → the array, of those that the time depends on."""
         import numpy as np
 
