@@ -25,6 +25,7 @@ from kernels.records.programs import BARS, BIAS
 from kernels.tpu.estimate.bands import FEWEST, NONE, VALIDATION
 
 DASH = "—"
+UNKNOWN = "not found out"
 CALIBRATION = "neuron_calibration.csv"
 WORDS = {"partial": "in part"} | {word: word for word in ("passed", "skipped", "failed")}
 
@@ -290,7 +291,7 @@ class Estimates(Generated):
         for row in sorted(worst.values(), key=told.index)[:10]:
             figures = report.digits(row.published_ms), report.digits(row.estimated_ms)
             why = programs.caution(row)
-            lines.append((self.named(row), row.chip, *figures, f"{row.error:+.0%}", why or DASH))
+            lines.append((self.named(row), row.chip, *figures, f"{row.error:+.0%}", why or UNKNOWN))
         titles = ("row", "chip", "published, ms", "estimated, ms", "error", "why")
         yield text("Of each program and chip the worst row, and of these the ten worst, by ratio.")
         yield table(titles, lines, "worst")
