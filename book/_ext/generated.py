@@ -20,7 +20,7 @@ from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 from kernels.catalog import OPERATORS, RUNGS
-from kernels.records import bands, plots, programs, report, status, store, validation
+from kernels.records import bands, plots, report, status, store, validation
 from kernels.records.programs import BARS, BIAS
 from kernels.tpu.estimate.bands import FEWEST, NONE, VALIDATION
 
@@ -290,7 +290,7 @@ class Estimates(Generated):
         lines = []
         for row in sorted(worst.values(), key=told.index)[:10]:
             figures = report.digits(row.published_ms), report.digits(row.estimated_ms)
-            why = programs.caution(row)
+            why = validation.caution(row)
             lines.append((self.named(row), row.chip, *figures, f"{row.error:+.0%}", why or UNKNOWN))
         titles = ("row", "chip", "published, ms", "estimated, ms", "error", "why")
         yield text("Of each program and chip the worst row, and of these the ten worst, by ratio.")

@@ -34,27 +34,6 @@ BARS = {
 }
 BIAS = 0.05  # that the middle error of a sort should stay below, either way
 
-# (operator, implementation), and the chip where it is of one alone → what the estimate of such a
-# row does not know, as far as that was found out.
-CAUTIONS: dict[tuple[str, ...], str] = {
-    ("embedding_lookup", "xla"): (
-        "a gather fetches row by row, 8 KiB each, and waits; the estimate takes them at the full "
-        "bandwidth"
-    ),
-    ("softmax", "xla"): (
-        "the published time fits two passes over the rows; the program that our compiler makes "
-        "takes three"
-    ),
-    ("ragged_dot", "xla", "v6e"): (
-        "what XLA's own kernel reaches of the peak is one constant for all chips, and was timed "
-        "with instruction tracing on"
-    ),
-    ("dot_product_attention", "xla_chunked"): (
-        "a loop in a loop: what it carries is taken to move at every turn, and part of it may stay "
-        "in VMEM"
-    ),
-}
-
 
 @dataclass(frozen=True)
 class Program:
@@ -105,12 +84,6 @@ FAMILIES: dict[tuple[str, str], Family] = {}
 def family(key: Key) -> Family | None:
     """The family of a row; None where nothing here can run what it ran."""
     return FAMILIES.get((key.operator, key.implementation))
-
-
-def caution(key: Key) -> str:
-    """Why the estimate of such a row may be off; empty where nobody has found out."""
-    of = key.operator, key.implementation
-    return CAUTIONS.get((*of, key.chip)) or CAUTIONS.get(of, "")
 
 
 def program(key: Key) -> Program:

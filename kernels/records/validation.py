@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import os
@@ -23,7 +24,29 @@ from kernels.records.store import read
 
 LIMIT = 60.0  # seconds for a row
 PUBLISHED = "published.csv"
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SCALE = {"s": 1e3, "ms": 1.0}
+
+# (operator, implementation), and the chip where it is of one alone → what the estimate of such a
+# row does not know, as far as that was found out.
+CAUTIONS: dict[tuple[str, ...], str] = {
+    ("embedding_lookup", "xla"): (
+        "a gather fetches row by row, 8 KiB each, and waits; the estimate takes them at the full "
+        "bandwidth"
+    ),
+    ("softmax", "xla"): (
+        "the published time fits two passes over the rows; the program that our compiler makes "
+        "takes three"
+    ),
+    ("ragged_dot", "xla", "v6e"): (
+        "what XLA's own kernel reaches of the peak is one constant for all chips, and was timed "
+        "with instruction tracing on"
+    ),
+    ("dot_product_attention", "xla_chunked"): (
+        "a loop in a loop: what it carries is taken to move at every turn, and part of it may stay "
+        "in VMEM"
+    ),
+}
 
 
 def published(
@@ -72,7 +95,7 @@ def _digest(row: Record) -> bytes:
 
 @functools.cache
 def model() -> str:
-    """A digest of the source that an estimate comes from."""
+    """A digest of the code that an estimate comes from; docstrings and comments are no part of it."""
     package = Path(__file__).parents[1]
     files = [
         *package.glob("tpu/**/*.py"),
@@ -82,8 +105,17 @@ def model() -> str:
     files.append(package / "records" / "programs.py")
     digest = hashlib.sha256()
     for file in sorted(files):
-        digest.update(file.read_bytes())
+        digest.update(_code(file.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:10]
+
+
+def _code(source: str) -> str:
+    """What a source does: its syntax without docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 def validate(
@@ -142,6 +174,12 @@ def validate(
         for worker in workers:
             worker.close()
     return [found[row.key] for row in rows]
+
+
+def caution(key: Key) -> str:
+    """Why the estimate of such a row may be off; empty where nobody has found out."""
+    of = key.operator, key.implementation
+    return CAUTIONS.get((*of, key.chip)) or CAUTIONS.get(of, "")
 
 
 def sorts(rows: Iterable[Checked]) -> dict[tuple[str, str, str], list[Checked]]:
