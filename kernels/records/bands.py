@@ -92,7 +92,9 @@ class Checked(Key):
     @property
     def error(self) -> float | None:
         """Relative; positive where the estimate is too slow; None without an estimate."""
-        return None if self.estimated_ms is None else self.estimated_ms / self.published_ms - 1
+        if self.estimated_ms is None:
+            return None
+        return round(self.estimated_ms / self.published_ms - 1, DIGITS)
 
     def cells(self) -> tuple[str, ...]:
         """The row as COLUMNS has it."""

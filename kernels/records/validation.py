@@ -95,7 +95,7 @@ def _digest(row: Record) -> bytes:
 
 @functools.cache
 def model() -> str:
-    """A digest of the code that an estimate comes from; docstrings and comments are no part of it."""
+    """A digest of the code that an estimate comes from, without docstrings and comments."""
     package = Path(__file__).parents[1]
     files = [
         *package.glob("tpu/**/*.py"),
