@@ -545,9 +545,9 @@ def compared(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[
     return [r for r in rows if any(r[1:3])]
 
 
-def in_band(band: Any) -> str:
+def in_band(band: str | None) -> str:
     """The band beside an estimate, in words."""
-    return f"no band: {NONE}" if band is None else f"measured {band}"
+    return f"no band: {NONE}" if band is None else f"band {band}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 from kernels.compat import libtpu
 from kernels.tpu import chips
 from kernels.tpu.estimate.profile import Kernel
-from kernels.tpu.estimate.rates import RATES, WAITS, together
+from kernels.tpu.estimate.rates import LARGE, RATES, WAITS, together
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.tpu.export import Program
-from kernels.tpu.hlo import Instruction
+from kernels.tpu.hlo import Array, Instruction
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.pool import Compiled
 from kernels.tpu.scheduler import schedule_of
@@ -260,7 +260,7 @@ class Cost:
         if instruction.allocates:
             return _operation(instruction, kind="buffer", method="none", bound=COMPUTE)
         read, written = module.traffic(instruction)
-        floor = self._hbm(read, written)
+        floor = self._hbm(*module.traffic(instruction, self._weight))
         if module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):
@@ -276,7 +276,7 @@ class Cost:
         cycles = max(moving, model) if own else together(moving, model)
         if instruction.times == 1 and cycles:
             # Nothing hides the first window's way in, its work, and the last one's way out.
-            cycles += min(floor, model) / max(windows, 1)
+            cycles += min(floor, model) / max(windows, 1) if instruction.windowed else 0.0
             cycles += self.rates.start_seconds * self.chip.clock_hz if floor else 0.0
         bound = LATENCY if kind == "relayout" else COMPUTE  # it computes nothing
         if moving >= model:
@@ -336,6 +336,10 @@ class Cost:
         """Cycles that HBM takes, at the bandwidth that is reached."""
         rate = self.chip.hbm_bytes_per_cycle
         return read / (rate * self.rates.read) + written / (rate * self.rates.write)
+
+    def _weight(self, array: Array) -> float:
+        """How much a byte of an array counts: on some chips, large ones are reached more slowly."""
+        return max(array.bytes / LARGE, 1.0) ** self.rates.large
 
     def _in_vmem(self, instruction: Instruction) -> float:
         """Cycles that windows of arrays in VMEM take on their way within it."""

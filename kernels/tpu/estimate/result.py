@@ -59,7 +59,7 @@ class Estimate:
     ops: each operation; relayouts are named so. optimal_seconds: XLA's own lower bound, None where
     a kernel without a cost estimate hides in it. flops: matrix operations. depends: the arguments
     whose values decide and are not known; then seconds, in which what is unknown happens once, says
-    little, there is no band, and range is what to read. range: least and most seconds, the most
+    little, range is what to read, and there is no band. range: least and most seconds, the most
     infinite where a loop's length is unknown; both are `seconds` where nothing is.
     """
 
@@ -90,7 +90,7 @@ class Estimate:
     @property
     def band(self) -> bands.Band | None:
         """How far estimates of this regime were off on this chip; None where too few were ever
-        held against a measurement, and where the time depends on values that are not known."""
+        held against a measurement."""
         return None if self.depends else bands.band(self.chip, self.regime)
 
     @property
