@@ -168,7 +168,7 @@ def _kernel(call: Any, chip: str, schedule: KernelSchedule | None) -> dict[str, 
             "laid_out": schedule.vmem_bytes if schedule else None,
         },
         "operands": [_operand(call, o) for o in call.operands],
-        "flops": sum(kernel_flops(call.equation).values()),
+        "flops": sum(kernel_flops(call).values()),
         "lines": work_by_line(call.equation),
     }
     if schedule is not None:
@@ -329,7 +329,7 @@ def dtypes(program: Program, chip: str) -> list[str]:
     products = {name for name, count in matmul_flops(program.jaxpr).items() if count}
     inside: set[str] = set()
     for call in jax_pallas.outside_kernels(program.jaxpr):
-        if jax_pallas.is_pallas_call(call):
+        if jax_pallas.is_kernel(call):
             inside |= _vector_dtypes(jax_pallas.kernel(call))
     told = []
     peak = CHIPS[chip].bf16_flops / 1e12
