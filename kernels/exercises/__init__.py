@@ -135,7 +135,8 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
             said = str(error) if isinstance(error, ladder.Refused) else brief(error)
             found = ladder.Check(name, name, "compile", str(first), ladder.FAILED, said)
             return Answer(name, False, _why(exercise, "compile", found, passed))
-    fast, medal = (), False
+    fast: tuple[str, ...] = ()
+    medal = False
     if exercise.bar:
         workload = exercise.bar.workload or exercise.workloads.named[0]
         try:
