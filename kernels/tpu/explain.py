@@ -91,7 +91,7 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
         "seconds": found.seconds,
         "cycles": found.cycles,
         "clock_hz": chip.clock_hz,
-        "band": found.error,
+        "band": found.band_text,
         "bound": found.bound,
         "method": found.method,
         "notes": list(found.notes),
@@ -454,7 +454,7 @@ def _verdict(made: Mapping[str, Any]) -> str:
         return f"estimated at least {format_seconds(made['least'])}{upto}: it depends on {names}"
     return (
         f"estimated {format_seconds(made['seconds'])}, {made['cycles']:,.0f} cycles at "
-        f"{made['clock_hz'] / 1e9:g} GHz, {in_band(made['band'])}: {BINDS[made['bound']]}"
+        f"{made['clock_hz'] / 1e9:g} GHz, {made['band']}: {BINDS[made['bound']]}"
     )
 
 
@@ -542,11 +542,6 @@ def compared(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[
     row("spills", "spills", lambda v: f"{v:,}", kernel)
     row("held in VMEM", "held", mib, lambda made: kernel(made).get("vmem", {}))
     return [r for r in rows if any(r[1:3])]
-
-
-def in_band(band: Any) -> str:
-    """The band beside an estimate, in words."""
-    return "no band: nothing of its kind was measured" if band is None else f"± {band:.0%}"
 
 
 def format_seconds(seconds: float) -> str:
