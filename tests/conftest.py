@@ -61,7 +61,7 @@ def pytest_configure(config):
 
 
 # tier → markers. Of the TPU compiler, make quick asks only what the rungs do.
-LEFT_OUT = {"quick": ("slow", "full", "libtpu"), "test": ("full",), "full": ()}
+LEFT_OUT = {"quick": ("slow", "full", "libtpu", "cuda"), "test": ("full",), "full": ()}
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups

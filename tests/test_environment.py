@@ -142,7 +142,9 @@ def test_conda_installs_what_make_does():
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     pip = next(line["pip"] for line in conda["dependencies"] if isinstance(line, dict))
     extras = re.search(r"^EXTRAS \?= (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1)
-    assert pip == ["-c constraints.txt", f"-e .[{extras}]"]
+    # What needs a folder of its own is no package of an environment.
+    assert extras.endswith(",gpu")
+    assert pip == ["-c constraints.txt", f"-e .[{extras.removesuffix(',gpu')}]"]
     assert conda["name"] == PROJECT["name"]
 
 
@@ -231,6 +233,56 @@ def fake_python(tmp_path, body):
     path.write_text(f'#!/bin/sh\nreal="{sys.executable}"\n{body}\n')
     path.chmod(0o755)
     return str(path)
+
+
+@pytest.fixture
+def installer(monkeypatch):
+    monkeypatch.syspath_prepend(str(INSTALL.parent))
+    import install
+
+    return install
+
+
+@pytest.fixture
+def asked_of_pip(installer, monkeypatch, tmp_path):
+    """What an installation of two extras into an empty venv asks pip for, without running it."""
+    asked, venv = [], tmp_path / ".venv"
+
+    def run_pip(venv, extras, log_path, newest_releases=False, into=None):
+        asked.append((extras, into))
+        if into:
+            into.mkdir(parents=True)
+            (into / "nvidia/x/include").mkdir(parents=True)
+
+    monkeypatch.setattr(installer, "run_pip", run_pip)
+    monkeypatch.setattr(installer, "make_venv", lambda *_, **__: venv.mkdir(exist_ok=True))
+    monkeypatch.setattr(installer, "version_of", lambda python: "3.11.2")
+    monkeypatch.setattr(installer, "python_in", lambda venv: sys.executable)
+
+    def again():
+        asked.clear()
+        (venv / ".installed.json").unlink(missing_ok=True)
+        installer.install(venv, ["dev", "gpu"], None)
+        return list(asked), venv
+
+    return again
+
+
+def test_what_jax_would_load_gets_a_folder_of_its_own(asked_of_pip):
+    asked, venv = asked_of_pip()
+    apart = [(["gpu"], venv / "gpu")] if sys.platform == "linux" else []
+    assert asked == [(["dev"], None), *apart]
+    if apart:
+        assert not (venv / "gpu/nvidia/x/include").exists(), "what nothing reads is removed"
+        assert asked_of_pip()[0] == [(["dev"], None)], "it is not fetched again"
+        (venv / "gpu" / ".installed").write_text("another version")
+        assert asked_of_pip()[0] == asked
+
+
+def test_the_installer_reads_an_extra_as_pip_does(installer):
+    for extra in installer.PRIVATE:
+        assert installer.requirements(extra) == EXTRAS[extra]
+        assert all(Requirement(need).marker for need in EXTRAS[extra])
 
 
 def test_an_old_python_can_read_the_installer():
