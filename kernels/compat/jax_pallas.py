@@ -8,8 +8,8 @@ All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 
 from __future__ import annotations
 
-import inspect
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -126,7 +126,9 @@ def tuned_call(spec, x, y, *arrays):
 
         def kernel(x_ref, y_ref, *refs):
             count = len(arrays)
-            tuned_kernel(x_ref, y_ref, *refs[count:], k=k, spec=spec, epilogue_operands=refs[:count])
+            tuned_kernel(
+                x_ref, y_ref, *refs[count:], k=k, spec=spec, epilogue_operands=refs[:count]
+            )
 
     return pl.pallas_call(
         kernel,
