@@ -172,6 +172,34 @@ def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
     return judge
 
 
+def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
+    """The only kernel, compiled for an H100: no spill, few registers, enough blocks an SM.
+
+    Args:
+        registers: of a thread, at most so many.
+        blocks: that an SM keeps at once, at least so many.
+        uses: an operation that has to stand in its machine code.
+    """
+
+    def judge(programs: list[Any]) -> str:
+        from kernels import gpu
+
+        function, arrays = programs[0]
+        kernel = gpu.compile(function, *arrays, passes=False).kernel()
+        if kernel.spills:
+            raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
+        if kernel.registers > registers:
+            raise Refused(f"{kernel.registers} registers a thread, at most {registers} wanted")
+        if kernel.occupancy.blocks < blocks:
+            held = kernel.occupancy
+            raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
+        if not kernel.counts[uses]:
+            raise Refused(f"no {uses} in its machine code")
+        return f"{kernel.registers} registers, {kernel.occupancy.blocks} blocks an SM of an H100"
+
+    return judge
+
+
 def no_relayout(programs: list[Any]) -> str:
     """No operation of the program compiled by XLA may only move data inside HBM."""
     module, _ = _compiled(programs)
