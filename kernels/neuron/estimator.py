@@ -153,8 +153,9 @@ def estimate(
         tuple(slots),
         "list schedule of the instructions that the simulator ran"
         + (f", {made:.1%} of them made from loops' first iterations" if made else "")
-        + f", at the costs of AWS's architecture guide; DMA at {rate / 1e9:.0f} GB/s; launch and "
-        "signals not counted",
+        + f", at the costs of AWS's architecture guide; DMA at {rate / 1e9:.0f} GB/s; "
+        + (f"reciprocals at {each:g} cycles; " if reciprocal_cycles is not None else "")
+        + "launch and signals not counted",
         made,
     )
 
