@@ -54,8 +54,13 @@ FITTED: Mapping[str, Mapping[str, float]] = {
 class Program:
     """A kernel and what it took.
 
-    operator, version: what it computes, and which way. sizes: of the problem, as published.
-    arguments: shapes. dtype: theirs. published_ms: on one core of Trn1. source: who says so.
+    Args:
+        operator, version: what it computes, and which way.
+        sizes: of the problem, as published.
+        arguments: shapes.
+        dtype: theirs.
+        published_ms: on one core of Trn1.
+        source: who says so.
     """
 
     operator: str

@@ -61,15 +61,23 @@ class Access(NamedTuple):
 class Instruction(NamedTuple):
     """One instruction that ran.
 
-    engine: "Vector", … or "DMA". name: of the API. elements: a partition, of the longest operand.
-    work: cycles that it streams, by the documents, before the least that any takes. extra: cycles
-    on top, such as the start of a GpSimd program. stride: bytes between neighbours in a partition,
-    the widest of all operands. bytes: that a DMA moves, in pieces of `run` bytes that lie together
-    on both sides. partitions: that it works on. psum, sbuf: whether it touches them. fast: how many
-    times faster it is on a core with a performance mode. fresh: whether all that it writes was
-    unwritten. program: of the launch grid. hoisted: whether the iteration before has made the same,
-    so that a compiler moves it out of the loop. either: whether it is left to the compiler if the
-    Vector or the Scalar engine does it.
+    Args:
+        engine: "Vector", … or "DMA".
+        name: of the API.
+        elements: a partition, of the longest operand.
+        work: cycles that it streams, by the documents, before the least that any takes.
+        extra: cycles on top, such as the start of a GpSimd program.
+        stride: bytes between neighbours in a partition, the widest of all operands.
+        bytes: that a DMA moves, in pieces of `run` bytes that lie together on both sides.
+        partitions: that it works on.
+        psum, sbuf: whether it touches them.
+        fast: how many times faster it is on a core with a performance mode.
+        fresh: whether all that it writes was unwritten.
+        program: of the launch grid.
+        hoisted: whether the iteration before has made the same, so that a compiler moves it
+            out of the loop.
+        either: whether it is left to the compiler if the Vector or the Scalar engine does
+            it.
     """
 
     engine: str
@@ -993,11 +1001,17 @@ class Machine:
     ) -> None:
         """dst = function(*sources), element by element, in float32.
 
-        work: cycles; by default the elements of a partition times the number of sources. columns:
-        operands of one number a partition, passed to `function` after the sources. raw: on the
-        bits of whole numbers, as they are. exact: in whole numbers of 64 bits. fast: how many times
-        faster a performance mode is. op: the operation, where the instruction only adds to what it
-        reads. shapes: whether all have as many elements as dst. detail, either: as for `note`.
+        Args:
+            work: cycles; by default the elements of a partition times the number of
+                sources.
+            columns: operands of one number a partition, passed to `function` after the
+                sources.
+            raw: on the bits of whole numbers, as they are.
+            exact: in whole numbers of 64 bits.
+            fast: how many times faster a performance mode is.
+            op: the operation, where the instruction only adds to what it reads.
+            shapes: whether all have as many elements as dst.
+            detail, either: as for `note`.
         """
         if self.limits:
             for operand in (dst, *sources, *columns):
@@ -1149,8 +1163,9 @@ class Machine:
     ) -> bool:
         """Store `values`, None where nothing is computed; whether all of it was unwritten.
 
-        once: an element of HBM is written one time only, unless it was read since. state: what
-        the elements are from now on.
+        Args:
+            once: an element of HBM is written one time only, unless it was read since.
+            state: what the elements are from now on.
         """
         storage = dst._storage
         if not storage.stored and storage.buffer not in ON_CHIP and storage.uniform == WRITTEN:
@@ -1205,9 +1220,15 @@ class Machine:
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
     ) -> None:
-        """Record an instruction that has run. also: what it writes beside dst. summed: whether it
-        adds to dst in PSUM. detail: the instruction's own numbers, where they and its operands
-        say all that it does. either: whether a compiler may choose Scalar instead of Vector."""
+        """Record an instruction that has run.
+
+        Args:
+            also: what it writes beside dst.
+            summed: whether it adds to dst in PSUM.
+            detail: the instruction's own numbers, where they and its operands say all that
+                it does.
+            either: whether a compiler may choose Scalar instead of Vector.
+        """
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:
