@@ -8,11 +8,8 @@ All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import inspect
-=======
 import contextlib
->>>>>>> own-ready
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +126,6 @@ def is_interpreted(equation: Any) -> bool:
     return bool(equation.params.get("interpret"))
 
 
-<<<<<<< HEAD
 def is_kernel(equation: Any) -> bool:
     """Whether an equation is a kernel: a pallas_call, or what pl.kernel and pl.core_map make."""
     return jaxprs.operation(equation) in ("pallas_call", "mpmd_map", "core_map")
@@ -156,7 +152,8 @@ def reaches_other_chips(equation: Any) -> bool:
             if name == "semaphore_signal" and jax_refs.signals_remotely(each):
                 return True
     return False
-=======
+
+
 @contextlib.contextmanager
 def compiled() -> Iterator[None]:
     """Within it no pallas_call that is traced is interpreted, whatever it says.
@@ -179,7 +176,6 @@ def compiled() -> Iterator[None]:
         yield
     finally:
         del pallas_call_p.bind
->>>>>>> own-ready
 
 
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:
