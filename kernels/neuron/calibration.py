@@ -2,17 +2,12 @@
 
 Running them through `estimate` and setting the result beside what was published says how far the
 model can be trusted. Which of them a figure may be fitted to is settled by a hash of the name, and
-every figure that was fitted stands in FITTED.
-
-    python -m kernels.neuron.calibration
-
-keeps what was published and what is estimated in results/.
+every figure that was fitted stands in FITTED. `kernels.records.calibration` keeps both in results/.
 """
 
 from __future__ import annotations
 
 import hashlib
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,15 +15,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernels import __version__
 from kernels.neuron import beta1 as nki
 from kernels.neuron.beta1 import isa as nisa
 from kernels.neuron.beta1 import language as nl
 from kernels.neuron.estimator import Estimate, estimate
-from kernels.records import store
-from kernels.records.schema import Key, Named, Record
 
-PUBLISHED, ESTIMATED = "neuron_published.csv", "neuron_calibration.csv"
 HALVES = FIT, TEST = "fit", "test"
 
 TUTORIALS = "AWS Neuron documentation of SDK 2.20 to 2.26"
@@ -86,51 +77,6 @@ class Program:
     def text(self) -> str:
         """Name and sizes."""
         return " ".join([self.name, *(f"{name} {size}" for name, size in self.sizes.items())])
-
-    @property
-    def key(self) -> Key:
-        """What its records are of."""
-        return Key(
-            operator=self.operator,
-            implementation=self.version or "NKIBench",
-            sizes=Named({name.lower(): size for name, size in self.sizes.items()}),
-            dtype=str(self.dtype),
-            chip="trn1",
-        )
-
-    @property
-    def published(self) -> Record:
-        """What it took."""
-        old = self.source != NKIBENCH
-        return self.key.record(
-            kind="published",
-            value=self.published_ms,
-            method=f"device clock; of the half to {self.part}",
-            versions="Neuron SDK 2.20 to 2.26" if old else "not stated",
-            date="2024" if old else "2025",
-            source=self.source,
-        )
-
-    @property
-    def recorded(self) -> Record:
-        """What the model said when it was last run over all of these, from results/.
-
-        Raises:
-            ValueError: where results/ has none.
-        """
-        for record in store.read(ESTIMATED):
-            if (record.operator, record.implementation, record.sizes) == (
-                self.key.operator,
-                self.key.implementation,
-                self.key.sizes,
-            ):
-                return record
-        raise ValueError(f"results/{ESTIMATED} has no estimate of {self.text}; run this module")
-
-    @property
-    def error(self) -> float:
-        """Of the recorded estimate, relative; positive where it is too slow."""
-        return self.recorded.value / self.published_ms - 1
 
     def estimate(self, **options: Any) -> Estimate:
         """What the model says, with the figures that were fitted for this source."""
@@ -547,29 +493,3 @@ PROGRAMS = (
         *[(128, 64 * 4096), (64, 64 * 4096), (64, 64 * 4096)],
     ),
 )
-
-
-def errors(part: str) -> list[float]:
-    """How far the recorded estimates of one half are off."""
-    return [program.error for program in PROGRAMS if program.part == part]
-
-
-def record() -> None:
-    """Estimate all programs, and keep that beside what was published."""
-    found = []
-    for program in PROGRAMS:
-        estimated = program.key.estimated(program.estimate(), of=f"kernels {__version__}")
-        found.append(estimated)
-        print(
-            f"{program.text}: {program.published_ms:.3f} ms published, {estimated.value:.3f} "
-            f"estimated, {estimated.value / program.published_ms - 1:+.0%}, {program.part}"
-        )
-    store.write(PUBLISHED, [program.published for program in PROGRAMS])
-    store.write(ESTIMATED, found)
-    for part in HALVES:
-        off = [abs(error) for error in errors(part)]
-        print(f"{part}: median {statistics.median(off):.0%}, largest {max(off):.0%}")
-
-
-if __name__ == "__main__":
-    record()
