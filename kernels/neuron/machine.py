@@ -1118,8 +1118,8 @@ class Machine:
                 values = dtypes.wide(values)
             if values.size == dst.size:
                 values = values.reshape(dst.shape)
+        self.read_from(src)  # before, since a tensor may be copied onto itself: a fence
         fresh = self.write(name, dst, values, once=True)
-        self.read_from(src)
         moved = dst.size * dst.dtype.itemsize
         runs = min(dst._run, src._run)
         self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
