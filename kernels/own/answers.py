@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import pickle
 import sys
@@ -268,9 +269,25 @@ def _exported(path: str, name: str, args: str, chip: str) -> Any:
         return call(*(fixed[i] if i in fixed else next(rest) for i in range(len(arrays))))
 
     of_arrays.__name__ = name
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    shown = [n for i, n in enumerate(_names(function, len(given), named)) if i not in fixed]
+    of_arrays.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(n, kind) for n in shown]
+    )
     traced = [a for a in arrays if hasattr(a, "shape")]
     with jax_pallas.compiled():
         return export(of_arrays, *traced, chip=chip, name=name, values=_known(traced))
+
+
+def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> list[str]:
+    """What a function calls its arguments: `count` positional ones, then the named ones."""
+    try:
+        own = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        own = []
+    places = [p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    places += [f"argument{i}" for i in range(len(places), count)]
+    return [*places[:count], *named]
 
 
 def _known(arrays: Sequence[Any]) -> dict[int | str, Any]:
