@@ -85,7 +85,8 @@ def found(path: str, name: str = "") -> list[Declared]:
         ValueError: where it declares nothing, or nothing of that name.
     """
     module(path)
-    those = declared.declared()
+    marked = str(Path(path).resolve())
+    those = [each for each in declared.declared() if each.file == marked]
     if not those:
         fail(
             "file",
@@ -314,7 +315,8 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
     from kernels.own.shapes import arguments
 
     made = module(path)
-    own = {each.name: each for each in declared.declared()}
+    marked = str(Path(path).resolve())
+    own = {each.name: each for each in declared.declared() if each.file == marked}
     function = getattr(made, name, None) or (own[name].function if name in own else None)
     if not callable(function):
         known = [n for n, v in vars(made).items() if callable(v) and not n.startswith("_")]

@@ -87,7 +87,7 @@ def test_arguments_are_read():
 
 @pytest.mark.parametrize("text", ["bf17[4]", "f32[4]=[1,2]", "x=1 f32[4]", "nonsense", "f32[4"])
 def test_what_cannot_be_read_says_what_can(text):
-    with pytest.raises(ValueError, match="--args is '.*'; accepted: "):
+    with pytest.raises(ValueError, match=r"--args is '.*'; accepted: "):
         shapes.arguments(text)
 
 
@@ -95,7 +95,7 @@ def test_ranges_are_read():
     found = tuning.tunings(["bm=128..512", "dtype='a','b'"])
     assert len(found) == 6 and found[0] == {"bm": 128, "dtype": "a"}
     for wrong in ([], ["bm"], ["bm=4..2"], ["bm=1,2", "bm=3,4"], ["bm=x..y"], ["1m=2,3"]):
-        with pytest.raises(ValueError, match="--over is .*; accepted: "):
+        with pytest.raises(ValueError, match=r"--over is .*; accepted: "):
             tuning.tunings(wrong)
 
 
