@@ -118,7 +118,7 @@ def gmm_over_the_edge_of_a_group(lhs, rhs, group_sizes):
     return unmasked.gmm(lhs, rhs, group_sizes)
 
 
-@fault("interpret", right.paged_reference, right.pages)
+@fault("simulate", right.paged_reference, right.pages)
 def paged_that_does_not_wait(q, k_pages, v_pages, lengths, page_indices):
     return unawaited.paged_attention(
         q, k_pages, v_pages, lengths, page_indices, pages_per_compute_block=2
