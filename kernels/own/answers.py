@@ -158,7 +158,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
             wrote = ""
     return made | {
         "status": check.status,
-        "message": check.message,
+        "message": check.message.removeprefix("TpuCompileError: "),
         "wrote": wrote,
         "used": check.used,
         "seconds": time.perf_counter() - start,

@@ -689,7 +689,7 @@ def _slots(kernel: Mapping[str, Any]) -> Group:
     for region in sorted(largest, key=lambda r: r["start"]):
         where = f"in {region['depth']} loop{'s' * (region['depth'] > 1)}" if region["depth"] else ""
         lost = f"{region['spills']} spills" if region["spills"] else ""
-        full = f"{region['fullest']} {region['share']:.0%}" if region["fullest"] else ""
+        full = f"{region['fullest']} {region['share']:.0%}" if region["share"] >= 0.005 else ""
         span = f"  bundles {region['start']:,} to {region['start'] + region['bundles'] - 1:,}"
         parts.add_row(span, where or "once", full, lost)
     return Group(

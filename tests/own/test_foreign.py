@@ -19,7 +19,7 @@ FAULTS = re.findall(r'^@fault\("(\w+)"(?:.|\n)*?^def (\w+)', Path(PLANTED).read_
 # What JAX's interpreters cannot run, and what is refused with reason.
 SKIPPED = {"ragged_paged": "ReshapeTransform"}
 REFUSED = {"paged_float32"}
-QUICK = {"double", "blocked_matmul_bf16", "splash_causal", "gmm"}
+OFTEN = {"splash_causal", "gmm"}  # the others belong to make test-full
 
 
 def statuses(report, kernel):
@@ -29,7 +29,7 @@ def statuses(report, kernel):
 @needs_libtpu
 @pytest.mark.parametrize(
     "kernel",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in PROVEN],
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.full) for name in PROVEN],
 )
 def test_a_kernel_shipped_with_jax(kernel):
     report = prove_file(RIGHT, kernel, chips=("v5e",))
