@@ -15,7 +15,8 @@ from sphinx.application import Sphinx
 from kernels import matmul
 from kernels.catalog import OPERATORS
 from kernels.ladder import Check
-from kernels.records import Key, bands, status, store
+from kernels.neuron.calibration import PROGRAMS
+from kernels.records import Key, bands, calibration, status, store
 
 ROOT = Path(__file__).resolve().parent.parent
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
@@ -105,13 +106,16 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
     assert "jax 1; 2026-01-01; compute binds; how" in group
 
 
-def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_worst(book, tmp_path):
+def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_worst(book):
     """One row that is ten times too slow is first among the worst, and out of every bar."""
-    results = tmp_path / "results"
-    results.mkdir()
-    header = "kernel,problem,chip,published_ms,estimated_ms,part\n"
-    calibration = header + "silu,M 4096,trn1,2.0,3.0,fit\nadamw,M 8,trn1,2.0,2.2,test\n"
-    (results / "neuron_calibration.csv").write_text(calibration)
+    first = PROGRAMS[0]
+    estimated = [
+        calibration.key(program).record(
+            kind="estimated", value=program.published_ms * 1.5, versions="kernels 0"
+        )
+        for program in PROGRAMS
+    ]
+    store.write(calibration.ESTIMATED, estimated)
     soup, _ = book("estimates")
     assert "python -m kernels validate" in soup.get_text()
     known = {
@@ -131,8 +135,8 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     assert "reached" in line.get_text() and "not reached" not in line.get_text()
     (line,) = soup.select("table.bands tbody tr")
     assert "−4 … −4 %" in line.get_text()
-    assert "50%" in cells_of(soup, "silu, M 4096", "calibration")[4]
-    assert cells_of(soup, "silu, M 4096", "calibration")[5] == "fitted to"
+    cells = cells_of(soup, first.text, "calibration")
+    assert cells[4] == "+50%" and cells[5] == {"fit": "fitted to"}.get(first.part, "test")
     slow = next(row for row in rows if row.half == "test")
     bands.add([dataclasses.replace(slow, estimated_ms=10.0)])
     refused = dataclasses.replace(rows[0], chip="v5e", estimated_ms=None, reason="an abort")

@@ -164,7 +164,7 @@ def test_the_bands_are_those_of_the_stored_rows():
         assert (found is None) == (len(errors) < FEWEST)
         if found:
             inside = sum(found.low - 1e-9 <= error <= found.high + 1e-9 for error in errors)
-            assert 0.7 <= inside / len(errors) <= 1
+            assert 0.6 <= inside / len(errors) <= 1
 
 
 def test_an_installed_package_reads_its_own_copy(tmp_path, monkeypatch):

@@ -260,9 +260,8 @@ def test_other_versions_are_not_seen(tmp_path, monkeypatch):
 
 # --- results/ -----------------------------------------------------------------------------------
 
-# Three files hold no records: what the tests found; others' kernels, which no operator declares;
-# and estimates beside what was published.
-OTHERS = {"status.csv", "neuron_calibration.csv", "validation.csv"}
+# No records: what the tests found, and estimates beside what was published.
+OTHERS = {"status.csv", "validation.csv"}
 FIGURES = sorted(p for p in RESULTS.glob("*.csv") if p.name not in OTHERS)
 
 
