@@ -169,7 +169,7 @@ def _kernel(call: Any, chip: str, schedule: KernelSchedule | None) -> dict[str, 
             "laid_out": schedule.vmem_bytes if schedule else None,
         },
         "operands": [_operand(call, o) for o in call.operands],
-        "flops": sum(kernel_flops(call.equation).values()),
+        "flops": sum(kernel_flops(call).values()),
         "lines": work_by_line(call.equation),
     }
     if schedule is not None:

@@ -154,9 +154,9 @@ def test_no_profile_of_a_kernel_takes_longer_than_it_may(monkeypatch):
         return original(programs, **options)
 
     monkeypatch.setattr(pool, "compile_all", recorded)
-    tpu.estimate(prefetching(ten_rounds), COUNTS, X, budget=24.0)
+    found = tpu.estimate(prefetching(ten_rounds), COUNTS, X, budget=24.0)
     limits = [seconds for purposes, seconds in asked if "profile" in purposes]
-    assert limits and max(limits) <= 20
+    assert limits and max(limits) <= 20 + 2 * found.compiled.seconds  # it is compiled once more
 
 
 @pytest.mark.libtpu
