@@ -81,8 +81,7 @@ def test_rounds_that_data_decide(kernel):
     function = prefetching(kernel)
     unknown = tpu.estimate(function, COUNTS, X)
     assert unknown.depends == ("counts",)
-    assert unknown.range[1] == math.inf
-    assert unknown.band is None and unknown.band_text == "depends on counts"
+    assert unknown.band is None and unknown.range[1] == math.inf
     assert "depends on counts" in unknown.method
 
     ten = tpu.estimate(function, COUNTS, X, values={"counts": np.full(8, 10)})
@@ -154,9 +153,9 @@ def test_no_profile_of_a_kernel_takes_longer_than_it_may(monkeypatch):
         return original(programs, **options)
 
     monkeypatch.setattr(pool, "compile_all", recorded)
-    found = tpu.estimate(prefetching(ten_rounds), COUNTS, X, budget=24.0)
+    tpu.estimate(prefetching(ten_rounds), COUNTS, X, budget=24.0)
     limits = [seconds for purposes, seconds in asked if "profile" in purposes]
-    assert limits and max(limits) <= 20 + 2 * found.compiled.seconds  # it is compiled once more
+    assert limits and max(limits) <= 20
 
 
 @pytest.mark.libtpu
