@@ -43,7 +43,7 @@ CAUTIONS: dict[tuple[str, ...], str] = {
         "with instruction tracing on"
     ),
     ("dot_product_attention", "xla_chunked"): (
-        "a loop in a loop: our compiler keeps its small buffers in HBM and copies them at every turn"
+        "a loop in a loop: our compiler keeps its small buffers in HBM, and copies them each turn"
     ),
     ("flash_attention", "xla"): (
         "the published time fits scores that are kept in bfloat16; ours are in float32"
