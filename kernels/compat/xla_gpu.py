@@ -190,6 +190,15 @@ def plain(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def brief(text: str) -> str:
+    """HLO without the backend's configuration, which is long.
+
+    Args:
+        text: of a module.
+    """
+    return re.sub(r", backend_config=\{.*\}$", "", text, flags=re.M)
+
+
 def text(folder: Path, ending: str) -> str:
     """One of the files of the program; empty where there is none.
 
@@ -217,6 +226,16 @@ def llvm(folder: Path) -> list[str]:
         folder: that XLA wrote to.
     """
     return [text for text in _numbered(folder, "ir-with-opt.ll") if "define" in text]
+
+
+def defined(text: str) -> str:
+    """The kernel that a piece of LLVM IR defines; empty where it defines none.
+
+    Args:
+        text: LLVM IR.
+    """
+    found = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
+    return found[1] if found else ""
 
 
 def _numbered(folder: Path, ending: str) -> list[str]:
@@ -286,7 +305,8 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
                 "threads": tuple(map(int, launch[2].split(","))),
                 "shared_bytes": int(launch[3]),
             }
-        found.append((step[1], step[2].split(" grid:")[0].strip(), details))
+        name = step[2].split(" grid:")[0].strip()
+        found.append((step[1], name.removeprefix("k") if name == f"k{step[1]}" else name, details))
     return found
 
 
