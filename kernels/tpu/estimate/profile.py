@@ -130,7 +130,8 @@ class Profile:
             if not i.is_kernel
         )
         whole = 3.0 * REDUCED_CYCLES
-        seconds = min(self.timeout, self.budget)  # a profile that hangs is of no use
+        # It is compiled once more for it, which takes as long again.
+        seconds = min(self.timeout, self.budget + 2 * self.compiled.seconds)
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):
