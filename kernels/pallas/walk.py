@@ -12,7 +12,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -152,13 +152,19 @@ class _Walker:
     ) -> None:
         self.kernel = jax_pallas.kernel(equation)
         self.name = jax_pallas.name(equation)
-        self.grid, self.operands, self.starts = grid, operands, starts
+        self.grid, self.starts = grid, starts
+        # The kernel may write to them, what is not known too.
+        self.operands = [
+            each if each.cells is None else replace(each, cells=each.cells.astype(object))
+            for each in operands
+        ]
         self.depends = set(depends)
         self.open = bool(depends)
         self.count: Counter[Any] = Counter()  # the most, an unknown loop counting once
         self.slack: Counter[Any] = Counter()  # how much less it may be
         self.read: dict[int, dict[int, list[float]]] = {}
         self.steps = 0
+        self.stores = 0  # to scalars that are kept track of
         self.sure = True  # False inside a branch that may not be taken
         self.program = 0
         self.ids: tuple[int, ...] = ()
@@ -225,7 +231,7 @@ class _Walker:
             part = tuple(slice(int(f), int(f) + size) for f, size in zip(starts[place], sizes))
             cells = ref.cells[part]
             held = cells.reshape(shape) if cells.size == math.prod(shape) else None
-            operands[number] = Ref(ref.number, ref.memory, ref.names, held, ref.given)
+            operands[number] = replace(ref, cells=held)
         self._jaxpr(self.kernel, [], [*operands, *scratch])
 
     # Below, an environment maps each variable of one jaxpr to a Python scalar, Unknown or Ref.
@@ -307,6 +313,7 @@ class _Walker:
         old: Any = Unknown(_names(values[:1]))
         if isinstance(ref, Ref) and ref.cells is not None:
             assert written is not None
+            self.stores += 1
             value = values[written.number]
             index = _indices(part, values)
             known = jaxprs.operation(each) == "swap" and self.sure
@@ -324,7 +331,8 @@ class _Walker:
 
     def _poison(self, each: Any, values: list[Any]) -> list[Any]:
         for ref in values:
-            if isinstance(ref, Ref) and ref.cells is not None and not ref.given:
+            if isinstance(ref, Ref) and ref.cells is not None:
+                self.stores += 1
                 ref.cells.fill(Unknown(_names(values)))
         return [Unknown(_names(values))] * len(jaxprs.outputs(each))
 
@@ -394,7 +402,6 @@ class _Walker:
         of_condition, of_body = values[: loop.of_condition], values[loop.of_condition : first]
         carry = values[first:]
         place = _place(each, self.name)
-        stored = any(isinstance(v, Ref) and v.cells is not None and not v.given for v in values)
         for _ in range(ROUNDS):
             [more] = self._jaxpr(condition, [], [*of_condition, *carry])
             if isinstance(more, Unknown):
@@ -402,8 +409,9 @@ class _Walker:
             if not more:
                 return carry
             self.count["rounds", place] += 1
+            before = self.stores
             after = self._jaxpr(body, [], [*of_body, *carry])
-            if not stored and all(map(_alike, carry, after)):
+            if self.stores == before and all(map(_alike, carry, after)):
                 break  # the next round is this one again
             carry = after
         raise EndlessLoop(f"{place} has no end: its condition holds round after round")
