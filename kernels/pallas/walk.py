@@ -58,7 +58,9 @@ class Walk:
         rounds: a loop that its scalars end, in words → how often its body runs in all.
         depends: operands whose values would tell what is not known.
         open: whether a loop of unknown length is among it, so that there is no most.
-        read: id of an equation that reads given scalars → for each program that was run the value.
+        read: of a kernel that reads given scalars or branches on data, id of an equation → for
+            each program that was run what a read of theirs gave, which branch was taken (the
+            longest where it is not known), or how far a loop counted.
         programs: how many were run, of how many; the counts are those of all.
     """
 
@@ -162,7 +164,8 @@ class _Walker:
         self.open = bool(depends)
         self.count: Counter[Any] = Counter()  # the most, an unknown loop counting once
         self.slack: Counter[Any] = Counter()  # how much less it may be
-        self.read: dict[int, dict[int, list[float]]] = {}
+        self.found: dict[int, dict[int, list[float]]] = {}
+        self.reads = False  # whether a scalar that is given was read
         self.steps = 0
         self.stores = 0  # to scalars that are kept track of
         self.sure = True  # False inside a branch that may not be taken
@@ -204,7 +207,8 @@ class _Walker:
             open=self.open,
             read={
                 site: {place: _mean(values) for place, values in by_place.items()}
-                for site, by_place in self.read.items()
+                for site, by_place in self.found.items()
+                if self.reads
             },
             programs=(done, count),
         )
@@ -304,8 +308,13 @@ class _Walker:
             return [Unknown(_names(values))]
         value = _scalar(cells)
         if ref.given and not isinstance(value, Unknown):
-            self.read.setdefault(id(each), {}).setdefault(self.program, []).append(value)
+            self.reads = True
+            self._note(each, value)
         return [value]
+
+    def _note(self, each: Any, value: float) -> None:
+        """Remember what an equation got in this program."""
+        self.found.setdefault(id(each), {}).setdefault(self.program, []).append(value)
 
     def _store(self, each: Any, values: list[Any]) -> list[Any]:
         part, written = jax_refs.access(each)
@@ -367,8 +376,11 @@ class _Walker:
         branches = jaxprs.branches(each)
         if not isinstance(index, (Unknown, Ref)):
             chosen = min(max(int(index), 0), len(branches) - 1)
+            self._note(each, chosen)
             return self._jaxpr(branches[chosen], [], rest)
         self.depends |= index.names
+        self.reads = True  # a profile shall take the longest branch too
+        self._note(each, max(range(len(branches)), key=lambda i: _length(branches[i])))
         results, counts = [], []
         for branch in branches:
             found, count, slack = self._unsure(branch, rest)
@@ -402,6 +414,9 @@ class _Walker:
         of_condition, of_body = values[: loop.of_condition], values[loop.of_condition : first]
         carry = values[first:]
         place = _place(each, self.name)
+        limit = jaxprs.limit(each)
+        if limit is not None and not isinstance(values[limit], Unknown):
+            self._note(each, values[limit])
         for _ in range(ROUNDS):
             [more] = self._jaxpr(condition, [], [*of_condition, *carry])
             if isinstance(more, Unknown):

@@ -61,7 +61,7 @@ def _verdict(found: Estimate) -> str:
         return f"estimated at least {format_seconds(least)}{upto}: it depends on {names}"
     return (
         f"estimated {format_seconds(found.seconds)}, {found.cycles:,.0f} cycles at "
-        f"{CHIPS[found.chip].clock_hz / 1e9:g} GHz, ± {found.error:.0%}: {BINDS[found.bound]}"
+        f"{CHIPS[found.chip].clock_hz / 1e9:g} GHz, {found.band_text}: {BINDS[found.bound]}"
     )
 
 

@@ -22,9 +22,8 @@ from kernels.tpu.scheduler import KernelSchedule, schedule_of
 
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
 CYCLES_PER_SECOND = 80_000  # that the profile simulates on a laptop
-BUDGET = 25.0  # seconds that the profile may take for a whole program
-HOPELESS = 20.0  # seconds for a profile that holds a kernel; it may never end
-TABLE = 32  # grid steps at most of a kernel whose scalars are looked up in a table
+BUDGET = 20.0  # seconds that the profile may take
+TABLE = 16  # grid steps at most of a kernel whose scalars are looked up in a table
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,31 @@ class Kernel:
     def rounds(self) -> int:
         """Of the longest loop in one grid step that a profile may cut."""
         return jax_pallas.longest_loop(self.call.equation)
+
+    @property
+    def in_own_loops(self) -> tuple[int, float]:
+        """Bundles inside the kernel's own loops, and how often one grid step runs through them."""
+        inside = 0
+        if self.schedule:
+            inside = sum(b.depth > (1 if self.call.grid else 0) for b in self.schedule.bundles)
+        walk = self.call.walk
+        rounds = float(self.rounds)
+        if walk and walk.rounds:
+            rounds = max(rounds, sum(walk.rounds.values()) / len(walk.rounds) / max(self.steps, 1))
+        return inside, rounds
+
+    @property
+    def round_bundles(self) -> float:
+        """Bundles of one grid step, those inside the kernel's own loops as often as they run."""
+        inside, rounds = self.in_own_loops
+        return (self.schedule.loop_bundles if self.schedule else 0) + inside * (rounds - 1)
+
+    @property
+    def waits_by_data(self) -> bool:
+        """Whether it copies by hand in loops whose length is data: the profile, which knows neither
+        the length nor which copy a semaphore stands for, either gives up or makes it up."""
+        walk = self.call.walk
+        return bool(walk and walk.copies and (walk.rounds or walk.open))
 
     @property
     def by_values(self) -> bool:
@@ -116,9 +140,12 @@ class Profile:
     note: Callable[[str], None]
 
     def run(self) -> Generator[Request, list[Any], dict[str, int]]:
-        """Ask the static profile: the whole program where that is short, else each kernel cut."""
+        """Ask the static profile: a whole program with kernels where that is short, else each
+        kernel, cut."""
         module = self.compiled.module
         profiled: dict[str, int] = {}
+        if not any(i.is_kernel for i in module.run):
+            return profiled  # bytes and schedule tell of XLA's own operations
         length = sum(
             k.issue_cycles * k.rounds * k.instruction.times for k in self.kernels.values()
         ) + sum(
@@ -127,9 +154,9 @@ class Profile:
             for i in module.run
             if not i.is_kernel
         )
-        only_xla = not any(i.is_kernel for i in module.run)
-        whole = self.budget * CYCLES_PER_SECOND if only_xla else 3.0 * REDUCED_CYCLES
-        seconds = min(self.timeout, 2 * self.budget + 30 if only_xla else HOPELESS)
+        whole = 3.0 * REDUCED_CYCLES
+        # It is compiled once more for it, and a profile that hangs is of no use.
+        seconds = min(self.timeout, min(self.budget, BUDGET) + 2 * self.compiled.seconds)
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):
@@ -140,7 +167,11 @@ class Profile:
                     if name in profiled and not kernel.by_values:
                         kernel.cycles = profiled[name]
                         kernel.method = "static profile of the whole grid"
-        waiting = [k for k in self.kernels.values() if k.cycles is None]
+        for kernel in self.kernels.values():
+            if kernel.waits_by_data:
+                kernel.cycles = None
+                self.note("no static profile of a kernel that copies in loops of unknown length")
+        waiting = [k for k in self.kernels.values() if k.cycles is None and not k.waits_by_data]
         if waiting:
             yield from self._profile_kernels(waiting, seconds)
         return profiled
