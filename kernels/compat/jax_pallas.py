@@ -8,6 +8,7 @@ All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,6 +152,30 @@ def reaches_other_chips(equation: Any) -> bool:
             if name == "semaphore_signal" and jax_refs.signals_remotely(each):
                 return True
     return False
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[None]:
+    """Within it no pallas_call that is traced is interpreted, whatever it says.
+
+    A kernel of somebody else often decides for the CPU by itself, and what stands in for it there
+    says nothing of a TPU. Private: `jax._src.pallas.pallas_call.pallas_call_p`, whose `bind` is
+    replaced. A jax.jit does not trace twice, so its traces are forgotten first.
+    """
+    import jax
+    from jax._src.pallas.pallas_call import pallas_call_p
+
+    bind = pallas_call_p.bind
+
+    def bound(*operands: Any, **params: Any) -> Any:
+        return bind(*operands, **{**params, "interpret": False})
+
+    jax.clear_caches()
+    pallas_call_p.bind = bound  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del pallas_call_p.bind
 
 
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:

@@ -76,6 +76,18 @@ def outputs(equation_or_jaxpr: Any) -> list[Any]:
     return list(opened(equation_or_jaxpr).outvars)
 
 
+def unused(jaxpr: Any) -> set[Any]:
+    """The results of equations, of a jaxpr and of those inside it, that nothing reads."""
+    opening = opened(jaxpr)
+    made = {v for equation in opening.eqns for v in equation.outvars}
+    read = {v for equation in opening.eqns for v in equation.invars if not hasattr(v, "val")}
+    found = made - read - {v for v in opening.outvars if not hasattr(v, "val")}
+    for equation in opening.eqns:
+        for inner in inner_jaxprs(equation):
+            found |= unused(inner)
+    return found
+
+
 def shape(variable: Any) -> Any:
     """The shape of a variable's value; None for a value without one."""
     return getattr(variable.aval, "shape", None)
@@ -319,3 +331,62 @@ def as_function(jaxpr: Any) -> Callable[..., Any]:
     from jax.extend.core import jaxpr_as_fun
 
     return jaxpr_as_fun(jaxpr)
+
+
+def widened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose casts to a narrower float are casts to float64 instead.
+
+    Args:
+        function: of arrays, that gives a tuple; traced with x64 on.
+
+    Returns:
+        A function of the same arrays, that gives a list. What runs inside a loop, a condition or a
+        kernel is left as it is.
+    """
+    import jax
+
+    def run(*arrays: Any) -> list[Any]:
+        closed = jax.make_jaxpr(function)(*arrays)
+        return _widened(opened(closed), list(closed.consts), list(arrays))
+
+    return run
+
+
+def _widened(jaxpr: Any, constants: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+    import jax.numpy as jnp
+
+    known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    known |= dict(zip(jaxpr.invars, arrays, strict=True))
+
+    def value(variable: Any) -> Any:
+        return variable.val if hasattr(variable, "val") else known[variable]
+
+    def floats(each: Any) -> bool:
+        return jnp.issubdtype(jnp.result_type(each), jnp.floating)
+
+    for equation in jaxpr.eqns:
+        given = [value(each) for each in equation.invars]
+        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
+        if passes_on(equation) and inner is not None:
+            found = _widened(opened(inner), list(getattr(inner, "consts", ())), given)
+        elif any(inner_jaxprs(equation)):
+            given = [
+                jnp.asarray(each, variable.aval.dtype) if floats(each) else each
+                for each, variable in zip(given, equation.invars, strict=True)
+            ]
+            found = equation.primitive.bind(*given, **equation.params)
+            found = list(found) if equation.primitive.multiple_results else [found]
+        else:
+            params = {
+                key: jnp.float64
+                if key in ("new_dtype", "preferred_element_type", "dtype")
+                and each is not None
+                and jnp.issubdtype(each, jnp.floating)
+                else each
+                for key, each in equation.params.items()
+            }
+            given = [jnp.asarray(each, jnp.float64) if floats(each) else each for each in given]
+            found = equation.primitive.bind(*given, **params)
+            found = list(found) if equation.primitive.multiple_results else [found]
+        known |= dict(zip(equation.outvars, found, strict=True))
+    return [value(each) for each in jaxpr.outvars]

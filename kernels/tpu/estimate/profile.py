@@ -74,7 +74,8 @@ class Kernel:
         walk = self.call.walk
         rounds = float(self.rounds)
         if walk and walk.rounds:
-            rounds = max(rounds, sum(walk.rounds.values()) / len(walk.rounds) / max(self.steps, 1))
+            counted = sum(walk.rounds.values()) / len(walk.rounds) / max(self.steps, 1)
+            rounds = counted if self.rounds == 1 else max(rounds, counted)
         return inside, rounds
 
     @property
