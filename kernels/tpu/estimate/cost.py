@@ -267,8 +267,8 @@ class Cost:
         copied = sum(map(call.moved, by_hand))
         inside, rounds = kernel.in_own_loops
         count = kernel.steps * rounds
-        if not copied or not count:
-            return 0.0
+        if not copied or not count or not kernel.waits_by_data:
+            return 0.0  # a pipeline of known length hides its waits, as that of a grid does
         wait = latency + copied / count / rate
         return count * max(0.0, wait - inside / self.chip.tensor_cores)
 

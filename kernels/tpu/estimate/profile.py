@@ -67,10 +67,12 @@ class Kernel:
 
     @property
     def in_own_loops(self) -> tuple[int, float]:
-        """Bundles inside the kernel's own loops, and how often one grid step runs through them."""
+        """Bundles inside the kernel's own loops, and how often one grid step runs through them; of
+        branches, the longest counts."""
         inside = 0
-        if self.schedule:
-            inside = sum(b.depth > (1 if self.call.grid else 0) for b in self.schedule.bundles)
+        if self.schedule and self.schedule.loop_bundles:
+            deep = sum(b.depth > (1 if self.call.grid else 0) for b in self.schedule.bundles)
+            inside = round(deep * self.schedule.step_bundles / self.schedule.loop_bundles)
         walk = self.call.walk
         rounds = float(self.rounds)
         if walk and walk.rounds:
@@ -82,7 +84,8 @@ class Kernel:
     def round_bundles(self) -> float:
         """Bundles of one grid step, those inside the kernel's own loops as often as they run."""
         inside, rounds = self.in_own_loops
-        return (self.schedule.loop_bundles if self.schedule else 0) + inside * (rounds - 1)
+        once = self.schedule.loop_bundles if self.schedule else 0
+        return once + inside * (rounds - 1)
 
     @property
     def waits_by_data(self) -> bool:
