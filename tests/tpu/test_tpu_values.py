@@ -153,9 +153,9 @@ def test_no_profile_of_a_kernel_takes_longer_than_it_may(monkeypatch):
         return original(programs, **options)
 
     monkeypatch.setattr(pool, "compile_all", recorded)
-    found = tpu.estimate(prefetching(ten_rounds), COUNTS, X, budget=60.0)
+    tpu.estimate(prefetching(ten_rounds), COUNTS, X, budget=60.0)
     limits = [seconds for purposes, seconds in asked if "profile" in purposes]
-    assert limits and max(limits) <= 20 + 2 * found.compiled.seconds
+    assert limits and max(limits) <= 20
 
 
 @pytest.mark.libtpu

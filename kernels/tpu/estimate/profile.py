@@ -159,8 +159,8 @@ class Profile:
             if not i.is_kernel
         )
         whole = 3.0 * REDUCED_CYCLES
-        # It is compiled once more for it, and a profile that hangs is of no use.
-        seconds = min(self.timeout, min(self.budget, BUDGET) + 2 * self.compiled.seconds)
+        # A profile that hangs is of no use.
+        seconds = min(self.timeout, self.budget, BUDGET)
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):
