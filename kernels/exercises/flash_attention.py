@@ -284,7 +284,7 @@ EXERCISES = (
             "estimated cycles on a v5e", bars.cycles, bar=RIVAL_CYCLES, ours=16_200, workload=AT
         ),
         magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
-        hint="What passes between XLA's operations costs most: n × n numbers of how many bytes, and "
-        "how often? And n × d results are divided faster than n × n probabilities.",
+        hint="What passes between XLA's operations costs most: n × n numbers, of how many bytes "
+        "each? And n × d results are divided faster than n × n probabilities.",
     ),
 )
