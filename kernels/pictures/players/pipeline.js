@@ -112,9 +112,11 @@ kernelPlayers.pipeline = (() => {
     }
 
     function drawBars() {
-      const end = width() - 112;
+      // Room for the longest words on either side, in bold: 7.6 pixels a character at 12.
+      const room = (words) => 7.6 * Math.max(...data.choices.map((choice) => words(choice).length)) + 16;
+      const end = width() - Math.max(112, room(told));
       const tall = data.choices.length * (BAR + 5);
-      const left = LEFT + 12;
+      const left = Math.max(LEFT + 12, room((choice) => choice.label));
       const picture = make("svg", { viewBox: `0 0 ${width()} ${tall}`, width: width(), height: tall, "aria-hidden": "true", "font-size": 12 }, patterns([]));
       data.choices.forEach((choice, index) => {
         const y = index * (BAR + 5);
