@@ -382,7 +382,7 @@ def _looked_up(grid: tuple[int, ...], ids: Sequence[Any], values: Any) -> Any:
 
 
 def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
-    """The block mapping that goes to and fro between two blocks, and moves when it shall.
+    """The block mapping that goes back and forth between two blocks, and moves when it shall.
 
     The compiler's profile reads zeros where an index map reads prefetched scalars.
     """

@@ -17,7 +17,12 @@ from kernels.ladder import Refused
 
 
 class Count(SimpleNamespace):
-    """loads, stores: of elements of arrays. divisions: of whole numbers, remainders among them."""
+    """What a loop did.
+
+    Args:
+        loads, stores: of elements of arrays.
+        divisions: of whole numbers, remainders among them.
+    """
 
     loads: int = 0
     stores: int = 0

@@ -130,8 +130,7 @@ class Profile:
             if not i.is_kernel
         )
         whole = 3.0 * REDUCED_CYCLES
-        # It is compiled once more for it, and a profile that hangs is of no use.
-        seconds = min(self.timeout, self.budget + 2 * self.compiled.seconds)
+        seconds = min(self.timeout, self.budget)  # a profile that hangs is of no use
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):
