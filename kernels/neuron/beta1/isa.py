@@ -63,7 +63,7 @@ def _makes(
         def instruction(*given: Any, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
             named = dict(zip(own, given))
             named |= {key: value for key, value in options.items() if key in own}
-            data = named.get(operand)
+            data: Any = named.get(operand)
             do.tiles(name, **{operand: data})
             found = new(
                 data.shape if shape is None else shape(data), data.dtype if dtype is None else dtype
