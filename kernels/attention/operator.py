@@ -39,9 +39,10 @@ def attention(
         q: [B, H, N, D], float32 or bfloat16, D at most 256. No dimension may be zero.
         k, v: [B, H, M, D] in q's dtype.
         implementation: "xla" (the formula), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours,
-            for a TPU), "jax_flash" (the kernel that ships with JAX, for the lengths that it takes),
-            "torch" (the formula) or "torch_sdpa" (F.scaled_dot_product_attention), the last two on
-            tensors; see kernels.attention.torch for our kernels on tensors.
+            for a TPU), "jax_flash" and "jax_splash" (the kernels that ship with JAX, for the
+            lengths that they take), "torch" (the formula) or "torch_sdpa"
+            (F.scaled_dot_product_attention), the last two on tensors; see kernels.attention.torch
+            for our kernels on tensors.
         causal: query i sees the keys 0 to i.
         scale: of the products; None is D ** -0.5.
         block: of "pallas"; None lets it choose.
@@ -177,6 +178,17 @@ ATTENTION = Operator(
             "jax_flash",
             PALLAS_TPU,
             "jax_flash:attention",
+            accepts=_whole_lanes,
+            lacks=_OWN,
+            tunable=False,
+        ),
+        Implementation(
+            "jax_splash",
+            PALLAS_TPU,
+            "jax_splash:attention",
+            # Its running maximum and sum are outputs, which two cores would write at once. Nobody
+            # reads them, so no result is wrong; but the simulator is right to call it a race.
+            rungs=("interpret", "compile"),
             accepts=_whole_lanes,
             lacks=_OWN,
             tunable=False,
