@@ -181,6 +181,7 @@ ATTENTION = Operator(
             accepts=_whole_lanes,
             lacks=_OWN,
             tunable=False,
+            shipped_with="JAX",
         ),
         Implementation(
             "jax_splash",
@@ -192,6 +193,7 @@ ATTENTION = Operator(
             accepts=_whole_lanes,
             lacks=_OWN,
             tunable=False,
+            shipped_with="JAX",
         ),
         Implementation("torch", TORCH, "tensors:formula", accepts=_float32, lacks=_OWN),
         Implementation("torch_sdpa", TORCH, "tensors:sdpa", accepts=_float32, lacks=_OWN),
@@ -214,7 +216,12 @@ VIT_ATTENTION = Operator(
         Implementation("pallas", PALLAS_TPU, "packed:vit_attention"),
         Implementation("unpacked", PALLAS_TPU, "rows:unpacked"),
         Implementation(
-            "jax_flash", PALLAS_TPU, "rows:jax_flash", accepts=_whole_lanes, tunable=False
+            "jax_flash",
+            PALLAS_TPU,
+            "rows:jax_flash",
+            accepts=_whole_lanes,
+            tunable=False,
+            shipped_with="JAX",
         ),
         Implementation("torch", TORCH, "tensors:unpacked_formula", accepts=_float32),
         Implementation("torch_sdpa", TORCH, "tensors:unpacked_sdpa", accepts=_float32),

@@ -15,8 +15,8 @@ BUG = Bug(
     operator="attention",
     caught_by="interpret",
     says="allowed",
-    cause="Only what was added under the old maximum has to shrink; the new terms know the new one.",
-    lesson="With one block of keys nothing is rescaled. A test needs two, and a maximum that grows.",
+    cause="Only what was added under the old maximum has to shrink; new terms know the new one.",
+    lesson="With one block nothing is rescaled. A test needs two, and a maximum that grows.",
     workloads=(
         Workload("one_block", {"b": 1, "h": 1, "n": 128, "m": 128, "d": 64}),
         Workload("two_blocks", {"b": 1, "h": 1, "n": 128, "m": 256, "d": 64}),

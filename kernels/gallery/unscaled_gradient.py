@@ -17,7 +17,7 @@ BUG = Bug(
     caught_by="interpret",
     says="gradient of q",
     cause="The scale is a factor of the scores, and so of both their gradients, dq and dk.",
-    lesson="With a scale of 1 nothing is missing. Give a gradient every option that the result has.",
+    lesson="With a scale of 1 nothing is missing. Prove a gradient with every option there is.",
     workloads=(
         Workload("scale_of_one", SIZES, options={"scale": 1.0}),
         Workload("usual_scale", SIZES),

@@ -1,6 +1,4 @@
-"""Three ways in plain JAX: a row of overlaps for each box in turn, all of them at once, and blocks of
-boxes in turn, each of them at once.
-"""
+"""Three ways in plain JAX: box by box, all pairs of boxes at once, and block by block."""
 
 import functools
 

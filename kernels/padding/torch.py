@@ -1,4 +1,4 @@
-"""Brick padding in PyTorch: the plain gather, rows, and the table of coordinates of the publication."""
+"""Brick padding in PyTorch: a gather, slices, and the table of coordinates as it was published."""
 
 import torch
 

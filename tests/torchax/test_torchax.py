@@ -83,7 +83,7 @@ def test_what_is_refused():
 
     with pytest.raises(ValueError, match="a multiple of 3 × 5"):
         call(jnp.zeros((1, 8, 144)))
-    with pytest.raises(ValueError, match="attention is .xla.; accepted: torch, .*, pallas"):
+    with pytest.raises(ValueError, match=r"attention is .xla.; accepted: torch, .*, pallas"):
         vit_step.step("xla")
     with pytest.raises(ValueError, match="depth is 0"):
         vit_step.step("pallas", depth=0)
