@@ -3,7 +3,7 @@
 # PYTHON=python3.12 chooses. Otherwise python3 where the book supports it, or else the newest Python
 # that it does support and finds: on PATH, of pyenv, uv or conda.
 PYTHON ?=
-EXTRAS ?= book,dev,tpu,torch,taichi
+EXTRAS ?= book,dev,tpu,torch,taichi,gpu
 VENV ?= .venv
 PORT ?= 8000
 py = $(VENV)/bin/python
@@ -17,7 +17,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve quick test test-full test-optimised test-torchax test-xla canary lab lint format hooks clean distclean
+.PHONY: help venv book serve quick test test-full test-optimised test-torchax test-xla canary lab dist lint format hooks clean distclean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -73,6 +73,9 @@ lab: venv ## open the notebooks in JupyterLab (the built book: /static/html/inde
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --ServerApp.extra_static_paths=_build $(ARGS)
 
+dist: venv ## build the wheel in dist/: pip install it, and the commands work without this folder
+	@"$(py)" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
 lint: venv ## check style and spelling, notebooks included, and the package's types and layers
 	@"$(py)" -m ruff check .
 	@"$(py)" -m ruff format --check .
@@ -94,7 +97,7 @@ hooks: venv ## let git check every commit
 	@"$(py)" -m pre_commit install
 
 clean: ## remove what was built
-	rm -rf _build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis \
+	rm -rf _build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis \
 	  .jupyter_cache
 	find . -name .venv\* -prune -o -name __pycache__ -type d -exec rm -rf {} +
 

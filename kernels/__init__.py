@@ -3,7 +3,26 @@
 >>> from kernels.matmul import matmul
 >>> from kernels.vector import add_vectors, iota
 
-`python -m kernels list` shows every operator, `python -m kernels verify` proves them.
+`python -m kernels list` shows every operator, `python -m kernels verify` proves them; and
+`kernels.prove` proves a kernel of your own.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernels.own import prove, proves
+
+__all__ = ["prove", "proves"]
+
+
+def __getattr__(name: str) -> Any:
+    """`kernels.prove` and `kernels.proves`, imported when they are first asked for."""
+    if name in __all__:
+        return getattr(importlib.import_module("kernels.own"), name)
+    raise AttributeError(f"module 'kernels' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"

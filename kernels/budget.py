@@ -38,12 +38,14 @@ class Verdict:
         error: the distance of the worst element from the reference.
         allowed: the budget of that element.
         message: what is wrong and where, in words; empty where it passed.
+        place: the index of the worst element; None where it is no single one.
     """
 
     passed: bool
     error: float
     allowed: float
     message: str
+    place: tuple[int, ...] | None = None
 
     @property
     def used(self) -> float:
@@ -112,7 +114,7 @@ def compare(
         message = _worst(wide, expected, where, "not finite where the reference is")
         if odd[where]:
             message = _worst(wide, expected, where, "the reference is not finite there")
-        return Verdict(False, np.inf, 0.0, message)
+        return Verdict(False, np.inf, 0.0, message, where)
     wide, expected = np.where(odd, 0, wide), np.where(odd, 0, reference.astype(np.float64))
     largest = np.abs(expected).max(initial=0.0)
     if largest >= float(ml_dtypes.finfo(result.dtype).tiny) and not wide.any():
@@ -130,10 +132,10 @@ def compare(
         plain_error = np.maximum(plain_error, epsilon * np.where(odd, 0, rounding))
     allowed = 2 * plain_error + ulp(expected, result.dtype)
     error = np.abs(wide - expected)
-    worst = np.unravel_index(np.argmax(error / allowed), error.shape)
+    worst = tuple(map(int, np.unravel_index(np.argmax(error / allowed), error.shape)))
     passed = bool(error[worst] <= allowed[worst])
     message = "" if passed else _worst(wide, expected, worst, f"allowed {allowed[worst]:.2g}")
-    return Verdict(passed, float(error[worst]), float(allowed[worst]), message)
+    return Verdict(passed, float(error[worst]), float(allowed[worst]), message, worst)
 
 
 def _exact(result: np.ndarray, reference: np.ndarray) -> Verdict:
@@ -143,8 +145,9 @@ def _exact(result: np.ndarray, reference: np.ndarray) -> Verdict:
     error = float(np.abs(result.astype(np.float64) - reference.astype(np.float64)).max())
     if not result.any():
         return Verdict(False, error, 0.0, "every element is zero")
-    message = _worst(result, reference, _first(wrong), "integers are exact")
-    return Verdict(False, error, 0.0, message)
+    where = _first(wrong)
+    message = _worst(result, reference, where, "integers are exact")
+    return Verdict(False, error, 0.0, message, where)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 """Checks of arguments. Each raises ValueError: the argument, what it was, and what is accepted."""
 
 import re
+import traceback
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +17,32 @@ def brief(error: BaseException) -> str:
         r"\b\d+\.py:(\d+)", r"line \1 of the cell", first
     )  # a notebook's own name for it
     return f"{type(error).__name__}: {first}"[:400]
+
+
+def located(error: BaseException) -> str:
+    """An exception in one line, with the line of code that raised it outside of libraries.
+
+    Args:
+        error: with its traceback.
+
+    Returns:
+        As brief gives it, then "(file.py:line)" where there is such a line.
+    """
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg} ({Path(error.filename or '').name}:{error.lineno})"
+    words = str(error).splitlines()[0] if type(error) is ValueError and str(error) else brief(error)
+    theirs = [f for f in traceback.extract_tb(error.__traceback__) if user_file(f.filename)]
+    return f"{words} ({Path(theirs[-1].filename).name}:{theirs[-1].lineno})" if theirs else words
+
+
+def user_file(file: str) -> bool:
+    """Whether a line of code is a reader's, and neither a library's nor this package's own.
+
+    Args:
+        file: its path, as a traceback has it.
+    """
+    library = "site-packages" in file or "/lib/python" in file or file.startswith("<")
+    return not library and Path(__file__).parent not in Path(file).parents
 
 
 def fail(argument: str, value: object, accepted: str) -> NoReturn:

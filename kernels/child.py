@@ -302,7 +302,12 @@ class Spares:
 
 @dataclass(frozen=True)
 class Done:
-    """A program that has run. status: as subprocess has it; stdout, stderr: what it printed."""
+    """A program that has run.
+
+    Args:
+        status: as subprocess has it.
+        stdout, stderr: what it printed.
+    """
 
     status: int
     stdout: str = field(repr=False)

@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | explain | estimate | tune | bench
+"""python -m kernels list | verify | prove | explain | estimate | tune | guard | bench
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from kernels.workload import Workload
 
 app = typer.Typer(
-    help="Kernels, Rung by Rung: the operators, and the rungs that prove them.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 console = Console()
@@ -52,9 +50,30 @@ MARKS = {
 }
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from kernels import __version__
+
+        typer.echo(f"kernels-rung-by-rung {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def start() -> None:
-    """Kernels, Rung by Rung: the operators, and the rungs that prove them."""
+def start(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Say which version it is."
+        ),
+    ] = False,
+) -> None:
+    """Kernels, Rung by Rung: the operators, and the rungs that prove them.
+
+    \b
+    python -m kernels list
+    python -m kernels prove my_kernels.py
+    python -m kernels explain my_kernels.py:softmax --args "f32[8192,1024]" --chip v6e
+    """
     from kernels.optional import available
 
     dev = Path("/dev")
@@ -151,6 +170,85 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def prove(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="FILE.py or FILE.py:NAME each, whose kernels @kernels.proves marks."),
+    ],
+    rung: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(RUNGS[:3])}; may be repeated. All by default."),
+    ] = None,
+    chip: Annotated[
+        list[str] | None,
+        typer.Option("--chip", "-c", help="May be repeated; the file says by default."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the values.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for a problem at a rung.")] = 300.0,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown there.")] = None,
+    marked: Annotated[
+        bool, typer.Option("--marked", help="Pass over files in which nothing is marked.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option(help="Let fail too what was skipped, or done in part.")
+    ] = False,
+) -> None:
+    """Prove kernels of your own: interpreted, simulated, compiled, against your reference.
+
+    \b
+    python -m kernels prove my_kernels.py
+    python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
+    """
+    with _reported():
+        from kernels.own.proving import RUNGS as known
+        from kernels.own.proving import prove_file
+        from kernels.own.report import Report
+
+        columns = (TextColumn("{task.description}"), TimeElapsedColumn())
+        report = Report(())
+        with Progress(*columns, console=errors, transient=True) as bar:
+            task = bar.add_task("")
+            for each in files:
+                path, name = _place(each)
+                if marked and "proves" not in Path(path).read_text(encoding="utf-8"):
+                    continue
+                report += prove_file(
+                    path,
+                    name,
+                    rungs=tuple(rung or known),
+                    chips=tuple(chip or ()),
+                    seed=seed,
+                    timeout=timeout,
+                    progress=lambda words: bar.update(task, description=escape(words)),
+                )
+        if junit:
+            _write(junit, report.junit())
+        if markdown:
+            _write(markdown, report.markdown())
+        console.print(report)
+        lacking = any(f.status in ("skipped", "partial") for f in report.findings)
+        if not report.passed or (strict and lacking):
+            raise typer.Exit(1)
+
+
+def _place(text: str) -> tuple[str, str]:
+    """File and name of "FILE.py:NAME"."""
+    path, colon, name = text.rpartition(".py:")
+    path, name = (path + ".py", name) if colon else (text, "")
+    if not path.endswith(".py") or not Path(path).is_file():
+        fail("file", path, "a Python file that there is, or FILE.py:NAME")
+    return path, name
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail("file to write", path, f"one that can be written ({error.strerror})")
+
+
 Entry = Annotated[str, typer.Argument(help="OPERATOR/IMPLEMENTATION, such as matmul/pallas.")]
 WorkloadOption = Annotated[
     str | None,
@@ -160,27 +258,110 @@ ChipOption = Annotated[str, typer.Option("--chip", "-c", help="The TPU to compil
 TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds for one compilation.")]
 
 
+Own = Annotated[
+    str,
+    typer.Argument(help="OPERATOR/IMPLEMENTATION, or FILE.py:NAME of a function of your own."),
+]
+ArgsOption = Annotated[
+    str,
+    typer.Option(
+        "--args",
+        help='What it takes, such as "bf16[4096,4096] bf16[4096,4096]"; as @kernels.proves '
+        "draws it by default.",
+    ),
+]
+
+
 @app.command()
 def explain(
-    entry: Entry,
+    entry: Own,
     workload: WorkloadOption = None,
+    args: ArgsOption = "",
     chip: ChipOption = "v5e",
     timeout: TimeoutOption = 120.0,
+    html: Annotated[Path | None, typer.Option(help="Write one page of HTML there.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON instead.")] = False,
+    compare: Annotated[
+        str | None, typer.Option(help="FILE.py, FILE.py:NAME, or a commit with the same file.")
+    ] = None,
 ) -> None:
-    """Say where the time goes on a TPU: one page, from the compiler's own model."""
+    """Say where the time goes on a TPU: one page, from the compiler's own model.
+
+    \b
+    python -m kernels explain matmul/pallas --workload square
+    python -m kernels explain mine.py:softmax --args "f32[8192,1024]" --chip v6e --html report.html
+    """
     with _reported():
-        from kernels.ladder import Subject
         from kernels.tpu import explain as page
-        from kernels.tpu.estimate import estimate_program
+        from kernels.tpu.pool import libtpu_version
 
-        program, title = _program(entry, workload, chip)
-        page.explain(program, estimate_program(program, timeout=timeout), title, console)
-        operator, implementation, problem = _subject(entry, workload)
-        if operator.workloads.choice and Subject.of(operator, implementation).tunable:
-            from kernels.tpu.lowering import abstract_device
+        if ".py" in entry:
+            libtpu_version()
+            made, second = _explained(entry, args, chip, timeout, html is not None, compare)
+        else:
+            for option, value in (("--args", args), ("--html", html), ("--compare", compare)):
+                if value:
+                    fail(option, value, "with FILE.py:NAME")
+            made, second = _explained_entry(entry, workload, chip, timeout), None
+        drawn = made.pop("pictures", ())
+        if html is not None:
+            from kernels.own.explaining import page as whole
 
-            with abstract_device(chip):
-                console.print(operator.workloads.choice(problem), highlight=False, soft_wrap=True)
+            _write(html, whole(made | {"pictures": drawn}, second))
+        if json:
+            import json as form
+
+            typer.echo(form.dumps(made if second is None else [made, second], indent=1))
+        else:
+            page.page(made, console)
+            if second is not None:
+                page.compare(made, second, console)
+        if "error" in made:
+            raise typer.Exit(1)
+
+
+def _explained_entry(entry: str, workload: str | None, chip: str, timeout: float) -> dict[str, Any]:
+    """What explain says of a catalog entry."""
+    from kernels.ladder import Subject
+    from kernels.tpu import explain as page
+    from kernels.tpu.estimate import estimate_program
+    from kernels.tpu.lowering import abstract_device
+
+    program, title = _program(entry, workload, chip)
+    made = page.facts(program, estimate_program(program, timeout=timeout), title)
+    operator, implementation, problem = _subject(entry, workload)
+    if operator.workloads.choice and Subject.of(operator, implementation).tunable:
+        with abstract_device(chip):
+            made["advice"].append(operator.workloads.choice(problem))
+    return made
+
+
+def _explained(
+    entry: str, args: str, chip: str, timeout: float, pictures: bool, compare: str | None
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What explain says of a function of a file, and of what it is compared with."""
+    from kernels.own.explaining import explain_file, other
+    from kernels.tpu.chips import CHIPS
+
+    one_of("--chip", chip, CHIPS)
+    path, name = _place(entry)
+    if not name:
+        fail("entry", entry, "FILE.py:NAME")
+    with console.status(f"compiling {name} for {chip}") if console.is_terminal else _nothing():
+        made = explain_file(path, name, args, chip=chip, timeout=timeout, pictures=pictures)
+        if compare is None:
+            return made, None
+        file, function, folder = other(compare, path, name)
+        try:
+            second = explain_file(file, function, args, chip=chip, timeout=timeout)
+        finally:
+            if folder is not None:
+                folder.cleanup()
+    return made, second | {"title": f"{second['title']} ({compare})"}
+
+
+def _nothing() -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 @app.command()
@@ -327,15 +508,33 @@ def _estimated(found: Any) -> tuple[str, ...]:
 
 @app.command()
 def tune(
-    entry: Entry,
+    entry: Own,
     workload: WorkloadOption = None,
+    args: ArgsOption = "",
+    over: Annotated[
+        list[str] | None,
+        typer.Option(help='"NAME=LOW..HIGH" in powers of two, or "NAME=A,B,C"; may be repeated.'),
+    ] = None,
     chip: ChipOption = "v5e",
     most: Annotated[int, typer.Option(min=1, help="Candidates to try.")] = 24,
     timeout: TimeoutOption = 120.0,
     fresh: Annotated[bool, typer.Option(help="Do not read what results/tuned.csv knows.")] = False,
 ) -> None:
-    """Rank an operator's block sizes for a TPU by estimate; a stopped run goes on where it was."""
+    """Rank block sizes for a TPU by estimate; a stopped run goes on where it was.
+
+    \b
+    python -m kernels tune matmul/pallas --workload square
+    python -m kernels tune mine.py:matmul --args "bf16[4096,4096] bf16[4096,4096]" \\
+      --over bm=128..2048 --over bn=128,256
+    """
+    if ".py" in entry:
+        with _reported():
+            _tune_own(entry, args, over or [], chip, most, timeout, fresh)
+        return
     with _reported():
+        for option, value in (("--args", args), ("--over", over)):
+            if value:
+                fail(option, value, "with FILE.py:NAME")
         from kernels import tpu
         from kernels.records import Key, TuningStore
         from kernels.tpu.explain import format_seconds
@@ -395,6 +594,109 @@ def tune(
             "estimates, not measurements)",
             highlight=False,
         )
+
+
+def _tune_own(
+    entry: str, args: str, over: list[str], chip: str, most: int, timeout: float, fresh: bool
+) -> None:
+    """Rank the keyword arguments of a function of a file."""
+    from kernels.own.tuning import tune_file
+    from kernels.tpu.chips import CHIPS
+    from kernels.tpu.explain import format_seconds
+    from kernels.tpu.pool import libtpu_version
+
+    libtpu_version()
+    one_of("--chip", chip, CHIPS)
+    path, name = _place(entry)
+    if not name:
+        fail("entry", entry, "FILE.py:NAME")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
+        task = bar.add_task(f"{name} for {chip}", total=None)
+        found = tune_file(
+            path,
+            name,
+            args,
+            over,
+            chip=chip,
+            most=most,
+            timeout=timeout,
+            fresh=fresh,
+            progress=lambda done, of: bar.update(task, completed=done, total=of),
+        )
+    table = _table(f"{name} {args} on {chip}, estimated".replace("  ", " "))
+    for column in ("tuning", "time", "against the best", ""):
+        table.add_column(column, justify="left" if column in ("tuning", "") else "right")
+    best = found.trials[0].seconds
+    for trial in found.trials:
+        if trial.seconds == float("inf"):
+            table.add_row(str(trial), "refused", "", trial.note.split("; it holds")[0])
+        else:
+            change = f"{trial.seconds / best - 1:+.1%}"
+            table.add_row(str(trial), format_seconds(trial.seconds), change, f"{trial.bound} binds")
+    console.print(table)
+    for words in found.notes:
+        console.print(words, highlight=False, soft_wrap=True)
+    if not math.isfinite(best):
+        raise typer.Exit(1)
+
+
+@app.command()
+def guard(
+    baseline: Annotated[
+        Path, typer.Option(help="JSON of what was estimated, and which rungs held.")
+    ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="FILE.py or FILE.py:NAME each, for a new baseline, or one more."),
+    ] = None,
+    update: Annotated[bool, typer.Option("--update", help="Write the baseline anew.")] = False,
+    percent: Annotated[float, typer.Option(min=0, help="How much an estimate may grow.")] = 2.0,
+    chip: Annotated[
+        list[str] | None,
+        typer.Option("--chip", "-c", help="May be repeated; the file says by default."),
+    ] = None,
+    rung: Annotated[
+        list[str] | None, typer.Option(help="To prove besides; interpret and compile by default.")
+    ] = None,
+    timeout: TimeoutOption = 120.0,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown there.")] = None,
+) -> None:
+    """Fail when a kernel's estimate grows, or when it loses a rung, against a baseline.
+
+    \b
+    python -m kernels guard my_kernels.py --baseline estimates.json --update
+    python -m kernels guard --baseline estimates.json
+    """
+    with _reported():
+        from kernels.own import guarding
+
+        found = guarding.guard(
+            baseline,
+            [_place(each) for each in files or ()],
+            update=update,
+            percent=percent,
+            chips=tuple(chip or ()),
+            rungs=tuple(rung or guarding.RUNGS),
+            timeout=timeout,
+            progress=lambda words: (
+                errors.print(f"[dim]{escape(words)}[/]") if errors.is_terminal else None
+            ),
+        )
+        table = _table("Against the baseline" if not update else "The new baseline")
+        for name in ("kernel", "chip", "was", "is", "change", "rungs"):
+            table.add_column(name, justify="right" if name in ("was", "is", "change") else "left")
+        for row in found.rows():
+            table.add_row(*row)
+        console.print(table)
+        for words in found.losses:
+            console.print(f"[red]FAILED[/] {escape(words)}", highlight=False, soft_wrap=True)
+        for words in found.notes:
+            console.print(f"[dim]note[/] {escape(words)}", highlight=False, soft_wrap=True)
+        if markdown:
+            _write(markdown, found.markdown())
+        if found.losses:
+            raise typer.Exit(1)
 
 
 @app.command()

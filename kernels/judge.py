@@ -101,18 +101,44 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, found:
         plain = tuple(p.astype(g.dtype) for p, g in zip(made, got, strict=True))
     used = 0.0
     for i, output in enumerate(contract.outputs):
+        near = plain[i]
+        if _is_float(got[i]) and near.dtype != got[i].dtype:  # what is rounded is rounded in both
+            near = near.astype(got[i].dtype)
         verdict = budget.compare(
             got[i],
             expected.results[i],
-            plain[i],
+            near,
             expected.magnitudes[i],
             rounding=expected.roundings[i],
         )
         if not verdict.passed:
             prefix = f"{output}: " if len(got) > 1 else ""
-            raise Refused(prefix + verdict.message)
+            raise Refused(prefix + verdict.message, output, verdict.place)
         used = max(used, verdict.used)
     return used
+
+
+def tells(contract: Contract, workload: Workload, seed: int) -> bool:
+    """Whether a workload can tell right from wrong.
+
+    Args:
+        contract: what has to be fulfilled.
+        workload: the problem.
+        seed: of the arguments' values.
+
+    Returns:
+        False where the reference is not finite, or the plainest implementation has lost every
+        digit of the largest element: then almost anything would pass.
+    """
+    expected = _expected(contract, workload, seed)
+    for result, plain in zip(expected.results, expected.plain, strict=True):
+        if not np.isfinite(np.asarray(result, np.float64)).all():
+            return False
+        with np.errstate(invalid="ignore", over="ignore"):
+            off = np.abs(np.asarray(plain).astype(np.float64) - result).max(initial=0)
+        if not off <= 0.1 * np.abs(result).max(initial=0):
+            return False
+    return True
 
 
 def gradients(
@@ -140,7 +166,9 @@ def gradients(
         size = expected.sizes and expected.sizes[i]
         verdict = budget.compare(got[i], expected.gradients[i], expected.plain[i], size)
         if not verdict.passed:
-            raise Refused(f"gradient of {name}: {verdict.message}")
+            raise Refused(
+                f"gradient of {name}: {verdict.message}", f"gradient of {name}", verdict.place
+            )
         used = max(used, verdict.used)
     return used
 

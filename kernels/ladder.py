@@ -68,6 +68,7 @@ class Check:
         message: why it is not "passed", in a line.
         used: the share of the error budget that the worst element took; None where nothing ran.
         seconds: of wall time.
+        output, place: of a wrong result: its name, and the index of the worst element.
     """
 
     operator: str
@@ -78,6 +79,8 @@ class Check:
     message: str = ""
     used: float | None = None
     seconds: float = field(default=0.0, compare=False)
+    output: str = ""
+    place: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,8 @@ def _check(
         message,
         used,
         seconds,
+        getattr(error, "output", ""),
+        getattr(error, "place", None),
     )
 
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import shutil
+from pathlib import Path
 from types import ModuleType
 
 # importable module → the extra of pyproject.toml that brings it
@@ -80,7 +81,14 @@ def require(module: str, purpose: str) -> ModuleType:
     if not available(module):
         raise MissingPackage(
             f"{module} is needed for {purpose}, and is not installed. Install it with "
-            f"`pip install -c constraints.txt -e '.[{EXTRAS[module]}]'` in the project's folder.",
+            f"{_command(EXTRAS[module])}.",
             name=module,
         )
     return importlib.import_module(module)
+
+
+def _command(extra: str) -> str:
+    """What installs an extra: in the project's folder, or of the installed package."""
+    if (Path(__file__).parent.parent / "constraints.txt").exists():
+        return f"`pip install -c constraints.txt -e '.[{extra}]'` in the project's folder"
+    return f"`pip install 'kernels-rung-by-rung[{extra}]'`"

@@ -11,7 +11,7 @@ from choice import TIERS
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=15)
-hypothesis.settings.load_profile("same")
+hypothesis.settings.register_profile("few", hypothesis.settings.get_profile("same"), max_examples=4)
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
@@ -37,6 +37,7 @@ def pytest_configure(config):
     need not be. XLA reads its flags once, when it starts, so the tests' children do not get them:
     a notebook runs as it does for a reader. Who sets XLA_FLAGS has the last word, and with
     TESTS_OPTIMISED=1 XLA compiles as it does for a reader."""
+    hypothesis.settings.load_profile("few" if config.getoption("tier") == "quick" else "same")
     if getattr(config.option, "dist", "no") != "no":  # its workers will do it
         return
     import jax
@@ -60,7 +61,7 @@ def pytest_configure(config):
 
 
 # tier → markers. Of the TPU compiler, make quick asks only what the rungs do.
-LEFT_OUT = {"quick": ("slow", "full", "libtpu"), "test": ("full",), "full": ()}
+LEFT_OUT = {"quick": ("slow", "full", "libtpu", "cuda"), "test": ("full",), "full": ()}
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups

@@ -33,6 +33,7 @@ def test_imports_run_one_way():
     assert status == 0, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "says"),
     [

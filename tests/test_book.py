@@ -164,6 +164,7 @@ def write_notebook(path, *sources):
     return path
 
 
+@pytest.mark.slow
 def test_a_failing_notebook_is_told_by_cell(tmp_path):
     def fault(source):
         path = write_notebook(tmp_path / "fault.ipynb", "1 + 1", source)
@@ -187,6 +188,7 @@ optional.require("no_such_package", "drawing")
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, monkeypatch):
     monkeypatch.setattr(build_book, "BUILD", tmp_path)
     monkeypatch.setattr(build_book, "CACHE", tmp_path / "cache")
@@ -236,6 +238,7 @@ def nbmake(folder):
     ).stdout
 
 
+@pytest.mark.slow
 def test_pytest_skips_a_notebook_that_lacks_a_package(tmp_path):
     shutil.copy(ROOT / "notebooks" / "conftest.py", tmp_path)
     write_notebook(tmp_path / "lacks.ipynb", LACKS)
@@ -245,6 +248,7 @@ def test_pytest_skips_a_notebook_that_lacks_a_package(tmp_path):
     assert "not run: lacks.ipynb: no_such_package is needed for drawing" in said
 
 
+@pytest.mark.slow
 def test_tests_and_book_execute_a_notebook_once(tmp_path, monkeypatch):
     """Whoever comes first; a changed cell, or a changed package, is executed again."""
     monkeypatch.setattr(build_book, "BUILD", tmp_path / "_build")

@@ -279,6 +279,7 @@ busy.ask(("sleep", 600), 600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "how"),
     [

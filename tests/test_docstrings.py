@@ -18,17 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Modules, and packages, whose docstrings have no sections yet; a line goes when they have.
 UNCONVERTED = (
-    "kernels.attention.blocks",
-    "kernels.attention.packed",
-    "kernels.attention.pallas",
-    "kernels.child",
-    "kernels.compat",
     "kernels.giou.neuronxcc",
     "kernels.giou.nki",
-    "kernels.matmul.blocks",
-    "kernels.matmul.pallas",
     "kernels.neuron",
-    "kernels.taichi",
     "kernels.tpu",
 )
 

@@ -67,6 +67,7 @@ def test_pins_are_exact_sorted_and_fit_the_requirements(python):
     assert {pin.name for pin in xla} <= {pin.name for pin in here}
 
 
+@pytest.mark.slow
 def test_pip_reads_the_pins_as_the_tests_do(tmp_path):
     """pip is asked what it would install for this Python, without a network."""
     jax = next(p for p in pins()[0] if p.name == "jax" and p.marker and p.marker.evaluate())
@@ -141,7 +142,9 @@ def test_conda_installs_what_make_does():
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     pip = next(line["pip"] for line in conda["dependencies"] if isinstance(line, dict))
     extras = re.search(r"^EXTRAS \?= (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1)
-    assert pip == ["-c constraints.txt", f"-e .[{extras}]"]
+    # What needs a folder of its own is no package of an environment.
+    assert extras.endswith(",gpu")
+    assert pip == ["-c constraints.txt", f"-e .[{extras.removesuffix(',gpu')}]"]
     assert conda["name"] == PROJECT["name"]
 
 
@@ -158,6 +161,7 @@ def test_image_runs_make_as_an_ordinary_user_with_the_token_on():
     assert not re.search(r"(token|password)\s*=", text + (ROOT / "Makefile").read_text())
 
 
+@pytest.mark.slow
 def test_citation_matches(tmp_path):
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == PROJECT["version"]
@@ -180,6 +184,7 @@ def zizmor(path):
     return subprocess.run([program, "--offline", "--quiet", path], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_workflow_is_valid_and_safe():
     path = ROOT / ".github/workflows/book.yml"
     check_schema("github-workflows", path)
@@ -230,10 +235,61 @@ def fake_python(tmp_path, body):
     return str(path)
 
 
+@pytest.fixture
+def installer(monkeypatch):
+    monkeypatch.syspath_prepend(str(INSTALL.parent))
+    import install
+
+    return install
+
+
+@pytest.fixture
+def asked_of_pip(installer, monkeypatch, tmp_path):
+    """What an installation of two extras into an empty venv asks pip for, without running it."""
+    asked, venv = [], tmp_path / ".venv"
+
+    def run_pip(venv, extras, log_path, newest_releases=False, into=None):
+        asked.append((extras, into))
+        if into:
+            into.mkdir(parents=True)
+            (into / "nvidia/x/include").mkdir(parents=True)
+
+    monkeypatch.setattr(installer, "run_pip", run_pip)
+    monkeypatch.setattr(installer, "make_venv", lambda *_, **__: venv.mkdir(exist_ok=True))
+    monkeypatch.setattr(installer, "version_of", lambda python: "3.11.2")
+    monkeypatch.setattr(installer, "python_in", lambda venv: sys.executable)
+
+    def again():
+        asked.clear()
+        (venv / ".installed.json").unlink(missing_ok=True)
+        installer.install(venv, ["dev", "gpu"], None)
+        return list(asked), venv
+
+    return again
+
+
+def test_what_jax_would_load_gets_a_folder_of_its_own(asked_of_pip):
+    asked, venv = asked_of_pip()
+    apart = [(["gpu"], venv / "gpu")] if sys.platform == "linux" else []
+    assert asked == [(["dev"], None), *apart]
+    if apart:
+        assert not (venv / "gpu/nvidia/x/include").exists(), "what nothing reads is removed"
+        assert asked_of_pip()[0] == [(["dev"], None)], "it is not fetched again"
+        (venv / "gpu" / ".installed").write_text("another version")
+        assert asked_of_pip()[0] == asked
+
+
+def test_the_installer_reads_an_extra_as_pip_does(installer):
+    for extra in installer.PRIVATE:
+        assert installer.requirements(extra) == EXTRAS[extra]
+        assert all(Requirement(need).marker for need in EXTRAS[extra])
+
+
 def test_an_old_python_can_read_the_installer():
     ast.parse(INSTALL.read_text(), feature_version=(3, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.8.10", "3.99.1"])
 def test_python_of_another_version(tmp_path, version):
     python = fake_python(tmp_path, f"echo {version}")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Make the environment: a venv with this package and the extras asked for.
 
-    python3 tools/install.py [--venv DIR] [--extras book,dev,tpu,torch,taichi] [--python PYTHON]
+    python3 tools/install.py [--venv DIR] [--extras book,dev,tpu,torch,taichi,gpu] [--python PYTHON]
 
-One pip call, under constraints.txt. Any Python since 3.6 can read this file, so that one too
-old for the book can say so; it needs nothing but the standard library.
+One pip call, under constraints.txt, and one more for what gets a folder of its own. Any Python
+since 3.6 can read this file, so that one too old for the book can say so; it needs nothing but the
+standard library.
 """
 
 import argparse
@@ -30,6 +31,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NEWEST = (
     *("jax", "jaxlib", "libtpu", "ml_dtypes", "numpy", "scipy", "opt_einsum", "flatbuffers"),
     *("quadrants", "taichi", "torch", "torchvision", "triton", "timm", "optax"),
+)
+# Extras that are unpacked into a folder of the venv, where no Python looks for packages. JAX loads
+# a plugin for GPUs wherever it finds one, and complains where there is no GPU.
+PRIVATE = ("gpu",)
+# Parts of their wheels that nothing here reads: a third of the disk that they take.
+UNUSED = (
+    *("nvidia/*/include", "nvidia/cuda_nvcc/nvvm/lib64", "nvidia/cuda_nvrtc/lib/*.alt.so*"),
+    "jax_cuda12_plugin/_*.so",
 )
 
 
@@ -287,7 +296,7 @@ def newest(venv):
     return len(infos), os.path.basename(last).split("-")[0]
 
 
-def run_pip(venv, extras, log_path, newest_releases=False):
+def run_pip(venv, extras, log_path, newest_releases=False, into=None):
     """Run pip once, and show how far it is; all it said goes to the log.
 
     Args:
@@ -295,6 +304,8 @@ def run_pip(venv, extras, log_path, newest_releases=False):
         extras: to be installed.
         log_path: of the log.
         newest_releases: whether to leave out the pins of NEWEST.
+        into: a folder for the packages of these extras alone, without what they ask for; None for
+            the venv.
 
     Returns:
         pip's exit status.
@@ -314,7 +325,12 @@ def run_pip(venv, extras, log_path, newest_releases=False):
     what = ".[{}]".format(",".join(extras)) if extras else "."
     command = [str(python_in(venv)), "-m", "pip", "install", "--progress-bar", "off"]
     command += ["--upgrade", "--upgrade-strategy", "eager"] if newest_releases else []
-    command += ["-c", str(limits), "-e", what]
+    command += ["-c", str(limits)]
+    if into is None:
+        command += ["-e", what]
+    else:
+        command += ["--no-deps", "--no-compile", "--target", str(into)]
+        command += [need for extra in extras for need in requirements(extra)]
     pip = subprocess.Popen(
         command,
         cwd=str(ROOT),
@@ -356,7 +372,10 @@ def run_pip(venv, extras, log_path, newest_releases=False):
                     text = "downloading {}{}".format(name, " " + size.group(0) if size else "")
                 elif line.startswith("Installing collected packages:"):
                     # From here on a failure leaves a venv that is neither old nor new.
-                    (venv / ".unfinished").write_text("removed when the installation is complete\n")
+                    if into is None:
+                        (venv / ".unfinished").write_text(
+                            "removed when the installation is complete\n"
+                        )
                     total = len(line.split(":", 1)[1].split(","))
                     before = newest(venv)[0]
                 if total and not line:
@@ -396,7 +415,7 @@ def explain(output, log_path):
     """
     full = "\nThe whole output of pip: {}".format(log_path)
     if re.search(r"No space left on device|Errno 28|Disk quota exceeded", output):
-        raise Stop("The disk is full. Make room (about 3 GB for the book), then run again." + full)
+        raise Stop("The disk is full. Make room (about 4 GB for the book), then run again." + full)
     missing = re.findall(
         r"No matching distribution found for (\S+)|Failed building wheel for (\S+)|"
         r"Failed to build (?:installable wheels for .*\()?([\w.-]+)",
@@ -454,6 +473,56 @@ def known_extras():
     return re.findall(r"^(\w+) = \[", table, re.M)
 
 
+def requirements(extra):
+    """What pyproject.toml lists under an extra, a requirement with its marker each."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    table = text.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    listed = re.search(r"^{} = \[(.*?)^\]".format(extra), table, re.M | re.S).group(1)
+    return re.findall(r'^ *"([^"]+)",?$', listed, re.M)
+
+
+def install_apart(venv, extra, log_path):
+    """Unpack an extra into its folder of the venv, unless these very versions are there.
+
+    Args:
+        venv: its folder.
+        extra: one of PRIVATE.
+        log_path: of pip's log.
+
+    Raises:
+        Stop: where pip cannot get the packages.
+    """
+    if not sys.platform.startswith("linux"):
+        return  # LEFT_OUT says so
+    folder, needs = venv / extra, requirements(extra)
+    names = {need.split(";")[0].strip() for need in needs}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = sorted(line for line in lines if line.split("==")[0] in names)
+    wanted = "\n".join([version_of(python_in(venv)) or "", *pins, *UNUSED])
+    stamp = folder / ".installed"
+    with contextlib.suppress(OSError):
+        if stamp.read_text(encoding="utf-8") == wanted:
+            return
+    say("unpacking {} into {}".format(extra, folder))
+    shutil.rmtree(str(folder), ignore_errors=True)
+    if run_pip(venv, [extra], log_path, into=folder):
+        stop(log_path)
+    for pattern in UNUSED:
+        for path in folder.glob(pattern):
+            shutil.rmtree(str(path)) if path.is_dir() else path.unlink()
+    stamp.write_text(wanted, encoding="utf-8")
+
+
+def stop(log_path):
+    """Say what pip failed of, which its log tells."""
+    output = log_path.read_text(encoding="utf-8", errors="replace")
+    explain(output, log_path)
+    raise Stop(
+        "pip failed, and not in a way that is known here. Its last lines:\n{}\n"
+        "The whole output: {}".format("\n".join(output.splitlines()[-12:]), log_path)
+    )
+
+
 def install(venv, extras, wanted, newest_releases=False):
     unknown = sorted(set(extras) - set(known_extras()))
     if unknown:
@@ -486,13 +555,11 @@ def install(venv, extras, wanted, newest_releases=False):
     make_venv(python, version, venv, chosen=wanted)
     started = time.time()
     say("installing {} into {}; the first time takes minutes".format(", ".join(extras), venv))
-    if run_pip(venv, extras, log_path, newest_releases):
-        output = log_path.read_text(encoding="utf-8", errors="replace")
-        explain(output, log_path)
-        raise Stop(
-            "pip failed, and not in a way that is known here. Its last lines:\n{}\n"
-            "The whole output: {}".format("\n".join(output.splitlines()[-12:]), log_path)
-        )
+    packages = [extra for extra in extras if extra not in PRIVATE]
+    if run_pip(venv, packages, log_path, newest_releases):
+        stop(log_path)
+    for extra in sorted(set(extras) & set(PRIVATE)):
+        install_apart(venv, extra, venv / "install-{}.log".format(extra))
     stamp_path.write_text(json.dumps({"state": state.hexdigest(), "extras": extras}))
     if (venv / ".unfinished").exists():
         (venv / ".unfinished").unlink()
@@ -504,7 +571,9 @@ def install(venv, extras, wanted, newest_releases=False):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
-    parser.add_argument("--extras", default="book,dev,tpu,torch,taichi", help="with commas between")
+    parser.add_argument(
+        "--extras", default="book,dev,tpu,torch,taichi,gpu", help="with commas between"
+    )
     parser.add_argument(
         "--python", help="the Python to use (the one that runs this, else the newest that fits)"
     )
@@ -524,7 +593,7 @@ def main():
         return 130
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            sys.stderr.write("\nThe disk is full. Make room (about 3 GB), then run again.\n")
+            sys.stderr.write("\nThe disk is full. Make room (about 4 GB), then run again.\n")
         else:
             sys.stderr.write("\n{}\n".format(error))
         return 1

@@ -26,9 +26,15 @@ def vmem_limit(vmem_bytes: int) -> int:
 class BlockSizes:
     """What one program holds, and in which tiles it works through it.
 
-    tokens: of q, and of k and v, in VMEM at a time; a longer sequence takes several programs.
-    tq, tk: queries and keys of a tile of scores. heads: of one program.
     Each is a whole number of at least 1; larger than there is means all of it.
+
+    Args:
+        tokens: of q, and of k and v, in VMEM at a time; a longer sequence takes several programs.
+        tq, tk: queries and keys of a tile of scores.
+        heads: of one program.
+
+    Raises:
+        ValueError: one of them is no whole number of at least 1.
     """
 
     tokens: int = 1024

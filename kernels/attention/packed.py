@@ -34,9 +34,16 @@ _RHS_TRANSPOSED = (((1,), (1,)), ((), ()))
 
 @dataclass(frozen=True)
 class Packing:
-    """How the work is cut. images: in one program. group: heads that fill whole lane tiles.
+    """How the work is cut.
 
-    block: queries at a time; all of them where that is few. widen: multiply bfloat16 as float32.
+    Args:
+        images: in one program.
+        tokens: of an image.
+        heads: of a token.
+        head_dim: numbers of a head.
+        group: heads that fill whole lane tiles.
+        block: queries at a time; all of them where that is few.
+        widen: multiply bfloat16 as float32.
     """
 
     images: int

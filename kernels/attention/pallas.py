@@ -23,9 +23,16 @@ HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax see
 
 
 class Tiling(NamedTuple):
-    """What a kernel has to know beside its blocks. n, m: queries and keys; bq, bk: in a block.
+    """What a kernel has to know beside its blocks.
 
-    seq_minor: whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
+    Args:
+        n, m: queries and keys.
+        bq, bk: queries and keys of a block.
+        tq, tk: queries and keys of a tile of scores.
+        causal: whether a query sees no key after its own place.
+        scale: of the scores.
+        seq_minor: whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
+        widen: multiply bfloat16 as float32.
     """
 
     n: int

@@ -45,10 +45,20 @@ def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*given)
 
         result, back = jax.vjp(of_wanted, *[arrays[place] for place in wanted])
-        cast = jax.tree.map(lambda c, r: c.astype(r.dtype), cotangents, result)
+        cast = jax.tree.map(_cotangent, cotangents, result)
         return result, back(cast)
 
     return gradient
+
+
+def _cotangent(given: Any, result: Any) -> Any:
+    """What comes back to a result: of its dtype, or JAX's nothing to an integer."""
+    import jax
+    import jax.numpy as jnp
+
+    if jnp.issubdtype(result.dtype, jnp.inexact):
+        return given.astype(result.dtype)
+    return np.zeros(result.shape, jax.dtypes.float0)
 
 
 def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]]:

@@ -8,7 +8,19 @@ from typing import Any
 
 
 class Refused(Exception):
-    """A rung refuses the implementation; the message says why."""
+    """A rung refuses the implementation; the message says why.
+
+    Args:
+        message: why.
+        output: the name of the result that is wrong; empty where it is none of them.
+        place: the index of its worst element, where it is one.
+    """
+
+    def __init__(
+        self, message: str = "", output: str = "", place: tuple[int, ...] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.output, self.place = output, place
 
 
 class Skipped(Exception):

@@ -12,6 +12,7 @@ import io
 import logging
 import re
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,22 @@ def parameters(**options: Any) -> Any:
     if any(each.name == "on_race" for each in dataclasses.fields(pltpu.InterpretParams)):
         options["on_race"] = "warn"
     return pltpu.InterpretParams(**options)
+
+
+@contextlib.contextmanager
+def forced(params: Any) -> Iterator[None]:
+    """Within it every pallas_call and core_map that is traced is interpreted so, whatever it says.
+
+    pltpu.force_tpu_interpret_mode, which takes `True` as well: JAX's plain interpreter. Its setting
+    is part of the key of jax.jit, so nothing traced within is met outside.
+
+    Args:
+        params: as `interpret=` takes them.
+    """
+    from jax.experimental.pallas import tpu as pltpu
+
+    with pltpu.force_tpu_interpret_mode(params):
+        yield
 
 
 @contextlib.contextmanager
@@ -90,6 +107,45 @@ def _access(line: str) -> str:
     line_number = re.search(r"/([^/]+\.py:\d+)", source)
     place = f" ({line_number[1]})" if line_number else ""
     return f"a {verb} of {memory}[{part}] by {who}{place}"
+
+
+def last_words(error: BaseException) -> str:
+    """The line of a nested traceback that says what went wrong, without buffer numbers.
+
+    Args:
+        error: of a callback of the interpreter.
+
+    Returns:
+        The line; empty for an exception that is none.
+    """
+    import jax
+
+    if not isinstance(error, jax.errors.JaxRuntimeError):
+        return ""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    known = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    return re.sub(r"\(\d+ \d+ (\w+) \d+\)", r"\1", (known or lines)[-1])
+
+
+def is_its_own(error: BaseException | None) -> bool:
+    """Whether an exception is a gap of JAX's interpreters, and not a fault of the kernel.
+
+    What they refuse of a kernel, such as a read outside a buffer, they say in other exceptions.
+
+    Args:
+        error: of a call within `forced`.
+    """
+    gaps = ("AttributeError", "NotImplementedError", "AssertionError", "KeyError")
+    inside = ("pallas/mosaic/interpret/", "state/discharge.py", "pallas/hlo_interpreter.py")
+    if error is None:
+        return False
+    frames = [f.filename for f in traceback.extract_tb(error.__traceback__)]
+    own = [f for f in frames if "/jax/_src/" in f]
+    if type(error).__name__ in gaps and frames and own and frames[-1] == own[-1]:
+        return any(part in f for part in (*inside, "pallas/primitives.py") for f in own[-3:])
+    files = re.findall(r'File "([^"]+)"', str(error))
+    kind = last_words(error).split(":")[0]
+    return bool(files) and kind in gaps and any(part in files[-1] for part in inside)
 
 
 @contextlib.contextmanager

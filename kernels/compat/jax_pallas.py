@@ -8,14 +8,16 @@ All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 
 from __future__ import annotations
 
+import inspect
+import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kernels.compat import jaxprs
+from kernels.compat import jax_refs, jaxprs
 
 Replacement = tuple[tuple[int, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]
 
@@ -24,9 +26,13 @@ Replacement = tuple[tuple[int, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]
 class Block:
     """One blocked operand of a pallas_call, in plain words.
 
-    name: as the kernel calls it. shape, dtype: of the whole array. sizes: of its block, a squeezed
-    dimension as 1. elements: of each dimension, whether the index map counts elements in it, and
-    not blocks. memory: JAX's word for where the block is put, "none" where nothing was said.
+    Args:
+        name: as the kernel calls it.
+        shape, dtype: of the whole array.
+        sizes: of its block, a squeezed dimension as 1.
+        elements: of each dimension, whether the index map counts elements in it, and not blocks.
+        memory: JAX's word for where the block is put, "none" where nothing was said.
+        mapping: JAX's own BlockMapping.
     """
 
     name: str
@@ -37,12 +43,17 @@ class Block:
     memory: str
     mapping: Any = field(repr=False, compare=False)  # JAX's BlockMapping
 
-    def indices(self, grid: tuple[int, ...]) -> np.ndarray | None:
+    def indices(
+        self, grid: tuple[int, ...], scalars: Sequence[np.ndarray | None] = ()
+    ) -> np.ndarray | None:
         """What the index map gives at every grid point, in grid order.
 
+        Args:
+            grid: Programs in each dimension.
+            scalars: The prefetched ones, None for one that is not known.
+
         Returns:
-            int [programs, rank]; None where the map reads prefetched scalars, whose values only the
-            run knows.
+            int [programs, rank]; None where the map reads prefetched scalars that are not known.
         """
         import jax
         import jax.numpy as jnp
@@ -51,27 +62,51 @@ class Block:
         ids = np.stack(np.unravel_index(np.arange(count), grid or (1,)), 0)[: len(grid)]
         closed = self.mapping.index_map_jaxpr
         inner = jaxprs.opened(closed)
-        prefetched = set(inner.invars[len(grid) :])
-        if prefetched:
-            read = {v for each in inner.eqns for v in each.invars if not hasattr(v, "val")}
-            if (read | {v for v in inner.outvars if not hasattr(v, "val")}) & prefetched:
+        rest: list[Any] = []
+        if inner.invars[len(grid) :]:
+            read = self.scalars_read(len(grid))
+            if any(i >= len(scalars) or scalars[i] is None for i in read):
                 return None
-            inner = inner.replace(invars=inner.invars[: len(grid)])
-            closed = closed.replace(jaxpr=inner) if closed is not jaxprs.opened(closed) else inner
+            if read:
+                shapes = [v.aval.shape for v in inner.invars[len(grid) :]]
+                rest = [
+                    jnp.zeros(shape, jnp.int32) if value is None else jnp.asarray(value)
+                    for value, shape in zip(scalars, shapes, strict=True)
+                ]
+                closed = _without_refs(closed)
+            else:
+                inner = inner.replace(invars=inner.invars[: len(grid)])
+                bare = closed is jaxprs.opened(closed)
+                closed = inner if bare else closed.replace(jaxpr=inner)
         function = jaxprs.as_function(closed)
         if grid:
-            found = jax.vmap(function)(*map(jnp.asarray, ids))
+            axes = [0] * len(grid) + [None] * len(rest)
+            every = jax.vmap(function, axes)
+            found = (jax.jit(every) if rest else every)(*map(jnp.asarray, ids), *rest)
+            found = found[: len(self.shape)]
         else:
-            found = [jnp.reshape(index, (1,)) for index in function()]
+            found = [jnp.reshape(i, (1,)) for i in function(*rest)[: len(self.shape)]]
         columns = [np.broadcast_to(np.asarray(index), count) for index in found]
         return np.stack(columns, 1) if columns else np.zeros((count, 0), int)
+
+    def scalars_read(self, rank: int) -> set[int]:
+        """The numbers of the prefetched scalars that the index map of a grid of `rank` reads."""
+        inner = jaxprs.opened(self.mapping.index_map_jaxpr)
+        used = {v for each in inner.eqns for v in each.invars if not hasattr(v, "val")}
+        used |= {v for v in inner.outvars if not hasattr(v, "val")}
+        return {i for i, v in enumerate(inner.invars[rank:]) if v in used}
 
 
 @dataclass(frozen=True)
 class Scratch:
     """One buffer that a kernel gets beside its operands.
 
-    text: as JAX prints it. shape: None for what is no array, such as a semaphore.
+    Args:
+        name: as the kernel calls it.
+        text: as JAX prints it.
+        in_vmem: whether it takes room in VMEM.
+        shape: None for what is no array, such as a semaphore.
+        dtype: of its elements.
     """
 
     name: str
@@ -91,11 +126,63 @@ def is_interpreted(equation: Any) -> bool:
     return bool(equation.params.get("interpret"))
 
 
+def is_kernel(equation: Any) -> bool:
+    """Whether an equation is a kernel: a pallas_call, or what pl.kernel and pl.core_map make."""
+    return jaxprs.operation(equation) in ("pallas_call", "mpmd_map", "core_map")
+
+
+def on_sparse_core(equation: Any) -> bool:
+    """Whether a kernel is written for the SparseCore, as its mesh or a ref's memory says."""
+    params = equation.params
+    meshes = (params.get("mesh"), *(params.get("meshes") or ()))
+    kinds = [type(each).__name__ for each in meshes]
+    kinds.append(str(getattr(_compiler_params(equation), "kernel_type", "")))
+    return any("subcore" in kind.lower() for kind in kinds)
+
+
+def reaches_other_chips(equation: Any) -> bool:
+    """Whether a kernel sends to another chip or waits for one."""
+    for inner in jaxprs.inner_jaxprs(equation):
+        for each in jaxprs.equations(inner):
+            name = jaxprs.operation(each)
+            if name == "get_barrier_semaphore":
+                return True
+            if name == "dma_start" and jax_refs.copy(each).remote:
+                return True
+            if name == "semaphore_signal" and jax_refs.signals_remotely(each):
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[None]:
+    """Within it no pallas_call that is traced is interpreted, whatever it says.
+
+    A kernel of somebody else often decides for the CPU by itself, and what stands in for it there
+    says nothing of a TPU. Private: `jax._src.pallas.pallas_call.pallas_call_p`, whose `bind` is
+    replaced. A jax.jit does not trace twice, so its traces are forgotten first.
+    """
+    import jax
+    from jax._src.pallas.pallas_call import pallas_call_p
+
+    bind = pallas_call_p.bind
+
+    def bound(*operands: Any, **params: Any) -> Any:
+        return bind(*operands, **{**params, "interpret": False})
+
+    jax.clear_caches()
+    pallas_call_p.bind = bound  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del pallas_call_p.bind
+
+
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:
     """Every equation of a jaxpr and of those inside it, pallas_calls too, but none of a kernel."""
     for equation in jaxprs.own_equations(jaxpr):
         yield equation
-        if not is_pallas_call(equation):
+        if not is_kernel(equation):
             for inner in jaxprs.inner_jaxprs(equation):
                 yield from outside_kernels(inner)
 
@@ -105,14 +192,35 @@ def kernel(equation: Any) -> Any:
     return jaxprs.opened(equation.params["jaxpr"])
 
 
-def grid(equation: Any) -> tuple[int, ...]:
-    """The grid, with the dimensions that jax.vmap put before the author's."""
-    return tuple(int(size) for size in equation.params["grid_mapping"].grid)
+def grid(equation: Any, sizes: Sequence[int | None] = ()) -> tuple[int, ...]:
+    """The grid, with the dimensions that jax.vmap put before the author's.
+
+    Args:
+        equation: The pallas_call.
+        sizes: Of its dynamic dimensions, in order; one that is not known counts 1.
+    """
+    rest = iter(sizes)
+    return tuple(
+        int(size) if _is_static(size) else next(rest, None) or 1
+        for size in equation.params["grid_mapping"].grid
+    )
+
+
+def dynamic_axes(equation: Any) -> tuple[int, ...]:
+    """The dimensions of the grid whose sizes are operands, the first ones of the call."""
+    sizes = equation.params["grid_mapping"].grid
+    return tuple(axis for axis, size in enumerate(sizes) if not _is_static(size))
+
+
+def num_scalars(equation: Any) -> int:
+    """How many of a kernel's operands are prefetched scalars, its first ones."""
+    return int(equation.params["grid_mapping"].num_index_operands)
 
 
 def name(equation: Any) -> str:
     """The name of the call: pallas_call's `name`, or the kernel function's."""
-    source = getattr(kernel(equation).debug_info, "func_src_info", None) or "kernel"
+    [body, *_] = [*jaxprs.inner_jaxprs(equation), None]
+    source = getattr(getattr(body, "debug_info", None), "func_src_info", None) or "kernel"
     return equation.params.get("name") or source.split(" at ")[0]
 
 
@@ -198,18 +306,13 @@ def axes_read(equation: Any) -> set[int]:
     }
 
 
-def has_open_loop(equation: Any) -> bool:
-    """Whether the kernel's body holds a loop that ends by what it computes, and not by counting."""
-    return any(
-        jaxprs.operation(each) == "while" and not jaxprs.counts(each)
-        for each in jaxprs.equations(kernel(equation))
-    )
-
-
 def rebuilt(
     equation: Any,
     grid: tuple[int, ...],
     replaced: Sequence[Replacement | None] | None = None,
+    tables: Mapping[int, Sequence[float]] | None = None,
+    toggles: Sequence[Sequence[bool] | None] | None = None,
+    share: float = 1.0,
 ) -> tuple[Callable[..., Any], list[Any]]:
     """The same kernel in a pallas_call on another grid, and over other arrays.
 
@@ -219,6 +322,10 @@ def rebuilt(
         replaced: For each block None, or the shape of a new array whose last dimensions are the
             block's own, the ones before them squeezed, and a function from the indices that the
             old map gives to those of the new array.
+        tables: id of an equation that reads a scalar → what it shall give in each program.
+        toggles: For each block None, or for each program whether it moves to another block than
+            the program before; the block's index map then reads no scalars any more.
+        share: Of the rounds of the kernel's outermost loops of known length, how many are left.
 
     Returns:
         A function that makes the call, and the shapes that it takes.
@@ -226,7 +333,9 @@ def rebuilt(
     import jax
 
     mapping = equation.params["grid_mapping"].replace(grid=grid)
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    # The sizes of a dynamic grid come first; the new one has none.
+    taken = equation.invars[len(dynamic_axes(equation)) :]
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in taken]
     params = dict(equation.params)
     if replaced is not None:
         new = [
@@ -242,7 +351,15 @@ def rebuilt(
             aval.update(shape=block.array_aval.shape)
             for aval, block in zip(params["out_avals"], new[mapping.num_inputs :], strict=True)
         )
+    if toggles is not None:
+        blocks_now = [
+            block if moves is None else _toggling(block, grid, moves)
+            for block, moves in zip(mapping.block_mappings, toggles, strict=True)
+        ]
+        mapping = mapping.replace(block_mappings=tuple(blocks_now))
     params["grid_mapping"] = mapping
+    if tables or share < 1:
+        params["jaxpr"] = _specialised(params["jaxpr"], mapping, tables or {}, share)
 
     def call(*operands: Any) -> Any:
         return equation.primitive.bind(*operands, **params)
@@ -250,9 +367,148 @@ def rebuilt(
     return call, shapes
 
 
+def _looked_up(grid: tuple[int, ...], ids: Sequence[Any], values: Any) -> Any:
+    """What a table says of a program, by comparisons where it changes: no memory is read."""
+    import jax.numpy as jnp
+
+    place = jnp.int32(0)
+    for index, size in zip(ids, grid, strict=True):
+        place = place * size + index
+    found = place * 0 + int(values[0])
+    for i in range(1, len(values)):
+        if values[i] != values[i - 1]:
+            found = jnp.where(place >= i, jnp.int32(int(values[i])), found)
+    return found
+
+
+def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
+    """The block mapping that goes to and fro between two blocks, and moves when it shall.
+
+    The compiler's profile reads zeros where an index map reads prefetched scalars.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    sizes = [_size(each) for each in block.block_shape]
+    whole = block.array_aval.shape
+    wide = [d for d, (n, size) in enumerate(zip(whole, sizes, strict=True)) if n > size]
+    sides = np.cumsum([False, *list(moves)[1:]]) % 2
+
+    def index(*ids: Any) -> tuple[Any, ...]:
+        side = _looked_up(grid, ids, sides) if wide and len(sides) else jnp.int32(0)
+        return tuple(
+            side if d == (wide or [0])[0] and wide else jnp.int32(0) for d in range(len(whole))
+        )
+
+    old = block.index_map_jaxpr
+    traced = jax.make_jaxpr(index)(*[jax.ShapeDtypeStruct((), jnp.int32)] * len(grid))
+    inner, before = jaxprs.opened(traced), jaxprs.opened(old)
+    taken = [*inner.invars, *before.invars[len(grid) :]]
+    names = before.debug_info._replace(result_paths=None)
+    return block.replace(
+        index_map_jaxpr=traced.replace(jaxpr=inner.replace(invars=taken, debug_info=names))
+    )
+
+
+def _specialised(
+    jaxpr: Any, mapping: Any, tables: Mapping[int, Sequence[float]], share: float
+) -> Any:
+    """A kernel whose scalars are computed where it read them, and with fewer rounds of its loops.
+
+    tables, share: as of rebuilt.
+    """
+    import jax
+    from jax.experimental import pallas as pl
+
+    def lookup(equation: Any) -> list[Any]:
+        values = tables[id(equation)]
+        [out] = equation.outvars
+
+        def found() -> Any:
+            ids = [pl.program_id(axis) for axis in range(len(mapping.grid))]
+            scalar = _looked_up(mapping.grid, ids, values)
+            # Its own operation, whose result is renamed below.
+            return jax.lax.convert_element_type_p.bind(
+                scalar, new_dtype=out.aval.dtype, weak_type=False, sharding=None
+            )
+
+        with mapping.trace_env():
+            traced = jaxprs.opened(jax.make_jaxpr(found)())
+        *first, last = traced.eqns
+        return [*first, last.replace(outvars=[out])]
+
+    def inside(value: Any, outermost: bool) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(inside(each, outermost) for each in value)
+        if hasattr(jaxprs.opened(value), "eqns"):
+            return rewritten(value, outermost)
+        return value
+
+    def rewritten(closed: Any, outermost: bool) -> Any:
+        inner = jaxprs.opened(closed)
+        equations: list[Any] = []
+        for each in inner.eqns:
+            if id(each) in tables:
+                equations += lookup(each)
+                continue
+            loops = jaxprs.operation(each) in ("scan", "while")
+            params = {k: inside(v, outermost and not loops) for k, v in each.params.items()}
+            if outermost and share < 1 and is_cut(each):
+                params["length"] = max(1, round(params["length"] * share))
+            equations.append(each.replace(params=params))
+        new = inner.replace(eqns=equations)
+        return new if closed is inner else closed.replace(jaxpr=new)
+
+    return rewritten(jaxpr, True)
+
+
+SHORT_LOOP = 4  # rounds of a loop that is not cut
+
+
+def is_cut(equation: Any) -> bool:
+    """Whether an equation is a loop of known length, over no rows of its own, that may be cut."""
+    if jaxprs.operation(equation) != "scan" or equation.params["length"] <= SHORT_LOOP:
+        return False
+    params = equation.params
+    carried = params["num_consts"] + params["num_carry"]
+    rows = len(jaxprs.inputs(equation)) - carried
+    return rows == 0 and len(jaxprs.outputs(equation)) == params["num_carry"]
+
+
+def longest_loop(equation: Any) -> int:
+    """The rounds of the longest of a kernel's outermost loops that may be cut; 1 without one."""
+    found = [1]
+
+    def look(jaxpr: Any) -> None:
+        for each in jaxprs.own_equations(jaxpr):
+            if is_cut(each):
+                found.append(int(each.params["length"]))
+            if jaxprs.operation(each) not in ("scan", "while"):
+                for inner in jaxprs.inner_jaxprs(each):
+                    look(inner)
+
+    look(kernel(equation))
+    return max(found)
+
+
 def reads_only_ids(block: Block, rank: int) -> bool:
     """Whether a block's index map takes the program ids of a grid of `rank`, and no scalars."""
     return len(block.mapping.index_map_jaxpr.in_avals) == rank
+
+
+def _without_refs(closed: Any) -> Any:
+    """An index map that takes the prefetched scalars as arrays, and gives them back last.
+
+    Private: `jax._src.state.discharge.discharge_state`, which took an open jaxpr with its constants
+    before 0.10.
+    """
+    from jax._src.state import discharge
+
+    if "closed_jaxpr" in inspect.signature(discharge.discharge_state).parameters:
+        return discharge.discharge_state(closed)
+    old: Any = discharge.discharge_state
+    inner, constants = old(jaxprs.opened(closed), closed.consts)
+    return closed.replace(jaxpr=inner, consts=constants)
 
 
 def word(value: Any) -> str:
@@ -301,6 +557,11 @@ def _size(dimension: Any) -> int:
     if dimension is None or isinstance(dimension, pl.Squeezed):
         return 1
     return int(getattr(dimension, "block_size", dimension))
+
+
+def _is_static(size: Any) -> bool:
+    """Whether the size of a grid dimension is a number, and no operand of the call."""
+    return isinstance(size, (int, np.integer))
 
 
 def _compiler_params(equation: Any) -> Any:

@@ -8,6 +8,7 @@ A ClosedJaxpr is a Jaxpr since 0.12, which keeps `.jaxpr` "until its uses are go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,15 @@ CALLS = (
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Any:
-    """The jaxpr of `function(*args)`; args: arrays or jax.ShapeDtypeStruct."""
+    """The closed jaxpr of `function(*args)`.
+
+    Args:
+        function: what JAX can trace.
+        *args: arrays or jax.ShapeDtypeStruct.
+    """
     import jax
 
-    return opened(jax.make_jaxpr(function)(*args))
+    return jax.make_jaxpr(function)(*args)
 
 
 def opened(jaxpr: Any) -> Any:
@@ -70,6 +76,18 @@ def outputs(equation_or_jaxpr: Any) -> list[Any]:
     return list(opened(equation_or_jaxpr).outvars)
 
 
+def unused(jaxpr: Any) -> set[Any]:
+    """The results of equations, of a jaxpr and of those inside it, that nothing reads."""
+    opening = opened(jaxpr)
+    made = {v for equation in opening.eqns for v in equation.outvars}
+    read = {v for equation in opening.eqns for v in equation.invars if not hasattr(v, "val")}
+    found = made - read - {v for v in opening.outvars if not hasattr(v, "val")}
+    for equation in opening.eqns:
+        for inner in inner_jaxprs(equation):
+            found |= unused(inner)
+    return found
+
+
 def shape(variable: Any) -> Any:
     """The shape of a variable's value; None for a value without one."""
     return getattr(variable.aval, "shape", None)
@@ -78,6 +96,13 @@ def shape(variable: Any) -> Any:
 def dtype(variable: Any) -> str:
     """The dtype of a variable's value, as a word."""
     return str(variable.aval.dtype)
+
+
+def bits(dtype: Any) -> int:
+    """Bits of an element in memory: 4 of an int4, which NumPy gives a byte."""
+    import jax
+
+    return int(jax.dtypes.itemsize_bits(np.dtype(dtype)))
 
 
 def literal(variable: Any) -> Any:
@@ -94,14 +119,121 @@ def called(equation: Any) -> list[Any]:
     return list(inner_jaxprs(equation))
 
 
+def called_closed(equation: Any) -> Any:
+    """The one jaxpr that an equation of CALLS runs, with the constants that it brings."""
+    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
+        if hasattr(opened(equation.params.get(key)), "eqns"):
+            return equation.params[key]
+    return called(equation)[0]
+
+
+def handed_inside(equation: Any) -> Iterator[tuple[Any, list[int | None]]]:
+    """The jaxprs that an equation runs otherwise: loops, branches, and what else there is.
+
+    Yields:
+        The jaxpr, and for each of its inputs the number of the operand that it stays, None for one
+        that changes from round to round or is not followed.
+    """
+    name = operation(equation)
+    if name == "cond":
+        for branch in branches(equation):
+            yield branch, [i + 1 for i in range(len(inputs(branch)))]
+    elif name == "scan":
+        each = scan(equation)
+        yield each.body, [i if i < each.fixed else None for i, _ in enumerate(inputs(each.body))]
+    elif name == "while":
+        loop, first = while_loop(equation), while_loop(equation).of_condition
+        count = len(inputs(loop.condition))
+        yield loop.condition, [i if i < first else None for i in range(count)]
+        count = len(inputs(loop.body))
+        yield loop.body, [first + i if i < loop.of_body else None for i in range(count)]
+    else:
+        for inner in inner_jaxprs(equation):
+            fits = len(inputs(inner)) == len(inputs(equation))
+            yield inner, [i if fits else None for i, _ in enumerate(inputs(inner))]
+
+
+def results(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """What an equation gives of these values, inside a trace or outside."""
+    import jax
+
+    operands = [
+        jax.numpy.asarray(value, operand.aval.dtype)
+        for value, operand in zip(values, inputs(equation), strict=True)
+    ]
+    found = equation.primitive.bind(*operands, **equation.params)
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+def on_cpu(function: Callable[[], Any]) -> Any:
+    """What `function()` gives, compiled for the CPU; None where JAX refuses it there."""
+    import jax
+
+    try:
+        with jax.default_device(jax.devices("cpu")[0]):
+            return np.asarray(jax.jit(function)())
+    except Exception as error:
+        changed("jax", f"values that kernels ask for cannot be computed: {str(error)[:200]}")
+        return None
+
+
 def passes_on(equation: Any) -> bool:
     """Whether an equation runs one jaxpr on its own operands, one to one, as jit's does."""
     return operation(equation) in CALLS
 
 
 def branches(equation: Any) -> list[Any]:
-    """The jaxprs of a "cond", the first of which runs for the index 0."""
-    return [opened(branch) for branch in equation.params["branches"]]
+    """The closed jaxprs of a "cond", the first of which runs for the index 0."""
+    return list(equation.params["branches"])
+
+
+@dataclass(frozen=True)
+class While:
+    """A "while": its closed jaxprs, and how many operands each takes before what is carried."""
+
+    condition: Any
+    body: Any
+    of_condition: int
+    of_body: int
+
+
+def while_loop(equation: Any) -> While:
+    """The parts of a "while"."""
+    params = equation.params
+    return While(
+        params["cond_jaxpr"],
+        params["body_jaxpr"],
+        int(params["cond_nconsts"]),
+        int(params["body_nconsts"]),
+    )
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A "scan": its closed body, how many operands stay and how many are carried, its rounds."""
+
+    body: Any
+    fixed: int
+    carried: int
+    length: int
+
+
+def scan(equation: Any) -> Scan:
+    """The parts of a "scan"."""
+    params = equation.params
+    counts = params["num_consts"], params["num_carry"], params["length"]
+    return Scan(params["jaxpr"], *map(int, counts))
+
+
+def kind(variable: Any) -> tuple[str, int]:
+    """NumPy's letter for the kind of a variable's dtype, and its bits: ("i", 32)."""
+    dtype = variable.aval.dtype
+    return ("f" if str(dtype) == "bfloat16" else getattr(dtype, "kind", "")), bits(dtype)
+
+
+def constants(jaxpr: Any) -> tuple[list[Any], list[Any]]:
+    """The variables of a jaxpr for what it takes from outside, and their values if it is closed."""
+    return list(opened(jaxpr).constvars), list(getattr(jaxpr, "consts", ()))
 
 
 def loop(equation: Any) -> tuple[Any, int | None]:
@@ -109,12 +241,6 @@ def loop(equation: Any) -> tuple[Any, int | None]:
     if operation(equation) == "scan":
         return opened(equation.params["jaxpr"]), int(equation.params["length"])
     return opened(equation.params["body_jaxpr"]), None
-
-
-def counts(equation: Any) -> bool:
-    """Whether a "while" does nothing but count up to a limit, as a fori_loop's does."""
-    condition = own_equations(equation.params["cond_jaxpr"])
-    return [operation(each) for each in condition] == ["lt"]
 
 
 def grid_axis(equation: Any) -> int:
@@ -174,6 +300,15 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
     return np.asarray(found[0] if isinstance(found, (list, tuple)) else found)
 
 
+def argument_names(jaxpr: Any) -> tuple[str, ...]:
+    """What the function calls each of its arguments, such as "x" or "weights['up']"."""
+    found = getattr(opened(jaxpr).debug_info, "arg_names", None) or ()
+    return tuple(
+        found[i] if i < len(found) and found[i] else f"argument {i}"
+        for i, _ in enumerate(inputs(jaxpr))
+    )
+
+
 def frames(equation: Any) -> list[tuple[str, int]]:
     """File and line of each Python frame that asked for an equation, the innermost first."""
     traceback = equation.source_info.traceback
@@ -185,3 +320,62 @@ def as_function(jaxpr: Any) -> Callable[..., Any]:
     from jax.extend.core import jaxpr_as_fun
 
     return jaxpr_as_fun(jaxpr)
+
+
+def widened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose casts to a narrower float are casts to float64 instead.
+
+    Args:
+        function: of arrays, that gives a tuple; traced with x64 on.
+
+    Returns:
+        A function of the same arrays, that gives a list. What runs inside a loop, a condition or a
+        kernel is left as it is.
+    """
+    import jax
+
+    def run(*arrays: Any) -> list[Any]:
+        closed = jax.make_jaxpr(function)(*arrays)
+        return _widened(opened(closed), list(closed.consts), list(arrays))
+
+    return run
+
+
+def _widened(jaxpr: Any, constants: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+    import jax.numpy as jnp
+
+    known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    known |= dict(zip(jaxpr.invars, arrays, strict=True))
+
+    def value(variable: Any) -> Any:
+        return variable.val if hasattr(variable, "val") else known[variable]
+
+    def floats(each: Any) -> bool:
+        return jnp.issubdtype(jnp.result_type(each), jnp.floating)
+
+    for equation in jaxpr.eqns:
+        given = [value(each) for each in equation.invars]
+        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
+        if passes_on(equation) and inner is not None:
+            found = _widened(opened(inner), list(getattr(inner, "consts", ())), given)
+        elif any(inner_jaxprs(equation)):
+            given = [
+                jnp.asarray(each, variable.aval.dtype) if floats(each) else each
+                for each, variable in zip(given, equation.invars, strict=True)
+            ]
+            found = equation.primitive.bind(*given, **equation.params)
+            found = list(found) if equation.primitive.multiple_results else [found]
+        else:
+            params = {
+                key: jnp.float64
+                if key in ("new_dtype", "preferred_element_type", "dtype")
+                and each is not None
+                and jnp.issubdtype(each, jnp.floating)
+                else each
+                for key, each in equation.params.items()
+            }
+            given = [jnp.asarray(each, jnp.float64) if floats(each) else each for each in given]
+            found = equation.primitive.bind(*given, **params)
+            found = list(found) if equation.primitive.multiple_results else [found]
+        known |= dict(zip(equation.outvars, found, strict=True))
+    return [value(each) for each in jaxpr.outvars]

@@ -50,7 +50,10 @@ def environment(
 ) -> dict[str, str]:
     """The variables that make libtpu compile without a TPU and dump for `purposes` into `folder`.
 
-    purposes: of "schedule" and "profile". dropped: flags that this libtpu is known not to have.
+    Args:
+        folder: exists, and is the caller's to read and remove.
+        purposes: of "schedule" and "profile".
+        dropped: flags that this libtpu is known not to have.
     """
     flags = [
         "--" + flag.format(folder)
@@ -136,9 +139,12 @@ def scoped_vmem_bytes(backend_config: dict) -> int | None:
 class Bundle:
     """One VLIW instruction bundle: what the units of the core do in the same cycle.
 
-    address: its place in the program. mark: LH loop header, LB first bundle of a loop body, LE
-    loop exit, PB and PF predicated body and its fallthrough, CT another target of a jump, or "".
-    depth: how many loops it stands in. operations: one text each.
+    Args:
+        address: its place in the program.
+        mark: LH loop header, LB first bundle of a loop body, LE loop exit, PB and PF predicated
+            body and its fallthrough, CT another target of a jump, or "".
+        depth: how many loops it stands in.
+        operations: one text each.
     """
 
     address: int
@@ -151,8 +157,12 @@ class Bundle:
 class Dump:
     """What the compiler wrote of one computation.
 
-    slots: names of the units. capacity: int [slots], operations of each a bundle.
-    used: int [bundles, slots], what each bundle uses of them.
+    Args:
+        kernel: the computation's name.
+        bundles: its program, in order.
+        slots: names of the units.
+        capacity: int [slots], operations of each a bundle.
+        used: int [bundles, slots], what each bundle uses of them.
     """
 
     kernel: str

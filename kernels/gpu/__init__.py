@@ -1,5 +1,25 @@
-"""The GPU as far as a laptop reaches it: lower a kernel to Triton's intermediate form."""
+"""The GPU as far as a laptop reaches it: lower, compile, read the machine code, estimate."""
 
+from kernels.gpu.chips import CHIPS, Chip
+from kernels.gpu.compiler import Buffer, Compiled, Pass, Thunk, Tile, Value, compile
+from kernels.gpu.errors import GpuCompileError
+from kernels.gpu.kernel import Kernel
 from kernels.gpu.lowering import lower
+from kernels.gpu.occupancy import Occupancy, occupancy
 
-__all__ = ["lower"]
+__all__ = [
+    "CHIPS",
+    "Buffer",
+    "Chip",
+    "Compiled",
+    "GpuCompileError",
+    "Kernel",
+    "Occupancy",
+    "Pass",
+    "Thunk",
+    "Tile",
+    "Value",
+    "compile",
+    "lower",
+    "occupancy",
+]

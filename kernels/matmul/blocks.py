@@ -28,7 +28,11 @@ def sublanes(itemsize: int) -> int:
 class BlockSizes:
     """The block of x is (bm, bk), of y (bk, bn), of the result (bm, bn).
 
-    Each is a whole number of at least 1. Larger than the matrix means all of it.
+    Args:
+        bm, bk, bn: whole numbers of at least 1; larger than the matrix means all of it.
+
+    Raises:
+        ValueError: one of them is no whole number of at least 1.
     """
 
     bm: int

@@ -27,8 +27,13 @@ from kernels.tpu.plan import Plan
 class MatmulSpec:
     """Everything about a product but its operands; hashable, so that jit can key on it.
 
-    plan: its blocks, and the chip that they are for. prologue: elementwise, of x in float32.
-    epilogue: of a block of sums and the blocks of the arrays that go with it.
+    Args:
+        plan: its blocks, and the chip that they are for.
+        prologue: elementwise, of x in float32.
+        epilogue: of a block of sums and the blocks of the arrays that go with it.
+        transpose_lhs, transpose_rhs: whether x and y are given transposed.
+        out_dtype: of the result; None is what `result_dtype` makes of that of x.
+        interpret: as `pallas_call` takes it.
     """
 
     plan: Plan[BlockSizes] | None = None

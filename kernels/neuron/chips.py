@@ -50,6 +50,7 @@ class Chip:
     dependent_cycles: int = 100  # more, for short instructions and those that wait for the last one
     short: int = 64  # elements a partition below which an instruction is short
     wide_stride_bytes: int = 16  # a larger stride halves the rate
+    reciprocal_cycles: float = 8.0  # of the Vector engine, for an element
     sources: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def source(self, name: str) -> str:
@@ -63,6 +64,7 @@ _V2 = "AWS Neuron documentation, Trainium/Inferentia2 Architecture Guide for NKI
 _V3 = "AWS Neuron documentation, Trainium2 Architecture Guide for NKI"
 _V4 = "AWS Neuron documentation, Trainium3 Architecture Guide for NKI"
 _ISA = "AWS Neuron documentation, nki.isa"
+_SHARED = "AWS Neuron documentation, NKI ISA API Common Fields, engine selection"
 _DMA = "AWS Neuron documentation, Guideline to Avoid Under-Utilizing DMA Bandwidth"
 _MODEL = f"{_V2}, Vector Engine, cost model"
 
@@ -91,6 +93,7 @@ def _sources(guide: str, engine_rate: str, **more: str) -> tuple[tuple[str, str]
         "dependent_cycles": f"{_MODEL}{older}",
         "short": "ours: the guide says N well under 128",
         "wide_stride_bytes": f"{_V2}, access pattern{older}",
+        "reciprocal_cycles": f"{_SHARED}: max(64, 8 N)",
     }
     return tuple({**found, **more}.items())
 

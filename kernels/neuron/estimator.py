@@ -7,11 +7,16 @@ memory port it shares are free. The DMA queues together are one more engine, whi
 they are ready. A tile takes its room in SBUF when it is first written, so copies run ahead of the
 engines only as far as there is room. What beta 1's compiler moves out of a loop, because no
 iteration changes it, is counted once.
+
+Of a long kernel, loops run six iterations only: the first four, one in the middle, the last. What
+the others do is made of the third and the fourth: the same instructions, on tiles and places that
+move by the same steps. The one in the middle has to agree, or the loop runs whole.
 """
 
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +33,13 @@ from kernels.neuron.machine import (
     Instruction,
     Machine,
     NeedsNumbers,
+    Sample,
     lives,
 )
 from kernels.neuron.simulator import InterpretParams, run_recorded
 
 DMA = "DMA"
+LONG = 10_000  # instructions; a kernel of more is not run whole, where its loops allow that
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,8 @@ class Estimate:
     seconds: from the first instruction to the last. bound: the engine that is busy the longest.
     engines: "Tensor", "Vector", "Scalar", "GpSimd" and "DMA". dma_bytes: that are moved.
     sbuf_bytes, psum_bytes: the most that is live in a partition, in program order. timeline: every
-    instruction. method: how it came about, in words.
+    instruction. method: how it came about, in words. extrapolated: the share of the instructions
+    that never ran, but were made from those of loops' first iterations.
     """
 
     kernel: str
@@ -80,6 +88,7 @@ class Estimate:
     psum_bytes: int
     timeline: tuple[Slot, ...] = field(repr=False)
     method: str = field(repr=False)
+    extrapolated: float = 0.0
 
     @property
     def busy(self) -> dict[str, float]:
@@ -92,6 +101,8 @@ def estimate(
     *arrays: Any,
     chip: str = "inf2",
     dma_bytes_per_second: float | None = None,
+    reciprocal_cycles: float | None = None,
+    whole: bool | None = None,
     **options: Any,
 ) -> Estimate:
     """Estimate the run time of `kernel` on one NeuronCore.
@@ -99,9 +110,14 @@ def estimate(
     kernel, arrays, options: as `simulate` takes them; a ShapeDtypeStruct does for an array, where
     the kernel does not steer by its numbers. chip: "inf2", "trn1", "trn2" or "trn3".
     dma_bytes_per_second: of all DMA queues of the core together; the documents disagree, and by
-    default it is the chip's lower figure. NeuronError for a kernel that the simulator refuses,
-    ValueError for another chip or rate. Programs of kernel[grid] follow each other in beta 1; in
-    the modern API each is a core, and the slowest counts.
+    default it is the chip's lower figure. reciprocal_cycles: of the Vector engine, for an element;
+    by default the documents' 8, but kernels of 2025 say at most 2.8 (kernels.neuron.calibration).
+    whole: True runs every iteration of loops, False leaves
+    those out that are like the ones before them, and None does so where the kernel has more than
+    10,000 instructions; then nothing holds that what is read or returned was written in full.
+    NeuronError for a kernel that the simulator refuses, ValueError for another chip, rate or whole.
+    Programs of kernel[grid] follow each other in beta 1; in the modern API each is a core, and the
+    slowest counts.
 
     Costs are those of AWS's architecture guides and of nki.isa: N cycles for N elements a partition
     and one input, 2 N for two in SBUF, 8 N for a reciprocal on the Vector engine, at least 64; half
@@ -115,13 +131,14 @@ def estimate(
     if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
         fail("dma_bytes_per_second", repr(asked), "a number above 0, or None")
     rate = min(asked, share)
-    params = InterpretParams(chip=chip)
-    try:
-        _, core = run_recorded(kernel, arrays, options, params, numbers=False)
-    except NeedsNumbers as error:
-        if not all(hasattr(a, "__array__") for a in arrays if hasattr(a, "shape")):
-            fail("arrays", "shapes alone", f"arrays: the kernel steers by numbers ({error})")
-        _, core = run_recorded(kernel, arrays, options, params)
+    each = found.reciprocal_cycles if reciprocal_cycles is None else reciprocal_cycles
+    if isinstance(each, bool) or not isinstance(each, (int, float)) or not each > 0:
+        fail("reciprocal_cycles", repr(each), "a number above 0, or None")
+    found = dataclasses.replace(found, reciprocal_cycles=each)
+    if whole not in (None, True, False):
+        fail("whole", repr(whole), "None, True or False")
+    core = _recorded(kernel, arrays, options, InterpretParams(chip=chip), whole)
+    made = core.sample.made / len(core.instructions) if core.sample and core.sample.made else 0.0
     slots = _programs(core, found, rate)
     engines = _engines(slots, found)
     return Estimate(
@@ -134,9 +151,52 @@ def estimate(
         core.peak(SBUF)[0],
         core.peak(PSUM)[0],
         tuple(slots),
-        "list schedule of the instructions that the simulator ran, at the costs of AWS's "
-        f"architecture guide; DMA at {rate / 1e9:.0f} GB/s; launch and signals not counted",
+        "list schedule of the instructions that the simulator ran"
+        + (f", {made:.1%} of them made from loops' first iterations" if made else "")
+        + f", at the costs of AWS's architecture guide; DMA at {rate / 1e9:.0f} GB/s; launch and "
+        "signals not counted",
+        made,
     )
+
+
+def _recorded(
+    kernel: Any,
+    arrays: tuple[Any, ...],
+    options: dict[str, Any],
+    params: InterpretParams,
+    whole: bool | None,
+) -> Machine:
+    """A run of the kernel, with or without all iterations of its loops."""
+    try:
+        core = None if whole else _sampled(kernel, arrays, options, params)
+        if core is None or (whole is None and len(core.instructions) <= LONG):
+            core = run_recorded(kernel, arrays, options, params, numbers=False)[1]
+        return core
+    except NeedsNumbers as error:
+        if not all(hasattr(a, "__array__") for a in arrays if hasattr(a, "shape")):
+            fail("arrays", "shapes alone", f"arrays: the kernel steers by numbers ({error})")
+        return run_recorded(kernel, arrays, options, params)[1]
+
+
+def _sampled(
+    kernel: Any, arrays: tuple[Any, ...], options: dict[str, Any], params: InterpretParams
+) -> Machine | None:
+    """A run whose loops leave iterations out, except those whose tiles are used later on; None
+    where the kernel does not bear that: then a whole run says what is wrong."""
+    known: set[str | None] = set()
+    while True:
+        sample, core = Sample(), None
+        sample.whole |= known
+        try:
+            core = run_recorded(kernel, arrays, options, params, False, sample)[1]
+        except NeedsNumbers:
+            raise
+        except Exception:  # of any type: a loop is unsteady, or a list of tiles too short
+            if sample.leaks | sample.whole == known:
+                return None
+        if sample.leaks <= known and core is not None:
+            return core
+        known |= sample.whole | sample.leaks
 
 
 def _programs(core: Machine, chip: Chip, rate: float) -> list[Slot]:
@@ -153,6 +213,8 @@ def _programs(core: Machine, chip: Chip, rate: float) -> list[Slot]:
 def cycles(instruction: Instruction, chip: Chip, waits: bool) -> float:
     """Of the engine's clock. waits: whether it reads what the engine wrote just before."""
     work = instruction.work
+    if instruction.name == "reciprocal" and instruction.engine == "Vector":
+        work = chip.reciprocal_cycles * instruction.elements
     if instruction.engine == "Tensor":  # pipelined, and no figure is given for what waits
         return max(chip.least_cycles, work)
     if instruction.stride > chip.wide_stride_bytes:
@@ -228,11 +290,9 @@ class _Schedule:
             start = self._gap(ready + self.chip.dma_start_seconds, length)
             end = start + length
         else:
-            before = self.last.get(engine)
-            waits = before is not None and before in after
-            ports = _ports(instruction, self.chip)
-            start = max([ready, *[self.free.get(p, 0.0) for p in ports]])
-            end = start + cycles(instruction, self.chip, waits) / self.chip.clock_hz[engine]
+            engines = (engine, "Scalar") if instruction.either else (engine,)
+            tried = [self._on(name, instruction, ready, after) for name in engines]
+            start, end, engine, ports = min(tried, key=lambda one: one[1])
             for port in ports:
                 self.free[port] = end
         self.last[engine] = number
@@ -241,6 +301,24 @@ class _Schedule:
         self._release(number)
         return Slot(
             engine, instruction.name, number, start, end, instruction.source, tuple(sorted(after))
+        )
+
+    def _on(
+        self, engine: str, instruction: Instruction, ready: float, after: set[int]
+    ) -> tuple[float, float, str, list[str]]:
+        """When an instruction would start and end on an engine, and what it keeps busy."""
+        placed = (
+            instruction if engine == instruction.engine else instruction._replace(engine=engine)
+        )
+        before = self.last.get(engine)
+        waits = before is not None and before in after
+        ports = _ports(placed, self.chip)
+        start = max([ready, *[self.free.get(port, 0.0) for port in ports]])
+        return (
+            start,
+            start + cycles(placed, self.chip, waits) / self.chip.clock_hz[engine],
+            engine,
+            ports,
         )
 
     def _gap(self, ready: float, length: float) -> float:

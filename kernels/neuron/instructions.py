@@ -21,6 +21,7 @@ from kernels.neuron.machine import (
     MASKED,
     ON_CHIP,
     PSUM,
+    READ,
     SBUF,
     SUMMED,
     WRITTEN,
@@ -34,6 +35,7 @@ from kernels.neuron.operations import (
     BITS,
     Operation,
     binary,
+    prelu,
     reduced,
     reduction,
     resolve,
@@ -314,6 +316,55 @@ def tensor_copy(dst: View, src: View, chosen: Any = None, name: str = "tensor_co
     core.compute(where, name, lambda x: x, dst, src, raw=same, work=n, fast=fast)
 
 
+DYNAMIC_START = 600  # least cycles, where a number says from or to where
+
+
+def tensor_copy_dynamic(dst: View, src: View, chosen: Any, name: str) -> None:
+    """A copy on the chip, of which one side lies where a number says."""
+    tiles(name, dst=dst, src=src)
+    core = machine()
+    if core.limits and not any(isinstance(side, Picked) for side in (dst, src)):
+        refuse(f"{name}: neither {dst} nor {src} lies where a number in SBUF says")
+    where = on(name, chosen, "Vector", "Scalar", "GpSimd")
+    if core.limits and dst.shape[0] != src.shape[0]:
+        refuse(f"{name}: {src} and dst {dst} differ in partitions")
+    n = src._elements
+    same = src.dtype == dst.dtype
+    core.compute(where, name, lambda x: x, dst, src, raw=same, work=max(DYNAMIC_START, n))
+
+
+def atomic_rmw(dst: View, value: Any, op: Any) -> None:
+    """HBM at places that numbers choose, plus value: an element after the other, so that those that
+    are chosen twice get both."""
+    name = "atomic_rmw"
+    core = machine()
+    if resolve(name, op, numpy=True).name != "add":
+        refuse(f"{name}: op is {op!r}; accepted: np.add")
+    if core.limits and (not isinstance(dst, Picked) or dst.buffer in ON_CHIP):
+        refuse(
+            f"{name}: dst {dst}; accepted: a tensor in HBM at places that a tile of numbers says"
+        )
+    assert isinstance(dst, Picked)
+    sources = (value,) if isinstance(value, View) else ()
+    if sources and value.shape != dst.shape:
+        refuse(f"{name}: {value} and dst {dst} differ in shape")
+    if not sources:
+        constant(name, "value", value)
+    core.check_written(name, dst)
+    added = core.read(name, value) if sources else np.full(dst.shape, value, np.float32)
+    if core.numbers:
+        flat, taken = dst._storage.data.reshape(-1), np.ones(dst.shape, bool)
+        if dst._taken is not None:
+            taken = np.broadcast_to(dst._taken, dst.shape)
+        total = dtypes.wide(flat).astype(np.float64)
+        np.add.at(total, dst._flat[taken], added[taken])
+        flat[...] = dtypes.narrow(total.astype(np.float32), flat.dtype)
+    dst._storage.stored = True
+    dst._mark(READ)
+    moved = 2 * dst.size * dst.itemsize  # there and back
+    core.note("DMA", name, dst, (*sources, dst), bytes_moved=moved, run=dst._run)
+
+
 def tensor_copy_predicated(
     dst: View,
     src: Any,
@@ -496,8 +547,19 @@ def tensor_scalar(
     sums = ""
     if len(steps) == 1 and operations[0].reduces and not steps[0][2] and _same(dst, data):
         sums = operations[0].name
+    free = core.hoists and chosen in (None, engine.unknown) and where == "Vector" and not raw
     core.compute(
-        where, name, apply, dst, data, columns=columns, raw=raw, work=n, fast=fast, op=sums
+        where,
+        name,
+        apply,
+        dst,
+        data,
+        columns=columns,
+        raw=raw,
+        work=n,
+        fast=fast,
+        op=sums,
+        either=free,  # beta 1's compiler selects the best engine
     )
 
 
@@ -773,6 +835,8 @@ def activation(
     """
     tiles(name, dst=dst, data=data)
     operation = activation_of(name, op, numpy)
+    if operation.name == "prelu":
+        refuse(f"{name}: nl.prelu has a slope, which only nisa.activate2 takes, as relu_param")
     core = machine()
     limits = core.limits
     columns: list[View] = []
@@ -831,6 +895,72 @@ def activation(
             reduce_res,
             command,
         )
+
+
+_STAGES = (
+    ("multiply", "add"),
+    ("multiply", "subtract"),
+    ("multiply", "bypass"),
+    ("add", "bypass"),
+    ("subtract", "bypass"),
+    ("bypass", "bypass"),
+)
+
+
+def activate2(
+    dst: View,
+    op: Any,
+    data: View,
+    steps: Sequence[tuple[Any, Any, bool]],
+    relu_param: Any = 0.0,
+    reduce_op: Any = None,
+    reduce_res: View | None = None,
+    command: reduce_cmd = reduce_cmd.idle,
+) -> None:
+    """dst = op of data changed by two steps of (op, operand, reverse), on the Scalar engine of
+    NeuronCore-v4, and a reduction of it."""
+    name = "activate2"
+    _needs(name, 4)
+    tiles(name, dst=dst, data=data)
+    operation = activation_of(name, op)
+    stages = [resolve(name, step) for step, _, _ in steps]
+    kinds = tuple(stage.name for stage in stages)
+    if kinds not in _STAGES:
+        accepted = ", ".join(f"{one} and {other}" for one, other in _STAGES)
+        refuse(f"{name}: op0 and op1 are {' and '.join(kinds)}; accepted: {accepted}")
+    columns: list[View] = []
+    numbers: list[Any] = []
+    named = [("imm0", steps[0][1]), ("imm1", steps[1][1]), ("relu_param", relu_param)]
+    for label, operand in named:
+        if _column(name, label, operand, False):
+            columns.append(operand)
+            numbers.append(None)
+        else:
+            numbers.append(constant(name, label, operand))
+    if len(columns) > 1 and columns[0].dtype != columns[1].dtype:
+        refuse(f"{name}: {columns[0]} and {columns[1]} differ in dtype")
+    reducing = resolve(name, reduce_op) if reduce_op is not None else _ADD
+    if reducing.name not in ("add", "maximum", "minimum", "abs_max", "abs_min"):
+        refuse(
+            f"{name}: reduce_op is {reducing!r}; accepted: add, maximum, minimum, abs_max, abs_min"
+        )
+    if command != reduce_cmd.idle and reducing.name in ("abs_max", "abs_min"):
+        refuse(f"not simulated: {name} with reduce_op {reducing!r}")
+
+    def whole(values: np.ndarray, *given: np.ndarray) -> np.ndarray:
+        left = iter(given)
+        first, second, slope = (next(left) if n is None else n for n in numbers)
+        for stage, operand, (_, _, reverse) in zip(stages, (first, second), steps):
+            if stage.name != "bypass":
+                pair = (operand, values) if reverse else (values, operand)
+                values = stage.function(*pair)
+        if machine().limits and operation.limits is not None:
+            _in_range(name, operation, values)
+        return prelu(values, slope) if operation.name == "prelu" else operation.function(values)
+
+    machine().compute("Scalar", name, whole, dst, data, columns=columns, work=data._elements)
+    if command != reduce_cmd.idle or reduce_res is not None:
+        _reduce_last("Scalar", dst, reducing, reduce_res, command)
 
 
 _ADD = Operation("add", np.add, 2)
@@ -1030,6 +1160,92 @@ def dropout(dst: View, data: View, prob: Any) -> None:
     machine().compute("Vector", "dropout", apply, dst, data, columns=columns)
 
 
+WHOLE = (
+    dtypes.int8,
+    dtypes.int16,
+    dtypes.int32,
+    dtypes.uint8,
+    dtypes.uint16,
+    dtypes.uint32,
+)
+
+
+def rng(dst: View, chosen: Any = None) -> None:
+    """Random bits: not the hardware's numbers, but as many."""
+    name = "rng"
+    tiles(name, dst=dst)
+    where = on(name, chosen, "Vector", "GpSimd")
+    if where == "GpSimd":
+        _needs(f"{name} on GpSimd", 3)
+    if machine().limits and dst.dtype not in WHOLE:
+        refuse(f"{name}: dst {dst} is {dtypes.name(dst.dtype)}; accepted: whole numbers")
+    bits = machine().rng.integers(0, 2 ** (8 * dst.itemsize), dst.shape, np.int64)
+    unsigned = bits.astype(f"u{dst.itemsize}")
+    values = unsigned.view(dst.dtype) if dst.dtype in WHOLE else unsigned
+    extra = GPSIMD_START if where == "GpSimd" else 0
+    machine().compute(where, name, lambda: values, dst, raw=True, work=dst._elements, extra=extra)
+
+
+def rand2(dst: View, low: Any, high: Any) -> None:
+    """Random numbers between two bounds, on the Vector engine of NeuronCore-v4: not the hardware's,
+    but as many."""
+    name = "rand2"
+    _needs(name, 4)
+    tiles(name, dst=dst)
+    columns = [each for each in (low, high) if _column(name, "min and max", each, False)]
+    ends = [
+        None if isinstance(each, View) else constant(name, "bound", each) for each in (low, high)
+    ]
+    drawn = machine().rng.random(dst.shape, np.float32)
+
+    def apply(*given: np.ndarray) -> np.ndarray:
+        left = iter(given)
+        first, last = (next(left) if end is None else end for end in ends)
+        if machine().limits and not np.all(first < last):
+            refuse(f"{name}: min is {np.max(first)} and max {np.min(last)}; accepted: min < max")
+        return first + drawn * (last - first)
+
+    machine().compute("Vector", name, apply, dst, columns=columns, work=dst._elements)
+
+
+def set_rng_seed(seeds: View) -> None:
+    """Start the Vector engine's random numbers anew, from a number of 32 bits."""
+    name = "set_rng_seed"
+    tiles(name, src_seeds=seeds)
+    core = machine()
+    if core.limits and (seeds.size != 1 or seeds.itemsize != 4):
+        refuse(f"{name}: src_seeds {seeds} {dtypes.name(seeds.dtype)}; accepted: [1, 1] of 32 bits")
+    core.check_operand(name, "Vector", seeds)
+    core.check_written(name, seeds)
+    core.rng = np.random.default_rng(seeds._values().reshape(-1).view(np.uint32))
+
+
+def rand_state(name: str, tile: View, chosen: Any, put: bool) -> None:
+    """The state of an engine's random numbers, 6 or 24 uint32 a partition, put there or read."""
+    _needs(name, 3)
+    tiles(name, seeds=tile)
+    where = on(name, chosen, "GpSimd", "Vector")
+    if where == "Vector":
+        _needs(f"{name} on Vector", 4)
+    core, n = machine(), 24 if where == "Vector" else 6
+    if core.limits:
+        core.check_operand(name, where, tile)
+        if tile.dtype != np.uint32 or tile._elements != n:
+            refuse(
+                f"{name}: {tile} {dtypes.name(tile.dtype)}; accepted on {where}: uint32, {n} each"
+            )
+    if put:
+        core.check_written(name, tile)
+        core.states[where] = (np.array(tile._values()), core.rng)
+        core.rng = np.random.default_rng(tile._values().reshape(-1))
+        core.states[where] = (core.states[where][0], core.rng.bit_generator.state)
+        return
+    values, drawn = core.states.get(where, (None, None))
+    if values is None or drawn != core.rng.bit_generator.state or values.shape != tile.shape:
+        refuse(f"not simulated: {name} of a state that rand_set_state did not just put there")
+    core.write(name, tile, values)
+
+
 # --- the Tensor engine ---------------------------------------------------------------------------
 
 MATMUL_DTYPES = (
@@ -1060,6 +1276,9 @@ def nc_matmul(
     """
     tiles(name, dst=dst, stationary=stationary, moving=moving)
     core = machine()
+    for tile in (dst, stationary, moving):
+        if getattr(tile, "_snake", False):
+            refuse(f"not simulated: {name} of {tile}, which .indirect made")
     double = perf_mode not in (None, matmul_perf_mode.none, "none")
     if core.limits:
         _check_matmul(name, dst, stationary, moving, double, is_transpose)
@@ -1574,6 +1793,37 @@ def local_gather(
         work=work,
         extra=GPSIMD_START,
         shapes=False,
+    )
+
+
+def topk(val_dst: View, idx_dst: View, src: View, n: int) -> None:
+    """The k largest of n numbers and their places, in ascending order, for each 16 partitions: the
+    numbers go down the partitions, column by column, and each of the 16 gets the result."""
+    name = "topk"
+    tiles(name, val_dst=val_dst, idx_dst=idx_dst, src=src)
+    core, k, rows = machine(), val_dst._elements, src.shape[0]
+    if core.limits:
+        for operand in (val_dst, idx_dst, src):
+            if operand.buffer != SBUF:
+                refuse(f"{name}: {operand}; the GpSimd engine reaches SBUF only")
+        if (val_dst.dtype, src.dtype, idx_dst.dtype) != (dtypes.bfloat16,) * 2 + (dtypes.uint32,):
+            refuse(f"{name}: {src}, {val_dst}, {idx_dst}; accepted: bfloat16, bfloat16 and uint32")
+        if not 8 <= n < 65536 or not 1 <= k <= min(n, 32767) or src._elements < -(-n // 16):
+            refuse(f"{name}: {k} of n = {n} in {src}; accepted: 8 ≤ n < 65536, k ≤ n ≤ 16 columns")
+        if rows % 16 or {val_dst.shape[0], idx_dst.shape[0]} != {rows} or idx_dst._elements != k:
+            refuse(f"{name}: {src} into {val_dst} and {idx_dst}; as many partitions, by 16")
+    core.check_written(name, src[:, 0 : n // 16] if n >= 16 else src[0:n])  # type: ignore[index]
+    values = places = None
+    if core.numbers:
+        snake = dtypes.wide(src._values()).reshape(rows // 16, 16, -1).transpose(0, 2, 1)
+        numbers = snake.reshape(rows // 16, -1)[:, :n]
+        order = np.argsort(numbers, axis=1, kind="stable")[:, n - k :]
+        values = np.repeat(np.take_along_axis(numbers, order, 1), 16, axis=0)
+        places = np.repeat(order, 16, axis=0)
+    fresh = core.write(name, val_dst, values)
+    core.write(name, idx_dst, places)
+    core.note(
+        "GpSimd", name, val_dst, (src,), work=4 * n + k, elements=n, fresh=fresh, also=(idx_dst,)
     )
 
 

@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,8 @@ class Instruction(NamedTuple):
     on both sides. partitions: that it works on. psum, sbuf: whether it touches them. fast: how many
     times faster it is on a core with a performance mode. fresh: whether all that it writes was
     unwritten. program: of the launch grid. hoisted: whether the iteration before has made the same,
-    so that a compiler moves it out of the loop.
+    so that a compiler moves it out of the loop. either: whether it is left to the compiler if the
+    Vector or the Scalar engine does it.
     """
 
     engine: str
@@ -88,6 +90,96 @@ class Instruction(NamedTuple):
     source: str | None
     program: int
     hoisted: bool = False
+    either: bool = False
+
+
+class _Body:
+    """What one iteration of a loop does, and how that moves from one to the next: every number of a
+    storage, and every bound of what is touched, by a constant step.
+
+    now: the instructions of an iteration. steps: for each, those of its accesses. rooms: of the
+    storages that it makes.
+    """
+
+    def __init__(
+        self, now: list[Instruction], steps: list[list[list[int]]], rooms: list[Room]
+    ) -> None:
+        self.now, self.steps, self.rooms = now, steps, rooms
+
+    @classmethod
+    def of(
+        cls,
+        instructions: Sequence[Instruction],
+        rooms: Sequence[Room],
+        starts: Sequence[tuple[int, int]],
+    ) -> _Body | None:
+        """From two iterations that begin at `starts`; None where they are not alike."""
+        (one, room), (two, other), (end, last) = starts
+        before, now = list(instructions[one:two]), list(instructions[two:end])
+        made = [
+            [each._replace(label="") for each in rooms[a:b]]
+            for a, b in pairwise((room, other, last))
+        ]
+        if not now or len(before) != len(now) or made[0] != made[1]:
+            return None
+        steps = []
+        for old, new in zip(before, now):
+            if not _alike(old, new):
+                return None
+            pairs = zip((*old.reads, *old.writes), (*new.reads, *new.writes))
+            moved = [_step(a, b) for a, b in pairs]
+            if None in moved:
+                return None
+            steps.append(moved)
+        return cls(now, steps, list(rooms[other:last]))  # type: ignore[arg-type]
+
+    def instructions(self, ahead: int) -> list[Instruction]:
+        """Those of an iteration so many after the last one known."""
+        found = []
+        for each, steps in zip(self.now, self.steps):
+            reads = len(each.reads)
+            moved = [
+                _moved(access, step, ahead)
+                for access, step in zip((*each.reads, *each.writes), steps)
+            ]
+            found.append(each._replace(reads=tuple(moved[:reads]), writes=tuple(moved[reads:])))
+        return found
+
+    def gives(self, ahead: int, instructions: Sequence[Instruction]) -> bool:
+        """Whether these are what that iteration was expected to do."""
+        expected = self.instructions(ahead)
+        return len(expected) == len(instructions) and all(
+            _alike(a, b) and (a.reads, a.writes) == (b.reads, b.writes)
+            for a, b in zip(expected, instructions)
+        )
+
+
+def _alike(one: Instruction, other: Instruction) -> bool:
+    """Whether two are the same but for what they touch."""
+    same = len(one.reads) == len(other.reads) and len(one.writes) == len(other.writes)
+    return same and one == other._replace(reads=one.reads, writes=one.writes)
+
+
+def _flat(access: Access) -> list[int]:
+    box = [bound for pair in access.box or () for bound in pair]
+    return [access.storage, *access.partitions, *access.elements, *box]
+
+
+def _step(one: Access, other: Access) -> list[int] | None:
+    """How far each number of an access moves; None where the two have different forms."""
+    a, b = _flat(one), _flat(other)
+    if len(a) != len(b) or (one.box is None) != (other.box is None):
+        return None
+    return [y - x for x, y in zip(a, b)]
+
+
+def _moved(access: Access, step: list[int], ahead: int) -> Access:
+    """An access so many steps further on."""
+    if not any(step):
+        return access
+    storage, *numbers = [x + ahead * by for x, by in zip(_flat(access), step)]
+    pairs = list(zip(numbers[::2], numbers[1::2]))
+    return Access(storage, None if access.box is None else tuple(pairs[2:]), *pairs[:2])
 
 
 class Room(NamedTuple):
@@ -489,6 +581,29 @@ class NeedsNumbers(Exception):
     """A run without numbers came to an instruction that steers by one."""
 
 
+class Unsteady(Exception):
+    """A run that leaves iterations out came to one that is not like those before it."""
+
+
+# Of a loop that leaves iterations out: how many run at its start. Then come one in the middle and
+# the last one, and those between are made from the two before them.
+SAMPLED = 4
+SHORT = SAMPLED + 3  # a loop of fewer iterations runs whole
+
+
+class Sample:
+    """Which loops of a run leave iterations out: all but those at the lines `whole`.
+
+    leaks: lines of loops that a tile made in one of their iterations outlived, so that somebody may
+    ask for those of all iterations. made: how many instructions never ran.
+    """
+
+    def __init__(self) -> None:
+        self.whole: set[str | None] = set()
+        self.leaks: set[str | None] = set()
+        self.made = 0
+
+
 class Loop:
     """One run of a loop whose iterations are independent, and who wrote what in it."""
 
@@ -505,8 +620,8 @@ class Machine:
 
     limits: whether the core's limits are held. order: seed of the order in which independent
     iterations run; None is the written one. chip: whose limits. numbers: whether anything is
-    computed; without, instructions are only recorded. independent: whether an iteration of
-    nl.affine_range may not depend on another.
+    computed; without, instructions are only recorded. sample: where loops leave iterations out that
+    are like the others.
     """
 
     def __init__(
@@ -516,6 +631,7 @@ class Machine:
         chip: Chip = CHIPS["inf2"],
         numbers: bool = True,
         grid: tuple[int, ...] = (),
+        sample: Sample | None = None,
     ) -> None:
         self.limits = limits
         self.order = order
@@ -524,6 +640,7 @@ class Machine:
         self.grid = grid
         self.program = 0  # that runs
         self.rng = np.random.default_rng(order)
+        self.states: dict[str, tuple[Any, Any]] = {}  # of engines' random numbers, as put there
         self.instructions: list[Instruction] = []
         self.rooms: list[Room] = []
         self.loops: list[tuple[Loop, int]] = []  # that run, and their iterations
@@ -533,6 +650,7 @@ class Machine:
         self.seen = 0  # of those, by the program that runs
         self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
         self.outputs: list[Storage] = []
+        self.reductions: dict[tuple[Any, ...], Any] = {}  # of nl.loop_reduce: place, loops → tile
         self.mail: dict[tuple[Any, int, int], np.ndarray] = {}  # (pipe, from, to) → numbers
         self.flat = False  # whether a tile may have partitions only, as in beta 1
         self.hoists = False  # whether a compiler moves what does not change out of loops
@@ -541,6 +659,9 @@ class Machine:
         self.counted = 0  # versions that there are
         self.turns_of_loops: list[tuple[int, int]] = []  # loops that run, and how often by now
         self.turns: Any = None  # who takes turns, where several programs run at once
+        self.sample = sample
+        self.lines: dict[int, str | None] = {}  # loop → where it stands
+        self.births: dict[int, tuple[tuple[int, int], ...]] = {}  # storage → iterations
         self._names: dict[str, int] = {}
 
     # --- programs of a launch grid ---------------------------------------------------------------
@@ -632,6 +753,8 @@ class Machine:
             len(self.rooms), data, buffer, name, state, par, place(), self.iteration, base
         )
         label = f"{name} {list(data.shape)} in {buffer}"
+        if self.sample is not None:
+            self.births[storage.number] = tuple(self.turns_of_loops)
         self.rooms.append(
             Room(buffer, storage.partition_bytes, label, storage.source, storage.block_bytes)
         )
@@ -679,8 +802,9 @@ class Machine:
         self.started += 1
         loop, before = Loop(self.started, line), self.iteration
         depth, outer = len(self.loops), len(self.turns_of_loops)
+        self.lines[loop.number] = line
         try:
-            for turn, step in enumerate(steps):
+            for turn, step in self._sampled(steps, line):
                 del self.loops[depth:]  # an inner loop that was left early
                 self.loops.append((loop, step))
                 self.iteration = (*before, (loop.number, step))
@@ -695,14 +819,53 @@ class Machine:
     def dependent(self, *bounds: int) -> Iterator[int]:
         """A loop whose iterations depend on each other, and which a compiler keeps as a loop."""
         self.started += 1
-        number, outer = self.started, len(self.turns_of_loops)
+        number, outer, line = self.started, len(self.turns_of_loops), place()
+        self.lines[number] = line
         try:
-            for turn, step in enumerate(range(*bounds)):
+            for turn, step in self._sampled(range(*bounds), line):
                 del self.turns_of_loops[outer:]
                 self.turns_of_loops.append((number, turn))
                 yield step
         finally:
             del self.turns_of_loops[outer:]
+
+    def _sampled(self, steps: Sequence[int], line: str | None) -> Iterator[tuple[int, int]]:
+        """The iterations that run, numbered: all, or some where the others are like them."""
+        turns = list(enumerate(steps))
+        sample = self.sample
+        if sample is None or line in sample.whole or len(turns) < SHORT:
+            yield from turns
+            return
+        starts = []  # of each iteration: instructions and storages before it
+        for turn in turns[:SAMPLED]:
+            starts.append((len(self.instructions), len(self.rooms)))
+            yield turn
+        starts.append((len(self.instructions), len(self.rooms)))
+        body = _Body.of(self.instructions, self.rooms, starts[-3:])
+        if body is None:
+            yield from turns[SAMPLED:]
+            return
+        middle = (SAMPLED + len(turns)) // 2
+        for number in range(SAMPLED, middle):
+            self._make(body, number - SAMPLED + 1)
+        first = len(self.instructions)
+        yield turns[middle]
+        if not body.gives(middle - SAMPLED + 1, self.instructions[first:]):
+            sample.whole.add(line)
+            raise Unsteady
+        for number in range(middle + 1, len(turns) - 1):
+            self._make(body, number - SAMPLED + 1)
+        yield turns[-1]
+
+    def _make(self, body: _Body, ahead: int) -> None:
+        """An iteration as those before it, so many after the last of them."""
+        assert self.sample is not None
+        self.rooms += body.rooms
+        for number in range(len(self.rooms) - len(body.rooms), len(self.rooms)):
+            self.births[number] = ()
+        made = body.instructions(ahead)
+        self.instructions += made
+        self.sample.made += len(made)
 
     def _watch(self, name: str, op: str, reads: Sequence[View], writes: Sequence[View]) -> None:
         """Find an iteration of an independent loop that reads what another one wrote.
@@ -764,6 +927,7 @@ class Machine:
         op: str = "",
         shapes: bool = True,
         detail: tuple[Any, ...] | None = None,
+        either: bool = False,
     ) -> None:
         """dst = function(*sources), element by element, in float32.
 
@@ -771,7 +935,7 @@ class Machine:
         operands of one number a partition, passed to `function` after the sources. raw: on the
         bits of whole numbers, as they are. exact: in whole numbers of 64 bits. fast: how many times
         faster a performance mode is. op: the operation, where the instruction only adds to what it
-        reads. shapes: whether all have as many elements as dst. detail: as `note` takes it.
+        reads. shapes: whether all have as many elements as dst. detail, either: as for `note`.
         """
         if self.limits:
             for operand in (dst, *sources, *columns):
@@ -810,6 +974,7 @@ class Machine:
             op=op,
             fresh=fresh,
             detail=detail,
+            either=either,
         )
 
     def _loosen(self, dst: View, sources: Sequence[View], states: Sequence[Any]) -> None:
@@ -889,6 +1054,8 @@ class Machine:
     def check_written(self, name: str, view: View) -> np.ndarray | None:
         """Refuse what was never written; the states, where some element is anything."""
         states = view._states()
+        if self.sample is not None and self.sample.made:
+            return None  # perhaps by an iteration that was left out
         if isinstance(states, int):
             if states == UNWRITTEN and self.limits:
                 refuse(f"{name} reads {view.size} elements of {view} that were never written")
@@ -974,12 +1141,15 @@ class Machine:
         also: Sequence[View] = (),
         summed: bool = False,
         detail: tuple[Any, ...] | None = None,
+        either: bool = False,
     ) -> None:
         """Record an instruction that has run. also: what it writes beside dst. summed: whether it
         adds to dst in PSUM. detail: the instruction's own numbers, where they and its operands
-        say all that it does."""
+        say all that it does. either: whether a compiler may choose Scalar instead of Vector."""
         writes = (dst, *also)
         operands = (*writes, *sources)
+        if self.sample is not None:
+            self._find_leaks(operands)
         if self.loops and self.limits:
             self._watch(name, op or ("sum" if summed else ""), sources, writes)
         chip = [o for o in operands if o._storage.buffer in ON_CHIP]
@@ -1003,8 +1173,20 @@ class Machine:
                 place(),
                 self.program,
                 self._hoisted(name, dst, sources, fresh, detail) if self.hoists else False,
+                either,
             )
         )
+
+    def _find_leaks(self, operands: Sequence[View]) -> None:
+        """Remember loops of which a tile is used in another iteration than its own, or later."""
+        now = self.turns_of_loops
+        assert self.sample is not None
+        for view in operands:
+            born = self.births[view._storage.number]
+            for depth, turn in enumerate(born):
+                if depth >= len(now) or now[depth] != turn:
+                    self.sample.leaks.update(self.lines[loop] for loop, _ in born[depth:])
+                    break
 
     def _hoisted(
         self,
@@ -1047,7 +1229,8 @@ class Machine:
         """What can only be judged when the kernel has ended: outputs and room."""
         if not self.limits:
             return
-        for output in outputs:
+        made = self.sample is not None and self.sample.made
+        for output in [] if made else outputs:
             states = output._states()
             missing = (
                 output.size * (states == UNWRITTEN)
@@ -1148,6 +1331,12 @@ def machine() -> Machine:
             place(),
         )
     return found
+
+
+def is_sampled() -> bool:
+    """Whether a run is going on that leaves iterations of loops out."""
+    found = _machine.get()
+    return found is not None and found.sample is not None
 
 
 def _address(data: np.ndarray) -> int:

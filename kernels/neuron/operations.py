@@ -108,6 +108,11 @@ def _shift_right(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.right_shift(unsigned, np.asarray(y).astype(unsigned.dtype)).view(bits.dtype)
 
 
+def prelu(x: np.ndarray, slope: Any = 0.0) -> np.ndarray:
+    """x, and where it is negative x times a slope."""
+    return np.where(x < 0, np.asarray(slope, np.float32) * x, x)
+
+
 def _larger(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(np.abs(x) > np.abs(y), x, y)
 
@@ -169,6 +174,7 @@ def _table() -> dict[str, Operation]:
     }
     for name, function in functions.items():
         add(name, function, 1, FUNCTION, activation=True)
+    add("prelu", prelu, 1, FUNCTION, activation=True)
     for name, function, limits in (
         ("log", np.log, (2.0**-64, 2.0**64)),
         ("sin", np.sin, (-math.pi, math.pi)),

@@ -16,7 +16,7 @@ from kernels.neuron.chips import chip as find_chip
 from kernels.neuron.errors import HERE, NeuronError, located
 from kernels.neuron.grid import Turns, run_each
 from kernels.neuron.kernel import GENERATIONS, generation_of
-from kernels.neuron.machine import ON_CHIP, Machine, View, _machine
+from kernels.neuron.machine import ON_CHIP, Machine, Sample, View, _machine
 from kernels.neuron.rebinding import simulated
 
 
@@ -112,15 +112,16 @@ def run_recorded(
     options: dict[str, Any],
     params: InterpretParams,
     numbers: bool = True,
+    sample: Sample | None = None,
 ) -> tuple[Any, Machine]:
     """The kernel's result, and the machine with all instructions that ran. numbers: whether they
-    are computed; without, the result is empty memory."""
+    are computed; without, the result is empty memory. sample: where loops leave iterations out."""
     if not isinstance(params, InterpretParams):
         fail("params", repr(params), "neuron.InterpretParams or None")
     function = simulated(kernel)
     grid = getattr(kernel, "grid", ())
     grid = grid if isinstance(grid, tuple) else ()
-    core = Machine(params.limits, params.order, find_chip(params.chip), numbers, grid)
+    core = Machine(params.limits, params.order, find_chip(params.chip), numbers, grid, sample)
     kind = GENERATIONS[generation_of(kernel)].tile
     core.flat = core.hoists = generation_of(kernel) == "neuronxcc"
     names = list(inspect.signature(function).parameters)

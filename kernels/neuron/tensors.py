@@ -4,7 +4,7 @@ operators."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,7 +200,7 @@ class Viewable(View):
         if name.startswith("_"):
             raise AttributeError(name)
         there = [known for known in dir(type(self)) if not known.startswith("_")]
-        return absent("a tile", name, there, ["indirect", "rearrange", "T"])
+        return absent("a tile", name, there, ["T"])
 
     def _strided(self, shape: Sequence[int], strides: Sequence[int]) -> Any:
         base = self._storage.data.reshape(-1)
@@ -290,6 +290,75 @@ class Viewable(View):
             (*shape[:at], merged, *shape[end + 1 :]),
             (*strides[:at], strides[end], *strides[end + 1 :]),
         )
+
+    def rearrange(
+        self,
+        src_pattern: Sequence[Any],
+        dst_pattern: Sequence[Any],
+        fixed_sizes: Mapping[str, int] | None = None,
+    ) -> Any:
+        """Dimensions split, put in another order and merged, by names: ("b", ("h", "w")) to
+        ("b", "w", "h") with {"h": 4}."""
+        source, wanted = [
+            [(one,) if isinstance(one, str) else tuple(one) for one in pattern]
+            for pattern in (src_pattern, dst_pattern)
+        ]
+        names = [name for group in source for name in group]
+        other = [name for group in wanted for name in group]
+        what = f"rearrange of {self} from {src_pattern} to {dst_pattern}"
+        if len(source) != self.ndim or sorted(names) != sorted(other) or len({*names}) < len(names):
+            refuse(f"{what}: accepted: each dimension once on either side, as the tile has them")
+        sizes = dict(fixed_sizes or {})
+        for group, size in zip(source, self.shape):
+            open_ = [name for name in group if name not in sizes]
+            known = math.prod(sizes[name] for name in group if name in sizes)
+            if len(open_) > 1 or size % known or (not open_ and size != known):
+                refuse(f"{what}: {group} of {size} elements needs all sizes but one, and they fit")
+            sizes.update(dict.fromkeys(open_, size // known))
+        found = self
+        for at in range(self.ndim - 1, -1, -1):
+            if len(source[at]) > 1:
+                found = found.reshape_dim(at, [sizes[name] for name in source[at]])
+        found = found.permute([names.index(name) for name in other])
+        for at, group in enumerate(wanted):
+            if len(group) > 1:
+                found = found.flatten_dims(at, at + len(group) - 1)
+        return found
+
+    def indirect(self, index: Any, num_elem: int | None = None) -> Any:
+        """Columns that numbers choose, on NeuronCore-v4: of each 16 partitions, column i is the one
+        that index[i % 16, i // 16] of those 16 names. Not for the Tensor engine, whose groups have
+        32 partitions."""
+        core = machine()
+        if core.limits and core.chip.generation < 4:
+            refuse(f"indirect of {self} needs NeuronCore-v4 (trn3); {core.chip.name} has less")
+        if not isinstance(index, View) or not self._on_chip or index.buffer != "sbuf":
+            refuse(f"indirect of {self} by {index}; accepted: a tile on the chip, an index in SBUF")
+        rows = self.shape[0]
+        if self.ndim != 2 or index.shape[0] != rows or rows % 16:
+            refuse(f"indirect of {self} by {index}; accepted: as many partitions, a multiple of 16")
+        count = index._elements * 16 if num_elem is None else int(num_elem)
+        if not 0 < count <= index._elements * 16:
+            refuse(
+                f"indirect of {self}: num_elem is {num_elem}; {index} has {index._elements * 16}"
+            )
+        numbers = offsets("indirect", index)
+        if numbers.size < index.size:  # nothing is computed
+            numbers = np.zeros(index.size, np.int64)
+        snakes = numbers.reshape(rows // 16, 16, -1).transpose(0, 2, 1).reshape(rows // 16, -1)
+        columns = np.repeat(snakes[:, :count], 16, axis=0)
+        outside = (columns < 0) | (columns >= self.shape[1])
+        if core.limits and outside.any():
+            refuse(
+                f"indirect of {self}: {int(outside.sum())} offsets, {int(columns[outside][0])} "
+                f"among them, are out of bounds: a partition has {self.shape[1]} elements"
+            )
+        item = self.itemsize
+        row, step = (stride // item for stride in self._data.strides)
+        places = self._offset // item + np.arange(rows)[:, None] * row + columns * step
+        found = indirect(self, places, np.zeros(rows, bool))
+        found._snake = True
+        return found
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Any:
         """A range of one dimension."""
@@ -407,10 +476,11 @@ class Viewable(View):
 def indirect(view: Viewable, places: np.ndarray, bad: np.ndarray) -> Any:
     """Elements that numbers choose. bad: which of the first dimension are out of bounds."""
     kind = _INDIRECT.setdefault(
-        type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad",)})
+        type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad", "_snake")})
     )
     found = kind(view._storage, places, None, view._storage.data)
     found._bad = bad
+    found._snake = False
     return found
 
 

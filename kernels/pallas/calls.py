@@ -8,7 +8,7 @@ away from the code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from kernels.compat import jax_pallas, jaxprs
+from kernels.pallas.values import Value, handed
+from kernels.pallas.walk import Ref, Walk, walk, worth_it
 
 FAST = ("vmem", "smem")  # memories that the pipeline fills and empties
 MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond this, say so
@@ -33,7 +35,7 @@ class Operand:
         memory: "vmem", "smem", "hbm" (left in place) or "any" (left to the compiler).
         starts: int array [programs, rank], the first element of the block that each program
             touches, in grid order.
-        known: False where the index map reads values that only the run knows.
+        known: False where the index map reads values that are not known.
         aliased: whether an output shares its memory with an input.
     """
 
@@ -44,7 +46,7 @@ class Operand:
     block: tuple[int, ...]
     memory: str
     starts: np.ndarray = field(repr=False, compare=False)
-    known: bool = True  # False where the index map reads values that only the run knows
+    known: bool = True
     aliased: bool = False
 
     @property
@@ -55,7 +57,12 @@ class Operand:
     @property
     def block_bytes(self) -> int:
         """Bytes of one block in fast memory."""
-        return math.prod(self.block) * np.dtype(self.dtype).itemsize
+        return math.prod(self.block) * jaxprs.bits(self.dtype) // 8
+
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of the whole array."""
+        return math.prod(self.shape) * jaxprs.bits(self.dtype) // 8
 
     @cached_property
     def moved(self) -> np.ndarray:
@@ -76,8 +83,8 @@ class Operand:
     def traffic(self) -> int:
         """Bytes moved between HBM and fast memory over the grid; a clipped block counts clipped.
 
-        An operand left in HBM has no index map, so it counts 0; what the kernel copies of it by
-        hand is not known here.
+        An operand left in HBM has no index map, so it counts 0; Call.moved knows what the kernel
+        copies of it by hand.
         """
         return int(self.moved_bytes.sum()) if self.memory in FAST else 0
 
@@ -92,7 +99,7 @@ class Operand:
             return np.full(len(self.starts), self.block_bytes)
         sizes = np.minimum(np.array(self.block), np.array(self.shape) - self.starts)
         elements = np.prod(np.maximum(sizes, 0), axis=1, dtype=np.int64)
-        return np.where(self.moved, elements * np.dtype(self.dtype).itemsize, 0)
+        return np.where(self.moved, elements * jaxprs.bits(self.dtype) // 8, 0)
 
 
 @dataclass(frozen=True)
@@ -102,11 +109,12 @@ class Call:
     Args:
         name: the kernel's.
         machine: "tpu" or "gpu", whichever the kernel was written for.
-        grid: programs in each dimension.
+        grid: programs in each dimension; 1 in one whose size is not known.
         semantics: of each grid dimension, such as "parallel".
         operands: inputs, then outputs.
         scratch: each piece of scratch memory, in words.
         equation: the call in the jaxpr.
+        values: what the program hands it, of each operand of the equation.
     """
 
     name: str
@@ -116,6 +124,7 @@ class Call:
     operands: tuple[Operand, ...]
     scratch: tuple[str, ...] = ()
     equation: Any = field(default=None, repr=False, compare=False)  # of the jaxpr
+    values: tuple[Value, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -136,8 +145,63 @@ class Call:
 
     @property
     def traffic(self) -> int:
-        """Bytes moved between HBM and fast memory by the pipeline, over the whole grid."""
-        return sum(operand.traffic for operand in self.operands)
+        """Bytes moved between HBM and fast memory, by the pipeline and by hand, over the grid."""
+        walked = self.walk.moved.get(-1, 0) if self.walk else 0
+        return sum(map(self.moved, self.operands)) + int(walked)
+
+    def moved(self, operand: Operand, *, least: bool = False) -> int:
+        """Bytes moved between HBM and fast memory of one operand, by the pipeline and by hand.
+
+        Args:
+            operand: one of this call's.
+            least: where values that are not known decide, the least, and not the most.
+        """
+        if operand.memory in FAST:
+            if least and not operand.known:
+                return operand.block_bytes
+            return operand.traffic
+        if not self.walk:
+            return 0
+        number = self.operands.index(operand) + len(self.scalars)
+        return int((self.walk.least_moved if least else self.walk.moved).get(number, 0))
+
+    @cached_property
+    def scalars(self) -> tuple[np.ndarray | None, ...]:
+        """The prefetched scalars; None for what is not known."""
+        return _scalars(self.equation, self.values)
+
+    @property
+    def open_axes(self) -> tuple[int, ...]:
+        """The dimensions of the grid whose sizes are not known."""
+        axes = jax_pallas.dynamic_axes(self.equation)
+        return tuple(a for a, size in zip(axes, _sizes(axes, self.values)) if size is None)
+
+    @cached_property
+    def depends(self) -> tuple[str, ...]:
+        """What decides how much the kernel does, and is not known: arguments, in words."""
+        axes = jax_pallas.dynamic_axes(self.equation)
+        found = set(self.walk.depends if self.walk else ())
+        for axis, value in zip(axes, self.values):
+            found |= value.unknown if axis in self.open_axes else set()
+        first, rank = len(axes), len(self.grid)
+        for operand, block in zip(self.operands, jax_pallas.blocks(self.equation), strict=True):
+            if not operand.known:
+                for number in block.scalars_read(rank):
+                    if first + number < len(self.values):
+                        found |= self.values[first + number].unknown
+                    else:
+                        found.add("prefetched scalars")
+        return tuple(sorted(found))
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether what is not known decides how often something runs, so that there is no most."""
+        return bool(self.open_axes) or (self.walk is not None and self.walk.open)
+
+    @cached_property
+    def walk(self) -> Walk | None:
+        """What the kernel's scalar code does; None where its program ids alone decide."""
+        return _walk(self) if worth_it(self.equation) else None
 
     def buffers(self) -> tuple[tuple[str, int], ...]:
         """What the kernel keeps in VMEM: blocks, twice where they change, and scratch.
@@ -157,7 +221,7 @@ class Call:
         ]
         for each in jax_pallas.scratch(self.equation):
             if each.in_vmem and each.shape is not None:
-                size = math.prod(each.shape) * np.dtype(each.dtype).itemsize
+                size = math.prod(each.shape) * jaxprs.bits(each.dtype) // 8
                 name = each.name if each.name.startswith("scratch") else f"scratch {each.name}"
                 held.append((name, size))
         return tuple(held)
@@ -205,6 +269,41 @@ class Call:
 
     def _id(self, step: int) -> tuple[int, ...]:
         return tuple(int(i) for i in self.programs[step])
+
+
+def _sizes(axes: Sequence[int], values: Sequence[Value]) -> list[int | None]:
+    """The sizes of the dynamic dimensions of a grid; None for one that is not known."""
+    found = [value.get() for value in values[: len(axes)]]
+    return [None if size is None else int(size) for size in found] or [None] * len(axes)
+
+
+def _scalars(equation: Any, values: Sequence[Value]) -> tuple[np.ndarray | None, ...]:
+    first, count = len(jax_pallas.dynamic_axes(equation)), jax_pallas.num_scalars(equation)
+    found = [value.get() for value in values[first : first + count]]
+    return tuple(found) or (None,) * count
+
+
+def _walk(call: Call) -> Walk:
+    equation, values = call.equation, call.values
+    first = len(jax_pallas.dynamic_axes(equation))
+    refs = []
+    for number, scalar in enumerate(call.scalars):
+        unknown = values[first + number].unknown if values else frozenset({"prefetched scalars"})
+        refs.append(Ref(number, "smem", unknown, scalar, given=True))
+    starts = {}
+    for operand in call.operands:
+        number, value = len(refs), None
+        place = first + number
+        names = frozenset({f"what is in {operand.name}"})
+        if operand.role == "input" and place < len(values):
+            names = values[place].unknown or names
+            if operand.memory == "smem" and operand.known:
+                value = values[place].get()
+                starts[number] = operand.starts, operand.block
+        refs.append(Ref(number, operand.memory, names, value, given=value is not None))
+    unsized = [values[i].unknown for i, a in enumerate(range(first)) if a < len(values)]
+    depends = frozenset().union(*unsized) if call.open_axes else frozenset()
+    return walk(equation, call.grid, refs, starts, depends)
 
 
 def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
@@ -271,9 +370,17 @@ def affine(call: Call) -> list[Affine | None]:
     return found
 
 
-def calls_in(jaxpr: Any) -> list[Call]:
-    """Each pallas_call of a jaxpr, those inside loops and other jaxprs included."""
-    return [_call(e) for e in jax_pallas.outside_kernels(jaxpr) if jax_pallas.is_pallas_call(e)]
+def calls_in(
+    jaxpr: Any, given: Mapping[int, Any] | None = None, names: Sequence[str] = ()
+) -> list[Call]:
+    """Each pallas_call of a jaxpr, those inside loops and other jaxprs included.
+
+    Args:
+        jaxpr: of a program.
+        given: the number of an argument → its value, for what depends on values.
+        names: of the arguments.
+    """
+    return [_call(e, tuple(values)) for e, values in handed(jaxpr, given or {}, names)]
 
 
 def interpreted(jaxpr: Any) -> list[str]:
@@ -281,12 +388,37 @@ def interpreted(jaxpr: Any) -> list[str]:
     return [
         jax_pallas.name(e)
         for e in jax_pallas.outside_kernels(jaxpr)
-        if jax_pallas.is_pallas_call(e) and jax_pallas.is_interpreted(e)
+        if jax_pallas.is_kernel(e) and jax_pallas.is_interpreted(e)
     ]
 
 
-def _call(equation: Any) -> Call:
-    grid = jax_pallas.grid(equation)
+def empty(jaxpr: Any) -> tuple[str, tuple[int, ...]] | None:
+    """The first kernel of a jaxpr that is handed an array without elements, and its shape."""
+    for each in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
+        for variable in (*jaxprs.inputs(each), *jaxprs.outputs(each)):
+            if 0 in (jaxprs.shape(variable) or ()):
+                return jax_pallas.name(each), tuple(jaxprs.shape(variable))
+    return None
+
+
+def off_limits(jaxpr: Any) -> str | None:
+    """Why nothing is said of how long a program takes: a kernel for the SparseCore, or one that
+    reaches other chips; None where there is neither."""
+    for each in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
+        name = jax_pallas.name(each)
+        if jax_pallas.on_sparse_core(each):
+            return f"its kernel {name} runs on the SparseCore, of which nothing is known here"
+        if jax_pallas.reaches_other_chips(each):
+            return (
+                f"its kernel {name} reaches other chips, and the links between them have no model"
+            )
+    return None
+
+
+def _call(equation: Any, values: tuple[Value, ...] = ()) -> Call:
+    axes = jax_pallas.dynamic_axes(equation)
+    grid = jax_pallas.grid(equation, _sizes(axes, values))
+    scalars = _scalars(equation, values)
     if math.prod(grid) > MAX_PROGRAMS:
         raise ValueError(f"grid is {grid}; accepted: at most {MAX_PROGRAMS} programs to look at")
     machine = "gpu" if jax_pallas.is_triton(equation) else "tpu"
@@ -294,7 +426,7 @@ def _call(equation: Any) -> Call:
     aliased = jax_pallas.aliased_outputs(equation)
     operands = []
     for index, block in enumerate(jax_pallas.blocks(equation)):
-        starts = _starts(block, grid)
+        starts = _starts(block, grid, scalars)
         unknown = np.zeros((math.prod(grid), len(block.shape)), int)
         operands.append(
             Operand(
@@ -317,6 +449,7 @@ def _call(equation: Any) -> Call:
         tuple(operands),
         tuple(each.text for each in jax_pallas.scratch(equation)),
         equation,
+        values,
     )
 
 
@@ -332,10 +465,12 @@ def _units(block: jax_pallas.Block) -> np.ndarray:
     return np.array([1 if e else s for s, e in zip(block.sizes, block.elements)], int)
 
 
-def _starts(block: jax_pallas.Block, grid: tuple[int, ...]) -> np.ndarray | None:
+def _starts(
+    block: jax_pallas.Block, grid: tuple[int, ...], scalars: Sequence[np.ndarray | None] = ()
+) -> np.ndarray | None:
     """The first element of the block at every grid point: int [programs, rank].
 
-    None where the index map reads prefetched scalars, whose values only the run knows.
+    None where the index map reads prefetched scalars that are not known.
     """
-    indices = block.indices(grid)
+    indices = block.indices(grid, scalars)
     return None if indices is None else indices * _units(block)

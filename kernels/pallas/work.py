@@ -9,30 +9,37 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.compat import jax_pallas, jaxprs
-from kernels.pallas.calls import MAX_PROGRAMS
+from kernels.pallas.calls import MAX_PROGRAMS, Call
 
 
-def matmul_flops(jaxpr: Any) -> dict[str, float]:
+def matmul_flops(jaxpr: Any, calls: Sequence[Call] = ()) -> dict[str, float]:
     """Operations of all matrix products, a multiply-add counting two.
 
     Args:
         jaxpr: a traced program. Loops count as often as they run where that is known (a `while`
             counts once); of a condition on data, the more expensive branch counts.
+        calls: its kernels, as calls_in gives them, with the values that are known.
 
     Returns:
         The operands' dtype → operations.
     """
-    return dict(_flops(jaxpr, {}, ()))
+    return dict(_flops(jaxpr, {}, (), {id(call.equation): call for call in calls}))
 
 
-def _flops(jaxpr: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> Counter:
+def _flops(
+    jaxpr: Any,
+    known: dict[Any, np.ndarray],
+    grid: tuple[int, ...],
+    calls: Mapping[int, Call] | None = None,
+) -> Counter:
     """known: scalars of this jaxpr whose value at each program is known, [programs] each."""
+    calls = calls or {}
     total: Counter = Counter()
     for equation in jaxprs.own_equations(jaxpr):
         name = jaxprs.operation(equation)
@@ -42,22 +49,37 @@ def _flops(jaxpr: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> C
             [out], kernel = jaxprs.outputs(equation), jaxprs.inputs(equation)[1]
             taps = math.prod(jaxprs.shape(kernel)) // jaxprs.output_features(equation)
             total[jaxprs.dtype(kernel)] += 2 * math.prod(jaxprs.shape(out)) * taps
+        elif name == "ragged_dot_general":
+            total[jaxprs.dtype(jaxprs.inputs(equation)[0])] += _ragged(equation)
         elif name == "pallas_call":
-            _add(total, kernel_flops(equation), 1)
+            call = calls.get(id(equation))
+            _add(total, kernel_flops(call) if call else _of_kernel(equation), 1)
         elif name == "cond":
-            _add(total, _cond(equation, known, grid), 1)
+            _add(total, _cond(equation, known, grid, calls), 1)
         elif name in ("scan", "while"):
             body, times = jaxprs.loop(equation)
-            _add(total, _flops(body, {}, grid), times or 1)
+            _add(total, _flops(body, {}, grid, calls), times or 1)
         else:
             for inner in jaxprs.called(equation):
-                _add(total, _flops(inner, _pass(equation, inner, known), grid), 1)
+                _add(total, _flops(inner, _pass(equation, inner, known), grid, calls), 1)
             _evaluate(equation, known, grid)
     return total
 
 
-def kernel_flops(equation: Any) -> dict[str, float]:
-    """The same for one pallas_call, over its whole grid."""
+def kernel_flops(call: Call, *, least: bool = False) -> dict[str, float]:
+    """The same for one kernel, over its whole grid.
+
+    Args:
+        call: as kernels.pallas.calls gives it.
+        least: where values that are not known decide, the least, and not the most.
+    """
+    if call.walk:
+        return dict(call.walk.least_flops if least else call.walk.flops)
+    return _of_kernel(call.equation)
+
+
+def _of_kernel(equation: Any) -> dict[str, float]:
+    """Of a pallas_call whose program ids alone decide what it does."""
     grid = jax_pallas.grid(equation)
     programs = math.prod(grid)
     seen = grid if programs <= MAX_PROGRAMS else ()
@@ -69,10 +91,20 @@ def _dot(equation: Any) -> int:
     return 2 * math.prod(jaxprs.shape(out)) * math.prod(jaxprs.contracted(equation))
 
 
-def _cond(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]) -> Counter:
+def _ragged(equation: Any) -> int:
+    """Of a product whose rows, or summed elements, belong to one group each."""
+    left, right, *_ = (jaxprs.shape(v) for v in jaxprs.inputs(equation))
+    [out] = jaxprs.outputs(equation)
+    # Each element of the left operand meets each column of one group's right operand.
+    return 2 * math.prod(left) * jaxprs.shape(out)[-1] if len(right) else 0
+
+
+def _cond(
+    equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...], calls: Mapping[int, Call]
+) -> Counter:
     index, *operands = jaxprs.inputs(equation)
     branches = [
-        _flops(branch, _known(jaxprs.inputs(branch), operands, known), grid)
+        _flops(branch, _known(jaxprs.inputs(branch), operands, known), grid, calls)
         for branch in jaxprs.branches(equation)
     ]
     chosen = _value(index, known)

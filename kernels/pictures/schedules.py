@@ -169,7 +169,7 @@ def _shade(level: int) -> float:
 def _roofline(op: tpu.OpEstimate | None, chip: str) -> tuple[Canvas, str]:
     """The roofline of a chip with one kernel under it, and where that stands, in words."""
     rates = tpu.CHIPS[chip]
-    flops = kernel_flops(op.call.equation) if op and op.call else {}
+    flops = kernel_flops(op.call) if op and op.call else {}
     dtype = max(flops, key=lambda d: flops[d]) if flops else "bfloat16"
     peak, bandwidth = rates.peak(dtype), rates.hbm_bytes_per_second
     ridge = peak / bandwidth

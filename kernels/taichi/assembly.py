@@ -37,10 +37,17 @@ def assembly(
 ) -> tuple[str, ...]:
     """The assembly of each kernel that `function(*arguments, **options)` launches, in order.
 
-    function: of a module, since a child process imports and runs it there, on one thread of the
-    CPU. arguments: NumPy arrays or tensors on the CPU. package: "taichi" or "quadrants"; None is
-    the one that this process uses. Raises TaichiError where the child fails or takes longer than
-    `seconds`; MissingPackage where the package is not installed.
+    Args:
+        function: of a module, since a child process imports and runs it there, on one thread of
+            the CPU.
+        *arguments: NumPy arrays or tensors on the CPU.
+        package: "taichi" or "quadrants"; None is the one that this process uses.
+        seconds: that the child may take.
+        **options: of the function.
+
+    Raises:
+        TaichiError: the child fails, or takes longer.
+        MissingPackage: the package is not installed.
     """
     package = runtime.name() if package is None else package
     one_of("package", package, runtime.MODULES)

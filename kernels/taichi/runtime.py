@@ -101,10 +101,18 @@ def start(
 ) -> Running:
     """Start Taichi in this process; where it runs already, do nothing.
 
-    device: "cpu" or "cuda". threads: of the CPU; None is `threads()`. debug: check every access to
-    an array, and fill new arrays with what nobody takes for a result. profiled: time each task.
-    `launch` calls this by itself. Raises RuntimeError where Taichi runs already but otherwise, and
-    in a process that was forked off one in which Taichi runs.
+    `launch` calls this by itself.
+
+    Args:
+        device: "cpu" or "cuda".
+        threads: of the CPU; None is `threads()`.
+        debug: check every access to an array, and fill new arrays with what nobody takes for a
+            result.
+        profiled: time each task.
+
+    Raises:
+        RuntimeError: Taichi runs already but otherwise, or in the process that this one was forked
+            off.
     """
     global _running
     one_of("device", device, ARCHS)
@@ -164,8 +172,13 @@ if hasattr(os, "register_at_fork"):
 def empty(shape: tuple[int, ...], like: Any, dtype: Any = None) -> Any:
     """A new array for a kernel to write: a NumPy array or a torch tensor, as `like` is.
 
-    dtype: by default that of `like`. In a debug run every byte of it is 255, which is NaN in a
-    float, so that an element which no kernel wrote is seen.
+    In a debug run every byte of it is 255, which is NaN in a float, so that an element which no
+    kernel wrote is seen.
+
+    Args:
+        shape: of the new array.
+        like: a NumPy array or a torch tensor, on whose device it is made.
+        dtype: by default that of `like`.
     """
     if isinstance(like, np.ndarray):
         made = np.empty(shape, dtype or like.dtype)
@@ -185,11 +198,16 @@ def launch(
 ) -> None:
     """Run a Taichi kernel; it has finished, or is queued on its GPU, when this returns.
 
-    arguments: those of the kernel, in order: numbers, NumPy arrays and torch tensors, none copied.
-    All arrays must be on one device, the CPU or the first GPU; contiguous, of one of DTYPES and of
-    less than 2³¹ elements; and without gradients, unless autograd is off, as it is in the forward
-    pass of a torch.autograd.Function. shapes: what the shape of a named argument must be.
-    Raises ValueError before anything runs, with the name that the kernel gives the argument.
+    Args:
+        kernel: one that `ti.kernel` made.
+        *arguments: those of the kernel, in order: numbers, NumPy arrays and torch tensors, none
+            copied. All arrays must be on one device, the CPU or the first GPU; contiguous, of one
+            of DTYPES and of less than 2³¹ elements; and without gradients, unless autograd is off,
+            as it is in the forward pass of a torch.autograd.Function.
+        shapes: what the shape of a named argument must be.
+
+    Raises:
+        ValueError: before anything runs, with the name that the kernel gives the argument.
     """
     given = dict(zip(_names(kernel), arguments, strict=True))
     devices = {}

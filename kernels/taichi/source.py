@@ -22,6 +22,10 @@ class KernelSource:
     """A function's name and source. It can be sent to a child process, and be made there.
 
     The source sees np, ti and kernels.taichi, and nothing else of where it was written.
+
+    Args:
+        name: of the function.
+        text: its source, without the indentation of where it stood.
     """
 
     name: str

@@ -31,7 +31,12 @@ class TaichiError(RuntimeError):
 
 @dataclass(frozen=True)
 class Task:
-    """One launch of a compiled task, as Taichi's profiler counts it. milliseconds: measured."""
+    """One launch of a compiled task, as Taichi's profiler counts it.
+
+    Args:
+        name: as Taichi gives it.
+        milliseconds: measured.
+    """
 
     name: str
     milliseconds: float
@@ -46,10 +51,19 @@ def simulate(
 ) -> Any:
     """Run `function(*arguments, **options)` in Taichi's debug mode: every access is checked.
 
-    function: of a module, not of a notebook, since the child imports it. arguments: NumPy arrays,
-    tensors on the CPU, or whatever else can be pickled. threads: of the CPU. Returns its result.
-    Raises TaichiError where an access is out of bounds, where the child dies, and where it takes
-    longer than `seconds`; ValueError as the function raises it.
+    Args:
+        function: of a module, not of a notebook, since the child imports it.
+        *arguments: NumPy arrays, tensors on the CPU, or whatever else can be pickled.
+        threads: of the CPU.
+        seconds: that the child may take.
+        **options: of the function.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        TaichiError: an access is out of bounds, or the child dies, or takes longer.
+        ValueError: as the function raises it.
     """
     return _ask(_settings("cpu", threads, debug=True), function, arguments, options, seconds)[0]
 
@@ -64,7 +78,16 @@ def run(
 ) -> Any:
     """The same without checks, on another device or with other threads than this process has.
 
-    device: "cpu" or "cuda", to which NumPy arrays are brought, and from which they return.
+    Args:
+        function, *arguments, seconds, **options: as `simulate` takes them.
+        device: "cpu" or "cuda", to which NumPy arrays are brought, and from which they return.
+        threads: of the CPU; None is as many as this process has.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        TaichiError, ValueError: as in `simulate`.
     """
     one_of("device", device, runtime.ARCHS)
     return _ask(_settings(device, threads), function, arguments, options, seconds)[0]
@@ -76,6 +99,9 @@ def profile(
     """The tasks that the second call of `function` launched; the first one compiles them.
 
     Small serial tasks, with which Taichi prepares a parallel one, are among them.
+
+    Args:
+        function, *arguments, seconds, **options: as `simulate` takes them.
     """
     settings = _settings("cpu", None, profiled=True)
     return tuple(Task(*task) for task in _ask(settings, function, arguments, options, seconds)[1])

@@ -232,6 +232,13 @@ def _primitive(text: str) -> TpuCompileError | None:
             "integers",
         )
     found = re.search(r"failed to legalize operation '([\w.]+)'", text)
+    if found and found[1] == "func.return" and "i64" in text:
+        return TpuCompileError(
+            "unsupported",
+            "an index map gives 64-bit integers, since jax_enable_x64 is on, and a TPU kernel "
+            "takes 32-bit ones: write jnp.int32(0) for a plain 0 in it, or trace the kernel "
+            "within jax.enable_x64(False)",
+        )
     if found:
         return TpuCompileError(
             "unsupported", f"the compiler cannot translate the operation {found[1]} for this chip"
@@ -354,7 +361,7 @@ def flat_text(error: BaseException) -> str:
     return "\n".join(words)
 
 
-def _outside(file: str) -> bool:
+def outside(file: str) -> bool:
     """Whether a line of code is the caller's, and neither a library's nor this package's own."""
     own = Path(file).parent == Path(__file__).parent
     return "site-packages" not in file and not file.startswith("<") and not own
@@ -364,7 +371,7 @@ def user_line(error: BaseException) -> str | None:
     """The innermost line of a traceback that is not a library's, as file.py:line."""
     import traceback
 
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _outside(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if outside(f.filename)]
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
 
 
@@ -386,7 +393,7 @@ def primitive_line(jaxpr: Any, text: str) -> str | None:
 def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:
     """Each primitive of a jaxpr with the line of the caller's code that asked for it."""
     for equation in jaxprs.own_equations(jaxpr):
-        own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if _outside(f)]
+        own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if outside(f)]
         line = own[0] if own else outer
         yield jaxprs.operation(equation), line
         for inner in jaxprs.inner_jaxprs(equation):

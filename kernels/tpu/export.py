@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from kernels import optional
 from kernels.checks import fail
+from kernels.compat import jaxprs
 from kernels.tpu import chips
 from kernels.tpu.diagnose import flat_text, primitive_line, translate, user_line
 from kernels.tpu.lowering import abstract_device
@@ -23,7 +25,8 @@ class Program:
     data: jax.export's serialisation. jaxpr: what JAX traced. fingerprint: the same for the same
     program, whichever line of code asked for it. row_major: lay its arguments and results out row
     by row, instead of as XLA would choose. mesh: axes and sizes of the chips that share it; () for
-    one chip.
+    one chip. donated: the arguments whose memory the results may take, by number. values: of the
+    arguments whose values are given, by number; names: of all arguments.
     """
 
     name: str
@@ -33,13 +36,16 @@ class Program:
     fingerprint: str = field(default="", repr=False)
     row_major: bool = False
     mesh: tuple[tuple[str, int], ...] = ()
+    donated: tuple[int, ...] = ()
+    values: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    names: tuple[str, ...] = field(default=(), repr=False)
 
     @cached_property
     def calls(self) -> tuple[Any, ...]:
         """Its pallas_calls as kernels.pallas.Call, in order."""
         from kernels.pallas.calls import calls_in
 
-        return tuple(calls_in(self.jaxpr))
+        return tuple(calls_in(self.jaxpr, self.values, self.names))
 
 
 def export(
@@ -50,6 +56,8 @@ def export(
     mesh: Mapping[str, int] | None = None,
     in_specs: Any = None,
     out_specs: Any = None,
+    values: Mapping[str | int, Any] | None = None,
+    **options: Any,
 ) -> Program:
     """Export `function(*args)` for `chip`, without libtpu; nothing runs.
 
@@ -60,37 +68,38 @@ def export(
         chip: one of CHIPS.
         name: of the program; that of the function if left out.
         mesh, in_specs, out_specs: as in compile.
+        values: as in estimate.
+        options: keyword arguments of the function, as in compile.
 
     Raises:
         TpuCompileError: for what JAX already knows the hardware to refuse.
-        ValueError: for an unknown chip, an impossible mesh, or a kernel with interpret=True.
+        ValueError: for an unknown chip, an impossible mesh, a kernel with interpret=True or of an
+            array without elements, or values of no argument.
         Exception: whatever `function` itself raises.
     """
     import jax
-
-    from kernels.pallas.calls import interpreted
 
     chips.topology(chip, mesh)
     optional.require("flatbuffers", "handing a program to the TPU compiler")
     name = name or name_of(function)
     with abstract_device(chip, mesh):
-        jitted = jax.jit(function, **_shardings(mesh, in_specs, out_specs))
+        # A function that is jitted already keeps its static arguments, and what it donates.
+        own = hasattr(function, "trace") and hasattr(function, "lower") and mesh is None
+        arrays = {k: v for k, v in options.items() if own or _is_array(v)}
+        fixed = {k: v for k, v in options.items() if k not in arrays}
+        shardings = _shardings(mesh, in_specs, out_specs)
+        whole = functools.partial(function, **fixed) if fixed else function
+        jitted: Any = function if own else jax.jit(whole, **shardings)
         try:
-            traced = jitted.trace(*args)
+            traced = jitted.trace(*args, **arrays)
         except Exception as error:
             found = translate(flat_text(error), source=user_line(error))
             if found.kind == "other":
                 raise
             raise found from error
-        if names := interpreted(traced.jaxpr):
-            fail(
-                "function",
-                f"one that interprets its kernel {names[0]}, wherever it is traced for",
-                "one that leaves interpret=None to its kernels, or passes interpret=False: what "
-                "stands in for a kernel on a CPU says nothing of a TPU",
-            )
+        _accept(traced.jaxpr)
         try:
-            exported = jax.export.export(jitted, platforms=["tpu"])(*args)
+            exported = jax.export.export(jitted, platforms=["tpu"])(*args, **arrays)
             data = exported.serialize()
         except Exception as error:
             if isinstance(error, MemoryError):
@@ -98,9 +107,79 @@ def export(
             found = translate(flat_text(error))
             found.source = found.source or primitive_line(traced.jaxpr, flat_text(error))
             raise found from error
-    fingerprint = _fingerprint(exported.mlir_module())
-    over = tuple((mesh or {}).items())
-    return Program(name, chip, bytes(data), traced.jaxpr, fingerprint, mesh=over)
+    names = jaxprs.argument_names(traced.jaxpr)
+    given = _given(values or {}, names, args, jaxprs.inputs(traced.jaxpr))
+    fingerprint = _fingerprint(exported.mlir_module(), given)
+    leaves = jax.tree.leaves(traced.args_info, is_leaf=lambda each: hasattr(each, "donated"))
+    donated = tuple(i for i, each in enumerate(leaves) if getattr(each, "donated", False))
+    return Program(
+        name,
+        chip,
+        bytes(data),
+        traced.jaxpr,
+        fingerprint,
+        mesh=tuple((mesh or {}).items()),
+        donated=donated,
+        values=given,
+        names=names,
+    )
+
+
+def _accept(jaxpr: Any) -> None:
+    """ValueError for a program whose kernels no TPU would run."""
+    from kernels.pallas.calls import empty, interpreted
+
+    if names := interpreted(jaxpr):
+        fail(
+            "function",
+            f"one that interprets its kernel {names[0]}, wherever it is traced for",
+            "one that leaves interpret=None to its kernels, or passes interpret=False: what "
+            "stands in for a kernel on a CPU says nothing of a TPU",
+        )
+    if found := empty(jaxpr):
+        fail(
+            "function",
+            f"one that hands its kernel {found[0]} an array of shape {found[1]}",
+            "arrays without an empty dimension: a TPU kernel has no block of no elements",
+        )
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a value is arrays, and what they hold may change from call to call."""
+    import jax
+
+    leaves = jax.tree.leaves(value)
+    return bool(leaves) and all(hasattr(v, "shape") and hasattr(v, "dtype") for v in leaves)
+
+
+def _given(
+    values: Mapping[str | int, Any],
+    names: Sequence[str],
+    args: Sequence[Any],
+    variables: Sequence[Any],
+) -> dict[int, Any]:
+    """The number of an argument of the program → the value given for it."""
+    import jax
+    import numpy as np
+
+    given: dict[int, Any] = {}
+    for key, value in values.items():
+        if isinstance(key, int) and 0 <= key < len(args):
+            first = len(jax.tree.leaves(list(args[:key])))
+            places = list(range(first, first + len(jax.tree.leaves(args[key]))))
+        else:
+            places = [i for i, n in enumerate(names) if re.split(r"[\[.]", n)[0] == key or n == key]
+        leaves = [value] if len(places) == 1 else jax.tree.leaves(value)
+        if not places:
+            fail("values", f"of {key!r}", f"of {', '.join(names)}, or of their numbers")
+        if len(leaves) != len(places):
+            fail(f"values[{key!r}]", f"{len(leaves)} arrays", f"{len(places)}")
+        for place, leaf in zip(places, leaves):
+            found, shape = np.asarray(leaf), tuple(jaxprs.shape(variables[place]))
+            if found.shape != shape:
+                fail(f"values[{key!r}].shape", found.shape, f"{shape}")
+            given[place] = found.astype(jaxprs.dtype(variables[place]))
+    return given
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -110,11 +189,14 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", "") or type(function).__name__
 
 
-def _fingerprint(module: str) -> str:
-    """A digest of StableHLO text without its source locations and its name."""
+def _fingerprint(module: str, given: Mapping[int, Any]) -> str:
+    """A digest of StableHLO text without its source locations and its name, and of values."""
     lines = (line for line in module.splitlines() if not line.startswith("#loc"))
     text = re.sub(r" loc\((?:[^()]|\([^()]*\))*\)|(?<=^module) @\S+", "", "\n".join(lines))
-    return hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(text.encode())
+    for place, value in sorted(given.items()):
+        digest.update(f"{place}".encode() + value.tobytes())
+    return digest.hexdigest()
 
 
 def _shardings(mesh: Mapping[str, int] | None, in_specs: Any, out_specs: Any) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def pipeline(kernel: OpEstimate, chip: str = "v5e") -> Pipeline:
         largest = max((int(s[step]) for s in sizes.values()), default=0)
         return latency + largest / fastest if largest else 0.0
 
-    flops = kernel_flops(call.equation)
+    flops = kernel_flops(call)
     products = sum(f / rates.peak(d) for d, f in flops.items()) * rates.clock_hz / count
     ends = alone(inputs, 0) + alone(outputs, count - 1)
     mean = max(kernel.model_cycles / kernel.times - ends, 0) / count

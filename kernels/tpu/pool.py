@@ -125,8 +125,9 @@ def compile(  # its public name; the builtin is not used in this module
     mesh: Mapping[str, int] | None = None,
     in_specs: Any = None,
     out_specs: Any = None,
+    **options: Any,
 ) -> Compiled:
-    """Compile `function(*args)` for `chip` ahead of time, in a child process.
+    """Compile `function(*args, **options)` for `chip` ahead of time, in a child process.
 
     Args:
         function: kernels inside are taken as compiled, whatever they do on this machine.
@@ -137,6 +138,8 @@ def compile(  # its public name; the builtin is not used in this module
         mesh: axis name → size, such as {"x": 16, "y": 16}, for several chips.
         in_specs, out_specs: a jax.sharding.PartitionSpec for each argument and result, as
             jax.shard_map takes them; what they leave out, the partitioner chooses.
+        options: any other keyword argument is the function's own: arrays, and what is fixed when
+            it is traced, such as causal=True. One that goes by a name above: functools.partial.
 
     Raises:
         TpuCompileError: for what the compiler refuses, a timeout, a child that died, a full disk.
@@ -145,7 +148,8 @@ def compile(  # its public name; the builtin is not used in this module
         MissingPackage: without libtpu.
     """
     libtpu_version()
-    program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+    specs = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
+    program = export(function, *args, chip=chip, **specs, **options)
     return compile_program(program, timeout=timeout, executable=executable)
 
 
@@ -325,6 +329,7 @@ class _Pool:
                 "mesh": dict(program.mesh),
                 "program": program.data,
                 "row_major": program.row_major,
+                "donated": program.donated,
                 "executable": self.executable,
             }
         )

@@ -172,21 +172,24 @@ def schedule(
     *args: Any,
     chip: str = "v5e",
     timeout: float = TIMEOUT,
+    **options: Any,
 ) -> Schedule:
-    """Compile `function(*args)` for `chip` and read the schedule of each kernel and fusion.
+    """Compile `function(*args, **options)` for `chip` and read the schedule of each kernel and
+    fusion.
 
     Args:
         function: kernels inside are taken as compiled, whatever they do on this machine.
         args: arrays or jax.ShapeDtypeStruct.
         chip: one of CHIPS.
         timeout: seconds.
+        options: any other keyword argument is the function's own, as in compile.
 
     Raises:
         TpuCompileError: as compile does, and where this libtpu writes no schedule.
         ValueError, MissingPackage: as compile does.
     """
     libtpu_version()
-    program = export(function, *args, chip=chip)
+    program = export(function, *args, chip=chip, **options)
     compiled = compile_program(program, purposes=("schedule",), timeout=timeout)
     found = schedule_of(compiled)
     if not found.kernels:

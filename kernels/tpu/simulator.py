@@ -8,7 +8,7 @@ shuffled order on two cores, watched by a race detector. A v5e or v6e has one co
 
 from __future__ import annotations
 
-import re
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,10 +41,11 @@ class Simulation:
 def simulate(
     function: Callable[..., Any], *args: Any, seed: int = 0, cores: int = CORES, **options: Any
 ) -> Simulation:
-    """Run `function(*args, interpret=…, **options)` once on the simulated TPU.
+    """Run `function(*args, **options)` once on the simulated TPU.
 
-    function: takes `interpret=` and hands it to its pallas_call. seed: of the order in which
-    programs along parallel dimensions run. Raises SimulationError when the machine refuses.
+    function: the kernels in it are simulated, whether it takes `interpret=` or not. seed: of the
+    order in which programs along parallel dimensions run. Raises SimulationError when the machine
+    refuses.
     """
     import jax
     from jax.experimental.pallas import tpu as pltpu
@@ -63,16 +64,19 @@ def simulate(
         random_seed=seed,
         grid_point_recorder=record,
     )
+    if _takes_interpret(function):
+        options["interpret"] = params
     try:
         with (
+            jax_interpreter.forced(params),
             jax_interpreter.races() as races,
             jax_interpreter.quiet(),
             jax_interpreter.compiled_once(),
         ):
-            result = function(*args, interpret=params, **options)
+            result = function(*args, **options)
             result = jax.tree.map(np.asarray, jax.block_until_ready(result))
     except jax.errors.JaxRuntimeError as error:
-        raise SimulationError(_last_words(error)) from error
+        raise SimulationError(jax_interpreter.last_words(error)) from error
     finally:
         # JAX keeps the simulated machine's state after an exception, and would then hang.
         pltpu.reset_tpu_interpret_mode_state()
@@ -80,8 +84,10 @@ def simulate(
     return Simulation(result, tuple(races), order, np.array([c for _, c in visits]))
 
 
-def _last_words(error: Exception) -> str:
-    """The line of a nested traceback that says what went wrong, without buffer numbers."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    known = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
-    return re.sub(r"\(\d+ \d+ (\w+) \d+\)", r"\1", (known or lines)[-1])
+def _takes_interpret(function: Callable[..., Any]) -> bool:
+    """Whether it has to be told too: without it, it may do on a CPU what is no kernel."""
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of something built in
+        return False
+    return any(each.name == "interpret" or each.kind is each.VAR_KEYWORD for each in known)

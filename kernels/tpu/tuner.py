@@ -77,8 +77,10 @@ def tune(
     store: MutableMapping[str, tuple[float, str, str]] | None = None,
     timeout: float = 120.0,
     progress: Callable[[int, int], None] | None = None,
+    values: Mapping[str | int, Any] | None = None,
+    **options: Any,
 ) -> Tuning:
-    """Estimate `function(*args, **candidate)` for each candidate, and rank them.
+    """Estimate `function(*args, **options, **candidate)` for each candidate, and rank them.
 
     Args:
         function: of arrays and of what is to be tuned, such as kernels.matmul.matmul. Called
@@ -95,6 +97,9 @@ def tune(
             again.
         timeout: seconds for one compilation.
         progress: called with how many are done, of how many.
+        values: as in estimate. Where a kernel depends on what they leave out, its trial says so,
+            and its seconds are the least.
+        options: any other keyword argument is the function's own, as in compile.
 
     Raises:
         ValueError: for an unknown chip, or where there is no candidate.
@@ -108,11 +113,12 @@ def tune(
         fail("candidates", "empty", "one at least")
     name = name or name_of(function)
     shapes = [_shape(a) for a in args]
+    given = functools.partial(function, **options) if options else function
     trials: list[Trial] = []
     everything = [{}, *tunings]  # {} is what the function chooses by itself
     for start in range(0, len(everything), BATCH):
         batch = everything[start : start + BATCH]
-        trials += _try(function, shapes, batch, chip, name, store, timeout)
+        trials += _try(given, shapes, batch, chip, name, store, timeout, values)
         if progress:
             progress(len(trials), len(everything))
     default, *tried = trials
@@ -121,7 +127,7 @@ def tune(
 
 
 def _shape(argument: Any) -> Any:
-    """A kernel's time does not depend on values: a shape is enough to compile it."""
+    """A shape is enough to compile; the values that a kernel's time depends on are given apart."""
     import jax
 
     if not hasattr(argument, "shape"):
@@ -137,6 +143,7 @@ def _try(
     name: str,
     store: MutableMapping[str, tuple[float, str, str]],
     timeout: float,
+    values: Mapping[str | int, Any] | None,
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
     passing: set[int] = set()  # what failed for a reason that may pass
@@ -153,14 +160,19 @@ def _try(
             continue
         try:
             programs[i] = export(
-                functools.partial(function, **tuning), *args, chip=chip, name=f"{name} {words}"
+                functools.partial(function, **tuning),
+                *args,
+                chip=chip,
+                name=f"{name} {words}",
+                values=values,
             )
         except (TpuCompileError, ValueError) as error:
             trials[i] = Trial(tuning, float("inf"), note=str(error))
     found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for i, result in zip(programs, found, strict=True):
         if isinstance(result, Estimate):
-            trials[i] = Trial(tunings[i], result.seconds, result.bound, result.method)
+            seconds = result.range[0] if result.depends else result.seconds
+            trials[i] = Trial(tunings[i], seconds, result.bound, result.method)
             if any(reason in result.method for reason in _KEPT):
                 passing.add(i)  # without the profile for once: no figure to compare others with
         else:

@@ -27,7 +27,8 @@ def answer(question: dict) -> dict:
 
     Args:
         question: topology: its name. mesh: axis name → size, or {}. program: what jax.export made.
-            row_major: lay its arrays out row by row. executable: whether the answer holds it.
+            row_major: lay its arrays out row by row. donated: the numbers of the arguments whose
+            memory results may take. executable: whether the answer holds it.
 
     Returns:
         memory: sizes by JAX's names. cost: XLA's analysis. hlo: the optimised text. executable:
@@ -44,7 +45,9 @@ def answer(question: dict) -> dict:
         return {"error": f"{error}", "seconds": time.perf_counter() - start}
 
 
-def _compile(topology: str, mesh: dict, program: bytes, row_major: bool) -> Any:
+def _compile(
+    topology: str, mesh: dict, program: bytes, row_major: bool, donated: tuple[int, ...]
+) -> Any:
     import jax
     from jax import export
     from jax.experimental import topologies
@@ -64,6 +67,14 @@ def _compile(topology: str, mesh: dict, program: bytes, row_major: bool) -> Any:
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s)
         for a, s in zip(exported.in_avals, shardings)
     ]
+    if donated and not mesh:
+
+        def program_of_leaves(*leaves: Any) -> Any:
+            args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
+            return exported.call(*args, **kwargs)
+
+        jitted = jax.jit(program_of_leaves, donate_argnums=donated, **options)
+        return jitted.lower(*shapes).compile()
     args, kwargs = jax.tree.unflatten(exported.in_tree, shapes)
     if row_major:
         options = in_rows(exported, sharding)

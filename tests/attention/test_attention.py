@@ -297,6 +297,7 @@ class TestBlockSizes:
 class TestBlockSparse:
     MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
     def test_is_attention_with_the_scores_of_other_blocks_hidden(self, dtype):
         q, k, v = operands(2, 3, 300, 330, 40, dtype)

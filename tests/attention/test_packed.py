@@ -68,6 +68,7 @@ def test_it_is_attention_of_the_unpacked_heads(shape, dtype):
     assert verdict.passed, verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["xla", "sdpa", "pallas"])
 def test_gradients_of_a_loss_that_is_not_a_sum(implementation):
     qkv = packed_qkv(2, 37, 2, 16)
@@ -155,6 +156,7 @@ def test_a_sequence_that_does_not_goes_to_attention():
     assert found and "vit_attention_forward" not in found
 
 
+@pytest.mark.slow
 def test_the_way_around_gives_the_same(monkeypatch):
     qkv, do = packed_qkv(2, 65, 2, 32), RNG.standard_normal((2, 65, 64)).astype(np.float32)
 

@@ -7,53 +7,39 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
 
+from learning import SMALL, assert_learns_the_same, formula, losses  # noqa: E402
+
 from kernels.attention.torch import VIT_ATTENTION, vit_attention  # noqa: E402
 from kernels.attention.vit import vision_transformer  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-SMALL = dict(img_size=64, embed_dim=64, depth=2, num_heads=2, num_classes=10)
 HERE = [name for name in VIT_ATTENTION if name != "jax_flash"]  # which needs an XLA device
 
 
-def losses(attention, steps=3):
-    torch.manual_seed(0)
-    model = vision_transformer(attention, **SMALL)
-    images, labels = torch.randn(2, 3, 64, 64), torch.tensor([1, 2])
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    found = []
-    for _ in range(steps):
-        optimiser.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimiser.step()
-        found.append(loss.item())
-    return found
-
-
 @pytest.fixture(scope="module")
-def native():
-    return losses("torch")
+def expected():
+    return losses(formula, dtype=torch.float64), losses("torch")
 
 
 @pytest.mark.parametrize("attention", HERE)
-def test_losses_are_equal(attention, native):
-    assert losses(attention) == pytest.approx(native, rel=1e-4)
-    assert native[-1] < 0.9 * native[0]
+def test_losses_are_equal(attention, expected):
+    assert_learns_the_same(losses(attention), *expected)
 
 
-def test_a_function_may_attend(native):
+def test_a_function_may_attend(expected):
     def attend(qkv, num_heads):
         return vit_attention(qkv, num_heads, implementation="pallas")
 
-    assert losses(attend) == pytest.approx(native, rel=1e-4)
+    assert_learns_the_same(losses(attend), *expected)
 
 
-def test_a_wrong_attention_learns_otherwise(native):
+def test_a_wrong_attention_learns_otherwise(expected):
     def attend(qkv, num_heads):
-        return vit_attention(qkv, num_heads, scale=1.0)
+        return vit_attention(qkv, num_heads, scale=1.1 * 32**-0.5)
 
-    assert losses(attend) != pytest.approx(native, rel=1e-4)
+    with pytest.raises(AssertionError):
+        assert_learns_the_same(losses(attend), *expected)
 
 
 def test_images_of_256_pixels_become_256_tokens():

@@ -145,6 +145,7 @@ def test_arrays_that_may_only_be_read(implementation):
 # --- gradients ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", WITH_GRADIENT)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 3), (5, 2, 9), (1, 2, 13)])
 def test_gradcheck(implementation, shape):
@@ -170,6 +171,7 @@ def both_gradients(w, k, cotangent, implementation):
     return [g.numpy() for g in torch.autograd.grad(result, [w, k], torch.from_numpy(cotangent))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", WITH_GRADIENT)
 @given(b=sizes, c=sizes, t=lengths)
 def test_gradients_of_any_shape(implementation, b, c, t):
@@ -222,6 +224,7 @@ def test_gradients_with_every_access_checked(shape):
     judge_gradients(taichi.simulate(gradients, w, k, cotangent), w, k, cotangent)
 
 
+@pytest.mark.slow
 @needs_taichi
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
 @given(b=sizes, t=lengths)

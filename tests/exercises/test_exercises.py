@@ -72,6 +72,7 @@ def zeros(exercise: Exercise):
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", exercises())
 def test_zeros_are_no_answer(name):
     needs_its_language(name)
@@ -100,6 +101,7 @@ def axpy(a_ref, x_ref, y_ref, o_ref):
     o_ref[...] = a_ref[0] * x_ref[...] + y_ref[...]
 
 
+@pytest.mark.slow
 def test_a_right_answer_passes():
     answer = check("axpy", axpy)
     assert answer.passed is True, str(answer)

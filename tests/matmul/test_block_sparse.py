@@ -27,6 +27,7 @@ def sparse(m, k, block, keep, dtype="float32", seed=0):
     return np.where(mask, x, np.zeros_like(x))
 
 
+@pytest.mark.slow
 @given(
     shape=st.tuples(*[st.integers(1, 200)] * 3),
     block=st.tuples(st.sampled_from([32, 64]), st.sampled_from([32, 64, 128])),
@@ -43,6 +44,7 @@ def test_whole_numbers_are_exact_for_any_shape_and_any_blocks(shape, block, keep
     assert np.array_equal(np.asarray(z), want.astype(z.dtype))
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     shape=st.tuples(*[st.integers(1, 300)] * 2),
@@ -85,6 +87,7 @@ def test_columns_of_a_row_come_in_any_order():
 
 
 class TestGradients:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("number", "m", "k", "n", "bn"),
         [(0, 41, 200, 150, 128), (1, 64, 256, 33, None), (7, 41, 200, 150, 128)],

@@ -28,6 +28,7 @@ def call(implementation, shape=SQUARE, **options):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("k", [128, 1000, 1024, 1025, 2048, 2100])
 def test_every_number_of_steps_is_exact(level, k):

@@ -135,6 +135,7 @@ class TestLayer:
         )
         assert z.shape == (33, 130) and z.dtype == out_dtype
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("activation", [None, jax.nn.relu, jnp.tanh])
     @pytest.mark.parametrize("shape", [(1, 1, 1), (31, 257, 129), (65, 384, 200)])
     def test_the_fused_epilogue_is_the_one_outside(self, shape, activation):

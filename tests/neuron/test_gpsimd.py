@@ -258,6 +258,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_refused(fault):
     _, kind, words = FAULTS[fault]
@@ -441,6 +442,7 @@ def test_const_tensors_are_read_only():
         gpsimd.run(right(store="in.tcm_to_tensor<float>(t, begin, share);"), "twice", X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sources", "function", "array", "words"),
     [
@@ -461,12 +463,14 @@ def test_a_wrong_number_of_tensors():
         gpsimd.run(right(), "twice", X, X)
 
 
+@pytest.mark.slow
 def test_a_shape_function_that_crashes():
     sources = [right()[0], SHAPE.replace("return torch::empty", "abort(); return torch::empty")]
     sources[1] = "#include <stdlib.h>\n" + sources[1]
     refuse(sources, "before any core ran: SIGABRT")
 
 
+@pytest.mark.slow
 def test_a_shape_function_that_does_not_end(monkeypatch):
     monkeypatch.setattr(emulator, "SECONDS", 1)
     endless = "for (volatile int i = 0; ; ++i) {} return torch::empty"
@@ -504,6 +508,7 @@ def test_bad_arguments_are_named(call, words):
         gpsimd.run(sources, function, call.pop("array", X), **call)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", emulator.DTYPES)
 def test_every_dtype(dtype):
     kind = dict(zip(emulator.DTYPES, ("Float", "Int", "Char", "Long", "Short", "Byte")))[dtype]
@@ -583,6 +588,7 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch):
         compiler.gpp.cache_clear()
 
 
+@pytest.mark.slow
 def test_without_a_home_it_still_works(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -600,6 +606,7 @@ def test_what_was_compiled_is_kept(monkeypatch):
     gpsimd.run(right(), "twice", X)
 
 
+@pytest.mark.slow
 def test_the_cache_stays_small(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compiler, "KEPT", 4)

@@ -171,6 +171,7 @@ def _write_rows(path, name, without_fcntl, start):
         add(path, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without_fcntl", [False, True], ids=["fcntl", "a lock file"])
 def test_two_processes_lose_nothing(without_fcntl, tmp_path):
     path = tmp_path / "x.csv"

@@ -28,6 +28,7 @@ def name(case):
     return f"{case.key.implementation} {case.key.text} {case.published.tuning}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_estimate_against_publication(case):
     if not available("libtpu"):

@@ -32,6 +32,7 @@ def test_the_hottest_loop_has_the_most_products():
     assert assembly.hottest("\tret\n") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not optional.available("taichi"), reason="taichi is not installed")
 @pytest.mark.skipif(__import__("platform").machine() != "x86_64", reason="of x86 only")
 def test_a_kernel_shows_its_vectors_and_a_failure_its_reason():

@@ -18,17 +18,16 @@ import ml_dtypes
 import numpy as np
 import torch
 import torch_xla
+from learning import assert_learns_the_same, formula, losses
 from torch_xla.experimental import custom_kernel
 
 from kernels import budget
 from kernels.attention import reference
 from kernels.attention.torch import attention, vit_attention
-from kernels.attention.vit import vision_transformer
 from kernels.compat.torch import xla_hlo
 
 SHAPES = [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64), (1, 2, 31, 131, 65)]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-SMALL = dict(img_size=64, embed_dim=64, depth=2, num_heads=2, num_classes=10)
 
 
 @pytest.fixture(scope="module")
@@ -118,32 +117,15 @@ def test_a_planted_fault_fails(device):
     assert not all(v.passed for v in judge(wrong, SHAPES[1], "float32", device))
 
 
-def losses(name, device, steps=4):
-    torch.manual_seed(0)
-    model = vision_transformer(name, **SMALL)
-    images, labels = torch.randn(2, 3, 64, 64).to(device), torch.tensor([1, 2]).to(device)
-    model = model.to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    found = []
-    for _ in range(steps):
-        optimiser.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimiser.step()
-        torch_xla.sync()
-        found.append(loss.item())
-    return found
-
-
 @pytest.fixture(scope="module")
-def plain():
-    return losses("torch", "cpu")
+def expected():
+    return losses(formula, 4, dtype=torch.float64), losses("torch", 4)
 
 
 @pytest.mark.parametrize("name", ["torch", "torch_sdpa", "unpacked", "pallas"])
-def test_a_vit_learns_the_same_with_every_attention(name, plain, device):
-    assert losses(name, device) == pytest.approx(plain, rel=1e-4)
-    assert plain[-1] < 0.9 * plain[0]
+def test_a_vit_learns_the_same_with_every_attention(name, expected, device):
+    found = losses(name, 4, device=device, sync=torch_xla.sync)
+    assert_learns_the_same(found, *expected)
 
 
 # --- the graph as a TPU gets it -------------------------------------------------------------------

@@ -380,6 +380,24 @@ def tensor_copy(
     return found
 
 
+def tensor_copy_dynamic_src(
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **options: Any
+) -> Tile:
+    """A copy of what lies where a number in SBUF says."""
+    found, taken = _result("tensor_copy_dynamic_src", src, dtype, mask)
+    do.tensor_copy_dynamic(found, taken, engine, "tensor_copy_dynamic_src")
+    tiles.loosen(found, mask)
+    return found
+
+
+def tensor_copy_dynamic_dst(
+    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = None, **options: Any
+) -> None:
+    """A copy to where a number in SBUF says."""
+    name = "tensor_copy_dynamic_dst"
+    do.tensor_copy_dynamic(masked(name, dst, mask), masked(name, src, mask), engine, name)
+
+
 def tensor_copy_predicated(
     *,
     src: Any,
@@ -524,7 +542,7 @@ def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -
     return found
 
 
-_KNOWN = ["builtin_custom_op", "tensor_copy_dynamic_src", "tensor_copy_dynamic_dst"]
+_KNOWN = ["builtin_custom_op"]
 __all__ = ["View"]
 
 

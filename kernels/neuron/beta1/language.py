@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -32,8 +33,10 @@ from kernels.neuron.dtypes import (
     uint32,
 )
 from kernels.neuron.dtypes import of as dtype_of
-from kernels.neuron.errors import absent, refuse
+from kernels.neuron.errors import absent, place, refuse
 from kernels.neuron.instructions import reduce_axes
+from kernels.neuron.launch_grid import num_programs as num_programs_of
+from kernels.neuron.launch_grid import program_id, program_ndim
 from kernels.neuron.machine import HBM, ON_CHIP, PSUM, SBUF, SHARED_HBM, View, machine
 from kernels.neuron.operations import BITS, TABLE, Operation, binary, reduction
 from kernels.neuron.sizes import TileSize
@@ -104,28 +107,9 @@ def spmd_dim(*sizes: int) -> int:
     return math.prod(int(size) for size in sizes)
 
 
-def program_id(axis: int) -> int:
-    """Which program of the launch grid this is."""
-    core = machine()
-    grid = core.grid or (1,)
-    if not 0 <= axis < len(grid):
-        refuse(f"program_id({axis}): the grid has {len(grid)} dimensions")
-    return int(np.unravel_index(core.program, grid)[axis])
-
-
 def num_programs(axes: Any = None) -> Any:
     """How many programs the launch grid has, along axes."""
-    grid = machine().grid or (1,)
-    if axes is None:
-        return math.prod(grid)
-    if isinstance(axes, (tuple, list)):
-        return tuple(grid[a] for a in axes)
-    return grid[axes]
-
-
-def program_ndim() -> int:
-    """The dimensions of the launch grid; 0 without one."""
-    return len(machine().grid)
+    return num_programs_of(axes)
 
 
 # --- making tiles --------------------------------------------------------------------------------
@@ -292,14 +276,27 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
         core.instructions[-1] = core.instructions[-1]._replace(bytes=moved)
 
 
-def affine_range(*bounds: int, **options: Any) -> Iterator[int]:
+class Index(int):
+    """A number that knows whose it is. loop: the number of the loop."""
+
+    loop: int
+
+
+def _indices(steps: Iterator[int]) -> Iterator[Index]:
+    for step in steps:
+        found = Index(step)
+        found.loop = machine().turns_of_loops[-1][0]
+        yield found
+
+
+def affine_range(*bounds: int, **options: Any) -> Iterator[Index]:
     """A loop whose iterations are independent: the simulator runs it in any order."""
-    return machine().iterations(*bounds)
+    return _indices(machine().iterations(*bounds))
 
 
-def sequential_range(*bounds: int, **options: Any) -> Iterator[int]:
+def sequential_range(*bounds: int, **options: Any) -> Iterator[Index]:
     """A loop whose iterations depend on each other."""
-    return machine().dependent(*bounds)
+    return _indices(machine().dependent(*bounds))
 
 
 def static_range(*bounds: int) -> range:
@@ -700,9 +697,39 @@ copy = _Copy()
 def loop_reduce(
     x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **options: Any
 ) -> Any:
-    """The reduction of a tile over the iterations of a loop: not simulated, since the tile that it
-    adds to is only known to the vendor's compiler."""
-    absent("neuronxcc.nki.language", "loop_reduce", globals(), ["loop_reduce"])
+    """x reduced with those of the iterations before, over the loops of `loop_indices`.
+
+    The first iteration begins with x alone. What the name held before that it is assigned to would
+    count as well, and is not known here: a warning says so.
+    """
+    do.tiles("loop_reduce", x=x)
+    if mask is not None:
+        absent("neuronxcc.nki.language", "loop_reduce(mask=…)", globals(), ["loop_reduce(mask=…)"])
+    operation = reduction("loop_reduce", op, numpy=True)
+    listed = loop_indices if isinstance(loop_indices, (tuple, list)) else [loop_indices]
+    over = {index.loop for index in listed if isinstance(index, Index)}
+    core = machine()
+    if len(over) < len(listed) or not over <= {loop for loop, _ in core.turns_of_loops}:
+        refuse(f"loop_reduce over {loop_indices}; accepted: indices of nl.affine_range that run")
+    outside = tuple([turn for turn in core.turns_of_loops if turn[0] not in over])
+    inside = tuple(loop for loop, _ in core.turns_of_loops if loop in over)
+    key = place(), outside, inside[0]
+    known = core.reductions.get(key)
+    if known is None:
+        warnings.warn(
+            f"loop_reduce begins with its first tile ({place()}): what its destination held before "
+            "is not simulated",
+            stacklevel=2,
+        )
+        known = core.reductions[key] = _copied(x, dtype=dtype)
+        return known
+    do.tensor_tensor(known, known, x, operation, name="loop_reduce")
+    return known
+
+
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **options: Any) -> None:
+    """HBM at places that numbers choose, plus a tile or a number; only np.add."""
+    do.atomic_rmw(masked("atomic_rmw", dst, mask), value, op)
 
 
 def rand(shape: Sequence[int], dtype: Any = float32, **options: Any) -> Tile:
@@ -791,7 +818,7 @@ for _method_name, _compare in (
 ):
     setattr(tiles.Operators, f"__{_method_name}__", _method(globals()[_compare], swap=False))
 
-_KNOWN = ["all_reduce", "atomic_rmw", "loop_reduce", "gemm_grid", "bfp16"]
+_KNOWN = ["all_reduce", "gemm_grid", "bfp16"]
 __all__ = [
     "bfloat16",
     "bool_",
@@ -801,6 +828,8 @@ __all__ = [
     "int8",
     "int16",
     "int32",
+    "program_id",
+    "program_ndim",
     "tfloat32",
     "uint16",
     "uint32",

@@ -86,6 +86,20 @@ def tensor_copy(
     do.tensor_copy(dst, src, engine)
 
 
+def tensor_copy_dynamic_src(
+    dst: Any, src: Any, engine: Any = unknown, name: str | None = None
+) -> None:
+    """dst = src, which lies where a number in SBUF says; until NKI 0.2."""
+    do.tensor_copy_dynamic(dst, src, engine, "tensor_copy_dynamic_src")
+
+
+def tensor_copy_dynamic_dst(
+    dst: Any, src: Any, engine: Any = unknown, name: str | None = None
+) -> None:
+    """dst, which lies where a number in SBUF says, = src; until NKI 0.2."""
+    do.tensor_copy_dynamic(dst, src, engine, "tensor_copy_dynamic_dst")
+
+
 def tensor_copy_predicated(
     dst: Any, src: Any, predicate: Any, reverse_pred: bool = False, name: str | None = None
 ) -> None:
@@ -257,6 +271,27 @@ def activation_reduce(
     )
 
 
+def activate2(
+    dst: Any,
+    op: Any,
+    data: Any,
+    imm0: Any,
+    imm1: Any,
+    op0: Any,
+    op1: Any,
+    relu_param: Any = 0.0,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    reduce_op: Any = None,
+    reduce_res: Any = None,
+    reduce_cmd: Any = reduce_cmd.idle,
+    name: str | None = None,
+) -> None:
+    """dst = op((data op0 imm0) op1 imm1), and a reduction of it, on NeuronCore-v4."""
+    steps = [(op0, imm0, reverse0), (op1, imm1, reverse1)]
+    do.activate2(dst, op, data, steps, relu_param, reduce_op, reduce_res, reduce_cmd)
+
+
 def iota(
     dst: Any, pattern: Any, offset: int = 0, channel_multiplier: int = 0, name: str | None = None
 ) -> None:
@@ -329,6 +364,31 @@ def select_reduce(
 def dropout(dst: Any, data: Any, prob: Any, name: str | None = None) -> None:
     """Zeros in place of some elements, at random."""
     do.dropout(dst, data, prob)
+
+
+def rng(dst: Any, engine: Any = vector_engine, name: str | None = None) -> None:
+    """Random bits in whole numbers."""
+    do.rng(dst, engine)
+
+
+def rand2(dst: Any, min: Any, max: Any, name: str | None = None) -> None:
+    """Random numbers from min to max, on NeuronCore-v4."""
+    do.rand2(dst, min, max)
+
+
+def set_rng_seed(src_seeds: Any, name: str | None = None) -> None:
+    """Where the Vector engine's random numbers start from."""
+    do.set_rng_seed(src_seeds)
+
+
+def rand_set_state(src_seeds: Any, engine: Any = gpsimd_engine, name: str | None = None) -> None:
+    """The state of an engine's random numbers, of each partition."""
+    do.rand_state("rand_set_state", src_seeds, engine, put=True)
+
+
+def rand_get_state(dst: Any, engine: Any = gpsimd_engine, name: str | None = None) -> None:
+    """That state, where no number was drawn since it was set."""
+    do.rand_state("rand_get_state", dst, engine, put=False)
 
 
 def nc_matmul(
@@ -418,6 +478,11 @@ def local_gather(
     do.local_gather(dst, src_buffer, index, num_elem_per_idx, num_valid_indices)
 
 
+def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) -> None:
+    """The largest of n numbers in each 16 partitions, and their places."""
+    do.topk(val_dst, idx_dst, src, n)
+
+
 def bn_stats(dst: Any, data: Any, name: str | None = None) -> None:
     """Count, mean and variance × count of even and odd elements."""
     do.bn_stats(dst, data)
@@ -495,18 +560,12 @@ def sendrecv(
     core.note("DMA", "sendrecv", dst, (src,), bytes_moved=size, run=dst._run, fresh=fresh)
 
 
-_KNOWN = [
-    "activate2",
-    "rng",
-    "rand2",
-    "rand_set_state",
-    "rand_get_state",
-    "set_rng_seed",
-    "topk",
-    "get_nc_sub_version",
-    "NkiInstruction",
-    "NkiValidationError",
-]
+def get_nc_sub_version() -> int:
+    """The revision of the core: the first."""
+    return 0
+
+
+_KNOWN = ["NkiInstruction", "NkiValidationError", "sendrecv_compute"]
 
 
 def __getattr__(name: str) -> Any:

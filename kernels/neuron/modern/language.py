@@ -37,7 +37,8 @@ from kernels.neuron.dtypes import (
 from kernels.neuron.dtypes import of as dtype_of
 from kernels.neuron.errors import absent, refuse
 from kernels.neuron.instructions import engine, reduce_axes
-from kernels.neuron.machine import HBM, ON_CHIP, PSUM, READ, SBUF, SHARED_HBM, machine
+from kernels.neuron.launch_grid import num_programs, program_id, program_ndim
+from kernels.neuron.machine import HBM, ON_CHIP, PSUM, READ, SBUF, SHARED_HBM, is_sampled, machine
 from kernels.neuron.operations import BITS, FUNCTION, TABLE, Operation
 from kernels.neuron.sizes import TileSize
 from kernels.neuron.tensors import Register, Span, Tensor
@@ -134,6 +135,11 @@ def rand(shape: Sequence[int], dtype: Any, buffer: str = SBUF, name: str = "") -
         "Vector", "rand", lambda: rng.random(tile.shape, np.float32), tile, work=tile._elements
     )
     return tile
+
+
+def random_seed(seed: Any) -> None:
+    """Where nl.rand starts from: a tile [1, 1] of 32 bits."""
+    do.set_rng_seed(seed)
 
 
 # --- moving tiles --------------------------------------------------------------------------------
@@ -410,9 +416,9 @@ def affine_range(*bounds: int) -> Iterator[int]:
     return machine().iterations(*bounds)
 
 
-def sequential_range(*bounds: int) -> range:
+def sequential_range(*bounds: int) -> range | Iterator[int]:
     """A loop whose iterations depend on each other."""
-    return range(*bounds)
+    return machine().dependent(*bounds) if is_sampled() else range(*bounds)
 
 
 static_range = sequential_range
@@ -439,30 +445,6 @@ def while_loop(init: Register, body_fun: Callable[[Register], Register]) -> None
     register = init
     while register.number():
         register = body_fun(Register(register.number()))
-
-
-def program_id(axis: int = 0) -> int:
-    """Which program of the launch grid this is."""
-    core = machine()
-    grid = core.grid or (1,)
-    if not 0 <= axis < len(grid):
-        refuse(f"program_id({axis}): the grid has {len(grid)} dimensions")
-    return int(np.unravel_index(core.program, grid)[axis])
-
-
-def num_programs(axes: Any = 0) -> Any:
-    """How many programs the launch grid has along an axis, or axes."""
-    grid = machine().grid or (1,)
-    if axes is None:
-        return math.prod(grid)
-    if isinstance(axes, (tuple, list)):
-        return tuple(grid[a] for a in axes)
-    return grid[axes]
-
-
-def program_ndim() -> int:
-    """The dimensions of the launch grid; 0 without one."""
-    return len(machine().grid)
 
 
 def device_print(print_prefix: str, tensor: Any) -> None:
@@ -506,7 +488,7 @@ _INSTEAD = {
     "mgrid": "slice the tile, as in tile[:, 0:n:2]",
     "par_dim": "the first dimension is the partitions",
 }
-_KNOWN = ["random_seed", "prelu"]
+_KNOWN = ["MemoryRegion"]
 _DTYPES = (
     bool_,
     bfloat16,
@@ -525,7 +507,7 @@ _DTYPES = (
     uint16,
     uint32,
 )
-__all__ = ["Function", "Reduction", "dtype_of"]
+__all__ = ["Function", "Reduction", "dtype_of", "num_programs", "program_id", "program_ndim"]
 
 
 def __getattr__(name: str) -> Any:

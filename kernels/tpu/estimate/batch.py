@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any
 
 from kernels.compat import libtpu
+from kernels.pallas.calls import off_limits
 from kernels.tpu import pool
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.estimate.cost import Cost
@@ -69,8 +70,11 @@ def estimate(
     timeout: float = pool.TIMEOUT,
     budget: float = BUDGET,
     large: bool = False,
+    values: Mapping[str | int, Any] | None = None,
+    **options: Any,
 ) -> Estimate:
-    """Estimate the run time of `function(*args)` on `chip`, kernels and XLA's operations alike.
+    """Estimate the run time of `function(*args, **options)` on `chip`, kernels and XLA's operations
+    alike.
 
     A program that was estimated before in this process, and is remembered, is not again.
 
@@ -83,12 +87,20 @@ def estimate(
             extrapolated, and XLA's own cycles are taken.
         large: of a program of hundreds of operations, write down the schedule of its kernels
             alone; the whole one would fill the disk.
+        values: name or number of an argument → its value, where the kernels' work depends on it:
+            the size of a dynamic grid, a table of pages, the rows of each group. Of `args`, only
+            shapes and dtypes count. What depends on a value that is neither given nor a constant
+            of the program is named in Estimate.depends, and the estimate is a range.
+        options: any other keyword argument is the function's own, as in compile.
 
     Raises:
-        TpuCompileError, ValueError, MissingPackage: as compile does.
+        TpuCompileError: as compile does, and for what has no model here: a kernel on the
+            SparseCore, one that reaches other chips, collectives.
+        ValueError, MissingPackage: as compile does; EndlessLoop, which is a ValueError, for a
+            kernel with a loop that its own scalars never end.
     """
     pool.libtpu_version()
-    program = export(function, *args, chip=chip)
+    program = export(function, *args, chip=chip, values=values, **options)
     return estimate_program(program, timeout=timeout, budget=budget, large=large)
 
 
@@ -166,6 +178,11 @@ def _steps(
     """Ask for one compilation after another, and return the estimate."""
     notes: list[str] = []
 
+    if reason := off_limits(program.jaxpr):
+        raise TpuCompileError("unsupported", f"no estimate of {program.name}: {reason}")
+    for call in program.calls:
+        _ = call.walk  # raises for a loop without end, before anything is compiled
+
     def note(words: str) -> None:
         if words not in notes:
             notes.append(words)
@@ -185,6 +202,12 @@ def _steps(
         [compiled] = yield Request([program], (), timeout)
     if not isinstance(compiled, Compiled):
         raise compiled
+    if exchanges := compiled.module.collectives:
+        raise TpuCompileError(
+            "unsupported",
+            f"no estimate of {program.name}: chips exchange data in {exchanges[0].opcode}, and the "
+            "links between them have no model",
+        )
     kernels = match(program, compiled)
     if large and not lost("schedule"):
         yield from schedule_kernels(list(kernels.values()), program.chip, timeout)

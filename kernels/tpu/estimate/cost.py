@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.compat import jax_pallas, libtpu
+from kernels.compat import libtpu
 from kernels.tpu import chips
 from kernels.tpu.estimate.profile import Kernel
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
@@ -72,9 +72,18 @@ class Cost:
         if total <= floor:
             error = max(error, ERROR_HBM)
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
-        notes = tuple(dict.fromkeys([*notes, *self._notes()]))
-        flops = matmul_flops(program.jaxpr)
+        notes = tuple(dict.fromkeys([*notes, *self._notes(ops)]))
+        flops = matmul_flops(program.jaxpr, program.calls)
         seconds = cycles / chip.clock_hz
+        depends = tuple(sorted({name for op in ops for name in op.depends}))
+        span = (seconds, seconds)
+        if depends:
+            error = math.inf
+            open_ops = [op for op in ops if op.depends]
+            sure = total - sum(op.cycles for op in open_ops)
+            least = sure + sum(op.least_cycles for op in open_ops)
+            most = max(sure + sum(op.most_cycles for op in open_ops), floor)
+            span = (least / chip.clock_hz, most / chip.clock_hz)
         at_peak = sum(f / chip.peak(dtype) for dtype, f in flops.items())
         return Estimate(
             name=program.name,
@@ -93,22 +102,26 @@ class Cost:
             floor_cycles=floor,
             notes=notes,
             compiled=self.compiled,
+            depends=depends,
+            range=span,
         )
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, ops: Sequence[OpEstimate]) -> Iterator[str]:
         """What the figures leave out."""
-        from kernels.pallas.calls import FAST
-
+        if names := sorted({name for op in ops for name in op.depends}):
+            yield f"depends on {', '.join(names)}"
         calls = [kernel.call for kernel in self.kernels.values()]
         operands = [operand for call in calls for operand in call.operands]
         if any(not i.counted for i in self.run):
             yield "a loop whose trip count is not known counts once"
-        if any(jax_pallas.has_open_loop(call.equation) for call in calls):
-            yield "a kernel's loop until some condition holds counts once"
+        if any(call.unbounded for call in calls):
+            yield "a kernel's loop or grid of unknown length counts once"
         if any(not operand.known for operand in operands):
             yield "blocks chosen by prefetched scalars: each step fetches another"
-        if any(operand.memory not in FAST for operand in operands):
-            yield "operands that a kernel copies by hand count once"
+        for walk in (call.walk for call in calls if call.walk):
+            if walk.programs[0] < walk.programs[1]:
+                ran, of = walk.programs
+                yield f"copies by hand and conditions counted over {ran:,} of {of:,} programs"
 
     def _expose(self, ops: list[OpEstimate]) -> list[OpEstimate]:
         """Charge each copy beside other operations with the time that they do not hide.
@@ -147,7 +160,6 @@ class Cost:
         return self._xla_op(instruction)
 
     def _kernel_op(self, kernel: Kernel, instruction: Instruction) -> OpEstimate:
-        from kernels.pallas.calls import FAST
         from kernels.pallas.work import kernel_flops
 
         chip, call = self.chip, kernel.call
@@ -156,17 +168,13 @@ class Cost:
         for operand in call.operands:
             if id(operand) in in_vmem:
                 continue
-            if operand.memory not in FAST:
-                # Copied by hand, which no index map tells: taken to move once.
-                moved += math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
-            else:
-                moved += operand.traffic
+            moved += call.moved(operand)
         floor = moved / chip.hbm_bytes_per_cycle
         model, method = kernel.cycles, kernel.method
         if model is None:
             model, method = self._from_schedule(kernel, in_vmem)
         bound = COMPUTE
-        peak = sum(f / chip.peak(d) for d, f in kernel_flops(call.equation).items())
+        peak = sum(f / chip.peak(d) for d, f in kernel_flops(call).items())
         peak *= chip.clock_hz
         if floor >= max(model, peak):
             bound = HBM
@@ -197,7 +205,21 @@ class Cost:
             vmem_limit_bytes=vmem_limit(call, chip.name),
             call=call,
             resident=tuple(o.name for o in call.operands if id(o) in in_vmem),
+            depends=call.depends,
+            least_cycles=self._least(call, in_vmem) * instruction.times,
+            most_cycles=math.inf
+            if call.unbounded
+            else max(cycles, kernel.issue_cycles * kernel.rounds) * instruction.times,
         )
+
+    def _least(self, call: Any, in_vmem: set[int]) -> float:
+        """Cycles that a kernel takes at least, whatever the values that are not known."""
+        from kernels.pallas.work import kernel_flops
+
+        moved = sum(call.moved(o, least=True) for o in call.operands if id(o) not in in_vmem)
+        flops = kernel_flops(call, least=True)
+        peak = sum(f / self.chip.peak(dtype) for dtype, f in flops.items()) * self.chip.clock_hz
+        return max(moved / self.chip.hbm_bytes_per_cycle, peak)
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
         """Nothing hides the fetch of the first blocks and the write of the last, and the profile
@@ -216,7 +238,7 @@ class Cost:
 
     def _from_schedule(self, kernel: Kernel, in_vmem: set[int]) -> tuple[float, str]:
         """Each grid step takes its bundles or its DMA, whichever is longer."""
-        bundles = kernel.schedule.loop_bundles if kernel.schedule else 0
+        bundles = kernel.schedule.loop_bundles * kernel.rounds if kernel.schedule else 0
         latency = libtpu.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
         moved = np.zeros(max(kernel.steps, 1))
         for operand in kernel.call.operands:
@@ -226,7 +248,8 @@ class Cost:
         cycles = float(np.maximum(dma, bundles / self.chip.tensor_cores).sum())
         if not kernel.schedule:
             return cycles, "DMA time alone"
-        return cycles + len(kernel.schedule.bundles) - bundles, "schedule against DMA time"
+        once = len(kernel.schedule.bundles) - kernel.schedule.loop_bundles
+        return cycles + once, "schedule against DMA time"
 
     def _xla_op(self, instruction: Instruction) -> OpEstimate:
         chip, module = self.chip, self.module
@@ -292,16 +315,14 @@ class Cost:
 
     def _kernel_share(self, instruction: Instruction, place: int) -> float:
         """How much of an operand a kernel fetches, 0 to 1; 1 where its index map does not tell."""
-        from kernels.pallas.calls import FAST
-
         kernel = self.kernels.get(instruction.name)
         # Prefetched scalars come first.
         index = place - len(instruction.inputs) + len(kernel.call.inputs) if kernel else -1
         if kernel is None or index < 0:
             return 1.0
         operand = kernel.call.inputs[index]
-        size = math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
-        return min(operand.traffic / size, 1.0) if operand.memory in FAST and size else 1.0
+        size = operand.whole_bytes
+        return min(kernel.call.moved(operand) / size, 1.0) if size else 1.0
 
 
 def _operation(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.compat import jax_pallas
+from kernels.pallas.reduced import of_values
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.export import Program, export
@@ -22,6 +23,8 @@ from kernels.tpu.scheduler import KernelSchedule, schedule_of
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
 CYCLES_PER_SECOND = 80_000  # that the profile simulates on a laptop
 BUDGET = 25.0  # seconds that the profile may take for a whole program
+HOPELESS = 20.0  # seconds for a profile that holds a kernel; it may never end
+TABLE = 32  # grid steps at most of a kernel whose scalars are looked up in a table
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,16 @@ class Kernel:
     def step_cycles(self) -> int:
         """Bundles of one grid step that takes one branch: what simulating a step costs."""
         return self.schedule.step_bundles if self.schedule else 0
+
+    @property
+    def rounds(self) -> int:
+        """Of the longest loop in one grid step that a profile may cut."""
+        return jax_pallas.longest_loop(self.call.equation)
+
+    @property
+    def by_values(self) -> bool:
+        """Whether the compiler, which knows no values, would profile another work than is done."""
+        return bool(jax_pallas.dynamic_axes(self.call.equation)) or of_values(self.call)
 
 
 def match(program: Program, compiled: Compiled) -> dict[str, Kernel]:
@@ -106,7 +119,9 @@ class Profile:
         """Ask the static profile: the whole program where that is short, else each kernel cut."""
         module = self.compiled.module
         profiled: dict[str, int] = {}
-        length = sum(k.issue_cycles * k.instruction.times for k in self.kernels.values()) + sum(
+        length = sum(
+            k.issue_cycles * k.rounds * k.instruction.times for k in self.kernels.values()
+        ) + sum(
             # A copy's bundles are many and short: simulating it takes far longer than a matmul.
             (i.classic_cycles or 0) * (4 if module.only_moves(i) else 1)
             for i in module.run
@@ -114,7 +129,7 @@ class Profile:
         )
         only_xla = not any(i.is_kernel for i in module.run)
         whole = self.budget * CYCLES_PER_SECOND if only_xla else 3.0 * REDUCED_CYCLES
-        seconds = min(self.timeout, 2 * self.budget + 30)
+        seconds = min(self.timeout, 2 * self.budget + 30 if only_xla else HOPELESS)
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):
@@ -122,7 +137,7 @@ class Profile:
                     if each.profiled_cycles:
                         profiled[each.name] = each.profiled_cycles
                 for name, kernel in self.kernels.items():
-                    if name in profiled:
+                    if name in profiled and not kernel.by_values:
                         kernel.cycles = profiled[name]
                         kernel.method = "static profile of the whole grid"
         waiting = [k for k in self.kernels.values() if k.cycles is None]
@@ -142,8 +157,8 @@ class Profile:
             cut = cut_grid(kernel, chips.chip(self.program.chip).tensor_cores)
             try:
                 programs = [
-                    _alone(kernel.call, cut.grid(n), self.program.chip, side_by_side)
-                    for n in cut.counts
+                    _alone(kernel.call, grid, self.program.chip, side_by_side, share)
+                    for grid, share in cut.sizes_and_shares
                 ]
             except (TpuCompileError, NotImplementedError) as error:
                 self.note(f"no static profile: {error}")
@@ -160,7 +175,16 @@ class Profile:
                 continue
             kernel.uneven = cut.uneven
             kernel.cycles, kernel.method = float(cycles[-1]), "static profile of the whole grid"
-            if len(cycles) > 1:
+            if cut.rounds:
+                short, long = cycles
+                few, many = cut.rounds
+                slope = (long - short) / (many - few)
+                kernel.cycles = (short + slope * (kernel.rounds - few)) * cut.units
+                kernel.method = (
+                    f"static profile of {few} and {many} of {kernel.rounds} rounds of its loop, "
+                    "extrapolated"
+                )
+            elif len(cycles) > 1:
                 short, long = cycles
                 slope = (long - short) / (cut.long - cut.short)
                 kernel.cycles = short + slope * (cut.units - cut.short)
@@ -171,11 +195,14 @@ class Profile:
                 )
             if side_by_side:
                 kernel.method += ", with its blocks side by side in HBM"
-        again = [k for k in kernels if id(k) in refused]
-        if side_by_side or not again:
-            for reason in refused.values():
-                self.note(f"no static profile: {reason}")
-        else:
+        # Time does not bring what a profile that has no end lacks.
+        again = [
+            k for k in kernels if "had not finished" not in refused.get(id(k), "had not finished")
+        ]
+        for kernel in kernels:
+            if id(kernel) in refused and (side_by_side or kernel not in again):
+                self.note(f"no static profile: {refused[id(kernel)]}")
+        if again and not side_by_side:
             yield from self._profile_kernels(again, seconds, side_by_side=True)
 
 
@@ -210,8 +237,17 @@ class Cut:
     axis: int
     short: int
     long: int
-    units: int
+    units: float
     uneven: bool = False
+    rounds: tuple[int, int] | None = None
+    whole_rounds: int = 1
+
+    @property
+    def sizes_and_shares(self) -> list[tuple[tuple[int, ...], float]]:
+        """The grid of each profile, and its share of the rounds of the kernel's loop."""
+        if self.rounds:
+            return [(self.sizes, n / self.whole_rounds) for n in self.rounds]
+        return [(self.grid(n), 1.0) for n in self.counts]
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -229,7 +265,16 @@ def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
     The dimensions whose program id the kernel reads stay whole as long as that is affordable.
     """
     grid = kernel.call.grid
-    affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles, 50)))
+    rounds = kernel.rounds
+    affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles * rounds, 50)))
+    if rounds > 8 and rounds * kernel.step_cycles > REDUCED_CYCLES / 2:
+        # A step is too long itself: one step a core, and two lengths of its loop.
+        many = max(8, min(rounds - 1, int(REDUCED_CYCLES / max(kernel.step_cycles, 50))))
+        first = tuple(min(cores, n) for n in grid[:1]) + (1,) * (len(grid) - 1)
+        units = math.prod(grid) / math.prod(first)
+        return Cut(first, 0, 1, 1, units, rounds=(many // 2, many), whole_rounds=rounds)
+    if kernel.by_values:
+        affordable = min(affordable, TABLE)
     if math.prod(grid) <= affordable or not grid:
         return Cut(grid, 0, grid[0] if grid else 1, grid[0] if grid else 1, 1)
     read = jax_pallas.axes_read(kernel.call.equation)
@@ -252,11 +297,13 @@ def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
     return Cut(grid, 0, grid[0], grid[0], 1)
 
 
-def _alone(call: Any, grid: tuple[int, ...], chip: str, side_by_side: bool = False) -> Program:
+def _alone(
+    call: Any, grid: tuple[int, ...], chip: str, side_by_side: bool = False, share: float = 1.0
+) -> Program:
     """The program that is this one pallas_call, on another grid."""
     from kernels.pallas.reduced import alone
 
-    function, shapes = alone(call, grid, side_by_side=side_by_side)
+    function, shapes = alone(call, grid, side_by_side=side_by_side, share=share)
     name = f"{call.name} on a grid of {'×'.join(map(str, grid))}"
     program = export(function, *shapes, chip=chip, name=name)
     # In another layout, XLA would first copy the arguments, and the profile simulate the copies.

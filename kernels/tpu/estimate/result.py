@@ -22,7 +22,8 @@ class OpEstimate:
     shape: of its first result, with the layout. origin: the JAX operations behind it.
     vmem_limit_bytes: what a kernel may take of VMEM; 0 for others. call: a kernel's pallas_call, as
     kernels.pallas.Call; None for others. resident: names of those of its operands that XLA keeps in
-    VMEM, so that they do not come from HBM.
+    VMEM, so that they do not come from HBM. depends: what decides its time and is not known;
+    least_cycles and most_cycles: what it takes then, at least and at most.
     """
 
     name: str
@@ -40,6 +41,9 @@ class OpEstimate:
     vmem_limit_bytes: int = 0
     call: Any = field(default=None, repr=False, compare=False)
     resident: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
+    least_cycles: float = 0.0
+    most_cycles: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,10 @@ class Estimate:
     method: how the figures were found. utilisation: matrix operations against the chip's peak for
     their dtype, 0 to 1 (float32 against bfloat16's peak). error: relative band, such as 0.06.
     ops: each operation; relayouts are named so. optimal_seconds: XLA's own lower bound, None where
-    a kernel without a cost estimate hides in it. flops: matrix operations.
+    a kernel without a cost estimate hides in it. flops: matrix operations. depends: the arguments
+    whose values decide and are not known; then seconds, in which what is unknown happens once, says
+    little, range is what to read, and error is infinite. range: least and most seconds, the most
+    infinite where a loop's length is unknown; both are `seconds` where nothing is.
     """
 
     name: str
@@ -70,6 +77,8 @@ class Estimate:
     floor_cycles: float = 0.0
     notes: tuple[str, ...] = ()
     compiled: Compiled | None = field(default=None, repr=False, compare=False)
+    depends: tuple[str, ...] = ()
+    range: tuple[float, float] = (0.0, 0.0)
 
     @property
     def hbm_utilisation(self) -> float:

@@ -1,0 +1,312 @@
+"""XLA's compiler for NVIDIA's GPUs, on a machine without one: its plugin, options and dumps.
+
+Private: `jax._src.lib.xla_client` (a plugin loaded by path), the methods of a topology, XLA's
+options, and the names and the text of what it dumps. Seen in JAX 0.10.2. An option that is gone is
+refused by name when a program is compiled; a dump that is named otherwise is not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels.compat import changed
+
+# Custom calls in which Pallas hands a kernel over; jax.export wants to be told that they may.
+TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
+
+_SPEC = """gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_core: {shared_sm} shared_memory_per_block_optin: {shared_block}
+  threads_per_core_limit: {threads} core_count: {sms} fpus_per_core: {lanes}
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: {bandwidth} l2_cache_size: {l2} clock_rate_ghz: {clock}
+  device_memory_size: {memory}
+  cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: {features} }}
+  registers_per_core_limit: {registers} registers_per_block_limit: 65536
+  thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64
+  device_vendor: "NVIDIA Corporation" name: "{name}"
+  driver_version: "13.0.0" runtime_version: "12.9.0" compile_time_toolkit_version: "12.9.0"
+  dnn_version: "9.10.0"
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 }}
+device_description_str: "{name}"
+"""
+
+
+def target(**figures: Any) -> str:
+    """XLA's description of a GPU, in which everything is a published figure.
+
+    Args:
+        figures: name, major, minor, sms, lanes, threads, registers, shared_sm, shared_block,
+            bandwidth, l2, clock (GHz), memory.
+
+    Returns:
+        A text proto.
+    """
+    features = "ACCELERATED_FEATURES" if figures["major"] >= 9 else "NONE"
+    return _SPEC.format(features=features, **figures)
+
+
+class Plugin:
+    """XLA's plugin, loaded by its path, so that JAX does not know of it."""
+
+    def __init__(self, path: str) -> None:
+        """Load it.
+
+        Args:
+            path: of the library.
+        """
+        from jax._src.lib import xla_client
+
+        self._client = xla_client
+        with _silent():  # it says that there is no CUDA runtime
+            self._api = xla_client.load_pjrt_plugin_dynamically("cuda", path)
+        xla_client.initialize_pjrt_plugin("cuda")
+
+    def devices(self, spec: str, count: int) -> Sequence[Any]:
+        """Devices to compile for.
+
+        Args:
+            spec: as `target` makes it.
+            count: how many, side by side in one machine.
+        """
+        from jax.experimental import topologies
+
+        made: Any = self._client.make_c_api_device_topology(
+            self._api, "gpu", target_config=spec, topology=f"1x1x{count}"
+        )
+        return topologies.TopologyDescription(made._make_compile_only_devices()).devices
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def exportable() -> list[Any]:
+    """For jax.export's disabled_checks: both ways in which a Pallas kernel travels."""
+    import jax
+
+    return [jax.export.DisabledSafetyCheck.custom_call(name) for name in (TRITON, MOSAIC)]
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def gemm(form: str, tile: Mapping[str, int]) -> dict[str, Any]:
+    """The options that make XLA take one form of a matrix product.
+
+    Args:
+        form: "library", "triton" or "emitted".
+        tile: for "triton": block_m, block_n, block_k, num_stages, num_warps, split_k.
+    """
+    if form == "triton":
+        text = " ".join(f"{name}: {value}" for name, value in tile.items())
+        return {"xla_gpu_override_gemm_autotuner": f"{text} num_ctas: 1"}
+    options: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
+    if form == "emitted":
+        # What is smaller than this, XLA writes itself.
+        options |= {"xla_gpu_gemm_rewrite_size_threshold": 1 << 60}
+    return options
+
+
+def dumping(folder: Path, passes: bool) -> dict[str, Any]:
+    """The options that make XLA write what it does into a folder.
+
+    Args:
+        folder: an empty one.
+        passes: whether to write the program after each pass that changed it, too.
+    """
+    found: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
+    return found | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
+
+
+# --- dumps ----------------------------------------------------------------------------------------
+
+
+def passes(folder: Path) -> list[tuple[str, str, str, str]]:
+    """What the passes made of the program, in their order.
+
+    Args:
+        folder: that XLA wrote to.
+
+    Returns:
+        For each pass that changed it: its pipeline, its name, and the text before and after.
+    """
+    found = []
+    before = ""
+    named = re.compile(r"\.(\d{4})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
+    module = _module(folder)
+    for path in sorted(folder.glob(f"{module}.*.txt")):
+        if not (name := named.search(path.name)):
+            continue
+        after = plain(path.read_text(encoding="utf-8", errors="replace"))
+        if before and after != before:
+            pipeline, step = name[2], name[3]
+            step = f"before {pipeline}" if step == "pipeline-start" else step
+            found.append((pipeline, step, before, after))
+        before = after
+    return found
+
+
+def _module(folder: Path) -> str:
+    """The prefix of the whole program's files; XLA compiles small modules of its own besides."""
+    whole = sorted(folder.glob("*.thunk_sequence.txt"))
+    if not whole:
+        changed("jaxlib", "XLA dumps no sequence of thunks: there is nothing to show of a program")
+        return "-"
+    # The caller's is the last one: XLA may have tried others before.
+    return whole[-1].name.removesuffix(".thunk_sequence.txt")
+
+
+_NOISE = re.compile(
+    r", metadata=\{[^{}]*\}|, frontend_attributes=\{(?:[^{}]|\{[^{}]*\})*\}"
+    r"|, sharding=\{replicated\}"
+)
+
+
+def plain(text: str) -> str:
+    """HLO without what says where it came from, and without tables of files and lines.
+
+    Args:
+        text: of a module.
+    """
+    text = _NOISE.sub("", text)
+    text = re.sub(r"\n(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:.+\n)*", "\n", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def text(folder: Path, ending: str) -> str:
+    """One of the files of the program; empty where there is none.
+
+    Args:
+        folder: that XLA wrote to.
+        ending: of its name, after the module's.
+    """
+    found = sorted(folder.glob(f"{_module(folder)}.{ending}"))
+    return found[0].read_text(encoding="utf-8", errors="replace") if found else ""
+
+
+def assembly(folder: Path) -> list[str]:
+    """The PTX of every kernel, in the order in which XLA made it.
+
+    Args:
+        folder: that XLA wrote to.
+    """
+    return [text for text in _numbered(folder, "ptx") if ".entry" in text]
+
+
+def llvm(folder: Path) -> list[str]:
+    """The optimised LLVM IR of every kernel that XLA emitted itself, in order.
+
+    Args:
+        folder: that XLA wrote to.
+    """
+    return [text for text in _numbered(folder, "ir-with-opt.ll") if "define" in text]
+
+
+def _numbered(folder: Path, ending: str) -> list[str]:
+    """The files that XLA wrote one of for each kernel, by their numbers."""
+    found = []
+    for path in folder.glob(f"{_module(folder)}.*.{ending}"):
+        if number := re.search(rf"\.(\d+)\.{re.escape(ending)}$", path.name):
+            found.append((int(number[1]), path.read_text(encoding="utf-8", errors="replace")))
+    return [text for _, text in sorted(found)]
+
+
+def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """What Mosaic GPU wrote.
+
+    Args:
+        folder: that MOSAIC_GPU_DUMP_TO named.
+
+    Returns:
+        For each kernel its PTX, and its grid, threads and shared_bytes where they are constants.
+    """
+    found = []
+    for path in sorted(folder.glob("*.ptx"), key=lambda path: path.stat().st_mtime_ns):
+        log = path.with_suffix(".mlir-passes.log")
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        found.append((path.read_text(errors="replace"), _launch(lines)))
+    return found
+
+
+def _launch(lines: Sequence[str]) -> dict[str, Any]:
+    """How the first pass of Mosaic GPU says that a kernel is launched."""
+    constants: dict[str, int] = {}
+    for line in lines:
+        if constant := re.search(r"(%\w+) = arith\.constant (\d+) : ", line):
+            constants[constant[1]] = int(constant[2])
+        if "gpu.launch " not in line:
+            continue
+        grid, threads = (
+            tuple(constants.get(name, 0) for name in re.findall(r"= (%\w+)", part))
+            for part in re.findall(r" in \(([^)]*)\)", line)[:2]
+        )
+        shared = re.search(r"dynamic_shared_memory_size (%\w+)", line)
+        bytes_ = constants.get(shared[1], 0) if shared else 0
+        return {"grid": grid, "threads": threads, "shared_bytes": bytes_}
+    return {}
+
+
+def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """The steps of a compiled program.
+
+    Args:
+        sequence: the text of XLA's thunk sequence.
+
+    Returns:
+        Kind, name, and of a kernel its grid, threads and shared_bytes.
+    """
+    found = []
+    for line in sequence.splitlines():
+        if not (step := re.match(r"\s*\d+: k(\w+)\s+\[[^\]]*\]\s*(.*)$", line)):
+            continue
+        launch = re.search(
+            r"grid: \[([\d, ]+)\] threads: \[([\d, ]+)\]\s+shared_memory: (\d+)", step[2]
+        )
+        details: dict[str, Any] = {}
+        if launch:
+            details = {
+                "grid": tuple(map(int, launch[1].split(","))),
+                "threads": tuple(map(int, launch[2].split(","))),
+                "shared_bytes": int(launch[3]),
+            }
+        found.append((step[1], step[2].split(" grid:")[0].strip(), details))
+    return found
+
+
+def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, int, int, str]]]]:
+    """XLA's plan of memory.
+
+    Args:
+        assignment: the text of its buffer assignment.
+
+    Returns:
+        For each allocation: its number, its bytes, what it is, and its values: name, offset, bytes
+        and shape.
+    """
+    found: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
+    for line in assignment.splitlines():
+        if made := re.match(r"allocation (\d+): size (\d+), (.*?):?$", line):
+            found.append((int(made[1]), int(made[2]), made[3], []))
+        value = re.match(r" value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$", line)
+        if value and found:
+            found[-1][3].append((value[1], int(value[3]), int(value[2]), value[4]))
+        if line.startswith("Total bytes used"):
+            break
+    return found

@@ -1,0 +1,147 @@
+"""Read a GPU's machine code: its instructions, its loops, and the schedule that ptxas gave it.
+
+A GPU does not look for independent instructions while it runs. ptxas writes into each how many
+cycles its warp waits before the next one, and on which of six scoreboards, which loads and other
+slow operations set and clear. They are bits 105 to 125 of each instruction's 128, as Jia and others
+found ("Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 2018); Mosaic GPU's own
+dump reads them the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of a warp.
+
+    Args:
+        address: in bytes from the start of its function.
+        text: as nvdisasm writes it, without the address.
+        stall: cycles until the warp's next instruction may be issued.
+        waits: scoreboards that it waits for, of 0 to 5.
+        sets: scoreboards that it holds until it has written, or read, its operands.
+        label: of this place in the code; "" where nothing jumps to it.
+        function: that it belongs to.
+    """
+
+    address: int
+    text: str
+    stall: int = 0
+    waits: tuple[int, ...] = ()
+    sets: tuple[int, ...] = ()
+    label: str = ""
+    function: str = field(default="", repr=False)
+
+    @property
+    def name(self) -> str:
+        """The operation with what it is made of: LDG.E.128."""
+        return re.sub(r"^@!?U?P\w+\s+", "", self.text).split(None, 1)[0].rstrip(";")
+
+    @property
+    def operation(self) -> str:
+        """The operation alone: LDG."""
+        return self.name.split(".")[0]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A piece of code that ends in a jump back to its beginning.
+
+    Args:
+        instructions: from the first to the jump.
+    """
+
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Operation → how often it stands in the loop."""
+        return counts(self.instructions)
+
+    @property
+    def issue_cycles(self) -> int:
+        """Cycles that one warp needs for a round where it waits for no scoreboard."""
+        return sum(max(1, each.stall) for each in self.instructions)
+
+
+_LINE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*/\* 0x([0-9a-f]{16}) \*/")
+_SECOND = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
+_LABEL = re.compile(r"^(\.L_\w+):")
+_FUNCTION = re.compile(r"^\.text\.(\S+):")
+
+
+def read(text: str) -> tuple[Instruction, ...]:
+    """The instructions of a disassembly.
+
+    Args:
+        text: of `nvdisasm -c -hex`.
+    """
+    lines = text.splitlines()
+    found, label, function = [], "", ""
+    for place, line in enumerate(lines):
+        if named := _LABEL.match(line):
+            label = named[1]
+        elif named := _FUNCTION.match(line):
+            function = named[1]
+        elif (code := _LINE.match(line)) and place + 1 < len(lines):
+            second = _SECOND.search(lines[place + 1])
+            bits = int(second[1], 16) >> 41 if second else 0
+            marks = {(bits >> 5) & 7, (bits >> 8) & 7} - {7}
+            mask = (bits >> 11) & 63
+            found.append(
+                Instruction(
+                    int(code[1], 16),
+                    code[2].strip().rstrip(";").strip(),
+                    stall=bits & 15,
+                    waits=tuple(n for n in range(6) if mask >> n & 1),
+                    sets=tuple(sorted(marks)),
+                    label=label,
+                    function=function,
+                )
+            )
+            label = ""
+    return tuple(found)
+
+
+def counts(instructions: Sequence[Instruction]) -> Counter[str]:
+    """Operation → how often it stands there.
+
+    Args:
+        instructions: any.
+    """
+    return Counter(each.operation for each in instructions)
+
+
+def loops(instructions: Sequence[Instruction]) -> tuple[Loop, ...]:
+    """Every piece that ends in a jump back, the shortest first; a jump to itself is none.
+
+    Args:
+        instructions: of a kernel.
+    """
+    at = {each.label: place for place, each in enumerate(instructions) if each.label}
+    found = []
+    for place, each in enumerate(instructions):
+        target = re.search(r"(\.L_\w+)", each.text) if each.operation == "BRA" else None
+        start = at.get(target[1]) if target else None
+        if start is not None and start < place:
+            found.append(Loop(tuple(instructions[start : place + 1])))
+    return tuple(sorted(found, key=lambda loop: len(loop.instructions)))
+
+
+def listing(instructions: Sequence[Instruction]) -> str:
+    """The instructions as a table: address, stall, scoreboards waited for and set, text.
+
+    Args:
+        instructions: any.
+    """
+    lines = []
+    for each in instructions:
+        waits = "".join(map(str, each.waits)) or "·"
+        sets = "".join(map(str, each.sets)) or "·"
+        lines.append(f"{each.address:5x}  {each.stall:2}  {waits:>3}  {sets:>2}  {each.text}")
+    return "\n".join(lines)

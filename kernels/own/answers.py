@@ -1,0 +1,389 @@
+"""What a child answers: it loads a reader's file, and climbs a rung with what it declares."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernels.backends.base import Refused, Skipped
+from kernels.backends.pallas_tpu import Brought
+from kernels.checks import fail, located
+from kernels.own import declared
+from kernels.own.claim import Claim
+from kernels.own.declared import Declared
+
+MOST_OF_A_PICTURE = 400_000  # characters of HTML
+
+_modules: dict[str, Any] = {}
+_claims: dict[str, Claim] = {}
+
+
+def answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer one question.
+
+    Args:
+        question: "what" names one of the functions below, the rest are its arguments.
+
+    Returns:
+        What it gives, or {"error": a line}.
+    """
+    given = {key: value for key, value in question.items() if key != "what"}
+    asked: Callable[..., dict[str, Any]] = _ANSWERS[question["what"]]
+    try:
+        return asked(**given)
+    except BaseException as error:  # also of a file that calls sys.exit
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return {"error": told(error)}
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line, with the reader's line of code that raised it."""
+    return str(error) if isinstance(error, (Refused, Skipped)) else located(error)
+
+
+def module(path: str) -> Any:
+    """The file as a module, loaded once; its folder is where it imports from.
+
+    Args:
+        path: of a Python file.
+
+    Raises:
+        ValueError: where there is no such file.
+    """
+    resolved = str(Path(path).resolve())
+    if resolved not in _modules:
+        if not Path(resolved).is_file():
+            fail("file", path, "a Python file")
+        sys.path.insert(0, os.path.dirname(resolved))
+        name = Path(resolved).stem
+        spec = importlib.util.spec_from_file_location(name, resolved)
+        if spec is None or spec.loader is None:
+            fail("file", path, "a Python file")
+        made = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(name, made)
+        spec.loader.exec_module(made)
+        _modules[resolved] = made
+    return _modules[resolved]
+
+
+def found(path: str, name: str = "") -> list[Declared]:
+    """What a file declares.
+
+    Args:
+        path: of a Python file.
+        name: of one of its functions; all where it is left out.
+
+    Raises:
+        ValueError: where it declares nothing, or nothing of that name.
+    """
+    module(path)
+    those = declared.declared()
+    if not those:
+        fail(
+            "file",
+            f"{path}, which marks nothing to prove",
+            "one with @kernels.proves(reference, arguments=...) above a function",
+        )
+    if name:
+        named = [each for each in those if each.name == name]
+        if not named:
+            fail("name", repr(name), ", ".join(each.name for each in those))
+        return named
+    return list(those)
+
+
+def load(
+    path: str = "", name: str = "", pickled: bytes = b"", given: Declared | None = None
+) -> dict[str, Any]:
+    """Make the claims of a file, or of what was handed over.
+
+    Args:
+        path: of a Python file.
+        name: of one function in it; all where it is left out.
+        pickled: a Declared, instead of a file.
+        given: the same, from this very process.
+
+    Returns:
+        kernels: for each its name, and its problems by name.
+    """
+    if pickled:
+        given = pickle.loads(pickled)
+    told_of = []
+    for each in [given] if given else found(path, name):
+        try:
+            claim = Claim(each)
+            problems = [str(w) for w in claim.workloads.named]
+            claim.outputs  # noqa: B018  # runs the reference once
+            _claims[each.name] = claim
+            told_of.append({"name": each.name, "problems": problems, "chips": each.chips})
+        except Exception as error:
+            told_of.append({"name": each.name, "error": told(error)})
+    return {"kernels": told_of}
+
+
+def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -> dict[str, Any]:
+    """Prove one kernel at one rung on one of its problems.
+
+    Returns:
+        The arguments of a report.Finding.
+    """
+    from kernels import judge, ladder
+
+    claim = _claims[name]
+    start = time.perf_counter()
+    workload = claim.workloads.named[place]
+    made: dict[str, Any] = {"kernel": name, "rung": rung, "problem": str(workload)}
+    if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
+        words = "the reference itself loses its digits, or overflows, on such values"
+        return made | {"status": "dropped", "message": words}
+    backend = Brought(chips or claim.declared.chips)
+    subject = ladder.Subject(
+        claim, name, backend, claim.function, differentiable=bool(claim.differentiable)
+    )
+    [check] = ladder.climb(subject, rung, [workload], seed)
+    wrote = ""
+    if check.place is not None and not check.output.startswith("gradient"):
+        try:
+            wrote = _writer(claim, workload, seed, check.output, check.place)
+        except Exception:  # a kernel that cannot be traced as it is compiled was told of elsewhere
+            wrote = ""
+    return made | {
+        "status": check.status,
+        "message": check.message,
+        "wrote": wrote,
+        "used": check.used,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[int, ...]) -> str:
+    """Which block of which program wrote an element of a result."""
+    import numpy as np
+
+    from kernels.compat import jax_pallas
+    from kernels.pallas.calls import calls
+
+    values = claim.workloads.arguments(workload, seed)
+    places = [i for i, a in enumerate(values) if hasattr(a, "shape")]
+
+    def of_arrays(*arrays: Any) -> Any:
+        given = list(values)
+        for where, array in zip(places, arrays, strict=True):
+            given[where] = array
+        return claim.function(*given)
+
+    with jax_pallas.compiled():
+        made = calls(of_arrays, *[values[i] for i in places])
+    index = claim.outputs.index(output)
+    for call in reversed(made):
+        outputs = call.outputs
+        fitting = [o for o in outputs if len(o.shape) == len(place)]
+        if not fitting:
+            continue
+        own = outputs[index] if len(outputs) > index else fitting[0]
+        operand = own if own in fitting else fitting[0]
+        if not operand.known or any(p >= s for p, s in zip(place, operand.shape)):
+            continue
+        block = np.array(operand.block)
+        inside = (operand.starts <= place) & (np.array(place) < operand.starts + block)
+        programs = np.flatnonzero(inside.all(1))
+        if not len(programs):
+            return f"no program of {call.name} writes that element of {operand.name}"
+        start = operand.starts[programs[-1]]
+        cut = ", ".join(
+            f"{s}:{min(s + b, n)}" for s, b, n in zip(start, operand.block, operand.shape)
+        )
+        ids = [tuple(int(i) for i in call.programs[p]) for p in programs]
+        who = f"program {_id(ids[-1])}" + (
+            f" (and {len(ids) - 1} before it, from {_id(ids[0])})" if len(ids) > 1 else ""
+        )
+        return f"written by {call.name}, {who}: block [{cut}] of {operand.name}"
+    return ""
+
+
+def _id(program: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, program))})"
+
+
+def explain(
+    path: str, name: str, args: str, chip: str, timeout: float, pictures: bool
+) -> dict[str, Any]:
+    """Explain one function of a file on one chip.
+
+    Args:
+        path, name: of the function.
+        args: its arguments, as kernels.own.shapes reads them; those of its declaration where it is
+            empty.
+        chip: one of kernels.tpu.CHIPS.
+        timeout: seconds for a compilation.
+        pictures: whether to draw what a page shows.
+
+    Returns:
+        What kernels.tpu.explain.facts or .refusal gives; with "pictures" a list of HTML.
+    """
+    from kernels.own import cache
+    from kernels.tpu import explain as page
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import estimate_program
+
+    title = f"{name}  {args}".strip()
+    program = None
+    try:
+        program = _exported(path, name, args, chip)
+        key = cache.key(program.fingerprint, chip, Path(path).read_text(), title, pictures)
+        if (known := cache.get(key)) is not None:
+            return known
+        found = estimate_program(program, timeout=timeout)
+    except TpuCompileError as error:
+        return page.refusal(program, error, title, chip)
+    made = page.facts(program, found, title)
+    if pictures:
+        made["pictures"] = _pictures(program, found)
+    cache.put(key, made)
+    return made
+
+
+def _exported(path: str, name: str, args: str, chip: str) -> Any:
+    """A function of a file, exported for a chip."""
+    from kernels.compat import jax_pallas
+    from kernels.tpu.export import export
+
+    function, given, named = target(path, name, args)
+
+    def call(*arrays: Any) -> Any:
+        return function(*arrays[: len(given)], **dict(zip(named, arrays[len(given) :])))
+
+    arrays = [*given, *named.values()]
+    fixed = {i: a for i, a in enumerate(arrays) if not hasattr(a, "shape")}
+
+    def of_arrays(*traced: Any) -> Any:
+        rest = iter(traced)
+        return call(*(fixed[i] if i in fixed else next(rest) for i in range(len(arrays))))
+
+    of_arrays.__name__ = name
+    traced = [a for a in arrays if hasattr(a, "shape")]
+    with jax_pallas.compiled():
+        return export(of_arrays, *traced, chip=chip, name=name)
+
+
+def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
+    """A function of a file, and the arguments that a text or its declaration gives.
+
+    Raises:
+        ValueError: for a file without it, and where nobody says what its arguments are.
+    """
+    import jax
+    import numpy as np
+
+    from kernels.own.shapes import arguments
+
+    made = module(path)
+    own = {each.name: each for each in declared.declared()}
+    function = getattr(made, name, None) or (own[name].function if name in own else None)
+    if not callable(function):
+        known = [n for n, v in vars(made).items() if callable(v) and not n.startswith("_")]
+        fail("name", repr(name), ", ".join(known) or f"a function of {path}")
+    if args:
+        return function, *arguments(args)
+    if name not in own:
+        fail("--args", "left out", f'what {name} takes, such as "bf16[4096,4096] bf16[4096,4096]"')
+    drawn = own[name].arguments(np.random.default_rng(0))
+    if isinstance(drawn, dict):
+        return function, [], drawn
+    leaves, tree = jax.tree.flatten(tuple(drawn))
+    if len(leaves) == len(drawn):
+        return own[name].function, list(drawn), {}
+    whole = own[name].function
+    return lambda *flat: whole(*jax.tree.unflatten(tree, flat)), leaves, {}
+
+
+def _pictures(program: Any, found: Any) -> list[dict[str, str]]:
+    """What the page of a program shows: players where they can be drawn."""
+    from kernels import pictures
+
+    made: list[dict[str, str]] = []
+
+    def draw(title: str, make: Any) -> None:
+        try:
+            drawn = make()._repr_html_()
+        except Exception:  # a grid of a form that has no picture: the tables say it
+            return
+        if len(drawn) < MOST_OF_A_PICTURE:
+            made.append({"title": title, "html": drawn})
+
+    for call in program.calls[:2]:
+        draw(
+            f"The blocks that each program of {call.name} touches", lambda c=call: pictures.play(c)
+        )
+        draw(f"What {call.name} moves between HBM and VMEM", lambda c=call: pictures.traffic(c))
+        draw(f"What {call.name} keeps in VMEM", lambda c=call: pictures.memory(c))
+    for schedule in found.schedule.kernels[:1]:
+        draw(
+            f"The schedule of {schedule.name}, and its roofline",
+            lambda kernel=schedule.name: pictures.schedule(found, kernel),
+        )
+    return made
+
+
+def tune(
+    path: str,
+    name: str,
+    args: str,
+    chip: str,
+    tunings: list[dict[str, Any]],
+    timeout: float,
+) -> dict[str, Any]:
+    """Estimate a function with each of several keyword arguments.
+
+    Returns:
+        trials: of each, in order: seconds (None where it is refused), what binds, a note, and
+        whether the reason may pass.
+    """
+    import functools
+
+    from kernels.compat import jax_pallas
+    from kernels.tpu.diagnose import TpuCompileError
+    from kernels.tpu.estimate import Estimate, estimate_all
+    from kernels.tpu.export import export
+    from kernels.tpu.tuner import TRANSIENT
+
+    function, given, named = target(path, name, args)
+    trials: dict[int, dict[str, Any]] = {}
+    programs = {}
+    for place, tuning in enumerate(tunings):
+        words = " ".join(f"{k}={v}" for k, v in tuning.items())
+        try:
+            with jax_pallas.compiled():
+                call = functools.partial(function, **named, **tuning)
+                programs[place] = export(call, *given, chip=chip, name=f"{name} {words}")
+        except Exception as error:  # a size that the function itself refuses
+            trials[place] = {"seconds": None, "bound": "", "note": told(error), "passing": False}
+    found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
+    for place, each in zip(programs, found, strict=True):
+        if isinstance(each, Estimate):
+            trials[place] = {
+                "seconds": each.seconds,
+                "bound": each.bound,
+                "note": each.method,
+                "passing": False,
+            }
+        else:
+            assert isinstance(each, TpuCompileError)
+            passing = each.kind in TRANSIENT
+            trials[place] = {"seconds": None, "bound": "", "note": str(each), "passing": passing}
+    return {"trials": [trials[i] for i in range(len(tunings))]}
+
+
+_ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "load": load,
+    "climb": climb,
+    "explain": explain,
+    "tune": tune,
+}

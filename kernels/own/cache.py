@@ -1,0 +1,81 @@
+"""What was explained before, in the platform's cache folder: the second time is quick."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+FOLDER = "KERNELS_CACHE"  # environment variable: where, instead
+MOST = 200  # files kept, the newest
+
+
+def folder() -> Path:
+    """Where it is kept: $KERNELS_CACHE, or this platform's place for caches."""
+    if given := os.environ.get(FOLDER):
+        return Path(given)
+    home = Path.home()
+    if sys.platform == "darwin":
+        base = home / "Library/Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "kernels-rung-by-rung"
+
+
+def key(*parts: object) -> str:
+    """A name for what depends on these, on this package's model and on the compiler."""
+    from kernels.tpu.pool import libtpu_version
+
+    words = [_model(), libtpu_version(), *map(repr, parts)]
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+
+@functools.cache
+def _model() -> str:
+    """A digest of all that makes an explanation: another version of it explains anew."""
+    package = Path(__file__).parent.parent
+    found = hashlib.sha256()
+    for part in ("tpu", "pallas", "compat", "pictures", "own", "records"):
+        for path in sorted((package / part).rglob("*.py")):
+            found.update(path.read_bytes())
+    results = package.parent / "results"
+    for path in sorted(results.glob("*.csv")) if results.is_dir() else ():
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def get(name: str) -> dict[str, Any] | None:
+    """What was kept under a name; None where there is nothing, or it cannot be read."""
+    path = folder() / f"{name}.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        os.utime(path)
+        return found
+    except (OSError, ValueError):
+        return None
+
+
+def put(name: str, made: dict[str, Any]) -> None:
+    """Keep it, if it can be kept: a folder that cannot be written is no reason to fail."""
+    with contextlib.suppress(OSError):
+        where = folder()
+        where.mkdir(parents=True, exist_ok=True)
+        handle, path = tempfile.mkstemp(dir=where, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(made, file)
+            os.replace(path, where / f"{name}.json")
+        except BaseException:
+            Path(path).unlink(missing_ok=True)
+            raise
+        kept = sorted(where.glob("*.json"), key=lambda each: -each.stat().st_mtime)
+        for old in kept[MOST:]:
+            old.unlink(missing_ok=True)

@@ -1,0 +1,691 @@
+"""Run the scalar code of a kernel, and count what it does: copies by hand, products, rounds.
+
+A kernel's scalars decide what it moves: which block, how many rounds, whether at all. They follow
+from the program ids, from the values that are prefetched into scalar memory, and from each other;
+vectors are not computed here. What no value is known for is `Unknown`, and says of which operand
+it comes; a branch or a loop that asks for it makes the count a range.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.compat import jax_pallas, jax_refs, jaxprs
+
+STEPS = 2_000_000  # equations that are run of one kernel; of more programs, some are run
+ROUNDS = 1 << 20  # of one loop, after which it is taken to have no end
+HBM = ("hbm", "any")
+SMALL = 1 << 20  # elements of scalar memory that are kept track of
+
+
+Block = tuple[np.ndarray, tuple[int, ...]]
+
+
+class EndlessLoop(ValueError):
+    """A kernel's loop that its own scalars never end."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value that only the run knows.
+
+    Args:
+        names: of the operands that it comes from.
+    """
+
+    names: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a kernel does over its grid, as its scalar code tells.
+
+    Each count is the most where a condition on data decides, and an unknown loop runs once.
+
+    Args:
+        moved: operand's number → bytes copied by hand from or to it in HBM; −1 of scratch.
+        least_moved: the same at least.
+        copies: how many of them.
+        flops: dtype → operations of matrix products.
+        least_flops: the same at least.
+        rounds: a loop that its scalars end, in words → how often its body runs in all.
+        depends: operands whose values would tell what is not known.
+        open: whether a loop of unknown length is among it, so that there is no most.
+        read: id of an equation that reads given scalars → for each program that was run the value.
+        programs: how many were run, of how many; the counts are those of all.
+    """
+
+    moved: Mapping[int, float]
+    least_moved: Mapping[int, float]
+    copies: float
+    flops: Mapping[str, float]
+    least_flops: Mapping[str, float]
+    rounds: Mapping[str, float]
+    depends: tuple[str, ...] = ()
+    open: bool = False
+    read: Mapping[int, Mapping[int, float]] = field(default_factory=dict, repr=False)
+    programs: tuple[int, int] = (1, 1)
+
+
+@dataclass
+class Ref:
+    """Memory that a kernel sees.
+
+    Args:
+        number: among the kernel's operands, −1 of scratch.
+        memory: such as "vmem".
+        names: what its contents come from.
+        cells: its scalars, where they are kept track of.
+        given: whether those come from outside.
+    """
+
+    number: int
+    memory: str
+    names: frozenset[str]
+    cells: np.ndarray | None = None
+    given: bool = False
+
+
+class _Tired(Exception):
+    """More equations than are run of one kernel."""
+
+
+def walk(
+    equation: Any,
+    grid: tuple[int, ...],
+    operands: Sequence[Ref],
+    starts: Mapping[int, Block] | None = None,
+    depends: Iterable[str] = (),
+) -> Walk:
+    """Run the scalar code of a pallas_call.
+
+    Args:
+        equation: The pallas_call.
+        grid: Programs in each dimension; 1 in one that is not known.
+        operands: What the kernel takes before its scratch, the prefetched scalars first.
+        starts: Of operands in scalar memory whose values are known, number → where each program's
+            block begins, int [programs, rank], and its sizes, squeezed dimensions as 1.
+        depends: What the grid itself depends on.
+
+    Returns:
+        The counts.
+
+    Raises:
+        EndlessLoop: For a loop that its own scalars never end.
+    """
+    return _Walker(equation, grid, operands, starts or {}, frozenset(depends)).run()
+
+
+def worth_it(equation: Any) -> bool:
+    """Whether a kernel's scalar code decides by more than its program ids: it copies by hand, loops
+    to a limit that it computes, or branches on data."""
+    inside = list(jaxprs.equations(jax_pallas.kernel(equation)))
+    names = {jaxprs.operation(each) for each in inside}
+    if names & {"dma_start", "while"}:
+        return True
+    return "cond" in names and any(map(_reads_a_scalar, inside))
+
+
+def _reads_a_scalar(equation: Any) -> bool:
+    """Whether an equation takes one scalar out of an array."""
+    given = jaxprs.outputs(equation)
+    scalar = len(given) == 1 and jaxprs.shape(given[0]) == ()
+    wide = any(jax_refs.is_ref(v) or jaxprs.shape(v) for v in jaxprs.inputs(equation))
+    return scalar and wide and jaxprs.operation(equation) not in ("cond", "while", "scan")
+
+
+class _Walker:
+    def __init__(
+        self,
+        equation: Any,
+        grid: tuple[int, ...],
+        operands: Sequence[Ref],
+        starts: Mapping[int, Block],
+        depends: frozenset[str],
+    ) -> None:
+        self.kernel = jax_pallas.kernel(equation)
+        self.name = jax_pallas.name(equation)
+        self.grid, self.operands, self.starts = grid, operands, starts
+        self.depends = set(depends)
+        self.open = bool(depends)
+        self.count: Counter[Any] = Counter()  # the most, an unknown loop counting once
+        self.slack: Counter[Any] = Counter()  # how much less it may be
+        self.read: dict[int, dict[int, list[float]]] = {}
+        self.steps = 0
+        self.sure = True  # False inside a branch that may not be taken
+        self.program = 0
+        self.ids: tuple[int, ...] = ()
+        self.blocks: dict[int, list[tuple[Any, ...]]] = {}
+
+    def run(self) -> Walk:
+        count = math.prod(self.grid)
+        scratch = [self._scratch(v) for v in jaxprs.inputs(self.kernel)[len(self.operands) :]]
+        stateful = any(each.cells is not None for each in scratch)
+        places: Iterable[int] = range(count)
+        done = 0
+        try:
+            for place in places:
+                self._program(place, scratch)
+                done += 1
+                if done == 4 and not stateful and self.steps * count / done > STEPS:
+                    most = max(int(STEPS * done / self.steps) - done, 1)
+                    spread = np.unique(np.linspace(done, count - 1, most).astype(int))
+                    for place in map(int, spread):
+                        self._program(place, scratch)
+                        done += 1
+                    break
+        except _Tired:
+            if not done:
+                done, self.open = 1, True
+                self.depends.add("more rounds than are counted")
+        factor = count / max(done, 1)
+        least = {key: self.count[key] - self.slack[key] for key in self.count}
+        return Walk(
+            moved=self._kind(self.count, "moved", factor),
+            least_moved=self._kind(least, "moved", factor),
+            copies=self.count["copies", ""] * factor,
+            flops=self._kind(self.count, "flops", factor),
+            least_flops=self._kind(least, "flops", factor),
+            rounds=self._kind(self.count, "rounds", factor),
+            depends=tuple(sorted(self.depends)),
+            open=self.open,
+            read={
+                site: {place: _mean(values) for place, values in by_place.items()}
+                for site, by_place in self.read.items()
+            },
+            programs=(done, count),
+        )
+
+    def _kind(self, counts: Mapping[Any, float], kind: str, factor: float) -> dict[Any, float]:
+        return {key: value * factor for (of, key), value in counts.items() if of == kind}
+
+    def _scratch(self, variable: Any) -> Ref:
+        shape, cells = jax_refs.scalars(variable), None
+        if shape is not None and math.prod(shape) <= SMALL:
+            cells = np.full(shape, Unknown(), object)
+        return Ref(-1, jax_refs.memory(variable), frozenset(), cells)
+
+    def _program(self, place: int, scratch: list[Ref]) -> None:
+        self.program = place
+        self.ids = tuple(int(i) for i in np.unravel_index(place, self.grid)) if self.grid else ()
+        operands = list(self.operands)
+        for number, (starts, sizes) in self.starts.items():
+            ref = operands[number]
+            if ref.cells is None:
+                continue
+            # A squeezed dimension has no place in the kernel's ref; a clipped block is smaller.
+            shape = jaxprs.shape(jaxprs.inputs(self.kernel)[number])
+            part = tuple(slice(int(f), int(f) + size) for f, size in zip(starts[place], sizes))
+            cells = ref.cells[part]
+            held = cells.reshape(shape) if cells.size == math.prod(shape) else None
+            operands[number] = Ref(ref.number, ref.memory, ref.names, held, ref.given)
+        self._jaxpr(self.kernel, [], [*operands, *scratch])
+
+    # Below, an environment maps each variable of one jaxpr to a Python scalar, Unknown or Ref.
+
+    def _jaxpr(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        inner = jaxprs.opened(jaxpr)
+        outside, held = jaxprs.constants(jaxpr)
+        env: dict[Any, Any] = dict(zip(outside, constants or map(_scalar, held)))
+        env.update(zip(jaxprs.inputs(inner), inputs))
+        if id(inner) not in self.blocks:
+            self.blocks[id(inner)] = [
+                (each, jaxprs.operation(each), jaxprs.inputs(each), jaxprs.outputs(each))
+                for each in jaxprs.own_equations(inner)
+            ]
+        rows = self.blocks[id(inner)]
+        self.steps += len(rows)
+        if self.steps > STEPS * 1.5:
+            raise _Tired
+        for each, name, taken, given in rows:
+            values = [_value(v, env) for v in taken]
+            handler = _HANDLERS.get(name)
+            if handler is not None:
+                results = handler(self, each, values)
+            elif name in jaxprs.CALLS:
+                results = self._jaxpr(jaxprs.called_closed(each), [], values)
+            elif len(given) == 1 and jaxprs.shape(given[0]) == ():
+                results = [self._scalar_result(each, name, values, given[0])]
+            else:
+                results = [_joined(values)] * len(given)
+            for variable, result in zip(given, results):
+                env[variable] = result
+        return [_value(v, env) for v in jaxprs.outputs(inner)]
+
+    def _scalar_result(self, each: Any, name: str, values: list[Any], out: Any) -> Any:
+        function = SCALARS.get(name)
+        if any(isinstance(v, (Unknown, Ref)) for v in values):
+            short = _SHORT.get(name)
+            found = short(values) if short else None
+            return _joined(values) if found is None else found
+        if function is None:
+            if not values or any(map(jaxprs.shape, jaxprs.inputs(each))):
+                return Unknown()
+            found = jaxprs.evaluate(each, [np.asarray(v) for v in values])
+            return Unknown() if found is None else _scalar(np.reshape(found, -1)[0])
+        try:
+            return _wrapped(function(*values), out)
+        except (ArithmeticError, ValueError):
+            return Unknown()
+
+    def _program_id(self, each: Any, values: list[Any]) -> list[Any]:
+        return [self.ids[jaxprs.grid_axis(each)]]
+
+    def _num_programs(self, each: Any, values: list[Any]) -> list[Any]:
+        return [self.grid[jaxprs.grid_axis(each)]]
+
+    def _convert(self, each: Any, values: list[Any]) -> list[Any]:
+        [value], [out] = values, jaxprs.outputs(each)
+        if isinstance(value, Unknown) or jaxprs.shape(out):
+            return [_joined(values)]
+        kind, _ = jaxprs.kind(out)
+        if kind == "b":
+            return [bool(value)]
+        return [_wrapped(int(value), out) if kind in "iu" else float(value)]
+
+    def _get(self, each: Any, values: list[Any]) -> list[Any]:
+        part, _ = jax_refs.access(each)
+        ref = values[0]
+        cells = _select(part, ref, values)
+        if isinstance(cells, (np.ndarray, Unknown)):
+            return [Unknown(_names(values))]
+        value = _scalar(cells)
+        if ref.given and not isinstance(value, Unknown):
+            self.read.setdefault(id(each), {}).setdefault(self.program, []).append(value)
+        return [value]
+
+    def _store(self, each: Any, values: list[Any]) -> list[Any]:
+        part, written = jax_refs.access(each)
+        ref = values[0]
+        old: Any = Unknown(_names(values[:1]))
+        if isinstance(ref, Ref) and ref.cells is not None:
+            assert written is not None
+            value = values[written.number]
+            index = _indices(part, values)
+            known = jaxprs.operation(each) == "swap" and self.sure
+            if not known or isinstance(value, (Ref, Unknown)):
+                value = Unknown(_names([value]) | frozenset(self.depends if not self.sure else ()))
+            if index is None or len(index) > 1:
+                ref.cells.fill(Unknown(_names(values)))
+            else:
+                place = index[0] if index else ()
+                found = ref.cells[place]
+                old = found if not isinstance(found, np.ndarray) else old
+                # An object array would take the fields of a tuple apart, not those of Unknown.
+                ref.cells[place] = value
+        return [old] * len(jaxprs.outputs(each))
+
+    def _poison(self, each: Any, values: list[Any]) -> list[Any]:
+        for ref in values:
+            if isinstance(ref, Ref) and ref.cells is not None and not ref.given:
+                ref.cells.fill(Unknown(_names(values)))
+        return [Unknown(_names(values))] * len(jaxprs.outputs(each))
+
+    def _copy(self, each: Any, values: list[Any]) -> list[Any]:
+        found = jax_refs.copy(each)
+        size = _bytes(found.source, values)
+        if isinstance(size, Unknown):
+            self.depends |= size.names
+            least, size = 0, _most_bytes(found.source)
+            self.slack["copies", ""] += 1
+        else:
+            least = size
+        self.count["copies", ""] += 1
+        for part in (found.source, found.target):
+            ref = values[part.ref.number]
+            if isinstance(ref, Ref) and ref.memory in HBM:
+                self.count["moved", ref.number] += size
+                self.slack["moved", ref.number] += size - least
+        target = values[found.target.ref.number]
+        if isinstance(target, Ref) and target.cells is not None:
+            target.cells.fill(Unknown(_names(values)))
+        return []
+
+    def _dot(self, each: Any, values: list[Any]) -> list[Any]:
+        [out] = jaxprs.outputs(each)
+        products = math.prod(jaxprs.shape(out)) * math.prod(jaxprs.contracted(each))
+        self.count["flops", jaxprs.dtype(jaxprs.inputs(each)[0])] += 2 * products
+        return [_joined(values)]
+
+    def _cond(self, each: Any, values: list[Any]) -> list[Any]:
+        index, *rest = values
+        branches = jaxprs.branches(each)
+        if not isinstance(index, (Unknown, Ref)):
+            chosen = min(max(int(index), 0), len(branches) - 1)
+            return self._jaxpr(branches[chosen], [], rest)
+        self.depends |= index.names
+        results, counts = [], []
+        for branch in branches:
+            found, count, slack = self._unsure(branch, rest)
+            results.append(found)
+            counts.append((count, slack))
+        for key in {key for count, _ in counts for key in count}:
+            most = max(count[key] for count, _ in counts)
+            least = min(count[key] - slack[key] for count, slack in counts)
+            self.count[key] += most
+            self.slack[key] += most - least
+        return [
+            same[0] if all(_same(same[0], s) for s in same) else Unknown(_names([index, *same]))
+            for same in zip(*results)
+        ]
+
+    def _unsure(
+        self, jaxpr: Any, values: Sequence[Any], constants: Sequence[Any] = ()
+    ) -> tuple[list[Any], Counter, Counter]:
+        """What a jaxpr gives that may not run, with its own counts, which are not added."""
+        outer = self.count, self.slack, self.sure
+        self.count, self.slack, self.sure = Counter(), Counter(), False
+        try:
+            return self._jaxpr(jaxpr, constants, values), self.count, self.slack
+        finally:
+            self.count, self.slack, self.sure = outer
+
+    def _while(self, each: Any, values: list[Any]) -> list[Any]:
+        loop = jaxprs.while_loop(each)
+        condition, body = loop.condition, loop.body
+        first = loop.of_condition + loop.of_body
+        of_condition, of_body = values[: loop.of_condition], values[loop.of_condition : first]
+        carry = values[first:]
+        place = _place(each, self.name)
+        stored = any(isinstance(v, Ref) and v.cells is not None and not v.given for v in values)
+        for _ in range(ROUNDS):
+            [more] = self._jaxpr(condition, [], [*of_condition, *carry])
+            if isinstance(more, Unknown):
+                return self._open_loop(place, more, body, of_body, carry)
+            if not more:
+                return carry
+            self.count["rounds", place] += 1
+            after = self._jaxpr(body, [], [*of_body, *carry])
+            if not stored and all(map(_alike, carry, after)):
+                break  # the next round is this one again
+            carry = after
+        raise EndlessLoop(f"{place} has no end: its condition holds round after round")
+
+    def _open_loop(
+        self, place: str, more: Unknown, body: Any, constants: list[Any], carry: list[Any]
+    ) -> list[Any]:
+        """A loop whose length is not known counts once, and may count not at all."""
+        self.depends |= more.names
+        self.open = True
+        unsure = [Unknown(more.names | _names([v])) if not isinstance(v, Ref) else v for v in carry]
+        found, count, _ = self._unsure(body, [*constants, *unsure])
+        self.count["rounds", place] += 1
+        for key, value in count.items():
+            self.count[key] += value
+            self.slack[key] += value
+        return [Unknown(more.names | _names([v])) for v in found]
+
+    def _scan(self, each: Any, values: list[Any]) -> list[Any]:
+        parts = jaxprs.scan(each)
+        body, length, carried = parts.body, parts.length, parts.carried
+        fixed, carry = values[: parts.fixed], values[parts.fixed : parts.fixed + carried]
+        rows = [_row(v) for v in values[parts.fixed + carried :]]
+        size = _length(body)
+        run = length
+        if length * size > STEPS / 4:  # its first rounds stand for the others
+            run = max(int(STEPS / 4 / size), 1)
+        outer, slack = self.count, self.slack
+        self.count, self.slack = Counter(), Counter()
+        try:
+            for _ in range(run):
+                results = self._jaxpr(body, [], [*fixed, *carry, *rows])
+                carry = results[:carried]
+        finally:
+            for key, value in self.count.items():
+                outer[key] += value * length / max(run, 1)  # type: ignore[assignment]
+            for key, value in self.slack.items():
+                slack[key] += value * length / max(run, 1)  # type: ignore[assignment]
+            self.count, self.slack = outer, slack
+        if run < length:
+            carry = [v if isinstance(v, Ref) else Unknown() for v in carry]
+        stacked = len(jaxprs.outputs(each)) - carried
+        return [*carry, *[Unknown()] * stacked]
+
+    def _scoped(self, each: Any, values: list[Any]) -> list[Any]:
+        inner = jax_refs.scoped(each)
+        return self._jaxpr(inner, values, [self._scratch(v) for v in jaxprs.inputs(inner)])
+
+
+_HANDLERS: dict[str, Callable[[_Walker, Any, list[Any]], list[Any]]] = {
+    "program_id": _Walker._program_id,
+    "num_programs": _Walker._num_programs,
+    "convert_element_type": _Walker._convert,
+    "get": _Walker._get,
+    "swap": _Walker._store,
+    "addupdate": _Walker._store,
+    "masked_load": _Walker._poison,
+    "masked_swap": _Walker._poison,
+    "dma_start": _Walker._copy,
+    "dot_general": _Walker._dot,
+    "cond": _Walker._cond,
+    "while": _Walker._while,
+    "scan": _Walker._scan,
+    "run_scoped": _Walker._scoped,
+}
+
+
+def _clamp(low: Any, value: Any, high: Any) -> Any:
+    return min(max(value, low), high)
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        quotient = abs(a) // abs(b)  # XLA's rounds towards zero
+        return quotient if (a < 0) == (b < 0) else -quotient
+    return a / b
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return a - b * _divide(a, b) if isinstance(a, int) else math.fmod(a, b)
+
+
+def _not(a: Any) -> Any:
+    return not a if isinstance(a, bool) else ~a
+
+
+# What scalar operations give, of Python's own numbers.
+SCALARS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": _divide,
+    "rem": _remainder,
+    "neg": operator.neg,
+    "sign": lambda a: (a > 0) - (a < 0),
+    "abs": abs,
+    "max": max,
+    "min": min,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "not": _not,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "select_n": lambda which, *cases: cases[int(which)],
+    "clamp": _clamp,
+    "shift_left": lambda a, b: a << b,
+    "shift_right_arithmetic": lambda a, b: a >> b,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "pow": operator.pow,
+    "copy": lambda a: a,
+    "copy_p": lambda a: a,
+    "reshape": lambda a: a,
+    "squeeze": lambda a: a,
+    "broadcast_in_dim": lambda a: a,
+    "multiple_of": lambda a: a,
+    "optimization_barrier": lambda a: a,
+    "stop_gradient": lambda a: a,
+}
+
+# What is known although an operand is not.
+_SHORT: dict[str, Callable[[list[Any]], Any]] = {
+    "and": lambda v: False if any(each is False for each in v) else None,
+    "or": lambda v: True if any(each is True for each in v) else None,
+    "mul": lambda v: 0 if any(each == 0 and isinstance(each, int) for each in v) else None,
+    "select_n": lambda v: (
+        v[1 + int(v[0])]
+        if not isinstance(v[0], (Unknown, Ref))
+        else v[1]
+        if all(_same(v[1], each) for each in v[2:])
+        else None
+    ),
+}
+
+
+def _wrapped(value: Any, variable: Any) -> Any:
+    """A result as its dtype holds it."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    kind, size = jaxprs.kind(variable)
+    if kind == "b":
+        return bool(value)
+    if kind not in ("i", "u"):
+        return value
+    if kind == "u":
+        return value & ((1 << size) - 1)
+    half = 1 << (size - 1)
+    return value if -half <= value < half else (value + half) % (1 << size) - half
+
+
+def _scalar(value: Any) -> Any:
+    """A Python scalar of an array without dimensions; what has some is not known."""
+    if isinstance(value, (Unknown, Ref, bool, int, float)):
+        return value
+    array = np.asarray(value)
+    if array.ndim or array.dtype == object:
+        return Unknown()
+    return array.item()
+
+
+def _value(variable: Any, env: Mapping[Any, Any]) -> Any:
+    literal = jaxprs.literal(variable)
+    return env.get(variable, Unknown()) if literal is None else _scalar(literal)
+
+
+def _names(values: Iterable[Any]) -> frozenset[str]:
+    """The operands that values come from."""
+    found: frozenset[str] = frozenset()
+    for each in values:
+        if isinstance(each, (Unknown, Ref)):
+            found |= each.names
+    return found
+
+
+def _joined(values: Sequence[Any]) -> Unknown:
+    return Unknown(_names(values))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Ref) or isinstance(other, Ref):
+        return one is other
+    return not isinstance(one, Unknown) and not isinstance(other, Unknown) and one == other
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same as far as is known."""
+    return _same(one, other) or (isinstance(one, Unknown) and isinstance(other, Unknown))
+
+
+def _row(value: Any) -> Any:
+    """One of the rows that a scan goes over, whose value is not looked at."""
+    return value if isinstance(value, Ref) else Unknown(_names([value]))
+
+
+def _length(jaxpr: Any) -> int:
+    """Equations of a jaxpr, those inside it included."""
+    return sum(1 for _ in jaxprs.equations(jaxpr))
+
+
+def _place(equation: Any, kernel: str) -> str:
+    lines = [
+        f"{file.rpartition('/')[2]}:{line}"
+        for file, line in jaxprs.frames(equation)
+        if "site-packages" not in file and not file.startswith("<")
+    ]
+    return f"the loop at {lines[0]} of {kernel}" if lines else f"a loop of {kernel}"
+
+
+def _resolve(size: Any, values: Sequence[Any]) -> Any:
+    if isinstance(size, jax_refs.Slot):
+        return values[size.number]
+    return _scalar(size) if not isinstance(size, int) else size
+
+
+def _indices(part: jax_refs.Part, values: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+    """NumPy's indices of a part, one after another; None where they are not known."""
+    found = []
+    for step in part.steps:
+        if step is None:
+            return None
+        index: list[Any] = []
+        for each in step:
+            if isinstance(each, tuple):
+                start, size, stride = (_resolve(e, values) for e in each)
+                if isinstance(start, Unknown) or isinstance(size, Unknown):
+                    return None
+                index.append(slice(start, start + size * stride, stride))
+            else:
+                at = _resolve(each, values)
+                if isinstance(at, (Unknown, Ref)):
+                    return None
+                index.append(int(at))
+        found.append(tuple(index))
+    return found
+
+
+def _select(part: jax_refs.Part, ref: Any, values: Sequence[Any]) -> Any:
+    """The scalars of a part of a ref; Unknown where they are not kept or it is not known which."""
+    if not isinstance(ref, Ref) or ref.cells is None:
+        return Unknown()
+    indices = _indices(part, values)
+    if indices is None:
+        return Unknown()
+    cells: Any = ref.cells
+    try:
+        for index in indices:
+            cells = cells[index]
+    except IndexError:
+        return Unknown()
+    return cells
+
+
+def _bytes(part: jax_refs.Part, values: Sequence[Any]) -> Any:
+    """Bytes of a part; Unknown where a size is data."""
+    count = 1
+    for size in part.sizes:
+        found = _resolve(size, values)
+        if isinstance(found, (Unknown, Ref)):
+            return Unknown(_names([found]))
+        count *= found
+    return count * jaxprs.bits(part.dtype) // 8
+
+
+def _most_bytes(part: jax_refs.Part) -> int:
+    """Bytes of a part whose unknown sizes are as large as the ref's."""
+    steps = [step for step in part.steps if step is not None]
+    if not steps:
+        return math.prod(part.shape) * jaxprs.bits(part.dtype) // 8
+    sizes = [
+        (each[1] if isinstance(each[1], int) else whole)
+        for each, whole in zip(steps[-1], part.shape)
+        if isinstance(each, tuple)
+    ]
+    return math.prod(sizes) * jaxprs.bits(part.dtype) // 8
+
+
+def _mean(values: list[float]) -> float:
+    """One value for those that a program reads: theirs if they agree, else about their mean."""
+    mean = sum(values) / len(values)
+    return values[0] if all(v == values[0] for v in values) else round(mean)

@@ -1,0 +1,158 @@
+"""Kernels that somebody could bring: right ones, and wrong ones with the rung that finds each."""
+
+import os
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+import kernels
+
+
+def rows(rng):
+    return (rng.standard_normal((64, 256)).astype(np.float32),)
+
+
+def softmax_reference(x):
+    return jax.nn.softmax(x, axis=-1)
+
+
+def normalise(x_ref, o_ref):
+    e = jnp.exp(x_ref[...] - x_ref[...].max(-1, keepdims=True))
+    o_ref[...] = e / e.sum(-1, keepdims=True)
+
+
+def by_rows(body, x, out=lambda i: (i, 0), semantics="parallel", rows=8):
+    spec = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(x.shape[0] // rows,),
+        in_specs=[spec],
+        out_specs=pl.BlockSpec((rows, x.shape[1]), out),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=(semantics,)),
+    )(x)
+
+
+@kernels.proves(softmax_reference, arguments=rows)
+@jax.jit
+def softmax(x):
+    return by_rows(normalise, x)
+
+
+# --- norms: right, and in the form that loses its digits ------------------------------------------
+
+
+def norm_arguments(rng):
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    return draw(9, 128), {"weight": draw(128), "bias": draw(128)}
+
+
+def norm_reference(x, parameters):
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    scaled = (x - mean) / np.sqrt(variance + 1e-6)
+    return scaled * parameters["weight"] + parameters["bias"], {"mean": mean}
+
+
+def norm(variance, x, parameters):
+    def body(x_ref, w_ref, b_ref, o_ref, mean_ref):
+        x = x_ref[...]
+        mean = x.mean(-1, keepdims=True)
+        o_ref[...] = (x - mean) * jax.lax.rsqrt(variance(x, mean) + 1e-6) * w_ref[...] + b_ref[...]
+        mean_ref[...] = mean
+
+    shapes = (
+        jax.ShapeDtypeStruct(x.shape, x.dtype),
+        jax.ShapeDtypeStruct((x.shape[0], 1), x.dtype),
+    )
+    weight, bias = (parameters[name].reshape(1, -1) for name in ("weight", "bias"))
+    out, mean = pl.pallas_call(body, out_shape=shapes)(x, weight, bias)
+    return out, {"mean": mean}
+
+
+@kernels.proves(norm_reference, arguments=norm_arguments)
+def layer_norm(x, parameters):
+    return norm(lambda x, mean: ((x - mean) ** 2).mean(-1, keepdims=True), x, parameters)
+
+
+@kernels.proves(norm_reference, arguments=norm_arguments)
+def naive_norm(x, parameters):
+    return norm(lambda x, mean: (x * x).mean(-1, keepdims=True) - mean * mean, x, parameters)
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def scaled(x):
+    return by_rows(lambda x_ref, o_ref: o_ref.__setitem__(..., 3 * x_ref[...]), x)
+
+
+scaled.defvjp(lambda x: (scaled(x), None), lambda _, g: (3 * g,))
+
+
+@jax.custom_vjp
+def missing_factor(x):
+    return scaled(x)
+
+
+missing_factor.defvjp(lambda x: (scaled(x), None), lambda _, g: (g,))
+
+kernels.proves(lambda x: 3 * x, arguments=rows, differentiable=("x",))(scaled)
+kernels.proves(lambda x: 3 * x, arguments=rows, differentiable=("x",))(missing_factor)
+
+
+# --- wrong ones -----------------------------------------------------------------------------------
+
+
+@kernels.proves(softmax_reference, arguments=rows)
+def unwritten(x):
+    """Half of the blocks are written by nobody."""
+    return by_rows(normalise, x, out=lambda i: (i // 2, 0), semantics="arbitrary")
+
+
+@kernels.proves(lambda x: x.reshape(8, 8, 256).sum(0), arguments=rows)
+def racing(x):
+    """Programs that may run side by side add to one block."""
+
+    def body(x_ref, o_ref):
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            o_ref[...] = jnp.zeros_like(o_ref)
+
+        o_ref[...] += x_ref[...]
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((8, 256), x.dtype),
+        grid=(8,),
+        in_specs=[pl.BlockSpec((8, 256), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((8, 256), lambda i: (0, 0)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+    )(x)
+
+
+@kernels.proves(softmax_reference, arguments=rows)
+def odd_blocks(x):
+    """Blocks of 4 rows are no whole number of tiles, which only the compiler minds."""
+    return by_rows(normalise, x, rows=4)
+
+
+@kernels.proves(softmax_reference, arguments=rows)
+def endless(x):
+    while True:
+        time.sleep(1)
+
+
+@kernels.proves(softmax_reference, arguments=rows)
+def aborting(x):
+    os.abort()
+
+
+@kernels.proves(softmax_reference, arguments=rows)
+def raising(x):
+    return by_rows(normalise, x[:, :, None])

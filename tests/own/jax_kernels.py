@@ -1,0 +1,223 @@
+"""Kernels that are shipped with JAX, held against plain references.
+
+Each is imported from jax.experimental.pallas.ops.tpu and called as its users call it.
+"""
+
+import functools
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas.ops.tpu import example_kernel, flash_attention, matmul
+from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
+from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel as ragged
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel,
+    splash_attention_mask,
+)
+
+import kernels
+
+# The package has a function of the same name.
+megablox = importlib.import_module("jax.experimental.pallas.ops.tpu.megablox.gmm")
+
+
+def normal(rng, *shape, dtype=np.float32):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+# --- double, matmul -------------------------------------------------------------------------------
+
+
+@kernels.proves(lambda x: x * 2, arguments=lambda rng: (normal(rng, 8, 128),))
+def double(x):
+    return example_kernel.double(x)
+
+
+def factors(rng, dtype=np.float32):
+    return normal(rng, 256, 256, dtype=dtype), normal(rng, 256, 256, dtype=dtype)
+
+
+@kernels.proves(jnp.dot, arguments=factors)
+def blocked_matmul(x, y):
+    return matmul.matmul(x, y, block_shape=(128, 128), block_k=128)
+
+
+@kernels.proves(jnp.dot, arguments=functools.partial(factors, dtype=jnp.bfloat16))
+def blocked_matmul_bf16(x, y):
+    return matmul.matmul(x, y, block_shape=(128, 128), block_k=256)
+
+
+# --- flash attention ------------------------------------------------------------------------------
+
+
+def heads(rng, dtype=np.float32, length=256):
+    return tuple(normal(rng, 1, 2, length, 128, dtype=dtype) for _ in "qkv")
+
+
+def attention(q, k, v, causal=False, scale=128**-0.5):
+    logits = jnp.einsum("bhqd,bhkd->bhqk", q, k) * scale
+    if causal:
+        mask = jnp.tril(jnp.ones(logits.shape[-2:], bool))
+        logits = jnp.where(mask, logits, -jnp.inf)
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(logits, -1), v)
+
+
+@kernels.proves(attention, arguments=heads)
+def flash(q, k, v):
+    return flash_attention.flash_attention(q, k, v, sm_scale=128**-0.5)
+
+
+@kernels.proves(
+    functools.partial(attention, causal=True), arguments=heads, differentiable=("q", "k", "v")
+)
+def flash_causal(q, k, v):
+    return flash_attention.flash_attention(q, k, v, causal=True, sm_scale=128**-0.5)
+
+
+@kernels.proves(attention, arguments=functools.partial(heads, dtype=jnp.bfloat16))
+def flash_bf16(q, k, v):
+    return flash_attention.flash_attention(q, k, v, sm_scale=128**-0.5)
+
+
+def with_bias(rng):
+    return (*heads(rng), normal(rng, 1, 2, 256, 256))
+
+
+def biased(q, k, v, ab):
+    logits = jnp.einsum("bhqd,bhkd->bhqk", q, k) + ab
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(logits * 128**-0.5, -1), v)
+
+
+@kernels.proves(biased, arguments=with_bias)
+def flash_biased(q, k, v, ab):
+    return flash_attention.flash_attention(q, k, v, ab, sm_scale=128**-0.5)
+
+
+# --- splash attention -----------------------------------------------------------------------------
+
+
+def splash(mask, q, k, v):
+    several = splash_attention_mask.MultiHeadMask([mask] * q.shape[0])
+    return splash_attention_kernel.make_splash_mha_single_device(several)(q, k, v)
+
+
+def sparse(mask, q, k, v):
+    logits = jnp.einsum("hqd,hkd->hqk", q, k)
+    logits = jnp.where(np.asarray(mask[:, :]), logits, -jnp.inf)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(logits, -1), v)
+
+
+CAUSAL = splash_attention_mask.CausalMask((256, 256))
+LOCAL = splash_attention_mask.LocalMask((256, 256), (64, 0), 0)
+
+
+def scaled(rng):
+    q, k, v = (normal(rng, 2, 256, 128) for _ in "qkv")
+    return q * np.float32(128**-0.5), k, v
+
+
+@kernels.proves(functools.partial(sparse, CAUSAL), arguments=scaled)
+def splash_causal(q, k, v):
+    return splash(CAUSAL, q, k, v)
+
+
+@kernels.proves(functools.partial(sparse, LOCAL), arguments=scaled)
+def splash_local(q, k, v):
+    return splash(LOCAL, q, k, v)
+
+
+# --- paged attention ------------------------------------------------------------------------------
+
+PAGE, PAGES = 16, 4
+
+
+def pages(rng, dtype=jnp.bfloat16):
+    q = (normal(rng, 2, 8, 128) * np.float32(128**-0.5)).astype(dtype)
+    k, v = (normal(rng, 2, 8, PAGE, 128, dtype=dtype) for _ in "kv")
+    lengths = np.array([37, 64], np.int32)
+    table = rng.permutation(8).reshape(2, PAGES).astype(np.int32)
+    return q, k, v, lengths, table
+
+
+def paged_reference(q, k_pages, v_pages, lengths, page_indices):
+    group = q.shape[1] // k_pages.shape[0]
+    whole = lambda each: each[:, page_indices].reshape(each.shape[0], len(q), -1, each.shape[-1])
+    k, v = (jnp.repeat(whole(each), group, 0) for each in (k_pages, v_pages))
+    logits = jnp.einsum("shd,hskd->shk", q, k)
+    seen = np.arange(logits.shape[-1]) < lengths[:, None, None]
+    return jnp.einsum("shk,hskd->shd", jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), -1), v)
+
+
+@kernels.proves(paged_reference, arguments=pages)
+def paged(q, k_pages, v_pages, lengths, page_indices):
+    return paged_attention_kernel.paged_attention(
+        q, k_pages, v_pages, lengths, page_indices, pages_per_compute_block=2
+    )
+
+
+@kernels.proves(paged_reference, arguments=functools.partial(pages, dtype=np.float32))
+def paged_float32(*arguments):
+    """Refused with reason: the kernel rounds pages of float32 to bfloat16."""
+    return paged(*arguments)
+
+
+def ragged_pages(rng):
+    q = normal(rng, 32, 4, 128)
+    kv = normal(rng, 8, PAGE, 4, 128)
+    lengths = np.array([40, 30], np.int32)
+    table = rng.permutation(8).reshape(2, PAGES).astype(np.int32)
+    return q, kv, lengths, table, np.array([0, 20, 32], np.int32), np.array([2], np.int32)
+
+
+@kernels.proves(
+    functools.partial(ragged.ref_ragged_paged_attention, sm_scale=128**-0.5),
+    arguments=ragged_pages,
+)
+def ragged_paged(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
+    return ragged.ragged_paged_attention(
+        q,
+        kv_pages,
+        kv_lens,
+        page_indices,
+        cu_q_lens,
+        num_seqs,
+        sm_scale=128**-0.5,
+        num_kv_pages_per_block=2,
+        num_queries_per_block=8,
+    )
+
+
+# --- grouped matmul -------------------------------------------------------------------------------
+
+
+def groups(rng):
+    sizes = np.array([100, 0, 156], np.int32)
+    return normal(rng, 256, 128), normal(rng, 3, 128, 128), sizes
+
+
+def grouped(lhs, rhs, group_sizes):
+    owner = np.repeat(np.arange(len(group_sizes)), group_sizes)
+    return jnp.einsum("mk,mkn->mn", lhs, rhs[owner])
+
+
+@kernels.proves(grouped, arguments=groups)
+def gmm(lhs, rhs, group_sizes):
+    return megablox.gmm(lhs, rhs, group_sizes)
+
+
+def transposed(rng):
+    lhs, _, sizes = groups(rng)
+    return lhs.T.copy(), normal(rng, 256, 128), sizes
+
+
+def grouped_transposed(lhs, rhs, group_sizes):
+    owner = np.repeat(np.arange(len(group_sizes)), group_sizes)
+    one = jnp.asarray(np.eye(len(group_sizes)), lhs.dtype)[owner]
+    return jnp.einsum("km,mn,mg->gkn", lhs, rhs, one)
+
+
+@kernels.proves(grouped_transposed, arguments=transposed)
+def tgmm(lhs, rhs, group_sizes):
+    return megablox.tgmm(lhs, rhs, group_sizes)
