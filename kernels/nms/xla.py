@@ -47,7 +47,7 @@ def nms_by_matrix(boxes, scores, threshold, rounds=None):
     rank = lax.iota(jnp.int32, len(scores))
     columns = [side[:, None] for side in boxes]
     drops = overlaps(columns, boxes, threshold) & (rank[:, None] < rank)
-    return in_input_order(order, _settled(drops, jnp.ones(len(scores), bool), rounds))
+    return in_input_order(order, settled(drops, jnp.ones(len(scores), bool), rounds))
 
 
 @functools.partial(jax.jit, static_argnames=("threshold", "rounds"))
@@ -80,7 +80,7 @@ def nms_in_blocks(boxes, scores, threshold, rounds=None):
         here = lax.dynamic_slice_in_dim(table, b * size, size, axis=1)
         columns = list(here[:, :, None])
         drops = overlaps(columns, list(here), threshold) & (rank[:, None] < rank)
-        keep = _settled(drops, lax.dynamic_slice_in_dim(alive, b * size, size), rounds)
+        keep = settled(drops, lax.dynamic_slice_in_dim(alive, b * size, size), rounds)
         later = lax.iota(jnp.int32, len(alive)) >= (b + 1) * size
         dropped = jnp.any(overlaps(columns, list(table), threshold) & keep[:, None], axis=0)
         return lax.dynamic_update_slice_in_dim(alive & ~(dropped & later), keep, b * size, axis=0)
@@ -96,8 +96,17 @@ def nms_in_blocks(boxes, scores, threshold, rounds=None):
     return in_input_order(order, jnp.concatenate([*keep, alive])[:n])
 
 
-def _settled(drops, alive, rounds):
-    """bool [m, m], [m] → [m]: who is kept of those alive, where drops[j, i] says that j drops i."""
+def settled(drops, alive, rounds):
+    """Who is kept of those that are alive.
+
+    Args:
+        drops: bool [m, m]; drops[j, i] says that j, if it is kept, drops i.
+        alive: bool [m].
+        rounds: that many; None until nothing changes.
+
+    Returns:
+        bool [m].
+    """
 
     def visit(keep):
         return alive & ~jnp.any(drops & keep[:, None], axis=0)
