@@ -96,7 +96,13 @@ def tuned_kernel(x_ref, y_ref, z_ref, *scratch, k, spec, epilogue_operands=()):
 
 @functools.partial(jax.jit, static_argnums=0)
 def tuned_call(spec, x, y, *arrays):
-    """The product by a spec that has its plan. arrays: [m, 1] or [1, n] each, for the epilogue."""
+    """The product by a spec that has its plan.
+
+    Args:
+        spec: with its plan.
+        x, y: the factors, [m, k] and [k, n], or transposed as the spec says.
+        arrays: [m, 1] or [1, n] each, for the epilogue.
+    """
     m, k, n = spec.sizes(x, y)
     bm, bk, bn = spec.plan.block.bm, spec.plan.block.bk, spec.plan.block.bn
     rows, columns, steps = pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,22 +30,19 @@ class Code:
         return f"{fence}{self.language}\n{self.text.rstrip()}\n{fence}"
 
 
-def source(*functions: Callable[..., Any], docstrings: bool = True) -> Code:
-    """What functions are written as.
+def source(*shown: Any) -> Code:
+    """What functions and classes are written as.
 
     Args:
-        functions: shown one below the other; a method loses its class's indent.
-        docstrings: whether to show theirs.
+        shown: each a function, a class, or a text of Python as it is; a method loses its class's
+            indent.
 
     Returns:
         Code, which a notebook highlights.
     """
-    texts = []
-    for function in functions:
-        text = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-        doc = function.__doc__
-        if not docstrings and doc and f'"""{doc}"""' in text:
-            before, after = text.split(f'"""{doc}"""')
-            text = before.rstrip() + "\n" + after.lstrip("\n")
-        texts.append(text)
-    return Code("\n\n".join(texts))
+    texts = (each if isinstance(each, str) else _written(each) for each in shown)
+    return Code("\n\n".join(textwrap.dedent(text).strip() for text in texts))
+
+
+def _written(each: Any) -> str:
+    return inspect.getsource(inspect.unwrap(each))
