@@ -197,7 +197,7 @@ class Cost:
             least_cycles=self._least(call, in_vmem) * instruction.times,
             most_cycles=math.inf
             if call.unbounded
-            else max(cycles, kernel.issue_cycles * kernel.rounds) * instruction.times,
+            else max(cycles, kernel.repeated_cycles) * instruction.times,
         )
 
     def _shorter_waits(self, kernel: Kernel) -> float:
@@ -208,7 +208,7 @@ class Cost:
         for operand in kernel.call.operands:
             if operand.role == "input" and operand.memory == "vmem":
                 fetches[: len(operand.moved)] |= operand.moved > 0
-        issued = kernel.issue_cycles * kernel.rounds / self.chip.tensor_cores
+        issued = kernel.repeated_cycles / self.chip.tensor_cores
         waits = max((kernel.cycles or 0.0) - issued, 0.0)
         return min(waits, float(fetches.sum()) * latency * (1 - self.rates.latency))
 
@@ -240,7 +240,7 @@ class Cost:
 
     def _from_schedule(self, kernel: Kernel, in_vmem: set[int]) -> tuple[float, str]:
         """Each grid step takes its bundles or its DMA, whichever is longer."""
-        bundles = kernel.schedule.loop_bundles * kernel.rounds if kernel.schedule else 0
+        bundles = kernel.repeated_cycles / max(kernel.steps, 1)
         latency = libtpu.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
         moved = np.zeros(max(kernel.steps, 1))
         for operand in kernel.call.operands:

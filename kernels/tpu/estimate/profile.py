@@ -66,6 +66,16 @@ class Kernel:
         return jax_pallas.longest_loop(self.call.equation)
 
     @property
+    def repeated_cycles(self) -> float:
+        """issue_cycles, with the bundles of an inner loop as often as it runs; the compiler may
+        have unrolled it, and then they stand there as often."""
+        if not self.schedule:
+            return 0.0
+        grid = 1 if self.steps > 1 else 0  # the depth of the loop over the grid
+        inner = sum(bundle.depth > grid for bundle in self.schedule.bundles)
+        return self.issue_cycles + self.steps * inner * (self.rounds - 1)
+
+    @property
     def by_values(self) -> bool:
         """Whether the compiler, which knows no values, would profile another work than is done."""
         return bool(jax_pallas.dynamic_axes(self.call.equation)) or of_values(self.call)
@@ -121,9 +131,7 @@ class Profile:
         profiled: dict[str, int] = {}
         if not any(i.is_kernel for i in module.run):
             return profiled  # bytes and schedule tell of XLA's own operations
-        length = sum(
-            k.issue_cycles * k.rounds * k.instruction.times for k in self.kernels.values()
-        ) + sum(
+        length = sum(k.repeated_cycles * k.instruction.times for k in self.kernels.values()) + sum(
             # A copy's bundles are many and short: simulating it takes far longer than a matmul.
             (i.classic_cycles or 0) * (4 if module.only_moves(i) else 1)
             for i in module.run
