@@ -461,12 +461,23 @@ _CALLED = re.compile(
 )
 
 
+def _lines(text: str) -> list[str]:
+    """One for each instruction: the metadata of a kernel goes over several lines."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if lines and line.startswith(('"', "}}")):
+            lines[-1] += line
+        else:
+            lines.append(line)
+    return lines
+
+
 def parse(text: str) -> Module:
     """Read an HLO module as `compiled.as_text()` or `lowered.as_text("hlo")` gives it."""
     raw: dict[str, list[tuple[str, str, str, str, str]]] = {}
     roots: dict[str, str] = {}
     entry = name = ""
-    for line in text.splitlines():
+    for line in _lines(text):
         if line and not line[0].isspace():
             found = _COMPUTATION.match(line)
             name = found[2] if found else ""
@@ -512,7 +523,7 @@ def listing(text: str, computation: str = "entry") -> str:
     computation: "entry", or the name of one that a fusion or a loop calls.
     """
     lines, inside = [], False
-    for line in text.splitlines():
+    for line in _lines(text):
         found = _COMPUTATION.match(line) if line and not line[0].isspace() else None
         if found:
             inside = bool(found[1]) if computation == "entry" else found[2] == computation

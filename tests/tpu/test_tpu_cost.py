@@ -2,7 +2,6 @@
 without a compiler."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from kernels import tpu
 from kernels.compat.libtpu import Bundle, Dump
 from kernels.tpu.estimate import bands
 from kernels.tpu.estimate.cost import Cost
-from kernels.tpu.estimate.profile import Kernel
 from kernels.tpu.estimate.rates import RATES, WAITS, together
 from kernels.tpu.pool import Compiled, Memory
 
@@ -241,13 +239,3 @@ def test_a_band_is_made_of_the_half_that_nothing_was_fitted_to(tmp_path, monkeyp
     assert bands.band("v6e", "a kind") is None  # too few
     monkeypatch.setattr(bands, "path", lambda: tmp_path / "none.csv")
     assert bands.band("v5e", "a kind") is None
-
-
-@pytest.mark.parametrize(("inner", "cycles"), [(40, 8 * (100 + 40 * 15)), (0, 8 * 100)])
-def test_a_loop_that_the_compiler_unrolled_does_not_count_again(inner, cycles, monkeypatch):
-    """Sixteen rounds: as a loop of 40 bundles, or as bundles that stand there sixteen times."""
-    monkeypatch.setattr(Kernel, "rounds", 16)
-    bundles = tuple(Bundle(i, "", 2 if i < inner else 1, ("x",)) for i in range(100))
-    schedule = SimpleNamespace(bundles=bundles, loop_bundles=100)
-    kernel = Kernel(SimpleNamespace(grid=(8,)), None, schedule)
-    assert kernel.repeated_cycles == cycles

@@ -197,7 +197,7 @@ class Cost:
             least_cycles=self._least(call, in_vmem) * instruction.times,
             most_cycles=math.inf
             if call.unbounded
-            else max(cycles, kernel.repeated_cycles) * instruction.times,
+            else max(cycles, kernel.steps * kernel.round_bundles) * instruction.times,
         )
 
     def _shorter_waits(self, kernel: Kernel) -> float:
@@ -208,7 +208,7 @@ class Cost:
         for operand in kernel.call.operands:
             if operand.role == "input" and operand.memory == "vmem":
                 fetches[: len(operand.moved)] |= operand.moved > 0
-        issued = kernel.repeated_cycles / self.chip.tensor_cores
+        issued = kernel.steps * kernel.round_bundles / self.chip.tensor_cores
         waits = max((kernel.cycles or 0.0) - issued, 0.0)
         return min(waits, float(fetches.sum()) * latency * (1 - self.rates.latency))
 
@@ -239,8 +239,9 @@ class Cost:
         )
 
     def _from_schedule(self, kernel: Kernel, in_vmem: set[int]) -> tuple[float, str]:
-        """Each grid step takes its bundles or its DMA, whichever is longer."""
-        bundles = kernel.repeated_cycles / max(kernel.steps, 1)
+        """Each grid step, and each round of a loop that copies by hand, takes its bundles or its
+        DMA, whichever is longer."""
+        bundles = kernel.round_bundles
         latency = libtpu.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
         moved = np.zeros(max(kernel.steps, 1))
         for operand in kernel.call.operands:
@@ -249,10 +250,28 @@ class Cost:
         rate = self.chip.hbm_bytes_per_cycle * self.rates.read
         dma = np.where(moved > 0, latency + moved / rate, 0)
         cycles = float(np.maximum(dma, bundles / self.chip.tensor_cores).sum())
+        cycles += self._waits_in_loops(kernel, in_vmem, latency, rate)
         if not kernel.schedule:
             return cycles, "DMA time alone"
         once = len(kernel.schedule.bundles) - kernel.schedule.loop_bundles
         return cycles + once, "schedule against DMA time"
+
+    def _waits_in_loops(
+        self, kernel: Kernel, in_vmem: set[int], latency: float, rate: float
+    ) -> float:
+        """Cycles by which what a kernel copies by hand in its loops takes longer than the rounds'
+        bundles."""
+        from kernels.pallas.calls import FAST
+
+        call = kernel.call
+        by_hand = [o for o in call.operands if o.memory not in FAST and id(o) not in in_vmem]
+        copied = sum(map(call.moved, by_hand))
+        inside, rounds = kernel.in_own_loops
+        count = kernel.steps * rounds
+        if not copied or not count or not kernel.waits_by_data:
+            return 0.0  # a pipeline of known length hides its waits, as that of a grid does
+        wait = latency + copied / count / rate
+        return count * max(0.0, wait - inside / self.chip.tensor_cores)
 
     def _xla_op(self, instruction: Instruction) -> OpEstimate:
         module = self.module
