@@ -208,7 +208,7 @@ class Cost:
         for operand in kernel.call.operands:
             if operand.role == "input" and operand.memory == "vmem":
                 fetches[: len(operand.moved)] |= operand.moved > 0
-        issued = kernel.issue_cycles * kernel.rounds / self.chip.tensor_cores
+        issued = kernel.steps * kernel.round_bundles / self.chip.tensor_cores
         waits = max((kernel.cycles or 0.0) - issued, 0.0)
         return min(waits, float(fetches.sum()) * latency * (1 - self.rates.latency))
 
