@@ -16,10 +16,10 @@ import numpy as np
 from kernels.compat import libtpu
 from kernels.tpu import chips
 from kernels.tpu.estimate.profile import Kernel
-from kernels.tpu.estimate.rates import RATES, WAITS, together
+from kernels.tpu.estimate.rates import LARGE, RATES, WAITS, together
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.tpu.export import Program
-from kernels.tpu.hlo import Instruction
+from kernels.tpu.hlo import Array, Instruction
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.pool import Compiled
 from kernels.tpu.scheduler import schedule_of
@@ -205,15 +205,6 @@ class Cost:
             else max(cycles, kernel.steps * kernel.round_bundles) * instruction.times,
         )
 
-    def _least(self, call: Any, in_vmem: set[int]) -> float:
-        """Cycles that a kernel takes at least, whatever the values that are not known."""
-        from kernels.pallas.work import kernel_flops
-
-        moved = sum(call.moved(o, least=True) for o in call.operands if id(o) not in in_vmem)
-        flops = kernel_flops(call, least=True)
-        peak = sum(f / self.chip.peak(dtype) for dtype, f in flops.items()) * self.chip.clock_hz
-        return max(moved / self.chip.hbm_bytes_per_cycle, peak)
-
     def _shorter_waits(self, kernel: Kernel) -> float:
         """Cycles by which the static profile takes the waits of short steps to be too long: it has
         one fetch after another, where a pipeline has the next one under way before it waits."""
@@ -222,8 +213,18 @@ class Cost:
         for operand in kernel.call.operands:
             if operand.role == "input" and operand.memory == "vmem":
                 fetches[: len(operand.moved)] |= operand.moved > 0
-        waits = max((kernel.cycles or 0.0) - kernel.issue_cycles / self.chip.tensor_cores, 0.0)
+        issued = kernel.issue_cycles * kernel.rounds / self.chip.tensor_cores
+        waits = max((kernel.cycles or 0.0) - issued, 0.0)
         return min(waits, float(fetches.sum()) * latency * (1 - self.rates.latency))
+
+    def _least(self, call: Any, in_vmem: set[int]) -> float:
+        """Cycles that a kernel takes at least, whatever the values that are not known."""
+        from kernels.pallas.work import kernel_flops
+
+        moved = sum(call.moved(o, least=True) for o in call.operands if id(o) not in in_vmem)
+        flops = kernel_flops(call, least=True)
+        peak = sum(f / self.chip.peak(dtype) for dtype, f in flops.items()) * self.chip.clock_hz
+        return max(self._hbm(moved, 0), peak)
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
         """Nothing hides the fetch of the first blocks and the write of the last, and the profile
@@ -284,7 +285,7 @@ class Cost:
         if instruction.allocates:
             return _operation(instruction, kind="buffer", method="none", bound=COMPUTE)
         read, written = module.traffic(instruction)
-        floor = self._hbm(read, written)
+        floor = self._hbm(*module.traffic(instruction, self._weight))
         if module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):
@@ -300,7 +301,7 @@ class Cost:
         cycles = max(moving, model) if own else together(moving, model)
         if instruction.times == 1 and cycles:
             # Nothing hides the first window's way in, its work, and the last one's way out.
-            cycles += min(floor, model) / max(windows, 1)
+            cycles += min(floor, model) / max(windows, 1) if instruction.windowed else 0.0
             cycles += self.rates.start_seconds * self.chip.clock_hz if floor else 0.0
         bound = LATENCY if kind == "relayout" else COMPUTE  # it computes nothing
         if moving >= model:
@@ -360,6 +361,10 @@ class Cost:
         """Cycles that HBM takes, at the bandwidth that is reached."""
         rate = self.chip.hbm_bytes_per_cycle
         return read / (rate * self.rates.read) + written / (rate * self.rates.write)
+
+    def _weight(self, array: Array) -> float:
+        """How much a byte of an array counts: on some chips, large ones are reached more slowly."""
+        return max(array.bytes / LARGE, 1.0) ** self.rates.large
 
     def _in_vmem(self, instruction: Instruction) -> float:
         """Cycles that windows of arrays in VMEM take on their way within it."""
