@@ -98,7 +98,7 @@ def tune(
         timeout: seconds for one compilation.
         progress: called with how many are done, of how many.
         values: as in estimate. Where a kernel depends on what they leave out, its trial says so,
-            and its seconds are the least.
+            and in its seconds what is unknown happens once.
         options: any other keyword argument is the function's own, as in compile.
 
     Raises:
@@ -171,8 +171,7 @@ def _try(
     found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for i, result in zip(programs, found, strict=True):
         if isinstance(result, Estimate):
-            seconds = result.range[0] if result.depends else result.seconds
-            trials[i] = Trial(tunings[i], seconds, result.bound, result.method)
+            trials[i] = Trial(tunings[i], result.seconds, result.bound, result.method)
             if any(reason in result.method for reason in _KEPT):
                 passing.add(i)  # without the profile for once: no figure to compare others with
         else:

@@ -326,3 +326,13 @@ def test_a_pipeline_by_hand_is_estimated_as_a_grid_is(chip):
     )
     assert by_hand.seconds == pytest.approx(by_grid.seconds, rel=0.12)
     assert by_hand.hbm_bytes == by_grid.hbm_bytes
+
+
+@pytest.mark.libtpu
+def test_a_loop_of_the_program_whose_length_is_data():
+    def function(n, x):
+        return jax.lax.fori_loop(0, n, lambda i, x: jnp.exp(x) * 0.5, x)
+
+    found = tpu.estimate(function, jax.ShapeDtypeStruct((), jnp.int32), X)
+    assert found.depends == ("how often a loop of the program runs",) and found.band is None
+    assert found.range[0] < found.seconds < found.range[1] == math.inf

@@ -150,8 +150,13 @@ class Cost:
 
     def _op(self, instruction: Instruction) -> OpEstimate:
         if instruction.name in self.kernels:
-            return self._kernel_op(self.kernels[instruction.name], instruction)
-        return self._xla_op(instruction)
+            found = self._kernel_op(self.kernels[instruction.name], instruction)
+        else:
+            found = self._xla_op(instruction)
+        if instruction.counted:
+            return found
+        depends = (*found.depends, "how often a loop of the program runs")
+        return replace(found, depends=depends, least_cycles=0.0, most_cycles=math.inf)
 
     def _kernel_op(self, kernel: Kernel, instruction: Instruction) -> OpEstimate:
         from kernels.pallas.work import kernel_flops
