@@ -266,8 +266,8 @@ ArgsOption = Annotated[
     str,
     typer.Option(
         "--args",
-        help='What it takes, such as "bf16[4096,4096] bf16[4096,4096]"; as @kernels.proves '
-        "draws it by default.",
+        help='What it takes, such as "bf16[64,128] i32[3]=[100,0,156]": values that a grid or a '
+        "loop depends on are given so. As @kernels.proves draws it by default.",
     ),
 ]
 
