@@ -59,6 +59,7 @@ class Implementation:
         tunable: whether it takes a workload's tuning; what chooses for itself never does.
         differentiable: whether it has the operator's gradients.
         chapter: the chapter that builds it, where that is not the operator's.
+        shipped_with: the library that it comes with, where it is a kernel that we did not write.
     """
 
     name: str
@@ -70,11 +71,17 @@ class Implementation:
     tunable: bool = True
     differentiable: bool = True
     chapter: str = ""
+    shipped_with: str = ""
     package: str = field(default="", repr=False)  # the operator's folder; the operator says it
 
     def __post_init__(self) -> None:
         if not self.rungs:
             object.__setattr__(self, "rungs", self.backend.claims)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a kernel that we wrote: not a library's, nor left to a compiler."""
+        return not (self.backend.is_library or self.shipped_with)
 
     @property
     def function(self) -> Callable[..., Any]:

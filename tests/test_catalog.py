@@ -108,3 +108,10 @@ def test_an_option_that_an_implementation_lacks_is_refused():
     x = np.ones((8, 8), np.float32)
     with pytest.raises(ValueError, match='transpose_rhs is True; accepted: False, since "v3" only'):
         OPERATORS["matmul"]["v3"](x, x, transpose_rhs=True)
+
+
+def test_kernels_of_libraries_are_not_ours():
+    own = {(o.name, i.name) for o in OPERATORS.values() for i in o.implementations if i.is_own}
+    assert {("attention", "pallas"), ("brick_pad", "taichi"), ("giou", "nki")} <= own
+    theirs = {("attention", "jax_flash"), ("attention", "jax_splash"), ("nms", "xla_blocks")}
+    assert not own & {*theirs, ("brick_pad", "torch_rows"), ("giou", "numpy")}

@@ -1,13 +1,23 @@
 """Each bug is caught by the rung that it names, and by none below; repaired, by none at all."""
 
+import numpy as np
 import pytest
 
 from kernels import gallery, ladder, optional
 from kernels.catalog import RUNGS
+from kernels.gallery import unscaled_result
 
 pytestmark = pytest.mark.slow
 
 BUGS = gallery.bugs()
+OF_ATTENTION = (
+    "masked_first_block",
+    "late_rescale",
+    "stale_maximum",
+    "unscaled_gradient",
+    "padded_keys",
+    "rounded_probabilities",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +68,24 @@ def test_the_gallery_holds_what_chapter_4_promises():
 
 
 def test_some_bugs_hide_on_a_friendly_workload():
-    names = ["wrong_index_map", "unmasked_tail", "short_grid"]
+    names = ["wrong_index_map", "unmasked_tail", "short_grid", *OF_ATTENTION]
     if optional.available("g++"):
         names += ["gpsimd_lost_tail", "gpsimd_unchecked_malloc"]
     for name in names:
         friendly, telling = BUGS[name].workloads
         assert str(telling) == gallery.climb(name).workload != str(friendly)
+
+
+def test_attention_has_six_bugs_that_interpreting_finds():
+    for name in OF_ATTENTION:
+        assert (BUGS[name].operator, BUGS[name].caught_by) == ("attention", "interpret")
+
+
+def test_a_cosine_lets_pass_what_is_a_million_times_too_large():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 128, 128)).astype(np.float32)
+    wrong = unscaled_result.kernel(x, y, interpret=True)
+    right = unscaled_result.kernel(x, y, interpret=True, repaired=True)
+    assert unscaled_result.cosine(wrong, x @ y) > 0.999999
+    assert np.allclose(wrong, unscaled_result.LARGER * right, rtol=1e-3)
+    assert unscaled_result.cosine(-wrong, x @ y) < -0.999999  # it does see a sign

@@ -48,7 +48,7 @@ def blocks(n, m):
     )
 
 
-def _machine(interpret):
+def machine(interpret):
     """Where it runs: it has no `interpret=` of its own."""
     if not interpret:
         return contextlib.nullcontext()
@@ -69,16 +69,36 @@ def _forward(q, k, v, causal, scale, interpret):
         sm_scale=scale,
         block_sizes=blocks(q.shape[2], k.shape[2]),
     )
-    with _machine(interpret):
+    with machine(interpret):
         return jax.vjp(call, q, k, v)
 
 
 def _backward(causal, scale, interpret, back, do):
-    with _machine(interpret):
+    with machine(interpret):
         return back(do)
 
 
 _differentiable.defvjp(_forward, _backward)
+
+
+def check(q, k, implementation):
+    """Refuse what JAX's kernels do not take.
+
+    Args:
+        q: [B, H, N, D]; N a multiple of 128, D at most 128 or a multiple of it.
+        k: [B, H, M, D]; M a multiple of 128.
+        implementation: whom it is for.
+
+    Raises:
+        ValueError: for another N, M or D.
+    """
+    for name, length in (("q.shape[2]", q.shape[2]), ("k.shape[2]", k.shape[2])):
+        if length % LANES:
+            fail(name, length, f"a multiple of {LANES}, for {implementation}")
+    head_dim = q.shape[3]
+    if head_dim > LANES and head_dim % LANES:
+        accepted = f"at most {LANES}, or a multiple of it, for {implementation}"
+        fail("q.shape[3]", head_dim, accepted)
 
 
 def attention(q, k, v, *, causal, scale, interpret=None):
@@ -97,11 +117,6 @@ def attention(q, k, v, *, causal, scale, interpret=None):
     Raises:
         ValueError: for another N, M or D.
     """
-    for name, length in (("q.shape[2]", q.shape[2]), ("k.shape[2]", k.shape[2])):
-        if length % LANES:
-            fail(name, length, f"a multiple of {LANES}, for jax_flash")
-    head_dim = q.shape[3]
-    if head_dim > LANES and head_dim % LANES:
-        fail("q.shape[3]", head_dim, f"at most {LANES}, or a multiple of it, for jax_flash")
+    check(q, k, "jax_flash")
     arrays = map(jnp.asarray, (q, k, v))
     return _differentiable(*arrays, causal, scale, interprets(interpret, "tpu"))

@@ -39,9 +39,10 @@ def attention(
         q: [B, H, N, D], float32 or bfloat16, D at most 256. No dimension may be zero.
         k, v: [B, H, M, D] in q's dtype.
         implementation: "xla" (the formula), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours,
-            for a TPU), "jax_flash" (the kernel that ships with JAX, for the lengths that it takes),
-            "torch" (the formula) or "torch_sdpa" (F.scaled_dot_product_attention), the last two on
-            tensors; see kernels.attention.torch for our kernels on tensors.
+            for a TPU), "jax_flash" and "jax_splash" (the kernels that ship with JAX, for the
+            lengths that they take), "torch" (the formula) or "torch_sdpa"
+            (F.scaled_dot_product_attention), the last two on tensors; see kernels.attention.torch
+            for our kernels on tensors.
         causal: query i sees the keys 0 to i.
         scale: of the products; None is D ** -0.5.
         block: of "pallas"; None lets it choose.
@@ -180,6 +181,19 @@ ATTENTION = Operator(
             accepts=_whole_lanes,
             lacks=_OWN,
             tunable=False,
+            shipped_with="JAX",
+        ),
+        Implementation(
+            "jax_splash",
+            PALLAS_TPU,
+            "jax_splash:attention",
+            # Its running maximum and sum are outputs, which two cores would write at once. Nobody
+            # reads them, so no result is wrong; but the simulator is right to call it a race.
+            rungs=("interpret", "compile"),
+            accepts=_whole_lanes,
+            lacks=_OWN,
+            tunable=False,
+            shipped_with="JAX",
         ),
         Implementation("torch", TORCH, "tensors:formula", accepts=_float32, lacks=_OWN),
         Implementation("torch_sdpa", TORCH, "tensors:sdpa", accepts=_float32, lacks=_OWN),
@@ -202,7 +216,12 @@ VIT_ATTENTION = Operator(
         Implementation("pallas", PALLAS_TPU, "packed:vit_attention"),
         Implementation("unpacked", PALLAS_TPU, "rows:unpacked"),
         Implementation(
-            "jax_flash", PALLAS_TPU, "rows:jax_flash", accepts=_whole_lanes, tunable=False
+            "jax_flash",
+            PALLAS_TPU,
+            "rows:jax_flash",
+            accepts=_whole_lanes,
+            tunable=False,
+            shipped_with="JAX",
         ),
         Implementation("torch", TORCH, "tensors:unpacked_formula", accepts=_float32),
         Implementation("torch_sdpa", TORCH, "tensors:unpacked_sdpa", accepts=_float32),

@@ -23,6 +23,8 @@ class Backend:
         takes_interpret: whether its functions take `interpret=`.
         tensors: whether they take PyTorch's tensors.
         chips: what `estimate` knows, the usual one first; empty where nothing is estimated.
+        is_library: whether who writes in it calls a library or leaves all to a compiler, and so
+            writes no kernel.
         needs: packages or tools of which one has to be there before anything runs.
     """
 
@@ -31,6 +33,7 @@ class Backend:
     takes_interpret: bool = False
     tensors: bool = False
     chips: tuple[str, ...] = ()
+    is_library: bool = False
     needs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ from kernels.backends.base import Backend, Job
 
 class _NumPy(Backend):
     name = "NumPy"
+    is_library = True
 
     def why_not(self, rung: str, device: str = "cpu") -> str:
         if rung == "measure":

@@ -5,6 +5,7 @@ from kernels.backends.base import Backend
 
 class _Python(Backend):
     name = "Python"
+    is_library = True
     takes_interpret = True  # an exercise runs it, and may pass it on to a kernel
 
 

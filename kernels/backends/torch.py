@@ -61,6 +61,7 @@ def _several(results: Any) -> tuple[Any, ...]:
 
 class _Torch(OnTensors):
     name = "PyTorch"
+    is_library = True
 
 
 TORCH = _Torch()

@@ -50,6 +50,7 @@ class OnTpu(Backend):
 
 class _Xla(OnTpu):
     name = "XLA"
+    is_library = True
 
     def why_not(self, rung: str, device: str = "cpu") -> str:
         if rung != "measure":

@@ -57,7 +57,8 @@ def climb(name: str, *, repaired: bool = False) -> Catch | None:
     function: Any = importlib.import_module(f"{__name__}.{name}").kernel
     if repaired:
         function = functools.partial(function, repaired=True)
-    subject = ladder.Subject(OPERATORS[bug.operator], name, bug.backend, function)
+    operator, more = OPERATORS[bug.operator], bug.differentiable
+    subject = ladder.Subject(operator, name, bug.backend, function, differentiable=more)
     for rung in CLIMBED:
         for check in ladder.climb(subject, rung, bug.workloads):
             if check.status == ladder.FAILED:

@@ -21,6 +21,7 @@ class Bug:
         workloads: what it is run on.
         needs: the optional package without which that rung is blind to it.
         backend: what it is written in.
+        differentiable: whether its gradients are proven too.
     """
 
     title: str
@@ -32,3 +33,4 @@ class Bug:
     workloads: tuple[Workload, ...]
     needs: str | None = None
     backend: Backend = PALLAS_TPU
+    differentiable: bool = False

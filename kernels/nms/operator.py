@@ -40,7 +40,8 @@ def nms(
             131,072.
         scores: [n] float32.
         iou_threshold: t, a number from 0 to 1, rounded to float32.
-        implementation: "xla" (a row at a time), "xla_matrix" (all pairs at once) or "pallas" (TPU).
+        implementation: "xla" (a row at a time), "xla_matrix" (all pairs at once), "xla_blocks"
+            (blocks of boxes in turn) or "pallas" (TPU).
         interpret: None interprets where there is no TPU.
 
     Returns:
@@ -76,6 +77,7 @@ NMS = Operator(
     implementations=(
         Implementation("xla", XLA, "xla:nms"),
         Implementation("xla_matrix", XLA, "xla:nms_by_matrix"),
+        Implementation("xla_blocks", XLA, "xla:nms_in_blocks"),
         Implementation("pallas", PALLAS_TPU, "pallas:nms"),
     ),
 )

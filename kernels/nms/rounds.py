@@ -4,8 +4,8 @@
 
 keeps them in results/estimated.csv, for the sizes of its chapter.
 
-"xla_matrix" and "pallas" settle who is kept in rounds, until nothing changes. How many there are is
-known to the boxes, and not to a compiler. So the model is
+"xla_matrix", "xla_blocks" and "pallas" settle who is kept in rounds, until nothing changes. How
+many there are is known to the boxes, and not to a compiler. So the model is
 
     time = time with one round + (rounds - 1) · (time with three rounds - time with one) / 2
 
@@ -28,7 +28,7 @@ from kernels.records.schema import Key, Record, title, versions
 from kernels.records.store import add
 from kernels.workload import Workload
 
-IMPLEMENTATIONS = ("xla_matrix", "pallas")
+IMPLEMENTATIONS = ("xla_matrix", "xla_blocks", "pallas")
 FEW, MANY = 1, 3  # rounds of the two programs that are estimated
 BUDGET = 150.0  # seconds of simulation, so that all sizes are figures of one model
 
@@ -38,7 +38,7 @@ class Modelled:
     """What nms would take on a chip with the boxes of a workload, by the model above.
 
     Args:
-        rounds: on these boxes; of "pallas", those of all blocks together.
+        rounds: on these boxes, those of all blocks together.
         most: what they could be at worst.
         fixed: seconds with one round, in each block.
         each: seconds of a round.
@@ -67,7 +67,7 @@ class Modelled:
     @property
     def _first(self) -> int:
         """The rounds that `fixed` holds."""
-        return 1 if self.implementation == "xla_matrix" else _blocks(self.workload.sizes["n"])
+        return _blocks(self.implementation, self.workload.sizes["n"])
 
     def record(self) -> Record:
         """The figure as results/ keeps it."""
@@ -118,9 +118,8 @@ def model(
             raise each
         seconds.append(each.seconds)
     n = len(boxes)
-    in_blocks = implementation == "pallas"
-    counted = rounds(boxes, scores, threshold, in_blocks=in_blocks)
-    blocks = _blocks(n) if in_blocks else 1
+    counted = rounds(boxes, scores, threshold, block=block_of(implementation))
+    blocks = _blocks(implementation, n)
     return [
         Modelled(
             implementation,
@@ -138,14 +137,14 @@ def model(
     ]
 
 
-def rounds(boxes: Any, scores: Any, threshold: float, *, in_blocks: bool) -> int:
+def rounds(boxes: Any, scores: Any, threshold: float, *, block: int | None = None) -> int:
     """How many rounds settle these boxes, the last included, which finds nothing changed.
 
     Args:
         boxes: [N, 4], float32.
         scores: [N], float32.
         threshold: of the overlap, 0 to 1.
-        in_blocks: block by block, as "pallas" does, and all together; else of the whole matrix.
+        block: boxes that are settled together, of all blocks; None for all boxes at once.
 
     Returns:
         Their number.
@@ -167,41 +166,48 @@ def rounds(boxes: Any, scores: Any, threshold: float, *, in_blocks: bool) -> int
         drops &= (rank[:, None] < here) & keep[:, None]
         return alive & ~drops.any(0)
 
-    size = _block() if in_blocks else max(n, 1)
+    size = block or max(n, 1)
     table = np.stack(sides)
     keep, count = np.ones(n, bool), 0
     for start in range(0, n, size):
-        block = slice(start, min(start + size, n))
+        here = slice(start, min(start + size, n))
         settled = np.where(np.arange(n) < start, keep, False)
-        alive = np.asarray(visit(settled, np.ones_like(keep[block]), start, table[:, block]))
-        keep[block] = alive
+        alive = np.asarray(visit(settled, np.ones_like(keep[here]), start, table[:, here]))
+        keep[here] = alive
         while True:
             count += 1
-            now = np.asarray(visit(keep, alive, start, table[:, block]))
-            if np.array_equal(now, keep[block]):
+            now = np.asarray(visit(keep, alive, start, table[:, here]))
+            if np.array_equal(now, keep[here]):
                 break
-            keep[block] = now
+            keep[here] = now
     return count
 
 
-def _function(implementation: str, threshold: float) -> Callable[..., Any]:
+def block_of(implementation: str) -> int | None:
+    """How many boxes an implementation settles together; None for all.
+
+    Args:
+        implementation: of IMPLEMENTATIONS.
+    """
     if implementation == "xla_matrix":
-        from kernels.nms.xla import nms_by_matrix
+        return None
+    from kernels.nms import pallas, xla
 
-        return functools.partial(nms_by_matrix, threshold=threshold)
-    from kernels.nms.pallas import nms
-
-    return functools.partial(nms, threshold=threshold, interpret=False)
+    return pallas.BLOCK if implementation == "pallas" else xla.BLOCK
 
 
-def _block() -> int:
-    from kernels.nms.pallas import BLOCK
+def _blocks(implementation: str, n: int) -> int:
+    block = block_of(implementation)
+    return -(-n // block) if block else 1
 
-    return BLOCK
 
+def _function(implementation: str, threshold: float) -> Callable[..., Any]:
+    from kernels.nms import pallas, xla
 
-def _blocks(n: int) -> int:
-    return -(-n // _block())
+    if implementation == "pallas":
+        return functools.partial(pallas.nms, threshold=threshold, interpret=False)
+    chosen = xla.nms_by_matrix if implementation == "xla_matrix" else xla.nms_in_blocks
+    return functools.partial(chosen, threshold=threshold)
 
 
 def main(

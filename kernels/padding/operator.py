@@ -46,8 +46,9 @@ def brick_pad(
         shift_x: two whole numbers; None is (w, 0).
         shift_y: two whole numbers; None is (0, h).
         out: a contiguous array of the result's kind, shape and dtype to write to; None makes one.
-        implementation: "numpy", "torch", "jax" or "taichi"; "torch_table" is the torch version in
-            the published way, "v0" to "v4" are the levels of the chapter on the way to "taichi".
+        implementation: "numpy", "torch" (a gather), "torch_rows" (slices), "jax" or "taichi";
+            "torch_table" is the torch version in the published way, "v0" to "v4" are the levels of
+            the chapter on the way to "taichi".
 
     Returns:
         [h + 2 rows, w + 2 cols(, C)], the same kind of array, with the tile in its centre. All
@@ -120,6 +121,7 @@ BRICK_PAD = Operator(
     implementations=(
         Implementation("numpy", NUMPY, "numpy:brick_pad"),
         Implementation("torch", TORCH, "torch:brick_pad"),
+        Implementation("torch_rows", TORCH, "torch:rows"),
         Implementation("torch_table", TORCH, "torch:table"),
         Implementation("jax", XLA, "jax:brick_pad"),
         Implementation("taichi", TAICHI, "taichi:brick_pad"),

@@ -1,4 +1,4 @@
-"""Brick padding in PyTorch: the plain gather, and the table of coordinates as it was published."""
+"""Brick padding in PyTorch: a gather, slices, and the table of coordinates as it was published."""
 
 import torch
 
@@ -15,6 +15,28 @@ def brick_pad(tile, plan, out):
     column = torch.arange(plan.width, device=tile.device)
     place = source[:, None] * plan.period + (start[:, None] + column) % plan.period
     return torch.take(bricks, place, out=out)
+
+
+def rows(tile, plan, out):
+    """Pad by copying: each row of bricks is one slice of a long one.
+
+    Args:
+        tile: [h, w].
+        plan: how the image is filled.
+        out: [height, width], to write to.
+
+    Returns:
+        out.
+    """
+    long = laid(tile, plan).repeat(1, -(-(plan.width + plan.period) // plan.period))
+    source, start = (each.tolist() for each in plan.rows())
+    first = 0
+    while first < plan.height:  # to the last row of this row of bricks
+        top, last = source[first], min(first + plan.h - source[first], plan.height)
+        part = long[top : top + last - first]
+        out[first:last] = part[:, start[first] : start[first] + plan.width]
+        first = last
+    return out
 
 
 def table(tile, plan, out):

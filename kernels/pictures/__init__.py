@@ -7,14 +7,17 @@ interactive in the built book.
 """
 
 from kernels.pictures.canvas import COLOURS, Picture, Player, Table
+from kernels.pictures.code import Code, source
 from kernels.pictures.graphs import graph
 from kernels.pictures.grids import memory, order, play, programs, traffic
 from kernels.pictures.machines import neuron_core, timeline
 from kernels.pictures.pipelines import pipeline
 from kernels.pictures.schedules import schedule
+from kernels.pictures.sources import source
 
 __all__ = [
     "COLOURS",
+    "Code",
     "Picture",
     "Player",
     "Table",
@@ -26,6 +29,7 @@ __all__ = [
     "play",
     "programs",
     "schedule",
+    "source",
     "timeline",
     "traffic",
 ]

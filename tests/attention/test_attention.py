@@ -221,10 +221,22 @@ def test_refuses_before_anything_runs(q, k, v, options, says):
         attention(q, k, v, **options)
 
 
-def test_jax_s_kernel_refuses_what_it_would_get_wrong():
+@pytest.mark.parametrize("implementation", ["jax_flash", "jax_splash"])
+def test_jax_s_kernels_refuse_what_they_would_get_wrong(implementation):
     q, k, v = operands(1, 1, 200, 200, 64)
     with pytest.raises(ValueError, match=r"q.shape\[2\] is 200; accepted: a multiple of 128"):
-        attention(q, k, v, implementation="jax_flash")
+        attention(q, k, v, implementation=implementation)
+    q, k, v = operands(1, 1, 128, 128, 136)
+    with pytest.raises(ValueError, match=rf"is 136; .* for {implementation}"):
+        attention(q, k, v, implementation=implementation)
+
+
+def test_splash_does_not_claim_what_the_simulator_refuses():
+    """Two cores write its running maximum, which is an output; its results do not depend on it."""
+    subject = ladder.Subject.of(OPERATOR, OPERATOR["jax_splash"])
+    (check,) = ladder.climb(subject, "simulate", [OPERATOR.workloads["cancelling"]])
+    assert "simulate" not in OPERATOR["jax_splash"].rungs
+    assert "race" in check.message
 
 
 class TestBlockSizes:

@@ -199,7 +199,7 @@ def test_refuses(boxes, scores, threshold, says):
 
 
 def test_refuses_an_unknown_implementation_and_too_many_boxes():
-    with pytest.raises(ValueError, match="accepted: xla, xla_matrix, pallas"):
+    with pytest.raises(ValueError, match="accepted: xla, xla_matrix, xla_blocks, pallas"):
         nms(np.ones((3, 4)), np.ones(3), iou_threshold=0.5, implementation="torch")
     many = jax.ShapeDtypeStruct((131073, 4), "float32"), jax.ShapeDtypeStruct((131073,), "float32")
     with pytest.raises(ValueError, match=r"boxes.shape\[0\] is 131073; accepted: at most 131072"):

@@ -5,7 +5,7 @@ import pytest
 
 from kernels import optional
 from kernels.catalog import OPERATORS
-from kernels.nms.rounds import model, rounds
+from kernels.nms.rounds import block_of, model, rounds
 from kernels.workload import Workload
 
 WORKLOADS = OPERATORS["nms"].workloads
@@ -15,24 +15,25 @@ def drawn(kind, n):
     return WORKLOADS.arguments(Workload("drawn", {"n": n}, values=kind))
 
 
-@pytest.mark.parametrize("in_blocks", [False, True])
-def test_a_chain_needs_a_round_for_each_box(in_blocks):
-    assert rounds(*drawn("chain", 128), 0.5, in_blocks=in_blocks) == 128
+@pytest.mark.parametrize("block", [None, 128])
+def test_a_chain_needs_a_round_for_each_box(block):
+    assert rounds(*drawn("chain", 128), 0.5, block=block) == 128
 
 
 def test_blocks_count_together():
-    assert rounds(*drawn("chain", 300), 0.5, in_blocks=True) == 300
-    assert rounds(*drawn("disjoint", 300), 0.5, in_blocks=True) == 3  # each finds nothing changed
-    assert rounds(*drawn("disjoint", 300), 0.5, in_blocks=False) == 1
-    assert rounds(*drawn("identical", 300), 0.5, in_blocks=True) == 2 + 1 + 1
+    assert rounds(*drawn("chain", 300), 0.5, block=128) == 300
+    assert rounds(*drawn("disjoint", 300), 0.5, block=128) == 3  # each finds nothing changed
+    assert rounds(*drawn("disjoint", 300), 0.5) == 1
+    assert rounds(*drawn("identical", 300), 0.5, block=128) == 2 + 1 + 1
+    assert rounds(*drawn("disjoint", 300), 0.5, block=block_of("xla_blocks")) == 1
 
 
 def test_no_boxes_need_no_round_in_blocks():
-    assert rounds(np.ones((0, 4), np.float32), np.ones(0, np.float32), 0.5, in_blocks=True) == 0
+    assert rounds(np.ones((0, 4), np.float32), np.ones(0, np.float32), 0.5, block=128) == 0
 
 
 def test_the_row_at_a_time_is_not_modelled():
-    with pytest.raises(ValueError, match="accepted: xla_matrix, pallas"):
+    with pytest.raises(ValueError, match="accepted: xla_matrix, xla_blocks, pallas"):
         model(WORKLOADS["tiny"], "xla")
 
 

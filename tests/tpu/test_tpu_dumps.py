@@ -5,7 +5,7 @@ import pytest
 
 from kernels.compat import libtpu
 from kernels.compat.libtpu import Bundle
-from kernels.tpu.hlo import Array, arrays, parse
+from kernels.tpu.hlo import Array, arrays, listing, parse
 from kernels.tpu.scheduler import KernelSchedule
 
 
@@ -115,6 +115,24 @@ def test_windows_of_xlas_own_matmul():
     assert run["z"].window_bytes == 2 * (4096 * 128 + 171 * 8 * 128)
     assert run["copy-start"].across_programs and not run["z"].across_programs
     assert run["copy-done"].window_bytes == 0
+
+
+def test_an_instruction_goes_over_several_lines():
+    """Where a kernel has metadata, as those of splash attention have."""
+    text = """HloModule m
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %k.1 = f32[8]{0} custom-call(%p), frontend_attributes={kernel_metadata={
+"block":"128"
+}}, metadata={op_name="jit(f)/k"}
+  ROOT %n = f32[8]{0} negate(%k.1)
+}
+"""
+    module = parse(text)
+    assert [i.name for i in module.run] == ["k.1", "n"]
+    assert module.run[0].origin == "jit(f)/k"
+    assert listing(text).splitlines()[2] == "  %k.1 = f32[8]{0} custom-call(%p)"
 
 
 def test_hlo_of_nothing():

@@ -1,0 +1,99 @@
+"""The splash attention that ships with JAX, under this package's contract.
+
+It is the younger of JAX's two kernels for a TPU: what a mask hides is not in its grid. It has no
+scale, so q is scaled before; and its default of 128 for all blocks is slow, so it gets larger ones.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu import splash_attention as splash
+
+from kernels.attention.jax_flash import check, machine
+from kernels.pallas import interprets
+
+
+def blocks(n, m):
+    """The best of its block sizes, by estimate: the largest that fit, and smaller ones backward.
+
+    Args:
+        n: queries, a multiple of 128.
+        m: keys, a multiple of 128.
+
+    Returns:
+        JAX's BlockSizes.
+    """
+    # The greatest common divisor with a power of two is the largest block up to it.
+    return splash.BlockSizes(
+        block_q=math.gcd(n, 1024),
+        block_kv=math.gcd(m, 2048),
+        block_kv_compute=math.gcd(m, 1024),
+        block_q_dkv=math.gcd(n, 512),
+        block_kv_dkv=math.gcd(m, 1024),
+        block_kv_dkv_compute=math.gcd(m, 512),
+        block_q_dq=math.gcd(n, 512),
+        block_kv_dq=math.gcd(m, 1024),
+    )
+
+
+def _kernel(heads, n, m, causal, interpret):
+    """JAX's kernel of [H, N, D], [H, M, D], [H, M, D]."""
+    mask = (splash.CausalMask if causal else splash.FullMask)((n, m))
+    return splash.make_splash_mha(
+        splash.MultiHeadMask([mask] * heads),
+        block_sizes=blocks(n, m),
+        head_shards=1,
+        q_seq_shards=1,
+        interpret=interpret is True,
+    )
+
+
+def _simulated(interpret):
+    """Where it runs with InterpretParams; with True, it interprets itself."""
+    return machine(False if interpret is True else interpret)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+def _differentiable(q, k, v, causal, scale, interpret):
+    return _forward(q, k, v, causal, scale, interpret)[0]
+
+
+def _forward(q, k, v, causal, scale, interpret):
+    kernel = _kernel(q.shape[1], q.shape[2], k.shape[2], causal, interpret)
+
+    def call(q, k, v):
+        return jax.vmap(kernel)((scale * q).astype(q.dtype), k, v)
+
+    with _simulated(interpret):
+        return jax.vjp(call, q, k, v)
+
+
+def _backward(causal, scale, interpret, back, do):
+    with _simulated(interpret):
+        return back(do)
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+def attention(q, k, v, *, causal, scale, interpret=None):
+    """The splash attention of JAX.
+
+    Args:
+        q: [B, H, N, D]; N a multiple of 128, D at most 128 or a multiple of it.
+        k, v: [B, H, M, D]; M a multiple of 128.
+        causal: query i sees the keys 0 to i.
+        scale: of the products.
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [B, H, N, D].
+
+    Raises:
+        ValueError: for another N, M or D.
+    """
+    check(q, k, "jax_splash")
+    arrays = map(jnp.asarray, (q, k, v))
+    return _differentiable(*arrays, causal, scale, interprets(interpret, "tpu"))
