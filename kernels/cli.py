@@ -496,10 +496,10 @@ def _estimated(found: Any) -> tuple[str, ...]:
     """A row of the table: what of an estimate its model knows."""
     from kernels.tpu.explain import format_seconds
 
-    error, hbm = getattr(found, "error", None), getattr(found, "hbm_utilisation", None)
+    hbm = getattr(found, "hbm_utilisation", None)
     return (
         format_seconds(found.seconds),
-        "" if error is None else f"{error:.0%}",
+        getattr(found, "band_text", ""),
         found.bound,
         f"{found.utilisation:.0%}" if getattr(found, "flops", 0) else "",
         "" if hbm is None else f"{hbm:.0%}",

@@ -28,7 +28,7 @@ def made(name, flops, hbm_bytes, seconds, chip="v5e"):
         flops=flops,
         hbm_bytes=hbm_bytes,
         seconds=seconds,
-        error=0.06,
+        band=None,
         utilisation=flops / peak / seconds,
     )
 

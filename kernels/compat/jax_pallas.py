@@ -8,8 +8,8 @@ All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
 
 from __future__ import annotations
 
-import inspect
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -382,7 +382,7 @@ def _looked_up(grid: tuple[int, ...], ids: Sequence[Any], values: Any) -> Any:
 
 
 def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
-    """The block mapping that goes to and fro between two blocks, and moves when it shall.
+    """The block mapping that goes back and forth between two blocks, and moves when it shall.
 
     The compiler's profile reads zeros where an index map reads prefetched scalars.
     """

@@ -128,6 +128,21 @@ def windows(backend_config: dict) -> dict[str, int]:
     return found
 
 
+def bounds(backend_config: dict) -> tuple[int, ...]:
+    """How many windows XLA's own fusion cuts its arrays into, a number for each of its loops.
+
+    Of a plain matmul: columns of the result, rows of it, and what is summed; () where it does not
+    say.
+    """
+    found = backend_config.get("window_config", {}).get("iteration_bounds", ())
+    return tuple(max(int(b), 1) for b in found)
+
+
+def shared(backend_config: dict) -> bool:
+    """Whether the cores of a chip share the windows of XLA's own fusion."""
+    return bool(backend_config.get("megacore_config", {}).get("megacore_split_dim"))
+
+
 def scoped_vmem_bytes(backend_config: dict) -> int | None:
     """Bytes of VMEM that the compiler laid out for one instruction; None where it does not say."""
     used = backend_config.get("used_scoped_memory_configs", ())

@@ -19,6 +19,7 @@ from typing import Any
 
 from kernels import ladder, optional
 from kernels.checks import brief, fail, one_of
+from kernels.exercises.bars import Tried
 from kernels.exercises.exercise import Exercise
 
 __all__ = ["Answer", "Exercise", "chapters", "check", "exercises"]
@@ -45,11 +46,13 @@ class Answer:
         exercise: its name.
         passed: whether it is right; None where there is no answer yet.
         lines: what to tell.
+        medal: whether it is as fast as the book's own solution, where speed is the bar.
     """
 
     exercise: str
     passed: bool | None
     lines: tuple[str, ...]
+    medal: bool = False
 
     def __str__(self) -> str:
         mark = {True: "right", False: "not yet right", None: "not written yet"}[self.passed]
@@ -103,11 +106,12 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
     exercise = exercises()[name]
     if _unwritten(answer):
         return Answer(name, None, (exercise.task,))
+    adopted = exercise.backend.adopt(answer)
     subject = ladder.Subject(
         exercise,
         name,
         exercise.backend,
-        functools.partial(exercise.call, exercise.backend.adopt(answer)),
+        functools.partial(exercise.call, adopted),
         differentiable=bool(exercise.differentiable),
     )
     passed: list[str] = []
@@ -131,9 +135,22 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
             said = str(error) if isinstance(error, ladder.Refused) else brief(error)
             found = ladder.Check(name, name, "compile", str(first), ladder.FAILED, said)
             return Answer(name, False, _why(exercise, "compile", found, passed))
+    fast: tuple[str, ...] = ()
+    medal = False
+    if exercise.bar:
+        workload = exercise.bar.workload or exercise.workloads.named[0]
+        try:
+            told, medal = exercise.bar.judge(Tried(adopted, subject, workload))
+        except optional.MissingPackage as error:
+            return Answer(name, False, (f"cannot be judged: {error}",))
+        except Exception as error:
+            said = str(error) if isinstance(error, ladder.Refused) else brief(error)
+            found = ladder.Check(name, name, "speed", str(workload), ladder.FAILED, said)
+            return Answer(name, False, _why(exercise, "speed", found, passed))
+        fast = (told,)
     count = len(exercise.workloads.named)
     problems = f"{count} workload{'s' * (count > 1)}"
-    return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}",))
+    return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}", *fast), medal)
 
 
 def _why(exercise: Exercise, rung: str, found: ladder.Check, passed: list[str]) -> tuple[str, ...]:

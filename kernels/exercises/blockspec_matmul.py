@@ -1,15 +1,10 @@
 """Exercises of the chapter "A matmul in blocks"."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call_kernel, prediction, problems
-from kernels.matmul import BlockSizes, matmul
-from kernels.pallas import calls
+from kernels.exercises.exercise import Exercise, call_kernel, problems
 from kernels.workload import Workload, values
 
 
@@ -22,10 +17,8 @@ def _two(workload, rng):
     return _layer(workload, rng)[:2]
 
 
-def _traffic(n, b):
-    square = jax.ShapeDtypeStruct((n, n), jnp.float32)
-    (call,) = calls(functools.partial(matmul, block=BlockSizes(b, b, b)), square, square)
-    return call.traffic
+def _magnitude(x, y):
+    return abs(x) @ abs(y)
 
 
 EXERCISES = (
@@ -78,14 +71,59 @@ EXERCISES = (
         magnitude=lambda x, y, before: abs(before(x)) @ abs(y),
         hint="A kernel may take a function, by functools.partial.",
     ),
-    prediction(
-        "traffic",
-        "Write traffic(n, b): the bytes that a float32 matmul of n × n matrices moves, with blocks "
-        "of b × b × b; b divides n and is smaller.",
-        _traffic,
-        Workload("small", {"n": 256, "b": 128}, "int64"),
-        Workload("eighths", {"n": 1024, "b": 128}, "int64"),
-        Workload("halves", {"n": 1024, "b": 512}, "int64"),
-        hint="How many programs are there? Each fetches a block of x and one of y.",
+    Exercise(
+        "transposed_rhs",
+        "Write times_transposed(x, y, *, interpret) for x yᵀ, [m, k], [n, k] → [m, n], with blocks "
+        "of 128 × 128 of the result; m and n are multiples of 128, k is any. Nothing is transposed "
+        "outside of the kernel.",
+        lambda x, y: x @ y.T,
+        call_kernel,
+        problems(
+            lambda workload, rng: tuple(
+                values("normal", (workload.sizes[rows], workload.sizes["k"]), "float32", rng)
+                for rows in "mn"
+            ),
+            Workload("square", {"m": 128, "k": 128, "n": 128}, why="x y has the same shape"),
+            Workload("oblong", {"m": 128, "k": 64, "n": 256}),
+        ),
+        rungs=("interpret",),
+        judge=judges.both(judges.lowered, judges.only_kernel),
+        magnitude=lambda x, y: abs(x) @ abs(y.T),
+        hint="jax.lax.dot_general says which dimensions are summed over: here the last of both.",
+    ),
+    Exercise(
+        "accumulated",
+        "Write accumulated(x, y, *, interpret) for x y, [m, k], [k, n] → [m, n], by a grid of "
+        "three dimensions with blocks of 128 × 128 × 128 and sums that stay in VMEM; sizes are "
+        "multiples of 128.",
+        lambda x, y: x @ y,
+        call_kernel,
+        problems(
+            _two,
+            Workload("oblong", {"m": 128, "k": 384, "n": 256}, why="a block map with i for j"),
+            Workload("short", {"m": 256, "k": 128, "n": 128}, why="the first step is the last"),
+        ),
+        judge=judges.grid(3, 128),
+        magnitude=_magnitude,
+        hint="Which dimension of the grid runs fastest? When does a sum begin, and when is it "
+        "finished? See pl.when.",
+    ),
+    Exercise(
+        "ragged_k",
+        "Write ragged(x, y, *, interpret) for x y, [m, k], [k, n] → [m, n], in blocks of 128 along "
+        "k, for any k; m and n are multiples of 128. Nothing is padded outside of the kernel.",
+        lambda x, y: x @ y,
+        call_kernel,
+        problems(
+            _two,
+            Workload("rest", {"m": 128, "k": 200, "n": 128}, why="72 of the last 128 are real"),
+            Workload("less", {"m": 128, "k": 31, "n": 256}, why="no whole block at all"),
+            Workload("whole", {"m": 256, "k": 256, "n": 128}, why="nothing to mask"),
+        ),
+        rungs=("interpret", "simulate"),
+        judge=judges.both(judges.lowered, judges.grid(3, 128), judges.only_kernel),
+        magnitude=_magnitude,
+        hint="Beyond its array a block holds anything, NaN here, and 0 times NaN is NaN: mask both "
+        "factors. pl.program_id(2) * 128 is where a block begins.",
     ),
 )

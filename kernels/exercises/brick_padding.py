@@ -1,15 +1,16 @@
 """Exercises of the chapter "Brick padding in Taichi"."""
 
-import itertools
-
 import numpy as np
 
 from kernels import taichi
 from kernels.backends.taichi import TAICHI
+from kernels.exercises.bars import Bar
+from kernels.exercises.counted import counted
 from kernels.exercises.exercise import Exercise, prediction, problems
 from kernels.padding import reference
-from kernels.padding.lattice import normal_form
 from kernels.workload import Workload, values
+
+MOST_DIVISIONS = 0.1  # for each pixel; two of them find where a pixel lies
 
 
 def _tile(workload, rng):
@@ -37,16 +38,16 @@ def _period(h, w, step):
     return next(p for p in range(1, rows + 1) if np.array_equal(wall[p:], wall[:-p]))
 
 
-def _walls(h, w):
-    """Different lattices among all pairs of vectors that are near."""
-    near, found = range(-2 * max(h, w), 2 * max(h, w) + 1), set()
-    for a, b, c, d in itertools.product(near, repeat=4):
-        if abs(a * d - b * c) == h * w:
-            try:
-                found.add(normal_form(h, w, (a, b), (c, d)))
-            except ValueError:
-                continue
-    return len(found)
+def _in_rows(tile, rows, cols, step):
+    border = rows, cols
+    return reference.brick_pad(tile, border=border, shift_y=(-step, tile.shape[0]))
+
+
+def _divisions(tried):
+    """Whole divisions and remainders for each pixel of the image."""
+    tile, rows, cols, step = tried.arguments
+    out = np.empty((tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols), tile.dtype)
+    return counted(tried.answer, out, tile, rows, cols, step).divisions / out.size
 
 
 def _phases(period, word, shift):
@@ -65,15 +66,33 @@ EXERCISES = (
         Workload("back", {"h": 3, "w": 6, "step": -4}),
         hint="After how many rows of bricks is the shift a multiple of w?",
     ),
-    prediction(
-        "brick_walls",
-        "Write walls(h, w): how many different walls can be laid with a tile of h × w pixels.",
-        _walls,
-        Workload("oblong", {"h": 2, "w": 3}),
-        Workload("pixel", {"h": 1, "w": 1}),
-        Workload("line", {"h": 1, "w": 4}),
-        Workload("square", {"h": 3, "w": 3}),
-        hint="Walls of rows have shifts 0 to w - 1. Which of them is a wall of columns too?",
+    Exercise(
+        "brick_fast",
+        "Write the Taichi kernel rows_of_bricks(out, tile, rows, cols, step) of a wall of rows of "
+        "bricks: each row lies `step` pixels further right than the one above it, `rows` and "
+        f"`cols` are the border; with at most {MOST_DIVISIONS} divisions of whole numbers, % among "
+        "them, for each pixel of a wall of 64 × 80.",
+        _in_rows,
+        _launch,
+        problems(
+            _tile,
+            Workload("chapter", {"h": 6, "w": 10, "rows": 9, "cols": 14, "step": 3}),
+            Workload("none", {"h": 5, "w": 4, "rows": 0, "cols": 0, "step": 2}, why="no border"),
+            Workload("back", {"h": 3, "w": 7, "rows": 11, "cols": 4, "step": -2}),
+            Workload("pixel", {"h": 1, "w": 1, "rows": 3, "cols": 2, "step": 0}),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        bar=Bar(
+            "divisions a pixel",
+            _divisions,
+            bar=MOST_DIVISIONS,
+            ours=0.025,
+            spec=".4g",
+            workload=Workload("bar", {"h": 16, "w": 20, "rows": 24, "cols": 30, "step": 6}),
+        ),
+        hint="A row of the image has one row of the tile, and one place in it to begin. What is "
+        "left for a counter?",
     ),
     prediction(
         "brick_phases",

@@ -6,20 +6,31 @@ from kernels import taichi
 from kernels.backends.python import PYTHON
 from kernels.backends.taichi import TAICHI
 from kernels.depthwise_conv import reference
-from kernels.exercises.exercise import Exercise, prediction, problems
+from kernels.exercises.bars import Bar
+from kernels.exercises.counted import counted
+from kernels.exercises.exercise import Exercise, problems
 from kernels.ladder import Refused
 from kernels.workload import Workload, values
 
-
-def _loads(n, m):
-    """A round of the inner loop, counted: which weights and which rows its products name."""
-    products = [(("w", i), ("k", b)) for i in range(n) for b in range(m)]
-    return len({operand for product in products for operand in product}) / len(products)
+MOST_LOADS, LOADS_OURS = 1.0, 0.512  # for each product: the bar, and our own
 
 
-def _zeros(steps):
-    padded = np.pad(np.ones(steps), (steps - 1, 0))
-    return 1 - np.lib.stride_tricks.sliding_window_view(padded, steps).mean()
+def _rows(workload, rng):
+    b, c, t = (workload.sizes[name] for name in "bct")
+    return tuple(values("normal", shape, "float32", rng) for shape in ((c, t), (b, c, t)))
+
+
+def _loads(tried):
+    """Loads from memory for each product that is needed."""
+    w, k = tried.arguments
+    b, c, t = k.shape
+    return counted(tried.answer, np.empty_like(k), w, k).loads / (b * c * t * (t + 1) / 2)
+
+
+def _launch_conv(kernel, w, k):
+    out = np.full(k.shape, np.nan, k.dtype)
+    taichi.launch(kernel.made(), out, w, k)
+    return out
 
 
 def _decaying(workload, rng):
@@ -37,6 +48,18 @@ def _launch(kernel, a, k):
     out = np.full(k.shape, np.nan, k.dtype)  # what nobody writes is seen
     taichi.launch(kernel.made(), out, a, k)
     return out
+
+
+def _pull(c, k):
+    steps = k.shape[-1]
+    lags = [(c[..., d:] * k[..., : steps - d]).sum((0, 2)) for d in range(steps)]
+    return np.stack(lags[::-1], -1)
+
+
+def _launch_pull(kernel, c, k):
+    grad = np.full(k.shape[1:], np.nan, k.dtype)
+    taichi.launch(kernel.made(), grad, c, k)
+    return grad
 
 
 def _causal(w, k, eps):
@@ -83,16 +106,32 @@ def _judges(answer, number, *, interpret):
 
 
 EXERCISES = (
-    prediction(
-        "conv_loads",
-        "Write loads(n, m): the loads for each product, in the inner loop of a tile of n steps "
-        "and m rows.",
-        _loads,
-        Workload("v0", {"n": 1, "m": 1}),
-        Workload("v2", {"n": 4, "m": 1}),
-        Workload("v3", {"n": 4, "m": 4}),
-        Workload("oblong", {"n": 2, "m": 8}),
-        hint="For each u there are n weights and m elements of k.",
+    Exercise(
+        "conv_fast",
+        "Write the Taichi kernel conv(out, w, k), [B, C, T], [C, T], [B, C, T], for the chapter's "
+        f"sums with an eps of 0, that loads at most {MOST_LOADS} elements of w and k for each "
+        "product, for B = 4, C = 2 and T = 64.",
+        lambda w, k: reference.depthwise_conv(w, k),
+        _launch_conv,
+        problems(
+            _rows,
+            Workload("small", {"b": 4, "c": 3, "t": 40}),
+            Workload("one", {"b": 1, "c": 1, "t": 1}),
+            Workload("ragged", {"b": 5, "c": 2, "t": 33}, why="no tile divides it"),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        bar=Bar(
+            "loads for each product",
+            _loads,
+            bar=MOST_LOADS,
+            ours=LOADS_OURS,
+            spec=".3g",
+            workload=Workload("bar", {"b": 4, "c": 2, "t": 64}),
+        ),
+        magnitude=lambda w, k: reference.depthwise_conv(abs(w), abs(k)),
+        hint="A tile of n steps and m rows loads n + m elements for n m products. Which steps of a "
+        "tile see element u is asked with ti.max and a zero, or by two loops.",
     ),
     Exercise(
         "conv_decay",
@@ -113,15 +152,25 @@ EXERCISES = (
         magnitude=lambda a, k: _decayed(a, abs(k)),
         hint="out[t] = a out[t-1] + k[t]: only rows may run at the same time.",
     ),
-    prediction(
-        "conv_zeros",
-        "Write zeros(steps): which share of the products of `in_pytorch` has a factor that is zero "
-        "because it lies before the first step.",
-        _zeros,
-        Workload("chapter", {"steps": 768}),
-        Workload("one", {"steps": 1}),
-        Workload("few", {"steps": 5}),
-        hint="Of T² products of a row, T (T + 1) / 2 are needed.",
+    Exercise(
+        "conv_gradient",
+        "Write the Taichi kernel pull(grad, c, k), [C, T], [B, C, T] twice, for the gradient of w: "
+        "grad[ch, (T-1) - d] is the sum over rows and steps of c[b, ch, t] k[b, ch, t-d], where c "
+        "came back to the result; no two threads add to one element.",
+        _pull,
+        _launch_pull,
+        problems(
+            lambda workload, rng: tuple(
+                values("normal", tuple(workload.sizes.values()), "float32", rng) for _ in "ck"
+            ),
+            Workload("small", {"b": 3, "c": 2, "t": 20}),
+            Workload("one", {"b": 1, "c": 1, "t": 1}),
+            Workload("long", {"b": 2, "c": 3, "t": 65}),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        magnitude=lambda c, k: _pull(abs(c), abs(k)),
+        hint="Let each thread have an element of grad, and the loops over rows and steps inside.",
     ),
     Exercise(
         "conv_causal",

@@ -12,6 +12,7 @@ from kernels.backends.base import Backend, Refused
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.python import PYTHON
 from kernels.backends.xla import XLA
+from kernels.exercises.bars import Bar
 from kernels.workload import Workload, Workloads
 
 
@@ -31,6 +32,7 @@ class Exercise:
         hint: shown with each failure.
         judge: judge(programs) asks more of the program of the first workload, as ladder.programs
             gives it; returns a note, or raises ladder.Refused.
+        bar: how fast the answer has to be; it is measured when all else is right.
         differentiable: the arguments whose gradients are proven too; JAX then has to be able to
             trace the formula.
         outputs, static, rounding, gradient_magnitude: as Contract has them.
@@ -46,6 +48,7 @@ class Exercise:
     magnitude: Callable[..., Any] | None = None
     hint: str = ""
     judge: Callable[[list[Any]], str] | None = None
+    bar: Bar | None = None
     differentiable: tuple[str, ...] = ()
 
     # What a Contract has besides. Nothing plainer exists than the formula in float32.

@@ -7,10 +7,15 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.backends.python import PYTHON
-from kernels.exercises.exercise import Exercise, call, prediction, problems
+from kernels.backends.xla import XLA
+from kernels.exercises import bars, judges
+from kernels.exercises.bars import Bar
+from kernels.exercises.exercise import Exercise, call, call_kernel, problems
 from kernels.workload import Workload, values
 
 BLOCK = 128  # queries of a program, and keys of a block
+KERNEL_CYCLES = 18_000  # of a kernel for AT; our own takes
+OURS_CYCLES = 15_282
 
 
 def _halves(workload, rng):
@@ -90,13 +95,84 @@ def _attend(kernel, q, k, v, w, *, interpret):
     )(q, k, v)
 
 
-def _blocks(n, bq, bk, w):
-    seen = _visible(n, w)
-    return sum(seen[i : i + bq, j : j + bk].any() for i in range(0, n, bq) for j in range(0, n, bk))
+def _pulled(workload, rng):
+    """q, k, v, do [h, n, d]; the log-sum-exps of the scores and the sums of do · o, [h, n, 1]."""
+    h, n, d = (workload.sizes[name] for name in "hnd")
+    q, k, v, do = (values("normal", (h, n, d), "float32", rng) for _ in range(4))
+    s = np.float64(q) @ np.float64(k).swapaxes(1, 2) * d**-0.5
+    lse = np.log(np.exp(s).sum(-1, keepdims=True))
+    delta = (do * (np.exp(s - lse) @ v)).sum(-1, keepdims=True)
+    return q, k, v, do, lse.astype(np.float32), delta.astype(np.float32)
 
 
-def _balance(d):
-    return next(n for n in range(1, 10**6) if 2 * n * n >= 4 * 2 * n * d)
+def _dq(q, k, v, do, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    p = np.exp(scale * q @ k.swapaxes(1, 2) - lse)
+    return scale * (p * (do @ v.swapaxes(1, 2) - delta)) @ k
+
+
+def _dq_magnitude(q, k, v, do, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    s = scale * q @ k.swapaxes(1, 2)
+    size = 1 + scale * abs(q) @ abs(k).swapaxes(1, 2) + abs(lse)
+    terms = abs(do) @ abs(v).swapaxes(1, 2) + abs(delta)
+    return scale * (np.exp(s - lse) * size * terms) @ abs(k)
+
+
+def _backward(kernel, q, k, v, do, lse, delta, *, interpret):
+    heads, n, d = q.shape
+    queries = pl.BlockSpec((1, BLOCK, d), lambda h, i: (h, i, 0))
+    rows = pl.BlockSpec((1, BLOCK, 1), lambda h, i: (h, i, 0))
+    keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
+    return pl.pallas_call(
+        functools.partial(kernel, bk=BLOCK),
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        grid=(heads, n // BLOCK),
+        in_specs=[queries, keys, keys, queries, rows, rows],
+        out_specs=queries,
+        interpret=interpret,
+    )(q, k, v, do, lse, delta)
+
+
+def _grouped(workload, rng):
+    h, g, n, d = (workload.sizes[name] for name in ("h", "g", "n", "d"))
+    shapes = ((h, n, d), (g, n, d), (g, n, d))
+    return tuple(values("normal", shape, "float32", rng) for shape in shapes)
+
+
+def _of_groups(q, k, v):
+    """The attention of each head, and the magnitude."""
+    times = len(q) // len(k)
+    k, v = np.repeat(k, times, 0), np.repeat(v, times, 0)
+    scale = q.shape[-1] ** -0.5
+    s = scale * q @ k.swapaxes(1, 2)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    p = p / p.sum(-1, keepdims=True)
+    size = scale * abs(q) @ abs(k).swapaxes(1, 2)
+    return p @ v, (p * (1 + size + (p * size).sum(-1, keepdims=True))) @ abs(v)
+
+
+def _heads(workload, rng):
+    h, n, d = (workload.sizes[name] for name in "hnd")
+    return tuple(values("normal", (h, n, d), workload.dtype, rng) for _ in "qkv")
+
+
+def _whole(kernel, q, k, v, *, interpret):
+    heads, n, d = q.shape
+    queries = pl.BlockSpec((None, 2 * BLOCK, d), lambda h, i: (h, i, 0))
+    keys = pl.BlockSpec((None, n, d), lambda h, i: (h, 0, 0))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        grid=(heads, n // (2 * BLOCK)),
+        in_specs=[queries, keys, keys],
+        out_specs=queries,
+        interpret=interpret,
+        name="attend",
+    )(q, k, v)
+
+
+AT = Workload("bar", {"h": 2, "n": 1024, "d": 128}, "bfloat16")
 
 
 EXERCISES = (
@@ -135,24 +211,79 @@ EXERCISES = (
         hint="exp(-inf - -inf) is NaN: a row that sees nothing yet needs a finite score. "
         "And 0 times NaN is NaN: where does the loop begin?",
     ),
-    prediction(
-        "flash_window_blocks",
-        "Write blocks(n, bq, bk, w): how many blocks of keys all programs of one head visit, of n "
-        "tokens in blocks of bq queries and bk keys, if query i sees the keys i - w + 1 to i.",
-        _blocks,
-        Workload("narrow", {"n": 512, "bq": 128, "bk": 128, "w": 100}),
-        Workload("one", {"n": 512, "bq": 128, "bk": 128, "w": 1}),
-        Workload("causal", {"n": 512, "bq": 128, "bk": 64, "w": 512}),
-        Workload("just", {"n": 256, "bq": 64, "bk": 32, "w": 34}, why="one key of a block"),
-        hint="The first query of a program reaches back the furthest.",
+    Exercise(
+        "flash_backward",
+        "Write kernel(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, *, bk) for the "
+        "gradient of q: a program has 128 queries of a head, [1, 128, d], their log-sum-exps and "
+        "their sums of do · o, [1, 128, 1], and all keys and values, [1, n, d]; it goes through "
+        "them in blocks of bk = 128, and never holds more than 128 × 128 scores.",
+        _dq,
+        _backward,
+        problems(
+            _pulled,
+            Workload("two", {"h": 1, "n": 256, "d": 64}),
+            Workload("heads", {"h": 2, "n": 128, "d": 32}),
+        ),
+        judge=judges.products(BLOCK * BLOCK),
+        magnitude=_dq_magnitude,
+        hint="p = exp(s - lse) needs no maximum any more. ds = p (do vᵀ - delta), dq = scale ds k.",
     ),
-    prediction(
-        "flash_balance",
-        "Write balance(d): from how many tokens on the probabilities of one head, in bfloat16, "
-        "take at least as many bytes as its q, k, v and o, of d numbers for each token.",
-        _balance,
-        Workload("vit", {"d": 64}),
-        Workload("language", {"d": 128}),
-        Workload("odd", {"d": 80}),
+    Exercise(
+        "flash_gqa",
+        "Write attend(q, k, v, *, interpret), [h, n, d], [g, n, d] twice → [h, n, d], where h / g "
+        "heads of queries that follow one another share a head of keys and values; n is at most "
+        "256. Nothing is repeated in HBM: each head of k is fetched once.",
+        lambda q, k, v: _of_groups(q, k, v)[0],
+        call_kernel,
+        problems(
+            _grouped,
+            Workload("four", {"h": 4, "g": 2, "n": 128, "d": 64}),
+            Workload("one", {"h": 3, "g": 1, "n": 128, "d": 32}, why="all heads share one"),
+            Workload("own", {"h": 2, "g": 2, "n": 128, "d": 64}, why="none share"),
+        ),
+        rungs=("interpret",),
+        judge=judges.both(judges.lowered, judges.only_kernel, judges.fetches(q=4, k=2, v=2)),
+        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        hint="An index map may divide: head i of q belongs to head i // (h // g) of k.",
+    ),
+    Exercise(
+        "flash_fast",
+        "Write kernel(q_ref, k_ref, v_ref, o_ref), [256, d], [n, d] twice and [256, d], for the "
+        "attention of 256 queries to all keys of a head; for 2 heads of 1,024 tokens and d = 128 "
+        f"in bfloat16 it is estimated at {KERNEL_CYCLES:,} cycles or fewer on a v5e.",
+        lambda q, k, v: _of_groups(q, k, v)[0],
+        _whole,
+        problems(
+            _heads,
+            Workload("float32", {"h": 1, "n": 512, "d": 128}),
+            Workload("bfloat16", {"h": 1, "n": 256, "d": 128}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        bar=Bar(
+            "estimated cycles on a v5e", bars.cycles, bar=KERNEL_CYCLES, ours=15_408, workload=AT
+        ),
+        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        hint="Each block of keys costs a rescaling and a wait for its maximum. How many keys can "
+        "a block have before VMEM is full?",
+    ),
+    Exercise(
+        "flash_rival",
+        "Write attend(q, k, v), [h, n, d] each → [h, n, d], in plain JAX without a kernel, that is "
+        f"estimated at no more than our kernel's {OURS_CYCLES:,} cycles for 2 heads of 1,024 "
+        "tokens and d = 128 in bfloat16 on a v5e.",
+        lambda q, k, v: _of_groups(q, k, v)[0],
+        call,
+        problems(
+            _heads,
+            Workload("float32", {"h": 2, "n": 96, "d": 64}),
+            Workload("bfloat16", {"h": 1, "n": 128, "d": 128}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        bar=Bar(
+            "estimated cycles on a v5e", bars.cycles, bar=OURS_CYCLES, ours=14_625, workload=AT
+        ),
+        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        hint="Dividing n × n probabilities by their sums is more work than dividing n × d results.",
     ),
 )

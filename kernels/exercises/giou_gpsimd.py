@@ -3,11 +3,14 @@
 import numpy as np
 
 from kernels.backends.gpsimd import GPSIMD
+from kernels.exercises.bars import Bar
 from kernels.exercises.exercise import Exercise, prediction, problems
 from kernels.giou import reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SHAPE, SOURCES
 from kernels.neuron import gpsimd
 from kernels.workload import Workload
+
+ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000
 
 
 def _kernel(answer, preds, targets, *, interpret):
@@ -33,8 +36,20 @@ def _copies(samples, boxes, part, cores):
     return np.array([(each.loads, each.stores) for each in found.traffic])
 
 
-def _most(buffers):
-    return max(n for n in range(1, 2000) if 4 * 9 * n * buffers <= gpsimd.TCM_BYTES)
+def _anchored(preds, targets):
+    """Each predicted box of a sample against the sample's first true one."""
+    return reference.giou(preds, np.broadcast_to(targets[:, :1], targets.shape))
+
+
+def _anchored_magnitude(preds, targets):
+    return reference.giou_magnitude(preds, np.broadcast_to(targets[:, :1], targets.shape))
+
+
+def _loaded(tried):
+    """Bytes that all cores together copy to TCM."""
+    sources = PRELUDE + tried.answer(), SHAPE
+    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
+    return sum(each.loaded_bytes for each in traffic)
 
 
 EXERCISES = (
@@ -82,14 +97,29 @@ EXERCISES = (
         Workload("idle", {"samples": 1, "boxes": 5, "part": 448, "cores": 8}, why="idle cores"),
         hint="The first cores get one pair more. A core with n pairs has ceil(n / part) parts.",
     ),
-    prediction(
-        "gpsimd_fit",
-        "Write most(buffers): how many pairs fit into the 16 KiB of TCM that an operator may take, "
-        "if it has so many sets of buffers, each for both boxes and the score.",
-        _most,
-        Workload("single", {"buffers": 1}),
-        Workload("double", {"buffers": 2}, why="one is filled while the other is used"),
-        Workload("triple", {"buffers": 3}),
-        hint="A pair has nine floats.",
+    Exercise(
+        "gpsimd_anchor",
+        "Write anchored(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
+        "preds, const torch::Tensor& targets): the scores of each sample's predicted boxes against "
+        "the first true box of that sample; for 16 samples of 1,000 boxes the cores together copy "
+        f"at most {ANCHOR_BYTES:,} bytes to TCM.",
+        _anchored,
+        _kernel,
+        problems(
+            workloads.giou.make,
+            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
+            Workload("prime", {"b": 13, "n": 101}, why="shares end inside of a sample"),
+            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
+        ),
+        backend=GPSIMD,
+        bar=Bar(
+            "bytes to TCM",
+            _loaded,
+            bar=ANCHOR_BYTES,
+            ours=256_256,
+            workload=Workload("bar", {"b": 16, "n": 1000}),
+        ),
+        magnitude=_anchored_magnitude,
+        hint="Which of the true boxes does a core need, and how often?",
     ),
 )

@@ -3,14 +3,19 @@
 import jax
 import numpy as np
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from kernels.backends.python import PYTHON
+from kernels.exercises import bars, judges
+from kernels.exercises.bars import Bar
 from kernels.exercises.exercise import Exercise, call, problems
 from kernels.giou import reference, workloads
 from kernels.workload import Workload
 
 LANES = 128
 SMALLEST = 1e-5
+TALL = 64  # rows of planes in a block
+SCORE_BUNDLES, SCORE_OURS = 155, 137  # of a step: the bar, and our own
 
 
 def _place(answer, samples, n, *, interpret):
@@ -63,6 +68,36 @@ def _by_planes(kernel, preds, targets, *, interpret):
         out_specs=pl.BlockSpec((8, LANES), lambda i, j: (i, j)),
         interpret=interpret,
     )(preds, targets)
+
+
+def _tall(kernel, preds, targets, *, interpret):
+    _, rows, lanes = preds.shape
+    planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((rows, lanes), preds.dtype),
+        grid=(pl.cdiv(rows, TALL),),
+        in_specs=[planes, planes],
+        out_specs=pl.BlockSpec((TALL, LANES), lambda i: (i, 0)),
+        interpret=interpret,
+        name="scores",
+    )(preds, targets)
+
+
+def _total(kernel, preds, targets, *, interpret):
+    planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((1, 1), preds.dtype),
+        grid=(preds.shape[1] // TALL,),
+        in_specs=[planes, planes],
+        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
+        interpret=interpret,
+    )(preds, targets)
+
+
+def _of_planes(function):
+    return lambda preds, targets: function(np.moveaxis(preds, 0, -1), np.moveaxis(targets, 0, -1))
 
 
 def _nested(workload, rng):
@@ -129,5 +164,46 @@ EXERCISES = (
         rungs=("interpret",),
         backend=PYTHON,
         hint="The enclosing box is the true one, and so is the union: only I moves.",
+    ),
+    Exercise(
+        "giou_total",
+        "Write kernel(p_ref, t_ref, o_ref) for the sum of 1 - GIOU over all pairs, in [1, 1] in "
+        "SMEM, on planes [4, 64, 128]: the grid goes through them one after another. Areas below "
+        "1e-5 count as 1e-5.",
+        lambda preds, targets: (1 - _of_planes(reference.giou)(preds, targets)).sum().reshape(1, 1),
+        _total,
+        problems(
+            _planes,
+            Workload("three", {"b": 192, "n": 128}),
+            Workload("one", {"b": 64, "n": 128}, why="the first program is the last"),
+        ),
+        judge=judges.fetches(preds=3, targets=3),
+        magnitude=lambda preds, targets: (
+            (1 + _of_planes(reference.giou_magnitude)(preds, targets)).sum().reshape(1, 1)
+        ),
+        hint="o_ref holds nothing before program 0, and stays where it is between programs.",
+    ),
+    Exercise(
+        "giou_fast",
+        "Write kernel(p_ref, t_ref, o_ref) for GIOU on planes [4, 64, 128] and scores [64, 128], "
+        f"which takes at most {SCORE_BUNDLES} bundles a step on a v5e. Areas below 1e-5 count as "
+        "1e-5, as in the chapter.",
+        _of_planes(reference.giou),
+        _tall,
+        problems(
+            _planes,
+            Workload("ragged", {"b": 70, "n": 128}, why="no block divides it"),
+            Workload("degenerate", {"b": 64, "n": 128}, values="degenerate", why="U may be 0"),
+        ),
+        rungs=("interpret",),
+        bar=Bar(
+            "bundles in a step on a v5e",
+            bars.bundles("scores"),
+            bar=SCORE_BUNDLES,
+            ours=SCORE_OURS,
+            workload=Workload("bar", {"b": 256, "n": 128}),
+        ),
+        magnitude=_of_planes(reference.giou_magnitude),
+        hint="I / U - (C - U) / C has two divisions. How few can it have?",
     ),
 )

@@ -6,7 +6,8 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.exercises.exercise import Exercise, problems
+from kernels.exercises import judges
+from kernels.exercises.exercise import Exercise, call_kernel, problems
 from kernels.workload import Workload, values
 
 SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
@@ -41,6 +42,17 @@ def _running_maximum(kernel, x, *, interpret):
         in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
         out_specs=SMEM,
         scratch_shapes=[pltpu.SMEM((1,), x.dtype)],
+        interpret=interpret,
+    )(x)
+
+
+def _block_sums(kernel, x, *, interpret):
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((8, 128), x.dtype),
+        grid=(x.shape[0] // 8,),
+        in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda b: (0, 0)),
         interpret=interpret,
     )(x)
 
@@ -87,5 +99,35 @@ EXERCISES = (
             Workload("negative", {"blocks": 3}, why="zero is larger than all of it"),
         ),
         hint="What does highest_ref hold before the first program? See pl.when.",
+    ),
+    Exercise(
+        "block_sums",
+        "Write kernel(x_ref, o_ref) for the sum of the blocks of 8 rows of x, [8 b, 128] → "
+        "[8, 128]: every program has a block of x, and all have the same block of o.",
+        lambda x: x.reshape(-1, 8, 128).sum(0),
+        _block_sums,
+        problems(
+            _negative,
+            Workload("eight", {"blocks": 8}),
+            Workload("one", {"blocks": 1}, why="the first program is the last"),
+        ),
+        magnitude=lambda x: abs(x).reshape(-1, 8, 128).sum(0),
+        hint="o_ref holds nothing before the first program; after that it keeps what it had.",
+    ),
+    Exercise(
+        "diagonal",
+        "Write diagonal(x, *, interpret) for the blocks on the diagonal of a matrix, [128 b, 128 b]"
+        " → [128 b, 128], of which no other block is fetched.",
+        lambda x: np.concatenate([x[i : i + 128, i : i + 128] for i in range(0, len(x), 128)]),
+        call_kernel,
+        problems(
+            lambda workload, rng: (
+                values("normal", (128 * workload.sizes["blocks"],) * 2, "float32", rng),
+            ),
+            Workload("three", {"blocks": 3}),
+            Workload("one", {"blocks": 1}),
+        ),
+        judge=judges.both(judges.only_kernel, judges.fetches(x=3)),
+        hint="A program's number may stand twice in what an index map returns.",
     ),
 )

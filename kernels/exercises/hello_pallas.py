@@ -6,8 +6,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call_kernel, prediction, problems
-from kernels.pallas import calls
+from kernels.exercises.exercise import Exercise, call_kernel, problems
 from kernels.workload import Workload, values
 
 
@@ -31,11 +30,13 @@ def _both(kernel, x, y, *, interpret):
     return jnp.stack(pl.pallas_call(kernel, out_shape=[like, like], interpret=interpret)(x, y))
 
 
-def _moved(inputs, outputs, n):
-    """What the pipeline moves for a kernel without a grid."""
-    like = jax.ShapeDtypeStruct((n,), jnp.float32)
-    kernel = pl.pallas_call(lambda *refs: None, out_shape=[like] * outputs)
-    return calls(kernel, *[like] * inputs)[0].traffic
+def _one(workload, rng):
+    return (values(workload.values, (8, workload.sizes["n"]), "float32", rng) + 0.5,)
+
+
+def _normalised(kernel, x, *, interpret):
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
 
 
 EXERCISES = (
@@ -70,15 +71,21 @@ EXERCISES = (
         magnitude=lambda x, y: np.stack([abs(x) + abs(y)] * 2),
         hint="Row 0 of the result is s, row 1 is d.",
     ),
-    prediction(
-        "moved",
-        "Write moved(inputs, outputs, n): the bytes that DMAs carry, both ways together, for a "
-        "kernel of so many float32 vectors of n numbers.",
-        _moved,
-        Workload("add", {"inputs": 2, "outputs": 1, "n": 8}, "int64"),
-        Workload("both", {"inputs": 2, "outputs": 2, "n": 101}, "int64"),
-        Workload("many", {"inputs": 5, "outputs": 1, "n": 1024}, "int64"),
-        hint="A float32 has four bytes. Nothing is fetched twice.",
+    Exercise(
+        "normalised",
+        "Write kernel(x_ref, o_ref) for rows of length 1, [8, n] → [8, n]: each row of x, divided "
+        "by the square root of the sum of its squares.",
+        lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
+        _normalised,
+        problems(
+            _one,
+            Workload("tile", {"n": 128}),
+            Workload("prime", {"n": 101}),
+            Workload("one", {"n": 1}, why="each number becomes 1 or -1"),
+        ),
+        rungs=("interpret", "simulate"),
+        judge=judges.lowered,
+        hint="x_ref[...] is an array like any other: x.sum(axis=1, keepdims=True) is [8, 1].",
     ),
     Exercise(
         "multiply",

@@ -1,18 +1,19 @@
 """Exercises of the chapter "An int8 matmul"."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kernels import ladder, tpu
+from kernels import ladder
 from kernels.backends.python import PYTHON
-from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call, compared, prediction, problems
+from kernels.exercises import bars, judges
+from kernels.exercises.bars import Bar
+from kernels.exercises.exercise import Exercise, compared, problems
 from kernels.matmul import quantize, quantized_matmul
 from kernels.workload import Workload, values
+
+INT8_CYCLES = 18_500  # of 1024³ with its scales
 
 
 def _spiky(workload, rng):
@@ -44,10 +45,47 @@ def _apart(answer, x, y, outliers, *, interpret):
     return np.True_
 
 
-def _smallest(chip, result_bytes):
-    """2n³ operations on (2 + result_bytes) n² bytes have to reach the ridge."""
-    ridge = tpu.CHIPS[chip].int8_ops / tpu.CHIPS[chip].hbm_bytes_per_second
-    return math.ceil(ridge * (2 + result_bytes) / 2)
+def _quantised(kernel, x, *, interpret):
+    like = (
+        jax.ShapeDtypeStruct(x.shape, jnp.int8),
+        jax.ShapeDtypeStruct((x.shape[0], 1), x.dtype),
+    )
+    q, scale = pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
+    return q.astype(x.dtype) * scale
+
+
+def _round_trip(x):
+    scale = abs(x).max(1, keepdims=True) / 127
+    return np.round(x / scale) * scale
+
+
+def _rows(workload, rng):
+    """Rows of very different sizes, and one whole number of steps from any tie of rounding."""
+    rows, columns = workload.sizes.values()
+    steps = rng.integers(-126, 127, (rows, columns)) + rng.uniform(-0.4, 0.4, (rows, columns))
+    steps[np.arange(rows), rng.integers(0, columns, rows)] = rng.choice([-127, 127], rows)
+    sizes = 2.0 ** rng.integers(-9, 9, (rows, 1))
+    return ((steps * sizes).astype(np.float32),)
+
+
+def _int4(kernel, x, packed, *, interpret):
+    like = jax.ShapeDtypeStruct((x.shape[0], packed.shape[1]), jnp.float32)
+    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x, packed)
+
+
+def _packed(workload, rng):
+    """Activations, and weights of 4 bits: row i in the low half of a byte, row i + k/2 high."""
+    m, k, n = workload.sizes.values()
+    y = rng.integers(-8, 8, (k, n))
+    low, high = y[: k // 2] & 15, y[k // 2 :] & 15
+    return values("normal", (m, k), "bfloat16", rng), (high << 4 | low).astype(np.uint8).view(
+        "int8"
+    )
+
+
+def _unpacked(packed):
+    wide = np.asarray(packed).astype(np.int64)
+    return np.concatenate([(wide << 60) >> 60, wide >> 4])
 
 
 def _scaled(kernel, x, y, r, c, *, interpret):
@@ -66,15 +104,38 @@ def _wide(x):
 
 
 EXERCISES = (
-    prediction(
-        "longest",
-        "Write longest(a, b): how many products of whole numbers, of magnitude at most a and b, "
-        "int32 is sure to add up without overflow.",
-        lambda a, b: np.iinfo(np.int32).max // (a * b),
-        Workload("quantize", {"a": 127, "b": 127}, "int64"),
-        Workload("all_of_int8", {"a": 128, "b": 128}, "int64", why="-128 times -128"),
-        Workload("int4", {"a": 127, "b": 7}, "int64"),
-        hint="The largest int32 is 2³¹ - 1.",
+    Exercise(
+        "quantised",
+        "Write kernel(x_ref, q_ref, s_ref) that quantizes the rows of x, float32 [m, k]: s [m, 1] "
+        "is a row's largest magnitude over 127, and q, int8 [m, k], is x / s, rounded.",
+        _round_trip,
+        _quantised,
+        problems(
+            _rows,
+            Workload("tile", {"m": 32, "k": 128}),
+            Workload("long", {"m": 32, "k": 640}),
+        ),
+        rungs=("interpret", "simulate"),
+        judge=judges.lowered,
+        magnitude=lambda x: abs(x).max(1, keepdims=True) + 0 * x,
+        hint="astype cuts off what is behind the point; jnp.round does not.",
+    ),
+    Exercise(
+        "int4_weights",
+        "Write kernel(x_ref, y_ref, z_ref) for z = x y in one block: x is bfloat16 [m, k], y_ref "
+        "int8 [k/2, n] holds weights from -8 to 7, row i of y in the low four bits of row i and "
+        "row i + k/2 in the high four; z is float32.",
+        lambda x, packed: x @ _unpacked(packed),
+        _int4,
+        problems(
+            _packed,
+            Workload("tile", {"m": 32, "k": 256, "n": 128}),
+            Workload("long", {"m": 32, "k": 1024, "n": 128}),
+        ),
+        rungs=("interpret", "simulate"),
+        judge=judges.lowered,
+        magnitude=lambda x, packed: abs(x) @ abs(_unpacked(packed)),
+        hint="In int32, shifting left by 28 and back by 28 keeps four bits with their sign.",
     ),
     Exercise(
         "smooth",
@@ -110,23 +171,6 @@ EXERCISES = (
         hint="x[:, outliers] are the columns of x, y[outliers] the rows of y that belong to them.",
     ),
     Exercise(
-        "smallest",
-        "Write smallest(chip, result_bytes): the smallest n for which an n × n int8 matmul can "
-        "reach the peak of tpu.CHIPS[chip], if every byte moves once and an element of the result "
-        "takes result_bytes.",
-        _smallest,
-        call,
-        problems(
-            lambda workload, rng: (workload.name.split("_")[0], *workload.sizes.values()),
-            Workload("v6e_int32", {"result_bytes": 4}, "int64"),
-            Workload("v6e_bfloat16", {"result_bytes": 2}, "int64"),
-            Workload("v5e_int32", {"result_bytes": 4}, "int64"),
-        ),
-        rungs=("interpret",),
-        backend=PYTHON,
-        hint="Compare operations for a byte with chip.int8_ops / chip.hbm_bytes_per_second.",
-    ),
-    Exercise(
         "scaled",
         "Write kernel(x_ref, y_ref, r_ref, c_ref, z_ref) for z = (x y) r c, in one block: x and y "
         "are int8, r [m, 1] and c [1, n] are scales, z is float32.",
@@ -141,5 +185,30 @@ EXERCISES = (
         judge=judges.both(judges.lowered, judges.int8_products),
         magnitude=lambda x, y, r, c: abs((_wide(x) @ _wide(y)) * r * c),
         hint="jnp.dot takes preferred_element_type.",
+    ),
+    Exercise(
+        "fast_int8",
+        "Write layer(x, y, r, c, *, interpret) for (x y) r c in bfloat16, x and y int8, r float32 "
+        "[m, 1], c float32 [1, n], sizes multiples of 128, so that for m = k = n = 1024 everything "
+        f"together is estimated at {INT8_CYCLES:,} cycles or fewer on a v5e.",
+        lambda x, y, r, c: (_wide(x) @ _wide(y)) * r * c,
+        lambda answer, *arguments, interpret: compared(answer(*arguments, interpret=interpret)),
+        problems(
+            _layer,
+            Workload("tile", {"m": 128, "k": 128, "n": 128}, "bfloat16"),
+            Workload("oblong", {"m": 128, "k": 256, "n": 1024}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        judge=judges.int8_products,
+        bar=Bar(
+            "estimated cycles on a v5e",
+            bars.cycles,
+            bar=INT8_CYCLES,
+            ours=16_188,
+            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+        ),
+        magnitude=lambda x, y, r, c: abs((_wide(x) @ _wide(y)) * r * c),
+        hint="An int32 result is 4 MiB that go to HBM and come back for the scales. Scale each "
+        "block while it is in VMEM.",
     ),
 )

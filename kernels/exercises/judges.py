@@ -6,6 +6,7 @@ in a few words, or raises ladder.Refused with what is wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,62 @@ def kernels(least: int) -> Judge:
     return judge
 
 
+def grid(dimensions: int, block: int) -> Judge:
+    """The first kernel has a grid of so many dimensions, and no side of its blocks is longer."""
+
+    def judge(programs: list[Any]) -> str:
+        function, arrays = programs[0]
+        (call, *_) = calls_in(jaxprs.trace(function, *arrays))
+        if len(call.grid) != dimensions:
+            raise Refused(f"the grid is {call.grid}, wanted one of {dimensions} dimensions")
+        for operand in call.operands:
+            if max(operand.block) > block:
+                raise Refused(
+                    f"a block of {operand.name} is {operand.block}, wanted at most {block} a side"
+                )
+        return f"a grid of {call.grid}"
+
+    return judge
+
+
+def products(most: int) -> Judge:
+    """No matrix product in a kernel may have more numbers than that."""
+
+    def judge(programs: list[Any]) -> str:
+        function, arrays = programs[0]
+        sizes = [
+            math.prod(jaxprs.shape(jaxprs.outputs(equation)[0]))
+            for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+            if jaxprs.operation(equation) == "dot_general"
+        ]
+        if not sizes:
+            raise Refused("no matrix product is left")
+        if max(sizes) > most:
+            raise Refused(f"a product of it has {max(sizes)} numbers, at most {most} wanted")
+        return f"no product of more than {most} numbers"
+
+    return judge
+
+
+def copies_ahead(programs: list[Any]) -> str:
+    """A second copy is on its way before the kernel waits for the first."""
+    function, arrays = programs[0]
+    order = [
+        name
+        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+        if (name := jaxprs.operation(equation)) in ("dma_start", "dma_wait")
+    ]
+    if not order:
+        raise Refused("the kernel starts no copy")
+    started = order.index("dma_wait") if "dma_wait" in order else len(order)
+    if started < 2:
+        raise Refused(
+            f"{started} copy is under way when the kernel first waits, wanted 2: the next one has "
+            "to be started before"
+        )
+    return f"{started} copies are under way when it first waits"
+
+
 def int8_products(programs: list[Any]) -> str:
     """Some matrix product has int8 factors."""
     function, arrays = programs[0]
@@ -111,6 +168,34 @@ def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
                 f"{kernel.step_bundles} bundles in a step on a {CHIP}, at most {bundles} wanted"
             )
         return f"{kernel.step_bundles} bundles in a step, {kernel.spills} spills on a {CHIP}"
+
+    return judge
+
+
+def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
+    """The only kernel, compiled for an H100: no spill, few registers, enough blocks an SM.
+
+    Args:
+        registers: of a thread, at most so many.
+        blocks: that an SM keeps at once, at least so many.
+        uses: an operation that has to stand in its machine code.
+    """
+
+    def judge(programs: list[Any]) -> str:
+        from kernels import gpu
+
+        function, arrays = programs[0]
+        kernel = gpu.compile(function, *arrays, passes=False).kernel()
+        if kernel.spills:
+            raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
+        if kernel.registers > registers:
+            raise Refused(f"{kernel.registers} registers a thread, at most {registers} wanted")
+        if kernel.occupancy.blocks < blocks:
+            held = kernel.occupancy
+            raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
+        if not kernel.counts[uses]:
+            raise Refused(f"no {uses} in its machine code")
+        return f"{kernel.registers} registers, {kernel.occupancy.blocks} blocks an SM of an H100"
 
     return judge
 

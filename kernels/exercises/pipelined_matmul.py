@@ -1,33 +1,53 @@
 """Exercises of the chapter "A pipelined matmul"."""
 
-import functools
-
 import jax
-import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
-from kernels import tpu
-from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call_kernel, prediction, problems
-from kernels.matmul import BlockSizes, matmul
-from kernels.pallas import calls
+from kernels.exercises import bars, judges
+from kernels.exercises.bars import Bar
+from kernels.exercises.exercise import Exercise, call_kernel, problems
+from kernels.tpu.lowering import abstract_device
 from kernels.workload import Workload, values
 
-
-def _traced(m, k, n, *block):
-    """The matmul with these blocks, in bfloat16."""
-    shapes = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((m, k), (k, n)))
-    (call,) = calls(functools.partial(matmul, block=BlockSizes(*block)), *shapes)
-    return call
+ROWS = 64  # of a block that is copied by hand
+MATMUL_CYCLES = 26_500  # of 1024³; at the peak 16,342
 
 
-def _lost(n, b):
-    call = _traced(n, n, n, b, n, b)
-    first = sum(operand.block_bytes for operand in call.inputs)
-    return first / tpu.CHIPS["v5e"].hbm_bytes_per_cycle + 250 * len(call.programs)
+def _total(kernel, x, *, interpret):
+    like = jax.ShapeDtypeStruct((ROWS, x.shape[1]), x.dtype)
+    return pl.pallas_call(
+        kernel,
+        out_shape=like,
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        scratch_shapes=[
+            pltpu.VMEM((2, *like.shape), x.dtype),
+            pltpu.SemaphoreType.DMA((2,)),
+        ],
+        interpret=interpret,
+        name="total",
+    )(x)
 
 
-def _vmem(bm, bk, bn):
-    return sum(size for _, size in _traced(4 * bm, 4 * bk, 4 * bn, bm, bk, bn).buffers())
+def _in_hbm(kernel, x, y, *, interpret):
+    hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+    with abstract_device(judges.CHIP):  # emit_pipeline asks which chip it is on
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            in_specs=[hbm, hbm],
+            out_specs=hbm,
+            interpret=interpret,
+            name="emitted",
+        )(x, y)
+
+
+def _rows(count):
+    def make(workload, rng):
+        shape = ROWS * workload.sizes["blocks"], workload.sizes["columns"]
+        return tuple(values("normal", shape, "float32", rng) for _ in range(count))
+
+    return make
 
 
 def _two(workload, rng):
@@ -36,35 +56,62 @@ def _two(workload, rng):
 
 
 EXERCISES = (
-    prediction(
-        "lost",
-        "Write lost(n, b): the cycles that a v5e loses in an n × n × n matmul in bfloat16 with "
-        "blocks of b × n and n × b: the first fetch, and 250 for each program.",
-        _lost,
-        Workload("small", {"n": 1024, "b": 256}, "int64"),
-        Workload("middle", {"n": 4096, "b": 512}, "int64"),
-        Workload("large", {"n": 8192, "b": 1024}, "int64"),
-        hint='tpu.CHIPS["v5e"].hbm_bytes_per_cycle is the bandwidth.',
+    Exercise(
+        "double_buffer",
+        "Write kernel(x_ref, o_ref, buffer_ref, arrived) for o = the sum of the blocks of 64 rows "
+        "of x, [64 b, n] → [64, n]: x_ref lies in HBM, buffer_ref [2, 64, n] and o_ref in VMEM, "
+        "arrived holds two semaphores; the next block is asked for before this one is waited for.",
+        lambda x: x.reshape(-1, ROWS, x.shape[1]).sum(0),
+        _total,
+        problems(
+            _rows(1),
+            Workload("four", {"blocks": 4, "columns": 256}),
+            Workload("odd", {"blocks": 5, "columns": 128}, why="the last one is in buffer 0"),
+            Workload("one", {"blocks": 1, "columns": 128}, why="there is no next block"),
+        ),
+        judge=judges.copies_ahead,
+        magnitude=lambda x: abs(x).reshape(-1, ROWS, x.shape[1]).sum(0),
+        hint="pltpu.make_async_copy(x_ref.at[pl.ds(64 * i, 64)], buffer_ref.at[i % 2], "
+        "arrived.at[i % 2]) has start() and wait(). Which copy is started before the loop?",
     ),
-    prediction(
-        "vmem",
-        "Write vmem(bm, bk, bn): the bytes that a matmul keeps in VMEM, with factors and result in "
-        "bfloat16, sums in float32, and matrices of many blocks.",
-        _vmem,
-        Workload("cube", {"bm": 128, "bk": 128, "bn": 128}, "int64"),
-        Workload("published", {"bm": 512, "bk": 1024, "bn": 1024}, "int64"),
-        Workload("oblong", {"bm": 256, "bk": 512, "bn": 128}, "int64"),
-        hint="Which operands have two buffers, and which array has one?",
+    Exercise(
+        "emitted",
+        "Write kernel(x_ref, y_ref, o_ref) for o = x y, element by element, [64 b, 128 c] each, "
+        "all three in HBM, by pltpu.emit_pipeline with blocks of 64 × 128.",
+        lambda x, y: x * y,
+        _in_hbm,
+        problems(
+            _rows(2),
+            Workload("square", {"blocks": 4, "columns": 256}),
+            Workload("oblong", {"blocks": 3, "columns": 128}, why="i and j taken for each other"),
+        ),
+        hint="pltpu.emit_pipeline(body, grid=…, in_specs=[…], out_specs=[…]) gives a function of "
+        "the refs in HBM; body gets refs in VMEM.",
     ),
-    prediction(
-        "better_order",
-        "Write better_order(m, k, n, bm, bn): the bytes, those of the result too, that the better "
-        "order of the grid moves, in bfloat16, with blocks of bm × k and k × bn.",
-        lambda m, k, n, bm, bn: _traced(m, k, n, bm, k, bn).traffic,
-        Workload("tall", {"m": 4096, "k": 512, "n": 1024, "bm": 512, "bn": 512}, "int64"),
-        Workload("wide", {"m": 1024, "k": 512, "n": 4096, "bm": 256, "bn": 1024}, "int64"),
-        Workload("square", {"m": 2048, "k": 256, "n": 2048, "bm": 512, "bn": 256}, "int64"),
-        hint="The outer operand moves once. How often does the inner one?",
+    Exercise(
+        "fast_matmul",
+        "Write product(x, y, *, interpret) for x y in bfloat16, [m, k], [k, n] → [m, n] bfloat16, "
+        "sums in float32, sizes multiples of 128, by one kernel that is estimated at "
+        f"{MATMUL_CYCLES:,} cycles or fewer on a v5e for m = k = n = 1024.",
+        lambda x, y: x @ y,
+        call_kernel,
+        problems(
+            _two,
+            Workload("small", {"m": 128, "k": 256, "n": 128}, "bfloat16"),
+            Workload("oblong", {"m": 256, "k": 128, "n": 1024}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        judge=judges.only_kernel,
+        bar=Bar(
+            "estimated cycles on a v5e",
+            bars.cycles,
+            bar=MATMUL_CYCLES,
+            ours=24_257,
+            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+        ),
+        magnitude=lambda x, y: abs(x) @ abs(y),
+        hint="Which blocks are so large that the units are what binds, and yet leave several "
+        "programs, so that the first fetch and the last copy home overlap with something?",
     ),
     Exercise(
         "backward",

@@ -2,28 +2,109 @@
 
 import functools
 
+import numpy as np
+
 from kernels.attention import reference
 from kernels.backends.torch import TORCH
-from kernels.exercises.exercise import Exercise, compared, prediction, problems
+from kernels.exercises import bars
+from kernels.exercises.bars import Bar
+from kernels.exercises.exercise import Exercise, compared, problems
 from kernels.ladder import Refused
 from kernels.optional import require
-from kernels.tpu.chips import CHIPS
 from kernels.workload import Workload, values
 
 WIDTH = 64  # of a head
+PAIR_BUNDLES = 900  # of two heads; upright they take 1,167
 
 
-def _traffic(pictures, tokens, heads):
+def _pairs(workload, rng):
+    b, n = workload.sizes.values()
+    return (values("normal", (b, n, 3 * 2 * WIDTH), workload.dtype, rng),)
+
+
+def _two_heads(kernel, qkv, *, interpret):
     import jax
+    from jax.experimental import pallas as pl
 
-    from kernels.attention import vit_attention
-    from kernels.pallas import calls
+    pictures, tokens, columns = qkv.shape
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((pictures, tokens, columns // 3), qkv.dtype),
+        grid=(pictures,),
+        in_specs=[pl.BlockSpec((None, tokens, columns), lambda i: (i, 0, 0))],
+        out_specs=pl.BlockSpec((None, tokens, columns // 3), lambda i: (i, 0, 0)),
+        interpret=interpret,
+        name="pair",
+    )(qkv)
 
-    with jax.enable_x64(False):
-        qkv = jax.ShapeDtypeStruct((pictures, tokens, 3 * heads * WIDTH), "bfloat16")
-        call = functools.partial(vit_attention, num_heads=heads, interpret=False)
-        (found,) = calls(call, qkv)
-    return found.traffic
+
+def _pulled(kernel, qkv, do, *, interpret):
+    import jax
+    from jax.experimental import pallas as pl
+
+    blocks = [pl.BlockSpec((None, *array.shape[1:]), lambda i: (i, 0, 0)) for array in (qkv, do)]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
+        grid=(len(qkv),),
+        in_specs=blocks,
+        out_specs=blocks[0],
+        interpret=interpret,
+        name="pair_backward",
+    )(qkv, do)
+
+
+def _dqkv(qkv, do, sizes=False):
+    """The gradient of both heads; or, of the same sums, the sums of absolute values."""
+    size = abs if sizes else lambda x: x
+    parts = [[], [], []]
+    for head in range(2):
+        q, k, v = (qkv[..., WIDTH * (2 * part + head) :][..., :WIDTH] for part in range(3))
+        d = do[..., WIDTH * head :][..., :WIDTH]
+        s = q @ k.swapaxes(1, 2) / 8
+        p = np.exp(s - s.max(-1, keepdims=True))
+        p = p / p.sum(-1, keepdims=True)
+        dp = size(d) @ size(v).swapaxes(1, 2)
+        if sizes:  # of the scores too, since an exponential multiplies by their error
+            ds = p * (dp + (p * dp).sum(-1, keepdims=True))
+            reach = 1 + abs(q) @ abs(k).swapaxes(1, 2) / 8
+            p, ds = p * reach, ds * (reach + (p * reach).sum(-1, keepdims=True))
+        else:
+            ds = p * (dp - (p * dp).sum(-1, keepdims=True))
+        found = (
+            ds @ size(k) / 8,
+            ds.swapaxes(1, 2) @ size(q) / 8,
+            p.swapaxes(1, 2) @ size(d),
+        )
+        for part, each in zip(parts, found, strict=True):
+            part.append(each)
+    return np.concatenate([each for part in parts for each in part], -1)
+
+
+def _dqkv_magnitude(qkv, do):
+    return _dqkv(qkv, do, sizes=True)
+
+
+def _padded(kernel, qkv, *, tokens, interpret):
+    return _two_heads(functools.partial(kernel, tokens=tokens), qkv, interpret=interpret)
+
+
+def _real(qkv, tokens):
+    """What each real token sees of the real ones; zeros for the others."""
+    o = np.zeros((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
+    o[:, :tokens] = reference.vit_attention(qkv[:, :tokens], 2)
+    return o
+
+
+def _real_magnitude(qkv, tokens):
+    size = np.ones((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
+    size[:, :tokens] = reference.vit_attention_magnitude(qkv[:, :tokens], 2)
+    return size
+
+
+def _with_nan(qkv, tokens):
+    qkv[:, tokens:] = np.nan
+    return qkv
 
 
 def _packed(workload, rng):
@@ -50,28 +131,66 @@ def _halves(answer, qkv, heads):
 
 
 EXERCISES = (
-    prediction(
-        "vit_traffic",
-        "Write traffic(pictures, tokens, heads): the bytes that the packed forward kernel moves "
-        "in HBM, in bfloat16, heads of 64.",
-        _traffic,
-        Workload("vit_b", {"pictures": 8, "tokens": 256, "heads": 12}),
-        Workload("vit_tiny", {"pictures": 8, "tokens": 256, "heads": 3}, why="a head alone"),
-        Workload("one", {"pictures": 1, "tokens": 128, "heads": 1}),
-        hint="It reads q, k and v side by side, and writes the result; each once.",
-    ),
-    prediction(
-        "vit_ridge",
-        "Write ridge(flops, bytes_per_second): from how many tokens on the packed forward kernel "
-        "is bound by its products, 4 D N² for a head, on a chip of so many operations and bytes a "
-        "second, in bfloat16.",
-        lambda flops, bytes_per_second: 2 * flops / bytes_per_second,
-        *(
-            Workload(name, {"flops": int(CHIPS[name].bf16_flops), "bytes": int(each)})
-            for name in ("v5e", "v6e")
-            for each in (CHIPS[name].hbm_bytes_per_second,)
+    Exercise(
+        "vit_padded",
+        "Write kernel(qkv_ref, o_ref, *, tokens) for two heads of 64 side by side, [n, 3·2·64] → "
+        "[n, 2·64]: only the first `tokens` of the n rows are real; no real token sees the others, "
+        "and their own rows of the result are zero. The others may hold NaN.",
+        lambda qkv, tokens: _real(np.nan_to_num(qkv), tokens),
+        _padded,
+        problems(
+            lambda workload, rng: (_with_nan(*_pairs(workload, rng), **workload.options),),
+            Workload("some", {"b": 2, "n": 64}, options={"tokens": 50}),
+            Workload("all", {"b": 1, "n": 32}, options={"tokens": 32}, why="nothing to mask"),
+            Workload("one", {"b": 1, "n": 16}, options={"tokens": 1}, why="it sees itself"),
         ),
-        hint="How many operations are there for each byte of a head's q, k, v and result?",
+        rungs=("interpret", "simulate"),
+        magnitude=lambda qkv, tokens: _real_magnitude(np.nan_to_num(qkv), tokens),
+        hint="0 times NaN is NaN: a score of minus infinity is not enough where v is NaN too.",
+    ),
+    Exercise(
+        "vit_fast",
+        "Write kernel(qkv_ref, o_ref) for two heads of 64 side by side, [n, 3·2·64] → [n, 2·64], "
+        f"that takes at most {PAIR_BUNDLES} bundles a picture on a v5e, for 256 tokens in "
+        "bfloat16.",
+        lambda qkv: reference.vit_attention(qkv, 2),
+        _two_heads,
+        problems(
+            _pairs,
+            Workload("float32", {"b": 2, "n": 32}),
+            Workload("bfloat16", {"b": 1, "n": 64}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        bar=Bar(
+            "bundles a picture on a v5e",
+            bars.bundles("pair"),
+            bar=PAIR_BUNDLES,
+            ours=735,
+            workload=Workload("bar", {"b": 2, "n": 256}, "bfloat16"),
+        ),
+        magnitude=lambda qkv: reference.vit_attention_magnitude(qkv, 2),
+        hint="Scores on their side, [keys, queries], are reduced over sublanes, and a product with "
+        "vᵀ fills all columns of the MXU.",
+    ),
+    Exercise(
+        "vit_backward",
+        "Write kernel(qkv_ref, do_ref, dqkv_ref) for two heads of 64 side by side, [n, 3·2·64], "
+        "[n, 2·64] → [n, 3·2·64]: the gradient of their attention, in the layout of qkv; the "
+        "probabilities are computed anew, and the scale is 1/8.",
+        _dqkv,
+        _pulled,
+        problems(
+            lambda workload, rng: (
+                *_pairs(workload, rng),
+                values("normal", (*workload.sizes.values(), 2 * WIDTH), "float32", rng),
+            ),
+            Workload("two", {"b": 2, "n": 32}),
+            Workload("one", {"b": 1, "n": 1}, why="a single key has no gradient"),
+        ),
+        rungs=("interpret", "simulate"),
+        magnitude=_dqkv_magnitude,
+        hint="dv = pᵀ do, dp = do vᵀ, ds = p (dp - the row's sum of p dp), dq = ds k / 8, "
+        "dk = dsᵀ q / 8.",
     ),
     Exercise(
         "vit_halves",

@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +270,19 @@ def _exported(path: str, name: str, args: str, chip: str) -> Any:
     of_arrays.__name__ = name
     traced = [a for a in arrays if hasattr(a, "shape")]
     with jax_pallas.compiled():
-        return export(of_arrays, *traced, chip=chip, name=name)
+        return export(of_arrays, *traced, chip=chip, name=name, values=_known(traced))
+
+
+def _known(arrays: Sequence[Any]) -> dict[int | str, Any]:
+    """Of the arrays whose values are given, the integers: what grids, loops and tables depend on.
+
+    Args:
+        arrays: NumPy's or JAX's, or shapes.
+    """
+    import numpy as np
+
+    given = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
+    return {i: np.asarray(a) for i, a in given.items() if np.dtype(a.dtype).kind in "iub"}
 
 
 def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
@@ -362,14 +374,16 @@ def tune(
         try:
             with jax_pallas.compiled():
                 call = functools.partial(function, **named, **tuning)
-                programs[place] = export(call, *given, chip=chip, name=f"{name} {words}")
+                programs[place] = export(
+                    call, *given, chip=chip, name=f"{name} {words}", values=_known(given)
+                )
         except Exception as error:  # a size that the function itself refuses
             trials[place] = {"seconds": None, "bound": "", "note": told(error), "passing": False}
     found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for place, each in zip(programs, found, strict=True):
         if isinstance(each, Estimate):
             trials[place] = {
-                "seconds": each.seconds,
+                "seconds": each.range[0] if each.depends else each.seconds,
                 "bound": each.bound,
                 "note": each.method,
                 "passing": False,

@@ -22,7 +22,7 @@ def tables(made: Mapping[str, Any], second: Mapping[str, Any] | None = None) -> 
     else:
         parts.append(
             f"<p><b>{words.format_seconds(made['seconds'])}</b> estimated, "
-            f"{made['cycles']:,.0f} cycles, {html.escape(words.in_band(made['band']))}: "
+            f"{made['cycles']:,.0f} cycles, {html.escape(made['band'])}: "
             f"{html.escape(words.BINDS[made['bound']])}. Nothing here was measured.</p>"
         )
     if made["advice"]:

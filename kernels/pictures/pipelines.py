@@ -80,7 +80,7 @@ def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline) -> dict[str
         "ms": float(f"{estimate.seconds * 1e3:.6g}"),
         # The estimate spreads HBM's bytes over the run; here each step waits for its own.
         "laid": float(f"{found.cycles / tpu.CHIPS[estimate.chip].clock_hz * 1e3:.6g}"),
-        "error": round(estimate.error, 3),
+        "band": estimate.band_text,
         "method": estimate.method,
         "count": len(found.steps),
         "parts": {n: round(c / found.cycles, 4) for n, c in {**shares, "ends": ends}.items()},
@@ -181,7 +181,7 @@ def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, widt
             if part > 0.5:
                 canvas.rect(at, top, part, 18, **_look(canvas, colour, angle))
             at += part
-        told = f"{choice['ms']:.3g} ms ± {choice['error']:.0%}"
+        told = f"{choice['ms']:.3g} ms ({choice['band']})"
         canvas.text(left + width + 10, top + 14, told, weight=weight)
         top += 24
     return top

@@ -43,6 +43,13 @@ def _axes(axes: Any, size: tuple[float, float]) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
 
 
+def _whiskers(estimate: Estimate, rate: float) -> list[list[float]]:
+    """How far a rate may lie below and above, by the band of its estimate; 0 where it has none,
+    or where the band lies on the other side."""
+    least, most = estimate.band.around(1.0) if estimate.band else (1.0, 1.0)
+    return [[max(rate - rate / most, 0.0)], [max(rate / least - rate, 0.0)]]
+
+
 def roofline(
     estimates: Mapping[str, Estimate] | Sequence[Estimate],
     title: str | None = None,
@@ -98,7 +105,7 @@ def roofline(
         axes.errorbar(
             at[name],
             rate,
-            yerr=[[rate - rate / (1 + e.error)], [rate / (1 - e.error) - rate]],
+            yerr=_whiskers(e, rate),
             ls="none",
             ms=8,
             capsize=3,

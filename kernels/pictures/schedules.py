@@ -13,6 +13,7 @@ from kernels import tpu
 from kernels.checks import fail
 from kernels.pallas.work import kernel_flops
 from kernels.pictures.canvas import COLOURS, Canvas, Player
+from kernels.tpu.estimate.bands import Band
 
 FILL, POINT = COLOURS[0], COLOURS[1]
 LEVELS = 8  # shades of a slot that is not empty
@@ -39,7 +40,7 @@ def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
     op = next((op for op in estimate.ops if op.name == found.name), None)
     name = re.sub(r"\.\d+$", "", found.name)  # without the compiler's number
     data = {"name": name, "chip": estimate.chip, **_bundles(found)}
-    roof, place = _roofline(op, estimate.chip)
+    roof, place = _roofline(op, estimate.chip, estimate.band)
     canvas = _draw(found, data)
     left = canvas.width + 14
     canvas.width, canvas.height = left + roof.width, max(canvas.height, roof.height)
@@ -166,7 +167,7 @@ def _shade(level: int) -> float:
     return round(0.2 + 0.8 * level / LEVELS, 3)
 
 
-def _roofline(op: tpu.OpEstimate | None, chip: str) -> tuple[Canvas, str]:
+def _roofline(op: tpu.OpEstimate | None, chip: str, band: Band | None) -> tuple[Canvas, str]:
     """The roofline of a chip with one kernel under it, and where that stands, in words."""
     rates = tpu.CHIPS[chip]
     flops = kernel_flops(op.call) if op and op.call else {}
@@ -229,7 +230,9 @@ def _roofline(op: tpu.OpEstimate | None, chip: str) -> tuple[Canvas, str]:
     canvas.text(right, bottom + 34, "operations for each byte of HBM", size=11, anchor="end")
     if point and op:
         px, py = x(point[0]), y(point[1])
-        low, high = y(point[1] / (1 + op.error)), y(point[1] / (1 - op.error))
+        # A longer time is a lower rate.
+        least, most = band.around(1.0) if band else (1.0, 1.0)
+        low, high = y(point[1] / most), y(point[1] / least)
         canvas.parts.append(
             f'<path d="M{px:.1f} {low:.1f}V{high:.1f}" stroke="{POINT}" stroke-width="2"/>'
             f'<circle cx="{px:.1f}" cy="{py:.1f}" r="5" fill="{POINT}" stroke="currentColor"/>'

@@ -261,6 +261,13 @@ class Record(Key):
             fail("source", "empty", "who published the figure")
 
     @property
+    def clock(self) -> str:
+        """Which clock a time was taken with, as its method says: "device", of the chip alone, or
+        "wall", launch included; "" where that is not known."""
+        first = self.method.partition(" clock")[0]
+        return first if first in ("device", "wall") else ""
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         """What tells figures apart; a newer record with the same one replaces an older one."""
         return tuple(getattr(self, name) for name in IDENTITY)

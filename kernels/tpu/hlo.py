@@ -138,6 +138,24 @@ class Instruction:
         return 'custom_call_target="tpu_custom_call"' in self.attributes
 
     @property
+    def allocates(self) -> bool:
+        """Whether it only names memory, and does nothing."""
+        return 'custom_call_target="AllocateBuffer"' in self.attributes
+
+    @property
+    def grouped_flops(self) -> float:
+        """Operations of a product of groups of rows, each with a matrix of its own: jax.lax's
+        ragged_dot, for which XLA brings a kernel; 0 for what is none."""
+        shapes = [a.shape for a in self.operands]
+        rows = next((s for s in shapes if len(s) == 2), ())
+        matrices = next((s for s in shapes if len(s) == 3), ())
+        if not rows or not matrices or len(self.results) != 1:
+            return 0.0
+        [m, k], [_, *sides] = rows, matrices
+        result = self.results[0].shape
+        return 2.0 * m * k * result[-1] if k in sides and result[0] == m else 0.0
+
+    @property
     def hbm_bytes(self) -> int:
         """Bytes of its operands and results that live in HBM, once each."""
         return sum(a.bytes for a in (*self.operands, *self.results) if a.space == 0)
@@ -160,6 +178,28 @@ class Instruction:
             for name, a in arrays
             if a.space == 0
         )
+
+    @property
+    def fetches(self) -> tuple[int, ...]:
+        """How often XLA's own matmul reads each of its two operands; () where it does not say.
+
+        It goes over the windows of columns, then of rows, then of what is summed, the last fastest.
+        """
+        bounds = libtpu.bounds(self.config)
+        if len(self.operands) != 2 or len(bounds) != 3:
+            return ()
+        columns, rows, summed = bounds
+        return (columns if rows * summed > 1 else 1, rows if summed > 1 else 1)
+
+    @property
+    def iterations(self) -> int:
+        """How often XLA's own fusion runs through its loop; 1 where it does not say."""
+        return math.prod(libtpu.bounds(self.config))
+
+    @property
+    def shared(self) -> bool:
+        """Whether the cores of a chip share XLA's own fusion."""
+        return libtpu.shared(self.config)
 
     @property
     def classic_cycles(self) -> int | None:
@@ -201,6 +241,16 @@ _LAZY = {"copy", "transpose", "reshape", "convert"}
 _CONTROL = {"while", "conditional", "call", "async-start"}
 # What reads only a part of its first operand.
 PARTS = {"slice", "dynamic-slice", "gather", "slice-start"}
+# What writes only a part of its result, which is its first operand.
+UPDATES = {"dynamic-update-slice", "scatter"}
+
+
+def _updated(instruction: Instruction) -> float:
+    """The share of its result that an update in place writes."""
+    # The update itself comes second, or after the indices.
+    update = instruction.operands[1 if instruction.opcode == "dynamic-update-slice" else -1 :][:1]
+    sizes = [math.prod(a.shape) for a in (*update, *instruction.results[:1])]
+    return min(1.0, sizes[0] / sizes[1]) if len(sizes) == 2 and sizes[1] else 1.0
 
 
 @dataclass(frozen=True)
@@ -277,6 +327,51 @@ class Module:
         inside = {i.opcode for name in instruction.called for i in self._nested(name)}
         return bool(parts & (inside | {instruction.opcode}))
 
+    def traffic(self, instruction: Instruction) -> tuple[float, float]:
+        """Bytes that an instruction of XLA's own reads from HBM, and writes to it, in one run.
+
+        Of an operand that is sliced or gathered from, the part that is read; of a result that is
+        updated in place, the part that is written. What a product's windows fetch again counts
+        again.
+        """
+        operands, inputs = instruction.operands, instruction.inputs
+        shares = [1.0] * len(operands)
+        if len(inputs) == len(operands):  # none of them is a tuple
+            shares = [
+                self._share_of(self.entry, instruction, place, lambda *_: 1.0, False)
+                for place in range(len(inputs))
+            ]
+        again = instruction.fetches if self.multiplies(instruction) else ()
+        read = sum(
+            share * times * a.bytes
+            for share, times, a in zip(shares, again or [1] * len(operands), operands)
+            if a.space == 0
+        )
+        written = sum(
+            share * a.bytes
+            for share, a in zip(self._written(instruction), instruction.results)
+            if a.space == 0
+        )
+        return read, written
+
+    def _written(self, instruction: Instruction) -> list[float]:
+        """The share that is written of each result."""
+        if instruction.opcode in UPDATES:
+            return [_updated(instruction)]
+        name = instruction.called[0] if instruction.called else ""
+        inside = {i.name: i for i in self.computations.get(name, ())}
+        root = inside.get(self.roots.get(name, ""))
+        if instruction.opcode != "fusion" or root is None:
+            return [1.0] * len(instruction.results)
+        makers = [inside.get(i) for i in root.inputs] if root.opcode == "tuple" else [root]
+        shares = []
+        for maker in makers:
+            while maker is not None and maker.opcode == "bitcast" and maker.inputs:
+                maker = inside.get(maker.inputs[0])
+            updates = maker is not None and maker.opcode in UPDATES
+            shares.append(_updated(maker) if maker is not None and updates else 1.0)
+        return shares
+
     @property
     def parameters(self) -> tuple[Instruction, ...]:
         """The program's arguments."""
@@ -307,6 +402,8 @@ class Module:
             return kernel(reader, place)
         if reader.opcode == "bitcast" or (fused and reader.opcode in _LAZY):
             return self._share(computation, reader.name, kernel, fused)
+        if reader.opcode in UPDATES and place == 0:
+            return 0.0  # it is updated where it lies
         if reader.opcode in PARTS and place == 0:
             # An asynchronous one names its operand among its results, and first.
             part = reader.results[reader.opcode == "slice-start" :][:1]

@@ -5,9 +5,10 @@ figures are the estimator's own. A step takes what the compiler's model says, an
 each; a copy is there when the model says, or when HBM has carried all bytes before it. The estimate
 spreads the bytes over the run, and here each step waits for its own: so this may take longer.
 
-Two assumptions are the drawing's own. A step asks for the next one's blocks when its own have come,
-where a compiled kernel asks before it waits and has two fetches on their way: where latency binds,
-the drawing is too slow. And its products take what they would at the chip's peak rate.
+A step asks for the next one's blocks first and waits for its own then, as a compiled kernel does:
+so two fetches are on their way at once, and where latency binds, a step takes half a latency and
+half of its work. One assumption is the drawing's own: the products take what they would at the
+chip's peak rate.
 """
 
 from __future__ import annotations
@@ -105,9 +106,11 @@ def pipeline(kernel: OpEstimate, chip: str = "v5e") -> Pipeline:
     products = sum(f / rates.peak(d) for d, f in flops.items()) * rates.clock_hz / count
     ends = alone(inputs, 0) + alone(outputs, count - 1)
     mean = max(kernel.model_cycles / kernel.times - ends, 0) / count
-    # A step takes its products or the fetch beside them, whichever is longer, and a rest.
-    beside = [max(products, alone(inputs, s)) for s in range(1, count)] + [products]
-    rest = max(mean - sum(beside) / count, 0.0)
+    waits = [wait for wait in (alone(inputs, s) for s in range(1, count)) if wait]
+    share, wait = len(waits) / count, sum(waits) / len(waits) if waits else 0.0
+    # Two fetches are on their way: a step that waits takes half of the wait and half of its work.
+    work = mean if mean >= wait else (mean - share * wait / 2) / (1 - share / 2)
+    rest = max(work - products, 0.0)
 
     free = 0.0  # when HBM has carried all that was asked for
     moves: list[Move] = []
@@ -128,11 +131,11 @@ def pipeline(kernel: OpEstimate, chip: str = "v5e") -> Pipeline:
     def run() -> Iterator[Step]:
         there, end = ask(inputs, 0, 0.0), 0.0
         for step in range(count):
+            following = ask(inputs, step + 1, end) if step + 1 < count else end
             start = max(end, there)
             begun = start + rest
-            there = ask(inputs, step + 1, begun) if step + 1 < count else begun
             yield Step(end, start, begun, begun + products)
-            end = begun + products
+            there, end = following, begun + products
             ask(outputs, step, end)
 
     steps = tuple(run())

@@ -52,9 +52,7 @@ def estimate():
     """What the compiler could say of a step: attention forward and backward, and the rest."""
 
     def op(kind, origin, cycles, moved):
-        return OpEstimate(
-            "op", kind, cycles, moved, "XLA's estimated_cycles", "HBM", 0.3, origin=origin
-        )
+        return OpEstimate("op", kind, cycles, moved, "XLA's estimated_cycles", "HBM", origin=origin)
 
     ops = (
         op("kernel", "jit(train)/jvp(attention)/vit_attention_forward", 1.5e6, 100),
@@ -66,7 +64,7 @@ def estimate():
     total = sum(o.cycles for o in ops)
     moved = sum(o.hbm_bytes for o in ops)
     return Estimate(
-        "step", "v5e", total, total / 1.5e9, moved, "HBM", "a method", 0.5, 0.3, ops, None, 1.0, "1"
+        "step", "v5e", total, total / 1.5e9, moved, "HBM", "a method", 0.5, ops, None, 1.0, "1"
     )
 
 

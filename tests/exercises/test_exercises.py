@@ -13,6 +13,7 @@ from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.python import PYTHON
 from kernels.backends.xla import XLA
 from kernels.exercises import Exercise, chapters, check, exercises
+from kernels.gpu import toolchain
 from kernels.neuron.gpsimd import compiler
 
 HERE = Path(__file__).parent
@@ -43,8 +44,9 @@ def test_a_wrong_answer_is_told_why(name, answer, rung, says):
     needs_its_language(name)
     found = check(name, answer)
     assert found.passed is False
-    if "cannot be judged" in str(found) and not optional.available("libtpu"):
-        pytest.skip("needs libtpu")
+    if "cannot be judged" in str(found):
+        missing = not optional.available("libtpu") or not toolchain.available()
+        pytest.skip("needs libtpu or the extra gpu") if missing else pytest.fail(str(found))
     assert f"refused at {rung}" in str(found) and says in str(found), str(found)
     assert "not yet right" in found._repr_html_()
 

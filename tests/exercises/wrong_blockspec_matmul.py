@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 
 def matmul_bias(x, y, b, *, interpret):
@@ -73,6 +74,59 @@ def not_applied(x, y, *, before, interpret):
     return product(x, y, interpret=interpret)
 
 
+def plain_product(x, y, *, interpret):
+    return product(x, y.T, interpret=interpret)
+
+
+def forgets_to_transpose(x, y, *, interpret):
+    return product(x, y, interpret=interpret)
+
+
+def accumulating(x, y, *, interpret, starts=True, mask=(), b=128):
+    def kernel(x_ref, y_ref, z_ref, sums_ref):
+        step = pl.program_id(2)
+        a, c = x_ref[...], y_ref[...]
+        for name in mask:
+            one, axis = (a, 1) if name == "x" else (c, 0)
+            real = jax.lax.broadcasted_iota(jnp.int32, one.shape, axis) < k - b * step
+            a, c = (jnp.where(real, a, 0), c) if name == "x" else (a, jnp.where(real, c, 0))
+
+        @pl.when((step == 0) & starts)
+        def _():
+            sums_ref[...] = jnp.zeros_like(sums_ref)
+
+        sums_ref[...] += jnp.dot(a, c, precision="highest")
+        z_ref[...] = sums_ref[...]
+
+    (m, k), n = x.shape, y.shape[1]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(m // 128, n // 128, pl.cdiv(k, b)),
+        in_specs=[
+            pl.BlockSpec((128, b), lambda i, j, l: (i, l)),
+            pl.BlockSpec((b, 128), lambda i, j, l: (l, j)),
+        ],
+        out_specs=pl.BlockSpec((128, 128), lambda i, j, l: (i, j)),
+        scratch_shapes=[pltpu.VMEM((128, 128), jnp.float32)],
+        interpret=interpret,
+    )(x, y)
+
+
+def never_starts(x, y, *, interpret):
+    return accumulating(x, y, interpret=interpret, starts=False)
+
+
+def masks_x_alone(x, y, *, interpret):
+    return accumulating(x, y, interpret=interpret, mask="x")
+
+
+def pads_outside(x, y, *, interpret):
+    rest = -x.shape[1] % 128
+    x, y = jnp.pad(x, ((0, 0), (0, rest))), jnp.pad(y, ((0, rest), (0, 0)))
+    return accumulating(x, y, interpret=interpret)
+
+
 WRONG = (
     ("columns_first", product, "compile", "y is fetched 4 times, 2 would do"),
     ("columns_first", transposed, "interpret", "shape is"),
@@ -80,13 +134,12 @@ WRONG = (
     ("input_fusion", applied_outside, "compile", "tanh runs outside the kernel"),
     ("input_fusion", applied_to_both, "interpret", "element ["),
     ("input_fusion", not_applied, "interpret", "on tanh"),
-    (
-        "traffic",
-        lambda n, b: 3 * 4 * n * n,
-        "interpret",
-        "the result is 786432, the reference 1310720",
-    ),
-    ("traffic", lambda n, b: 4 * n * n * (2 * (n / b) + 1) + 1, "interpret", "the result is"),
     ("matmul_bias", no_kernel, "compile", "call pl.pallas_call"),
     ("matmul_bias", in_bfloat16, "interpret", "allowed"),
+    ("transposed_rhs", plain_product, "compile", "runs outside the kernel"),
+    ("transposed_rhs", forgets_to_transpose, "interpret", "on square"),
+    ("accumulated", never_starts, "interpret", "is nan"),
+    ("accumulated", product, "compile", "wanted one of 3 dimensions"),
+    ("ragged_k", masks_x_alone, "interpret", "is nan"),
+    ("ragged_k", pads_outside, "compile", "runs outside the kernel"),
 )

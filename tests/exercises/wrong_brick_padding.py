@@ -53,11 +53,26 @@ def zeros(
         out[row, col] = 0.0
 
 
+@ti.kernel
+def divides_for_each_pixel(
+    out: ti.types.ndarray(ndim=2),
+    tile: ti.types.ndarray(ndim=2),
+    rows: ti.i32,
+    cols: ti.i32,
+    step: ti.i32,
+):
+    h, w = tile.shape[0], tile.shape[1]
+    for row, col in ti.ndrange(out.shape[0], out.shape[1]):
+        course = (row - rows) // h
+        out[row, col] = tile[row - rows - course * h, (col - cols - course * step) % w]
+
+
 WRONG = (
     ("brick_period", lambda h, w, step: h * w, "interpret", "the result is 24, the reference 12"),
-    ("brick_walls", lambda h, w: h + w, "interpret", "the result is 5, the reference 4"),
     ("brick_phases", lambda period, word, shift: word, "interpret", "is 32, the reference 16"),
     ("brick_columns", zeros, "interpret", "every element is zero"),
     ("brick_columns", falls, "interpret", "on down"),
     ("brick_columns", reads_beyond, "simulate", "Out of bound access to ndarray"),
+    ("brick_fast", divides_for_each_pixel, "speed", "2 divisions a pixel; the bar is 0.1"),
+    ("brick_fast", falls, "interpret", "element ["),
 )

@@ -84,6 +84,32 @@ def shares_rounded_down(samples, boxes, part, cores):
     return [(2 * parts, parts)] * cores
 
 
+def anchored(first="sample * boxes", fetch="4 * n", step=0):
+    return f"""
+torch::Tensor giou(const torch::Tensor& t_preds, const torch::Tensor& t_targets) {{
+  constexpr size_t part = 400;
+  torch::Tensor t_scores = get_dst_tensor();
+  const size_t boxes = t_preds.sizes()[1], samples = t_preds.sizes()[0];
+  Tcm preds(4 * part), targets(4 * part), scores(part);
+  if (!preds.at || !targets.at || !scores.at) abort();
+  for (size_t sample = get_cpu_id(); sample < samples; sample += get_cpu_count())
+    for (size_t at = 0; at < boxes; at += part) {{
+      const size_t n = std::min(part, boxes - at), first = sample * boxes + at;
+      t_preds.tcm_accessor().tensor_to_tcm<float>(preds.at, 4 * first, 4 * n);
+      t_targets.tcm_accessor().tensor_to_tcm<float>(targets.at, 4 * ({first}), {fetch});
+      for (size_t i = 0; i < n; ++i)
+        scores.at[i] = score(preds.at + 4 * i, targets.at + {step} * i);
+      t_scores.tcm_accessor().tcm_to_tensor<float>(scores.at, first, n);
+    }}
+  return t_scores;
+}}
+"""
+
+
+def against_its_own():
+    return anchored(first="first", step=4)
+
+
 WRONG = (
     ("giou_loss", all_cores_do_everything, "simulate", "Two cores met at one place"),
     ("giou_loss", cores_count_pairs, "simulate", "on prime"),
@@ -91,5 +117,6 @@ WRONG = (
     ("giou_smoothed", reads_the_neighbour, "simulate", "which it has not written"),
     ("giou_smoothed", share_starts_anew, "simulate", "on prime"),
     ("gpsimd_copies", shares_rounded_down, "interpret", "on idle"),
-    ("gpsimd_fit", lambda buffers: 341 // buffers, "interpret", "is 341, the reference 455"),
+    ("gpsimd_anchor", anchored, "speed", "512,000 bytes to TCM; the bar is 260,000, 97% away"),
+    ("gpsimd_anchor", against_its_own, "interpret", "on prime"),
 )

@@ -70,10 +70,6 @@ def any_order(x):
     return out
 
 
-def without_the_wait(n):
-    return 6 * n
-
-
 @nki.jit
 def zeros(x):
     out = nl.ndarray(x.shape[-2:], dtype=nl.float32, buffer=nl.shared_hbm)
@@ -97,6 +93,7 @@ WRONG = (
     ("nki_sum", too_tall, "simulate", "at most 128"),
     ("nki_sum", with_a_list, "compile", "a list comprehension"),
     ("nki_carried", any_order, "interpret", "no turn needs the one before"),
-    ("nki_area_cycles", without_the_wait, "interpret", "is 1536, the reference 1636"),
     ("nki_bandwidth", lambda b, n, cycles, hz: 36 * b * n, "interpret", "the result is 1179648"),
+    ("nki_fast", too_long, "speed", "the bar is 22.0, 12% away"),
+    ("nki_fast", late_zeros, "interpret", "every element is zero"),
 )

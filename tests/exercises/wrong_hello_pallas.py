@@ -55,11 +55,17 @@ def uses_no_kernel(x, y, *, interpret):
     return x * y
 
 
+def divides_by_the_sum(x_ref, o_ref):
+    o_ref[...] = x_ref[...] / x_ref[...].sum(axis=1, keepdims=True)
+
+
+def one_length_for_all(x_ref, o_ref):
+    o_ref[...] = x_ref[...] / ((x_ref[...] ** 2).sum()) ** 0.5
+
+
 WRONG = (
     ("sum_and_difference", sum_twice, "interpret", "element [1, "),
     ("sum_and_difference", forgets_the_difference, "interpret", "is nan"),
-    ("moved", lambda inputs, outputs, n: 4 * inputs * n, "interpret", "the result is 64, the ref"),
-    ("moved", lambda inputs, outputs, n: print(end=""), "interpret", "NoneType is returned"),
     ("multiply", passes_the_cotangent, "interpret", "gradient of x: element ["),
     ("multiply", mixes_up_the_gradients, "interpret", "gradient of x: element ["),
     ("multiply", has_no_gradient, "interpret", "Linearization failed"),
@@ -68,4 +74,6 @@ WRONG = (
     ("axpy", writes_nothing, "interpret", "is this element ever written?"),
     ("axpy", writes_half, "interpret", "is this element ever written?"),
     ("axpy", lambda *refs: None, "interpret", "is nan"),
+    ("normalised", divides_by_the_sum, "interpret", "on tile"),
+    ("normalised", one_length_for_all, "interpret", "element ["),
 )

@@ -54,6 +54,22 @@ def in_input_order(keep, scores):
     return nms_idle(keep, -np.arange(len(keep)))
 
 
+def divides(first_ref, kept_ref, others_ref, o_ref, threshold=0.5):
+    left, top, right, bottom = (first_ref[:, c : c + 1] for c in range(4))
+    left_, top_, right_, bottom_ = (others_ref[c : c + 1, :] for c in range(4))
+    width = jnp.maximum(jnp.minimum(right, right_) - jnp.maximum(left, left_), 0)
+    height = jnp.maximum(jnp.minimum(bottom, bottom_) - jnp.maximum(top, top_), 0)
+    areas = (right - left) * (bottom - top) + (right_ - left_) * (bottom_ - top_)
+    overlap = width * height / (areas - width * height)
+    kept = kept_ref[...].reshape(-1, 1) if kept_ref is not None else 1
+    drops = jnp.where(overlap > threshold, kept, 0.0)
+    o_ref[...] = jnp.max(drops, axis=0, keepdims=True)
+
+
+def all_are_kept(first_ref, kept_ref, others_ref, o_ref):
+    divides(first_ref, None, others_ref, o_ref)
+
+
 WRONG = (
     ("nms_rounds", lambda chain, stack, alone: max(chain, stack), "interpret", "on equal"),
     ("nms_classes", moved_aside, "interpret", "on scales"),
@@ -61,4 +77,6 @@ WRONG = (
     ("nms_at_most", functools.partial(nms_at_most, starts=False), "interpret", "on two"),
     ("nms_at_most", keeps_all, "interpret", "on two"),
     ("nms_idle", in_input_order, "interpret", "the reference"),
+    ("nms_fast", divides, "speed", "the bar is 470"),
+    ("nms_fast", all_are_kept, "interpret", "element ["),
 )

@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-
-from kernels import tpu
+from jax.experimental.pallas import tpu as pltpu
 
 
 def times(x, y, interpret, sums=jnp.float32):
@@ -47,28 +46,80 @@ def half_a_gradient(x, y, *, interpret):
     return product(x, y, interpret, backward)
 
 
-def one_buffer(bm, bk, bn):
-    return 2 * (bm * bk + bk * bn + bm * bn) + 4 * bm * bn
+def total(x_ref, o_ref, buffer_ref, arrived, ahead=True, turns=True):
+    blocks = x_ref.shape[0] // 64
+
+    def copy(i):
+        rows, place = pl.ds(pl.multiple_of(64 * i, 64), 64), i % 2 if turns else 0
+        return pltpu.make_async_copy(x_ref.at[rows], buffer_ref.at[place], arrived.at[place])
+
+    o_ref[...] = jnp.zeros_like(o_ref)
+    if ahead:
+        copy(0).start()
+
+    @pl.loop(0, blocks)
+    def _(i):
+        if not ahead:
+            copy(i).start()
+        else:
+
+            @pl.when(i + 1 < blocks)
+            def _():
+                copy(i + 1).start()
+
+        copy(i).wait()
+        o_ref[...] += buffer_ref[i % 2 if turns else 0]
 
 
-def bytes_not_cycles(n, b):
-    return 4 * b * n + 250 * (n // b) ** 2
+def one_at_a_time(*refs):
+    total(*refs, ahead=False)
 
 
-def counts_programs_in_rows(n, b):
-    return 4 * b * n / tpu.CHIPS["v5e"].hbm_bytes_per_cycle + 250 * n / b
+def one_buffer_for_both(*refs):
+    total(*refs, turns=False)
 
 
-def x_stays(m, k, n, bm, bn):
-    return 2 * (m * k + k * n * (m // bm) + m * n)
+def emitted(x_ref, y_ref, o_ref, turned=False):
+    def add_or_multiply(x_block, y_block, o_block):
+        o_block[...] = x_block[...] + y_block[...]
+
+    block = pl.BlockSpec((64, 128), lambda i, j: (i, j))
+    grid = x_ref.shape[0] // 64, x_ref.shape[1] // 128
+    pltpu.emit_pipeline(add_or_multiply, grid=grid, in_specs=[block, block], out_specs=[block])(
+        x_ref, y_ref, o_ref
+    )
+
+
+def fast(x, y, *, interpret, b=128):
+    def kernel(x_ref, y_ref, z_ref):
+        z = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+        z_ref[...] = z.astype(z_ref.dtype)
+
+    (m, k), n = x.shape, y.shape[1]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(m // b, n // b),
+        in_specs=[
+            pl.BlockSpec((b, k), lambda i, j: (i, 0)),
+            pl.BlockSpec((k, b), lambda i, j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((b, b), lambda i, j: (i, j)),
+        interpret=interpret,
+    )(x, y)
+
+
+def by_xla_alone(x, y, *, interpret):
+    return jnp.dot(x, y)
 
 
 WRONG = (
-    ("lost", bytes_not_cycles, "interpret", "the result is"),
-    ("lost", counts_programs_in_rows, "interpret", "the result is"),
-    ("vmem", one_buffer, "interpret", "the result is 163840, the reference 262144"),
-    ("better_order", x_stays, "interpret", "on tall"),
     ("backward", by_xla, "compile", "its gradients included: 1, wanted 3"),
     ("backward", forgets_to_transpose, "interpret", "gradient of x: element ["),
     ("backward", half_a_gradient, "interpret", "gradient of y: every element is zero"),
+    ("double_buffer", one_at_a_time, "compile", "1 copy is under way"),
+    ("double_buffer", one_buffer_for_both, "interpret", "on four"),
+    ("emitted", emitted, "interpret", "element ["),
+    ("fast_matmul", fast, "speed", "the bar is 26,500"),
+    ("fast_matmul", by_xla_alone, "compile", "dot_general runs outside the kernel"),
 )

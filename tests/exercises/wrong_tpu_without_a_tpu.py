@@ -2,8 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-
-from kernels import tpu
+from jax.experimental import pallas as pl
 
 
 def exponentials(x_ref, y_ref, o_ref):
@@ -36,8 +35,19 @@ def first_rows_only(x_ref, o_ref):
     o_ref[:64] = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
 
 
-def compute_only(chip, m, k, n):
-    return 2 * m * k * n / tpu.CHIPS[chip].bf16_flops
+def eight_at_a_time(x_ref, o_ref):
+    def eight(i, _):
+        rows = pl.ds(pl.multiple_of(8 * i, 8), 8)
+        d = x_ref[rows, :] - x_ref[rows, :].mean(1, keepdims=True)
+        o_ref[rows, :] = d * jax.lax.rsqrt((d * d).mean(1, keepdims=True))
+
+    jax.lax.fori_loop(0, x_ref.shape[0] // 8, eight, None)
+
+
+def in_one_pass(x_ref, o_ref):
+    x = x_ref[...]
+    mean = x.mean(1, keepdims=True)
+    o_ref[...] = (x - mean) * jax.lax.rsqrt((x * x).mean(1, keepdims=True) - mean**2)
 
 
 WRONG = (
@@ -47,5 +57,7 @@ WRONG = (
     ("standardise", whole_block, "compile", "spills on a v5e, at most 0 wanted"),
     ("standardise", forgets_the_mean, "interpret", "element ["),
     ("standardise", first_rows_only, "interpret", "is nan"),
-    ("floor", compute_only, "interpret", "on v6e_cube"),
+    ("standardise_fast", eight_at_a_time, "speed", "the bar is 20,000, 1"),
+    ("standardise_fast", in_one_pass, "interpret", "allowed"),
+    ("standardise_fast", whole_block, "compile", "spills on a v5e, at most 0 wanted"),
 )

@@ -1,12 +1,7 @@
 """Wrong answers to the exercises of this chapter, and what is said of each."""
 
-
-def vit_traffic(pictures, tokens, heads):
-    return 2 * pictures * tokens * 4 * heads * 64
-
-
-def every_head_padded(pictures, tokens, heads):
-    return 2 * vit_traffic(pictures, tokens, heads)
+import jax
+import jax.numpy as jnp
 
 
 def vit_halves(qkv, heads, kinds=("torch", "pallas")):
@@ -26,10 +21,41 @@ def nothing(qkv, heads):
     return 0 * vit_halves(qkv, heads)
 
 
+def upright(qkv_ref, o_ref, tokens=None):
+    exact = "highest" if qkv_ref.dtype == jnp.float32 else None
+    last, plain = (((1,), (1,)), ((), ())), (((1,), (0,)), ((), ()))
+
+    def dot(x, y, how):
+        return jax.lax.dot_general(x, y, how, precision=exact, preferred_element_type=jnp.float32)
+
+    for head in range(2):
+        q, k, v = (qkv_ref[:, 128 * part + 64 * head :][:, :64] for part in range(3))
+        s = dot(q, k, last) / 8
+        if tokens is not None:
+            key = jax.lax.broadcasted_iota(jnp.int32, s.shape, 1)
+            s = jnp.where(key < tokens, s, -jnp.inf)
+        p = jnp.exp(s - s.max(1, keepdims=True))
+        o = dot(p.astype(v.dtype), v, plain) / p.sum(1, keepdims=True)
+        o_ref[:, 64 * head : 64 * head + 64] = o.astype(o_ref.dtype)
+
+
+def unscaled(qkv_ref, o_ref):
+    upright(qkv_ref.at[:], o_ref)
+    o_ref[...] = 2 * o_ref[...]
+
+
+def only_v(qkv_ref, do_ref, dqkv_ref):
+    for head in range(2):
+        lanes = slice(64 * head, 64 * head + 64)
+        q, k = (qkv_ref[:, 128 * part + 64 * head :][:, :64] for part in range(2))
+        s = jnp.dot(q, k.T, precision="highest") / 8
+        p = jnp.exp(s - s.max(1, keepdims=True))
+        dv = jnp.dot((p / p.sum(1, keepdims=True)).T, do_ref[:, lanes], precision="highest")
+        for part, each in enumerate((0 * q, 0 * k, dv)):
+            dqkv_ref[:, 128 * part + 64 * head : 128 * part + 64 * head + 64] = each
+
+
 WRONG = (
-    ("vit_traffic", every_head_padded, "interpret", "integers are exact"),
-    ("vit_traffic", lambda *sizes: 0, "interpret", "every element is zero"),
-    ("vit_ridge", lambda flops, rate: flops / rate, "interpret", "the result is 240"),
     (
         "vit_halves",
         all_natively,
@@ -38,4 +64,8 @@ WRONG = (
     ),
     ("vit_halves", nothing, "interpret", "every element is zero"),
     ("vit_halves", lambda qkv, heads: qkv, "interpret", "and not the second half"),
+    ("vit_padded", upright, "interpret", "is nan"),
+    ("vit_fast", upright, "speed", "the bar is 900"),
+    ("vit_fast", unscaled, "interpret", "element ["),
+    ("vit_backward", only_v, "interpret", "on two"),
 )

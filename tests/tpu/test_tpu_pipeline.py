@@ -43,7 +43,8 @@ def test_two_buffers(sizes, chip):
         assert move.there >= move.carried
         if move.operand in found.inputs:
             assert move.there <= found.steps[move.step].start + 1e-6
-            assert move.step == 0 or move.start >= found.steps[move.step - 1].start - 1e-6
+            # It goes where the last but one stood, and is asked for before that step waits.
+            assert move.step == 0 or move.start >= found.steps[move.step - 1].idle - 1e-6
         else:
             assert move.start >= found.steps[move.step].stop - 1e-6
     assert sum(found.parts.values()) == pytest.approx(found.cycles)
@@ -61,11 +62,12 @@ def test_it_adds_up_to_the_model_of_the_estimate():
 
 
 def test_a_slow_copy_makes_the_core_wait():
-    """128³ blocks: the latency of a copy is longer than the products that should hide it."""
+    """128³ blocks: a copy takes longer than the step that should hide it, though two are on their
+    way."""
     call = blocked(1024, 1024, 1024, 128, 128, 128)
-    found = tpu.pipeline(kernel(call, 741))
-    assert found.parts["wait"] > 0.7 * found.cycles
-    assert found.cycles == pytest.approx(741 * 512, rel=0.02)
+    found = tpu.pipeline(kernel(call, 525))
+    assert 0.1 < found.parts["wait"] / found.cycles < 0.3
+    assert found.cycles == pytest.approx(525 * 512, rel=0.02)
 
 
 def test_slow_memory_makes_the_core_wait(monkeypatch):
@@ -86,7 +88,7 @@ def test_what_stays_in_vmem_is_not_fetched():
 
 
 def test_what_is_no_kernel_is_refused():
-    op = tpu.OpEstimate("fusion", "fusion", 1.0, 1, "", "HBM", 0.3)
+    op = tpu.OpEstimate("fusion", "fusion", 1.0, 1, "", "HBM")
     with pytest.raises(ValueError, match="kernel is fusion, a fusion; accepted"):
         tpu.pipeline(op)
 
@@ -99,4 +101,3 @@ def test_the_pipeline_of_a_compiled_kernel_takes_as_long_as_its_estimate():
     (op,) = (op for op in estimate.ops if op.kind == "kernel")
     found = tpu.pipeline(op)
     assert found.cycles == pytest.approx(op.cycles, rel=0.03)
-    assert found.parts["wait"] > 0

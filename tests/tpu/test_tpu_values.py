@@ -81,7 +81,7 @@ def test_rounds_that_data_decide(kernel):
     function = prefetching(kernel)
     unknown = tpu.estimate(function, COUNTS, X)
     assert unknown.depends == ("counts",)
-    assert unknown.error == math.inf and unknown.range[1] == math.inf
+    assert unknown.band is None and unknown.range[1] == math.inf
     assert "depends on counts" in unknown.method
 
     ten = tpu.estimate(function, COUNTS, X, values={"counts": np.full(8, 10)})

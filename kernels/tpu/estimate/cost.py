@@ -16,19 +16,15 @@ import numpy as np
 from kernels.compat import libtpu
 from kernels.tpu import chips
 from kernels.tpu.estimate.profile import Kernel
+from kernels.tpu.estimate.rates import RATES, WAITS, together
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.tpu.export import Program
 from kernels.tpu.hlo import Instruction
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.pool import Compiled
+from kernels.tpu.scheduler import schedule_of
 
-# Relative error bands. Those for compute and latency rest on published measurements of a v5e
-# (kernels.records.validation); the other two, and all of them on other chips, are guesses: nothing
-# published is bound by HBM, or left to XLA's own cycles.
-ERROR_COMPUTE = 0.06  # compute binds, and a step takes 1,000 cycles or more; int8 was 0.11 off
-ERROR_HBM = 0.25  # a guess: the peak bandwidth is never quite reached
-ERROR_LATENCY = 0.45  # short steps, or the schedule alone
-ERROR_XLA = 0.30  # a guess: XLA's own cycles; its relayouts look high
+OWN = "XLA's estimated_cycles"
 
 
 class Cost:
@@ -45,6 +41,8 @@ class Cost:
         self.chip = chips.chip(compiled.chip)
         self.module = compiled.module
         self.run = compiled.module.run
+        self.rates = RATES[self.chip.name]
+        self.schedules = {kernel.name: kernel for kernel in schedule_of(compiled).kernels}
 
     def operations(self) -> tuple[OpEstimate, ...]:
         """What the program executes, in order."""
@@ -59,18 +57,16 @@ class Cost:
         chip, memory = self.chip, self.compiled.memory
         # An argument may be longer than what is read of it.
         read = max(memory.arguments - self._unread(), 0)
-        floor = max(read + memory.results - memory.aliased, 0) / chip.hbm_bytes_per_cycle
+        floor = self._hbm(read, max(memory.results - memory.aliased, 0))
         total = sum(op.cycles for op in ops)
         cycles = max(total, floor, 1.0)
         weights: dict[str, float] = {}
         for op in ops:
             weights[op.bound] = weights.get(op.bound, 0.0) + op.cycles
         bound = max(weights, key=lambda b: weights[b]) if total > floor else HBM
-        error = sum(op.cycles * op.error for op in ops) / total if total else ERROR_XLA
         ranked = sorted((op for op in ops if op.cycles), key=lambda op: -op.cycles)
         method = "; ".join(dict.fromkeys(op.method for op in ranked))
         if total <= floor:
-            error = max(error, ERROR_HBM)
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
         notes = tuple(dict.fromkeys([*notes, *self._notes(ops)]))
         flops = matmul_flops(program.jaxpr, program.calls)
@@ -78,7 +74,6 @@ class Cost:
         depends = tuple(sorted({name for op in ops for name in op.depends}))
         span = (seconds, seconds)
         if depends:
-            error = math.inf
             open_ops = [op for op in ops if op.depends]
             sure = total - sum(op.cycles for op in open_ops)
             least = sure + sum(op.least_cycles for op in open_ops)
@@ -94,7 +89,6 @@ class Cost:
             bound=bound,
             method="; ".join([method, *notes]),
             utilisation=at_peak / seconds,
-            error=error,
             ops=ops,
             optimal_seconds=self.compiled.optimal_seconds,
             flops=sum(flops.values()),
@@ -130,7 +124,7 @@ class Cost:
         order in which they start. An argument that the program before fetches (XLA's cross-program
         prefetch) is free.
         """
-        rate = self.chip.hbm_bytes_per_cycle
+        rate = self.chip.hbm_bytes_per_cycle * self.rates.read
         waiting: dict[str, float] = {}  # copies under way → cycles of HBM that they still take
         for place, (instruction, op) in enumerate(zip(self.run, ops, strict=True)):
             if instruction.opcode in ("copy-start", "slice-start"):
@@ -147,7 +141,7 @@ class Cost:
                         op, cycles=exposed, bound=HBM, method="a copy that nothing hides"
                     )
             else:
-                free = max(0.0, op.cycles - op.hbm_bytes / rate) / op.times
+                free = max(0.0, op.cycles - op.floor_cycles) / op.times
                 for name in waiting:
                     done = min(free, waiting[name])
                     waiting[name] -= done
@@ -164,12 +158,13 @@ class Cost:
 
         chip, call = self.chip, kernel.call
         in_vmem = _in_vmem(call, instruction)
-        moved = 0
+        moved = {"input": 0, "output": 0}
         for operand in call.operands:
             if id(operand) in in_vmem:
                 continue
-            moved += call.moved(operand)
-        floor = moved / chip.hbm_bytes_per_cycle
+            role = "output" if operand.role == "output" else "input"
+            moved[role] += call.moved(operand)
+        floor = self._hbm(moved["input"], moved["output"])
         model, method = kernel.cycles, kernel.method
         if model is None:
             model, method = self._from_schedule(kernel, in_vmem)
@@ -182,24 +177,18 @@ class Cost:
             bound = LATENCY
         if model < peak:
             method += ", raised to the chip's peak rate"
+        if bound == LATENCY and kernel.cycles is not None:
+            model -= self._shorter_waits(kernel)
         cycles = max(model, floor, peak)
         if floor < model and kernel.cycles is not None:
             cycles += self._first_fetch(call, in_vmem)
-        per_step = cycles / max(kernel.steps, 1)
-        if kernel.cycles is None or kernel.uneven or bound == LATENCY:
-            error = ERROR_LATENCY
-        elif bound == HBM or floor > 0.7 * model:
-            error = ERROR_HBM
-        else:
-            error = ERROR_COMPUTE if per_step >= 1000 else ERROR_LATENCY
         return _operation(
             instruction,
             kind="kernel",
             cycles=cycles,
-            hbm_bytes=moved,
+            hbm_bytes=sum(moved.values()),
             method=method,
             bound=bound,
-            error=error,
             model_cycles=model,
             floor_cycles=floor,
             vmem_limit_bytes=vmem_limit(call, chip.name),
@@ -221,6 +210,17 @@ class Cost:
         peak = sum(f / self.chip.peak(dtype) for dtype, f in flops.items()) * self.chip.clock_hz
         return max(moved / self.chip.hbm_bytes_per_cycle, peak)
 
+    def _shorter_waits(self, kernel: Kernel) -> float:
+        """Cycles by which the static profile takes the waits of short steps to be too long: it has
+        one fetch after another, where a pipeline has the next one under way before it waits."""
+        latency = libtpu.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
+        fetches = np.zeros(max(kernel.steps, 1), bool)
+        for operand in kernel.call.operands:
+            if operand.role == "input" and operand.memory == "vmem":
+                fetches[: len(operand.moved)] |= operand.moved > 0
+        waits = max((kernel.cycles or 0.0) - kernel.issue_cycles / self.chip.tensor_cores, 0.0)
+        return min(waits, float(fetches.sum()) * latency * (1 - self.rates.latency))
+
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
         """Nothing hides the fetch of the first blocks and the write of the last, and the profile
         takes DMA to be faster than HBM."""
@@ -233,7 +233,9 @@ class Cost:
         """Cycles that HBM takes for `count` bytes beyond what the profile charges."""
         model = libtpu.DMA_MODEL.get(self.chip.name)
         return (
-            max(0.0, count * (1 / self.chip.hbm_bytes_per_cycle - 1 / model[1])) if model else 0.0
+            max(0.0, count * (1 / (self.chip.hbm_bytes_per_cycle * self.rates.read) - 1 / model[1]))
+            if model
+            else 0.0
         )
 
     def _from_schedule(self, kernel: Kernel, in_vmem: set[int]) -> tuple[float, str]:
@@ -244,7 +246,8 @@ class Cost:
         for operand in kernel.call.operands:
             if operand.memory == "vmem" and id(operand) not in in_vmem:
                 moved[: len(operand.moved)] += operand.moved * operand.block_bytes
-        dma = np.where(moved > 0, latency + moved / self.chip.hbm_bytes_per_cycle, 0)
+        rate = self.chip.hbm_bytes_per_cycle * self.rates.read
+        dma = np.where(moved > 0, latency + moved / rate, 0)
         cycles = float(np.maximum(dma, bundles / self.chip.tensor_cores).sum())
         if not kernel.schedule:
             return cycles, "DMA time alone"
@@ -252,57 +255,96 @@ class Cost:
         return cycles + once, "schedule against DMA time"
 
     def _xla_op(self, instruction: Instruction) -> OpEstimate:
-        chip, module = self.chip, self.module
-        moved = instruction.hbm_bytes
-        floor = moved / chip.hbm_bytes_per_cycle
-        if module.slices(instruction):
-            moved = 2 * sum(a.bytes for a in instruction.results if a.space == 0)
-            floor = 0.0
-        kind = instruction.opcode
+        module = self.module
         if instruction.opcode.startswith(("copy-", "slice-")) or instruction.opcode == "async-done":
-            # It runs beside other operations; only its bytes count, at the start.
-            kind, floor = "prefetch", 0.0
-            if instruction.opcode.endswith("done"):
-                moved = 0
-            else:  # the smaller of what it reads and what it makes: a slice reads a part
-                sides = [a for a in (*instruction.operands, *instruction.results) if a.shape]
-                crosses = any(a.space == 0 for a in sides)
-                moved = min((a.bytes for a in sides), default=0) if crosses else 0
-        elif module.only_moves(instruction):
+            return self._prefetch(instruction)
+        if instruction.allocates:
+            return _operation(instruction, kind="buffer", method="none", bound=COMPUTE)
+        read, written = module.traffic(instruction)
+        floor = self._hbm(read, written)
+        if module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):
             kind = "matmul"
-        elif instruction.is_kernel:
-            kind = "kernel"
-        profiled = self.profiled.get(instruction.name)
-        model = float(profiled or instruction.classic_cycles or 0)
-        method = "static profile" if profiled else "XLA's estimated_cycles"
-        if kind == "matmul" and model:
-            model += self._slower(instruction.window_bytes)
-        if not model:
-            method = "bytes over bandwidth" if floor else "none"
-            if floor:
-                # Even the smallest operation waits for its operands.
-                model = libtpu.DMA_MODEL.get(chip.name, (0.0, 0.0))[0]
-        error = ERROR_COMPUTE if profiled and kind == "matmul" else ERROR_XLA
-        if kind == "matmul" and not profiled:
-            error = 0.12
-        cycles = max(model, floor)
-        bound = HBM if floor >= 0.7 * model and kind != "matmul" else COMPUTE
-        slow = kind == "relayout" and floor < 0.7 * model  # it computes nothing
-        if slow or (method == "bytes over bandwidth" and model > floor):
-            bound = LATENCY
+        else:
+            kind = "kernel" if instruction.is_kernel else instruction.opcode
+        model, method = self._computes(instruction, kind)
+        windows = instruction.iterations / (self.chip.tensor_cores if instruction.shared else 1)
+        inside = self._in_vmem(instruction) if windows > 1 else 0.0
+        moving = max(floor, inside)
+        # XLA's own estimate of a product holds its waits already.
+        own = method == OWN
+        cycles = max(moving, model) if own else together(moving, model)
+        if instruction.times == 1 and cycles:
+            # Nothing hides the first window's way in, its work, and the last one's way out.
+            cycles += min(floor, model) / max(windows, 1)
+            cycles += self.rates.start_seconds * self.chip.clock_hz if floor else 0.0
+        bound = LATENCY if kind == "relayout" else COMPUTE  # it computes nothing
+        if moving >= model:
+            bound = HBM if floor >= 0.5 * cycles else LATENCY
+            parts = "bytes over the bandwidth reached" if floor else "bytes within VMEM"
+            method = f"{parts}, beside {method}" if model else parts
         return _operation(
             instruction,
             kind=kind,
             cycles=cycles,
-            hbm_bytes=moved,
-            method=method,
+            hbm_bytes=round(read + written),
+            method=method if cycles else "none",
             bound=bound,
-            error=error,
             model_cycles=model,
             floor_cycles=floor,
         )
+
+    def _prefetch(self, instruction: Instruction) -> OpEstimate:
+        """A copy beside other operations; only its bytes count, at its start."""
+        moved = 0
+        if not instruction.opcode.endswith("done"):
+            # The smaller of what it reads and what it makes: a slice reads a part.
+            sides = [a for a in (*instruction.operands, *instruction.results) if a.shape]
+            crosses = any(a.space == 0 for a in sides)
+            moved = min((a.bytes for a in sides), default=0) if crosses else 0
+        return _operation(
+            instruction, kind="prefetch", hbm_bytes=moved, method="none", bound=COMPUTE
+        )
+
+    def _computes(self, instruction: Instruction, kind: str) -> tuple[float, str]:
+        """Cycles of the work of an operation of XLA's own, if nothing waits for memory, and where
+        they are from."""
+        kernel = self.schedules.get(instruction.name)
+        cores = self.chip.tensor_cores if instruction.shared else 1
+        schedule = kernel.step_bundles * instruction.iterations / cores if kernel else 0.0
+        if instruction.is_kernel:
+            return self._mosaic(instruction), "the rate that XLA's own kernels reach"
+        profiled = float(self.profiled.get(instruction.name) or 0)
+        if kind != "matmul":
+            # XLA's own cycles are mostly a wait for memory, at a rate far below the real one.
+            return (profiled, "static profile") if profiled else (schedule, "schedule")
+        if profiled:
+            return profiled + self._slower(instruction.window_bytes), "static profile"
+        own = (instruction.classic_cycles or 0) * self.rates.product
+        if schedule and own > WAITS * schedule:
+            return schedule, "schedule"
+        return max(own, schedule), OWN
+
+    def _mosaic(self, instruction: Instruction) -> float:
+        """Cycles of a kernel that XLA itself put there: for its products, as it reaches of the
+        peak."""
+        flops = instruction.grouped_flops
+        kind = "int8" if any(a.dtype == "s8" for a in instruction.operands) else "bfloat16"
+        return flops / (self.chip.peak(kind) * self.rates.mosaic) * self.chip.clock_hz
+
+    def _hbm(self, read: float, written: float) -> float:
+        """Cycles that HBM takes, at the bandwidth that is reached."""
+        rate = self.chip.hbm_bytes_per_cycle
+        return read / (rate * self.rates.read) + written / (rate * self.rates.write)
+
+    def _in_vmem(self, instruction: Instruction) -> float:
+        """Cycles that windows of arrays in VMEM take on their way within it."""
+        product = self.module.multiplies(instruction)
+        arrays = (*instruction.operands, *instruction.results)
+        # What is multiplied goes to the MXU from where it lies.
+        moved = sum(a.bytes for a in arrays if a.space == 1 and (a.dtype == "f32" or not product))
+        return moved / (self.chip.hbm_bytes_per_cycle * self.rates.vmem)
 
     def _unread(self) -> int:
         """Bytes of the arguments that no operation reads."""
@@ -328,10 +370,10 @@ class Cost:
 def _operation(
     instruction: Instruction,
     *,
-    cycles: float,
-    hbm_bytes: int,
-    model_cycles: float,
-    floor_cycles: float,
+    cycles: float = 0.0,
+    hbm_bytes: int = 0,
+    model_cycles: float = 0.0,
+    floor_cycles: float = 0.0,
     **rest: Any,
 ) -> OpEstimate:
     """What an instruction costs that runs instruction.times, of the cost of one run."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.tpu import chips
+from kernels.tpu.estimate import bands
+from kernels.tpu.estimate.rates import LAUNCH_SECONDS
 from kernels.tpu.pool import Compiled
 from kernels.tpu.scheduler import Schedule, schedule_of
 
@@ -18,7 +20,8 @@ class OpEstimate:
 
     kind: "kernel", "fusion", "matmul", "relayout", "prefetch", or HLO's name. cycles and hbm_bytes:
     all of its runs together. times: how often it runs. bound: "compute", "HBM" or "latency".
-    model_cycles: what the model said, before the HBM floor. error: relative, such as 0.06.
+    model_cycles: of the work alone, as the compiler's model or the schedule has it. floor_cycles:
+    of its bytes alone, at the bandwidth that is reached.
     shape: of its first result, with the layout. origin: the JAX operations behind it.
     vmem_limit_bytes: what a kernel may take of VMEM; 0 for others. call: a kernel's pallas_call, as
     kernels.pallas.Call; None for others. resident: names of those of its operands that XLA keeps in
@@ -32,7 +35,6 @@ class OpEstimate:
     hbm_bytes: int
     method: str
     bound: str
-    error: float
     times: int = 1
     model_cycles: float = 0.0
     floor_cycles: float = 0.0
@@ -50,14 +52,14 @@ class OpEstimate:
 class Estimate:
     """What a program would take on a chip, by the compiler's own model; nothing was measured.
 
-    cycles, seconds: of the program on the chip, without the time to dispatch it. hbm_bytes: moved
-    between HBM and the chip. bound: what binds most of the time: "compute", "HBM" or "latency".
-    method: how the figures were found. utilisation: matrix operations against the chip's peak for
-    their dtype, 0 to 1 (float32 against bfloat16's peak). error: relative band, such as 0.06.
+    cycles, seconds: of the program on the chip, as a profiler's device time has it; wall_seconds
+    holds the launch as well. hbm_bytes: moved between HBM and the chip. bound: what binds most of
+    the time: "compute", "HBM" or "latency". method: how the figures were found. utilisation: matrix
+    operations against the chip's peak for their dtype, 0 to 1 (float32 against bfloat16's peak).
     ops: each operation; relayouts are named so. optimal_seconds: XLA's own lower bound, None where
     a kernel without a cost estimate hides in it. flops: matrix operations. depends: the arguments
     whose values decide and are not known; then seconds, in which what is unknown happens once, says
-    little, range is what to read, and error is infinite. range: least and most seconds, the most
+    little, range is what to read, and there is no band. range: least and most seconds, the most
     infinite where a loop's length is unknown; both are `seconds` where nothing is.
     """
 
@@ -69,7 +71,6 @@ class Estimate:
     bound: str
     method: str
     utilisation: float
-    error: float
     ops: tuple[OpEstimate, ...] = field(repr=False)
     optimal_seconds: float | None
     flops: float
@@ -79,6 +80,36 @@ class Estimate:
     compiled: Compiled | None = field(default=None, repr=False, compare=False)
     depends: tuple[str, ...] = ()
     range: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def regime(self) -> str:
+        """Whose code takes most of the time, and what binds there: "Pallas, compute" and the like;
+        estimates of one regime err alike."""
+        return bands.regime(self)
+
+    @property
+    def band(self) -> bands.Band | None:
+        """How far estimates of this regime were off on this chip; None where too few were ever
+        held against a measurement."""
+        return None if self.depends else bands.band(self.chip, self.regime)
+
+    @property
+    def band_text(self) -> str:
+        """The band in words, such as "−8 … +15 %", or that there is none."""
+        if self.depends:
+            return f"depends on {', '.join(self.depends)}"
+        return self.band.text if self.band else bands.NONE
+
+    @property
+    def launch_seconds(self) -> float | None:
+        """What a clock on the host sees beside the chip's own time; None where nobody measured
+        it."""
+        return LAUNCH_SECONDS.get(self.chip)
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """What a clock on the host would see of one call; None where the launch is not known."""
+        return None if self.launch_seconds is None else self.seconds + self.launch_seconds
 
     @property
     def hbm_utilisation(self) -> float:

@@ -1,0 +1,228 @@
+"""What an operation of XLA's own costs: bytes at the bandwidth reached, or its work; from HLO text,
+without a compiler."""
+
+import json
+
+import numpy as np
+import pytest
+
+from kernels import tpu
+from kernels.compat.libtpu import Bundle, Dump
+from kernels.tpu.estimate import bands
+from kernels.tpu.estimate.cost import Cost
+from kernels.tpu.estimate.rates import RATES, WAITS, together
+from kernels.tpu.pool import Compiled, Memory
+
+LARGE = "bf16[16384,16384]{1,0:T(8,128)}"
+SIZE = 2 * 16384**2
+
+
+def compiled(body, chip="v5e", bundles=None):
+    """A compiled program of these lines of HLO; bundles: of each fusion, those of one window."""
+    lines = ["HloModule m", *body]
+    dumps = tuple(
+        Dump(
+            name,
+            tuple(Bundle(i, "", 1, ("x",)) for i in range(count)),
+            ("MXU",),
+            np.array([4]),
+            np.zeros((count, 1), int),
+        )
+        for name, count in (bundles or {}).items()
+    )
+    memory = Memory(0, 0, 0, 0, 0)
+    return Compiled("m", chip, memory, {}, "\n".join(lines) + "\n", None, 1.0, "0", dumps)
+
+
+def costs(body, chip="v5e", bundles=None):
+    """Its operations by name."""
+    return {op.name: op for op in Cost(compiled(body, chip, bundles), {}, {}).operations()}
+
+
+def config(cycles, *bounds, shared=False):
+    window = {"estimated_cycles": str(cycles), "iteration_bounds": [str(b) for b in bounds]}
+    found = {"window_config": window}
+    if shared:
+        found["megacore_config"] = {"megacore_split_dim": "1"}
+    return f"backend_config={json.dumps(found, separators=(',', ':'))}"
+
+
+def entry(*lines):
+    return ["ENTRY %main {", *(f"  {line}" for line in lines), "}"]
+
+
+def fused(name, *lines):
+    return [f"%{name} {{", *(f"  {line}" for line in lines), "}", ""]
+
+
+def doubled(cycles=4_832_512, bounds=(256, 1), shared=False, space=""):
+    large = LARGE.replace("}", f"{space}}}")
+    return [
+        *fused("double", f"%p = {large} parameter(0)", f"ROOT %a = {large} add(%p, %p)"),
+        *entry(
+            f"%x = {large} parameter(0)",
+            f"ROOT %f = {large} fusion(%x), kind=kLoop, calls=%double, "
+            f"{config(cycles, *bounds, shared=shared)}",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_a_stream_takes_its_bytes_at_the_bandwidth_reached(chip):
+    """XLA's own cycles, 2.5 times as many, are no time."""
+    op = costs(doubled(), chip, {"f": 671})["f"]
+    rate, rates = tpu.CHIPS[chip].hbm_bytes_per_second, RATES[chip]
+    expected = SIZE / rate * (1 / rates.read + 1 / rates.write)
+    seconds = op.cycles / tpu.CHIPS[chip].clock_hz
+    assert seconds == pytest.approx(expected, rel=0.02) and op.bound == "HBM"
+    assert op.hbm_bytes == 2 * SIZE
+    if chip == "v5e":  # 1.633 ms were measured
+        assert seconds == pytest.approx(1.633e-3, rel=0.03)
+
+
+def test_work_that_takes_longer_than_the_bytes_binds():
+    slow = costs(doubled(), bundles={"f": 40_000})["f"]
+    assert slow.bound == "compute"
+    assert slow.cycles == pytest.approx(256 * 40_000, rel=0.02) and slow.method == "schedule"
+    both = costs(doubled(), bundles={"f": int(slow.floor_cycles / 256)})["f"]
+    assert both.cycles == pytest.approx(2**0.25 * slow.floor_cycles, rel=0.02)
+
+
+def test_two_cores_share_the_windows():
+    alone, shared = (
+        costs(doubled(shared=shared), "v5p", {"f": 40_000})["f"].model_cycles
+        for shared in (False, True)
+    )
+    assert alone == 256 * 40_000 == 2 * shared
+
+
+def test_nothing_hides_the_only_window():
+    """In a single window, the bytes and the work follow one another."""
+    few, many = (
+        costs(doubled(bounds=bounds), bundles={"f": bundles})["f"]
+        for bounds, bundles in (((1, 1), 256 * 4000), ((256, 1), 4000))
+    )
+    assert few.model_cycles == many.model_cycles
+    assert few.cycles - many.cycles == pytest.approx(few.model_cycles * 255 / 256)
+
+
+def test_windows_within_vmem_take_their_time():
+    op = costs(doubled(space="S(1)"), bundles={"f": 100})["f"]
+    assert op.hbm_bytes == 0 and op.floor_cycles == 0 and op.bound == "latency"
+    rate = tpu.CHIPS["v5e"].hbm_bytes_per_cycle * RATES["v5e"].vmem
+    assert op.cycles == pytest.approx(2 * SIZE / rate, rel=0.01)
+
+
+def test_memory_that_is_only_named_costs_nothing():
+    line = f'ROOT %b = {LARGE} custom-call(), custom_call_target="AllocateBuffer"'
+    assert costs(entry(line))["b"].cycles == 0
+
+
+def product(cycles, bounds, results=LARGE):
+    return [
+        *fused(
+            "dot",
+            f"%p = {LARGE} parameter(0)",
+            f"%q = {LARGE} parameter(1)",
+            f"ROOT %c = {results} convolution(%p, %q), dim_labels=bf_io->bf",
+        ),
+        *entry(
+            f"%x = {LARGE} parameter(0)",
+            f"%y = {LARGE} parameter(1)",
+            f"ROOT %f = {results} fusion(%x, %y), kind=kOutput, calls=%dot, "
+            f"{config(cycles, *bounds)}",
+        ),
+    ]
+
+
+def test_a_product_takes_what_xla_says_or_its_schedule():
+    """16384³ took 46.17 ms on a v5e."""
+    op = costs(product(72_759_736, (16, 25, 16)), bundles={"f": 9970})["f"]
+    assert op.kind == "matmul" and op.bound == "compute"
+    assert op.cycles / 1.5e9 == pytest.approx(46.17e-3, rel=0.04)
+    # Where XLA believes the product to wait for HBM, at a rate far below the real one.
+    waits = int(16 * 25 * 16 * 9970 * WAITS / RATES["v5e"].product * 1.01)
+    op = costs(product(waits, (16, 25, 16)), bundles={"f": 9970})["f"]
+    assert op.method.startswith("schedule")
+    assert op.cycles == pytest.approx(16 * 25 * 16 * 9970, rel=0.08)
+
+
+def test_what_the_windows_of_a_product_fetch_again_counts_again():
+    def moved(*bounds):
+        return costs(product(1000, bounds))["f"].hbm_bytes / SIZE
+
+    assert moved(1, 1, 1) == 3  # each array once
+    assert moved(4, 1, 1) == 3  # the rows stay, the columns pass by
+    assert moved(4, 2, 1) == 4 + 1 + 1
+    assert moved(4, 2, 8) == 4 + 2 + 1
+
+
+def test_what_is_not_touched_of_an_array_does_not_count():
+    part, index = "bf16[16384,128]{1,0:T(8,128)}", "s32[]{:T(128)}"
+    body = [
+        *fused(
+            "update",
+            f"%p = {LARGE} parameter(0)",
+            f"%u = {part} parameter(1)",
+            f"%i = {index} parameter(2)",
+            f"%v = {part} negate(%u)",
+            f"ROOT %d = {LARGE} dynamic-update-slice(%p, %v, %i, %i)",
+        ),
+        *fused(
+            "cut",
+            f"%p = {LARGE} parameter(0)",
+            f"%i = {index} parameter(1)",
+            f"ROOT %d = {part} dynamic-slice(%p, %i, %i), dynamic_slice_sizes={{16384,128}}",
+        ),
+        *entry(
+            f"%x = {LARGE} parameter(0)",
+            f"%u = {part} parameter(1)",
+            f"%i = {index} parameter(2)",
+            f"%f = {LARGE} fusion(%x, %u, %i), kind=kLoop, calls=%update, {config(9, 1)}",
+            f"ROOT %g = {part} fusion(%f, %i), kind=kLoop, calls=%cut, {config(9, 1)}",
+        ),
+    ]
+    found = costs(body)
+    scalar = 512  # an index takes a tile
+    assert found["f"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
+    assert found["g"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
+
+
+def test_a_kernel_of_xla_s_own_takes_its_products():
+    """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N]."""
+    line = (
+        "ROOT %ragged-dot = f32[8192,14336]{1,0:T(8,128)} custom-call(%x, %w), "
+        'custom_call_target="tpu_custom_call"'
+    )
+    op = costs(
+        entry(
+            "%x = bf16[8192,4096]{1,0:T(8,128)} parameter(0)",
+            "%w = bf16[8,4096,14336]{2,1,0:T(8,128)} parameter(1)",
+            line,
+        )
+    )["ragged-dot"]
+    flops = 2 * 8192 * 4096 * 14336
+    assert op.kind == "kernel" and op.call is None and op.bound == "compute"
+    assert op.cycles / 1.5e9 >= flops / tpu.CHIPS["v5e"].bf16_flops
+
+
+def test_together():
+    assert together() == together(0, 0) == 0
+    assert together(3, 0) == 3
+    assert 3 < together(3, 2) < together(3, 3) < 3.6
+
+
+def test_a_band_is_made_of_the_half_that_nothing_was_fitted_to(tmp_path, monkeypatch):
+    lines = ["chip,regime,half,error"]
+    lines += [f"v5e,a kind,test,{e}" for e in (-0.1, 0.0, 0.1, 0.2, 0.3)]
+    lines += ["v5e,a kind,fit,9.0", "v5e,a kind,test,", "v6e,a kind,test,0.1"]
+    file = tmp_path / "validation.csv"
+    file.write_text("\n".join(lines))
+    monkeypatch.setattr(bands, "path", lambda: file)
+    found = bands.band("v5e", "a kind")
+    assert found.rows == 5 and (found.low, found.high) == pytest.approx((-0.06, 0.26))
+    assert found.around(1.0) == pytest.approx((1 / 1.26, 1 / 0.94))
+    assert found.text == "−21 … +6 %"
+    assert bands.band("v6e", "a kind") is None  # too few
+    monkeypatch.setattr(bands, "path", lambda: tmp_path / "none.csv")
+    assert bands.band("v5e", "a kind") is None
