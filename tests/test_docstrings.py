@@ -18,9 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Modules, and packages, whose docstrings have no sections yet; a line goes when they have.
 UNCONVERTED = (
-    "kernels.giou.neuronxcc",
-    "kernels.giou.nki",
-    "kernels.neuron",
     "kernels.tpu",
 )
 

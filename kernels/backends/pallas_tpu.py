@@ -15,7 +15,7 @@ from kernels.backends import jax_arrays
 from kernels.backends.base import Compiled, Job, Refused, Simulated, Skipped
 from kernels.backends.xla import OnTpu
 from kernels.checks import brief, located, user_file
-from kernels.compat import jaxprs
+from kernels.compat import jax_pallas, jaxprs
 
 CHIPS = ("v5e", "v6e")  # that every kernel is compiled for
 COMPILE_SECONDS = 120.0  # that a compilation may take
@@ -76,7 +76,7 @@ class _PallasTpu(OnTpu):
                         for chip in self.compiled_for:
                             with self._as_compiled():
                                 made.append(export(function, *arrays, chip=chip, name=job.name))
-                            check_index_maps(made[-1].calls)
+                            self._look_at(made[-1])
                 except Exception as error:  # a wrong kernel's words are the finding
                     errors[place] = error
                     made = []
@@ -105,6 +105,10 @@ class _PallasTpu(OnTpu):
                 done += 1
         for place in range(done, len(seconds)):
             yield Compiled(errors[place], "", seconds[place])
+
+    def _look_at(self, program: Any) -> None:
+        """Refuse what the compiler would take, and what is wrong."""
+        check_index_maps(program.calls)
 
     def _races(self, job: Job, races: Sequence[str]) -> Sequence[str]:
         """Those races that matter."""
@@ -186,6 +190,12 @@ class Brought(_PallasTpu):
                 raise Skipped(words) from None
             raise Refused(located(error)) from error
 
+    def _look_at(self, program: Any) -> None:
+        # What pl.kernel makes has no grid and no index maps: there is nothing to look at.
+        own = any(map(jax_pallas.is_kernel, jax_pallas.outside_kernels(program.jaxpr)))
+        if program.calls or not own:
+            check_index_maps(program.calls)
+
     def _races(self, job: Job, races: Sequence[str]) -> Sequence[str]:
         """Without those on a result that the program drops: some kernels keep scratch in one, and
         every core writes its own over the others'."""
@@ -223,8 +233,6 @@ class Brought(_PallasTpu):
         return kept
 
     def _as_compiled(self) -> AbstractContextManager[Any]:
-        from kernels.compat import jax_pallas
-
         return jax_pallas.compiled()
 
 

@@ -10,7 +10,14 @@ BOXES = 512  # as in kernels.giou.nki; here the compiler makes the tiles
 
 @nki.jit
 def giou_kernel(preds, targets):
-    """preds, targets: [B, 4 N] float32 in HBM, coordinates of a box side by side → [B, N]."""
+    """GIOU of pairs of boxes in HBM.
+
+    Args:
+        preds, targets: [B, 4 N] float32, the coordinates of a box side by side.
+
+    Returns:
+        [B, N] float32 in HBM.
+    """
     samples, boxes = preds.shape[0], preds.shape[1] // 4
     scores = nl.ndarray((samples, boxes), dtype=preds.dtype, buffer=nl.shared_hbm)
     i_p = nl.arange(nl.tile_size.pmax)[:, None]

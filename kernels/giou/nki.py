@@ -11,10 +11,15 @@ BOXES = 512
 
 @nki.jit
 def giou_kernel(preds, targets, scalar_engine=False):
-    """preds, targets: [B, N, 4] float32 in HBM → [B, N].
+    """GIOU of pairs of boxes in HBM.
 
-    scalar_engine: whether the two reciprocals run on the Scalar engine, beside the Vector engine;
-    there they are faster and, the documents say, less precise.
+    Args:
+        preds, targets: [B, N, 4] float32.
+        scalar_engine: whether the two reciprocals run on the Scalar engine, beside the Vector
+            engine; there they are faster and, the documents say, less precise.
+
+    Returns:
+        [B, N] float32 in HBM.
     """
     samples, boxes, _ = preds.shape
     scores = nl.ndarray((samples, boxes), dtype=preds.dtype, buffer=nl.shared_hbm)
@@ -66,7 +71,7 @@ def tile(rows, n, m):
 
 
 def area(last, first, clamped):
-    """[rows, n, 2] twice → width times height, [rows, n]; clamped: sides are at least 0."""
+    """[rows, n, 2] twice → width times height, [rows, n]; sides at least 0 where clamped."""
     rows, n, _ = last.shape
     sides = tile(rows, n, 2)
     result = nl.ndarray((rows, n), dtype=nl.float32, buffer=nl.sbuf)

@@ -1,8 +1,8 @@
 """Kernels that others timed on Trn1, written anew in beta 1: the same operations, sizes, blocks.
 
-Running them through `estimate` and setting the result beside what was published is how far the
+Running them through `estimate` and setting the result beside what was published says how far the
 model can be trusted. Which of them a figure may be fitted to is settled by a hash of the name, and
-every figure that was fitted stands in FITTED.
+every figure that was fitted stands in FITTED. `kernels.records.calibration` keeps both in results/.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from kernels.neuron import beta1 as nki
 from kernels.neuron.beta1 import isa as nisa
 from kernels.neuron.beta1 import language as nl
 from kernels.neuron.estimator import Estimate, estimate
+
+HALVES = FIT, TEST = "fit", "test"
 
 TUTORIALS = "AWS Neuron documentation of SDK 2.20 to 2.26"
 MATMULS = f"{TUTORIALS}, matrix multiplication tutorial (Trn1, bfloat16)"
@@ -43,8 +45,13 @@ FITTED: Mapping[str, Mapping[str, float]] = {
 class Program:
     """A kernel and what it took.
 
-    operator, version: what it computes, and which way. sizes: of the problem, as published.
-    arguments: shapes. dtype: theirs. published_ms: on one core of Trn1. source: who says so.
+    Args:
+        operator, version: what it computes, and which way.
+        sizes: of the problem, as published.
+        arguments: shapes.
+        dtype: theirs.
+        published_ms: on one core of Trn1.
+        source: who says so.
     """
 
     operator: str
@@ -63,9 +70,13 @@ class Program:
 
     @property
     def part(self) -> str:
-        """ "fit" or "test": whether figures may be fitted to it, settled by a hash."""
-        words = [self.name, *(f"{name} {size}" for name, size in self.sizes.items())]
-        return "test" if hashlib.sha256(" ".join(words).encode()).digest()[0] % 2 else "fit"
+        """Whether figures may be fitted to it: one of HALVES, settled by a hash."""
+        return HALVES[hashlib.sha256(self.text.encode()).digest()[0] % 2]
+
+    @property
+    def text(self) -> str:
+        """Name and sizes."""
+        return " ".join([self.name, *(f"{name} {size}" for name, size in self.sizes.items())])
 
     def estimate(self, **options: Any) -> Estimate:
         """What the model says, with the figures that were fitted for this source."""

@@ -18,15 +18,29 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 class Chip:
     """One chip, and one of its NeuronCores: a kernel runs on one core.
 
-    name: of the instance family. generation: of its NeuronCores, 2 to 4. cores: on the chip; they
-    share the main memory. clock_hz: cycles a second of each engine. lanes: partitions that an
-    engine works on at once. sbuf_bytes, psum_bytes, psum_bank_bytes: of one partition. hbm_bytes,
-    hbm_bytes_per_second: of the chip. moving_fmax: columns of nc_matmul's moving tile.
-    dma_queues: of one core. dma_bytes_per_second: of all queues of a core together; the documents
-    disagree about v2, so this is the lower figure and dma_peak_bytes_per_second the higher one.
-    dma_start_seconds: before the first byte. shared_ports: whether Vector and GpSimd take turns at
-    SBUF, and Vector and Scalar at PSUM. fast_vector: whether the Vector engine has a performance
-    mode for what has 16 bits. sources: where each figure is from, in words.
+    Args:
+        name: of the instance family.
+        generation: of its NeuronCores, 2 to 4.
+        cores: on the chip; they share the main memory.
+        clock_hz: cycles a second of each engine.
+        lanes: partitions that an engine works on at once.
+        sbuf_bytes, psum_bytes, psum_bank_bytes: of one partition.
+        hbm_bytes, hbm_bytes_per_second: of the chip.
+        moving_fmax: columns of nc_matmul's moving tile.
+        dma_queues: of one core.
+        dma_bytes_per_second: of all queues of a core together; the documents disagree about
+            v2, so this is the lower figure.
+        dma_peak_bytes_per_second: the higher one.
+        dma_start_seconds: before the first byte.
+        shared_ports: whether Vector and GpSimd take turns at SBUF, and Vector and Scalar at
+            PSUM.
+        fast_vector: whether the Vector engine has a performance mode for what has 16 bits.
+        least_cycles: that any instruction takes.
+        dependent_cycles: more, for short instructions and those that wait for the last one.
+        short: elements a partition below which an instruction is short.
+        wide_stride_bytes: a larger stride halves the rate.
+        reciprocal_cycles: of the Vector engine, for an element.
+        sources: where each figure is from, in words.
     """
 
     name: str

@@ -15,12 +15,21 @@ from kernels.neuron.linter import lint
 def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     """Take the kernels that a call starts as far to the device as this machine can.
 
-    function: called as an operator is, `function(*arguments, interpret=…, **options)`. Each kernel
-    is linted. Where the vendor's package is installed, the modern ones then run in nki.simulate,
-    which knows the vendor's own checks, and on a machine with a Neuron device both generations are
-    compiled and run. Returns a note on how far it went; empty where all the way. Raises NeuronError
-    for the first finding, or with the first line of what the vendor's tools said. Where there is no
-    finding, what the call raised is raised.
+    Each kernel is linted. Where the vendor's package is installed, the modern ones then run in
+    nki.simulate, which knows the vendor's own checks, and on a machine with a Neuron device both
+    generations are compiled and run.
+
+    Args:
+        function: an operator's.
+        *arguments, **options: of the call `function(*arguments, interpret=…, **options)`.
+
+    Returns:
+        A note on how far it went; empty where all the way.
+
+    Raises:
+        NeuronError: for the first finding, or with the first line of what the vendor's
+            tools said.
+        Exception: what the call raised, where there is no finding.
     """
     failure = None
     with watched() as found:

@@ -63,8 +63,10 @@ def absent(
 ) -> Any:
     """Say that a module of the vendor's has no such name here, and which it has.
 
-    there: the simulator's module. documented: names that the vendor has and the simulator has not.
-    instead: names that this generation does not have, and what to write.
+    Args:
+        there: the simulator's module.
+        documented: names that the vendor has and the simulator has not.
+        instead: names that this generation does not have, and what to write.
     """
     if name.startswith("__"):
         raise AttributeError(name)

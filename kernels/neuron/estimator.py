@@ -44,8 +44,14 @@ LONG = 10_000  # instructions; a kernel of more is not run whole, where its loop
 
 @dataclass(frozen=True)
 class EngineUse:
-    """What one engine does. instructions: how many. cycles: of its clock; for the DMA queues none.
-    seconds: that it is busy. by_name: cycles of each kind of instruction."""
+    """What one engine does.
+
+    Args:
+        instructions: how many.
+        cycles: of its clock; for the DMA queues none.
+        seconds: that it is busy.
+        by_name: cycles of each kind of instruction.
+    """
 
     instructions: int
     cycles: float
@@ -55,8 +61,15 @@ class EngineUse:
 
 @dataclass(frozen=True)
 class Slot:
-    """One instruction on the time line. number: in program order. start, end: seconds. source: the
-    kernel's line. after: the numbers of the instructions that it had to wait for."""
+    """One instruction on the time line.
+
+    Args:
+        engine, instruction: their names.
+        number: in program order.
+        start, end: seconds.
+        source: the kernel's line.
+        after: the numbers of the instructions that it had to wait for.
+    """
 
     engine: str
     instruction: str
@@ -71,11 +84,17 @@ class Slot:
 class Estimate:
     """An estimate of one kernel, launch and synchronisation not counted.
 
-    seconds: from the first instruction to the last. bound: the engine that is busy the longest.
-    engines: "Tensor", "Vector", "Scalar", "GpSimd" and "DMA". dma_bytes: that are moved.
-    sbuf_bytes, psum_bytes: the most that is live in a partition, in program order. timeline: every
-    instruction. method: how it came about, in words. extrapolated: the share of the instructions
-    that never ran, but were made from those of loops' first iterations.
+    Args:
+        seconds: from the first instruction to the last.
+        bound: the engine that is busy the longest.
+        engines: "Tensor", "Vector", "Scalar", "GpSimd" and "DMA".
+        dma_bytes: that are moved.
+        sbuf_bytes, psum_bytes: the most that is live in a partition, in program order.
+        kernel, chip: their names.
+        timeline: every instruction.
+        method: how it came about, in words.
+        extrapolated: the share of the instructions that never ran, but were made from those
+            of loops' first iterations.
     """
 
     kernel: str
@@ -107,23 +126,30 @@ def estimate(
 ) -> Estimate:
     """Estimate the run time of `kernel` on one NeuronCore.
 
-    kernel, arrays, options: as `simulate` takes them; a ShapeDtypeStruct does for an array, where
-    the kernel does not steer by its numbers. chip: "inf2", "trn1", "trn2" or "trn3".
-    dma_bytes_per_second: of all DMA queues of the core together; the documents disagree, and by
-    default it is the chip's lower figure. reciprocal_cycles: of the Vector engine, for an element;
-    by default the documents' 8, but kernels of 2025 say at most 2.8 (kernels.neuron.calibration).
-    whole: True runs every iteration of loops, False leaves
-    those out that are like the ones before them, and None does so where the kernel has more than
-    10,000 instructions; then nothing holds that what is read or returned was written in full.
-    NeuronError for a kernel that the simulator refuses, ValueError for another chip, rate or whole.
-    Programs of kernel[grid] follow each other in beta 1; in the modern API each is a core, and the
-    slowest counts.
+    Costs are those of AWS's architecture guides and of nki.isa: N cycles for N elements a
+    partition and one input, 2 N for two in SBUF, 8 N for a reciprocal on the Vector engine, at
+    least 64; half the rate for a stride above 16 bytes; 100 cycles more for what is short or
+    waits for the instruction before it; 150 for the start of a GpSimd program. Programs of
+    kernel[grid] follow each other in beta 1; in the modern API each is a core, and the slowest
+    counts. Not counted: the launch, the engines' signals to each other, and what a compiler does
+    better or worse.
 
-    Costs are those of AWS's architecture guides and of nki.isa: N cycles for N elements a partition
-    and one input, 2 N for two in SBUF, 8 N for a reciprocal on the Vector engine, at least 64; half
-    the rate for a stride above 16 bytes; 100 cycles more for what is short or waits for the
-    instruction before it; 150 for the start of a GpSimd program. Not counted: the launch, the
-    engines' signals to each other, and what a compiler does better or worse.
+    Args:
+        kernel, *arrays, **options: as `simulate` takes them; a ShapeDtypeStruct does for an
+            array, where the kernel does not steer by its numbers.
+        chip: "inf2", "trn1", "trn2" or "trn3".
+        dma_bytes_per_second: of all DMA queues of the core together; the documents
+            disagree, and by default it is the chip's lower figure.
+        reciprocal_cycles: of the Vector engine, for an element; by default the documents'
+            8, but kernels of 2025 say at most 2.8 (kernels.neuron.calibration).
+        whole: True runs every iteration of loops, False leaves those out that are like the
+            ones before them, and None does so where the kernel has more than 10,000
+            instructions; then nothing holds that what is read or returned was written in
+            full.
+
+    Raises:
+        NeuronError: for a kernel that the simulator refuses.
+        ValueError: for another chip, rate or number of cycles.
     """
     found = find_chip(chip)
     share = found.hbm_bytes_per_second / found.cores
@@ -153,8 +179,9 @@ def estimate(
         tuple(slots),
         "list schedule of the instructions that the simulator ran"
         + (f", {made:.1%} of them made from loops' first iterations" if made else "")
-        + f", at the costs of AWS's architecture guide; DMA at {rate / 1e9:.0f} GB/s; launch and "
-        "signals not counted",
+        + f", at the costs of AWS's architecture guide; DMA at {rate / 1e9:.0f} GB/s; "
+        + (f"reciprocals at {each:g} cycles; " if reciprocal_cycles is not None else "")
+        + "launch and signals not counted",
         made,
     )
 
@@ -211,7 +238,11 @@ def _programs(core: Machine, chip: Chip, rate: float) -> list[Slot]:
 
 
 def cycles(instruction: Instruction, chip: Chip, waits: bool) -> float:
-    """Of the engine's clock. waits: whether it reads what the engine wrote just before."""
+    """Of the engine's clock.
+
+    Args:
+        waits: whether it reads what the engine wrote just before.
+    """
     work = instruction.work
     if instruction.name == "reciprocal" and instruction.engine == "Vector":
         work = chip.reciprocal_cycles * instruction.elements

@@ -1271,8 +1271,9 @@ def nc_matmul(
 ) -> None:
     """dst [M, N] = stationary [K, M] transposed times moving [K, N]; dst is in PSUM.
 
-    accumulate: False overwrites dst, True adds to what a product left there; None, the default,
-    overwrites at the first product into dst and adds at later ones.
+    Args:
+        accumulate: False overwrites dst, True adds to what a product left there; None, the
+            default, overwrites at the first product into dst and adds at later ones.
     """
     tiles(name, dst=dst, stationary=stationary, moving=moving)
     core = machine()

@@ -14,8 +14,10 @@ from kernels.neuron.errors import NeuronError
 class Generation:
     """One generation of the API, as the simulator provides it.
 
-    name: "nki" or "neuronxcc". tile: the class of its tiles. modules: the vendor's module names,
-    and the simulator's modules that stand for them.
+    Args:
+        name: "nki" or "neuronxcc".
+        tile: the class of its tiles.
+        modules: the vendor's module names, and the simulator's modules that stand for them.
     """
 
     name: str

@@ -18,7 +18,12 @@ _launches: ContextVar[list[Launch] | None] = ContextVar("launches", default=None
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, and what it was started with."""
+    """A kernel, and what it was started with.
+
+    Args:
+        kernel: of either generation.
+        arguments, options: those of the call.
+    """
 
     kernel: Any
     arguments: tuple[Any, ...]
@@ -28,10 +33,17 @@ class Launch:
 def run(kernel: Any, *arguments: Any, interpret: Any = None, **options: Any) -> Any:
     """Start a kernel, as an operator does.
 
-    interpret: None runs on the Neuron device of this machine, and simulates where there is none;
-    True only computes; InterpretParams simulates as it says; False runs on the device, with the
-    vendor's package, and raises MissingPackage where that is missing. options: the kernel's keyword
-    arguments.
+    Args:
+        kernel: of either generation.
+        *arguments: of the kernel.
+        interpret: None runs on the Neuron device of this machine, and simulates where there
+            is none; True only computes; InterpretParams simulates as it says; False runs on
+            the device, with the vendor's package, and raises MissingPackage where that is
+            missing.
+        **options: the kernel's keyword arguments.
+
+    Returns:
+        What the kernel returns.
     """
     launches = _launches.get()
     if launches is not None:
@@ -62,7 +74,12 @@ def watched() -> Iterator[list[Launch]]:
 
 def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Launch]:
     """The kernels that a call starts, in order; the call only computes. What it raises is raised,
-    also after a kernel has started."""
+    also after a kernel has started.
+
+    Args:
+        function: an operator's.
+        *arguments, **options: of its call.
+    """
     with watched() as found:
         function(*arguments, interpret=True, **options)
     return found

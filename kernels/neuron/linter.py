@@ -85,7 +85,13 @@ MODERN, BETA1 = ("nki", "kernels.neuron.modern"), ("neuronxcc", "kernels.neuron.
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a compiler does not take. instead: what to write."""
+    """One thing that a compiler does not take.
+
+    Args:
+        file, line: where it stands.
+        what: is not taken.
+        instead: what to write.
+    """
 
     file: str
     line: int
@@ -99,9 +105,15 @@ class Finding:
 def lint(kernel: Any) -> list[Finding]:
     """What the vendor's compiler would refuse in a kernel and in the functions that it calls.
 
-    kernel: a function with @nki.jit, of either generation; what is refused is listed at the top of
-    this module. Returns findings in the order of the source; an empty list where there are none.
-    NeuronError where the source is not to be had.
+    Args:
+        kernel: a function with @nki.jit, of either generation; what is refused is listed at
+            the top of this module.
+
+    Returns:
+        Findings in the order of the source; an empty list where there are none.
+
+    Raises:
+        NeuronError: where the source is not to be had.
     """
     beta1 = generation_of(kernel) == "neuronxcc"
     found: list[Finding] = []

@@ -61,15 +61,23 @@ class Access(NamedTuple):
 class Instruction(NamedTuple):
     """One instruction that ran.
 
-    engine: "Vector", … or "DMA". name: of the API. elements: a partition, of the longest operand.
-    work: cycles that it streams, by the documents, before the least that any takes. extra: cycles
-    on top, such as the start of a GpSimd program. stride: bytes between neighbours in a partition,
-    the widest of all operands. bytes: that a DMA moves, in pieces of `run` bytes that lie together
-    on both sides. partitions: that it works on. psum, sbuf: whether it touches them. fast: how many
-    times faster it is on a core with a performance mode. fresh: whether all that it writes was
-    unwritten. program: of the launch grid. hoisted: whether the iteration before has made the same,
-    so that a compiler moves it out of the loop. either: whether it is left to the compiler if the
-    Vector or the Scalar engine does it.
+    Args:
+        engine: "Vector", … or "DMA".
+        name: of the API.
+        elements: a partition, of the longest operand.
+        work: cycles that it streams, by the documents, before the least that any takes.
+        extra: cycles on top, such as the start of a GpSimd program.
+        stride: bytes between neighbours in a partition, the widest of all operands.
+        bytes: that a DMA moves, in pieces of `run` bytes that lie together on both sides.
+        partitions: that it works on.
+        psum, sbuf: whether it touches them.
+        fast: how many times faster it is on a core with a performance mode.
+        fresh: whether all that it writes was unwritten.
+        program: of the launch grid.
+        hoisted: whether the iteration before has made the same, so that a compiler moves it
+            out of the loop.
+        either: whether it is left to the compiler if the Vector or the Scalar engine does
+            it.
     """
 
     engine: str
@@ -615,6 +623,19 @@ class Loop:
         self.writes: dict[int, list[tuple[int, Access, str, str | None]]] = {}
 
 
+class Contended(NamedTuple):
+    """What two iterations of an independent loop wrote, the later one at a line."""
+
+    place: Access
+    loop: str | None
+    one: int
+    other: int
+    line: str | None
+
+
+SEVERAL = 64  # places of a tile that are compared with each other
+
+
 class Machine:
     """One run of a kernel on the simulated core.
 
@@ -650,6 +671,7 @@ class Machine:
         self.seen = 0  # of those, by the program that runs
         self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
         self.outputs: list[Storage] = []
+        self.contended: dict[int, Contended] = {}  # storage → what depends on a loop's order
         self.reductions: dict[tuple[Any, ...], Any] = {}  # of nl.loop_reduce: place, loops → tile
         self.mail: dict[tuple[Any, int, int], np.ndarray] = {}  # (pipe, from, to) → numbers
         self.flat = False  # whether a tile may have partitions only, as in beta 1
@@ -811,6 +833,7 @@ class Machine:
                 del self.turns_of_loops[outer:]
                 self.turns_of_loops.append((loop.number, turn))
                 yield step
+            self._compare_writes(loop)
         finally:
             del self.loops[depth:]
             del self.turns_of_loops[outer:]
@@ -867,6 +890,38 @@ class Machine:
         self.instructions += made
         self.sample.made += len(made)
 
+    def _compare_writes(self, loop: Loop) -> None:
+        """At the end of an independent loop: what several iterations wrote, so that it depends on
+        their order which one is left. Sums are added up in any order."""
+        for number, writes in loop.writes.items():
+            if self.rooms[number].buffer != SBUF:  # PSUM adds up, and HBM is written once
+                continue
+            by_place: dict[Access, tuple[int, str, str | None]] = {}
+            for step, access, op, line in writes:
+                known = by_place.setdefault(access, (step, op, line))
+                if known[0] != step and not (op and op == known[1]):
+                    self.contended[number] = Contended(access, loop.line, known[0], step, line)
+            places = list(by_place.items()) if len(by_place) <= SEVERAL else []
+            for at, (access, (step, op, _)) in enumerate(places):
+                for other, (later, how, line) in places[at + 1 :]:
+                    if later != step and not (op and op == how) and access.overlaps(other):
+                        self.contended[number] = Contended(other, loop.line, step, later, line)
+
+    def _settle(self, name: str, reads: Sequence[View], writes: Sequence[View]) -> None:
+        """Refuse to read what depends on the order of a loop that has ended."""
+        for view in reads:
+            found = self.contended.get(view._storage.number)
+            if found is not None and found.place.overlaps(view._access()):
+                refuse(
+                    f"{name} reads {view}, which iterations {found.one} and {found.other} of the "
+                    f"nl.affine_range at {found.loop} both wrote ({found.line}): they may run in "
+                    "any order, so it is open which is left; write nl.sequential_range, or range"
+                )
+        for view in writes:
+            found = self.contended.get(view._storage.number)
+            if found is not None and view._access().covers(found.place):
+                del self.contended[view._storage.number]
+
     def _watch(self, name: str, op: str, reads: Sequence[View], writes: Sequence[View]) -> None:
         """Find an iteration of an independent loop that reads what another one wrote.
 
@@ -875,6 +930,8 @@ class Machine:
         """
         for view in reads:
             sums = bool(op) and any(w._storage is view._storage for w in writes)
+            if not sums:
+                self._check_carried(name, view)
             for loop, step in self._outside(view):
                 self._search(name, op if sums else "", view, loop, step)
         for view in writes:
@@ -883,6 +940,19 @@ class Machine:
                 known = loop.writes.setdefault(view._storage.number, [])
                 if not known or known[-1][:3] != (step, access, op):
                     known.append((step, access, op, place()))
+
+    def _check_carried(self, name: str, view: View) -> None:
+        """Refuse a tile that another iteration of an independent loop has made."""
+        for (loop, step), (own, made) in zip(self.iteration, view._storage.born):
+            if loop != own:
+                return
+            if step != made:
+                line = next(each.line for each, _ in self.loops if each.number == loop)
+                refuse(
+                    f"{name}: iteration {step} of the nl.affine_range at {line} reads {view}, "
+                    f"which iteration {made} made: its iterations may run in any order; write "
+                    "nl.sequential_range, or range"
+                )
 
     def _outside(self, view: View) -> list[tuple[Loop, int]]:
         """The independent loops that run and in whose iteration a tile was not made."""
@@ -931,11 +1001,17 @@ class Machine:
     ) -> None:
         """dst = function(*sources), element by element, in float32.
 
-        work: cycles; by default the elements of a partition times the number of sources. columns:
-        operands of one number a partition, passed to `function` after the sources. raw: on the
-        bits of whole numbers, as they are. exact: in whole numbers of 64 bits. fast: how many times
-        faster a performance mode is. op: the operation, where the instruction only adds to what it
-        reads. shapes: whether all have as many elements as dst. detail, either: as for `note`.
+        Args:
+            work: cycles; by default the elements of a partition times the number of
+                sources.
+            columns: operands of one number a partition, passed to `function` after the
+                sources.
+            raw: on the bits of whole numbers, as they are.
+            exact: in whole numbers of 64 bits.
+            fast: how many times faster a performance mode is.
+            op: the operation, where the instruction only adds to what it reads.
+            shapes: whether all have as many elements as dst.
+            detail, either: as for `note`.
         """
         if self.limits:
             for operand in (dst, *sources, *columns):
@@ -1042,8 +1118,8 @@ class Machine:
                 values = dtypes.wide(values)
             if values.size == dst.size:
                 values = values.reshape(dst.shape)
+        self.read_from(src)  # before, since a tensor may be copied onto itself: a fence
         fresh = self.write(name, dst, values, once=True)
-        self.read_from(src)
         moved = dst.size * dst.dtype.itemsize
         runs = min(dst._run, src._run)
         self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
@@ -1087,8 +1163,9 @@ class Machine:
     ) -> bool:
         """Store `values`, None where nothing is computed; whether all of it was unwritten.
 
-        once: an element of HBM is written one time only, unless it was read since. state: what
-        the elements are from now on.
+        Args:
+            once: an element of HBM is written one time only, unless it was read since.
+            state: what the elements are from now on.
         """
         storage = dst._storage
         if not storage.stored and storage.buffer not in ON_CHIP and storage.uniform == WRITTEN:
@@ -1143,13 +1220,21 @@ class Machine:
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
     ) -> None:
-        """Record an instruction that has run. also: what it writes beside dst. summed: whether it
-        adds to dst in PSUM. detail: the instruction's own numbers, where they and its operands
-        say all that it does. either: whether a compiler may choose Scalar instead of Vector."""
+        """Record an instruction that has run.
+
+        Args:
+            also: what it writes beside dst.
+            summed: whether it adds to dst in PSUM.
+            detail: the instruction's own numbers, where they and its operands say all that
+                it does.
+            either: whether a compiler may choose Scalar instead of Vector.
+        """
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:
             self._find_leaks(operands)
+        if self.contended and self.limits:
+            self._settle(name, sources, writes)
         if self.loops and self.limits:
             self._watch(name, op or ("sum" if summed else ""), sources, writes)
         chip = [o for o in operands if o._storage.buffer in ON_CHIP]

@@ -201,8 +201,11 @@ _NUMPY = {
 
 
 def resolve(instruction: str, operation: Any, numpy: bool = False) -> Operation:
-    """The operation that a kernel means. numpy: whether NumPy's functions stand for them too, as
-    in beta 1."""
+    """The operation that a kernel means.
+
+    Args:
+        numpy: whether NumPy's functions stand for them too, as in beta 1.
+    """
     if isinstance(operation, Operation):
         return TABLE[REDUCTIONS.get(operation.name, operation.name)]
     if numpy and callable(operation):

@@ -24,9 +24,12 @@ from kernels.neuron.rebinding import simulated
 class InterpretParams:
     """How a kernel is simulated.
 
-    limits: hold the NeuronCore's limits; False computes only, in memory that is zero at first.
-    order: seed of the order in which the iterations of nl.affine_range run; None is the order
-    written, 0 is backwards. chip: whose limits are held.
+    Args:
+        limits: hold the NeuronCore's limits; False computes only, in memory that is zero at
+            first.
+        order: seed of the order in which the iterations of nl.affine_range run; None is the
+            order written, 0 is backwards.
+        chip: whose limits are held.
     """
 
     limits: bool = True
@@ -82,24 +85,28 @@ def simulate(
 ) -> Any:
     """Run `kernel` on NumPy arrays, on a simulated NeuronCore; no Neuron package is needed.
 
-    kernel: a function with @nki.jit, of the modern API or of beta 1, or kernel[grid]. arrays: its
-    arguments; what is no array is passed on as it is, and so are `options`, its keyword arguments.
-    params: by default the limits of Inf2 are held (or of the chip that the decorator names), and
-    loops run in the order written. Returns what the kernel returns, as NumPy arrays; arrays that it
-    writes to are updated.
+    Refused, with NeuronError in one line that names the instruction, the tile and the limit:
+    more than 128 partitions; a step along the partitions; an operand that starts at a partition
+    where none of its size may; operands in HBM; slices beyond a tile; a read of elements never
+    written; operands that differ in shape; dtypes that an instruction does not take; an element
+    of HBM written twice and not read between; an output element never written; an iteration of
+    nl.affine_range that reads what another one wrote; a sum in PSUM on what no product wrote;
+    more than a partition's room in SBUF or PSUM at once; and in the modern API operators on
+    tiles, nl.divide, masks, nl.arange, and instructions without dst. A name that is missing
+    here is refused as "not simulated", with those that are there.
 
-    Refused, with NeuronError in one line that names the instruction, the tile and the limit: more
-    than 128 partitions; a step along the partitions; an operand that starts at a partition where
-    none of its size may; operands in HBM; slices beyond a tile; a read of elements never written;
-    operands that differ in shape; dtypes that an instruction does not take; an element of HBM
-    written twice and not read between; an output element never written; an iteration of
-    nl.affine_range that reads what another one wrote; a sum in PSUM on what no product wrote; more
-    than a partition's room in SBUF or PSUM at once; and in the modern API operators on tiles,
-    nl.divide, masks, nl.arange, and instructions without dst. A name that is missing here is
-    refused as "not simulated", with those that are there.
+    Not simulated: time (see `estimate`), the engines' parallelism beyond independent
+    iterations, the scalar engine's approximations, and whatever a compiler does wrong.
 
-    Not simulated: time (see `estimate`), the engines' parallelism beyond independent iterations,
-    the scalar engine's approximations, and whatever a compiler does wrong.
+    Args:
+        kernel: a function with @nki.jit, of the modern API or of beta 1, or kernel[grid].
+        *arrays: its arguments; what is no array is passed on as it is.
+        **options: its keyword arguments.
+        params: by default the limits of Inf2 are held (or of the chip that the decorator
+            names), and loops run in the order written.
+
+    Returns:
+        What the kernel returns, as NumPy arrays; arrays that it writes to are updated.
     """
     if params is None:
         params = InterpretParams(chip=getattr(kernel, "chip", None) or "inf2")
@@ -114,8 +121,12 @@ def run_recorded(
     numbers: bool = True,
     sample: Sample | None = None,
 ) -> tuple[Any, Machine]:
-    """The kernel's result, and the machine with all instructions that ran. numbers: whether they
-    are computed; without, the result is empty memory. sample: where loops leave iterations out."""
+    """The kernel's result, and the machine with all instructions that ran.
+
+    Args:
+        numbers: whether they are computed; without, the result is empty memory.
+        sample: where loops leave iterations out.
+    """
     if not isinstance(params, InterpretParams):
         fail("params", repr(params), "neuron.InterpretParams or None")
     function = simulated(kernel)

@@ -426,8 +426,10 @@ class Viewable(View):
     ) -> Any:
         """Any pattern of [stride, size], of elements of the storage; offset counts from this view.
 
-        scalar_offset, vector_offset: tiles (or a register) of numbers that count in steps of
-        dimension `indirect_dim`, one for all or one for each of the pattern's first dimension.
+        Args:
+            scalar_offset, vector_offset: tiles (or a register) of numbers that count in
+                steps of dimension `indirect_dim`, one for all or one for each of the
+                pattern's first dimension.
         """
         storage = self._storage
         base = storage.data.reshape(-1)
@@ -474,7 +476,11 @@ class Viewable(View):
 
 
 def indirect(view: Viewable, places: np.ndarray, bad: np.ndarray) -> Any:
-    """Elements that numbers choose. bad: which of the first dimension are out of bounds."""
+    """Elements that numbers choose.
+
+    Args:
+        bad: which of the first dimension are out of bounds.
+    """
     kind = _INDIRECT.setdefault(
         type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad", "_snake")})
     )

@@ -35,7 +35,8 @@ def find(name: str) -> ModuleType | None:
 def require(name: str, purpose: str) -> ModuleType:
     """The vendor's module, or MissingPackage saying how to get it.
 
-    purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+    Args:
+        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
     """
     module = find(name)
     if module is None:

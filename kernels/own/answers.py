@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import pickle
 import sys
@@ -84,7 +85,8 @@ def found(path: str, name: str = "") -> list[Declared]:
         ValueError: where it declares nothing, or nothing of that name.
     """
     module(path)
-    those = declared.declared()
+    marked = str(Path(path).resolve())
+    those = [each for each in declared.declared() if each.file == marked]
     if not those:
         fail(
             "file",
@@ -156,7 +158,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
             wrote = ""
     return made | {
         "status": check.status,
-        "message": check.message,
+        "message": check.message.removeprefix("TpuCompileError: "),
         "wrote": wrote,
         "used": check.used,
         "seconds": time.perf_counter() - start,
@@ -268,9 +270,25 @@ def _exported(path: str, name: str, args: str, chip: str) -> Any:
         return call(*(fixed[i] if i in fixed else next(rest) for i in range(len(arrays))))
 
     of_arrays.__name__ = name
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    shown = [n for i, n in enumerate(_names(function, len(given), named)) if i not in fixed]
+    of_arrays.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(n, kind) for n in shown]
+    )
     traced = [a for a in arrays if hasattr(a, "shape")]
     with jax_pallas.compiled():
         return export(of_arrays, *traced, chip=chip, name=name, values=_known(traced))
+
+
+def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> list[str]:
+    """What a function calls its arguments: `count` positional ones, then the named ones."""
+    try:
+        own = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        own = []
+    places = [p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    places += [f"argument{i}" for i in range(len(places), count)]
+    return [*places[:count], *named]
 
 
 def _known(arrays: Sequence[Any]) -> dict[int | str, Any]:
@@ -297,7 +315,8 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
     from kernels.own.shapes import arguments
 
     made = module(path)
-    own = {each.name: each for each in declared.declared()}
+    marked = str(Path(path).resolve())
+    own = {each.name: each for each in declared.declared() if each.file == marked}
     function = getattr(made, name, None) or (own[name].function if name in own else None)
     if not callable(function):
         known = [n for n, v in vars(made).items() if callable(v) and not n.startswith("_")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ class Declared:
         chips: that it is compiled for.
         values: how drawn values are changed for further problems; of VALUES.
         name: by which it is reported and found.
+        file: that marked it; empty where nobody did.
     """
 
     function: Callable[..., Any]
@@ -39,6 +41,7 @@ class Declared:
     chips: tuple[str, ...] = CHIPS
     values: tuple[str, ...] = VALUES
     name: str = ""
+    file: str = ""
 
     def __post_init__(self) -> None:
         for argument in ("function", "reference", "arguments"):
@@ -98,6 +101,7 @@ def proves(
                 static,  # type: ignore[arg-type]
                 chips,  # type: ignore[arg-type]
                 values,  # type: ignore[arg-type]
+                file=sys._getframe(1).f_code.co_filename,
             )
         )
         return function

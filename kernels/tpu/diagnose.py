@@ -361,7 +361,7 @@ def flat_text(error: BaseException) -> str:
     return "\n".join(words)
 
 
-def outside(file: str) -> bool:
+def _outside(file: str) -> bool:
     """Whether a line of code is the caller's, and neither a library's nor this package's own."""
     own = Path(file).parent == Path(__file__).parent
     return "site-packages" not in file and not file.startswith("<") and not own
@@ -371,7 +371,7 @@ def user_line(error: BaseException) -> str | None:
     """The innermost line of a traceback that is not a library's, as file.py:line."""
     import traceback
 
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if outside(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _outside(f.filename)]
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
 
 
@@ -393,7 +393,7 @@ def primitive_line(jaxpr: Any, text: str) -> str | None:
 def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:
     """Each primitive of a jaxpr with the line of the caller's code that asked for it."""
     for equation in jaxprs.own_equations(jaxpr):
-        own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if outside(f)]
+        own = [f"{Path(f).name}:{line}" for f, line in jaxprs.frames(equation) if _outside(f)]
         line = own[0] if own else outer
         yield jaxprs.operation(equation), line
         for inner in jaxprs.inner_jaxprs(equation):

@@ -18,12 +18,13 @@ from kernels.compat import jax_pallas, jaxprs
 from kernels.pallas.calls import FAST
 from kernels.pallas.work import kernel_flops, matmul_flops
 from kernels.tpu.chips import CHIPS
-from kernels.tpu.diagnose import TpuCompileError, mib, outside
+from kernels.tpu.diagnose import TpuCompileError, mib
 from kernels.tpu.estimate.result import Estimate
 from kernels.tpu.export import Program
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.scheduler import KernelSchedule
 
+HERE = Path(__file__).parent
 BAR = 24  # characters of a full bar
 OPS = 8  # operations shown; the others are summed up
 KERNELS = 3  # shown one by one
@@ -276,6 +277,11 @@ def work_by_line(equation: Any) -> list[dict[str, Any]]:
     return sorted(made, key=lambda each: _order(each["source"]))
 
 
+def _is_source(file: str) -> bool:
+    """Whether a kernel's author wrote it, and not JAX's."""
+    return "/jax/_src/" not in file and not file.startswith("<") and Path(file).parent != HERE
+
+
 def _order(source: str) -> tuple[str, int]:
     file, _, line = source.rpartition(":")
     return file, int(line)
@@ -288,7 +294,7 @@ def _count(
     lines: dict[tuple[str, int], dict[str, float]],
 ) -> None:
     for equation in jaxprs.own_equations(jaxpr):
-        own = next((f for f in jaxprs.frames(equation) if outside(f[0])), outer)
+        own = next((f for f in jaxprs.frames(equation) if _is_source(f[0])), outer)
         name = jaxprs.operation(equation)
         inner = list(jaxprs.inner_jaxprs(equation))
         if inner:
@@ -678,7 +684,7 @@ def _slots(kernel: Mapping[str, Any]) -> Group:
     for region in sorted(largest, key=lambda r: r["start"]):
         where = f"in {region['depth']} loop{'s' * (region['depth'] > 1)}" if region["depth"] else ""
         lost = f"{region['spills']} spills" if region["spills"] else ""
-        full = f"{region['fullest']} {region['share']:.0%}" if region["fullest"] else ""
+        full = f"{region['fullest']} {region['share']:.0%}" if region["share"] >= 0.005 else ""
         span = f"  bundles {region['start']:,} to {region['start'] + region['bundles'] - 1:,}"
         parts.add_row(span, where or "once", full, lost)
     return Group(

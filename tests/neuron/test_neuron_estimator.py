@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from kernels import neuron
 from kernels.giou import neuronxcc as old
 from kernels.giou import nki as new
+from kernels.neuron import beta1
+from kernels.neuron.beta1 import isa as bisa
+from kernels.neuron.beta1 import language as bl
 from kernels.neuron.modern import isa as nisa
 from kernels.neuron.modern import jit
 from kernels.neuron.modern import language as nl
@@ -272,3 +275,121 @@ def test_every_figure_of_a_chip_has_a_source():
     assert all(CHIP.source(name) for name in named)
     with pytest.raises(ValueError, match="accepted"):
         CHIP.source("weight")
+
+
+# --- loops that leave iterations out --------------------------------------------------------------
+
+
+def product(loop, ragged=False, listed=False):
+    """A product of tiles, in loops over blocks of both matrices."""
+
+    @jit
+    def kernel(xt, y):
+        (k, m), n = xt.shape, y.shape[1]
+        z = nl.ndarray((m, n), dtype=xt.dtype, buffer=nl.shared_hbm)
+        for i in loop((m + 127) // 128):
+            tall = min(128, m - i * 128) if ragged else 128
+            a = []
+            for step in (loop if listed else range)(k // 128):
+                a.append(nl.load(xt[step * 128 : step * 128 + 128, i * 128 : i * 128 + tall]))
+            for j in loop(n // 128):
+                total = nl.ndarray((tall, 128), dtype=nl.float32, buffer=nl.psum)
+                for step in loop(k // 128):
+                    b = nl.load(y[step * 128 : step * 128 + 128, j * 128 : j * 128 + 128])
+                    nisa.nc_matmul(dst=total, stationary=a[step], moving=b)
+                c = nl.ndarray((tall, 128), dtype=xt.dtype)
+                nisa.tensor_copy(dst=c, src=total)
+                nl.store(z[i * 128 : i * 128 + tall, j * 128 : j * 128 + 128], c)
+        return z
+
+    return kernel
+
+
+@pytest.mark.parametrize("loop", [nl.affine_range, nl.sequential_range], ids=["affine", "in order"])
+@pytest.mark.parametrize(("ragged", "listed"), [(False, False), (True, False), (False, True)])
+def test_an_estimate_from_some_iterations_is_that_of_all(loop, ragged, listed):
+    shapes = np.zeros((1024, 1000 if ragged else 1024)), np.zeros((1024, 1152))
+    shapes = [x.astype(np.float32) for x in shapes]
+    kernel = product(loop, ragged, listed)
+    some, all_of = (neuron.estimate(kernel, *shapes, whole=w) for w in (False, True))
+    assert 0.4 < some.extrapolated < 1 and all_of.extrapolated == 0
+    assert "made from loops' first iterations" in some.method and "made" not in all_of.method
+    for name in ("seconds", "engines", "dma_bytes", "sbuf_bytes", "psum_bytes", "timeline"):
+        assert getattr(some, name) == getattr(all_of, name), name
+
+
+@jit
+def triangle(x):
+    """Each iteration has more to do than the one before."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.sequential_range(9):
+        for _ in nl.sequential_range(i + 7):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    nl.store(out, tile)
+    return out
+
+
+@jit
+def surprise(x):
+    """One iteration is unlike the others, and it is not among the first."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.sequential_range(16):
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        if i > 8:
+            nisa.reciprocal(dst=tile, data=tile)
+    nl.store(out, tile)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [triangle, surprise])
+def test_iterations_that_differ_all_run(kernel):
+    x = np.ones((128, 512), np.float32)
+    some, all_of = (neuron.estimate(kernel, x, whole=whole) for whole in (False, True))
+    assert some.seconds == all_of.seconds and some.engines == all_of.engines
+
+
+def test_a_short_kernel_runs_whole_unless_it_is_told_otherwise():
+    x = np.ones((128, 512), np.float32)
+    assert neuron.estimate(surprise, x).extrapolated == 0
+    with pytest.raises(ValueError, match="whole is 'no'; accepted: None, True or False"):
+        neuron.estimate(surprise, x, whole="no")
+    with pytest.raises(ValueError, match="reciprocal_cycles is 0; accepted: a number above 0"):
+        neuron.estimate(surprise, x, reciprocal_cycles=0)
+
+
+def test_a_kernel_that_is_wrong_says_so_however_it_is_run():
+    @jit
+    def kernel(x):
+        tiles = []
+        for _ in nl.affine_range(9):
+            tiles.append(nl.load(x))
+        nl.store(x, tiles[9])
+
+    for whole in (None, False, True):
+        with pytest.raises(IndexError):
+            neuron.estimate(kernel, np.ones((128, 512), np.float32), whole=whole)
+
+
+def test_the_price_of_a_reciprocal_can_be_given():
+    x = np.ones((128, 512), np.float32)
+    two, eight = (neuron.estimate(tiny, x, "reciprocal", 512, reciprocal_cycles=n) for n in (2, 8))
+    assert [e.engines["Vector"].cycles for e in (two, eight)] == [1024, 4096]
+    assert "reciprocals at 2 cycles" in two.method
+
+
+def test_what_is_left_to_beta_1_s_compiler_goes_to_the_engine_that_is_free():
+    @beta1.jit
+    def kernel(x, engine):
+        out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+        a = bl.load(x)
+        squared = bisa.tensor_tensor(a, a, bl.multiply)
+        scaled = bisa.tensor_scalar(a, bl.multiply, 2.0, engine=engine)
+        bl.store(out, bisa.tensor_tensor(squared, scaled, bl.add))
+        return out
+
+    x = np.ones((128, 512), np.float32)
+    free, bound = (neuron.estimate(kernel, x, e) for e in (None, bisa.vector_engine))
+    assert free.engines["Scalar"].instructions == 1 and bound.engines["Scalar"].instructions == 0
+    assert free.seconds < bound.seconds

@@ -1,5 +1,6 @@
 """One small kernel for each name of the API, held against NumPy, in both generations."""
 
+import dataclasses
 import math
 
 import ml_dtypes
@@ -948,6 +949,28 @@ def test_annotations_and_allocators_of_beta_1_say_nothing():
         return out
 
     assert np.array_equal(kernel(X), X)
+
+
+def test_a_kernel_s_own_data_classes_take_fields_without_annotations():
+    @dataclasses.dataclass
+    class Section(nl.NKIObject):
+        index = None
+        start: int = 0
+
+    one = Section(index=3, start=5)
+    assert (one.index, one.start) == (3, 5) and Section(1).start == 1 and Section.index is None
+    with pytest.raises(TypeError, match="unexpected keyword argument 'end'"):
+        Section(end=1)
+
+
+def test_a_tensor_may_be_copied_onto_itself_as_a_fence():
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        nisa.dma_copy(dst=out, src=out)
+        return out
+
+    assert np.array_equal(neuron.simulate(modern.jit(kernel), X), X)
 
 
 # --- what is not there ---------------------------------------------------------------------------

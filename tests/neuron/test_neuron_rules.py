@@ -295,13 +295,16 @@ def carried(kind, loop):
     def kernel(x):
         a, b = nl.load(x), nl.zeros(x.shape, dtype=x.dtype)
         total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-        parts = []
+        scratch, parts = nl.ndarray(x.shape, dtype=x.dtype), []
         for i in loop(4):
             if kind == "a sum":
                 nisa.tensor_tensor(b, b, a, nl.add)
             elif kind == "a sum in PSUM":
                 nisa.nc_matmul(total, a, a)
             elif kind == "a tile of its own":
+                c = nl.full(x.shape, float(i), dtype=x.dtype)
+                nisa.tensor_tensor(c, c, a, nl.add)
+            elif kind == "begun anew each time":
                 nisa.memset(b, float(i))
                 nisa.tensor_tensor(b, b, a, nl.add)
             elif kind == "its own part":
@@ -314,8 +317,24 @@ def carried(kind, loop):
                     nisa.tensor_copy(a[:, 16 * i : 16 * i + 16], a[:, 16 * i - 16 : 16 * i])
             elif kind == "what the last one left":
                 nisa.tensor_scalar(b, b, nl.add, 1.0, op1=nl.multiply, operand1=2.0)
+            elif kind == "the last one wins":
+                nisa.tensor_scalar(b, a, nl.add, float(i))
+            elif kind == "the last one wins, in part":
+                nisa.tensor_scalar(b[:, 8 * i : 8 * i + 16], a[:, 0:16], nl.add, float(i))
+            elif kind == "a tile carried over":
+                c = nl.load(x)
+                if parts:
+                    nisa.tensor_tensor(c, c, parts[-1], nl.add)
+                parts.append(c)
+            elif kind == "a scratch tile":
+                nisa.tensor_scalar(scratch, a, nl.add, float(i))
+                nisa.tensor_copy(b[:, 16 * i : 16 * i + 16], scratch[:, 0:16])
+            elif kind == "written anew":
+                nisa.tensor_scalar(b, a, nl.add, float(i))
             elif kind == "two operations":
                 nisa.tensor_tensor(b, b, a, nl.add if i % 2 else nl.multiply)
+        if kind == "written anew":
+            nisa.memset(b, 0.0)
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         nl.store(out, parts[0] if parts else b)
         return out
@@ -323,8 +342,17 @@ def carried(kind, loop):
     return jit(kernel)
 
 
-FREE = ("a sum", "a sum in PSUM", "a tile of its own", "its own part", "a list")
+FREE = (
+    "a sum",
+    "a sum in PSUM",
+    "a tile of its own",
+    "its own part",
+    "a list",
+    "a scratch tile",
+    "written anew",
+)
 BOUND = ("the part beside", "what the last one left", "two operations")
+LAST = ("the last one wins", "the last one wins, in part", "begun anew each time")
 
 
 @pytest.mark.parametrize("kind", FREE)
@@ -340,6 +368,22 @@ def test_iterations_that_depend_on_each_other(kind):
     with pytest.raises(NeuronError, match=says):
         simulate(carried(kind, nl.affine_range))
     assert simulate(carried(kind, nl.sequential_range)) is not None
+
+
+@pytest.mark.parametrize("kind", LAST)
+def test_what_the_last_iteration_leaves(kind):
+    """Which is last is open, so whoever reads it later is refused."""
+    says = r"reads .* which iterations \d and \d of the nl.affine_range at .* both wrote"
+    with pytest.raises(NeuronError, match=says):
+        simulate(carried(kind, nl.affine_range))
+    assert simulate(carried(kind, nl.sequential_range)) is not None
+
+
+def test_a_tile_of_another_iteration():
+    says = r"iteration 1 of the nl.affine_range at .* reads .* which iteration 0 made"
+    with pytest.raises(NeuronError, match=says):
+        simulate(carried("a tile carried over", nl.affine_range))
+    assert simulate(carried("a tile carried over", nl.sequential_range)) is not None
 
 
 def test_arguments_that_an_instruction_does_not_have_are_named():

@@ -260,8 +260,7 @@ def test_other_versions_are_not_seen(tmp_path, monkeypatch):
 
 # --- results/ -----------------------------------------------------------------------------------
 
-# Two files hold no records: what the tests found, and others' kernels, which no operator declares.
-OTHERS = {"status.csv", "neuron_calibration.csv"}
+OTHERS = {"status.csv"}  # no record: what the tests found
 FIGURES = sorted(p for p in RESULTS.glob("*.csv") if p.name not in OTHERS)
 
 

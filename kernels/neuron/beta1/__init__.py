@@ -25,7 +25,10 @@ tensor = typing.tensor
 def jit(kernel: Any = None, *, platform_target: str | None = None, **options: Any) -> Any:
     """The decorator of a kernel; options such as mode="trace" are taken and ignored.
 
-    platform_target: the chip whose limits hold, such as "trn2".
+    Args:
+        kernel: the function; None where options stand before it.
+        platform_target: the chip whose limits hold, such as "trn2".
+        **options: of the vendor's compiler.
     """
     if kernel is None:
         return lambda function: jit(function, platform_target=platform_target, **options)
@@ -55,7 +58,12 @@ profile = benchmark
 
 
 def simulate_kernel(kernel: Any, *arguments: Any, **options: Any) -> Any:
-    """Run `kernel` on NumPy arrays; those that it stores to are updated."""
+    """Run `kernel` on NumPy arrays; those that it stores to are updated.
+
+    Args:
+        kernel: a function with @nki.jit.
+        *arguments, **options: as `neuron.simulate` takes them.
+    """
     return _simulate(kernel, *arguments, **options)
 
 

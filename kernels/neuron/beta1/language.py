@@ -277,7 +277,11 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
 
 
 class Index(int):
-    """A number that knows whose it is. loop: the number of the loop."""
+    """A number that knows whose it is.
+
+    Args:
+        loop: the number of the loop.
+    """
 
     loop: int
 

@@ -140,7 +140,8 @@ def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
 def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False) -> Any:
     """The operand as far as a mask takes it; a point outside that no mask leaves out is refused.
 
-    skip: leave out what is outside.
+    Args:
+        skip: leave out what is outside.
     """
     if not isinstance(operand, View):
         return operand

@@ -36,8 +36,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class InterpretParams:
-    """How `call` simulates the engine: checks on, and `cores` of them in an order that the seed
-    `order` permutes, each with a pool of `tcm_bytes`."""
+    """How `call` simulates the engine, with checks on.
+
+    Args:
+        order: seed of the order in which the cores run.
+        cores: how many there are.
+        tcm_bytes: the pool of each.
+    """
 
     order: int = 0
     cores: int = CORES
@@ -62,12 +67,15 @@ def call(
     interpret: Any = None,
     on_device: Callable[..., Any] | None = None,
 ) -> Any:
-    """Run a custom operator; the arguments are those of `run`.
+    """Run a custom operator.
 
-    interpret: True runs it on one emulated core, with as much TCM as it asks for and unchecked: its
-    arithmetic. InterpretParams runs it on a simulated engine with all checks. False runs
-    `on_device(*arrays)`, which is built with AWS's tools. None takes the device where these are
-    installed and InterpretParams() elsewhere.
+    Args:
+        sources, function, *arrays: as `run` takes them.
+        interpret: True runs it on one emulated core, with as much TCM as it asks for and
+            unchecked: its arithmetic. InterpretParams runs it on a simulated engine with
+            all checks. False runs `on_device(*arrays)`, which is built with AWS's tools.
+            None takes the device where these are installed and InterpretParams() elsewhere.
+        on_device: a function of the arrays.
     """
     if isinstance(interpret, _Compile):
         interpret.found.append(sources)
@@ -91,8 +99,18 @@ def call(
 
 
 def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """Compile what `function(*arguments, interpret=…, **options)` would run, every warning an
-    error. Returns a note on how far that went; GpSimdCompileError where it does not compile."""
+    """Compile what a call would run, every warning an error.
+
+    Args:
+        function: an operator's.
+        *arguments, **options: of the call `function(*arguments, interpret=…, **options)`.
+
+    Returns:
+        A note on how far that went.
+
+    Raises:
+        GpSimdCompileError: where it does not compile.
+    """
     program = _Compile()
     function(*arguments, interpret=program, **options)
     if not program.found:

@@ -25,8 +25,14 @@ SECONDS = 60  # that a core may take
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one core moved: transfers and bytes to TCM (loads) and from it (stores), and the most
-    bytes of TCM that it held at a time."""
+    """What one core moved.
+
+    Args:
+        core: its number.
+        loads, loaded_bytes: transfers to TCM.
+        stores, stored_bytes: transfers from it.
+        tcm_bytes: the most that it held at a time.
+    """
 
     core: int
     loads: int
@@ -40,11 +46,14 @@ class Traffic:
 class Run:
     """What a run left behind.
 
-    result: the array; what no core wrote is NaN, or all bits set. written: how often each element
-    was written, up to 255. traffic: of each core, by its number. findings: faults in the order in
-    which they were met, the first of each kind by each core at each place of the code, and 64 at
-    most; empty where checks were on, since the first one is raised then.
-    printed: what the operator printed.
+    Args:
+        result: the array; what no core wrote is NaN, or all bits set.
+        written: how often each element was written, up to 255.
+        traffic: of each core, by its number.
+        findings: faults in the order in which they were met, the first of each kind by each
+            core at each place of the code, and 64 at most; empty where checks were on,
+            since the first one is raised then.
+        printed: what the operator printed.
     """
 
     result: np.ndarray = field(repr=False)
@@ -65,25 +74,30 @@ def run(
 ) -> Run:
     """Run the kernel `function` of a custom operator on emulated GpSimd cores.
 
-    sources: the operator as AWS's build takes it, unchanged: the files of the kernel and that of
-    the shape function with its NEURON_LIBRARY. A Path is a file, a str is C++ text. function: the
-    kernel's name there, the last argument of m.def. arrays: its tensors, of one of DTYPES, of at
-    most 8 dimensions of at most 65535. cores: 1 to 64; the machine has 8. order: the numbers of the
-    cores in the order in which they take turns, ascending for None. tcm_bytes: the pool that each
-    core has for itself.
-    checks: whether the first finding is raised as GpSimdError. Without, the run goes on where it
-    can: transfers are cut at the end of a tensor, and Run.findings tells.
-
     Each core is a process of its own: they share the result and nothing else, and a crash is a
-    finding. What is caught: every load, store, memcpy and memset that g++ compiles for the operator
-    and that goes to TCM, byte by byte (beyond a buffer, never written, freed, null); every transfer
-    and accessor beyond a tensor; elements of the result written twice, by one core and read by
-    another, or never; TCM that is not freed. What is not: a wrong index into the operator's own
-    stack or heap; a TCM index so wrong that it lands in another buffer, further away than the whole
-    pool is large; inline assembly; alignment; the engine's own limits of stack and code; time.
+    finding. What is caught: every load, store, memcpy and memset that g++ compiles for the
+    operator and that goes to TCM, byte by byte (beyond a buffer, never written, freed, null);
+    every transfer and accessor beyond a tensor; elements of the result written twice, by one
+    core and read by another, or never; TCM that is not freed. What is not: a wrong index into
+    the operator's own stack or heap; a TCM index so wrong that it lands in another buffer,
+    further away than the whole pool is large; inline assembly; alignment; the engine's own
+    limits of stack and code; time.
 
     Raises ValueError for arguments that make no sense, GpSimdCompileError for C++ that does not
     compile, and kernels.optional.MissingPackage where there is no g++.
+
+    Args:
+        sources: the operator as AWS's build takes it, unchanged: the files of the kernel
+            and that of the shape function with its NEURON_LIBRARY. A Path is a file, a str
+            is C++ text.
+        function: the kernel's name there, the last argument of m.def.
+        arrays: its tensors, of one of DTYPES, of at most 8 dimensions of at most 65535.
+        cores: 1 to 64; the machine has 8.
+        order: the numbers of the cores in the order in which they take turns, ascending for
+            None.
+        tcm_bytes: the pool that each core has for itself.
+        checks: whether the first finding is raised as GpSimdError. Without, the run goes on
+            where it can: transfers are cut at the end of a tensor, and Run.findings tells.
     """
     given = _checked(arrays, cores, order, tcm_bytes)
     turns = list(range(cores)) if order is None else [int(core) for core in order]

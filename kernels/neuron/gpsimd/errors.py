@@ -9,12 +9,16 @@ from dataclasses import dataclass
 class Finding:
     """One fault that a run found.
 
-    kind: "bounds" (an index beyond a buffer or a tensor), "null" (a pointer that is null), "unset"
-    (a read of what nobody has written), "freed" (TCM used or freed after tcm_free), "leak" (TCM
-    never freed), "twice" and "race" (two cores, or one twice, at the same element of the result),
-    "unwritten" (elements of the result), "input" (a write to one), "dtype", "accessor" and "result"
-    (calls that the documents forbid), "library" (no such kernel), "crash" or "time".
-    core: which; None where it is not a matter of one core. source: "file.cpp:line" where known.
+    Args:
+        kind: "bounds" (an index beyond a buffer or a tensor), "null" (a pointer that is
+            null), "unset" (a read of what nobody has written), "freed" (TCM used or freed
+            after tcm_free), "leak" (TCM never freed), "twice" and "race" (two cores, or one
+            twice, at the same element of the result), "unwritten" (elements of the result),
+            "input" (a write to one), "dtype", "accessor" and "result" (calls that the
+            documents forbid), "library" (no such kernel), "crash" or "time".
+        core: which; None where it is not a matter of one core.
+        words: what it is.
+        source: "file.cpp:line" where known.
     """
 
     kind: str

@@ -82,7 +82,11 @@ def memset(dst: Any, value: Any, engine: Any = unknown, name: str | None = None)
 def tensor_copy(
     dst: Any, src: Any, engine: Any = unknown, name: str | None = None, dtype: Any = None
 ) -> None:
-    """Copy a tile on the chip: the way between SBUF and PSUM. dtype: until NKI 0.2."""
+    """Copy a tile on the chip: the way between SBUF and PSUM.
+
+    Args:
+        dtype: until NKI 0.2.
+    """
     do.tensor_copy(dst, src, engine)
 
 
@@ -406,8 +410,9 @@ def nc_matmul(
 ) -> None:
     """dst [M, N] = stationary [K, M] transposed times moving [K, N]; dst is in PSUM.
 
-    accumulate: False overwrites dst, True adds to what a product left there; None, the default,
-    overwrites at the first product into dst and adds at later ones.
+    Args:
+        accumulate: False overwrites dst, True adds to what a product left there; None, the
+            default, overwrites at the first product into dst and adds at later ones.
     """
     do.nc_matmul(
         dst, stationary, moving, accumulate, is_transpose, tile_position, tile_size, perf_mode

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -49,7 +50,22 @@ ds = Span
 tile_size = TileSize()
 
 
-class NKIObject:
+class _Fields(type):
+    """Classes whose attributes are fields, annotated or not."""
+
+    def __call__(cls, *arguments: Any, **fields: Any) -> Any:
+        taken = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+        named = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+        later = {
+            n: v for n, v in fields.items() if not named and n not in taken and hasattr(cls, n)
+        }
+        made = super().__call__(*arguments, **{n: v for n, v in fields.items() if n not in later})
+        for name, value in later.items():
+            setattr(made, name, value)
+        return made
+
+
+class NKIObject(metaclass=_Fields):
     """The base of a kernel's own data classes: keyword arguments become fields."""
 
     def __init__(self, **fields: Any) -> None:

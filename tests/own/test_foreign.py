@@ -1,0 +1,74 @@
+"""Kernels that we did not write: those shipped with JAX are right, and planted faults are found."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels.optional import available
+from kernels.own.proving import declared_in, prove_file
+
+HERE = Path(__file__).parent
+RIGHT, PLANTED = str(HERE / "jax_kernels.py"), str(HERE / "planted.py")
+pytestmark = pytest.mark.slow
+needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+
+PROVEN = re.findall(r"^@kernels\.proves\((?:.|\n)*?^def (\w+)", Path(RIGHT).read_text(), re.M)
+FAULTS = re.findall(r'^@fault\("(\w+)"(?:.|\n)*?^def (\w+)', Path(PLANTED).read_text(), re.M)
+
+# What JAX's interpreters cannot run, and what is refused with reason.
+SKIPPED = {"ragged_paged": "ReshapeTransform"}
+REFUSED = {"paged_float32"}
+OFTEN = {"splash_causal", "gmm"}  # the others belong to make test-full
+
+
+def statuses(report, kernel):
+    return {(each.rung, each.status) for each in report.findings if each.kernel == kernel}
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "kernel",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.full) for name in PROVEN],
+)
+def test_a_kernel_shipped_with_jax(kernel):
+    report = prove_file(RIGHT, kernel, chips=("v5e",))
+    found = statuses(report, kernel)
+    assert ("compile", "passed") in found
+    if kernel in REFUSED:
+        assert ("interpret", "failed") in found and report.failures[0].message.startswith(
+            "element ["
+        )
+    elif kernel in SKIPPED:
+        assert found == {
+            ("interpret", "skipped"),
+            ("simulate", "skipped"),
+            ("compile", "passed"),
+        }
+        assert SKIPPED[kernel] in str(report)
+    else:
+        assert {status for _, status in found} == {"passed"}, str(report)
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("rung", "kernel"),
+    [
+        pytest.param(*each, marks=() if place in (2, 5) else pytest.mark.full)
+        for place, each in enumerate(FAULTS)
+    ],
+)
+def test_a_planted_fault_is_found(rung, kernel):
+    below = {"interpret": (), "simulate": ("interpret",), "compile": ("interpret", "simulate")}[
+        rung
+    ]
+    report = prove_file(PLANTED, kernel, rungs=(*below, rung))
+    found = statuses(report, kernel)
+    assert {status for r, status in found if r in below} <= {"passed"}, str(report)
+    assert (rung, "failed") in found, str(report)
+    assert "Traceback" not in str(report)
+
+
+def test_there_are_enough_of_them():
+    assert len(PROVEN) >= 14 and len(FAULTS) >= 10
+    assert [name for name, _ in declared_in(RIGHT)] == PROVEN

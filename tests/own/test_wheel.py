@@ -1,0 +1,81 @@
+"""The package works from its wheel: in an environment of its own, without the repository."""
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+pytest.importorskip("hatchling", reason="hatchling, of the extra dev, builds the wheel")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """What `make dist` builds."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
+    subprocess.run([sys.executable, *command, "--wheel-dir", folder, ROOT], check=True)
+    [path] = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    """The Python of an environment that has the wheel, and sees this one's other packages."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    [packages] = folder.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(packages)
+    # This environment's packages, but not the checkout that it has in place of the package.
+    others = Path(pytest.__file__).parents[1]
+    (packages / "others.pth").write_text(f"{others}\n")
+    return folder / "bin" / "python"
+
+
+def run(python, *arguments, cwd):
+    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "JAX_PLATFORMS")}
+    variables["KERNELS_CACHE"] = str(cwd / "cache")
+    return subprocess.run(
+        [python, "-m", "kernels", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=variables,
+    )
+
+
+def test_the_wheel_holds_the_package_alone(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "kernels/py.typed" in names
+    assert any(name.endswith("players/base.js") for name in names)
+    outside = {name.split("/")[0] for name in names if not name.startswith("kernels")}
+    assert not outside
+
+
+def test_the_commands_work_without_the_repository(python, tmp_path):
+    assert "kernels-rung-by-rung" in run(python, "--version", cwd=tmp_path).stdout
+    found = subprocess.run(
+        [python, "-c", "import kernels; print(kernels.__file__)"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+    )
+    assert str(ROOT) not in found.stdout
+    source = (Path(__file__).with_name("test_explain.py").read_text()).split('SOURCE = """')[1]
+    (tmp_path / "mine.py").write_text(source.split('"""')[0])
+    done = run(python, "prove", "mine.py", "--rung", "interpret", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(python, "list", cwd=tmp_path)
+    assert "matmul/pallas" in done.stdout
+
+
+def test_the_command_line_completes_itself(python, tmp_path):
+    done = run(python, "--show-completion", "bash", cwd=tmp_path)
+    assert done.returncode == 0 and "complete" in done.stdout.lower()
