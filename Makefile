@@ -69,7 +69,7 @@ canary: venv ## try the newest releases of JAX and the rest, in an environment o
 	@"$(py)" tools/canary.py $(ARGS)
 
 lab: venv ## open the notebooks in JupyterLab (the built book: /static/html/index.html there)
-	@"$(py)" -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/01_hello_pallas.ipynb \
+	@JUPYTER_CONFIG_PATH=tools/jupyter "$(py)" -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/01_hello_pallas.ipynb \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --ServerApp.extra_static_paths=_build $(ARGS)
 

@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | prove | explain | estimate | tune | guard | bench
+"""python -m kernels list | verify | prove | explain | estimate | tune | guard | validate | bench
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -697,6 +697,56 @@ def guard(
             _write(markdown, found.markdown())
         if found.losses:
             raise typer.Exit(1)
+
+
+@app.command()
+def validate(
+    chip: Annotated[
+        list[str] | None, typer.Option("--chip", "-c", help="May be repeated; all by default.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", "-k", help="OPERATOR or OPERATOR/IMPLEMENTATION; all by default."),
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option(min=1, help="Rows of each kind, chip and half.")
+    ] = None,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds that a row may take.")] = 60.0,
+    jobs: Annotated[int, typer.Option(min=1, help="Rows side by side.")] = 1,
+    fresh: Annotated[bool, typer.Option(help="Estimate again what is kept.")] = False,
+) -> None:
+    """Set estimates beside published times, in results/validation.csv; a stopped run goes on."""
+    with _reported():
+        from kernels.records import bands, validation
+        from kernels.tpu.pool import libtpu_version
+
+        libtpu_version()
+        rows = validation.published(chip or (), kind or (), most)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
+            task = bar.add_task("rows", total=len(rows))
+
+            def progress(row: bands.Checked | None, done: int, of: int) -> None:
+                bar.update(task, completed=done, total=of)
+                if row is not None and row.error is None:
+                    bar.console.print(f"{row.chip} {row.operator} {row.text}: {row.reason}")
+
+            found = validation.validate(
+                rows, seconds=limit, jobs=jobs, fresh=fresh, progress=progress
+            )
+        table = _table("Estimates against published times")
+        for name in ("chip", "sort", "half", "rows", "no estimate", "median", "9 in 10", "bias"):
+            table.add_column(name, justify="left" if name in ("chip", "sort", "half") else "right")
+        for (on, sort, half), of in validation.sorts(found).items():
+            spread = bands.spread(of)
+            told = (
+                (f"{spread.median:.0%}", f"{spread.most:.0%}", f"{spread.bias:+.0%}")
+                if spread
+                else ("",) * 3
+            )
+            refused = sum(row.error is None for row in of)
+            table.add_row(on, sort, half, str(len(of)), str(refused or ""), *told)
+        console.print(table)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from types import ModuleType
 # importable module → the extra of pyproject.toml that brings it
 EXTRAS = {
     "libtpu": "tpu",
+    "tokamax": "validation",
     "torch": "torch",
     "timm": "torch",
     "torchax": "torchax",

@@ -89,7 +89,7 @@ def test_the_pages_have_commands():
     [
         "make tests",
         "cd book && make vevn EXTRAS=tpu",
-        "python -m kernels prove matmul",
+        "python -m kernels proof matmul",
         "JAX_PLATFORMS=tpu,cpu .venv/bin/python -m kernels verify --runs measure",
         "python -m kernels verify --rung measured",
         "python -m kernels verify matmul/palas",

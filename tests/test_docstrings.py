@@ -17,9 +17,7 @@ from kernels.optional import MissingPackage
 ROOT = Path(__file__).resolve().parent.parent
 
 # Modules, and packages, whose docstrings have no sections yet; a line goes when they have.
-UNCONVERTED = (
-    "kernels.tpu",
-)
+UNCONVERTED = ("kernels.tpu",)
 
 
 def offered():

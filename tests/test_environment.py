@@ -185,8 +185,9 @@ def zizmor(path):
 
 
 @pytest.mark.slow
-def test_workflow_is_valid_and_safe():
-    path = ROOT / ".github/workflows/book.yml"
+@pytest.mark.parametrize("name", ["book", "prove"])
+def test_workflow_is_valid_and_safe(name):
+    path = ROOT / f".github/workflows/{name}.yml"
     check_schema("github-workflows", path)
     done = zizmor(path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,7 +15,8 @@ from sphinx.application import Sphinx
 from kernels import matmul
 from kernels.catalog import OPERATORS
 from kernels.ladder import Check
-from kernels.records import Key, status, store
+from kernels.neuron.calibration import PROGRAMS
+from kernels.records import Key, bands, calibration, status, store
 
 ROOT = Path(__file__).resolve().parent.parent
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
@@ -103,6 +104,48 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
         "cube_8192_bf16" in group and "v5e" in group and "m=8192 k=8192 n=8192 bfloat16 on" in group
     )
     assert "jax 1; 2026-01-01; compute binds; how" in group
+
+
+def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_worst(book):
+    """One row that is ten times too slow is first among the worst, and out of every bar."""
+    first = PROGRAMS[0]
+    estimated = [
+        calibration.key(program).record(
+            kind="estimated", value=program.published_ms * 1.5, versions="kernels 0"
+        )
+        for program in PROGRAMS
+    ]
+    store.write(calibration.ESTIMATED, estimated)
+    soup, _ = book("estimates")
+    assert "python -m kernels validate" in soup.get_text()
+    known = {
+        "operator": "copy",
+        "implementation": "xla",
+        "dtype": "bfloat16",
+        "chip": "v6e",
+        "clock": "device",
+        "published_ms": 1.0,
+        "regime": "XLA, HBM",
+    }
+    rows = [bands.Checked(sizes={"m": m, "n": 8}, estimated_ms=1.04, **known) for m in range(1, 41)]
+    bands.add(rows)
+    soup, _ = book("estimates")
+    assert soup.select_one("div.predictions svg[role=img][aria-label]")
+    (line,) = [r for r in soup.select("table.sorts tbody tr") if "test" in r.get_text()]
+    assert "reached" in line.get_text() and "not reached" not in line.get_text()
+    (line,) = soup.select("table.bands tbody tr")
+    assert "−4 … −4 %" in line.get_text()
+    cells = cells_of(soup, first.text, "calibration")
+    assert cells[4] == "+50%" and cells[5] == {"fit": "fitted to"}.get(first.part, "test")
+    slow = next(row for row in rows if row.half == "test")
+    bands.add([dataclasses.replace(slow, estimated_ms=10.0)])
+    refused = dataclasses.replace(rows[0], chip="v5e", estimated_ms=None, reason="an abort")
+    bands.add([refused])
+    soup, read = book("estimates")
+    assert read == ["index"]
+    first = soup.select_one("table.worst tbody tr").get_text(" ", strip=True)
+    assert f"m={slow.sizes['m']}" in first and "+900%" in first
+    assert "copy on v5e, 1 ×: an abort" in soup.get_text()
 
 
 def test_each_rung_says_what_was_found_or_why_there_is_nothing(book, tmp_path):

@@ -1,10 +1,13 @@
-"""The pages that nobody writes: {results} from results/, {status} from what the tests found, {api}
-from the catalog and the modules themselves."""
+"""The pages that nobody writes: {results} and {estimates} from results/, {status} from what the
+tests found, {api} from the catalog and the modules themselves."""
 
 import datetime
 import importlib
 import inspect
+import io
+import math
 import platform
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -16,9 +19,13 @@ from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 from kernels.catalog import OPERATORS, RUNGS
-from kernels.records import report, status, store
+from kernels.neuron.calibration import PROGRAMS
+from kernels.records import bands, calibration, plots, report, status, store, validation
+from kernels.records.programs import BARS, BIAS
+from kernels.tpu.estimate.bands import FEWEST, NONE, VALIDATION
 
 DASH = "—"
+UNKNOWN = "not found out"
 WORDS = {"partial": "in part"} | {word: word for word in ("passed", "skipped", "failed")}
 
 
@@ -147,8 +154,6 @@ class Results(Generated):
         return found
 
     def about(self, name):
-        if name not in OPERATORS:
-            return text("Not in the catalog.")
         operator = OPERATORS[name]
         return text(f"{name}: {operator.summary}. Chapter: ", self.link(operator.chapter), ".")
 
@@ -183,11 +188,9 @@ class Results(Generated):
         return self.implementation(group, row), *figures, self.ratios(row), self.shares(row)
 
     def implementation(self, group, row):
-        operator = OPERATORS.get(group.operator)
-        entries = {i.name: i for i in operator.implementations} if operator else {}
+        operator = OPERATORS[group.operator]
+        entries = {i.name: i for i in operator.implementations}
         entry = entries.get(row.implementation)
-        if not operator:
-            return text(row.name)
         chapter = (entry and entry.chapter) or operator.chapter
         tuning = f" {row.tuning}" if row.tuning else ""
         return text(self.link(chapter, row.implementation), tuning)
@@ -211,6 +214,144 @@ class Results(Generated):
             if kind in told:
                 cell += text(f"{kind}: {told[kind]}" if named else told[kind])
         return cell if told else text(DASH)
+
+
+class Estimates(Generated):
+    """How far the estimates are off, from results/validation.csv."""
+
+    def run(self):
+        self.depend(*(store.RESULTS / name for name in (VALIDATION, calibration.ESTIMATED)))
+        rows = bands.read()
+        if not rows:
+            return [self.section("Nothing was checked yet", text("python -m kernels validate"))]
+        sections = (
+            ("Predicted against measured", self.drawn),
+            ("How far off, by sort of program", self.sorts),
+            ("The bands", self.bands),
+            ("The ten worst kinds of row", self.worst),
+            ("What is not known", self.unknown),
+        )
+        made = [self.section(title, *content(rows)) for title, content in sections]
+        return [*made, self.section("A NeuronCore", *self.neuron())]
+
+    def drawn(self, rows):
+        told = [row for row in rows if row.error is not None]
+        chips = Counter(row.chip for row in told)
+        count = ", ".join(f"{n} on {chip}" for chip, n in sorted(chips.items()))
+        yield text(
+            f"{len(told)} published times: {count}. On the line, an estimate is what was measured; "
+            "above it, too slow. Filled marks are of the half that nothing was fitted to; circles "
+            "are Pallas kernels, squares are XLA's programs. A panel is one chip and one regime: "
+            "who wrote what takes most of the time, and what the estimate says binds there."
+        )
+        yield picture(plots.predictions(told), "Estimated over published times, in panels")
+
+    def sorts(self, rows):
+        titles = ("chip", "sort", "half", "rows", "middle error", "nine in ten", "bias", "the bar")
+        lines = []
+        for (chip, sort, half), of in validation.sorts(rows).items():
+            spread, bar = bands.spread(of), BARS[sort]
+            if spread is None:
+                told, reached = (DASH,) * 3, DASH
+            else:
+                told = f"{spread.median:.0%}", f"{spread.most:.0%}", f"{spread.bias:+.0%}"
+                reached = self.reached(spread, bar) if bar and half == bands.TEST else DASH
+            count = spread.rows if spread else 0
+            lines.append((chip, sort, half, f"{count} of {len(of)}", *told, reached))
+        yield text(
+            "An error is the estimate over the published time, less one. The middle of the errors' "
+            "sizes, what nine in ten of them stay below, and the middle error with its sign, which "
+            "is positive where estimates are too slow. A bar is for the half that is a test."
+        )
+        yield table(titles, lines, "sorts")
+
+    def reached(self, spread, bar):
+        within = spread.median <= bar[0] and spread.most <= bar[1] and abs(spread.bias) <= BIAS
+        return f"{bar[0]:.0%} and {bar[1]:.0%}: {'reached' if within else 'not reached'}"
+
+    def bands(self, rows):
+        lines = []
+        for chip, regime in sorted({(row.chip, row.regime) for row in rows if row.regime}):
+            found = bands.band(chip, regime, rows)
+            told = (str(found.rows), found.text) if found else (DASH, NONE)
+            lines.append((chip, regime, *told))
+        yield text(
+            "Beside an estimate stands where the measured time would lie: between the tenth and "
+            f"the ninetieth of a hundred errors of its chip and regime, where {FEWEST} rows "
+            "of the test half or more are of that kind."
+        )
+        yield table(("chip", "regime", "test rows", "measured against estimated"), lines, "bands")
+
+    def worst(self, rows):
+        told = [row for row in rows if row.error is not None]
+        told.sort(key=lambda row: abs(math.log(1 + row.error)), reverse=True)
+        worst = {(row.operator, row.implementation, row.chip): row for row in reversed(told)}
+        lines = []
+        for row in sorted(worst.values(), key=told.index)[:10]:
+            figures = report.digits(row.published_ms), report.digits(row.estimated_ms)
+            why = validation.caution(row)
+            lines.append((self.named(row), row.chip, *figures, f"{row.error:+.0%}", why or UNKNOWN))
+        titles = ("row", "chip", "published, ms", "estimated, ms", "error", "why")
+        yield text("Of each program and chip the worst row, and of these the ten worst, by ratio.")
+        yield table(titles, lines, "worst")
+
+    def named(self, row):
+        options = {n: v for n, v in row.options.items() if len(str(v)) < 20}
+        said = " ".join(f"{n}={v}" for n, v in (*row.sizes.items(), *options.items()))
+        return text(
+            fill(nodes.strong(), f"{row.operator}, {row.implementation} "),
+            fill(nodes.inline(classes=["sizes"]), f"{said} {row.dtype} {row.tuning}"),
+        )
+
+    def unknown(self, rows):
+        checked = {row.key for row in rows}
+        left = sum(row.key not in checked for row in validation.published())
+        reasons = Counter((row.chip, row.operator, row.reason) for row in rows if row.error is None)
+        if reasons:
+            listed = nodes.bullet_list()
+            for (chip, operator, reason), count in sorted(reasons.items()):
+                line = text(f"{operator} on {chip}, {count} ×: {reason}")
+                listed += fill(nodes.list_item(), line)
+            yield text("Rows without an estimate:")
+            yield listed
+        if left:
+            yield text(
+                f"{left} more published times are in results/published.csv, and were not estimated "
+                "for this page: each takes the compiler a while."
+            )
+
+    def neuron(self):
+        yield text(
+            "The cost model of a NeuronCore is held against published times of Trn1. A hash of "
+            "each kernel settles the half here too, and only the test says how good the model is."
+        )
+        lines = [
+            (
+                program.text,
+                "trn1",
+                report.digits(program.published_ms),
+                report.digits(calibration.estimated(program).value),
+                f"{calibration.error(program):+.0%}",
+                {"fit": "fitted to"}.get(program.part, program.part),
+            )
+            for program in sorted(PROGRAMS, key=lambda program: program.part)
+        ]
+        titles = ("kernel", "chip", "published, ms", "estimated, ms", "error", "half")
+        yield table(titles, lines, "calibration")
+
+
+def picture(figure, words):
+    """A matplotlib figure as SVG in the page, with `words` for who does not see it."""
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    drawn = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kernels"}):
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", drawn.getvalue(), flags=re.DOTALL)
+    svg = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{words}"', 1)
+    return nodes.raw("", f'<div class="predictions">{svg}</div>', format="html")
 
 
 class Status(Generated):
@@ -343,6 +484,7 @@ AROUND = {
     "Looking into kernels": ("kernels.pallas", "kernels.pictures", "kernels.pictures.plots"),
     "Machines": (
         "kernels.tpu",
+        "kernels.tpu.estimate.bands",
         "kernels.gpu",
         "kernels.neuron",
         "kernels.neuron.api",
@@ -354,6 +496,9 @@ AROUND = {
     "Records and times": (
         "kernels.records",
         "kernels.records.report",
+        "kernels.records.bands",
+        "kernels.records.plots",
+        "kernels.records.programs",
         "kernels.records.validation",
         "kernels.records.status",
         "kernels.timing",
@@ -437,6 +582,7 @@ def setup(app):
         app.add_node(node, html=(_enter(node.__name__), _leave(node.__name__)))
     app.add_css_file("generated.css")
     app.add_directive("results", Results)
+    app.add_directive("estimates", Estimates)
     app.add_directive("status", Status)
     app.add_directive("api", Api)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,11 @@
-"""Bring the players of kernels/pictures into the book: one script and one style sheet."""
+"""Bring the players of kernels/pictures into the book: one script and one style sheet. And
+{tuned-matmul}, the one that the landing page opens with, which plays by itself."""
 
+import functools
 from pathlib import Path
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
 
 import kernels.pictures
 
@@ -18,7 +23,25 @@ def _write(app):
         (static / "players.css").write_text((PLAYERS / "players.css").read_text())
 
 
+class TunedMatmul(SphinxDirective):
+    """The grid of the tuned matmul, program by program."""
+
+    def run(self):
+        import jax
+
+        from kernels.matmul import BlockSizes, matmul
+        from kernels.pallas import calls
+
+        like = jax.ShapeDtypeStruct((4096, 4096), "bfloat16")
+        block = BlockSizes(512, 4096, 512)
+        (call,) = calls(functools.partial(matmul, block=block, interpret=False), like, like)
+        player = kernels.pictures.play(call)._repr_html_()
+        moving = player.replace("<kernel-player ", "<kernel-player autoplay ", 1)
+        return [nodes.raw("", moving, format="html")]
+
+
 def setup(app):
+    app.add_directive("tuned-matmul", TunedMatmul)
     app.add_js_file("players.js", loading_method="defer")
     app.add_css_file("players.css")
     app.connect("builder-inited", _write)

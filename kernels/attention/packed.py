@@ -120,7 +120,7 @@ class Packing:
             body(self.tokens - rest, rest)
 
 
-def _one_ahead(units, start, finish):
+def one_ahead(units, start, finish):
     """finish(unit, start(unit)) for each unit, the next one's start before this one's finish.
 
     The compiler keeps much of the order it is given: so the MXU multiplies for the next heads
@@ -132,7 +132,7 @@ def _one_ahead(units, start, finish):
         finish(unit, ready)
 
 
-def _forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
+def forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
     # qkv_ref [images, N, 3·H·D], o_ref [images, N, H·D], lse_ref [images, H, N]
     def block(start, size):
         queries = pl.ds(start, size)
@@ -160,14 +160,14 @@ def _forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
                 o.append(packing.dot(v[packing.rows(head)], p.astype(v.dtype)) / total)
                 if lse_ref:
                     lse_ref[0][image, head : head + 1, queries] = most + jnp.log2(total)
-            o_ref[image, queries, packing.lanes(0, first, packing.group)] = _upright(o, o_ref.dtype)
+            o_ref[image, queries, packing.lanes(0, first, packing.group)] = upright(o, o_ref.dtype)
 
-        _one_ahead(packing.units, scores, output)
+        one_ahead(packing.units, scores, output)
 
     packing.for_each_block(block)
 
 
-def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scale):
+def backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scale):
     # sums_ref [2, H·D, N]: dkᵀ and dvᵀ, where the queries come in several blocks
     def block(start, size):
         queries = pl.ds(start, size)
@@ -201,7 +201,7 @@ def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, sca
                 dq.append(packing.dot(k, ds) * scale)
                 dk.append(packing.dot(q, ds, _RHS_TRANSPOSED) * scale)
                 dv.append(packing.dot(do, p, _RHS_TRANSPOSED))
-            dqkv_ref[image, queries, packing.lanes(Q, first, packing.group)] = _upright(
+            dqkv_ref[image, queries, packing.lanes(Q, first, packing.group)] = upright(
                 dq, dqkv_ref.dtype
             )
             for part, gradient in ((K, dk), (V, dv)):
@@ -209,11 +209,11 @@ def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, sca
                     rows = packing.lanes(0, first, packing.group)
                     sums_ref[0][part - 1, rows] += jnp.concatenate(gradient)
                 else:
-                    dqkv_ref[image, :, packing.lanes(part, first, packing.group)] = _upright(
+                    dqkv_ref[image, :, packing.lanes(part, first, packing.group)] = upright(
                         gradient, dqkv_ref.dtype
                     )
 
-        _one_ahead(packing.units, products, gradients)
+        one_ahead(packing.units, products, gradients)
 
     if sums_ref:
         sums_ref[0][...] = jnp.zeros_like(sums_ref[0])
@@ -226,7 +226,7 @@ def _backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, sca
                 dqkv_ref[image, :, lanes] = sums_ref[0][part - 1, rows].T.astype(dqkv_ref.dtype)
 
 
-def _upright(transposed, dtype):
+def upright(transposed, dtype):
     """[D, tokens] of each head of a group → [tokens, group · D]."""
     return jnp.concatenate(transposed).T.astype(dtype)
 
@@ -250,14 +250,14 @@ def _compiler_params(plan):
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def _forward_call(qkv, plan, scale, interpret, save):
+def forward_call(qkv, plan, scale, interpret, save):
     packing = plan.block
     batch, tokens, columns = qkv.shape
     shapes = [jax.ShapeDtypeStruct((batch, tokens, columns // 3), qkv.dtype)]
     if save:
         shapes.append(jax.ShapeDtypeStruct((batch, packing.heads, tokens), jnp.float32))
     return pl.pallas_call(
-        functools.partial(_forward_kernel, packing=packing, scale=scale),
+        functools.partial(forward_kernel, packing=packing, scale=scale),
         out_shape=shapes,
         grid=(batch // packing.images,),
         in_specs=[_images(packing, qkv)],
@@ -270,11 +270,11 @@ def _forward_call(qkv, plan, scale, interpret, save):
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))
-def _backward_call(qkv, lse, do, plan, scale, interpret):
+def backward_call(qkv, lse, do, plan, scale, interpret):
     packing = plan.block
     sums = pltpu.VMEM((2, do.shape[2], packing.tokens), jnp.float32)
     return pl.pallas_call(
-        functools.partial(_backward_kernel, packing=packing, scale=scale),
+        functools.partial(backward_kernel, packing=packing, scale=scale),
         out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
         grid=(qkv.shape[0] // packing.images,),
         in_specs=[_images(packing, array) for array in (qkv, lse, do)],
@@ -304,16 +304,16 @@ def _images(packing, array):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _differentiable(qkv, plan, scale, interpret):
-    return _forward_call(qkv, plan, scale, interpret, False)[0]
+    return forward_call(qkv, plan, scale, interpret, False)[0]
 
 
 def _forward(qkv, plan, scale, interpret):
-    o, lse = _forward_call(qkv, plan, scale, interpret, True)
+    o, lse = forward_call(qkv, plan, scale, interpret, True)
     return o, (qkv, lse)
 
 
 def _backward(plan, scale, interpret, saved, do):
-    return (_backward_call(*saved, do, plan, scale, interpret),)
+    return (backward_call(*saved, do, plan, scale, interpret),)
 
 
 _differentiable.defvjp(_forward, _backward)
@@ -349,7 +349,7 @@ def forward(qkv, num_heads, *, scale, interpret=None):
     """
 
     def packed(plan, interpret):
-        return tuple(_forward_call(qkv, plan, scale, interpret, True))
+        return tuple(forward_call(qkv, plan, scale, interpret, True))
 
     def unpacked(q, k, v, interpret):
         o, lse = pallas.forward(q, k, v, causal=False, scale=scale, interpret=interpret)
@@ -362,7 +362,7 @@ def backward(qkv, o, lse, do, num_heads, *, scale, interpret=None):
     """→ dqkv; o and lse as `forward` gave them, do like o."""
 
     def packed(plan, interpret):
-        return _backward_call(qkv, lse, do, plan, scale, interpret)
+        return backward_call(qkv, lse, do, plan, scale, interpret)
 
     def unpacked(q, k, v, interpret):
         apart = [x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2) for x in (o, do)]

@@ -322,7 +322,8 @@ def rebuilt(
         replaced: For each block None, or the shape of a new array whose last dimensions are the
             block's own, the ones before them squeezed, and a function from the indices that the
             old map gives to those of the new array.
-        tables: id of an equation that reads a scalar → what it shall give in each program.
+        tables: id of an equation → for each program what it shall give if it reads a scalar, which
+            branch it shall take, or how far it shall count.
         toggles: For each block None, or for each program whether it moves to another block than
             the program before; the block's index map then reads no scalars any more.
         share: Of the rounds of the kernel's outermost loops of known length, how many are left.
@@ -420,22 +421,20 @@ def _specialised(
     import jax
     from jax.experimental import pallas as pl
 
-    def lookup(equation: Any) -> list[Any]:
-        values = tables[id(equation)]
-        [out] = equation.outvars
+    def lookup(values: Sequence[float], dtype: Any) -> tuple[list[Any], Any]:
+        """Equations that look a scalar up, and the variable that then holds it."""
 
         def found() -> Any:
             ids = [pl.program_id(axis) for axis in range(len(mapping.grid))]
             scalar = _looked_up(mapping.grid, ids, values)
-            # Its own operation, whose result is renamed below.
+            # Its own operation, whose result may be renamed.
             return jax.lax.convert_element_type_p.bind(
-                scalar, new_dtype=out.aval.dtype, weak_type=False, sharding=None
+                scalar, new_dtype=dtype, weak_type=False, sharding=None
             )
 
         with mapping.trace_env():
             traced = jaxprs.opened(jax.make_jaxpr(found)())
-        *first, last = traced.eqns
-        return [*first, last.replace(outvars=[out])]
+        return list(traced.eqns), traced.outvars[0]
 
     def inside(value: Any, outermost: bool) -> Any:
         if isinstance(value, (tuple, list)):
@@ -449,8 +448,15 @@ def _specialised(
         equations: list[Any] = []
         for each in inner.eqns:
             if id(each) in tables:
-                equations += lookup(each)
-                continue
+                name, values = jaxprs.operation(each), tables[id(each)]
+                at = 0 if name == "cond" else jaxprs.limit(each) if name == "while" else None
+                wanted = each.outvars[0] if at is None else each.invars[at]
+                first, variable = lookup(values, wanted.aval.dtype)
+                equations += first
+                if at is None:
+                    equations[-1] = equations[-1].replace(outvars=[wanted])
+                    continue
+                each = each.replace(invars=[*each.invars[:at], variable, *each.invars[at + 1 :]])
             loops = jaxprs.operation(each) in ("scan", "while")
             params = {k: inside(v, outermost and not loops) for k, v in each.params.items()}
             if outermost and share < 1 and is_cut(each):

@@ -225,6 +225,17 @@ def scan(equation: Any) -> Scan:
     return Scan(params["jaxpr"], *map(int, counts))
 
 
+def limit(equation: Any) -> int | None:
+    """The number of the operand that a counting "while" counts up to; None where it does not."""
+    loop = while_loop(equation)
+    condition = opened(loop.condition)
+    if [operation(each) for each in condition.eqns] != ["lt"] or loop.of_condition:
+        return None
+    below = condition.eqns[0].invars[1]
+    places = [i for i, v in enumerate(condition.invars) if v is below]
+    return loop.of_body + places[0] if places else None
+
+
 def kind(variable: Any) -> tuple[str, int]:
     """NumPy's letter for the kind of a variable's dtype, and its bits: ("i", 32)."""
     dtype = variable.aval.dtype

@@ -8,9 +8,11 @@ refused by name when a program is compiled; a dump that is named otherwise is no
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,15 @@ def plain(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def brief(text: str) -> str:
+    """HLO without the backend's configuration, which is long.
+
+    Args:
+        text: of a module.
+    """
+    return re.sub(r", backend_config=\{.*\}$", "", text, flags=re.M)
+
+
 def text(folder: Path, ending: str) -> str:
     """One of the files of the program; empty where there is none.
 
@@ -217,6 +228,16 @@ def llvm(folder: Path) -> list[str]:
         folder: that XLA wrote to.
     """
     return [text for text in _numbered(folder, "ir-with-opt.ll") if "define" in text]
+
+
+def defined(text: str) -> str:
+    """The kernel that a piece of LLVM IR defines; empty where it defines none.
+
+    Args:
+        text: LLVM IR.
+    """
+    found = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
+    return found[1] if found else ""
 
 
 def _numbered(folder: Path, ending: str) -> list[str]:
@@ -286,7 +307,8 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
                 "threads": tuple(map(int, launch[2].split(","))),
                 "shared_bytes": int(launch[3]),
             }
-        found.append((step[1], step[2].split(" grid:")[0].strip(), details))
+        name = step[2].split(" grid:")[0].strip()
+        found.append((step[1], name.removeprefix("k") if name == f"k{step[1]}" else name, details))
     return found
 
 
@@ -310,3 +332,95 @@ def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, in
         if line.startswith("Total bytes used"):
             break
     return found
+
+
+# --- the optimised program ------------------------------------------------------------------------
+
+_SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f64": 8, "s64": 8}
+_DTYPES = {"bf16": "bfloat16", "f16": "bfloat16", "s8": "int8", "u8": "uint8"}
+# What costs nothing: names of what is there.
+_FREE = ("parameter", "get-tuple-element", "tuple", "bitcast", "constant")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A step of the optimised program.
+
+    Args:
+        name: of the instruction.
+        target: of a custom call; else its opcode.
+        bytes: of its operands, each once, and of its result.
+        flops: of matrix products in it, a multiply-add counting two.
+        dtype: of the factors; of the result where nothing is multiplied.
+        product: batch, m, k and n where it is one product; else ().
+    """
+
+    name: str
+    target: str
+    bytes: int
+    flops: int
+    dtype: str
+    product: tuple[int, ...] = ()
+
+
+def operations(hlo: str) -> list[Operation]:
+    """The steps of the optimised program.
+
+    Args:
+        hlo: its text.
+    """
+    shapes, found = {}, []
+    entry = hlo.split("\nENTRY")[-1]
+    line = re.compile(r"^\s+(?:ROOT )?%(\S+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$")
+    for text_of in entry.splitlines():
+        if not (step := line.match(text_of)):
+            continue
+        name, shape, opcode, given, rest = step.groups()
+        shapes[name] = arrays = _arrays(shape)
+        if opcode in _FREE:
+            continue
+        target = re.search(r'custom_call_target="([^"]*)"', rest)
+        operands = [
+            shapes.get(each, []) for each in dict.fromkeys(re.findall(r"%([\w.-]+)", given))
+        ]
+        inputs = [array for each in operands for array in each]
+        result = arrays[:1] if target else arrays  # the rest of a library call is its workspace
+        product = _product(rest, inputs, result) if target and "cublas" in target[1] else ()
+        flops = 2 * math.prod(product) if product else 0
+        dtype = inputs[0][0] if product else (result[0][0] if result else "f32")
+        found.append(
+            Operation(
+                name,
+                target[1] if target else opcode,
+                sum(map(_bytes, [*inputs, *result])),
+                flops,
+                _DTYPES.get(dtype, "float32"),
+                product,
+            )
+        )
+    return found
+
+
+def _arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
+    """(dtype, sizes) of each array in a shape of HLO."""
+    return [
+        (dtype, tuple(int(n) for n in sizes.split(",") if n))
+        for dtype, sizes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", shape)
+    ]
+
+
+def _bytes(array: tuple[str, tuple[int, ...]]) -> int:
+    return _SIZES.get(array[0], 4) * math.prod(array[1])
+
+
+def _product(configuration: str, inputs: list, result: list) -> tuple[int, ...]:
+    """batch, m, k, n of a library's product; () where its text is not as it is known."""
+    found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', configuration)
+    if not found or len(inputs) < 2 or not result:
+        return ()
+    batches = re.search(r'"lhs_batch_dimensions":\[([^\]]*)\]', configuration)
+    (_, left), (_, right), (_, made) = inputs[0], inputs[1], result[0]
+    depth = math.prod(left[int(each)] for each in re.findall(r"\d+", found[1]))
+    batch = math.prod(left[int(each)] for each in re.findall(r"\d+", batches[1])) if batches else 1
+    rows, columns = math.prod(left) // (batch * depth), math.prod(right) // (batch * depth)
+    return (batch, rows, depth, columns) if batch * rows * columns == math.prod(made) else ()

@@ -3,6 +3,7 @@
 from kernels.gpu.chips import CHIPS, Chip
 from kernels.gpu.compiler import Buffer, Compiled, Pass, Thunk, Tile, Value, compile
 from kernels.gpu.errors import GpuCompileError
+from kernels.gpu.estimate import Estimate, Step, estimate
 from kernels.gpu.kernel import Kernel
 from kernels.gpu.lowering import lower
 from kernels.gpu.occupancy import Occupancy, occupancy
@@ -12,14 +13,17 @@ __all__ = [
     "Buffer",
     "Chip",
     "Compiled",
+    "Estimate",
     "GpuCompileError",
     "Kernel",
     "Occupancy",
     "Pass",
+    "Step",
     "Thunk",
     "Tile",
     "Value",
     "compile",
+    "estimate",
     "lower",
     "occupancy",
 ]

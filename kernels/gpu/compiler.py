@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
@@ -71,6 +72,17 @@ class Pass:
     pipeline: str
     before: str = field(repr=False)
     after: str = field(repr=False)
+
+    @property
+    def diff(self) -> str:
+        """The lines that went and those that came, without the backend's configuration."""
+        old, new = xla_gpu.brief(self.before), xla_gpu.brief(self.after)
+        lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
+        return "\n".join(
+            f"{line[0]} {line[1:].strip()}"
+            for line in lines
+            if not line.startswith(("---", "+++", "@@")) and line[1:].strip()
+        )
 
 
 @dataclass(frozen=True)
@@ -153,6 +165,26 @@ class Compiled:
     memory: Mapping[str, int] = field(repr=False)
     seconds: float
     mesh: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def entry(self) -> str:
+        """The optimised program's entry, without the backend's configuration."""
+        return "ENTRY" + xla_gpu.brief(self.hlo).split("\nENTRY")[-1].rstrip()
+
+    def changed_by(self, name: str) -> Pass:
+        """The pass of that name that changed the program, the first where there are several.
+
+        Args:
+            name: of the pass.
+
+        Raises:
+            ValueError: where it changed nothing.
+        """
+        found: dict[str, Pass] = {}
+        for each in self.passes:
+            found.setdefault(each.name, each)
+        one_of("name", name, tuple(found))
+        return found[name]
 
     @cached_property
     def _by_name(self) -> dict[str, Kernel]:
@@ -363,6 +395,11 @@ def _read(program: Program, found: dict) -> Compiled:
     steps = tuple(
         Thunk(kind, name, **details) for kind, name, details in xla_gpu.thunks(found["thunks"])
     )
+    names = [step.name for step in steps]
+
+    def place(name: str) -> int:  # XLA compiles kernels side by side, and dumps them as they come
+        return names.index(name) if name in names else len(names)
+
     return Compiled(
         name=program.name,
         chip=program.chip,
@@ -373,8 +410,8 @@ def _read(program: Program, found: dict) -> Compiled:
             Buffer(number, size, purpose, tuple(Value(*value) for value in values))
             for number, size, purpose, values in xla_gpu.allocations(found["buffers"])
         ),
-        kernels=tuple(_kernels(program.chip, steps, found)),
-        llvm=tuple(found["llvm"]),
+        kernels=tuple(sorted(_kernels(program.chip, steps, found), key=lambda k: place(k.name))),
+        llvm=tuple(sorted(found["llvm"], key=lambda text: place(xla_gpu.defined(text)))),
         memory=found["memory"],
         seconds=found["seconds"],
         mesh=program.mesh,

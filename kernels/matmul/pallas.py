@@ -59,7 +59,7 @@ class MatmulSpec:
         return dataclasses.replace(self, plan=plan(*self.sizes(x, y), x.dtype, block, chip=chip))
 
 
-def _kernel(x_ref, y_ref, z_ref, *scratch, k, spec, epilogue_operands=()):
+def tuned_kernel(x_ref, y_ref, z_ref, *scratch, k, spec, epilogue_operands=()):
     # x_ref [bm, bk], y_ref [bk, bn] or transposed; z_ref [bm, bn]; acc_ref [bm, bn] where k is cut;
     # epilogue_operands: (bm, 1) or (1, bn) of each further array
     step, last = pl.program_id(2), pl.num_programs(2) - 1
@@ -95,7 +95,7 @@ def _kernel(x_ref, y_ref, z_ref, *scratch, k, spec, epilogue_operands=()):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _call(spec, x, y, *arrays):
+def tuned_call(spec, x, y, *arrays):
     """The product by a spec that has its plan. arrays: [m, 1] or [1, n] each, for the epilogue."""
     m, k, n = spec.sizes(x, y)
     bm, bk, bn = spec.plan.block.bm, spec.plan.block.bk, spec.plan.block.bn
@@ -121,12 +121,14 @@ def _call(spec, x, y, *arrays):
         for array in arrays
     ]
     out_dtype = jnp.dtype(spec.out_dtype or result_dtype(x.dtype))
-    kernel = functools.partial(_kernel, k=k, spec=spec)
+    kernel = functools.partial(tuned_kernel, k=k, spec=spec)
     if arrays:
 
         def kernel(x_ref, y_ref, *refs):
             count = len(arrays)
-            _kernel(x_ref, y_ref, *refs[count:], k=k, spec=spec, epilogue_operands=refs[:count])
+            tuned_kernel(
+                x_ref, y_ref, *refs[count:], k=k, spec=spec, epilogue_operands=refs[:count]
+            )
 
     return pl.pallas_call(
         kernel,
@@ -151,11 +153,11 @@ def _call(spec, x, y, *arrays):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _differentiable(spec, x, y):
-    return _call(spec, x, y)
+    return tuned_call(spec, x, y)
 
 
 def _forward(spec, x, y):
-    return _call(spec, x, y), (x, y)
+    return tuned_call(spec, x, y), (x, y)
 
 
 def _backward(spec, saved, dz):
@@ -166,18 +168,18 @@ def _backward(spec, saved, dz):
     again = MatmulSpec(interpret=spec.interpret)
     if spec.epilogue is not None:
         # The sums were not kept: multiplying again is cheaper than a [m, n] float32 array.
-        sums = _call(dataclasses.replace(spec, epilogue=None), x, y)
+        sums = tuned_call(dataclasses.replace(spec, epilogue=None), x, y)
         dz = jax.vjp(spec.epilogue, sums.astype(jnp.float32))[1](dz.astype(jnp.float32))[0]
         dz = dz.astype(x.dtype)
     by_y = dataclasses.replace(again, transpose_rhs=not spec.transpose_rhs)
-    dx = _call(by_y.planned(dz, y, chip=chip), dz, y)
+    dx = tuned_call(by_y.planned(dz, y, chip=chip), dz, y)
     read = x
     if spec.prologue is not None:
         read, back = jax.vjp(lambda x: spec.prologue(x.astype(jnp.float32)).astype(x.dtype), x)
         (dx,) = back(dx)
     left, right = (dz, read) if spec.transpose_rhs else (read, dz)
     by_x = dataclasses.replace(again, transpose_lhs=True)
-    return dx, _call(by_x.planned(left, right, chip=chip), left, right)
+    return dx, tuned_call(by_x.planned(left, right, chip=chip), left, right)
 
 
 _differentiable.defvjp(_forward, _backward)
@@ -208,4 +210,4 @@ def quantized_matmul(
         interpret=interprets(interpret, "tpu"),
     )
     epilogue_operands = (x_scale[:, None], y_scale[None], bias[None])
-    return _call(spec.planned(x, y, block), x, y, *epilogue_operands)
+    return tuned_call(spec.planned(x, y, block), x, y, *epilogue_operands)

@@ -12,7 +12,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,9 @@ class Walk:
         rounds: a loop that its scalars end, in words → how often its body runs in all.
         depends: operands whose values would tell what is not known.
         open: whether a loop of unknown length is among it, so that there is no most.
-        read: id of an equation that reads given scalars → for each program that was run the value.
+        read: of a kernel that reads given scalars or branches on data, id of an equation → for
+            each program that was run what a read of theirs gave, which branch was taken (the
+            longest where it is not known), or how far a loop counted.
         programs: how many were run, of how many; the counts are those of all.
     """
 
@@ -152,13 +154,20 @@ class _Walker:
     ) -> None:
         self.kernel = jax_pallas.kernel(equation)
         self.name = jax_pallas.name(equation)
-        self.grid, self.operands, self.starts = grid, operands, starts
+        self.grid, self.starts = grid, starts
+        # The kernel may write to them, what is not known too.
+        self.operands = [
+            each if each.cells is None else replace(each, cells=each.cells.astype(object))
+            for each in operands
+        ]
         self.depends = set(depends)
         self.open = bool(depends)
         self.count: Counter[Any] = Counter()  # the most, an unknown loop counting once
         self.slack: Counter[Any] = Counter()  # how much less it may be
-        self.read: dict[int, dict[int, list[float]]] = {}
+        self.found: dict[int, dict[int, list[float]]] = {}
+        self.reads = False  # whether a scalar that is given was read
         self.steps = 0
+        self.stores = 0  # to scalars that are kept track of
         self.sure = True  # False inside a branch that may not be taken
         self.program = 0
         self.ids: tuple[int, ...] = ()
@@ -198,7 +207,8 @@ class _Walker:
             open=self.open,
             read={
                 site: {place: _mean(values) for place, values in by_place.items()}
-                for site, by_place in self.read.items()
+                for site, by_place in self.found.items()
+                if self.reads
             },
             programs=(done, count),
         )
@@ -225,7 +235,7 @@ class _Walker:
             part = tuple(slice(int(f), int(f) + size) for f, size in zip(starts[place], sizes))
             cells = ref.cells[part]
             held = cells.reshape(shape) if cells.size == math.prod(shape) else None
-            operands[number] = Ref(ref.number, ref.memory, ref.names, held, ref.given)
+            operands[number] = replace(ref, cells=held)
         self._jaxpr(self.kernel, [], [*operands, *scratch])
 
     # Below, an environment maps each variable of one jaxpr to a Python scalar, Unknown or Ref.
@@ -298,8 +308,13 @@ class _Walker:
             return [Unknown(_names(values))]
         value = _scalar(cells)
         if ref.given and not isinstance(value, Unknown):
-            self.read.setdefault(id(each), {}).setdefault(self.program, []).append(value)
+            self.reads = True
+            self._note(each, value)
         return [value]
+
+    def _note(self, each: Any, value: float) -> None:
+        """Remember what an equation got in this program."""
+        self.found.setdefault(id(each), {}).setdefault(self.program, []).append(value)
 
     def _store(self, each: Any, values: list[Any]) -> list[Any]:
         part, written = jax_refs.access(each)
@@ -307,6 +322,7 @@ class _Walker:
         old: Any = Unknown(_names(values[:1]))
         if isinstance(ref, Ref) and ref.cells is not None:
             assert written is not None
+            self.stores += 1
             value = values[written.number]
             index = _indices(part, values)
             known = jaxprs.operation(each) == "swap" and self.sure
@@ -324,7 +340,8 @@ class _Walker:
 
     def _poison(self, each: Any, values: list[Any]) -> list[Any]:
         for ref in values:
-            if isinstance(ref, Ref) and ref.cells is not None and not ref.given:
+            if isinstance(ref, Ref) and ref.cells is not None:
+                self.stores += 1
                 ref.cells.fill(Unknown(_names(values)))
         return [Unknown(_names(values))] * len(jaxprs.outputs(each))
 
@@ -359,8 +376,11 @@ class _Walker:
         branches = jaxprs.branches(each)
         if not isinstance(index, (Unknown, Ref)):
             chosen = min(max(int(index), 0), len(branches) - 1)
+            self._note(each, chosen)
             return self._jaxpr(branches[chosen], [], rest)
         self.depends |= index.names
+        self.reads = True  # a profile shall take the longest branch too
+        self._note(each, max(range(len(branches)), key=lambda i: _length(branches[i])))
         results, counts = [], []
         for branch in branches:
             found, count, slack = self._unsure(branch, rest)
@@ -394,7 +414,9 @@ class _Walker:
         of_condition, of_body = values[: loop.of_condition], values[loop.of_condition : first]
         carry = values[first:]
         place = _place(each, self.name)
-        stored = any(isinstance(v, Ref) and v.cells is not None and not v.given for v in values)
+        limit = jaxprs.limit(each)
+        if limit is not None and not isinstance(values[limit], Unknown):
+            self._note(each, values[limit])
         for _ in range(ROUNDS):
             [more] = self._jaxpr(condition, [], [*of_condition, *carry])
             if isinstance(more, Unknown):
@@ -402,8 +424,9 @@ class _Walker:
             if not more:
                 return carry
             self.count["rounds", place] += 1
+            before = self.stores
             after = self._jaxpr(body, [], [*of_body, *carry])
-            if not stored and all(map(_alike, carry, after)):
+            if self.stores == before and all(map(_alike, carry, after)):
                 break  # the next round is this one again
             carry = after
         raise EndlessLoop(f"{place} has no end: its condition holds round after round")

@@ -7,6 +7,7 @@ interactive in the built book.
 """
 
 from kernels.pictures.canvas import COLOURS, Picture, Player, Table
+from kernels.pictures.code import Code, source
 from kernels.pictures.graphs import graph
 from kernels.pictures.grids import memory, order, play, programs, traffic
 from kernels.pictures.machines import neuron_core, timeline
@@ -16,6 +17,7 @@ from kernels.pictures.sources import source
 
 __all__ = [
     "COLOURS",
+    "Code",
     "Picture",
     "Player",
     "Table",

@@ -2,7 +2,7 @@
 
 results/validation.csv sets the estimate of each published row beside what was measured. The rows
 fall into two halves by a hash of their problem: constants may be fitted on one, and the other says
-how good the fit is. Imports nothing of the estimator, which reads its bands here.
+how good the fit is. The estimator makes its bands of that half (kernels.tpu.estimate.bands).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,12 @@ from typing import Any
 from kernels.checks import fail, one_of
 from kernels.records import store
 from kernels.records.schema import FIELDS, Key, Named
+from kernels.tpu.estimate.bands import TEST, VALIDATION, Band, band_of, path, quantile
 
-VALIDATION = "validation.csv"
-PACKAGED = Path(__file__).with_name(VALIDATION)  # the copy that an installed package brings
-FIT, TEST = HALVES = ("fit", "test")
+FIT = "fit"
+HALVES = FIT, TEST
 CLOCKS = ("device", "wall")
-SHARE = 0.8  # of the errors that a band holds
-FEWEST = 5  # rows that make a band
 DIGITS = 6  # behind the point, of what the file holds
-NONE = "no measurement of this kind"
-WRITERS = ("Pallas", "XLA")
 
 
 def half(key: Key) -> str:
@@ -42,21 +37,6 @@ def half(key: Key) -> str:
     return HALVES[digest[0] % 2]
 
 
-def regime(estimate: Any) -> str:
-    """The sort of program that an estimate is of: who wrote what takes most of its time, and what
-    binds there.
-
-    Args:
-        estimate: a kernels.tpu.Estimate.
-
-    Returns:
-        "Pallas, compute", "XLA, HBM" and the like.
-    """
-    kernels = sum(op.cycles for op in estimate.ops if op.kind == "kernel")
-    writer = WRITERS[0] if 2 * kernels > sum(op.cycles for op in estimate.ops) else WRITERS[1]
-    return f"{writer}, {estimate.bound}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Checked(Key):
     """A published row, and what the estimator says of it.
@@ -67,7 +47,7 @@ class Checked(Key):
         published_ms: what was measured.
         estimated_ms: what that clock would show; None where there is no estimate.
         launch_ms: of it, the launch.
-        regime: see `regime`.
+        regime: of the estimate: who wrote what takes most of the time, and what binds there.
         bound, method: of the estimate.
         reason: why there is none, or why it is off.
         seconds: that it took.
@@ -112,7 +92,9 @@ class Checked(Key):
     @property
     def error(self) -> float | None:
         """Relative; positive where the estimate is too slow; None without an estimate."""
-        return None if self.estimated_ms is None else self.estimated_ms / self.published_ms - 1
+        if self.estimated_ms is None:
+            return None
+        return round(self.estimated_ms / self.published_ms - 1, DIGITS)
 
     def cells(self) -> tuple[str, ...]:
         """The row as COLUMNS has it."""
@@ -159,22 +141,17 @@ def _cell(value: Any) -> str:
     return f"{value:.{DIGITS}f}" if isinstance(value, float) else str(value)
 
 
-def path() -> Path:
-    """Where the rows are: in results/, or, of an installed package, beside this module."""
-    kept = store.RESULTS / VALIDATION
-    return kept if kept.exists() or not PACKAGED.exists() else PACKAGED
-
-
 def read(file: Path | None = None) -> list[Checked]:
     """The rows that were checked; none where there is no file.
 
     Args:
-        file: by default, `path`.
+        file: by default that of results/, or, of an installed package, the copy that it brings.
 
     Raises:
         ValueError: for other columns, and for a row that contradicts itself.
     """
-    file = file or path()
+    if file is None:
+        file = store.RESULTS / VALIDATION if store.RESULTS.exists() else path()
     if not file.exists():
         return []
     return list(_read(file, file.stat().st_mtime_ns))
@@ -197,64 +174,41 @@ def add(rows: Iterable[Checked], file: Path | None = None) -> None:
         store.write_rows(file, COLUMNS, sorted(row.cells() for row in known.values()))
 
 
-@dataclass(frozen=True)
-class Band:
-    """How far estimates of one regime on one chip were off.
-
-    Args:
-        chip, regime: of the rows.
-        low, high: relative errors; the middle 80 % of the rows lie between them.
-        rows: how many there are, none of them fitted to.
-    """
-
-    chip: str
-    regime: str
-    low: float
-    high: float
-    rows: int
-
-    def around(self, seconds: float) -> tuple[float, float]:
-        """Where the time would lie that is estimated at so many seconds, the least first."""
-        return seconds / (1 + self.high), seconds / (1 + self.low)
-
-    @property
-    def text(self) -> str:
-        """Of the time against the estimate, such as "−8 … +15 %"."""
-        low, high = (100 * (each - 1) for each in self.around(1.0))
-        return f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
-
-
-def band(chip: str, regime: str, rows: Sequence[Checked] | None = None) -> Band | None:
-    """The middle 80 % of the errors of a regime on a chip, of the half that nothing is fitted to.
+def band(chip: str, regime: str, rows: Iterable[Checked]) -> Band | None:
+    """The band that follows from rows: see kernels.tpu.estimate.bands.
 
     Args:
         chip: one of kernels.tpu.CHIPS.
-        regime: as `regime` names it.
-        rows: by default, all that were checked.
+        regime: as an estimate names it.
+        rows: those that are of the test half, this chip and this regime count.
 
     Returns:
-        None where fewer than FEWEST rows are of that kind: no measurement of this kind.
+        None where fewer than FEWEST of them have an estimate: no measurement of this kind.
     """
-    errors = sorted(
-        row.error
-        for row in (read() if rows is None else rows)
-        if (row.chip, row.regime, row.half) == (chip, regime, TEST) and row.error is not None
-    )
-    if len(errors) < FEWEST:
-        return None
-    outside = (1 - SHARE) / 2
-    low, high = quantile(errors, outside), quantile(errors, 1 - outside)
-    return Band(chip, regime, low, high, len(errors))
+    of = (row for row in rows if (row.chip, row.regime, row.half) == (chip, regime, TEST))
+    return band_of(chip, regime, (row.error for row in of if row.error is not None))
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which a share of them lies, between neighbours in proportion.
+@dataclass(frozen=True)
+class Spread:
+    """What is to be told of the errors of some rows.
 
     Args:
-        values: at least one, in order.
-        share: from 0 to 1.
+        rows: that have an estimate.
+        median, most: of the errors' sizes: the middle one, and what nine in ten stay below.
+        bias: the middle one of the errors with their signs.
     """
-    place = share * (len(values) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (place - below) * (values[above] - values[below])
+
+    rows: int
+    median: float
+    most: float
+    bias: float
+
+
+def spread(rows: Iterable[Checked]) -> Spread | None:
+    """The errors of rows together; None where none has an estimate."""
+    errors = sorted(row.error for row in rows if row.error is not None)
+    if not errors:
+        return None
+    sizes = sorted(map(abs, errors))
+    return Spread(len(errors), quantile(sizes, 0.5), quantile(sizes, 0.9), quantile(errors, 0.5))

@@ -119,8 +119,10 @@ class Group:
 
 
 def figures() -> list[Group]:
-    """The problems of results/published.csv, estimated.csv and measured.csv."""
-    return groups(record for path in FIGURES for record in read(path))
+    """The problems of results/published.csv, estimated.csv and measured.csv that are an operator's
+    of the catalog; programs of others are what the estimates are held against, and no figure."""
+    known = (record for path in FIGURES for record in read(path))
+    return groups(record for record in known if record.operator in OPERATORS)
 
 
 def parts() -> list[Group]:

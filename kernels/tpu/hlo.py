@@ -145,15 +145,24 @@ class Instruction:
     @property
     def grouped_flops(self) -> float:
         """Operations of a product of groups of rows, each with a matrix of its own: jax.lax's
-        ragged_dot, for which XLA brings a kernel; 0 for what is none."""
+        ragged_dot, for which XLA brings a kernel; 0 for what is none.
+
+        It goes tile by tile, and once more over a tile in which a group ends; how many that are in
+        all, the lengths of its tables tell.
+        """
         shapes = [a.shape for a in self.operands]
         rows = next((s for s in shapes if len(s) == 2), ())
         matrices = next((s for s in shapes if len(s) == 3), ())
         if not rows or not matrices or len(self.results) != 1:
             return 0.0
-        [m, k], [_, *sides] = rows, matrices
+        [m, k], [groups, *sides] = rows, matrices
         result = self.results[0].shape
-        return 2.0 * m * k * result[-1] if k in sides and result[0] == m else 0.0
+        if k not in sides or result[0] != m:
+            return 0.0
+        tables = [a.shape[0] for a in self.operands if a.dtype == "s32" and len(a.shape) == 1]
+        visits = max(tables, default=0)
+        tiles = visits - groups + 1
+        return 2.0 * m * k * result[-1] * (visits / tiles if tiles > 0 else 1.0)
 
     @property
     def hbm_bytes(self) -> int:
@@ -195,6 +204,11 @@ class Instruction:
     def iterations(self) -> int:
         """How often XLA's own fusion runs through its loop; 1 where it does not say."""
         return math.prod(libtpu.bounds(self.config))
+
+    @property
+    def windowed(self) -> bool:
+        """Whether it says how often that is."""
+        return bool(libtpu.bounds(self.config))
 
     @property
     def shared(self) -> bool:
@@ -327,12 +341,17 @@ class Module:
         inside = {i.opcode for name in instruction.called for i in self._nested(name)}
         return bool(parts & (inside | {instruction.opcode}))
 
-    def traffic(self, instruction: Instruction) -> tuple[float, float]:
+    def traffic(
+        self, instruction: Instruction, weigh: Callable[[Array], float] = lambda array: 1.0
+    ) -> tuple[float, float]:
         """Bytes that an instruction of XLA's own reads from HBM, and writes to it, in one run.
 
         Of an operand that is sliced or gathered from, the part that is read; of a result that is
         updated in place, the part that is written. What a product's windows fetch again counts
         again.
+
+        Args:
+            weigh: how much a byte of an array counts.
         """
         operands, inputs = instruction.operands, instruction.inputs
         shares = [1.0] * len(operands)
@@ -343,12 +362,12 @@ class Module:
             ]
         again = instruction.fetches if self.multiplies(instruction) else ()
         read = sum(
-            share * times * a.bytes
+            share * times * a.bytes * weigh(a)
             for share, times, a in zip(shares, again or [1] * len(operands), operands)
             if a.space == 0
         )
         written = sum(
-            share * a.bytes
+            share * a.bytes * weigh(a)
             for share, a in zip(self._written(instruction), instruction.results)
             if a.space == 0
         )

@@ -65,6 +65,23 @@ def test_passes_are_those_that_changed_the_program():
     assert not gpu.compile(seed, MATRIX, MATRIX, passes=False).passes
 
 
+def test_what_a_pass_did_is_short():
+    rewriter = product("library").changed_by("cublas-gemm-rewriter")
+    assert "backend_config" not in rewriter.diff and "backend_config" in rewriter.after
+    lines = rewriter.diff.splitlines()
+    assert {line[0] for line in lines} == {"-", "+"}
+    assert any(line.startswith("- ") and " dot(" in line for line in lines)
+    assert "wrapped_negate" in product("library").entry
+    with pytest.raises(ValueError, match="name is 'nothing'; accepted: call-inliner"):
+        product("library").changed_by("nothing")
+
+
+def test_kernels_stand_in_the_order_of_the_steps():
+    names = [t.name for t in product("emitted").thunks]
+    assert [k.name for k in product("emitted").kernels] == names
+    assert [name in text for name, text in zip(names, product("emitted").llvm)] == [True, True]
+
+
 def test_buffers_hold_every_argument_and_the_result():
     buffers = product("library").buffers
     assert [b.size for b in buffers[:3]] == [2 * 1024 * 1024] * 3

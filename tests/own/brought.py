@@ -156,3 +156,22 @@ def aborting(x):
 @kernels.proves(softmax_reference, arguments=rows)
 def raising(x):
     return by_rows(normalise, x[:, :, None])
+
+
+# --- forms that JAX's plain interpreter does not know ---------------------------------------------
+
+
+@kernels.proves(jnp.exp, arguments=rows, values=("given",))
+def pipelined(x):
+    """A pipeline inside a kernel, over what lies in HBM."""
+
+    def power(x_ref, o_ref):
+        o_ref[...] = jnp.exp(x_ref[...])
+
+    def body(x_hbm, o_hbm):
+        spec = pl.BlockSpec((32, 128), lambda i, j: (i, j))
+        pltpu.emit_pipeline(power, grid=(2, 2), in_specs=[spec], out_specs=[spec])(x_hbm, o_hbm)
+
+    whole = pl.BlockSpec(memory_space=pltpu.HBM)
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(body, in_specs=[whole], out_specs=whole, out_shape=shape)(x)

@@ -30,7 +30,7 @@ FILE = str(Path(__file__).with_name("brought.py"))
 def found():
     """What the two interpreters say of every kernel of the file that ends."""
     made = Report(())
-    names = "softmax layer_norm naive_norm scaled missing_factor unwritten racing raising"
+    names = "softmax layer_norm naive_norm scaled missing_factor unwritten racing raising pipelined"
     for name in names.split():
         made += prove_file(FILE, name, rungs=("interpret", "simulate"))
     return made
@@ -41,7 +41,7 @@ def of(report, kernel, rung):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["softmax", "layer_norm", "scaled"])
+@pytest.mark.parametrize("kernel", ["softmax", "layer_norm", "scaled", "pipelined"])
 def test_a_right_kernel_passes(found, kernel):
     for rung in ("interpret", "simulate"):
         assert {each.status for each in of(found, kernel, rung)} == {"passed"}

@@ -106,6 +106,17 @@ def test_nothing_hides_the_only_window():
     assert few.cycles - many.cycles == pytest.approx(few.model_cycles * 255 / 256)
 
 
+def test_a_v6e_reaches_large_arrays_more_slowly():
+    huge = "bf16[131072,131072]{1,0:T(8,128)}"  # 32 GiB
+    body = [line.replace(LARGE, huge) for line in doubled()]
+    found = {chip: costs(body, chip)["f"] for chip in tpu.CHIPS}
+    for chip, op in found.items():
+        rate, rates = tpu.CHIPS[chip].hbm_bytes_per_cycle, RATES[chip]
+        usual = (1 << 35) / rate * (1 / rates.read + 1 / rates.write)
+        assert op.floor_cycles / usual == pytest.approx(8 ** (0.2 if chip == "v6e" else 0))
+        assert op.hbm_bytes == 1 << 36
+
+
 def test_windows_within_vmem_take_their_time():
     op = costs(doubled(space="S(1)"), bundles={"f": 100})["f"]
     assert op.hbm_bytes == 0 and op.floor_cycles == 0 and op.bound == "latency"
@@ -191,19 +202,21 @@ def test_what_is_not_touched_of_an_array_does_not_count():
 def test_a_kernel_of_xla_s_own_takes_its_products():
     """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N]."""
     line = (
-        "ROOT %ragged-dot = f32[8192,14336]{1,0:T(8,128)} custom-call(%x, %w), "
+        "ROOT %ragged-dot = f32[8192,14336]{1,0:T(8,128)} custom-call(%t, %x, %w), "
         'custom_call_target="tpu_custom_call"'
     )
     op = costs(
         entry(
-            "%x = bf16[8192,4096]{1,0:T(8,128)} parameter(0)",
-            "%w = bf16[8,4096,14336]{2,1,0:T(8,128)} parameter(1)",
+            "%t = s32[71]{0:T(128)} parameter(0)",  # 64 tiles, and 7 in which a group ends
+            "%x = bf16[8192,4096]{1,0:T(8,128)} parameter(1)",
+            "%w = bf16[8,4096,14336]{2,1,0:T(8,128)} parameter(2)",
             line,
         )
     )["ragged-dot"]
     flops = 2 * 8192 * 4096 * 14336
     assert op.kind == "kernel" and op.call is None and op.bound == "compute"
-    assert op.cycles / 1.5e9 >= flops / tpu.CHIPS["v5e"].bf16_flops
+    whole = flops * 71 / 64 / tpu.CHIPS["v5e"].bf16_flops
+    assert op.cycles / 1.5e9 == pytest.approx(whole / RATES["v5e"].mosaic, rel=0.02)
 
 
 def test_together():

@@ -21,7 +21,7 @@ WORDS = {
     "complex": ("unsupported", "no vectors of this dtype"),
     "int8mm": ("unsupported", "adds up in 32 bits"),
     "v3_bf16": ("unsupported", "vector<128x128xbf16>"),
-    "i64index": ("unsupported", "func.return"),
+    "i64index": ("unsupported", "jax_enable_x64 is on"),
     "dynlane": ("alignment", "dimension 1 must be a multiple of 128"),
     "scalar_store": ("memory space", "Cannot store scalars to VMEM"),
     "smem": ("memory space", "Can only load scalars from SMEM"),

@@ -5,6 +5,8 @@ Names and arguments are those of the AWS Neuron documentation of SDK 2.20 to 2.2
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from kernels.neuron import instructions as do
 from kernels.neuron.beta1 import language, tiles
 from kernels.neuron.beta1.tiles import Tile, masked, new
 from kernels.neuron.dtypes import float32
-from kernels.neuron.errors import absent
+from kernels.neuron.errors import absent, refuse
 from kernels.neuron.instructions import (
     FP32_MIN,
     dge_mode,
@@ -40,73 +42,94 @@ def get_nc_version() -> nc_version:
     return nc_version(machine().chip.generation)
 
 
-def _result(
-    name: str, data: Any, dtype: Any, mask: Any, shape: Any = None, buffer: str = "sbuf"
-) -> tuple[Tile, Any]:
-    """A tile for the result, and the operand as far as the mask takes it."""
-    do.tiles(name, data=data)
-    found = new(
-        data.shape if shape is None else shape, data.dtype if dtype is None else dtype, buffer
-    )
-    return found, masked(name, data, mask)
+def _makes(
+    operand: str = "data", shape: Callable[[Any], Any] | None = None, loosens: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., Tile]]:
+    """An instruction that makes the tile of its result.
+
+    Args:
+        operand: the argument that the tile is like, and that a mask cuts.
+        shape: of the tile, from that operand; by default the same.
+        loosens: whether what the mask leaves out of the result is anything.
+
+    Returns:
+        A decorator of `body(found, …)`, which gets the tile and does the instruction. What else the
+        vendor's function takes is ignored.
+    """
+
+    def decorate(body: Callable[..., None]) -> Callable[..., Tile]:
+        name, (_, *own) = body.__name__, inspect.signature(body).parameters
+
+        def instruction(*given: Any, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
+            named = dict(zip(own, given))
+            named |= {key: value for key, value in options.items() if key in own}
+            data: Any = named.get(operand)
+            do.tiles(name, **{operand: data})
+            found = new(
+                data.shape if shape is None else shape(data), data.dtype if dtype is None else dtype
+            )
+            named[operand] = masked(name, data, mask)
+            for each in _CUT & named.keys() - {operand}:
+                named[each] = masked(name, named[each], mask)
+            try:
+                inspect.signature(body).bind(found, **named)
+            except TypeError as error:
+                refuse(f"{name}: {error}")
+            body(found, **named)
+            if loosens:
+                tiles.loosen(found, mask)
+            return found
+
+        instruction.__name__, instruction.__doc__ = name, body.__doc__
+        instruction.__module__ = body.__module__
+        return instruction
+
+    return decorate
 
 
+_CUT = {"data1", "data2", "operand1"}  # second operands that a mask cuts as well
+
+
+def _eight(data: Any) -> tuple[int, int]:
+    return data.shape[0], 8
+
+
+@_makes()
 def activation(
+    found: Tile,
     op: Any,
     data: Any,
-    *,
     bias: Any = None,
     scale: Any = 1.0,
     reduce_op: Any = None,
     reduce_res: Any = None,
     reduce_cmd: Any = reduce_cmd.idle,
-    mask: Any = None,
-    dtype: Any = None,
-    **options: Any,
-) -> Tile:
+) -> None:
     """op(data scale + bias), on the Scalar engine."""
-    found, taken = _result("activation", data, dtype, mask)
-    do.activation(found, op, taken, bias, scale, reduce_op, reduce_res, reduce_cmd, numpy=True)
-    tiles.loosen(found, mask)
-    return found
+    do.activation(found, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd, numpy=True)
 
 
+@_makes()
 def activation_reduce(
+    found: Tile,
     op: Any,
     data: Any,
-    *,
     reduce_op: Any,
     reduce_res: Any,
     bias: Any = None,
     scale: Any = 1.0,
-    mask: Any = None,
-    dtype: Any = None,
-    **options: Any,
-) -> Tile:
+) -> None:
     """op(data scale + bias), and its sum in reduce_res."""
-    found, taken = _result("activation_reduce", data, dtype, mask)
     reset = reduce_cmd.reset_reduce
     do.activation(
-        found, op, taken, bias, scale, reduce_op, reduce_res, reset, True, "activation_reduce"
+        found, op, data, bias, scale, reduce_op, reduce_res, reset, True, "activation_reduce"
     )
-    tiles.loosen(found, mask)
-    return found
 
 
-def affine_select(
-    pred: Any,
-    on_true_tile: Any,
-    on_false_value: Any,
-    *,
-    mask: Any = None,
-    dtype: Any = None,
-    **options: Any,
-) -> Tile:
+@_makes("on_true_tile")
+def affine_select(found: Tile, pred: Any, on_true_tile: Any, on_false_value: Any) -> None:
     """on_true_tile where the condition on indices holds, else a number."""
-    found, taken = _result("affine_select", on_true_tile, dtype, mask)
-    do.affine_select(found, np.broadcast_to(pred, found.shape), taken, on_false_value)
-    tiles.loosen(found, mask)
-    return found
+    do.affine_select(found, np.broadcast_to(pred, found.shape), on_true_tile, on_false_value)
 
 
 def iota(expr: Any, dtype: Any, *, mask: Any = None, **options: Any) -> Tile:
@@ -159,45 +182,34 @@ def dma_transpose(
     return found
 
 
-def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
+@_makes(loosens=False)
+def dropout(found: Tile, data: Any, prob: Any) -> None:
     """Zeros in place of some elements, at random."""
-    found, taken = _result("dropout", data, dtype, mask)
-    do.dropout(found, taken, prob)
-    return found
+    do.dropout(found, data, prob)
 
 
-def max8(*, src: Any, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
+@_makes("src", _eight, loosens=False)
+def max8(found: Tile, src: Any) -> None:
     """The 8 largest numbers of each partition."""
-    found, taken = _result("max8", src, dtype, mask, (src.shape[0], 8))
-    do.max8(found, taken)
-    return found
+    do.max8(found, src)
 
 
 def nc_find_index8(
     *, data: Any, vals: Any, mask: Any = None, dtype: Any = None, **options: Any
 ) -> Tile:
     """Where each of 8 numbers stands in its partition."""
-    found, taken = _result(
-        "nc_find_index8", data, dtype or language.uint32, mask, (data.shape[0], 8)
-    )
-    do.nc_find_index8(found, taken, vals)
-    return found
+    return _find_index8(data, vals, mask=mask, dtype=dtype or language.uint32)
 
 
-def nc_match_replace8(
-    *,
-    data: Any,
-    vals: Any,
-    imm: float,
-    dst_idx: Any = None,
-    mask: Any = None,
-    dtype: Any = None,
-    **options: Any,
-) -> Tile:
+@_makes(shape=_eight, loosens=False)
+def _find_index8(found: Tile, data: Any, vals: Any) -> None:
+    do.nc_find_index8(found, data, vals)
+
+
+@_makes(loosens=False)
+def nc_match_replace8(found: Tile, data: Any, vals: Any, imm: float, dst_idx: Any = None) -> None:
     """data with the first place of each of 8 numbers replaced."""
-    found, taken = _result("nc_match_replace8", data, dtype, mask)
-    do.nc_match_replace8(found, taken, vals, imm, dst_idx)
-    return found
+    do.nc_match_replace8(found, data, vals, imm, dst_idx)
 
 
 def nc_matmul(
@@ -273,8 +285,9 @@ def local_gather(
     return found
 
 
+@_makes("on_true_tile", loosens=False)
 def range_select(
-    *,
+    found: Tile,
     on_true_tile: Any,
     comp_op0: Any,
     comp_op1: Any,
@@ -285,15 +298,11 @@ def range_select(
     reduce_op: Any = np.amax,
     range_start: int = 0,
     on_false_value: float = FP32_MIN,
-    mask: Any = None,
-    dtype: Any = None,
-    **options: Any,
-) -> Tile:
+) -> None:
     """on_true_tile where an element's place lies within two bounds."""
-    found, taken = _result("range_select", on_true_tile, dtype, mask)
     do.range_select(
         found,
-        taken,
+        on_true_tile,
         comp_op0,
         comp_op1,
         bound0,
@@ -304,19 +313,17 @@ def range_select(
         on_false_value,
         numpy=True,
     )
-    return found
 
 
-def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Tile:
+@_makes()
+def reciprocal(found: Tile, data: Any) -> None:
     """1 / data, on the Vector engine."""
-    found, taken = _result("reciprocal", data, dtype, mask)
-    do.reciprocal(found, taken)
-    tiles.loosen(found, mask)
-    return found
+    do.reciprocal(found, data)
 
 
+@_makes()
 def scalar_tensor_tensor(
-    *,
+    found: Tile,
     data: Any,
     op0: Any,
     operand0: Any,
@@ -324,25 +331,11 @@ def scalar_tensor_tensor(
     operand1: Any,
     reverse0: bool = False,
     reverse1: bool = False,
-    dtype: Any = None,
-    mask: Any = None,
-    **options: Any,
-) -> Tile:
+) -> None:
     """(data op0 operand0) op1 operand1."""
-    found, taken = _result("scalar_tensor_tensor", data, dtype, mask)
     do.scalar_tensor_tensor(
-        found,
-        taken,
-        op0,
-        operand0,
-        op1,
-        masked("scalar_tensor_tensor", operand1, mask),
-        reverse0,
-        reverse1,
-        numpy=True,
+        found, data, op0, operand0, op1, operand1, reverse0, reverse1, numpy=True
     )
-    tiles.loosen(found, mask)
-    return found
 
 
 def select_reduce(
@@ -370,24 +363,16 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tile:
     return found
 
 
-def tensor_copy(
-    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **options: Any
-) -> Tile:
+@_makes("src")
+def tensor_copy(found: Tile, src: Any, engine: Any = None) -> None:
     """A copy on the chip."""
-    found, taken = _result("tensor_copy", src, dtype, mask)
-    do.tensor_copy(found, taken, None if engine == scalar_engine else engine)
-    tiles.loosen(found, mask)
-    return found
+    do.tensor_copy(found, src, None if engine == scalar_engine else engine)
 
 
-def tensor_copy_dynamic_src(
-    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **options: Any
-) -> Tile:
+@_makes("src")
+def tensor_copy_dynamic_src(found: Tile, src: Any, engine: Any = None) -> None:
     """A copy of what lies where a number in SBUF says."""
-    found, taken = _result("tensor_copy_dynamic_src", src, dtype, mask)
-    do.tensor_copy_dynamic(found, taken, engine, "tensor_copy_dynamic_src")
-    tiles.loosen(found, mask)
-    return found
+    do.tensor_copy_dynamic(found, src, engine, "tensor_copy_dynamic_src")
 
 
 def tensor_copy_dynamic_dst(
@@ -412,13 +397,10 @@ def tensor_copy_predicated(
     do.tensor_copy_predicated(dst, src, predicate, reverse_pred)
 
 
-def tensor_partition_reduce(
-    op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **options: Any
-) -> Tile:
+@_makes(shape=lambda data: (1, *data.shape[1:]), loosens=False)
+def tensor_partition_reduce(found: Tile, op: Any, data: Any) -> None:
     """data reduced over its partitions."""
-    found, taken = _result("tensor_partition_reduce", data, dtype, mask, (1, *data.shape[1:]))
-    do.tensor_partition_reduce(found, op, taken, numpy=True)
-    return found
+    do.tensor_partition_reduce(found, op, data, numpy=True)
 
 
 def tensor_reduce(
@@ -438,7 +420,9 @@ def tensor_reduce(
     )
 
 
+@_makes()
 def tensor_scalar(
+    found: Tile,
     data: Any,
     op0: Any,
     operand0: Any,
@@ -446,59 +430,36 @@ def tensor_scalar(
     op1: Any = None,
     operand1: Any = None,
     reverse1: bool = False,
-    *,
-    dtype: Any = None,
-    mask: Any = None,
     engine: Any = None,
-    **options: Any,
-) -> Tile:
+) -> None:
     """(data op0 operand0) op1 operand1."""
-    found, taken = _result("tensor_scalar", data, dtype, mask)
     second = [] if op1 is None else [(op1, operand1, reverse1)]
-    do.tensor_scalar(found, taken, [(op0, operand0, reverse0), *second], engine, numpy=True)
-    tiles.loosen(found, mask)
-    return found
+    do.tensor_scalar(found, data, [(op0, operand0, reverse0), *second], engine, numpy=True)
 
 
+@_makes(loosens=False)
 def tensor_scalar_reduce(
-    *,
+    found: Tile,
     data: Any,
     op0: Any,
     operand0: Any,
     reduce_op: Any,
     reduce_res: Any,
     reverse0: bool = False,
-    dtype: Any = None,
-    mask: Any = None,
-    **options: Any,
-) -> Tile:
+) -> None:
     """data op0 operand0, and a reduction of it in reduce_res."""
-    found, taken = _result("tensor_scalar_reduce", data, dtype, mask)
-    do.tensor_scalar_reduce(
-        found, taken, op0, operand0, reduce_op, reduce_res, reverse0, numpy=True
-    )
-    return found
+    do.tensor_scalar_reduce(found, data, op0, operand0, reduce_op, reduce_res, reverse0, numpy=True)
 
 
-def tensor_tensor(
-    data1: Any,
-    data2: Any,
-    op: Any,
-    *,
-    dtype: Any = None,
-    mask: Any = None,
-    engine: Any = None,
-    **options: Any,
-) -> Tile:
+@_makes("data1")
+def tensor_tensor(found: Tile, data1: Any, data2: Any, op: Any, engine: Any = None) -> None:
     """data1 op data2."""
-    do.tiles("tensor_tensor", data1=data1, data2=data2)
-    found, taken = _result("tensor_tensor", data1, dtype, mask)
-    do.tensor_tensor(found, taken, masked("tensor_tensor", data2, mask), op, engine, numpy=True)
-    tiles.loosen(found, mask)
-    return found
+    do.tensor_tensor(found, data1, data2, op, engine, numpy=True)
 
 
+@_makes("data0", loosens=False)
 def tensor_tensor_scan(
+    found: Tile,
     data0: Any,
     data1: Any,
     initial: Any,
@@ -506,40 +467,21 @@ def tensor_tensor_scan(
     op1: Any,
     reverse0: bool = False,
     reverse1: bool = False,
-    *,
-    dtype: Any = None,
-    mask: Any = None,
-    **options: Any,
-) -> Tile:
+) -> None:
     """result[i] = (data0[i] op0 result[i - 1]) op1 data1[i]."""
-    found, taken = _result("tensor_tensor_scan", data0, dtype, mask)
-    do.tensor_tensor_scan(
-        found,
-        taken,
-        masked("tensor_tensor_scan", data1, mask),
-        initial,
-        op0,
-        op1,
-        reverse0,
-        reverse1,
-        numpy=True,
-    )
-    tiles.loosen(found, mask)
-    return found
+    do.tensor_tensor_scan(found, data0, data1, initial, op0, op1, reverse0, reverse1, numpy=True)
 
 
-def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
+@_makes(shape=lambda data: (data.shape[0], 6), loosens=False)
+def bn_stats(found: Tile, data: Any) -> None:
     """Count, mean and variance × count of even and odd elements."""
-    found, taken = _result("bn_stats", data, dtype, mask, (data.shape[0], 6))
-    do.bn_stats(found, taken)
-    return found
+    do.bn_stats(found, data)
 
 
-def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Tile:
+@_makes(shape=lambda data: (data.shape[0], 2), loosens=False)
+def bn_aggr(found: Tile, data: Any) -> None:
     """Mean and variance from the results of bn_stats."""
-    found, taken = _result("bn_aggr", data, dtype, mask, (data.shape[0], 2))
-    do.bn_aggr(found, taken)
-    return found
+    do.bn_aggr(found, data)
 
 
 _KNOWN = ["builtin_custom_op"]

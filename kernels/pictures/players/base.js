@@ -189,6 +189,8 @@ class KernelPlayer extends HTMLElement {
     }
     this.dataset.playing = "yes";
     still.classList.add("kernel-still");
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (this.hasAttribute("autoplay") && !calm) stage.querySelector('[aria-label^="Play"]')?.click();
   }
 }
 

@@ -112,9 +112,12 @@ kernelPlayers.pipeline = (() => {
     }
 
     function drawBars() {
-      const end = width() - 112;
+      // Room for the longest words on either side, in bold: 9 pixels a character at most.
+      const room = (words) => 9 * Math.max(...data.choices.map((choice) => words(choice).length)) + 16;
+      const short = (choice) => `${three(choice.ms)} ms`; // its band stands above
+      const end = width() - room(short);
       const tall = data.choices.length * (BAR + 5);
-      const left = LEFT + 12;
+      const left = Math.max(LEFT + 12, room((choice) => choice.label));
       const picture = make("svg", { viewBox: `0 0 ${width()} ${tall}`, width: width(), height: tall, "aria-hidden": "true", "font-size": 12 }, patterns([]));
       data.choices.forEach((choice, index) => {
         const y = index * (BAR + 5);
@@ -122,7 +125,7 @@ kernelPlayers.pipeline = (() => {
         const group = make("g", { class: "kernel-choice", "font-weight": weight, onclick: () => choose(index) },
           make("rect", { x: 0, y, width: width(), height: BAR + 4, fill: "currentColor", "fill-opacity": index === chosen ? 0.07 : 0 }),
           make("text", { x: left - 8, y: y + 16, "text-anchor": "end", fill: "currentColor" }, choice.label),
-          make("text", { x: end + 8, y: y + 16, fill: "currentColor" }, told(choice)));
+          make("text", { x: end + 8, y: y + 16, fill: "currentColor" }, short(choice)));
         let at = left;
         for (const each of data.parts) {
           const wide = choice.parts[each.name] * (end - left);

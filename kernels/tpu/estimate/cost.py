@@ -16,10 +16,10 @@ import numpy as np
 from kernels.compat import libtpu
 from kernels.tpu import chips
 from kernels.tpu.estimate.profile import Kernel
-from kernels.tpu.estimate.rates import RATES, WAITS, together
+from kernels.tpu.estimate.rates import LARGE, RATES, WAITS, together
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.tpu.export import Program
-from kernels.tpu.hlo import Instruction
+from kernels.tpu.hlo import Array, Instruction
 from kernels.tpu.plan import vmem_limit
 from kernels.tpu.pool import Compiled
 from kernels.tpu.scheduler import schedule_of
@@ -162,8 +162,7 @@ class Cost:
         for operand in call.operands:
             if id(operand) in in_vmem:
                 continue
-            role = "output" if operand.role == "output" else "input"
-            moved[role] += call.moved(operand)
+            moved["output" if operand.role == "output" else "input"] += call.moved(operand)
         floor = self._hbm(moved["input"], moved["output"])
         model, method = kernel.cycles, kernel.method
         if model is None:
@@ -198,17 +197,8 @@ class Cost:
             least_cycles=self._least(call, in_vmem) * instruction.times,
             most_cycles=math.inf
             if call.unbounded
-            else max(cycles, kernel.issue_cycles * kernel.rounds) * instruction.times,
+            else max(cycles, kernel.steps * kernel.round_bundles) * instruction.times,
         )
-
-    def _least(self, call: Any, in_vmem: set[int]) -> float:
-        """Cycles that a kernel takes at least, whatever the values that are not known."""
-        from kernels.pallas.work import kernel_flops
-
-        moved = sum(call.moved(o, least=True) for o in call.operands if id(o) not in in_vmem)
-        flops = kernel_flops(call, least=True)
-        peak = sum(f / self.chip.peak(dtype) for dtype, f in flops.items()) * self.chip.clock_hz
-        return max(moved / self.chip.hbm_bytes_per_cycle, peak)
 
     def _shorter_waits(self, kernel: Kernel) -> float:
         """Cycles by which the static profile takes the waits of short steps to be too long: it has
@@ -218,8 +208,18 @@ class Cost:
         for operand in kernel.call.operands:
             if operand.role == "input" and operand.memory == "vmem":
                 fetches[: len(operand.moved)] |= operand.moved > 0
-        waits = max((kernel.cycles or 0.0) - kernel.issue_cycles / self.chip.tensor_cores, 0.0)
+        issued = kernel.issue_cycles * kernel.rounds / self.chip.tensor_cores
+        waits = max((kernel.cycles or 0.0) - issued, 0.0)
         return min(waits, float(fetches.sum()) * latency * (1 - self.rates.latency))
+
+    def _least(self, call: Any, in_vmem: set[int]) -> float:
+        """Cycles that a kernel takes at least, whatever the values that are not known."""
+        from kernels.pallas.work import kernel_flops
+
+        moved = sum(call.moved(o, least=True) for o in call.operands if id(o) not in in_vmem)
+        flops = kernel_flops(call, least=True)
+        peak = sum(f / self.chip.peak(dtype) for dtype, f in flops.items()) * self.chip.clock_hz
+        return max(self._hbm(moved, 0), peak)
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
         """Nothing hides the fetch of the first blocks and the write of the last, and the profile
@@ -239,8 +239,9 @@ class Cost:
         )
 
     def _from_schedule(self, kernel: Kernel, in_vmem: set[int]) -> tuple[float, str]:
-        """Each grid step takes its bundles or its DMA, whichever is longer."""
-        bundles = kernel.schedule.loop_bundles * kernel.rounds if kernel.schedule else 0
+        """Each grid step, and each round of a loop that copies by hand, takes its bundles or its
+        DMA, whichever is longer."""
+        bundles = kernel.round_bundles
         latency = libtpu.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
         moved = np.zeros(max(kernel.steps, 1))
         for operand in kernel.call.operands:
@@ -249,10 +250,28 @@ class Cost:
         rate = self.chip.hbm_bytes_per_cycle * self.rates.read
         dma = np.where(moved > 0, latency + moved / rate, 0)
         cycles = float(np.maximum(dma, bundles / self.chip.tensor_cores).sum())
+        cycles += self._waits_in_loops(kernel, in_vmem, latency, rate)
         if not kernel.schedule:
             return cycles, "DMA time alone"
         once = len(kernel.schedule.bundles) - kernel.schedule.loop_bundles
         return cycles + once, "schedule against DMA time"
+
+    def _waits_in_loops(
+        self, kernel: Kernel, in_vmem: set[int], latency: float, rate: float
+    ) -> float:
+        """Cycles by which what a kernel copies by hand in its loops takes longer than the rounds'
+        bundles."""
+        from kernels.pallas.calls import FAST
+
+        call = kernel.call
+        by_hand = [o for o in call.operands if o.memory not in FAST and id(o) not in in_vmem]
+        copied = sum(map(call.moved, by_hand))
+        inside, rounds = kernel.in_own_loops
+        count = kernel.steps * rounds
+        if not copied or not count or not kernel.waits_by_data:
+            return 0.0  # a pipeline of known length hides its waits, as that of a grid does
+        wait = latency + copied / count / rate
+        return count * max(0.0, wait - inside / self.chip.tensor_cores)
 
     def _xla_op(self, instruction: Instruction) -> OpEstimate:
         module = self.module
@@ -261,7 +280,7 @@ class Cost:
         if instruction.allocates:
             return _operation(instruction, kind="buffer", method="none", bound=COMPUTE)
         read, written = module.traffic(instruction)
-        floor = self._hbm(read, written)
+        floor = self._hbm(*module.traffic(instruction, self._weight))
         if module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):
@@ -277,7 +296,7 @@ class Cost:
         cycles = max(moving, model) if own else together(moving, model)
         if instruction.times == 1 and cycles:
             # Nothing hides the first window's way in, its work, and the last one's way out.
-            cycles += min(floor, model) / max(windows, 1)
+            cycles += min(floor, model) / max(windows, 1) if instruction.windowed else 0.0
             cycles += self.rates.start_seconds * self.chip.clock_hz if floor else 0.0
         bound = LATENCY if kind == "relayout" else COMPUTE  # it computes nothing
         if moving >= model:
@@ -337,6 +356,10 @@ class Cost:
         """Cycles that HBM takes, at the bandwidth that is reached."""
         rate = self.chip.hbm_bytes_per_cycle
         return read / (rate * self.rates.read) + written / (rate * self.rates.write)
+
+    def _weight(self, array: Array) -> float:
+        """How much a byte of an array counts: on some chips, large ones are reached more slowly."""
+        return max(array.bytes / LARGE, 1.0) ** self.rates.large
 
     def _in_vmem(self, instruction: Instruction) -> float:
         """Cycles that windows of arrays in VMEM take on their way within it."""

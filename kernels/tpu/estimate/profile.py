@@ -22,8 +22,8 @@ from kernels.tpu.scheduler import KernelSchedule, schedule_of
 
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
 CYCLES_PER_SECOND = 80_000  # that the profile simulates on a laptop
-BUDGET = 20.0  # seconds that the profile may take; it may never end
-TABLE = 32  # grid steps at most of a kernel whose scalars are looked up in a table
+BUDGET = 20.0  # seconds that the profile may take
+TABLE = 16  # grid steps at most of a kernel whose scalars are looked up in a table
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,35 @@ class Kernel:
     def rounds(self) -> int:
         """Of the longest loop in one grid step that a profile may cut."""
         return jax_pallas.longest_loop(self.call.equation)
+
+    @property
+    def in_own_loops(self) -> tuple[int, float]:
+        """Bundles inside the kernel's own loops, and how often one grid step runs through them; of
+        branches, the longest counts."""
+        inside = 0
+        if self.schedule and self.schedule.loop_bundles:
+            deep = sum(b.depth > (1 if self.call.grid else 0) for b in self.schedule.bundles)
+            inside = round(deep * self.schedule.step_bundles / self.schedule.loop_bundles)
+        walk = self.call.walk
+        rounds = float(self.rounds)
+        if walk and walk.rounds:
+            counted = sum(walk.rounds.values()) / len(walk.rounds) / max(self.steps, 1)
+            rounds = counted if self.rounds == 1 else max(rounds, counted)
+        return inside, rounds
+
+    @property
+    def round_bundles(self) -> float:
+        """Bundles of one grid step, those inside the kernel's own loops as often as they run."""
+        inside, rounds = self.in_own_loops
+        once = self.schedule.loop_bundles if self.schedule else 0
+        return once + inside * (rounds - 1)
+
+    @property
+    def waits_by_data(self) -> bool:
+        """Whether it copies by hand in loops whose length is data: the profile, which knows neither
+        the length nor which copy a semaphore stands for, either gives up or makes it up."""
+        walk = self.call.walk
+        return bool(walk and walk.copies and (walk.rounds or walk.open))
 
     @property
     def by_values(self) -> bool:
@@ -130,7 +159,8 @@ class Profile:
             if not i.is_kernel
         )
         whole = 3.0 * REDUCED_CYCLES
-        seconds = min(self.timeout, self.budget)  # a profile that hangs is of no use
+        # A profile that hangs is of no use.
+        seconds = min(self.timeout, self.budget, BUDGET)
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):
@@ -141,7 +171,11 @@ class Profile:
                     if name in profiled and not kernel.by_values:
                         kernel.cycles = profiled[name]
                         kernel.method = "static profile of the whole grid"
-        waiting = [k for k in self.kernels.values() if k.cycles is None]
+        for kernel in self.kernels.values():
+            if kernel.waits_by_data:
+                kernel.cycles = None
+                self.note("no static profile of a kernel that copies in loops of unknown length")
+        waiting = [k for k in self.kernels.values() if k.cycles is None and not k.waits_by_data]
         if waiting:
             yield from self._profile_kernels(waiting, seconds)
         return profiled

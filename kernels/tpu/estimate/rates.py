@@ -20,7 +20,8 @@ class Rates:
     estimate. mosaic: of the peak, what XLA's own Mosaic kernels reach. start_seconds: of an
     operation that waits for HBM, until its first window is under way and after its last one left.
     latency: of the cycles that the static profile takes a DMA to wait before its first byte, what
-    a short step of a pipeline shows.
+    a short step of a pipeline shows. large: the power of its bytes, in units of LARGE, by which a
+    larger array takes longer; that it does is measured, and why is not known.
     """
 
     read: float
@@ -30,6 +31,7 @@ class Rates:
     mosaic: float
     start_seconds: float
     latency: float
+    large: float
 
 
 RATES = {
@@ -38,29 +40,33 @@ RATES = {
         write=0.71,
         vmem=1.0,
         product=0.96,
-        mosaic=0.62,
+        mosaic=0.55,
         start_seconds=1e-6,
         latency=0.63,
+        large=0.0,
     ),
     "v6e": Rates(
         read=0.90,
         write=0.90,
         vmem=1.1,
         product=1.07,
-        mosaic=0.62,
+        mosaic=0.55,
         start_seconds=1e-6,
         latency=1.0,
+        large=0.2,
     ),
     "v5p": Rates(
         read=0.88,
         write=0.88,
         vmem=0.9,
         product=1.0,
-        mosaic=0.62,
+        mosaic=0.55,
         start_seconds=1e-6,
         latency=1.0,
+        large=0.0,
     ),
 }
+LARGE = 4 << 30
 # How sharply the longer of moving and computing hides the shorter: the two take the p-norm of both.
 OVERLAP = 4.0
 # A matmul whose own estimate is so much longer than its schedule is one that XLA believes to wait

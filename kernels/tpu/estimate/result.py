@@ -95,7 +95,7 @@ class Estimate:
 
     @property
     def band_text(self) -> str:
-        """The band in words, such as "−8 … +15 %", or that there is none."""
+        """The band in words, such as "−8 … +15 %", or why there is none."""
         if self.depends:
             return f"depends on {', '.join(self.depends)}"
         return self.band.text if self.band else bands.NONE
