@@ -13,7 +13,6 @@ from kernels.pictures.grids import memory, order, play, programs, traffic
 from kernels.pictures.machines import neuron_core, timeline
 from kernels.pictures.pipelines import pipeline
 from kernels.pictures.schedules import schedule
-from kernels.pictures.sources import source
 
 __all__ = [
     "COLOURS",
