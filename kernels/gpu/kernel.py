@@ -63,7 +63,7 @@ class Kernel:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory of a block: the kernel's own and the launch's."""
+        """Bytes of shared memory of a block, the kernel's own and those of the launch."""
         return self._assembled.shared_bytes + self.dynamic_bytes
 
     @cached_property

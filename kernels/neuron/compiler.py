@@ -21,7 +21,8 @@ def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
 
     Args:
         function: an operator's.
-        *arguments, **options: of the call `function(*arguments, interpret=…, **options)`.
+        *arguments: of the call, beside `interpret`.
+        **options: of the call.
 
     Returns:
         A note on how far it went; empty where all the way.

@@ -135,8 +135,10 @@ def estimate(
     better or worse.
 
     Args:
-        kernel, *arrays, **options: as `simulate` takes them; a ShapeDtypeStruct does for an
-            array, where the kernel does not steer by its numbers.
+        kernel: as `simulate` takes it.
+        *arrays: as `simulate` takes them; a ShapeDtypeStruct does for an array, where the kernel
+            does not steer by its numbers.
+        **options: as `simulate` takes them.
         chip: "inf2", "trn1", "trn2" or "trn3".
         dma_bytes_per_second: of all DMA queues of the core together; the documents
             disagree, and by default it is the chip's lower figure.

@@ -78,7 +78,8 @@ def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> l
 
     Args:
         function: an operator's.
-        *arguments, **options: of its call.
+        *arguments: of its call.
+        **options: of its call.
     """
     with watched() as found:
         function(*arguments, interpret=True, **options)

@@ -79,7 +79,9 @@ def run(
     """The same without checks, on another device or with other threads than this process has.
 
     Args:
-        function, *arguments, seconds, **options: as `simulate` takes them.
+        function, seconds: as `simulate` takes them.
+        *arguments: the same.
+        **options: the same.
         device: "cpu" or "cuda", to which NumPy arrays are brought, and from which they return.
         threads: of the CPU; None is as many as this process has.
 
@@ -101,7 +103,9 @@ def profile(
     Small serial tasks, with which Taichi prepares a parallel one, are among them.
 
     Args:
-        function, *arguments, seconds, **options: as `simulate` takes them.
+        function, seconds: as `simulate` takes them.
+        *arguments: the same.
+        **options: the same.
     """
     settings = _settings("cpu", None, profiled=True)
     return tuple(Task(*task) for task in _ask(settings, function, arguments, options, seconds)[1])

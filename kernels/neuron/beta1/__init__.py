@@ -62,7 +62,8 @@ def simulate_kernel(kernel: Any, *arguments: Any, **options: Any) -> Any:
 
     Args:
         kernel: a function with @nki.jit.
-        *arguments, **options: as `neuron.simulate` takes them.
+        *arguments: as `neuron.simulate` takes them.
+        **options: the same.
     """
     return _simulate(kernel, *arguments, **options)
 

@@ -103,7 +103,8 @@ def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
 
     Args:
         function: an operator's.
-        *arguments, **options: of the call `function(*arguments, interpret=…, **options)`.
+        *arguments: of the call, beside `interpret`.
+        **options: of the call.
 
     Returns:
         A note on how far that went.
