@@ -70,7 +70,8 @@ def call(
     """Run a custom operator.
 
     Args:
-        sources, function, *arrays: as `run` takes them.
+        sources, function: as `run` takes them.
+        *arrays: as `run` takes them.
         interpret: True runs it on one emulated core, with as much TCM as it asks for and
             unchecked: its arithmetic. InterpretParams runs it on a simulated engine with
             all checks. False runs `on_device(*arrays)`, which is built with AWS's tools.
