@@ -399,9 +399,11 @@ def estimate(
             found = backend.estimate(jobs, timeout=timeout, budget=budget)
             answers |= {id(each): answer for each, answer in zip(those, found, strict=True)}
         table = _table("Estimated by the model of a compiler or of an engine, not measured")
-        table.add_column("entry and workload", overflow="fold")
-        for name in ("chip", "time", "±", "binds", "of peak", "of HBM"):
-            table.add_column(name, justify="left" if name[0] in "cb" else "right", no_wrap=True)
+        table.add_column("entry and workload", overflow="fold", min_width=22)
+        for name in ("chip", "time", "band", "binds", "of peak", "of HBM"):
+            left = name in ("chip", "binds")
+            table.add_column(name, justify="left" if left else "right", overflow="fold")
+        table.columns[4].no_wrap = table.columns[1].no_wrap = True
         failed, kept = [], []
         for each in asked:
             answer = answers[id(each)]
@@ -736,7 +738,8 @@ def validate(
             )
         table = _table("Estimates against published times")
         for name in ("chip", "sort", "half", "rows", "no estimate", "median", "9 in 10", "bias"):
-            table.add_column(name, justify="left" if name in ("chip", "sort", "half") else "right")
+            left = name in ("chip", "sort", "half")
+            table.add_column(name, justify="left" if left else "right", no_wrap=name == "sort")
         for (on, sort, half), of in validation.sorts(found).items():
             spread = bands.spread(of)
             told = (

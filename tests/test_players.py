@@ -48,10 +48,9 @@ def mapped(index_map, *, grid=(4, 2), block=(8, 128), shape=(256, 512)):
 
 
 def sparse():
-    shapes = ((3, 128, 128), jnp.float32), ((256, 256), jnp.float32)
-    blocks, y = (jax.ShapeDtypeStruct(*each) for each in shapes)
-    rows, columns = np.array([0, 0, 1], np.int32), np.array([0, 1, 1], np.int32)
-    return calls(lambda b, y: block_sparse_matmul(b, y, rows, columns), blocks, y)[0]
+    places = ((3,), jnp.int32)
+    shapes = ((3, 128, 128), jnp.float32), ((256, 256), jnp.float32), places, places
+    return calls(block_sparse_matmul, *(jax.ShapeDtypeStruct(*each) for each in shapes))[0]
 
 
 def causal(tokens=512):

@@ -72,7 +72,7 @@ def _makes(
             for each in _CUT & named.keys() - {operand}:
                 named[each] = masked(name, named[each], mask)
             try:
-                inspect.signature(body).bind(found, **named)
+                inspect.getcallargs(body, found, **named)
             except TypeError as error:
                 refuse(f"{name}: {error}")
             body(found, **named)
