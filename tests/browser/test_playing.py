@@ -267,12 +267,9 @@ def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
 def test_blocks_that_only_the_run_knows(played):
     from kernels.matmul import block_sparse_matmul
 
-    shapes = (3, 128, 128), (256, 256)
-    rows, columns = np.array([0, 0, 1], np.int32), np.array([0, 1, 1], np.int32)
-    (call,) = calls(
-        lambda b, y: block_sparse_matmul(b, y, rows, columns),
-        *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
-    )
+    places = (3,), jnp.int32
+    shapes = ((3, 128, 128), jnp.float32), ((256, 256), jnp.float32), places, places
+    (call,) = calls(block_sparse_matmul, *(jax.ShapeDtypeStruct(*each) for each in shapes))
     page = played(pictures.play(call))
     assert "which only the run knows" in remarks(page)
     assert [all for _, all in totals(page)] == [o.traffic for o in call.operands]
