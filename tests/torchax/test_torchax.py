@@ -142,8 +142,3 @@ def test_packed_attention_makes_the_step_faster():
         assert not found["pallas"].spent("attention", "relayout")
         assert found["jax_flash"].spent("attention", "relayout") > 0
     assert kept["torch"].seconds >= 1.4 * kept["pallas"].seconds
-    # A block more takes what a block takes: the figures at depth 12 are of the same programs. They
-    # are still those of the estimator before, which took XLA's programs to be slower.
-    for name in names:
-        ratio = kept[name].spent("attention") / steps[name].spent("attention")
-        assert 10 < ratio < 16, name
