@@ -24,7 +24,7 @@ from kernels.records.programs import program
 from kernels.tpu import CHIPS
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.estimate.cost import Cost
-from kernels.tpu.estimate.rates import RATES, Rates
+from kernels.tpu.estimate.rates import LAUNCH_SECONDS, RATES, Rates
 from kernels.tpu.export import export
 from kernels.tpu.pool import Compiled, compile_program
 
@@ -55,7 +55,7 @@ def rows(folder: Path, chip: str) -> Iterator[tuple[Any, Compiled]]:
 
 def error(row: Any, compiled: Compiled) -> float:
     """log(estimated / measured) of a row."""
-    launch = validation.LAUNCH_SECONDS.get(row.chip, 0.0) if row.clock == "wall" else 0.0
+    launch = LAUNCH_SECONDS.get(row.chip, 0.0) if row.clock == "wall" else 0.0
     cycles = sum(op.cycles for op in Cost(compiled, {}, {}).operations())
     seconds = cycles / CHIPS[row.chip].clock_hz + launch
     return math.log(seconds * 1e3 / (row.value * validation.SCALE[row.unit]))

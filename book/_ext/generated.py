@@ -240,34 +240,37 @@ class Estimates(Generated):
         count = ", ".join(f"{n} on {chip}" for chip, n in sorted(chips.items()))
         yield text(
             f"{len(told)} published times: {count}. On the line, an estimate is what was measured; "
-            "above it, too slow. Filled marks are of the half that nothing was fitted to; circles "
+            "above it, too slow. Filled marks are of the half kept for testing; circles "
             "are Pallas kernels, squares are XLA's programs. A panel is one chip and one regime: "
             "who wrote what takes most of the time, and what the estimate says binds there."
         )
         yield picture(plots.predictions(told), "Estimated over published times, in panels")
 
     def sorts(self, rows):
-        titles = ("chip", "sort", "half", "rows", "middle error", "nine in ten", "bias", "the bar")
+        titles = ("chip", "sort", "half", "rows", "middle", "9 in 10", "bias", "the bar")
         lines = []
         for (chip, sort, half), of in validation.sorts(rows).items():
             spread, bar = bands.spread(of), BARS[sort]
             if spread is None:
                 told, reached = (DASH,) * 3, DASH
             else:
-                told = f"{spread.median:.0%}", f"{spread.most:.0%}", f"{spread.bias:+.0%}"
+                bias = f"{round(100 * spread.bias) or 0:+d}%".replace("-", "−").replace("+0", "0")
+                told = f"{spread.median:.0%}", f"{spread.most:.0%}", bias
                 reached = self.reached(spread, bar) if bar and half == bands.TEST else DASH
             count = spread.rows if spread else 0
-            lines.append((chip, sort, half, f"{count} of {len(of)}", *told, reached))
+            counted = str(count) if count == len(of) else f"{count} of {len(of)}"
+            lines.append((chip, sort, half, counted, *told, reached))
         yield text(
             "An error is the estimate over the published time, less one. The middle of the errors' "
             "sizes, what nine in ten of them stay below, and the middle error with its sign, which "
-            "is positive where estimates are too slow. A bar is for the half that is a test."
+            "is positive where estimates are too slow. A bar is for the half that is a test: the "
+            f"most that the first two may be, with a bias of {BIAS:.0%} at most."
         )
         yield table(titles, lines, "sorts")
 
     def reached(self, spread, bar):
         within = spread.median <= bar[0] and spread.most <= bar[1] and abs(spread.bias) <= BIAS
-        return f"{bar[0]:.0%} and {bar[1]:.0%}: {'reached' if within else 'not reached'}"
+        return f"{bar[0]:.0%}, {bar[1]:.0%}: {'reached' if within else 'missed'}"
 
     def bands(self, rows):
         lines = []
@@ -317,13 +320,15 @@ class Estimates(Generated):
         if left:
             yield text(
                 f"{left} more published times are in results/published.csv, and were not estimated "
-                "for this page: each takes the compiler a while."
+                "for this page: each takes the compiler a while. So the rows here favour programs "
+                "that compile fast."
             )
 
     def neuron(self):
         yield text(
             "The cost model of a NeuronCore is held against published times of Trn1. A hash of "
-            "each kernel settles the half here too, and only the test says how good the model is."
+            "each kernel settles the half here too. The test is not blind either: the rate of its "
+            "DMA queues was known before the halves were made."
         )
         lines = [
             (

@@ -20,7 +20,7 @@ def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = Non
 
     Args:
         rows: of kernels.records.bands; those without an estimate are left out.
-        title: by default it states the middle error of the half that nothing was fitted to.
+        title: by default it states the middle error of the half kept for testing.
         axes: a matplotlib Axes; None makes one.
 
     Returns:

@@ -1,7 +1,7 @@
 """The band beside an estimate: how far estimates of its kind were off, against measurements.
 
 results/validation.csv holds the estimate of each published row beside what was measured. A band is
-made of its half that no constant was fitted to (see kernels.records.bands).
+made of its half that is kept for testing (see kernels.records.bands).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[2]
 VALIDATION = "validation.csv"
-TEST = "test"  # the half that nothing is fitted to
+TEST = "test"  # the half that is kept for testing
 SHARE = 0.8  # of the errors that a band holds
 FEWEST = 5  # rows that make a band
 NONE = "no measurement of this kind"
@@ -44,7 +44,7 @@ class Band:
     Args:
         chip, regime: of the rows.
         low, high: relative errors; the middle 80 % of the rows lie between them.
-        rows: how many there are, none of them fitted to.
+        rows: how many there are, all of the half kept for testing.
     """
 
     chip: str
