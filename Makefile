@@ -53,6 +53,7 @@ test-full: export COVERAGE_FILE = $(CURDIR)/_build/coverage/data
 test-full: venv ## run all workloads on all chips, and say which branches of kernels/ were taken
 	@mkdir -p _build/coverage
 	@"$(py)" -m pytest --tier full --cov $(ARGS)
+	@echo "lines and branches of kernels/ taken: $$("$(py)" -m coverage report --format=total) %"
 
 test-optimised: venv ## run every kernel once more, compiled for the CPU as a reader's is
 	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/test_ladder.py --tier full -k interpret $(ARGS)

@@ -4,7 +4,7 @@
 >>> from kernels.vector import add_vectors, iota
 
 `python -m kernels list` shows every operator, `python -m kernels verify` proves them; and
-`kernels.prove` proves a kernel of your own.
+`kernels.prove` and `kernels.explain` take a kernel of your own.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernels.own import prove, proves
+    from kernels.own import explain, prove, proves
 
-__all__ = ["prove", "proves"]
+__all__ = ["explain", "prove", "proves"]
 
 
 def __getattr__(name: str) -> Any:
-    """`kernels.prove` and `kernels.proves`, imported when they are first asked for."""
+    """What `__all__` names, imported when it is first asked for."""
     if name in __all__:
         return getattr(importlib.import_module("kernels.own"), name)
     raise AttributeError(f"module 'kernels' has no attribute {name!r}")

@@ -29,7 +29,8 @@ def located(error: BaseException) -> str:
         As brief gives it, then "(file.py:line)" where there is such a line.
     """
     if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg} ({Path(error.filename or '').name}:{error.lineno})"
+        place = f" ({Path(error.filename).name}:{error.lineno})" if error.filename else ""
+        return f"{type(error).__name__}: {error.msg}{place}"
     words = str(error).splitlines()[0] if type(error) is ValueError and str(error) else brief(error)
     theirs = [f for f in traceback.extract_tb(error.__traceback__) if user_file(f.filename)]
     return f"{words} ({Path(theirs[-1].filename).name}:{theirs[-1].lineno})" if theirs else words

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +22,14 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from kernels.catalog import OPERATORS, RUNGS, Implementation, Operator, find
@@ -150,7 +157,7 @@ def verify(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as progress:
+    with _progress(*columns) as progress:
         task = progress.add_task("", total=sum(len(problems) for *_, problems in jobs))
         for operator, implementation, name, problems in jobs:
             progress.update(task, description=f"{operator.name}/{implementation.name} {name}")
@@ -206,9 +213,10 @@ def prove(
         from kernels.own.proving import prove_file
         from kernels.own.report import Report
 
+        _writable(junit, markdown)
         columns = (TextColumn("{task.description}"), TimeElapsedColumn())
         report = Report(())
-        with Progress(*columns, console=errors, transient=True) as bar:
+        with _progress(*columns) as bar:
             task = bar.add_task("")
             for each in files:
                 path, name = _place(each)
@@ -242,6 +250,13 @@ def _place(text: str) -> tuple[str, str]:
     return path, name
 
 
+def _writable(*paths: Path | None) -> None:
+    """ValueError for a file that there is no folder for, before the work that it is to hold."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            fail("file to write", path, "one in a folder that there is")
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
@@ -270,6 +285,14 @@ ArgsOption = Annotated[
         "loop depends on are given so. As @kernels.proves draws it by default.",
     ),
 ]
+TripsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trips",
+        help="N, or KERNEL=N, or FILE:LINE=N of a loop: how often it runs, or how many steps a "
+        "grid has, where data decides that is not given. May be repeated.",
+    ),
+]
 
 
 @app.command()
@@ -277,7 +300,10 @@ def explain(
     entry: Own,
     workload: WorkloadOption = None,
     args: ArgsOption = "",
-    chip: ChipOption = "v5e",
+    trips: TripsOption = None,
+    chip: Annotated[
+        str, typer.Option("--chip", "-c", help="To compile for: a TPU, or for FILE.py a GPU.")
+    ] = "v5e",
     timeout: TimeoutOption = 120.0,
     html: Annotated[Path | None, typer.Option(help="Write one page of HTML there.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON instead.")] = False,
@@ -285,21 +311,27 @@ def explain(
         str | None, typer.Option(help="FILE.py, FILE.py:NAME, or a commit with the same file.")
     ] = None,
 ) -> None:
-    """Say where the time goes on a TPU: one page, from the compiler's own model.
+    """Say where the time goes on a TPU or a GPU: one page, from what its compiler made.
 
     \b
     python -m kernels explain matmul/pallas --workload square
     python -m kernels explain mine.py:softmax --args "f32[8192,1024]" --chip v6e --html report.html
+    python -m kernels explain mine.py:ragged --args "bf16[512,128] i32[1]" --trips 64
     """
     with _reported():
-        from kernels.tpu import explain as page
-        from kernels.tpu.pool import libtpu_version
-
+        _writable(html)
         if ".py" in entry:
-            libtpu_version()
-            made, second = _explained(entry, args, chip, timeout, html is not None, compare)
+            from kernels.own import machines
+
+            page = machines.machine(chip)
+            page.ready()
+            pictures = html is not None
+            made, second = _explained(entry, args, trips or [], chip, timeout, pictures, compare)
         else:
-            for option, value in (("--args", args), ("--html", html), ("--compare", compare)):
+            from kernels.own import on_tpu as page
+
+            given = (("--args", args), ("--trips", trips), ("--html", html), ("--compare", compare))
+            for option, value in given:
                 if value:
                     fail(option, value, "with FILE.py:NAME")
             made, second = _explained_entry(entry, workload, chip, timeout), None
@@ -337,23 +369,29 @@ def _explained_entry(entry: str, workload: str | None, chip: str, timeout: float
 
 
 def _explained(
-    entry: str, args: str, chip: str, timeout: float, pictures: bool, compare: str | None
+    entry: str,
+    args: str,
+    trips: list[str],
+    chip: str,
+    timeout: float,
+    pictures: bool,
+    compare: str | None,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What explain says of a function of a file, and of what it is compared with."""
     from kernels.own.explaining import explain_file, other
-    from kernels.tpu.chips import CHIPS
+    from kernels.own.shapes import trips_of
 
-    one_of("--chip", chip, CHIPS)
     path, name = _place(entry)
     if not name:
         fail("entry", entry, "FILE.py:NAME")
+    options: dict[str, Any] = dict(chip=chip, timeout=timeout, trips=trips_of(trips))
     with console.status(f"compiling {name} for {chip}") if console.is_terminal else _nothing():
-        made = explain_file(path, name, args, chip=chip, timeout=timeout, pictures=pictures)
+        made = explain_file(path, name, args, pictures=pictures, **options)
         if compare is None:
             return made, None
         file, function, folder = other(compare, path, name)
         try:
-            second = explain_file(file, function, args, chip=chip, timeout=timeout)
+            second = explain_file(file, function, args, **options)
         finally:
             if folder is not None:
                 folder.cleanup()
@@ -383,10 +421,14 @@ def estimate(
         bool, typer.Option(help="Of the gradients, forward pass included.")
     ] = False,
     record: Annotated[bool, typer.Option(help="Keep them in results/estimated.csv.")] = False,
+    late: Annotated[
+        bool, typer.Option("--late", help="Keep those too whose static profile ran out of time.")
+    ] = False,
 ) -> None:
     """Estimate run times on a TPU or a NeuronCore; nothing is measured."""
     with _reported():
         from kernels.records import add, estimated
+        from kernels.records.schema import LATE
         from kernels.tpu.diagnose import TpuCompileError
 
         asked = _estimates(entry, workload, chip, figures, gradient)
@@ -416,7 +458,15 @@ def estimate(
                 table.add_row(each.title, each.chip, *_estimated(answer))
         if record:
             of = lambda each: each.implementation.backend.versions
-            rows = [estimated(*each.key, answer, of=of(each)) for each, answer in kept]
+            rows = []
+            for each, answer in kept:
+                row = estimated(*each.key, answer, of=of(each))
+                if late or LATE not in row.method:
+                    rows.append(row)
+                    continue
+                # On an idle machine the profile might have been there: another figure.
+                reason = "not kept, for its static profile ran out of time; --late keeps it"
+                failed.append((each, TpuCompileError("timeout", reason)))
             add("estimated.csv", rows)
         console.print(table)
         for each, error in failed:
@@ -520,7 +570,7 @@ def tune(
     chip: ChipOption = "v5e",
     most: Annotated[int, typer.Option(min=1, help="Candidates to try.")] = 24,
     timeout: TimeoutOption = 120.0,
-    fresh: Annotated[bool, typer.Option(help="Do not read what results/tuned.csv knows.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Do not read what an earlier run has found.")] = False,
 ) -> None:
     """Rank block sizes for a TPU by estimate; a stopped run goes on where it was.
 
@@ -559,7 +609,7 @@ def tune(
         )
         store = TuningStore(Key.of(operator.name, implementation.name, problem, chip), fresh=fresh)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
+        with _progress(*columns, TimeElapsedColumn()) as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
             found = tpu.tune(
                 function,
@@ -613,7 +663,7 @@ def _tune_own(
     if not name:
         fail("entry", entry, "FILE.py:NAME")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
+    with _progress(*columns, TimeElapsedColumn()) as bar:
         task = bar.add_task(f"{name} for {chip}", total=None)
         found = tune_file(
             path,
@@ -627,15 +677,16 @@ def _tune_own(
             progress=lambda done, of: bar.update(task, completed=done, total=of),
         )
     table = _table(f"{name} {args} on {chip}, estimated".replace("  ", " "))
-    for column in ("tuning", "time", "against the best", ""):
+    for column in ("tuning", "time", "against the best", "band", ""):
         table.add_column(column, justify="left" if column in ("tuning", "") else "right")
     best = found.trials[0].seconds
-    for trial in found.trials:
+    for trial, band in zip(found.trials, found.bands, strict=True):
         if trial.seconds == float("inf"):
-            table.add_row(str(trial), "refused", "", trial.note.split("; it holds")[0])
+            table.add_row(str(trial), "refused", "", "", trial.note.split("; it holds")[0])
         else:
             change = f"{trial.seconds / best - 1:+.1%}"
-            table.add_row(str(trial), format_seconds(trial.seconds), change, f"{trial.bound} binds")
+            time = format_seconds(trial.seconds)
+            table.add_row(str(trial), time, change, band, f"{trial.bound} binds")
     console.print(table)
     for words in found.notes:
         console.print(words, highlight=False, soft_wrap=True)
@@ -673,6 +724,7 @@ def guard(
     with _reported():
         from kernels.own import guarding
 
+        _writable(markdown, baseline if update else None)
         found = guarding.guard(
             baseline,
             [_place(each) for each in files or ()],
@@ -716,16 +768,30 @@ def validate(
     limit: Annotated[float, typer.Option(min=1, help="Seconds that a row may take.")] = 60.0,
     jobs: Annotated[int, typer.Option(min=1, help="Rows side by side.")] = 1,
     fresh: Annotated[bool, typer.Option(help="Estimate again what is kept.")] = False,
+    tuner: Annotated[
+        bool, typer.Option("--tuner", help="Rank tunings that a search on the hardware found.")
+    ] = False,
 ) -> None:
-    """Set estimates beside published times, in results/validation.csv; a stopped run goes on."""
+    """Set estimates beside published times, in results/validation.csv; a stopped run goes on.
+
+    With --tuner, rank the published tunings among others of their search space, in
+    results/searched.csv; then --most says how many problems.
+
+    \b
+    python -m kernels validate --chip v6e --kind linear_cross_entropy
+    python -m kernels validate --tuner --most 3
+    """
     with _reported():
         from kernels.records import bands, validation
         from kernels.tpu.pool import libtpu_version
 
         libtpu_version()
+        if tuner:
+            _validate_tuner(chip or (), kind or (), most, fresh)
+            return
         rows = validation.published(chip or (), kind or (), most)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
+        with _progress(*columns, TimeElapsedColumn()) as bar:
             task = bar.add_task("rows", total=len(rows))
 
             def progress(row: bands.Checked | None, done: int, of: int) -> None:
@@ -750,6 +816,40 @@ def validate(
             refused = sum(row.error is None for row in of)
             table.add_row(on, sort, half, str(len(of)), str(refused or ""), *told)
         console.print(table)
+
+
+def _validate_tuner(
+    chips: Sequence[str], kinds: Sequence[str], most: int | None, fresh: bool
+) -> None:
+    """Rank published tunings among others of their search space, one problem after another."""
+    from kernels.records import report, searched
+
+    problems = searched.problems(most, chips, kinds)
+    found = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with _progress(*columns, TimeElapsedColumn()) as bar:
+        rows = bar.add_task("problems", total=len(problems))
+        tunings = bar.add_task("tunings")
+        progress = lambda row, done, of: bar.update(tunings, completed=done, total=of)
+        for row in problems:
+            found += searched.search([row], fresh=fresh, progress=progress)
+            bar.advance(rows)
+    table = _table("Tunings that were the fastest on the hardware, among others, by estimate")
+    for name in ("problem", "chip", "theirs, ms", "our first, ms", "place of theirs", "difference"):
+        table.add_column(name, justify="left" if name in ("problem", "chip") else "right")
+    for each in found:
+        name = f"{each.row.operator} {each.row.sizes} {each.row.tuning}"
+        if each.place is None:
+            table.add_row(name, each.row.chip, "refused", "", "", "")
+            continue
+        first = report.digits(each.trials[0][1])
+        place = f"{each.place} of {each.known}"
+        table.add_row(
+            name, each.row.chip, report.digits(each.theirs), first, place, f"{each.loss:.1%}"
+        )
+    console.print(table)
+    for line in searched.told(found):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -864,6 +964,11 @@ def _program(entry: str, workload: str | None, chip: str) -> tuple[Program, str]
     operator, implementation, problem = _subject(entry, workload)
     function, arrays = ladder.programs(ladder.Subject.of(operator, implementation), problem)[0]
     return export(function, *arrays, chip=chip, name=entry), f"{entry}  {problem}"
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr while something takes long; nothing where that is no terminal."""
+    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 def _table(title: str) -> Table:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kernels import optional
 from kernels.checks import fail
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Implementation:
         differentiable: whether it has the operator's gradients.
         chapter: the chapter that builds it, where that is not the operator's.
         shipped_with: the library that it comes with, where it is a kernel that we did not write.
+        needs: a package that it needs beside its backend's; where it is not installed, no rung is
+            claimed, and a call says what to install.
     """
 
     name: str
@@ -72,10 +75,13 @@ class Implementation:
     differentiable: bool = True
     chapter: str = ""
     shipped_with: str = ""
+    needs: str = ""
     package: str = field(default="", repr=False)  # the operator's folder; the operator says it
 
     def __post_init__(self) -> None:
-        if not self.rungs:
+        if self.needs and not optional.available(self.needs):
+            object.__setattr__(self, "rungs", ())
+        elif not self.rungs:
             object.__setattr__(self, "rungs", self.backend.claims)
 
     @property

@@ -64,7 +64,7 @@ def measure(
 
     Each function runs once before, which compiles it. Then every round reads each function once,
     beginning with another one each time, so that a machine that warms up, or does something else
-    for a while, is no one's advantage. A reading ends when the results are there, not when they
+    for a while, favours none of them. A reading ends when the results are there, not when they
     are promised.
 
     Args:

@@ -77,18 +77,21 @@ def _cover(operator, alike, rung):
     return share
 
 
-def chips(tier, operator, implementation, problems, known):
-    """[(chips, workloads)]: what of `problems` is compiled for which of the `known` chips.
+def chips(tier, operator, implementation, problems):
+    """[(chips, workloads)]: what of `problems` is compiled for which of the backend's chips.
 
     In the tier test each workload goes to one chip, and each chip gets those with gradients and
     those without in turn.
     """
-    if tier == "full":
+    known = implementation.backend.compiled_for
+    if tier == "full" or len(known) < 2:
         return [(known, problems)]
     if tier == "quick":
         return [(known[:1], problems)]
     parts = {chip: [] for chip in known}
-    turns = {True: itertools.cycle(known), False: itertools.cycle(known)}
-    for workload in problems:
-        parts[next(turns[has_gradient(operator, implementation, workload)])].append(workload)
+    turn = itertools.cycle(known)
+    for smooth in (True, False):
+        for workload in problems:
+            if has_gradient(operator, implementation, workload) == smooth:
+                parts[next(turn)].append(workload)
     return [((chip,), part) for chip, part in parts.items() if part]

@@ -48,6 +48,7 @@ RATIO = re.compile(
 BINDS = re.compile(r"\b(?:bandwidth|HBM|compute|latency|DMA|engine|units?|MXUs?) binds?\b", re.I)
 FIGURE = re.compile(rf"(?<![\w.$]){NUMBER}(?:[  ]|(?=%)){UNIT}", re.I)
 CELL = re.compile(r"^(`{3,})\{code-cell\} ipython3\n(.*?)^\1$", re.S | re.M)
+TAGS = r"^(---\n.*?\n---\n|(?::[^\n]*\n)+)"  # of a cell, before its code
 LEFT_OUT = (
     r"^(`{3,}|:{3,})(?:\{.*?|\w*)\n.*?^\1$",  # boxes, exercises, quoted code
     r"\$\$.*?\$\$",
@@ -112,7 +113,7 @@ def figures(text: str) -> Iterator[Figure]:
     parts = CELL.split(text)
     # Prose, fence, code; prose, fence, code; …
     prose = parts[0::3]
-    code = [re.sub(r"^(---\n.*?\n---\n|:.*\n)", "", c, flags=re.S) for c in parts[2::3]] + [""]
+    code = [re.sub(TAGS, "", cell, flags=re.S) for cell in parts[2::3]] + [""]
     held: set[float] = set()
     bounds = False  # whether some assertion looks at what binds
     for piece, cell in zip(prose, code, strict=True):

@@ -47,7 +47,7 @@ def test_another_seed_gives_other_values(operator):
 
 
 @pytest.mark.parametrize(
-    ("path", "count"), [("matmul", 9), ("matmul/pallas", 1), ("iota/triton", 1), ("vector", 6)]
+    ("path", "count"), [("matmul", 10), ("matmul/pallas", 1), ("iota/triton", 1), ("vector", 7)]
 )
 def test_find(path, count):
     assert len(list(find(path))) == count
@@ -113,5 +113,5 @@ def test_an_option_that_an_implementation_lacks_is_refused():
 def test_kernels_of_libraries_are_not_ours():
     own = {(o.name, i.name) for o in OPERATORS.values() for i in o.implementations if i.is_own}
     assert {("attention", "pallas"), ("brick_pad", "taichi"), ("giou", "nki")} <= own
-    theirs = {("attention", "jax_flash"), ("attention", "jax_splash"), ("nms", "xla_blocks")}
+    theirs = {("attention", "jax_flash"), ("attention", "tokamax"), ("nms", "xla_blocks")}
     assert not own & {*theirs, ("brick_pad", "torch_rows"), ("giou", "numpy")}

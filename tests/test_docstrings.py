@@ -16,9 +16,6 @@ from kernels.optional import MissingPackage
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Modules, and packages, whose docstrings have no sections yet; a line goes when they have.
-UNCONVERTED = ("kernels.tpu",)
-
 
 def offered():
     """Where it is offered → what packages of kernels list in __all__, and the public functions."""
@@ -45,10 +42,6 @@ def sources():
 
 OFFERED = offered()
 SOURCES = sources()
-
-
-def converted(module):
-    return not any(f"{module}.".startswith(f"{each}.") for each in UNCONVERTED)
 
 
 def parameters(value):
@@ -109,39 +102,23 @@ def test_there_is_something_to_read():
     assert {f"kernels.{path}" for path in ("vector.iota", "pictures.Player", "records.add")} <= (
         OFFERED.keys()
     )
-    assert len([name for name, value in OFFERED.items() if converted(value.__module__)]) > 50
+    assert len(OFFERED) > 50
     assert {"kernels", "kernels.checks", "kernels.tpu.export", "tools.install"} <= SOURCES.keys()
 
 
 @pytest.mark.parametrize("name", OFFERED)
 def test_what_is_offered_is_described(name):
     lacking = faults(OFFERED[name])
-    if converted(OFFERED[name].__module__):
-        assert not lacking, f"{name} lacks {', '.join(lacking)}"
-    else:
-        assert "a docstring" not in lacking
+    assert not lacking, f"{name} lacks {', '.join(lacking)}"
 
 
 def test_arguments_are_described_in_sections():
     found = {
         module: names
-        for module in filter(converted, SOURCES)
+        for module in SOURCES
         if (names := crammed(SOURCES[module].read_text(encoding="utf-8")))
     }
     assert not found, "what describes arguments in a sentence should have an Args: section"
-
-
-@pytest.mark.parametrize("module", UNCONVERTED)
-def test_an_exception_is_one(module):
-    """A module that has its sections is taken off the list."""
-
-    def inside(name):
-        return f"{name}.".startswith(f"{module}.")
-
-    lacking = [name for name, v in OFFERED.items() if inside(v.__module__) and faults(v)]
-    for name in filter(inside, SOURCES):
-        lacking += crammed(SOURCES[name].read_text(encoding="utf-8"))
-    assert lacking
 
 
 def bare(x, y):

@@ -412,7 +412,7 @@ def test_a_python_that_is_named_and_does_not_do_is_no_reason_to_take_another(tmp
     pythons = {"bin/python3": "3.11.7", "bin/python3.9": "3.9.2"}
     said = make_with(tmp_path, pythons, PYTHON=name)
     assert told in said and not taken(said)
-    assert "These are here: make PYTHON=bin/python3 (3.11.7)" in said
+    assert "These are here:\n  make PYTHON=bin/python3 (3.11.7)\n" in said
 
 
 def test_where_no_python_does_make_says_what_to_install(tmp_path):

@@ -133,3 +133,38 @@ def test_hooks_run_what_make_does():
     entries = " ".join(hook["entry"] for hook in hooks[0]["hooks"])
     for tool in ("jupytext", "nbstripout", "ruff check", "ruff format", "codespell_lib"):
         assert tool in entries
+
+
+NUMBERED = re.compile(r"\bchapters? \d+", re.I)
+
+
+def bare_numbers(text):
+    """Chapters that prose calls by a number: a file's is not the book's, and the book's moves."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    return NUMBERED.findall(re.sub(r"`[^`\n]*`", "", prose))
+
+
+PROSE = [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md")), *TEXTS]
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.stem)
+def test_no_chapter_is_called_by_a_number(path):
+    assert not bare_numbers(path.read_text(encoding="utf-8")), "link it, by its title"
+
+
+def test_a_number_is_found():
+    assert bare_numbers("See [chapter 7](x.ipynb), or Chapters 3 and 4.") == [
+        "chapter 7",
+        "Chapters 3",
+    ]
+    assert not bare_numbers("`chapter 7` and\n```\nchapter 8\n```\nthe next chapter")
+
+
+def test_the_index_numbers_chapters_as_the_toc_does():
+    order = re.findall(r"file: (notebooks/\w+)", (ROOT / "_toc.yml").read_text())
+    shown = re.findall(
+        r"^\| \[(\d+) [^]]+\]\(\.\./(notebooks/\w+)\.ipynb\)",
+        (ROOT / "book" / "index.md").read_text(),
+        re.M,
+    )
+    assert shown == [(str(place), name) for place, name in enumerate(order, 1)]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from kernels import ladder, optional
-from kernels.backends import pallas_tpu
 from kernels.backends.base import Compiled
 from kernels.backends.gpsimd import GPSIMD
 from kernels.backends.nki import NKI, NKI_BETA1
@@ -20,6 +19,7 @@ from kernels.backends.torch import TORCH
 from kernels.backends.xla import XLA
 from kernels.catalog import OPERATORS, RUNGS, find
 from kernels.gpu import toolchain
+from kernels.tpu import pool
 from kernels.workload import Workload, Workloads, values
 
 CLAIMS = [
@@ -35,8 +35,11 @@ def test_every_claim_holds(operator, implementation, rung, status, pytestconfig,
     subject = ladder.Subject.of(operator, implementation)
     problems = choice.workloads(tier, operator, implementation, rung)
     checks = []
-    for chips, part in choice.chips(tier, operator, implementation, problems, pallas_tpu.CHIPS):
-        monkeypatch.setattr(pallas_tpu, "CHIPS", chips)
+    parts = [((), problems)]
+    if rung == "compile":
+        parts = choice.chips(tier, operator, implementation, problems)
+    for chips, part in parts:
+        monkeypatch.setattr(implementation.backend, "compiled_for", chips)
         checks += ladder.climb(subject, rung, part, choice.SEED)
     status(checks)
     if pytestconfig.getoption("strict_rungs"):
@@ -123,21 +126,40 @@ class TestTheChoiceOfWorkloads:
         for operator, each in find():
             if "compile" not in each.rungs:
                 continue
+            known = each.backend.compiled_for
             problems = choice.workloads(tier, operator, each, "compile")
-            parts = choice.chips(tier, operator, each, problems, pallas_tpu.CHIPS)
+            parts = choice.chips(tier, operator, each, problems)
             assert {str(w) for _, part in parts for w in part} == set(map(str, problems))
             if tier == "quick":
-                assert {chips for chips, _ in parts} == {pallas_tpu.CHIPS[:1]}
+                assert {chips for chips, _ in parts} == {known[:1]}
                 continue
-            assert set(itertools.chain(*(chips for chips, _ in parts))) == set(pallas_tpu.CHIPS)
-            if any(choice.has_gradient(operator, each, w) for w in problems):
+            covered = set(itertools.chain(*(chips for chips, _ in parts)))
+            assert covered == set(known) or len(covered) == len(problems)
+            gradients = [w for w in problems if choice.has_gradient(operator, each, w)]
+            if known and len(gradients) >= len(known):
                 smooth = {
                     chip
                     for chips, part in parts
                     for chip in chips
                     if any(choice.has_gradient(operator, each, w) for w in part)
                 }
-                assert smooth == set(pallas_tpu.CHIPS)
+                assert smooth == set(known)
+
+    def test_a_program_is_compiled_for_no_other_chip(self, monkeypatch):
+        asked = []
+
+        def compile_each(programs, **options):
+            asked.extend(program.chip for program in programs)
+            return iter(())
+
+        monkeypatch.setattr(pool, "compile_each", compile_each)
+        monkeypatch.setattr(optional, "available", lambda module: True)
+        subject = ladder.Subject.of(MATMUL, MATMUL["pallas"])
+        for chips in (("v5e",), ("v6e",), ("v5e", "v6e")):
+            monkeypatch.setattr(PALLAS_TPU, "compiled_for", chips)
+            del asked[:]
+            list(ladder.climb(subject, "compile", SMALL))
+            assert set(asked) == set(chips)
 
 
 MATMUL = OPERATORS["matmul"]

@@ -3,6 +3,7 @@
 Chapters that are still to be brought to a rule stand in its list by name.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,29 +25,13 @@ FREE = {
     "of fresh memory takes longer than filling": "the size of the arrays of this chapter",
     "multiply 8-bit integers twice as fast as bfloat16": "the question; the first cell holds it",
 }
-# Chapters with figures that are not held yet.
-NOT_HELD = ("13", "18", "19", "21")
-
-
-def each(*still):
-    """A parameter for each chapter; those named fail, and leave the list when they do not."""
-    return [
-        pytest.param(
-            path,
-            id=path.stem,
-            marks=[pytest.mark.xfail(reason="to be mended", strict=True)]
-            if path.stem[:2] in still
-            else [],
-        )
-        for path in TEXTS
-    ]
 
 
 def cells(path):
     return [code for _, code in CELL.findall(path.read_text())]
 
 
-@pytest.mark.parametrize("path", each(*NOT_HELD))
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
 def test_an_assertion_holds_each_figure(path):
     loose = [
         f"{figure.words}: {figure.text}"
@@ -80,6 +65,7 @@ def chapter(prose, code="pass"):
     ("prose", "code", "loose"),
     [
         ("It reaches 92 per cent.", "assert round(share, 2) == 0.92", []),
+        ("It reaches 92 per cent.", ":tags: [x]\n\nassert round(share, 2) == 0.92", []),
         ("It reaches 92 per cent.", "assert round(share, 2) == 0.91", ["92 per cent"]),
         ("It reaches 92 per cent.", "print(0.92)", ["92 per cent"]),
         ("It is 4.7 times as fast.", "assert round(a / b, 1) == 4.7", []),
@@ -107,3 +93,11 @@ def test_an_assertion_holds_what_comes_after_it_and_not_what_came_long_before():
 
 def test_numbers_of_assertions():
     assert asserted("assert abs(a - 3) < 0.5\nb = 7") == {3, 0.5}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_solutions_are_folded_in_jupyterlab_too(path):
+    head = re.compile(r"^```\{code-cell\} ipython3\n---\n(.*?)\n---$", re.S | re.M)
+    heads = head.findall(path.read_text())
+    solutions = [head for head in heads if "A solution" in head]
+    assert all("source_hidden: true" in head for head in solutions)

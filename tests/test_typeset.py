@@ -63,6 +63,8 @@ def test_a_page_carries_its_formulas(tmp_path):
     assert formulas[1].select_one(".eqno").get_text().startswith("(1)")
     ids = [node["id"] for node in page.select("[id]")]
     assert len(ids) == len(set(ids))
+    used = {node["xlink:href"].removeprefix("#") for node in page.select("use")}
+    assert used == {node["id"] for node in page.select("defs path[id]")}  # x and = only once
     assert not page.find("script", src=lambda src: src and "mathjax" in src)
     assert not (tmp_path / "html" / "_static" / "mathjax").exists()
 

@@ -157,7 +157,8 @@ def find_python(wanted):
             high[0],
             high[1] - 1,
             told,
-            "".join("These are here: make PYTHON={} ({})\n".format(*each) for each in here),
+            "".join(["These are here:\n"] * bool(here))
+            + "".join("  make PYTHON={} ({})\n".format(*each) for each in here),
         )
     )
 

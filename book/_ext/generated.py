@@ -20,12 +20,23 @@ from sphinx.util.docutils import SphinxDirective
 
 from kernels.catalog import OPERATORS, RUNGS
 from kernels.neuron.calibration import PROGRAMS
-from kernels.records import bands, calibration, plots, report, status, store, validation
-from kernels.records.programs import BARS, BIAS
-from kernels.tpu.estimate.bands import FEWEST, NONE, VALIDATION
+from kernels.records import (
+    bands,
+    calibration,
+    plots,
+    report,
+    searched,
+    status,
+    store,
+    validation,
+)
+from kernels.records import gpu as brackets
+from kernels.records.programs import BARS, BIAS, FAMILIES, OTHER
+from kernels.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
 
 DASH = "—"
 UNKNOWN = "not found out"
+OUTCOMES = ("estimated", "another program", "refused", "not tried")
 WORDS = {"partial": "in part"} | {word: word for word in ("passed", "skipped", "failed")}
 
 
@@ -220,19 +231,23 @@ class Estimates(Generated):
     """How far the estimates are off, from results/validation.csv."""
 
     def run(self):
-        self.depend(*(store.RESULTS / name for name in (VALIDATION, calibration.ESTIMATED)))
+        files = VALIDATION, searched.SEARCHED, calibration.ESTIMATED, brackets.FILE
+        self.depend(*(store.RESULTS / name for name in files))
         rows = bands.read()
         if not rows:
             return [self.section("Nothing was checked yet", text("python -m kernels validate"))]
         sections = (
             ("Predicted against measured", self.drawn),
             ("How far off, by sort of program", self.sorts),
+            ("Where a bar is missed", self.missed),
             ("The bands", self.bands),
             ("The ten worst kinds of row", self.worst),
-            ("What is not known", self.unknown),
+            ("What has an estimate, and what has none", self.unknown),
         )
         made = [self.section(title, *content(rows)) for title, content in sections]
-        return [*made, self.section("A NeuronCore", *self.neuron())]
+        made.append(self.section("The tuner's record", *self.tuner()))
+        made.append(self.section("A NeuronCore", *self.neuron()))
+        return [*made, self.section("GPUs", *self.gpus())]
 
     def drawn(self, rows):
         told = [row for row in rows if row.error is not None]
@@ -247,43 +262,91 @@ class Estimates(Generated):
         yield picture(plots.predictions(told), "Estimated over published times, in panels")
 
     def sorts(self, rows):
-        titles = ("chip", "sort", "half", "rows", "middle", "9 in 10", "bias", "the bar")
-        lines = []
+        lines, group = [], None
         for (chip, sort, half), of in validation.sorts(rows).items():
             spread, bar = bands.spread(of), BARS[sort]
-            if spread is None:
-                told, reached = (DASH,) * 3, DASH
-            else:
+            if (chip, sort) != group:
+                group = chip, sort
+                limits = f"bars {bar[0]:.0%} and {bar[1]:.0%}" if bar else "no bar"
+                lines.append((text(fill(nodes.strong(), f"{chip}, {sort}"), f": {limits}"),))
+            told, reached = (DASH,) * 3, DASH
+            if spread:
                 bias = f"{round(100 * spread.bias) or 0:+d}%".replace("-", "−").replace("+0", "0")
                 told = f"{spread.median:.0%}", f"{spread.most:.0%}", bias
                 reached = self.reached(spread, bar) if bar and half == bands.TEST else DASH
             count = spread.rows if spread else 0
             counted = str(count) if count == len(of) else f"{count} of {len(of)}"
-            lines.append((chip, sort, half, counted, *told, reached))
+            lines.append((half, counted, *told, reached))
         yield text(
             "An error is the estimate over the published time, less one. The middle of the errors' "
             "sizes, what nine in ten of them stay below, and the middle error with its sign, which "
             "is positive where estimates are too slow. A bar is for the half that is a test: the "
-            f"most that the first two may be, with a bias of {BIAS:.0%} at most."
+            f"most that the first two may be, with a bias of {BIAS:.0%} at most. “3 of 5” rows are "
+            "those with an estimate."
         )
-        yield table(titles, lines, "sorts")
+        yield table(("half", "rows", "middle", "9 in 10", "bias", "the bar"), lines, "sorts")
 
     def reached(self, spread, bar):
-        within = spread.median <= bar[0] and spread.most <= bar[1] and abs(spread.bias) <= BIAS
-        return f"{bar[0]:.0%}, {bar[1]:.0%}: {'reached' if within else 'missed'}"
+        kept = (
+            ("middle", spread.median <= bar[0]),
+            ("9 in 10", spread.most <= bar[1]),
+            ("bias", abs(spread.bias) <= BIAS),
+        )
+        missed = [name for name, held in kept if not held]
+        return f"missed: {', '.join(missed)}" if missed else "reached"
+
+    def missed(self, rows):
+        lines = []
+        for (chip, sort, half), of in validation.sorts(rows).items():
+            spread, bar = bands.spread(of), BARS[sort]
+            if half != bands.TEST or not spread or not bar:
+                continue
+            said = self.reached(spread, bar)
+            if said == "reached":
+                continue
+            beyond = [row for row in of if row.error is not None and abs(row.error) > bar[0]]
+            beyond.sort(key=lambda row: -abs(row.error))
+            reasons = {}
+            for row in beyond:
+                reasons.setdefault(validation.why(row) or UNKNOWN, []).append(row)
+            head = f"{said}; {len(beyond)} of {spread.rows} rows are off by more than {bar[0]:.0%}"
+            lines.append((text(fill(nodes.strong(), f"{chip}, {sort}: "), head),))
+            for why, those in reasons.items():
+                told = nodes.bullet_list()
+                for row in those:
+                    error = f"{row.error:+.0%}".replace("-", "−")
+                    times = (report.digits(ms) for ms in (row.published_ms, row.estimated_ms))
+                    named = self.named(row)
+                    named += nodes.Text(f", published {' ms, estimated '.join(times)} ms: {error}")
+                    told += fill(nodes.list_item(), named)
+                lines.append((str(len(those)), why, told))
+        if not lines:
+            yield text("Every bar is reached.")
+            return
+        yield text(
+            "Of each sort whose bar is missed, the rows of the test half that are off by more than "
+            "the middle error may be, by what is known of the reason. What the chip could not have "
+            "moved in the published time, or a profile that is missing, is computed from the row; "
+            "the rest was found by looking at the compiled programs."
+        )
+        yield table(("rows", "why", "which"), lines, "missed")
 
     def bands(self, rows):
-        lines = []
+        lines, group = [], None
         for chip, regime in sorted({(row.chip, row.regime) for row in rows if row.regime}):
+            if chip != group:
+                group = chip
+                lines.append((text(fill(nodes.strong(), chip)),))
             found = bands.band(chip, regime, rows)
-            told = (str(found.rows), found.text) if found else (DASH, NONE)
-            lines.append((chip, regime, *told))
+            count = len(bands.errors(chip, regime, rows))
+            lines.append((regime, str(count or DASH), found.text if found else none(count)))
         yield text(
             "Beside an estimate stands where the measured time would lie: between the tenth and "
             f"the ninetieth of a hundred errors of its chip and regime, where {FEWEST} rows "
-            "of the test half or more are of that kind."
+            "of the test half or more are of that kind. A row whose launch is more than "
+            f"{LAUNCHED:.0%} of what was timed is left out: the launch was chosen by such rows."
         )
-        yield table(("chip", "regime", "test rows", "measured against estimated"), lines, "bands")
+        yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
 
     def worst(self, rows):
         told = [row for row in rows if row.error is not None]
@@ -292,37 +355,108 @@ class Estimates(Generated):
         lines = []
         for row in sorted(worst.values(), key=told.index)[:10]:
             figures = report.digits(row.published_ms), report.digits(row.estimated_ms)
-            why = validation.caution(row)
-            lines.append((self.named(row), row.chip, *figures, f"{row.error:+.0%}", why or UNKNOWN))
-        titles = ("row", "chip", "published, ms", "estimated, ms", "error", "why")
+            why = validation.why(row)
+            error = f"{row.error:+.0%}".replace("-", "−")
+            lines += [(self.named(row),), (*figures, error, why or UNKNOWN)]
         yield text("Of each program and chip the worst row, and of these the ten worst, by ratio.")
-        yield table(titles, lines, "worst")
+        yield table(("published, ms", "estimated, ms", "error", "why"), lines, "worst")
 
-    def named(self, row):
+    def named(self, row, tuning=None):
         options = {n: v for n, v in row.options.items() if len(str(v)) < 20}
         said = " ".join(f"{n}={v}" for n, v in (*row.sizes.items(), *options.items()))
         return text(
-            fill(nodes.strong(), f"{row.operator}, {row.implementation} "),
-            fill(nodes.inline(classes=["sizes"]), f"{said} {row.dtype} {row.tuning}"),
+            fill(nodes.strong(), f"{row.operator}, {row.implementation} on {row.chip}: "),
+            fill(
+                nodes.inline(classes=["sizes"]),
+                f"{said} {row.dtype} {row.tuning if tuning is None else tuning}",
+            ),
         )
 
+    def counted(self, rows):
+        """Per chip and kind: how many rows there are, estimated, refused and left out."""
+        known = {row.key: row for row in rows}
+        kinds = {}
+        for row in validation.published():
+            kinds.setdefault(
+                (row.chip, FAMILIES[row.operator, row.implementation].name), []
+            ).append(known.get(row.key))
+        lines, chip = [], None
+        for (of, kind), found in sorted(kinds.items()):
+            if of != chip:
+                chip = of
+                lines.append((text(fill(nodes.strong(), chip)),))
+            count = Counter(map(self.outcome, found))
+            lines.append((kind, *(str(count[name] or DASH) for name in OUTCOMES)))
+        yield table(("kind", *OUTCOMES), lines, "counted")
+
+    def outcome(self, row):
+        if row is None:
+            return "not tried"
+        if row.error is not None:
+            return "estimated"
+        return "another program" if row.reason.startswith(OTHER) else "refused"
+
     def unknown(self, rows):
-        checked = {row.key for row in rows}
-        left = sum(row.key not in checked for row in validation.published())
         reasons = Counter((row.chip, row.operator, row.reason) for row in rows if row.error is None)
+        yield text(
+            "“Another program” is the rule above; “refused” is a row without an estimate; “not "
+            "tried” a published row that has not been estimated for this page. The order was that "
+            "of a hash, but what had been compiled before came first: programs that compile fast "
+            "have more than their share."
+        )
+        yield from self.counted(rows)
         if reasons:
             listed = nodes.bullet_list()
             for (chip, operator, reason), count in sorted(reasons.items()):
                 line = text(f"{operator} on {chip}, {count} ×: {reason}")
                 listed += fill(nodes.list_item(), line)
-            yield text("Rows without an estimate:")
-            yield listed
-        if left:
+            yield fold(f"Why {sum(reasons.values())} rows have no estimate", listed)
+
+    def tuner(self):
+        known = searched.found()
+        if not known:
             yield text(
-                f"{left} more published times are in results/published.csv, and were not estimated "
-                "for this page: each takes the compiler a while. So the rows here favour programs "
-                "that compile fast."
+                "Nobody has made it yet. python -m kernels validate --tuner ranks tokamax's "
+                "tunings among others of the same search space, as our tuner does; a tuning takes "
+                "the compiler from seconds to a minute, and a problem has ten of them."
             )
+            return
+        tried = {len(each.trials) for each in known}
+        yield text(
+            f"{len(known)} of {len(searched.problems())} problems were searched so far; they are "
+            "of the rows above that are kernels of tokamax. Of each problem "
+            f"{' or '.join(map(str, sorted(tried)))} tunings were tried, drawn by a hash from the "
+            "space of tokamax's own search, whose fastest one on the hardware is among them. "
+            f"{' '.join(searched.told(known))} As theirs was the fastest on the chip, such a "
+            "difference is an error of the ranking, and about what our first choice might lose."
+        )
+        if not searched.current():
+            yield text("The model has changed since: python -m kernels validate --tuner.")
+        lines = []
+        for each in known:
+            row, first = each.row, each.trials[0]
+            place = f"{each.place} of {each.known}" if each.place else "no estimate"
+            loss = DASH if each.loss is None else f"{each.loss:.1%}"
+            theirs = report.digits(each.theirs) if each.place else DASH
+            lines += [
+                (self.named(row, f"theirs: {row.tuning}; our first: {first[0]}"),),
+                (report.digits(row.value), theirs, report.digits(first[1]), place, loss),
+            ]
+        titles = ("published", "theirs, estimated", "our first", "place of theirs", "difference")
+        yield text("Times are in ms.")
+        yield table(titles, lines, "searched")
+
+    def gpus(self):
+        rows = brackets.read()
+        if not rows:
+            yield text("No published time of a GPU is known here.")
+            return
+        yield from map(text, brackets.told(rows))
+        yield table(brackets.TITLES, brackets.lines(rows), "brackets")
+        sources = nodes.bullet_list()
+        for source, count in sorted(Counter(row.source for row in rows).items()):
+            sources += fill(nodes.list_item(), text(f"{source}: {count} rows"))
+        yield fold("Whose times these are", sources)
 
     def neuron(self):
         yield text(
@@ -333,15 +467,14 @@ class Estimates(Generated):
         lines = [
             (
                 program.text,
-                "trn1",
                 report.digits(program.published_ms),
                 report.digits(calibration.estimated(program).value),
-                f"{calibration.error(program):+.0%}",
+                f"{calibration.error(program):+.0%}".replace("-", "−"),
                 {"fit": "fitted to"}.get(program.part, program.part),
             )
             for program in sorted(PROGRAMS, key=lambda program: program.part)
         ]
-        titles = ("kernel", "chip", "published, ms", "estimated, ms", "error", "half")
+        titles = ("kernel on Trn1", "published, ms", "estimated, ms", "error", "half")
         yield table(titles, lines, "calibration")
 
 

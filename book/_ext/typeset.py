@@ -22,6 +22,9 @@ PARTS += ["output/svg/fonts/tex"]
 WRITTEN = re.compile(r"\\\((.*)\\\)|\\\[(.*)\\\]|(\\begin\{.*\\end\{\w+\*?\})", re.S)
 # What MathJax notes for its own menus, and white space between elements.
 SURPLUS = re.compile(r' data-(?:mml-node|c|mjx-[a-z-]+)="[^"]*"|(?<=>)\s+(?=<)')
+# MathJax numbers the glyphs of each formula anew.
+NUMBERED = re.compile(r"\bMJX-\d+-TEX")
+GLYPH = re.compile(r'<path id="(MJX-TEX[^"]*)"[^>]*></path>')
 # A drawing for the eye, and MathML for whoever has it read aloud.
 RENDER = """
 const {_: lib} = MathJax;
@@ -76,6 +79,26 @@ def typeset(tex, display):
     return SURPLUS.sub("", drawn)
 
 
+def sharing(drawn, glyphs):
+    """A formula that takes its glyphs from those before it on the page.
+
+    Args:
+        drawn: the HTML of a formula.
+        glyphs: the names of those that the page has; those of this formula are added.
+
+    Returns:
+        HTML.
+    """
+
+    def once(path):
+        if path[1] in glyphs:
+            return ""
+        glyphs.add(path[1])
+        return path[0]
+
+    return GLYPH.sub(once, NUMBERED.sub("MJX-TEX", drawn))
+
+
 def _typeset(visit):
     def visit_math(self, node):
         start = len(self.body)
@@ -86,9 +109,11 @@ def _typeset(visit):
             display = isinstance(node, nodes.math_block)
             found = WRITTEN.search(written)
             tex = html.unescape(next(filter(None, found.groups())))
+            # A translator writes one page.
+            glyphs = self.__dict__.setdefault("glyphs_of_formulas", set())
             self.body[start:] = [
                 written[: found.start()],
-                typeset(tex, display),
+                sharing(typeset(tex, display), glyphs),
                 written[found.end() :],
             ]
             raise

@@ -38,7 +38,7 @@ def blocks(n, m):
     )
 
 
-def _kernel(heads, n, m, causal, interpret):
+def _kernel(heads, n, m, d, causal, interpret):
     """JAX's kernel of [H, N, D], [H, M, D], [H, M, D]."""
     mask = (splash.CausalMask if causal else splash.FullMask)((n, m))
     return splash.make_splash_mha(
@@ -46,36 +46,48 @@ def _kernel(heads, n, m, causal, interpret):
         block_sizes=blocks(n, m),
         head_shards=1,
         q_seq_shards=1,
-        interpret=interpret is True,
+        interpret=interpret,
     )
 
 
-def _simulated(interpret):
-    """Where it runs with InterpretParams; with True, it interprets itself."""
-    return machine(False if interpret is True else interpret)
+def differentiable(kernel):
+    """Attention by a splash kernel, with the kernel's own gradients.
+
+    Args:
+        kernel: kernel(heads, n, m, d, causal, interpret) gives a function of q [H, N, D], k and v
+            [H, M, D] that scales nothing.
+
+    Returns:
+        A function of q [B, H, N, D], k, v [B, H, M, D], causal, scale and interpret.
+    """
+
+    # With InterpretParams a machine runs it; with True, it interprets itself.
+    def simulated(interpret):
+        return machine(False if interpret is True else interpret)
+
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+    def attend(q, k, v, causal, scale, interpret):
+        return forward(q, k, v, causal, scale, interpret)[0]
+
+    def forward(q, k, v, causal, scale, interpret):
+        (_, heads, n, d), m = q.shape, k.shape[2]
+        made = kernel(heads, n, m, d, causal, interpret is True)
+
+        def call(q, k, v):
+            return jax.vmap(made)((scale * q).astype(q.dtype), k, v)
+
+        with simulated(interpret):
+            return jax.vjp(call, q, k, v)
+
+    def backward(causal, scale, interpret, back, do):
+        with simulated(interpret):
+            return back(do)
+
+    attend.defvjp(forward, backward)
+    return attend
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
-def _differentiable(q, k, v, causal, scale, interpret):
-    return _forward(q, k, v, causal, scale, interpret)[0]
-
-
-def _forward(q, k, v, causal, scale, interpret):
-    kernel = _kernel(q.shape[1], q.shape[2], k.shape[2], causal, interpret)
-
-    def call(q, k, v):
-        return jax.vmap(kernel)((scale * q).astype(q.dtype), k, v)
-
-    with _simulated(interpret):
-        return jax.vjp(call, q, k, v)
-
-
-def _backward(causal, scale, interpret, back, do):
-    with _simulated(interpret):
-        return back(do)
-
-
-_differentiable.defvjp(_forward, _backward)
+_differentiable = differentiable(_kernel)
 
 
 def attention(q, k, v, *, causal, scale, interpret=None):

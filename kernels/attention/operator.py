@@ -12,6 +12,7 @@ from kernels import checks
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.blocks import BlockSizes
 from kernels.attention.blocks import plan as plan_blocks
+from kernels.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.torch import TORCH
 from kernels.backends.xla import XLA
@@ -39,10 +40,11 @@ def attention(
         q: [B, H, N, D], float32 or bfloat16, D at most 256. No dimension may be zero.
         k, v: [B, H, M, D] in q's dtype.
         implementation: "xla" (the formula), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours,
-            for a TPU), "jax_flash" and "jax_splash" (the kernels that ship with JAX, for the
-            lengths that they take), "torch" (the formula) or "torch_sdpa"
-            (F.scaled_dot_product_attention), the last two on tensors; see kernels.attention.torch
-            for our kernels on tensors.
+            for a TPU), "mosaic_gpu" (ours, for Hopper GPUs: bfloat16, D at most 128; its gradient
+            is the formula's), "jax_flash" and "jax_splash" (the kernels that ship with JAX, for the
+            lengths that they take), "tokamax" (its splash attention, for the same lengths), "torch"
+            (the formula) or "torch_sdpa" (F.scaled_dot_product_attention), the last two on tensors;
+            see kernels.attention.torch for our kernels on tensors.
         causal: query i sees the keys 0 to i.
         scale: of the products; None is D ** -0.5.
         block: of "pallas"; None lets it choose.
@@ -154,6 +156,10 @@ def _whole_lanes(workload: Workload) -> bool:
     return n % 128 == m % 128 == 0 and (d <= 128 or d % 128 == 0)
 
 
+def _for_wgmma(workload: Workload) -> bool:
+    return workload.dtype == "bfloat16" and workload.sizes["d"] <= 128
+
+
 def _float32(workload: Workload) -> bool:
     return workload.dtype == "float32"  # NumPy's bfloat16 is none that PyTorch knows
 
@@ -194,6 +200,26 @@ ATTENTION = Operator(
             lacks=_OWN,
             tunable=False,
             shipped_with="JAX",
+        ),
+        Implementation(
+            "mosaic_gpu",
+            MOSAIC_GPU,
+            "mosaic_gpu:attention",
+            accepts=_for_wgmma,
+            lacks=_OWN,
+            tunable=False,
+            chapter="matmul_on_hopper",
+        ),
+        Implementation(
+            "tokamax",
+            PALLAS_TPU,
+            "tokamax:attention",
+            rungs=("interpret", "compile"),  # its maxima are outputs too, as jax_splash's are
+            accepts=_whole_lanes,
+            lacks=_OWN,
+            tunable=False,
+            shipped_with="tokamax",
+            needs="tokamax",
         ),
         Implementation("torch", TORCH, "tensors:formula", accepts=_float32, lacks=_OWN),
         Implementation("torch_sdpa", TORCH, "tensors:sdpa", accepts=_float32, lacks=_OWN),

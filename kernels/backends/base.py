@@ -22,6 +22,7 @@ class Backend:
             says nothing else.
         takes_interpret: whether its functions take `interpret=`.
         tensors: whether they take PyTorch's tensors.
+        compiled_for: the chips that the rung compile takes, the usual one first.
         chips: what `estimate` knows, the usual one first; empty where nothing is estimated.
         is_library: whether who writes in it calls a library or leaves all to a compiler, and so
             writes no kernel.
@@ -32,6 +33,7 @@ class Backend:
     claims: tuple[str, ...] = ("interpret",)
     takes_interpret: bool = False
     tensors: bool = False
+    compiled_for: tuple[str, ...] = ()
     chips: tuple[str, ...] = ()
     is_library: bool = False
     needs: tuple[str, ...] = ()

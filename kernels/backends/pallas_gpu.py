@@ -1,6 +1,12 @@
-"""Pallas for a GPU, through Triton: compiled down to machine code, without a GPU."""
+"""Pallas for a GPU, through Triton: compiled down to machine code, without a GPU.
+
+JAX 0.11 deprecates this route: Triton is on its way out of Pallas, and Mosaic GPU takes its place
+(kernels.backends.mosaic_gpu). It stays here as long as JAX has it, and for the chips before Hopper.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from kernels.backends import jax_arrays
 from kernels.backends.base import Backend, Job, Refused
@@ -9,11 +15,13 @@ from kernels.backends.pallas_tpu import check_index_maps
 COMPILE_SECONDS = 120.0  # that a compilation may take
 
 
-class _PallasGpu(Backend):
+class PallasGpu(Backend):
+    """What both routes to a GPU share; by itself, that through Triton."""
+
     name = "Pallas GPU"
-    claims = ("interpret", "compile")
+    claims: tuple[str, ...] = ("interpret", "compile")
     takes_interpret = True
-    compiled_for = ("h100", "a100", "b200")
+    compiled_for: tuple[str, ...] = ("h100", "a100", "b200")
 
     def compile_one(self, job: Job) -> str:
         from kernels.gpu import compiler, toolchain
@@ -25,7 +33,7 @@ class _PallasGpu(Backend):
             for chip in self.compiled_for:
                 try:
                     exported = export(program, *arrays, chip=chip, name=job.name)
-                    check_index_maps(exported.calls)
+                    self._look_at(exported)
                     if there:
                         # XLA has its kernels assembled, so ptxas has had its say too.
                         compiled = compiler.compile_program(exported, timeout=COMPILE_SECONDS)
@@ -36,6 +44,10 @@ class _PallasGpu(Backend):
         if there:
             return ""
         return "lowered only: the compilers, make venv EXTRAS=gpu, are not installed"
+
+    def _look_at(self, program: Any) -> None:
+        """Refuse what the compiler would take, and what is wrong."""
+        check_index_maps(program.calls)
 
     def why_not(self, rung: str, device: str = "cpu") -> str:
         if rung != "measure":
@@ -52,4 +64,4 @@ class _PallasGpu(Backend):
         return jax.devices()[0].device_kind
 
 
-PALLAS_GPU = _PallasGpu()
+PALLAS_GPU = PallasGpu()

@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernels.compat import changed
@@ -24,17 +24,25 @@ _SLICE = re.compile(r"slice\((\d+), (\d+), 1\)")
 
 
 def parameters(**options: Any) -> Any:
-    """pltpu.InterpretParams(**options) that goes on after a race, and reports every one.
+    """pltpu.InterpretParams(**options) that goes on after a race, and reports every one."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    return going_on(pltpu.InterpretParams, options)
+
+
+def going_on(kind: Any, options: dict[str, Any]) -> Any:
+    """kind(**options) that goes on after a race, and reports every one.
 
     Up to 0.11 a race was printed; 0.12 raises at the first unless `on_race="warn"`.
+
+    Args:
+        kind: pltpu.InterpretParams or InterpretGPUParams.
+        options: its fields.
     """
     import dataclasses
 
-    from jax.experimental.pallas import tpu as pltpu
-
-    if any(each.name == "on_race" for each in dataclasses.fields(pltpu.InterpretParams)):
-        options["on_race"] = "warn"
-    return pltpu.InterpretParams(**options)
+    known = any(each.name == "on_race" for each in dataclasses.fields(kind))
+    return kind(**(options | ({"on_race": "warn"} if known else {})))
 
 
 @contextlib.contextmanager
@@ -79,12 +87,22 @@ def _as_a_chip() -> Iterator[None]:
 
 @contextlib.contextmanager
 def races() -> Iterator[list[str]]:
-    """Within it nothing of a race is printed or logged; after it the list holds each, in a line.
+    """Within it nothing of a race is printed or logged; after it the list holds each, in a line."""
+    found: list[str] = []
+    with silent() as reports:
+        try:
+            yield found
+        finally:
+            found.extend(lines(reports()))
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[Callable[[], str]]:
+    """Within it nothing of a race is printed or logged; what it gives says what would have been.
 
     JAX up to 0.11 prints a report; 0.12 logs a read's to race_detection_state's logger, and a
     write's to the root logger.
     """
-    found: list[str] = []
     reports: list[str] = []
 
     def keep(record: logging.LogRecord) -> bool:
@@ -95,19 +113,18 @@ def races() -> Iterator[list[str]]:
 
     root = logging.getLogger()
     of_jax = logging.getLogger("jax._src.pallas.mosaic.interpret.race_detection_state")
-    silent = logging.NullHandler()  # without any, logging.warning would set up one for good
+    quiet_handler = logging.NullHandler()  # without any, logging.warning would set up one for good
     printed = io.StringIO()
     for logger in (root, of_jax):
         logger.addFilter(keep)
-    root.addHandler(silent)
+    root.addHandler(quiet_handler)
     try:
         with contextlib.redirect_stdout(printed):
-            yield found
+            yield lambda: "".join([printed.getvalue(), *reports])
     finally:
-        root.removeHandler(silent)
+        root.removeHandler(quiet_handler)
         for logger in (root, of_jax):
             logger.removeFilter(keep)
-        found.extend(lines("".join([printed.getvalue(), *reports])))
 
 
 def lines(text: str) -> list[str]:

@@ -126,6 +126,12 @@ def is_interpreted(equation: Any) -> bool:
     return bool(equation.params.get("interpret"))
 
 
+def is_for_a_tpu(equation: Any) -> bool:
+    """Whether a kernel brings options of the TPU's compiler; seen in JAX 0.10.2 and 0.12.0.1."""
+    options = equation.params.get("compiler_params")
+    return type(options).__module__.startswith("jax._src.pallas.mosaic.")
+
+
 def is_kernel(equation: Any) -> bool:
     """Whether an equation is a kernel: a pallas_call, or what pl.kernel and pl.core_map make."""
     return jaxprs.operation(equation) in ("pallas_call", "mpmd_map", "core_map")
@@ -204,6 +210,12 @@ def grid(equation: Any, sizes: Sequence[int | None] = ()) -> tuple[int, ...]:
         int(size) if _is_static(size) else next(rest, None) or 1
         for size in equation.params["grid_mapping"].grid
     )
+
+
+def own_axes(equation: Any) -> tuple[int, ...]:
+    """The dimensions of the grid that are the author's: those that his program ids count."""
+    mapping = equation.params["grid_mapping"]
+    return tuple(i for i in range(len(mapping.grid)) if i not in mapping.vmapped_dims)
 
 
 def dynamic_axes(equation: Any) -> tuple[int, ...]:
@@ -299,8 +311,9 @@ def axis_names(equation: Any) -> tuple[str, ...]:
 
 def axes_read(equation: Any) -> set[int]:
     """The grid dimensions whose program id the kernel's body reads."""
+    axes = own_axes(equation)
     return {
-        jaxprs.grid_axis(each)
+        axes[jaxprs.grid_axis(each)]
         for each in jaxprs.equations(kernel(equation))
         if jaxprs.operation(each) == "program_id"
     }
@@ -425,7 +438,12 @@ def _specialised(
         """Equations that look a scalar up, and the variable that then holds it."""
 
         def found() -> Any:
-            ids = [pl.program_id(axis) for axis in range(len(mapping.grid))]
+            # A kernel cannot ask where it is in what jax.vmap added; the first stands for all.
+            mine = iter(range(len(mapping.grid)))
+            ids = [
+                0 if axis in mapping.vmapped_dims else pl.program_id(next(mine))
+                for axis in range(len(mapping.grid))
+            ]
             scalar = _looked_up(mapping.grid, ids, values)
             # Its own operation, whose result may be renamed.
             return jax.lax.convert_element_type_p.bind(
@@ -473,12 +491,12 @@ SHORT_LOOP = 4  # rounds of a loop that is not cut
 
 def is_cut(equation: Any) -> bool:
     """Whether an equation is a loop of known length, over no rows of its own, that may be cut."""
-    if jaxprs.operation(equation) != "scan" or equation.params["length"] <= SHORT_LOOP:
+    if jaxprs.operation(equation) != "scan":
         return False
-    params = equation.params
-    carried = params["num_consts"] + params["num_carry"]
-    rows = len(jaxprs.inputs(equation)) - carried
-    return rows == 0 and len(jaxprs.outputs(equation)) == params["num_carry"]
+    loop = jaxprs.scan(equation)
+    rows = len(jaxprs.inputs(equation)) - loop.fixed - loop.carried
+    kept = len(jaxprs.outputs(equation)) - loop.carried
+    return loop.length > SHORT_LOOP and rows == 0 and kept == 0
 
 
 def longest_loop(equation: Any) -> int:

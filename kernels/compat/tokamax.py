@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
+
+from kernels import optional
 
 
 def flash_attention(config: Mapping[str, Any]) -> Callable[..., Any]:
@@ -25,6 +28,36 @@ def flash_attention(config: Mapping[str, Any]) -> Callable[..., Any]:
     return _called(kernel.PallasMosaicTpuFlashAttention(config=kernel.Config(**layouts)))
 
 
+def splash_attention(
+    n: int, m: int, *, causal: bool, interpret: bool, **blocks: Any
+) -> Callable[..., Any]:
+    """Its splash attention by itself, with a gradient; seen in 0.0.12.
+
+    Args:
+        n, m: queries and keys, multiples of 128.
+        causal: query i sees the keys 0 to i.
+        interpret: by Pallas's plain interpreter.
+        blocks: fields of its SplashConfig; a layout is "HEAD_DIM_MINOR" or "SEQ_MINOR".
+
+    Returns:
+        A function of q [H, N, D], k and v [H, M, D], which scales nothing.
+
+    Raises:
+        MissingPackage: where tokamax is not installed.
+    """
+    optional.require("tokamax", "tokamax's attention")
+    from tokamax._src.ops.experimental.tpu.splash_attention import splash_attention_kernel as kernel
+    from tokamax._src.ops.experimental.tpu.splash_attention import splash_attention_mask as masks
+
+    fields = {
+        name: kernel.QKVLayout[value] if name.endswith("layout") else value
+        for name, value in blocks.items()
+    }
+    mask = (masks.CausalMask if causal else masks.FullMask)((n, m))
+    config = kernel.SplashConfig(**fields, interpret=interpret)
+    return kernel.make_splash_mha_single_device(mask, config=config)
+
+
 def ragged_dot(config: Mapping[str, Any]) -> Callable[..., Any]:
     """Its ragged product for a TPU; seen in 0.0.12.
 
@@ -37,6 +70,38 @@ def ragged_dot(config: Mapping[str, Any]) -> Callable[..., Any]:
     from tokamax._src.ops.ragged_dot import pallas_mosaic_tpu as kernel
 
     return _called(kernel.PallasMosaicTpuRaggedDot(config=kernel.Config(**config)))
+
+
+def flash_attention_tunings(q: Any, k: Any, v: Any) -> list[dict[str, Any]]:
+    """The configs that its search on the hardware tries for an attention; seen in 0.0.12.
+
+    Args:
+        q, k, v: shapes, [batch, tokens, heads, features].
+    """
+    from tokamax._src.ops.attention import pallas_mosaic_tpu as kernel
+
+    return _tunings(kernel.PallasMosaicTpuFlashAttention(), q, k, v)
+
+
+def ragged_dot_tunings(left: Any, right: Any, **more: Any) -> list[dict[str, Any]]:
+    """The configs that its search on the hardware tries for a ragged product; seen in 0.0.12.
+
+    Args:
+        left, right: shapes of the operands.
+        more: as its kernel takes them, group_sizes= among them.
+    """
+    from tokamax._src.ops.ragged_dot import pallas_mosaic_tpu as kernel
+
+    return _tunings(kernel.PallasMosaicTpuRaggedDot(), left, right, **more)
+
+
+def _tunings(op: Any, *arrays: Any, **more: Any) -> list[dict[str, Any]]:
+    """The configs of an op's search, as fields and plain values."""
+    plain = lambda value: getattr(value, "value", value)  # a layout is a number
+    return [
+        {field.name: plain(getattr(config, field.name)) for field in fields(config)}
+        for config in op._get_autotuning_configs(op.bind(*arrays, **more))
+    ]
 
 
 def _called(op: Any) -> Callable[..., Any]:

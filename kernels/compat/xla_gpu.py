@@ -1,13 +1,15 @@
 """XLA's compiler for NVIDIA's GPUs, on a machine without one: its plugin, options and dumps.
 
 Private: `jax._src.lib.xla_client` (a plugin loaded by path), the methods of a topology, XLA's
-options, and the names and the text of what it dumps. Seen in JAX 0.10.2. An option that is gone is
-refused by name when a program is compiled; a dump that is named otherwise is not read.
+options, and the names and the text of what it dumps. Seen in JAX 0.10.2 and 0.12.0.1. An option
+that is gone is refused by name when a program is compiled; a dump that is named otherwise is not
+read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import re
@@ -99,6 +101,34 @@ def _silent() -> Iterator[None]:
         os.close(kept)
 
 
+@contextlib.contextmanager
+def known(device_kind: str, capability: tuple[int, int]) -> Iterator[None]:
+    """Within it, Triton's side of Pallas knows what a GPU can do that JAX has no name for.
+
+    Since JAX 0.12 it asks by the device's kind, and of one that is not in its list the GPU in the
+    machine. Private: `_get_device_arch_name` of jax._src.pallas.triton.gpu_info.
+
+    Args:
+        device_kind: NVIDIA's name.
+        capability: its compute capability, (major, minor).
+    """
+    try:
+        module: Any = importlib.import_module("jax._src.pallas.triton.gpu_info")  # since 0.12
+        before = module._get_device_arch_name
+    except (ImportError, AttributeError):
+        yield
+        return
+
+    def told(kind: str) -> str:
+        return ".".join(map(str, capability)) if kind == device_kind else before(kind)
+
+    module._get_device_arch_name = told
+    try:
+        yield
+    finally:
+        module._get_device_arch_name = before
+
+
 def exportable() -> list[Any]:
     """For jax.export's disabled_checks: both ways in which a Pallas kernel travels."""
     import jax
@@ -134,6 +164,7 @@ def dumping(folder: Path, passes: bool) -> dict[str, Any]:
         passes: whether to write the program after each pass that changed it, too.
     """
     found: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
+    found["xla_dump_emitter_re"] = ".*"  # since JAX 0.12, no LLVM IR and PTX without it
     return found | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
 
 
@@ -274,14 +305,62 @@ def _launch(lines: Sequence[str]) -> dict[str, Any]:
             constants[constant[1]] = int(constant[2])
         if "gpu.launch " not in line:
             continue
-        grid, threads = (
+        grid, threads = (  # before them stand the blocks of a cluster, where there are clusters
             tuple(constants.get(name, 0) for name in re.findall(r"= (%\w+)", part))
-            for part in re.findall(r" in \(([^)]*)\)", line)[:2]
+            for part in re.findall(r" in \(([^)]*)\)", line)[-2:]
         )
         shared = re.search(r"dynamic_shared_memory_size (%\w+)", line)
         bytes_ = constants.get(shared[1], 0) if shared else 0
         return {"grid": grid, "threads": threads, "shared_bytes": bytes_}
     return {}
+
+
+def triton(folder: Path) -> list[str]:
+    """The TritonIR of every kernel that XLA has Triton write, before any pass of Triton's.
+
+    Args:
+        folder: that XLA wrote to.
+    """
+    module = _module(folder)
+    found = sorted(folder.glob(f"{module}.*.ttir.txt"))
+    whole = [path for path in found if "before_validation" not in path.name]
+    return [path.read_text(encoding="utf-8", errors="replace") for path in whole]
+
+
+def graphs(sequence: str) -> list[tuple[str, ...]]:
+    """The stretches of a program that are recorded as a CUDA graph, each as the names of its steps.
+
+    Args:
+        sequence: the text of XLA's thunk sequence after its passes.
+    """
+    found: list[list[str]] = []
+    inside = -1  # columns that the steps of a graph are indented by, at least
+    for line in sequence.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if "kCommandBuffer" in line:
+            found.append([])
+            inside = indent
+        elif line.strip() and inside >= 0:
+            if indent <= inside:
+                inside = -1
+                continue
+            found[-1] += [name or kind for kind, name, _ in thunks(line)]
+    return [tuple(names) for names in found]
+
+
+def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
+    """When each value of the program is alive.
+
+    Args:
+        text: of XLA's live ranges.
+
+    Returns:
+        The instructions in the order in which they run; and of each value, whose name ends in {}
+        where it is no part of a tuple, the first and the last place that it is alive at.
+    """
+    order = re.findall(r"^    \d+:(\S+)$", text.split("BufferLiveRange")[0], re.M)
+    found = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
+    return order, [(name, int(first), int(last)) for name, first, last in found]
 
 
 def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -401,6 +480,37 @@ def operations(hlo: str) -> list[Operation]:
     return found
 
 
+def left_by_triton(hlo: str) -> list[tuple[str, str]]:
+    """The products that Triton was to make and did not: since JAX 0.12 XLA then writes its own
+    loops, and says nothing.
+
+    Args:
+        hlo: the optimised program.
+
+    Returns:
+        HLO's dtypes of both factors of each.
+    """
+    found = []
+    for line in hlo.splitlines():
+        called = re.search(r"kind=kCustom, calls=%(\S+?),", line)
+        if not called or '"kind":"' in line:
+            continue
+        body = hlo.split(f"\n%{called[1]} ", 1)[-1].split("\n}", 1)[0]
+        for factors in re.findall(r" dot\(%(\S+), %(\S+)\)", body):
+            left, right = (re.search(rf"%{re.escape(name)} = (\w+)\[", body) for name in factors)
+            found.append((left[1] if left else "f32", right[1] if right else "f32"))
+    return found
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of a number.
+
+    Args:
+        dtype: HLO's name.
+    """
+    return _SIZES.get(dtype, 4)
+
+
 def _arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
     """(dtype, sizes) of each array in a shape of HLO."""
     return [
@@ -410,7 +520,7 @@ def _arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _bytes(array: tuple[str, tuple[int, ...]]) -> int:
-    return _SIZES.get(array[0], 4) * math.prod(array[1])
+    return itemsize(array[0]) * math.prod(array[1])
 
 
 def _product(configuration: str, inputs: list, result: list) -> tuple[int, ...]:

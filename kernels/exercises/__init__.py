@@ -28,7 +28,7 @@ __all__ = ["Answer", "Exercise", "chapters", "check", "exercises"]
 ADVICE = (
     ("is nan", "Memory that nobody wrote holds NaN here: is this element ever written?"),
     ("every element is zero", "Is the result written at all?"),
-    ("race", "Two programs write the same block: which dimension may really be parallel?"),
+    ("race: ", "Two programs write the same block: which dimension may really be parallel?"),
     ("depends on the order", "A result must not depend on which parallel program runs first."),
     ("shape is", "Look at out_shape, and at the block of the output."),
     ("allowed", "The shape is right, the numbers are not: try the smallest workload by hand."),
@@ -62,7 +62,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         first, *more = str(self).splitlines()
-        body = "".join(f"<br>{html.escape(line.strip())}" for line in more)
+        body = "".join(f"<br>\n{html.escape(line.strip())}" for line in more)
         return f'<div class="kernel-answer"><strong>{html.escape(first)}</strong>{body}</div>'
 
 

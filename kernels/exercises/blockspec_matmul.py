@@ -93,10 +93,10 @@ EXERCISES = (
     ),
     Exercise(
         "accumulated",
-        "Write accumulated(x, y, *, interpret) for x y, [m, k], [k, n] → [m, n], by a grid of "
-        "three dimensions with blocks of 128 × 128 × 128 and sums that stay in VMEM; sizes are "
+        "Write accumulated(x, y, *, interpret) for max(x y, 0), [m, k], [k, n] → [m, n], by a grid "
+        "of three dimensions with blocks of 128 × 128 × 128 and sums that stay in VMEM; sizes are "
         "multiples of 128.",
-        lambda x, y: x @ y,
+        lambda x, y: np.maximum(x @ y, 0),
         call_kernel,
         problems(
             _two,
@@ -110,9 +110,10 @@ EXERCISES = (
     ),
     Exercise(
         "ragged_k",
-        "Write ragged(x, y, *, interpret) for x y, [m, k], [k, n] → [m, n], in blocks of 128 along "
-        "k, for any k; m and n are multiples of 128. Nothing is padded outside of the kernel.",
-        lambda x, y: x @ y,
+        "Write ragged(x, y, *, interpret) for cos(x) y, [m, k], [k, n] → [m, n], in blocks of 128 "
+        "along k, for any k; m and n are multiples of 128. Nothing is padded, and no cosine taken, "
+        "outside of the kernel.",
+        lambda x, y: np.cos(x) @ y,
         call_kernel,
         problems(
             _two,
@@ -122,7 +123,7 @@ EXERCISES = (
         ),
         rungs=("interpret", "simulate"),
         judge=judges.both(judges.lowered, judges.grid(3, 128), judges.only_kernel),
-        magnitude=_magnitude,
+        magnitude=lambda x, y: abs(np.cos(x)) @ abs(y),
         hint="Beyond its array a block holds anything, NaN here, and 0 times NaN is NaN: mask both "
         "factors. pl.program_id(2) * 128 is where a block begins.",
     ),

@@ -3,10 +3,11 @@
 import numpy as np
 
 from kernels import taichi
+from kernels.backends.python import PYTHON
 from kernels.backends.taichi import TAICHI
 from kernels.exercises.bars import Bar
 from kernels.exercises.counted import counted
-from kernels.exercises.exercise import Exercise, prediction, problems
+from kernels.exercises.exercise import Exercise, call, problems
 from kernels.padding import reference
 from kernels.workload import Workload, values
 
@@ -30,12 +31,17 @@ def _launch(kernel, tile, rows, cols, climb):
     return out
 
 
-def _period(h, w, step):
-    """Rows of pixels until a wall of rows of bricks repeats, found in the wall itself."""
-    tile = np.arange(h * w).reshape(h, w)
-    rows = h * w
-    wall = reference.brick_pad(tile, border=(rows, w), shift_y=(step, h))
-    return next(p for p in range(1, rows + 1) if np.array_equal(wall[p:], wall[:-p]))
+def _numbered(workload, rng):
+    h, w, step = workload.sizes.values()
+    return np.arange(1, h * w + 1, dtype=np.float32).reshape(h, w), step
+
+
+def _unit(tile, step):
+    """The first rows of a wall, from its tile down, up to where it repeats; found in the wall."""
+    rows = tile.size
+    wall = reference.brick_pad(tile, border=(rows, 0), shift_y=(-step, tile.shape[0]))[rows:]
+    period = next(p for p in range(1, rows + 1) if np.array_equal(wall[p:], wall[:-p]))
+    return wall[:period]
 
 
 def _in_rows(tile, rows, cols, step):
@@ -50,20 +56,33 @@ def _divisions(tried):
     return counted(tried.answer, out, tile, rows, cols, step).divisions / out.size
 
 
-def _phases(period, word, shift):
-    return len({-shift * v % period % word for v in range(period)})
+def _row(workload, rng):
+    w, word, step = workload.sizes.values()
+    return np.arange(1, w + 1, dtype=np.float32), word, step
+
+
+def _copies(row, word, step):
+    phases = sorted({-step * course % len(row) % word for course in range(len(row))})
+    return np.stack([np.roll(row, -phase) for phase in phases])
 
 
 EXERCISES = (
-    prediction(
-        "brick_period",
-        "Write period(h, w, step): after how many rows of pixels the wall repeats, if a brick is "
-        "h pixels high and w wide, and each row of bricks is moved by `step` pixels.",
-        _period,
-        Workload("small", {"h": 3, "w": 8, "step": 2}),
-        Workload("prime", {"h": 2, "w": 7, "step": 3}),
-        Workload("straight", {"h": 4, "w": 5, "step": 0}, why="rows that are not moved"),
-        Workload("back", {"h": 3, "w": 6, "step": -4}),
+    Exercise(
+        "brick_unit",
+        "Write unit(tile, step), [h, w] → [rows, w]: the smallest piece of a wall that, laid below "
+        "itself again and again, is the wall. It begins with the tile, and each row of bricks "
+        "lies `step` pixels further right than the one above it.",
+        _unit,
+        call,
+        problems(
+            _numbered,
+            Workload("small", {"h": 3, "w": 8, "step": 2}),
+            Workload("prime", {"h": 2, "w": 7, "step": 3}),
+            Workload("straight", {"h": 4, "w": 5, "step": 0}, why="rows that are not moved"),
+            Workload("back", {"h": 3, "w": 6, "step": -4}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
         hint="After how many rows of bricks is the shift a multiple of w?",
     ),
     Exercise(
@@ -94,16 +113,23 @@ EXERCISES = (
         hint="A row of the image has one row of the tile, and one place in it to begin. What is "
         "left for a counter?",
     ),
-    prediction(
-        "brick_phases",
-        "Write phases(period, word, shift): in how many phases a row of bricks can begin, all in "
-        "bytes: its period is a multiple of the word, and each row is moved by `shift`.",
-        _phases,
-        Workload("chapter", {"period": 96, "word": 32, "shift": 30}),
-        Workload("whole", {"period": 96, "word": 32, "shift": 32}),
-        Workload("odd", {"period": 64, "word": 32, "shift": 5}),
-        Workload("narrow", {"period": 96, "word": 8, "shift": 12}),
-        hint="A row begins at a multiple of gcd(period, shift).",
+    Exercise(
+        "brick_copies",
+        "Write copies(row, word, step), [w] → [phases, w], for w a multiple of word: the row once "
+        "for each phase in which a row of bricks begins, if each is moved by `step` pixels, and "
+        "for no other; the copy of phase p begins with element p of the row, and phases ascend.",
+        _copies,
+        call,
+        problems(
+            _row,
+            Workload("chapter", {"w": 96, "word": 32, "step": 30}),
+            Workload("whole", {"w": 96, "word": 32, "step": 32}),
+            Workload("odd", {"w": 64, "word": 32, "step": 5}),
+            Workload("narrow", {"w": 96, "word": 8, "step": 12}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="A row of bricks begins at a multiple of gcd(w, step), and a word is word pixels.",
     ),
     Exercise(
         "brick_columns",

@@ -8,7 +8,9 @@ from kernels.backends.taichi import TAICHI
 from kernels.depthwise_conv import reference
 from kernels.exercises.bars import Bar
 from kernels.exercises.counted import counted
-from kernels.exercises.exercise import Exercise, problems
+from kernels.exercises.exercise import Exercise, prediction, problems
+from kernels.gpu.chips import chip
+from kernels.gpu.occupancy import occupancy
 from kernels.ladder import Refused
 from kernels.workload import Workload, values
 
@@ -105,6 +107,20 @@ def _judges(answer, number, *, interpret):
     return said
 
 
+def _most_rows(steps, blocks):
+    """Counted up, by the occupancy of an SM: a warp of few registers, so that bytes bind."""
+    room = chip("rtx3090").shared_bytes_per_block
+    fitting = [
+        rows
+        for rows in range(1, room // (4 * steps))
+        if occupancy(
+            "rtx3090", threads=32, registers=16, shared_bytes=4 * steps * (rows + 1)
+        ).blocks
+        >= blocks
+    ]
+    return max(fitting)
+
+
 EXERCISES = (
     Exercise(
         "conv_fast",
@@ -188,5 +204,18 @@ EXERCISES = (
         rungs=("interpret",),
         backend=PYTHON,
         hint="Change a step of k, and look at the steps before it. Which step, and how much?",
+    ),
+    prediction(
+        "conv_rows",
+        "Write most_rows(steps, blocks): how many rows a block may have, so that an SM of an RTX "
+        "3090 has shared memory for so many blocks, each of which keeps these float32 rows and one "
+        "row of weights.",
+        _most_rows,
+        Workload("published", {"steps": 768, "blocks": 2}, "int64"),
+        Workload("four", {"steps": 768, "blocks": 4}, "int64"),
+        Workload("short", {"steps": 96, "blocks": 3}, "int64", why="bytes are given 128 at a time"),
+        Workload("alone", {"steps": 1024, "blocks": 1}, "int64"),
+        hint="An SM has 102,400 bytes. A block takes 1,024 more than it asks for, and is given "
+        "them 128 at a time.",
     ),
 )

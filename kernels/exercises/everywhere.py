@@ -1,13 +1,14 @@
 """Exercises of the chapter "The same operator on every machine, and when not to write a kernel"."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from kernels.backends.pallas_gpu import PALLAS_GPU
 from kernels.backends.python import PYTHON
 from kernels.catalog import OPERATORS
-from kernels.exercises.exercise import Exercise, call, call_kernel, prediction, problems
+from kernels.exercises.exercise import Exercise, call, call_kernel, problems
 from kernels.giou.reference import giou
-from kernels.tpu import CHIPS
 from kernels.workload import Workload
 
 
@@ -27,24 +28,55 @@ def _shares(workload, rng):
 
 
 def _ahead(ours, theirs, our_band, their_band):
-    surely = ours * (1 + our_band) < theirs * (1 - their_band)
-    hardly = theirs * (1 + their_band) < ours * (1 - our_band)
-    return surely.astype(np.int64) - hardly.astype(np.int64)
+    def least_and_most(times, band):
+        low, high = band  # of the estimates, relative to what was measured
+        return times / (1 + high), times / (1 + low)
+
+    our_least, our_most = least_and_most(ours, our_band)
+    their_least, their_most = least_and_most(theirs, their_band)
+    return (our_most < their_least).astype(np.int64) - (their_most < our_least)
 
 
 def _estimates(workload, rng):
     n = workload.sizes["n"]
     ours, theirs = 1e-3 * rng.lognormal(0, 0.5, (2, n))
-    bands = rng.choice([0.06, 0.25, 0.45], (2, n))
+    low, high = -rng.uniform(0, 0.4, (2, n)), rng.uniform(0, 0.8, (2, n))
     if workload.name == "measured":
-        return ours, theirs, 0 * bands[0], 0 * bands[1]
-    return ours, theirs, *bands
+        theirs[::10] = ours[::10]
+        low, high = 0 * low, 0 * high
+    return ours, theirs, *np.stack([low, high], 1)
 
 
-def _linears_at_peak(blocks, rows, width):
-    weights = width * (3 * width) + width * width + 2 * width * (4 * width)
-    products = 3 * blocks  # forward, and one for each of the two gradients
-    return 1e3 * products * 2 * rows * weights / CHIPS["v5e"].bf16_flops
+def _linear(x, w):
+    return jnp.tanh(x @ w).sum()
+
+
+def _attend(q, k):
+    return jnp.einsum("bqd,bkd->bqk", q, k)
+
+
+def _repeated(x, w):
+    """Five turns of a loop, of one product each."""
+    return jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=5)[0]
+
+
+# Programs, the shapes of their arguments, and how many products of which size they are made of.
+PROGRAMS = {
+    "linear": (_linear, ((6, 8), (8, 10)), 1, 6 * 8 * 10),
+    "gradients": (jax.grad(_linear, (0, 1)), ((6, 8), (8, 10)), 3, 6 * 8 * 10),
+    "batched": (jax.jit(_attend), ((2, 5, 4), (2, 7, 4)), 1, 2 * 5 * 7 * 4),
+    "loop": (_repeated, ((6, 8), (8, 8)), 5, 6 * 8 * 8),
+}
+
+
+def _program(workload, rng):
+    function, shapes, *_ = PROGRAMS[workload.name]
+    return function, *(np.ones(shape, np.float32) for shape in shapes)
+
+
+def _product_flops(function, *arguments):
+    (found,) = (each for each in PROGRAMS.values() if each[0] is function)
+    return np.int64(2 * found[2] * found[3])
 
 
 EXERCISES = (
@@ -67,18 +99,20 @@ EXERCISES = (
     Exercise(
         "ahead",
         "Write ahead(ours, theirs, our_band, their_band): 1 where our kernel surely takes less "
-        "time than theirs, -1 where it surely takes more, 0 where nobody can tell. A time t with "
-        "the band b is somewhere from t (1 - b) to t (1 + b). All are arrays of one shape.",
+        "time than theirs, -1 where it surely takes more, 0 where nobody can tell. The times are "
+        "arrays of one shape [n]. A band is [2, n]: the least and the greatest relative error of "
+        "such estimates, (estimated - measured) / measured.",
         _ahead,
         call,
         problems(
             _estimates,
             Workload("estimated", {"n": 200}, "float64"),
-            Workload("measured", {"n": 200}, "float64", why="bands of zero: the order itself"),
+            Workload("measured", {"n": 200}, "float64", why="bands of zero, and ties"),
         ),
         rungs=("interpret",),
         backend=PYTHON,
-        hint="Surely less: even our slowest is faster than their fastest.",
+        hint="An estimate that is 25 % too high stands for t / 1.25. Surely less: even our slowest "
+        "is faster than their fastest.",
     ),
     Exercise(
         "giou_on_a_gpu",
@@ -94,13 +128,23 @@ EXERCISES = (
         backend=PALLAS_GPU,
         hint="Coordinate c of pair i is element 4 i + c of the flat array; blocks are powers of 2.",
     ),
-    prediction(
-        "linears_at_peak",
-        "Write linears_at_peak(blocks, rows, width): the milliseconds that the Linear layers of a "
-        "transformer's training step take on a v5e, in bfloat16 and at its peak.",
-        _linears_at_peak,
-        Workload("vit_b16", {"blocks": 12, "rows": 128 * 256, "width": 768}, ""),
-        Workload("vit_l16", {"blocks": 24, "rows": 64 * 197, "width": 1024}, ""),
-        hint="A multiply-add is two operations; forward there is one product, backward two.",
+    Exercise(
+        "product_flops",
+        "Write product_flops(function, *arguments): the operations of all matrix products in a "
+        "JAX function's trace, two for a multiply-add; those inside jax.jit and jax.lax.scan are "
+        "among them, each turn of a scan by itself.",
+        _product_flops,
+        call,
+        problems(
+            _program,
+            Workload("linear", {"products": 1}),
+            Workload("gradients", {"products": 3}, why="the trace of a gradient"),
+            Workload("batched", {"products": 1}, why="a batch, and a jit around it"),
+            Workload("loop", {"products": 5}, why="a scan of five turns"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="A dot_general has dimension_numbers among its params: what it sums over, and its "
+        "batch. An equation's params may hold a jaxpr of its own, and a scan's its length.",
     ),
 )

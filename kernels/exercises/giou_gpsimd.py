@@ -4,12 +4,13 @@ import numpy as np
 
 from kernels.backends.gpsimd import GPSIMD
 from kernels.exercises.bars import Bar
-from kernels.exercises.exercise import Exercise, prediction, problems
+from kernels.exercises.exercise import Exercise, problems
 from kernels.giou import reference, workloads
-from kernels.giou.gpsimd import PRELUDE, SHAPE, SOURCES
+from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.neuron import gpsimd
 from kernels.workload import Workload
 
+COPIES = 24  # of a core with 4,096 pairs
 ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000
 
 
@@ -28,14 +29,6 @@ def _smoothed_magnitude(preds, targets):
     return (sizes + np.append(sizes[:1], sizes[:-1])).reshape(preds.shape[:2])
 
 
-def _copies(samples, boxes, part, cores):
-    """[cores, 2]: copies to TCM and from it, as the emulator counts them."""
-    code = SOURCES[0].read_text(encoding="utf-8").replace("part = 448", f"part = {part}")
-    preds, targets = np.zeros((2, samples, boxes, 4), np.float32)
-    found = gpsimd.run([code, SHAPE], "giou", preds, targets, cores=cores)
-    return np.array([(each.loads, each.stores) for each in found.traffic])
-
-
 def _anchored(preds, targets):
     """Each predicted box of a sample against the sample's first true one."""
     return reference.giou(preds, np.broadcast_to(targets[:, :1], targets.shape))
@@ -50,6 +43,13 @@ def _loaded(tried):
     sources = PRELUDE + tried.answer(), SHAPE
     traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
     return sum(each.loaded_bytes for each in traffic)
+
+
+def _copied(tried):
+    """Copies to TCM and from it, of the core that has the most."""
+    sources = PRELUDE + tried.answer(), SHAPE
+    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
+    return max(each.loads + each.stores for each in traffic)
 
 
 EXERCISES = (
@@ -87,15 +87,29 @@ EXERCISES = (
         magnitude=_smoothed_magnitude,
         hint="A core must not read what another writes. Its inputs everybody may read.",
     ),
-    prediction(
-        "gpsimd_copies",
-        "Write copies(samples, boxes, part, cores): for each core in turn how often giou.cpp "
-        "copies to TCM and how often from it, with parts of so many pairs; a list of pairs.",
-        _copies,
-        Workload("published", {"samples": 1024, "boxes": 256, "part": 448, "cores": 8}),
-        Workload("uneven", {"samples": 131, "boxes": 101, "part": 448, "cores": 8}),
-        Workload("idle", {"samples": 1, "boxes": 5, "part": 448, "cores": 8}, why="idle cores"),
-        hint="The first cores get one pair more. A core with n pairs has ceil(n / part) parts.",
+    Exercise(
+        "gpsimd_in_place",
+        "Write in_place(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
+        "preds, const torch::Tensor& targets): GIOU, for which a core that has 4,096 pairs makes "
+        f"at most {COPIES} copies to TCM and from it; giou.cpp makes 30.",
+        reference.giou,
+        _kernel,
+        problems(
+            workloads.giou.make,
+            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
+            Workload("prime", {"b": 131, "n": 101}, why="no part divides it"),
+            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
+        ),
+        backend=GPSIMD,
+        bar=Bar(
+            "copies of the busiest core",
+            _copied,
+            bar=COPIES,
+            ours=24,
+            workload=Workload("bar", {"b": 128, "n": 256}),
+        ),
+        magnitude=reference.giou_magnitude,
+        hint="A pair takes 36 bytes of TCM. Where could its score lie, so that 32 are enough?",
     ),
     Exercise(
         "gpsimd_anchor",

@@ -8,16 +8,12 @@ import numpy as np
 from kernels.backends.pallas_gpu import PALLAS_GPU
 from kernels.backends.python import PYTHON
 from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call, problems
+from kernels.exercises.exercise import Exercise, call, call_kernel, problems
 from kernels.gpu.occupancy import occupancy
 from kernels.workload import Workload, values
 
 REGISTERS = 128  # of a thread of the fast product: two blocks of 256 threads then fit into an SM
 BLOCKS = 2
-
-
-def call_kernel(answer, *arguments, interpret):
-    return answer(*arguments, interpret=interpret)
 
 
 def _sizes(workload, rng):
@@ -36,11 +32,13 @@ def _busy(blocks, at_once):
     return blocks / (math.ceil(blocks / at_once) * at_once)
 
 
-def _matrix(workload, rng):
+def one_matrix(workload, rng):
+    """Float32 numbers of the shape that the sizes are."""
     return (values("normal", tuple(workload.sizes.values()), "float32", rng),)
 
 
-def _pair(workload, rng):
+def two_matrices(workload, rng):
+    """The operands of a product, [M, K] and [K, N] of bfloat16."""
     m, k, n = workload.sizes.values()
     return tuple(
         values("normal", shape, "float32", rng).astype(jnp.bfloat16) for shape in ((m, k), (k, n))
@@ -108,7 +106,7 @@ EXERCISES = (
         lambda x: x.sum(1),
         call_kernel,
         problems(
-            _matrix,
+            one_matrix,
             Workload("ragged", {"m": 3, "n": 1000}),
             Workload("one", {"m": 1, "n": 1}),
             Workload("whole", {"m": 2, "n": 1024}),
@@ -126,7 +124,7 @@ EXERCISES = (
         lambda x, y: x @ y,
         call_kernel,
         problems(
-            _pair,
+            two_matrices,
             Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
             Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
         ),

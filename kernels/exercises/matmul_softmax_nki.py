@@ -1,51 +1,29 @@
 """Exercises of the chapter on matmul and softmax in NKI."""
 
-import jax
-import ml_dtypes
 import numpy as np
 
 from kernels import neuron
 from kernels.backends.nki import NKI
-from kernels.exercises.exercise import Exercise, prediction, problems
+from kernels.exercises.exercise import Exercise, problems
 from kernels.ladder import Refused
-from kernels.neuron.api import nisa, nki, nl
 from kernels.workload import Workload, values
 
+FEW = 16  # columns of a narrow matrix
+MOST_CYCLES = 64  # of the Tensor engine, for each 128 × 128 of a matrix
+COLUMNS, TOGETHER = 64, 8  # of a small product; how many of them a bank of PSUM holds
 MOST_BYTES = 6 << 20  # that the fast product may move
 MOST_SECONDS = 40e-6  # and what it may take, estimated
-
-
-@nki.jit
-def _product(xt, y):
-    """One product of the Tensor engine, and its way out."""
-    total = nl.ndarray((xt.shape[1], y.shape[1]), dtype=nl.float32, buffer=nl.psum)
-    a = nl.ndarray(xt.shape, dtype=xt.dtype, buffer=nl.sbuf)
-    b = nl.ndarray(y.shape, dtype=y.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=a, src=xt)
-    nisa.dma_copy(dst=b, src=y)
-    nisa.nc_matmul(dst=total, stationary=a, moving=b)
-    c = nl.ndarray(total.shape, dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=c, src=total)
-    z = nl.ndarray(total.shape, dtype=nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=z, src=c)
-    return z
-
-
-def _cycles(n, itemsize):
-    dtype = np.dtype(np.float32 if itemsize == 4 else ml_dtypes.bfloat16)
-    shapes = jax.ShapeDtypeStruct((128, 128), dtype), jax.ShapeDtypeStruct((128, n), dtype)
-    return int(neuron.estimate(_product, *shapes).engines["Tensor"].cycles)
-
-
-def _banks(columns):
-    chip = neuron.CHIPS["inf2"]
-    each = -(-4 * columns // chip.psum_bank_bytes)
-    return chip.psum_bytes // chip.psum_bank_bytes // each
 
 
 def _matrices(workload, rng):
     k, m, n = (workload.sizes[name] for name in "kmn")
     return tuple(values("normal", shape, workload.dtype, rng) for shape in ((k, m), (k, n)))
+
+
+def _batches(workload, rng):
+    b, k, m = (workload.sizes[name] for name in "bkm")
+    shapes = (b, k, m), (b, k, COLUMNS)
+    return tuple(values("normal", shape, workload.dtype, rng) for shape in shapes)
 
 
 def _one(workload, rng):
@@ -77,6 +55,31 @@ def _by_scalar(kernel, x, *, interpret):
     return result
 
 
+def _stays(kernel, xt, y, *, interpret):
+    """A product of a matrix with a few columns, in few cycles of the Tensor engine."""
+    result = neuron.run(kernel, xt, y, interpret=interpret)
+    if isinstance(interpret, neuron.InterpretParams):
+        most = MOST_CYCLES * (xt.shape[0] // 128) * (xt.shape[1] // 128)
+        cycles = neuron.estimate(kernel, xt, y).engines["Tensor"].cycles
+        if cycles > most:
+            raise Refused(f"the Tensor engine works for {cycles:,.0f} cycles, and may for {most:,}")
+    return result
+
+
+def _shared(kernel, xt, y, *, interpret):
+    """Products that leave PSUM eight at a time."""
+    result = neuron.run(kernel, xt, y, interpret=interpret)
+    if isinstance(interpret, neuron.InterpretParams):
+        engines = neuron.estimate(kernel, xt, y).engines
+        found = sum(engines[name].instructions for name in ("Vector", "Scalar", "GpSimd"))
+        most = -(-xt.shape[0] // TOGETHER)
+        if found > most:
+            raise Refused(
+                f"{found} instructions bring {xt.shape[0]} products out of PSUM; {most} can"
+            )
+    return result
+
+
 def _fast(kernel, xt, y, *, interpret):
     """A product under the bar: what it moves, and what it takes."""
     result = neuron.run(kernel, xt, y, interpret=interpret)
@@ -99,26 +102,39 @@ def _softmax(x):
 
 
 EXERCISES = (
-    prediction(
-        "nki_product_cycles",
-        "Write cycles(n, itemsize): the cycles of the Tensor engine for one product of a "
-        "stationary tile [128, 128] and a moving one [128, n], of elements of 2 or 4 bytes.",
-        _cycles,
-        Workload("whole", {"n": 512, "itemsize": 2}),
-        Workload("float32", {"n": 512, "itemsize": 4}),
-        Workload("narrow", {"n": 16, "itemsize": 2}),
-        Workload("narrow_float32", {"n": 16, "itemsize": 4}),
-        hint="A column of the moving tile a cycle, at least 64; float32 goes through four times.",
+    Exercise(
+        "nki_matrix_stays",
+        "Write product(xt, y), [K, M], [K, N] bfloat16 → [M, N] float32, K and M multiples of 128, "
+        f"N at most {FEW}: for each 128 × 128 of the matrix the Tensor engine works for at most "
+        f"{MOST_CYCLES} cycles.",
+        lambda xt, y: xt.T @ y,
+        _stays,
+        problems(
+            _matrices,
+            Workload("few", {"k": 512, "m": 512, "n": 4}, "bfloat16"),
+            Workload("vector", {"k": 256, "m": 128, "n": 1}, "bfloat16"),
+            Workload("most", {"k": 128, "m": 256, "n": FEW}, "bfloat16"),
+        ),
+        backend=NKI,
+        magnitude=lambda xt, y: abs(xt).T @ abs(y),
+        hint="A column of the moving tile takes a cycle. Which of the two has few columns?",
     ),
-    prediction(
-        "nki_banks",
-        "Write tiles(columns): how many tiles [128, columns] of float32 PSUM holds at once.",
-        _banks,
-        Workload("bank", {"columns": 512}),
-        Workload("one_more", {"columns": 513}),
-        Workload("one", {"columns": 1}),
-        Workload("half", {"columns": 1500}),
-        hint="Eight banks of 2 KiB a partition, and a tile takes whole ones.",
+    Exercise(
+        "nki_shared_bank",
+        f"Write products(xt, y), [B, K, M], [B, K, {COLUMNS}] bfloat16 → [B, M, {COLUMNS}] "
+        f"float32, K and M at most 128: at most one instruction for {TOGETHER} products brings "
+        "them out of PSUM.",
+        lambda xt, y: np.swapaxes(xt, 1, 2) @ y,
+        _shared,
+        problems(
+            _batches,
+            Workload("two_banks", {"b": 16, "k": 128, "m": 128}, "bfloat16"),
+            Workload("part", {"b": 11, "k": 64, "m": 32}, "bfloat16"),
+            Workload("one", {"b": 1, "k": 128, "m": 128}, "bfloat16"),
+        ),
+        backend=NKI,
+        magnitude=lambda xt, y: np.swapaxes(abs(xt), 1, 2) @ abs(y),
+        hint="A product may go into a slice of a tile in PSUM: total[:, 64:128].",
     ),
     Exercise(
         "nki_psum",

@@ -9,9 +9,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.backends.python import PYTHON
+from kernels.backends.xla import XLA
 from kernels.exercises import bars
 from kernels.exercises.bars import Bar
-from kernels.exercises.exercise import Exercise, call, prediction, problems
+from kernels.exercises.exercise import Exercise, call, problems
 from kernels.nms import reference, workloads
 from kernels.workload import Workload
 
@@ -20,20 +21,45 @@ BLOCK = 128
 DROP_BUNDLES = 470  # of a step of the kernel; with a division and without the MXU 695
 
 
-def _rounds(chain, stack, alone):
-    """Apply the rule of the chapter to boxes of the three kinds until nothing changes."""
-    n = chain + stack + alone
-    drops = np.zeros((n, n), bool)
+def _pairs(workload, rng):
+    """drops [128, 128]: a chain, a stack of equal boxes, the rest alone; and who is alive."""
+    chain, stack, gone = workload.sizes.values()
+    drops = np.zeros((BLOCK, BLOCK), np.float32)
     for i in range(chain - 1):
-        drops[i, i + 1] = True
-    drops[chain : chain + stack, chain : chain + stack] = np.triu(np.ones((stack, stack)), 1)
-    keep = np.ones(n, bool)
-    for turn in range(1, n + 2):
-        now = ~(drops & keep[:, None]).any(0)
+        drops[i, i + 1] = 1
+    both = slice(chain, chain + stack)
+    drops[both, both] = np.triu(np.ones((stack, stack)), 1)
+    alive = np.ones((1, BLOCK), np.float32)
+    alive[0, :gone] = 0
+    return drops, alive
+
+
+def _settled(drops, alive):
+    """Who is kept, and how many rounds that took, the last of which changes nothing: [129]."""
+    keep, rounds = alive[0] > 0, 0
+    while True:
+        now = (alive[0] > 0) & ~((drops > 0) & keep[:, None]).any(0)
+        rounds += 1
         if np.array_equal(now, keep):
-            return turn
+            return np.append(keep.astype(drops.dtype), rounds)
         keep = now
-    raise AssertionError
+
+
+def _settle(kernel, drops, alive, *, interpret):
+    keep, rounds = pl.pallas_call(
+        kernel,
+        out_shape=[
+            jax.ShapeDtypeStruct((1, BLOCK), jnp.float32),
+            jax.ShapeDtypeStruct((1,), jnp.int32),
+        ],
+        out_specs=[
+            pl.BlockSpec(memory_space=pltpu.VMEM),
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+        ],
+        interpret=interpret,
+        name="settle",
+    )(drops, alive)
+    return jnp.append(keep[0], rounds.astype(jnp.float32))
 
 
 def _drawn(n, rng):
@@ -132,24 +158,37 @@ def _kept(workload, rng):
     return keep, scores
 
 
-def _idle(keep, scores):
+def _busy(keep, scores):
     in_order = keep[np.argsort(-scores, kind="stable")]
-    return sum(not in_order[i : i + BLOCK].any() for i in range(0, len(keep), BLOCK))
+    blocks = -(-len(keep) // BLOCK)
+    busy = [b for b in range(blocks) if in_order[BLOCK * b : BLOCK * (b + 1)].any()]
+    return np.array(busy + [busy[-1]] * (blocks - len(busy)), np.int32)
+
+
+def _table_of(answer, keep, scores):
+    return jax.jit(answer)(keep, scores)
 
 
 EXERCISES = (
-    prediction(
-        "nms_rounds",
-        "Write rounds(chain, stack, alone): how many rounds `by_rounds` makes, the last one, which "
-        "changes nothing, included, for `chain` boxes that each overlap the next, `stack` equal "
-        "boxes and `alone` boxes that overlap nothing; none of a kind overlaps another kind.",
-        _rounds,
-        Workload("chain", {"chain": 9, "stack": 0, "alone": 0}),
-        Workload("equal", {"chain": 0, "stack": 9, "alone": 0}),
-        Workload("apart", {"chain": 0, "stack": 1, "alone": 9}),
-        Workload("all", {"chain": 2, "stack": 30, "alone": 5}),
-        Workload("both", {"chain": 5, "stack": 3, "alone": 1}),
-        hint="Kinds do not meet, so they are settled side by side.",
+    Exercise(
+        "nms_settled",
+        "Write kernel(drops_ref, alive_ref, keep_ref, rounds_ref): drops_ref [128, 128] has a 1 "
+        "where the box of the row, if it is kept, drops the box of the column; alive_ref [1, 128] "
+        "a 0 for a box that was dropped before; keep_ref [1, 128] is to hold 1 for each box that "
+        "is kept, and rounds_ref [1], in SMEM, how many rounds that took, the last one, which "
+        "changes nothing, among them.",
+        _settled,
+        _settle,
+        problems(
+            _pairs,
+            Workload("chain", {"chain": 9, "stack": 0, "gone": 0}),
+            Workload("stack", {"chain": 0, "stack": 40, "gone": 0}),
+            Workload("apart", {"chain": 0, "stack": 0, "gone": 0}, why="one round, and no change"),
+            Workload("gone", {"chain": 20, "stack": 9, "gone": 2}, why="some were dropped before"),
+            Workload("longest", {"chain": BLOCK, "stack": 0, "gone": 1}),
+        ),
+        hint="Element 128 of the result is the number of rounds. A jax.lax.while_loop carries what "
+        "was, what is now, and the count; who is dropped is a product of [1, 128] and [128, 128].",
     ),
     Exercise(
         "nms_classes",
@@ -183,20 +222,21 @@ EXERCISES = (
         hint="Both scratches hold what was there before: see program 0.",
     ),
     Exercise(
-        "nms_idle",
-        "Write idle(keep, scores), bool [n] in input order, float32 [n] → how many blocks of 128, "
-        "in the order of the scores, keep no box, so that their step could be skipped; the last "
-        "block may be shorter.",
-        _idle,
-        call,
+        "nms_busy",
+        "Write busy(keep, scores), bool [n] in input order, float32 [n] → int32 [blocks]: the "
+        "blocks of 128, in the order of the scores, that keep a box, first to last; the places "
+        "left over repeat the last of them. The last block may be shorter, some block keeps a "
+        "box, and the function has to run under jax.jit.",
+        _busy,
+        _table_of,
         problems(
             _kept,
             Workload("sparse", {"n": 2000}),
             Workload("late", {"n": 1000}, why="the best are kept, and no others"),
         ),
         rungs=("interpret",),
-        backend=PYTHON,
-        hint="np.argsort(-scores, kind='stable') is the order.",
+        backend=XLA,
+        hint="Under jit a shape cannot depend on values: jnp.nonzero takes size= and fill_value=.",
     ),
     Exercise(
         "nms_fast",

@@ -121,7 +121,7 @@ EXERCISES = (
             "estimated cycles on a v5e",
             bars.cycles,
             bar=ROWS_CYCLES,
-            ours=19_169,
+            ours=19_025,
             workload=Workload("bar", {"rows": 1024}),
         ),
         magnitude=_standardised_magnitude,

@@ -7,7 +7,8 @@ import numpy as np
 from kernels.backends.python import PYTHON
 from kernels.backends.xla import XLA
 from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, call, prediction, problems
+from kernels.exercises.bars import Bar
+from kernels.exercises.exercise import Exercise, call, problems
 from kernels.ladder import Refused
 from kernels.tpu import hlo
 from kernels.workload import Workload, values
@@ -19,16 +20,25 @@ def _one(workload, rng):
     return (values("normal", tuple(workload.sizes.values()), "float32", rng),)
 
 
-def _chain(n, length):
-    """What the CPU's program of so many operations reads and writes."""
+def _polynomial(c, x):
+    return sum(each * x**power for power, each in enumerate(c))
 
-    def chain(x):
-        for _ in range(length):
-            x = jnp.tanh(x) + 1
-        return x
 
-    x = jax.ShapeDtypeStruct((n, n), jnp.float32)
-    return sum(i.hbm_bytes for i in hlo.parse(jax.jit(chain).lower(x).compile().as_text()).run)
+def _coefficients(workload, rng):
+    n, length = workload.sizes.values()
+    return values("normal", (length,), "float32", rng), values("normal", (n, n), "float32", rng)
+
+
+def _jitted(answer, c, x):
+    return jax.jit(answer)(c, x)
+
+
+def _passes(tried):
+    """What the CPU's program reads and writes, its loops counted turn by turn, in arrays of x."""
+    function, (c, x) = tried.program
+    compiled = jax.jit(function).lower(c, x).compile()
+    moved = sum(i.hbm_bytes * i.times for i in hlo.parse(compiled.as_text()).run)
+    return moved / (2 * x.nbytes)
 
 
 def _head_norms(x):
@@ -83,15 +93,31 @@ def _exchanges_nothing(programs):
 
 
 EXERCISES = (
-    prediction(
-        "chain",
-        "Write chain(n, length): the bytes that the CPU's program reads and writes for so many "
-        "steps x = tanh(x) + 1, on a float32 matrix of n × n.",
-        _chain,
-        Workload("one", {"n": 128, "length": 1}, "int64"),
-        Workload("two", {"n": 128, "length": 2}, "int64"),
-        Workload("four", {"n": 512, "length": 4}, "int64"),
-        hint="What passes between the operations of one fusion?",
+    Exercise(
+        "polynomial",
+        "Write polynomial(c, x), float32 [length] and [n, n] → [n, n]: c[0] + c[1] x + c[2] x² "
+        "and so on for each element, so that the CPU's program moves little more than x and the "
+        "result, however many coefficients there are.",
+        _polynomial,
+        _jitted,
+        problems(
+            _coefficients,
+            Workload("long", {"n": 256, "length": 40}),
+            Workload("short", {"n": 7, "length": 3}),
+            Workload("constant", {"n": 5, "length": 1}, why="the result still has the shape of x"),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        magnitude=lambda c, x: _polynomial(abs(c), abs(x)),
+        bar=Bar(
+            "times the bytes of x and of the result, moved by the CPU's program",
+            _passes,
+            bar=1.1,
+            ours=1.0,
+            spec=".2f",
+        ),
+        hint="A loop of JAX stays a loop in XLA, and each of its turns stores a matrix. A loop of "
+        "Python is gone once it is traced. Horner's rule needs no powers.",
     ),
     Exercise(
         "one_pass",

@@ -13,7 +13,8 @@ BUG = Bug(
     operator="iota",
     caught_by="compile",
     says="for this chip",
-    cause="A GPU's half precision is float16. A TPU's is bfloat16, and it has no other.",
+    cause="A GPU's half precision is float16, a TPU's is bfloat16: Mosaic has no arithmetic in "
+    "float16 for this chip.",
     lesson="A dtype belongs to a machine. Both interpreters have them all.",
     workloads=(Workload("one_register", {"n": 1024}, "int32"),),
     needs="libtpu",

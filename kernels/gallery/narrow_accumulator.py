@@ -13,7 +13,8 @@ BUG = Bug(
     caught_by="interpret",
     says="allowed",
     cause="The output block itself is the accumulator, so every step rounds to 8 bits.",
-    lesson="Two per cent of the largest value would let it pass; what bfloat16 can do does not.",
+    lesson="A tolerance of two per cent of the largest value lets it pass; the error budget "
+    "doesn't.",
     workloads=(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"),),
 )
 

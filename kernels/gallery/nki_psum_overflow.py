@@ -13,7 +13,7 @@ BUG = Bug(
     says="which has 16 KiB",
     cause="PSUM has eight banks of 2 KiB in each partition, and a tile takes whole banks: five "
     "and five are ten.",
-    lesson="PSUM is for the sums of the Tensor engine. Other tiles belong into SBUF, which is "
+    lesson="PSUM is for the sums of the Tensor engine. Other tiles belong in SBUF, which is "
     "twelve times as large.",
     workloads=(Workload("wide_rows", {"n": 268800}),),
     backend=NKI,

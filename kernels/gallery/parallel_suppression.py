@@ -14,8 +14,8 @@ BUG = Bug(
     operator="nms",
     caught_by="simulate",
     says="integers are exact",
-    cause="A step reads in scratch memory whom the steps before it dropped. Another core has "
-    "scratch of its own, and in another order the steps before are others.",
+    cause="A step reads in scratch memory which boxes earlier steps dropped. Another core has "
+    "scratch of its own, and in another order, different steps come before.",
     lesson="Scratch that outlives a step needs its steps in order, on one core. Simulate two.",
     workloads=(
         Workload("four_blocks", {"n": 32}, values="disjoint", options={"iou_threshold": 0.5}),

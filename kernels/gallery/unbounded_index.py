@@ -13,7 +13,7 @@ BUG = Bug(
     says="Out of bound access",
     cause="Four does not divide 65 steps, so the last tile has three steps beyond the end, and "
     "their lags are longer than there are weights. What they sum up is thrown away, so the result "
-    "is right. But they read before the array, and some day that address is nobody's.",
+    "is right. But they read before the array, and one day that address won't be mapped.",
     lesson="A bound on what is written is not a bound on what is read. Run a kernel once with "
     "every access checked.",
     workloads=(

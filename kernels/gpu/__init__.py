@@ -1,9 +1,9 @@
 """The GPU as far as a laptop reaches it: lower, compile, read the machine code, estimate."""
 
 from kernels.gpu.chips import CHIPS, Chip
-from kernels.gpu.compiler import Buffer, Compiled, Pass, Thunk, Tile, Value, compile
+from kernels.gpu.compiler import Buffer, Compiled, Life, Pass, Thunk, Tile, Value, compile
 from kernels.gpu.errors import GpuCompileError
-from kernels.gpu.estimate import Estimate, Step, estimate
+from kernels.gpu.estimate import Estimate, Parts, Step, estimate, parts
 from kernels.gpu.kernel import Kernel
 from kernels.gpu.lowering import lower
 from kernels.gpu.occupancy import Occupancy, occupancy
@@ -16,7 +16,9 @@ __all__ = [
     "Estimate",
     "GpuCompileError",
     "Kernel",
+    "Life",
     "Occupancy",
+    "Parts",
     "Pass",
     "Step",
     "Thunk",
@@ -26,4 +28,5 @@ __all__ = [
     "estimate",
     "lower",
     "occupancy",
+    "parts",
 ]

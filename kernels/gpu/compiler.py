@@ -19,13 +19,14 @@ from kernels.checks import fail, one_of
 from kernels.child import Child, ChildDied, ChildError, ChildLate, Spares, how, python
 from kernels.compat import xla_gpu
 from kernels.gpu import chips, toolchain
-from kernels.gpu.errors import GpuCompileError, first_line, translate
+from kernels.gpu.errors import GpuCompileError, first_line, overflow, translate
 from kernels.gpu.export import Program, export
 from kernels.gpu.kernel import Kernel
 
 TIMEOUT = 120.0  # seconds for one program
 WORKER = str(Path(__file__).with_name("worker.py"))
 FORMS = ("library", "triton", "emitted")
+CALL = f'custom_call_target="{xla_gpu.MOSAIC}"'
 _spares = Spares(most=2)
 
 
@@ -137,6 +138,22 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Life:
+    """When a value is alive.
+
+    Args:
+        name: of the instruction that makes it, and {0} and so on for a part of a tuple.
+        size: bytes; 0 where it has no memory of its own.
+        first, last: places in the order of the program; that of a result goes one beyond its end.
+    """
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Compiled:
     """A program compiled for a GPU. Nothing of it was measured.
 
@@ -152,6 +169,10 @@ class Compiled:
         memory: bytes by what they are for: argument, output, alias, temp.
         seconds: of the compiler.
         mesh: axes and sizes of the GPUs that share it; () for one.
+        triton: the TritonIR of the kernels that XLA has Triton write.
+        graphs: the stretches of steps that are recorded as a CUDA graph and launched as one.
+        order: the instructions as they are scheduled.
+        lives: when each value is alive, in places of that order.
     """
 
     name: str
@@ -165,6 +186,10 @@ class Compiled:
     memory: Mapping[str, int] = field(repr=False)
     seconds: float
     mesh: tuple[tuple[str, int], ...] = ()
+    triton: tuple[str, ...] = field(repr=False, default=())
+    graphs: tuple[tuple[str, ...], ...] = ()
+    order: tuple[str, ...] = field(repr=False, default=())
+    lives: tuple[Life, ...] = field(repr=False, default=())
 
     @property
     def entry(self) -> str:
@@ -255,9 +280,12 @@ def compile(  # its public name; the builtin is not used in this module
     _check_tools()
     program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
     chosen = xla_gpu.gemm(gemm, made._as_xla_has_it() if made else {})
-    return compile_program(
+    compiled = compile_program(
         program, options=chosen | dict(options or {}), passes=passes, timeout=timeout
     )
+    if made:
+        _check_taken(made, compiled)
+    return compiled
 
 
 def compile_program(
@@ -305,6 +333,10 @@ def compile_program(
         compiler.close()
         raise GpuCompileError("other", f"the compiler's answer was lost: {error}") from None
     said = compiler.stderr()
+    # Mosaic GPU writes down a kernel when it compiles it, and one process compiles it only once.
+    if compiler.asked > 1 and len(found.get("mosaic", ())) < found.get("hlo", "").count(CALL):
+        compiler.close()
+        return compile_program(program, options=options, passes=passes, timeout=timeout)
     _spares.keep(kind, compiler)
     if "error" in found:
         refused = translate(found["error"], said)
@@ -351,6 +383,24 @@ def _check_tools() -> None:
         toolchain.part(name, "compiling for a GPU")
 
 
+def _check_taken(tile: Tile, compiled: Compiled) -> None:
+    """Refuse a program in which XLA did without the tile that it was given, as 0.12 does silently.
+
+    Triton keeps the tiles of both factors in shared memory, those of all stages.
+    """
+    limit = chips.chip(compiled.chip).shared_bytes_per_block
+    for left, right in xla_gpu.left_by_triton(compiled.hlo):
+        a, b = tile.m * xla_gpu.itemsize(left), tile.n * xla_gpu.itemsize(right)
+        asked = tile.stages * tile.k * (a + b)
+        refused = (
+            overflow(asked, limit)
+            if asked > limit
+            else GpuCompileError("other", f"Triton does not take {tile}, and XLA does not say why")
+        )
+        refused.seconds = compiled.seconds
+        raise refused
+
+
 def _start() -> Child:
     folder = Path(tempfile.mkdtemp(prefix="kernels-gpu-"))
     try:
@@ -376,7 +426,8 @@ def _death(program: Program, died: ChildDied) -> GpuCompileError:
         r"(?:F\d{4} [^\]]*\] |Check failed: |LLVM ERROR: )([^\n]*)",
     ):
         if found := re.search(known, said):
-            known_error = translate(found[1])
+            major, minor = chips.chip(program.chip).capability
+            known_error = translate(f"{found[1]} for sm_{major}{minor}")
             if known_error.kind != "other":
                 known_error.original = said
                 return known_error
@@ -400,22 +451,39 @@ def _read(program: Program, found: dict) -> Compiled:
     def place(name: str) -> int:  # XLA compiles kernels side by side, and dumps them as they come
         return names.index(name) if name in names else len(names)
 
+    buffers = tuple(
+        Buffer(number, size, purpose, tuple(Value(*value) for value in values))
+        for number, size, purpose, values in xla_gpu.allocations(found["buffers"])
+    )
+    sizes = {value.name: value.size for buffer in buffers for value in buffer.values}
+    order, lives = xla_gpu.lives(found["lives"])
     return Compiled(
         name=program.name,
         chip=program.chip,
         hlo=found["hlo"],
         passes=tuple(Pass(name, line, a, b) for line, name, a, b in found["passes"]),
         thunks=steps,
-        buffers=tuple(
-            Buffer(number, size, purpose, tuple(Value(*value) for value in values))
-            for number, size, purpose, values in xla_gpu.allocations(found["buffers"])
-        ),
+        buffers=buffers,
         kernels=tuple(sorted(_kernels(program.chip, steps, found), key=lambda k: place(k.name))),
         llvm=tuple(sorted(found["llvm"], key=lambda text: place(xla_gpu.defined(text)))),
         memory=found["memory"],
         seconds=found["seconds"],
         mesh=program.mesh,
+        triton=tuple(found["triton"]),
+        graphs=tuple(xla_gpu.graphs(found["graphs"])),
+        order=tuple(order),
+        lives=tuple(
+            Life(name.removesuffix("{}"), _bytes_of(name, sizes), first, last)
+            for name, first, last in lives
+        ),
     )
+
+
+def _bytes_of(name: str, sizes: Mapping[str, int]) -> int:
+    """The list of a tuple's parts has memory too, of a few bytes: it is none of the values."""
+    if f"{name.removesuffix('{}')}{{0}}" in sizes:
+        return 0
+    return sizes.get(name.removesuffix("{}"), sizes.get(name, 0))
 
 
 def _kernels(chip: str, steps: tuple[Thunk, ...], found: dict) -> list[Kernel]:

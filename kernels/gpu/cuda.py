@@ -12,7 +12,7 @@ from kernels.checks import one_of
 from kernels.gpu import toolchain
 from kernels.gpu.chips import chip as chip_of
 from kernels.gpu.errors import GpuCompileError
-from kernels.gpu.kernel import Kernel
+from kernels.gpu.kernel import Kernel, alone
 
 SECONDS = 60.0  # that NVRTC may take
 
@@ -75,11 +75,4 @@ def cuda(
         kernel = names[0]
     one_of("kernel", kernel, names)
     many = math.prod(threads) if isinstance(threads, Sequence) else threads
-    return Kernel(kernel, chip, _alone(ptx, kernel), tuple(grid), many, dynamic_bytes)
-
-
-def _alone(ptx: str, kernel: str) -> str:
-    """The PTX without the other kernels, so that what ptxas says is of this one."""
-    parts = re.split(r"(?=^(?:\t// \.globl\t\w+\n)?\.visible \.entry )", ptx, flags=re.M)
-    kept = [p for p in parts if ".visible .entry" not in p or f".visible .entry {kernel}(" in p]
-    return "".join(kept)
+    return Kernel(kernel, chip, alone(ptx, kernel), tuple(grid), many, dynamic_bytes)

@@ -114,8 +114,13 @@ def _assembler(text: str) -> GpuCompileError | None:
 
 
 def _architecture(text: str) -> GpuCompileError | None:
-    found = re.search(r"'nvvm\.([a-z0-9]+)[\w.]*' op is not supported on (sm_\w+)", text)
-    if not found:
+    for known in (
+        r"'nvvm\.([a-z0-9]+)[\w.]*' op is not supported on (sm_\w+)",
+        r"Cannot select: intrinsic %llvm\.nvvm\.([a-z0-9]+)[\w.]* for (sm_\w+)",
+    ):
+        if found := re.search(known, text):
+            break
+    else:
         return None
     return GpuCompileError(
         "unsupported",

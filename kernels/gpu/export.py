@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from kernels import optional
 from kernels.checks import fail
 from kernels.compat import xla_gpu
 from kernels.gpu import chips
-from kernels.gpu.errors import translate
+from kernels.gpu.errors import GpuCompileError, translate
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,8 @@ class Program:
         return tuple(calls_in(self.jaxpr))
 
 
-def abstract_device(
-    chip: str, mesh: Mapping[str, int] | None = None
-) -> AbstractContextManager[Any]:
+@contextmanager
+def abstract_device(chip: str, mesh: Mapping[str, int] | None = None) -> Iterator[None]:
     """Within it, JAX traces and lowers as if the default device were a `chip`.
 
     Args:
@@ -58,7 +57,9 @@ def abstract_device(
     device = AbstractDevice(device_kind=target.device_kind, num_cores=target.sms, platform="gpu")
     sizes, names = tuple((mesh or {}).values()), tuple(mesh or {})
     kinds = (AxisType.Auto,) * len(names)
-    return use_abstract_mesh(AbstractMesh(sizes, names, kinds, abstract_device=device))
+    of_mesh = AbstractMesh(sizes, names, kinds, abstract_device=device)
+    with use_abstract_mesh(of_mesh), xla_gpu.known(target.device_kind, target.capability):
+        yield
 
 
 def export(
@@ -86,7 +87,7 @@ def export(
     """
     import jax
 
-    from kernels.pallas.calls import interpreted
+    from kernels.pallas.calls import for_a_tpu, interpreted
 
     chips.chip(chip)
     optional.require("flatbuffers", "handing a program to the GPU's compiler")
@@ -100,6 +101,12 @@ def export(
                 f"one that interprets its kernel {names[0]}, wherever it is traced for",
                 "one that leaves interpret=None to its kernels, or passes interpret=False: what "
                 "stands in for a kernel on a CPU says nothing of a GPU",
+            )
+        if names := for_a_tpu(traced.jaxpr):
+            raise GpuCompileError(
+                "unsupported",
+                f"{names[0]} is written for a TPU, with compiler_params of "
+                "jax.experimental.pallas.tpu: leave them out, or write it for Mosaic GPU",
             )
         try:
             exported = jax.export.export(

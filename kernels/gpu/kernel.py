@@ -86,6 +86,11 @@ class Kernel:
         """Operation → how often it stands in the code: FFMA, LDG, HGMMA …"""
         return code.counts(self.instructions)
 
+    @property
+    def products(self) -> bool:
+        """Whether tensor cores multiply in it."""
+        return any(name.endswith("MMA") for name in self.counts)
+
     @cached_property
     def loops(self) -> tuple[code.Loop, ...]:
         """Its loops, the innermost first."""
@@ -94,6 +99,18 @@ class Kernel:
     @property
     def _assembled(self) -> _Assembled:
         return assemble(self.ptx, self.chip)
+
+
+def alone(ptx: str, kernel: str) -> str:
+    """PTX without its other kernels, so that what ptxas says is of this one.
+
+    Args:
+        ptx: of a module.
+        kernel: the name of one kernel in it.
+    """
+    parts = re.split(r"(?=^(?:\s*// \.globl\s+\w+\n)?\.visible \.entry )", ptx, flags=re.M)
+    kept = [p for p in parts if ".visible .entry" not in p or f".visible .entry {kernel}(" in p]
+    return "".join(kept)
 
 
 @dataclass(frozen=True)

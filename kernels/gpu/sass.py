@@ -145,3 +145,25 @@ def listing(instructions: Sequence[Instruction]) -> str:
         sets = "".join(map(str, each.sets)) or "·"
         lines.append(f"{each.address:5x}  {each.stall:2}  {waits:>3}  {sets:>2}  {each.text}")
     return "\n".join(lines)
+
+
+# Operations of one multiplication, by the shape in its name: of a warp (HMMA), or of a warpgroup of
+# four warps (HGMMA).
+_TENSOR = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "16832": 16 * 8 * 32, "16864": 16 * 8 * 64}
+
+
+def flops(loop: Loop) -> float:
+    """Operations of a warp's products in one round of a loop, a multiply-add counting two.
+
+    The tensor cores' where there are any, else those of FFMA. Four warps share an HGMMA.
+
+    Args:
+        loop: of a kernel.
+    """
+    total = 0.0
+    for each in loop.instructions:
+        if found := re.match(r"(?:H|Q|I)GMMA\.(\d+)x(\d+)x(\d+)", each.name):
+            total += 2 * int(found[1]) * int(found[2]) * int(found[3]) / 4
+        elif found := re.match(r"(?:H|I|Q|O)MMA\.(\d+)", each.name):
+            total += 2 * _TENSOR.get(found[1], 0)
+    return total or 2 * 32 * loop.counts["FFMA"]

@@ -37,9 +37,9 @@ def answer(plugin: xla_gpu.Plugin, question: dict) -> dict:
             options: XLA's. passes: whether to say what each pass did.
 
     Returns:
-        hlo, passes, thunks, buffers, llvm, ptx, mosaic: texts, as kernels.compat.xla_gpu reads
-        them. memory: sizes by JAX's names. seconds: that it took. Of a program that is refused:
-        error, and seconds.
+        hlo, passes, thunks, graphs, buffers, lives, triton, llvm, ptx, mosaic: texts, as
+        kernels.compat.xla_gpu reads them. memory: sizes by JAX's names. seconds: that it took. Of
+        a program that is refused: error, and seconds.
     """
     start = time.perf_counter()
     dumps, mosaic = Path(os.environ["TMPDIR"]) / "xla", Path(os.environ["MOSAIC_GPU_DUMP_TO"])
@@ -60,7 +60,10 @@ def answer(plugin: xla_gpu.Plugin, question: dict) -> dict:
         "hlo": xla_gpu.plain(compiled.as_text()),
         "passes": xla_gpu.passes(dumps) if question["passes"] else [],
         "thunks": xla_gpu.text(dumps, "thunk_sequence.txt"),
+        "graphs": xla_gpu.text(dumps, "thunk_sequence_after_thunk_passes.txt"),
         "buffers": xla_gpu.text(dumps, "*buffer-assignment.txt"),
+        "lives": xla_gpu.text(dumps, "*live-range.txt"),
+        "triton": xla_gpu.triton(dumps),
         "llvm": xla_gpu.llvm(dumps),
         "ptx": xla_gpu.assembly(dumps),
         "mosaic": xla_gpu.mosaic(mosaic),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernels import checks
+from kernels.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.backends.nki import NKI
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.xla import XLA
@@ -35,8 +36,8 @@ def matmul(
             divide any.
         y: [k, n], or [n, k] with transpose_rhs; x's dtype.
         implementation: "xla", "pallas" (TPU), "nki" (AWS Neuron; float32 and bfloat16, only
-            multiplies), or one of the levels of the chapter on pipelining, "v0" to "v5", which only
-            multiply too.
+            multiplies), "mosaic_gpu" (Hopper GPUs; bfloat16, no prologue), or one of the levels of
+            the chapter on pipelining, "v0" to "v5", which only multiply too.
         block: of "pallas"; by the tuner's records if None.
         prologue: an elementwise JAX function of x, taken in float32 and rounded to x's dtype as x
             is read; floats only.
@@ -46,8 +47,8 @@ def matmul(
 
     Returns:
         [m, n]: float32 and bfloat16 keep their dtype and are added up in float32; int8 gives int32,
-        exactly; float8 gives float32. "pallas" and "xla" are differentiable for float32 and
-        bfloat16, and work under jax.vmap.
+        exactly; float8 gives float32. "pallas", "xla" and "mosaic_gpu" are differentiable for
+        float32 and bfloat16, the first two under jax.vmap too.
 
     Raises:
         ValueError: for another rank, dtype, size, block or implementation, for blocks that VMEM
@@ -240,6 +241,10 @@ def _only_products(workload: Workload) -> bool:
     return not fused and workload.dtype in ("float32", "bfloat16")
 
 
+def _for_wgmma(workload: Workload) -> bool:
+    return workload.dtype == "bfloat16" and "prologue" not in workload.options
+
+
 _OWN = {"block": "chooses its own"}
 _ONLY = dict.fromkeys(("prologue", "activation", "transpose_rhs"), "only multiplies")
 
@@ -276,6 +281,15 @@ MATMUL = Operator(
             tunable=False,
             differentiable=False,
             chapter="matmul_softmax_nki",
+        ),
+        Implementation(
+            "mosaic_gpu",
+            MOSAIC_GPU,
+            "mosaic_gpu:matmul",
+            accepts=_for_wgmma,
+            lacks={"prologue": "reads x straight into its tensor cores"} | _OWN,
+            tunable=False,
+            chapter="matmul_on_hopper",
         ),
     ),
 )

@@ -324,6 +324,16 @@ def silu(x: Any) -> Any:
 @nki.jit
 def adamw(theta: Any, gradient: Any, m: Any, v: Any) -> Any:
     """θ after a step of AdamW, of [rows, 2048]: 128 rows, 1024 columns and those in halves."""
+    return _by_blocks(_adamw, theta, gradient, m, v)
+
+
+@nki.jit
+def adamw_folded(theta: Any, gradient: Any, m: Any, v: Any) -> Any:
+    """As adamw; what combines a tile with itself takes one pass over it."""
+    return _by_blocks(_adamw_folded, theta, gradient, m, v)
+
+
+def _by_blocks(step: Any, theta: Any, gradient: Any, m: Any, v: Any) -> Any:
     rows, n = theta.shape
     out = nl.ndarray((rows, n), dtype=theta.dtype, buffer=nl.shared_hbm)
     lanes, whole, half = (
@@ -339,21 +349,33 @@ def adamw(theta: Any, gradient: Any, m: Any, v: Any) -> Any:
             new = nl.ndarray((nl.par_dim(128), 1024), dtype=theta.dtype, buffer=nl.sbuf)
             for part in nl.affine_range(2):
                 here = lanes, part * 512 + half
-                new[here] = _adamw(t[here], g[here], m0[here], v0[here], inside)
+                new[here] = step(t[here], g[here], m0[here], v0[here], inside)
             nl.store(out[at], value=new, mask=inside)
     return out
 
 
-def _adamw(t: Any, g: Any, m: Any, v: Any, mask: Any) -> Any:
-    def times(x: Any, factor: float) -> Any:
-        return nisa.tensor_scalar(x, op0=nl.multiply, operand0=factor, mask=mask)
+def _times(x: Any, factor: float, mask: Any) -> Any:
+    return nisa.tensor_scalar(x, op0=nl.multiply, operand0=factor, mask=mask)
 
-    decayed = nl.subtract(t, times(t, 1e-5), mask=mask)
-    first = nl.add(times(m, 0.9), times(g, 0.1), mask=mask)
-    second = nl.add(times(v, 0.999), nl.multiply(times(g, 0.001), g, mask=mask), mask=mask)
+
+def _adamw(t: Any, g: Any, m: Any, v: Any, mask: Any) -> Any:
+    decayed = nl.subtract(t, _times(t, 1e-5, mask), mask=mask)
+    first = nl.add(_times(m, 0.9, mask), _times(g, 0.1, mask), mask=mask)
+    square = nl.multiply(_times(g, 0.001, mask), g, mask=mask)
+    return _stepped(decayed, first, _times(v, 0.999, mask), square, mask)
+
+
+def _adamw_folded(t: Any, g: Any, m: Any, v: Any, mask: Any) -> Any:
+    first = nl.add(_times(m, 0.9, mask), _times(g, 0.1, mask), mask=mask)
+    square = nisa.activation(op=nl.square, data=g, scale=0.001**0.5, mask=mask)
+    return _stepped(_times(t, 1 - 1e-5, mask), first, _times(v, 0.999, mask), square, mask)
+
+
+def _stepped(decayed: Any, first: Any, second: Any, square: Any, mask: Any) -> Any:
+    second = nl.add(second, square, mask=mask)
     root = nisa.activation(op=nl.sqrt, data=second, scale=1000.0, mask=mask)
     below = nisa.tensor_scalar(root, op0=nl.add, operand0=1e-8, mask=mask)
-    step = nl.multiply(times(first, 0.01), nisa.reciprocal(below, mask=mask), mask=mask)
+    step = nl.multiply(_times(first, 0.01, mask), nisa.reciprocal(below, mask=mask), mask=mask)
     return nl.subtract(decayed, step, mask=mask)
 
 
@@ -364,7 +386,7 @@ def _normed(x: Any, weight: Any, eps: float) -> Any:
     return nl.multiply(scaled, weight.broadcast_to(x.shape))
 
 
-def _times(x: Any, w: Any, left: int) -> Any:
+def _product_of(x: Any, w: Any, left: int) -> Any:
     """x [128, k] times columns of w [k, n] from `left` on: 512 of them, fetched tile by tile."""
     total: Any = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
     for step in nl.affine_range(w.shape[0] // 128):
@@ -384,7 +406,7 @@ def add_norm_product(x: Any, w: Any, z: Any, g: Any) -> Any:
         a = nl.add(nl.load(x[rows, 0:k]), nl.load(z[rows, 0:k]))
         normed = _normed(a, weight, 1e-6)
         for j in nl.affine_range(n // 512):
-            nl.store(out[rows, j * 512 : j * 512 + 512], value=_times(normed, w, j * 512))
+            nl.store(out[rows, j * 512 : j * 512 + 512], value=_product_of(normed, w, j * 512))
     return out
 
 
@@ -399,7 +421,7 @@ def product_add_norm(x: Any, w: Any, z: Any, g: Any) -> Any:
         rows = slice(i * 128, i * 128 + 128)
         a, whole = nl.load(x[rows, 0:k]), nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)
         for j in nl.affine_range(n // 512):
-            whole[lanes, j * 512 + some] = _times(a, w, j * 512)
+            whole[lanes, j * 512 + some] = _product_of(a, w, j * 512)
         added = nl.add(whole, nl.load(z[rows, 0:n]))
         nl.store(out[rows, 0:n], value=_normed(added, weight, 1e-6))
     return out

@@ -21,6 +21,7 @@ tfloat32 = np.dtype([("tfloat32", "<f4")])  # float32 of which 10 bits of mantis
 float8_e4m3fn_x4 = np.dtype([("float8_e4m3fn_x4", "<u4")])  # four in one element
 float8_e5m2_x4 = np.dtype([("float8_e5m2_x4", "<u4")])
 float4_e2m1fn_x4 = np.dtype([("float4_e2m1fn_x4", "<u2")])
+float4_e2m1fn = np.dtype(ml_dtypes.float4_e2m1fn)
 
 ALL = {
     "float32": float32,
@@ -42,7 +43,11 @@ ALL = {
     "float8_e5m2_x4": float8_e5m2_x4,
     "float4_e2m1fn_x4": float4_e2m1fn_x4,
 }
-QUADS = {float8_e4m3fn_x4: float8_e4m3fn, float8_e5m2_x4: float8_e5m2}  # packed → one of four
+QUADS = {  # packed → one of four
+    float8_e4m3fn_x4: float8_e4m3fn,
+    float8_e5m2_x4: float8_e5m2,
+    float4_e2m1fn_x4: float4_e2m1fn,
+}
 HALVES = (bfloat16, float16)
 EIGHTS = (float8_e4m3, float8_e4m3fn, float8_e5m2)
 _NAMES = {dtype: name for name, dtype in ALL.items()}
@@ -72,6 +77,18 @@ def is_integer(dtype: np.dtype) -> bool:
 def is_packed(dtype: np.dtype) -> bool:
     """Whether an element holds four numbers, which only the instructions for them read."""
     return dtype.fields is not None and dtype != tfloat32
+
+
+def unpacked(values: np.ndarray) -> np.ndarray:
+    """The four numbers of each packed element, the one in the lowest bits first: [..., 4] float32.
+
+    Source: mx_cpu_utils.py of the guide "MXFP Matrix Multiplication with NKI" (AWS Neuron).
+    """
+    element = QUADS[values.dtype]
+    if element != float4_e2m1fn:
+        return values[..., None].view(np.uint8).view(element).astype(np.float32)
+    bits = values.view(np.uint16)[..., None] >> np.array([0, 4, 8, 12], np.uint16)
+    return (bits & 15).astype(np.uint8).view(element).astype(np.float32)
 
 
 def wide(values: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import dis
 import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,11 @@ class NeuronError(RuntimeError):
 
 class MissingName(NeuronError, AttributeError):
     """A name that this generation of NKI does not have; the message says what to write instead."""
+
+
+class MissingImport(NeuronError, ModuleNotFoundError):
+    """The same, where an import statement asks for it: Python would put words of its own in place
+    of an AttributeError's."""
 
 
 def place() -> str | None:
@@ -70,14 +76,20 @@ def absent(
     """
     if name.startswith("__"):
         raise AttributeError(name)
+    error = MissingImport if _importing(sys._getframe(2)) else MissingName
     if instead and name in instead:
-        raise MissingName(f"{module} has no {name}: {instead[name]}", place())
+        raise error(f"{module} has no {name}: {instead[name]}", place())
     names = _public(there) if isinstance(there, Mapping) else there
     near = difflib.get_close_matches(name, names, 3)
     near_words = f"the nearest are {', '.join(near)}; " if near and name not in documented else ""
-    raise MissingName(
+    raise error(
         f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(names)}", place()
     )
+
+
+def _importing(frame: FrameType) -> bool:
+    """Whether a frame stands at `from module import name`."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def _public(there: Mapping[str, Any]) -> list[str]:

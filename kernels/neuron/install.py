@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.abc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kernels.neuron import beta1, modern, vendor  # noqa: F401  both enter themselves
-from kernels.neuron.errors import NeuronError
+from kernels.neuron.errors import MissingImport, NeuronError, place
 from kernels.neuron.kernel import standing
+
+
+class _Missing(importlib.abc.MetaPathFinder):
+    """Names the modules of the vendor's that are not simulated."""
+
+    def __init__(self, modules: Iterable[str]) -> None:
+        self.modules = sorted(modules)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Whatever it is asked for under the vendor's names is missing.
+
+        Args:
+            name: of a module.
+            path: where its package looks for it.
+            target: not used.
+        """
+        if name.split(".")[0] in vendor.MODULES:
+            there = ", ".join(self.modules)
+            raise MissingImport(f"not simulated: {name}; simulated are {there}", place())
 
 
 @contextlib.contextmanager
@@ -27,9 +48,13 @@ def install() -> Iterator[None]:
     modules = standing()
     before = {name: sys.modules[name] for name in modules if name in sys.modules}
     sys.modules.update(modules)
+    missing = _Missing(modules)
+    sys.meta_path.insert(0, missing)
     try:
         yield
     finally:
+        if missing in (sys.meta_path or ()):  # it is None when Python ends
+            sys.meta_path.remove(missing)
         for name in modules:
             sys.modules.pop(name, None)
         sys.modules.update(before)

@@ -18,18 +18,20 @@ from kernels.neuron import dtypes
 from kernels.neuron.errors import refuse
 from kernels.neuron.machine import (
     HBM,
-    MASKED,
     ON_CHIP,
     PSUM,
     READ,
     SBUF,
     SUMMED,
+    UNDEFINED,
     WRITTEN,
     Machine,
     NeedsNumbers,
     Picked,
     View,
+    is_undefined,
     machine,
+    spoiled,
 )
 from kernels.neuron.operations import (
     BITS,
@@ -43,7 +45,7 @@ from kernels.neuron.operations import (
 from kernels.neuron.operations import (
     activation as activation_of,
 )
-from kernels.neuron.tensors import Register, offsets
+from kernels.neuron.tensors import Beyond, Register, offsets
 
 GPSIMD_START = 150  # cycles of a GpSimd program's start (nki.isa.iota, affine_select)
 READ_OUT = 64  # cycles more to write an accumulator out (nki.isa.activation_reduce)
@@ -132,6 +134,10 @@ def on(instruction: str, chosen: Any, *accepted: str) -> str:
 def tiles(instruction: str, **operands: Any) -> None:
     """Refuse operands that are none."""
     for name, operand in operands.items():
+        if isinstance(operand, Beyond):
+            raise operand._error
+        if isinstance(operand, View) and not operand.size:
+            refuse(f"{instruction}: {name} is {operand}, which has no elements")
         if not isinstance(operand, View):
             refuse(f"{instruction}: {name} is a {type(operand).__name__}; accepted: a tile")
 
@@ -235,11 +241,14 @@ def dma_transpose(dst: View, src: View, axes: Sequence[int] | None = None) -> No
         if src.dtype != dst.dtype:
             refuse(f"dma_transpose: {src} and {dst} differ in dtype")
     _check_indirect("dma_transpose", oob_mode.error, src)
-    core.check_written("dma_transpose", src)
+    states = core.check_written("dma_transpose", src)
     values = src._values().transpose(order) if core.numbers else None
     if tuple(src.shape[a] for a in order) != tuple(dst.shape):
         refuse(f"dma_transpose: {src} does not become dst {dst}")
     fresh = core.write("dma_transpose", dst, values, once=True)
+    if states is not None:
+        loose = is_undefined(states).transpose(order)
+        core.mark_undefined("dma_transpose", dst, loose, (src,), (states,))
     core.read_from(src)
     moved = dst.size * dst.dtype.itemsize
     # Its elements go one by one on the side where they are not together.
@@ -350,7 +359,7 @@ def atomic_rmw(dst: View, value: Any, op: Any) -> None:
         refuse(f"{name}: {value} and dst {dst} differ in shape")
     if not sources:
         constant(name, "value", value)
-    core.check_written(name, dst)
+    core.check_written(name, dst, whole=True)
     added = core.read(name, value) if sources else np.full(dst.shape, value, np.float32)
     if core.numbers:
         flat, taken = dst._storage.data.reshape(-1), np.ones(dst.shape, bool)
@@ -388,21 +397,22 @@ def tensor_copy_predicated(
         core.compute("Vector", name, lambda *_: dst._data, dst, *sources, work=2 * n)
         return
     old = np.array(dst._values())
-    state = np.array(np.broadcast_to(dst._states(), dst.shape))
+    before = np.array(np.broadcast_to(dst._states(), dst.shape))
+    kept = np.zeros(dst.shape, bool)
 
     def chosen(condition: np.ndarray, *values: np.ndarray) -> np.ndarray:
-        taken = (condition != 0) != reverse
+        kept[...] = (condition != 0) == reverse
         new = values[0] if values else dtypes.narrow(np.asarray(src, np.float32), dst.dtype)
-        state[taken] = WRITTEN
-        return np.where(taken, new, old)
+        return np.where(kept, old, new)
 
     psum = PSUM in (predicate.buffer, getattr(src, "buffer", SBUF))
-    core.compute("Vector", name, chosen, dst, *sources, raw=True, work=n if psum else 2 * n)
-    if (state != WRITTEN).any():
+    work = n if psum else 2 * n
+    core.compute("Vector", name, chosen, dst, *sources, raw=True, work=work, chosen=sources[1:])
+    if kept.any() and (before != WRITTEN).any():
         dst._storage.states()
         seen = dst._states()
         assert isinstance(seen, np.ndarray)
-        seen[...] = state
+        seen[kept] = before[kept]
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -486,8 +496,8 @@ def tensor_scalar(
     chosen: Any = None,
     numpy: bool = False,
     name: str = "tensor_scalar",
-) -> None:
-    """dst = data, changed by one or two steps of (op, operand, reverse)."""
+) -> np.ndarray | None:
+    """dst = data, changed by one or two steps of (op, operand, reverse); the numbers."""
     tiles(name, dst=dst, data=data)
     operations = [resolve(name, op, numpy) for op, _, _ in steps]
     for operation in operations:
@@ -548,7 +558,7 @@ def tensor_scalar(
     if len(steps) == 1 and operations[0].reduces and not steps[0][2] and _same(dst, data):
         sums = operations[0].name
     free = core.hoists and chosen in (None, engine.unknown) and where == "Vector" and not raw
-    core.compute(
+    return core.compute(
         where,
         name,
         apply,
@@ -616,8 +626,8 @@ def tensor_scalar_reduce(
     operation = resolve(name, reduce_op, numpy)
     if operation.name not in ("add", "multiply", "maximum", "minimum"):
         refuse(f"{name}: reduce_op is {operation!r}; accepted: nl.add, multiply, max and min")
-    tensor_scalar(dst, data, [(op0, operand0, reverse0)], engine.vector, numpy, name)
-    _reduce_last("Vector", dst, operation, reduce_res, command, initial, negate)
+    made = tensor_scalar(dst, data, [(op0, operand0, reverse0)], engine.vector, numpy, name)
+    _reduce_last("Vector", dst, made, operation, reduce_res, command, initial, negate)
 
 
 def _lanes(view: View) -> slice:
@@ -630,6 +640,7 @@ IDENTITY = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "m
 def _reduce_last(
     where: str,
     result: View,
+    made: np.ndarray | None,
     operation: Operation,
     out: View | None,
     command: reduce_cmd,
@@ -637,10 +648,19 @@ def _reduce_last(
     negate: bool = False,
 ) -> None:
     """Reduce what an instruction has just made into its engine's accumulators, in the same pass;
-    reading them out is a short instruction more."""
+    reading them out is a short instruction more.
+
+    Args:
+        result: where the instruction put it.
+        made: the numbers, in float32, before they were cast to the dtype of result.
+    """
     core = machine()
     registers = core.registers.setdefault(where, np.full(128, np.nan, np.float32))
+    spoilt = core.spoilt.setdefault(where, np.zeros(128, bool))
     lanes = _lanes(result)
+    if command not in (reduce_cmd.idle, reduce_cmd.reduce):
+        spoilt[lanes] = False
+    undefined = core.loose
     if command in (reduce_cmd.reset, reduce_cmd.reset_reduce):
         registers[lanes] = IDENTITY[operation.name]
     elif command == reduce_cmd.load_reduce:
@@ -657,16 +677,21 @@ def _reduce_last(
             refuse(
                 "reduce_cmd.reduce: nothing was put into the accumulators; start with reset_reduce"
             )
-        values = dtypes.wide(result._values()).reshape(result.shape[0], -1)
+        assert made is not None
+        values = dtypes.wide(np.asarray(made)).reshape(result.shape[0], -1)
         ufunc = operation.function
         assert isinstance(ufunc, np.ufunc)
         with np.errstate(all="ignore"):
             registers[lanes] = ufunc(registers[lanes], ufunc.reduce(values, axis=1))
+        if undefined is not None:
+            spoilt[lanes] |= undefined.reshape(result.shape[0], -1).any(axis=1)
     if out is not None:
         if core.limits and (out.shape[0] != result.shape[0] or out._elements != 1):
             refuse(f"reduce_res {out}; accepted: [{result.shape[0]}, 1]")
         values = registers[lanes].copy()
         fresh = core.write("reduce_res", out, -values if negate else values)
+        loose = spoilt[lanes].reshape(out.shape)
+        core.mark_undefined("reduce_res", out, loose, (result,), (loose,))
         core.note(where, "reduce_res", out, (), work=READ_OUT, elements=READ_OUT, fresh=fresh)
 
 
@@ -713,7 +738,18 @@ def tensor_reduce(
 
     n = data._elements
     half = dst.dtype == data.dtype == dtypes.bfloat16 and operation.name in ("add", "maximum")
-    core.compute("Vector", name, apply, dst, data, raw=raw, work=n / 2 if half else n, shapes=False)
+    passes_on = operation.name in ("add", "multiply", "maximum", "minimum")
+    core.compute(
+        "Vector",
+        name,
+        apply,
+        dst,
+        data,
+        raw=raw,
+        work=n / 2 if half else n,
+        shapes=False,
+        chosen=(data,) if passes_on else (),
+    )
 
 
 def tensor_partition_reduce(dst: View, op: Any, data: View, numpy: bool = False) -> None:
@@ -772,7 +808,9 @@ def tensor_tensor_scan(
         return found.reshape(dst.shape)
 
     n = data0._elements
-    machine().compute("Vector", name, apply, dst, data0, data1, columns=columns, work=2 * n)
+    machine().compute(
+        "Vector", name, apply, dst, data0, data1, columns=columns, work=2 * n, across=True
+    )
 
 
 def tensor_scalar_cumulative(
@@ -813,7 +851,7 @@ def tensor_scalar_cumulative(
         registers[lanes] = state
         return found.reshape(dst.shape)
 
-    core.compute("Vector", name, apply, dst, src, columns=columns)
+    core.compute("Vector", name, apply, dst, src, columns=columns, across=True)
 
 
 def activation(
@@ -875,7 +913,7 @@ def activation(
 
     numbers = (operation.name, float(factor), float(shift))
     plain = reduce_res is None and command == reduce_cmd.idle
-    core.compute(
+    made = core.compute(
         "Scalar",
         name,
         whole,
@@ -891,6 +929,7 @@ def activation(
         _reduce_last(
             "Scalar",
             dst,
+            made,
             resolve(name, reduce_op, numpy) if reduce_op is not None else resolve(name, _ADD),
             reduce_res,
             command,
@@ -958,9 +997,9 @@ def activate2(
             _in_range(name, operation, values)
         return prelu(values, slope) if operation.name == "prelu" else operation.function(values)
 
-    machine().compute("Scalar", name, whole, dst, data, columns=columns, work=data._elements)
+    made = machine().compute("Scalar", name, whole, dst, data, columns=columns, work=data._elements)
     if command != reduce_cmd.idle or reduce_res is not None:
-        _reduce_last("Scalar", dst, reducing, reduce_res, command)
+        _reduce_last("Scalar", dst, made, reducing, reduce_res, command)
 
 
 _ADD = Operation("add", np.add, 2)
@@ -1006,9 +1045,9 @@ def exponential(
         return np.exp(values - (column[0] if column else number))
 
     n = src._elements
-    machine().compute("Vector", "exponential", apply, dst, src, columns=columns, work=n / 4)
+    made = machine().compute("Vector", "exponential", apply, dst, src, columns=columns, work=n / 4)
     if command != reduce_cmd.idle:
-        _reduce_last("Vector", dst, _ADD, reduce_res, command, initial)
+        _reduce_last("Vector", dst, made, _ADD, reduce_res, command, initial)
 
 
 # --- patterns and choices ------------------------------------------------------------------------
@@ -1064,6 +1103,7 @@ def affine_select(
         on_true,
         work=n,
         extra=GPSIMD_START,
+        chosen=(on_true,),
     )
 
 
@@ -1112,11 +1152,18 @@ def range_select(
         )
         return np.where(taken, values.reshape(rows, -1), np.float32(on_false)).reshape(dst.shape)
 
-    core.compute(
-        "Vector", name, apply, dst, on_true, columns=(bound0, bound1), work=on_true._elements
+    made = core.compute(
+        "Vector",
+        name,
+        apply,
+        dst,
+        on_true,
+        columns=(bound0, bound1),
+        work=on_true._elements,
+        chosen=(on_true,),
     )
     if reduce_res is not None or command != reduce_cmd.idle:
-        _reduce_last("Vector", dst, resolve(name, _MAX), reduce_res, command)
+        _reduce_last("Vector", dst, made, resolve(name, _MAX), reduce_res, command)
 
 
 _MAX = Operation("max", np.maximum, 2)
@@ -1141,9 +1188,11 @@ def select_reduce(
     def apply(condition: np.ndarray, values: np.ndarray, *column: np.ndarray) -> np.ndarray:
         return np.where((condition != 0) != reverse, values, column[0] if column else number)
 
-    machine().compute("Vector", name, apply, dst, predicate, on_true, columns=columns)
+    made = machine().compute(
+        "Vector", name, apply, dst, predicate, on_true, columns=columns, chosen=(on_true, *columns)
+    )
     if reduce_res is not None or command != reduce_cmd.idle:
-        _reduce_last("Vector", dst, resolve(name, _MAX), reduce_res, command)
+        _reduce_last("Vector", dst, made, resolve(name, _MAX), reduce_res, command)
 
 
 def dropout(dst: View, data: View, prob: Any) -> None:
@@ -1216,7 +1265,7 @@ def set_rng_seed(seeds: View) -> None:
     if core.limits and (seeds.size != 1 or seeds.itemsize != 4):
         refuse(f"{name}: src_seeds {seeds} {dtypes.name(seeds.dtype)}; accepted: [1, 1] of 32 bits")
     core.check_operand(name, "Vector", seeds)
-    core.check_written(name, seeds)
+    core.check_written(name, seeds, whole=True)
     core.rng = np.random.default_rng(seeds._values().reshape(-1).view(np.uint32))
 
 
@@ -1235,7 +1284,7 @@ def rand_state(name: str, tile: View, chosen: Any, put: bool) -> None:
                 f"{name}: {tile} {dtypes.name(tile.dtype)}; accepted on {where}: uint32, {n} each"
             )
     if put:
-        core.check_written(name, tile)
+        core.check_written(name, tile, whole=True)
         core.states[where] = (np.array(tile._values()), core.rng)
         core.rng = np.random.default_rng(tile._values().reshape(-1))
         core.states[where] = (core.states[where][0], core.rng.bit_generator.state)
@@ -1284,18 +1333,27 @@ def nc_matmul(
     if core.limits:
         _check_matmul(name, dst, stationary, moving, double, is_transpose)
         _check_pe_tile(name, stationary, tile_position, tile_size)
-    core.check_written(name, stationary)
-    core.check_written(name, moving)
+    states = [core.check_written(name, tile) for tile in (stationary, moving)]
     adds = _adds(name, dst, accumulate)
+    before = core.check_written(name, dst) if adds else None
     values = None
+    moves = is_transpose and core.chip.generation > 2  # no arithmetic: zeros leave nothing
     if core.numbers:
         left = dtypes.wide(stationary._values()).reshape(-1, stationary.shape[-1])
-        right = dtypes.wide(moving._values())
-        values = product(left.T, right.reshape(left.shape[0], -1))
+        right = spoiled(dtypes.wide(moving._values()), states[1]).reshape(left.shape[0], -1)
+        if states[0] is not None:
+            bad = is_undefined(states[0]).reshape(left.shape)
+            left = np.where(bad, np.float32(0 if moves else np.nan), left)
+        values = product(left.T, right)
         if adds:
             values = values + dtypes.wide(dst._values()).reshape(values.shape)
         values = values.reshape(dst.shape)
     fresh = core.write(name, dst, values, state=SUMMED)
+    if moves and states[0] is not None and core.numbers:
+        loose = ((bad.T @ (right != 0)) > 0).reshape(dst.shape)
+        core.mark_undefined(name, dst, loose, (stationary,), states[:1])
+        states[0] = None
+    _spoil_product(name, dst, (stationary, moving), states, before)
     m, n = stationary.shape[-1], moving._elements // (2 if double else 1)
     # float32 takes four times as long as what has 16 bits (architecture guide).
     four = np.float32 in (stationary.dtype, moving.dtype)
@@ -1312,6 +1370,28 @@ def nc_matmul(
         elements=n,
         fresh=fresh,
         summed=adds,
+    )
+
+
+def _spoil_product(
+    name: str,
+    dst: View,
+    sources: Sequence[View],
+    states: Sequence[np.ndarray | None],
+    before: np.ndarray | None,
+) -> None:
+    """A row of stationary, [K, M], that is undefined spoils one of dst, and of moving a column."""
+    if before is None and all(state is None for state in states):
+        return
+    loose = np.zeros((dst.shape[0], dst._elements), bool)
+    for state, axis in zip(states, (0, 1)):
+        if state is not None:
+            columns = np.any(is_undefined(state).reshape(-1, loose.shape[axis]), axis=0)
+            loose |= np.expand_dims(columns, 1 - axis)
+    if before is not None:
+        loose |= is_undefined(before).reshape(loose.shape)
+    machine().mark_undefined(
+        name, dst, loose.reshape(dst.shape), (*sources, dst), (*states, before)
     )
 
 
@@ -1347,7 +1427,7 @@ def _adds(name: str, dst: View, accumulate: Any) -> bool:
     if isinstance(states, int):
         summed = dst.size * (states == SUMMED)
     else:
-        summed = int(np.count_nonzero(states == SUMMED))
+        summed = int(np.count_nonzero((states == SUMMED) | (states == UNDEFINED)))
     if summed in (0, dst.size) if accumulate is None else summed == dst.size:
         return summed > 0
     core = machine()
@@ -1455,11 +1535,12 @@ def nc_transpose(dst: View, data: View, chosen: Any = None, name: str = "nc_tran
         plain = core.chip.generation == 2 and where == "Tensor"  # an ordinary product: float32
         if dst.dtype != data.dtype and not (plain and dst.dtype == np.float32):
             refuse(f"{name}: dst {dst} is {dtypes.name(dst.dtype)}, data {dtypes.name(data.dtype)}")
-    core.check_written(name, data)
+    states = core.check_written(name, data)
     values = data._values().reshape(p, f).T if core.numbers else None
     by_product = where == "Tensor" and core.chip.generation == 2 and core.limits
     floats = values is not None and values.dtype.kind not in "iub"
-    if by_product and values is not None and floats and not np.isfinite(dtypes.wide(values)).all():
+    known = True if states is None else ~is_undefined(states).reshape(p, f).T
+    if by_product and floats and not np.isfinite(dtypes.wide(values))[known].all():  # type: ignore[arg-type]
         refuse(
             f"{name}: {data} holds NaN or infinity, which a product by the identity spreads "
             "over the tile on NeuronCore-v2"
@@ -1467,6 +1548,11 @@ def nc_transpose(dst: View, data: View, chosen: Any = None, name: str = "nc_tran
     if values is not None and dst.dtype != data.dtype:
         values = dtypes.wide(values)
     fresh = core.write(name, dst, values)
+    if states is not None:
+        loose = is_undefined(states).reshape(p, f).T
+        if by_product:  # by the identity, whose zeros do not help against infinity
+            loose = loose | loose.any(axis=1, keepdims=True)
+        core.mark_undefined(name, dst, loose.reshape(dst.shape), (data,), (states,))
     work = max(64, f) if where == "Vector" else max(p, min(64, f))
     if where == "Tensor" and data.dtype == np.float32:
         work *= 4 if core.chip.generation == 2 else 2
@@ -1478,21 +1564,44 @@ def _quads(name: str, view: View) -> np.ndarray:
     element = dtypes.QUADS.get(view.dtype)
     if element is None:
         refuse(
-            f"not simulated: {name} of {view}, which is {dtypes.name(view.dtype)}; simulated are "
-            "float8_e4m3fn_x4 and float8_e5m2_x4"
+            f"{name}: {view} is {dtypes.name(view.dtype)}; accepted: "
+            + ", ".join(map(dtypes.name, dtypes.QUADS))
         )
     data = np.ascontiguousarray(view._values())
-    return data.view(element).reshape(*view.shape, 4).astype(np.float32)
+    return dtypes.unpacked(data).reshape(view.shape[0], -1, 4)
 
 
-def _scales(name: str, scale: View, partitions: int) -> np.ndarray:
-    """The scales of each group of 8 partitions, [partitions / 8, F]: each quadrant of 32 partitions
-    has them in its first four."""
-    codes = scale._values().view(np.uint8).reshape(scale.shape[0], -1)
+def _scale_rows(scale: View, partitions: int) -> list[int]:
+    """Where the scales of each group of 8 partitions are: each quadrant of 32 partitions has them
+    in its first four."""
     rows = [32 * (group // 4) + group % 4 for group in range(partitions // 8)]
-    if rows[-1] >= codes.shape[0]:
-        rows = list(range(partitions // 8))
-    return np.ldexp(np.float32(1), codes[rows].astype(np.int32) - 127)
+    return rows if rows[-1] < scale.shape[0] else list(range(partitions // 8))
+
+
+def _scales(scale: View, partitions: int) -> np.ndarray:
+    """The scales of each group of 8 partitions, [partitions / 8, F]."""
+    codes = scale._values().view(np.uint8).reshape(scale.shape[0], -1)
+    exponents = codes[_scale_rows(scale, partitions)].astype(np.int32) - 127
+    return np.ldexp(np.float32(1), exponents)
+
+
+def _scaled_states(name: str, tile: View, scale: View) -> np.ndarray | None:
+    """The states of scaled numbers, [partitions, F]; None where all are defined."""
+    core = machine()
+    partitions = tile.shape[0]
+    states = core.check_written(name, tile)
+    scales = core.check_written(name, scale)
+    part = [None if scales is None else scales[row] for row in _scale_rows(scale, partitions)]
+    if states is None and all(each is None for each in part):
+        return None
+    found = np.full((partitions, tile._elements), WRITTEN, np.uint8)
+    if states is not None:
+        found[is_undefined(states).reshape(found.shape)] = UNDEFINED
+    for group, each in enumerate(part):
+        if each is not None:
+            wrong = is_undefined(each).reshape(-1)[: tile._elements]
+            found[8 * group : 8 * group + 8, wrong] = UNDEFINED
+    return found
 
 
 def nc_matmul_mx(
@@ -1515,26 +1624,28 @@ def nc_matmul_mx(
             )
         for tile in (stationary, moving, stationary_scale, moving_scale):
             core.check_operand(name, "Tensor", tile)
-            if tile.dtype.itemsize > 1:  # of a scale only some partitions are written
-                core.check_written(name, tile)
         if dst.buffer != PSUM or (dst.shape[0], dst._elements) != (
             stationary._elements,
             moving._elements,
         ):
             refuse(f"{name}: {stationary} and {moving} do not make dst {dst}")
     adds = _adds(name, dst, accumulate)
+    pairs = ((stationary, stationary_scale), (moving, moving_scale))
+    states = [_scaled_states(name, tile, scale) for tile, scale in pairs]
+    before = core.check_written(name, dst) if adds else None
     values = None
     if core.numbers:
         sides = []
-        for tile, scale in ((stationary, stationary_scale), (moving, moving_scale)):
+        for (tile, scale), state in zip(pairs, states):
             quads = _quads(name, tile)
-            factors = np.repeat(_scales(name, scale, k), 8, axis=0)
-            sides.append(quads * factors[:, : quads.shape[1], None])
+            factors = np.repeat(_scales(scale, k), 8, axis=0)[:, : quads.shape[1]]
+            sides.append(quads * spoiled(factors, state)[:, :, None])
         values = np.einsum("kmq,knq->mn", *sides, optimize=True)
         if adds:
             values = values + dtypes.wide(dst._values()).reshape(values.shape)
         values = values.reshape(dst.shape)
     fresh = core.write(name, dst, values, state=SUMMED)
+    _spoil_product(name, dst, (stationary, moving), states, before)
     n = moving._elements
     core.note(
         "Tensor",
@@ -1554,7 +1665,7 @@ def quantize_mx(dst: View, src: View, dst_scale: View) -> None:
     _needs(name, 4)
     core = machine()
     element = dtypes.QUADS.get(dst.dtype)
-    if core.limits and (element is None or src.dtype not in dtypes.HALVES):
+    if core.limits and (element not in dtypes.EIGHTS or src.dtype not in dtypes.HALVES):
         refuse(
             f"{name}: {src} into {dst}; accepted: float16 or bfloat16 into float8_e4m3fn_x4 or "
             "float8_e5m2_x4"
@@ -1562,28 +1673,31 @@ def quantize_mx(dst: View, src: View, dst_scale: View) -> None:
     p, f = src.shape[0], src._elements
     if core.limits and (p % 32 or f % 4 or dst._elements * 4 != f or dst.shape[0] != p):
         refuse(f"{name}: {src} into {dst}; accepted: partitions by 32, and 4 elements into each")
-    core.check_written(name, src)
+    states = core.check_written(name, src)
     values = codes = None
     if core.numbers:
         assert element is not None
         groups = dtypes.wide(src._values()).reshape(p // 8, 8, f // 4, 4)
         largest = np.abs(groups).max(axis=(1, 3))
         top = 8 if element == dtypes.float8_e4m3fn else 15
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             power = np.where(largest > 0, np.floor(np.log2(largest)) - (top - 1), -127)
-        power = np.clip(power, -127, 127).astype(np.int32)
+        power = np.clip(np.nan_to_num(power), -127, 127).astype(np.int32)
         scaled = groups / np.ldexp(np.float32(1), power)[:, None, :, None]
         packed = np.ascontiguousarray(scaled.reshape(p, f).astype(element))
         values = packed.view(np.uint32).view(dst.dtype).reshape(dst.shape)
         codes = (power + 127).astype(np.uint8)
     fresh = core.write(name, dst, values)
-    rows = [32 * (group // 4) + group % 4 for group in range(p // 8)]
-    if rows[-1] >= dst_scale.shape[0]:
-        rows = list(range(p // 8))
-    for at, row in enumerate(rows):
+    loose = np.zeros((p // 8, f // 4), bool)
+    if states is not None:
+        loose |= np.any(is_undefined(states).reshape(p // 8, 8, f // 4, 4), axis=(1, 3))
+        spread = np.repeat(loose, 8, axis=0).reshape(dst.shape)
+        core.mark_undefined(name, dst, spread, (src,), (states,))
+    for at, row in enumerate(_scale_rows(dst_scale, p)):
         part = dst_scale[row : row + 1]  # type: ignore[index]
         bits = None if codes is None else codes[at].view(dst_scale.dtype).reshape(part.shape)
         core.write(name, part, bits)
+        core.mark_undefined(name, part, loose[at].reshape(part.shape), (src,), (states,))
     core.note("Vector", name, dst, (src,), work=f / 4, elements=f, fresh=fresh, also=(dst_scale,))
 
 
@@ -1683,7 +1797,7 @@ def nc_stream_shuffle(dst: View, src: View, mask: Sequence[int]) -> None:
                 refuse(
                     f"{name}: {operand} starts at partition {operand._start}; {active} start at 0"
                 )
-    core.check_written(name, src)
+    states = core.check_written(name, src)
     rows = dst.shape[0]
     source = [32 * (r // 32) + lanes[r % 32] if lanes[r % 32] != 255 else None for r in range(rows)]
     for row, at in enumerate(source):
@@ -1699,9 +1813,17 @@ def nc_stream_shuffle(dst: View, src: View, mask: Sequence[int]) -> None:
             if at is not None:
                 values[row] = given[at]
         values = values.reshape(dst.shape)
-    if any(at is None for at in source):
-        core.check_written(name, dst)
+    loose = np.zeros((rows, dst._elements), bool)
+    kept = [row for row, at in enumerate(source) if at is None]
+    if kept and (before := core.check_written(name, dst)) is not None:
+        loose[kept] = is_undefined(before).reshape(loose.shape)[kept]
+    if states is not None:
+        moved = [(row, at) for row, at in enumerate(source) if at is not None]
+        given = is_undefined(states).reshape(src.shape[0], -1)
+        for row, at in moved:
+            loose[row] = given[at]
     fresh = core.write(name, dst, values)
+    core.mark_undefined(name, dst, loose.reshape(dst.shape), (src,), (states,))
     n = src._elements
     core.note("Vector", name, dst, (src,), work=n, elements=n, fresh=fresh)
 
@@ -1744,6 +1866,7 @@ def nc_n_gather(dst: View, data: View, indices: View) -> None:
         work=dst._elements,
         extra=GPSIMD_START,
         shapes=False,
+        chosen=(data,),
     )
 
 
@@ -1794,6 +1917,7 @@ def local_gather(
         work=work,
         extra=GPSIMD_START,
         shapes=False,
+        chosen=(src_buffer,),
     )
 
 
@@ -1813,7 +1937,7 @@ def topk(val_dst: View, idx_dst: View, src: View, n: int) -> None:
             refuse(f"{name}: {k} of n = {n} in {src}; accepted: 8 ≤ n < 65536, k ≤ n ≤ 16 columns")
         if rows % 16 or {val_dst.shape[0], idx_dst.shape[0]} != {rows} or idx_dst._elements != k:
             refuse(f"{name}: {src} into {val_dst} and {idx_dst}; as many partitions, by 16")
-    core.check_written(name, src[:, 0 : n // 16] if n >= 16 else src[0:n])  # type: ignore[index]
+    core.check_written(name, src[:, 0 : n // 16] if n >= 16 else src[0:n], whole=True)  # type: ignore[index]
     values = places = None
     if core.numbers:
         snake = dtypes.wide(src._values()).reshape(rows // 16, 16, -1).transpose(0, 2, 1)
@@ -1889,14 +2013,18 @@ def nonzero_with_count(dst: View, src: View, index_offset: int = 0, padding_val:
     core, n = machine(), src._elements
     if core.limits and (dst._elements != n + 1 or dst.dtype != np.int32):
         refuse(f"{name}: {src} into {dst}; accepted: int32, one element more")
-    core.check_written(name, src)
+    states = core.check_written(name, src)
     for row in range(0, src.shape[0], 16):
         values = None
         if core.numbers:
             places = np.flatnonzero(src._values()[row].reshape(-1)) + index_offset
             values = np.full(n + 1, padding_val, np.int32)
             values[: places.size], values[-1] = places, places.size
-        core.write(name, dst[row : row + 1], values)  # type: ignore[index]
+        part = dst[row : row + 1]  # type: ignore[index]
+        core.write(name, part, values)
+        if states is not None:
+            spoilt = np.full(part.shape, is_undefined(states[row]).any())
+            core.mark_undefined(name, part, spoilt, (src,), (states,))
     core.note("GpSimd", name, dst, (src,), work=n, elements=n, extra=GPSIMD_START)
 
 
@@ -1911,7 +2039,7 @@ def register_load(register: Register, src: View) -> None:
         refuse(f"register_load: {src}; accepted: a tensor of one element")
     if not core.numbers:
         raise NeedsNumbers("register_load")
-    core.check_written("register_load", src)
+    core.check_written("register_load", src, whole=True)
     core.read_from(src)
     register.value = int(src._values().reshape(-1)[0])
 
@@ -1924,4 +2052,4 @@ def register_store(dst: View, register: Register) -> None:
     machine().write("register_store", dst, np.full(dst.shape, register.number()))
 
 
-__all__ = ["HBM", "MASKED", "Machine", "offsets"]
+__all__ = ["HBM", "Machine", "offsets"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
@@ -24,20 +25,39 @@ from kernels.neuron.errors import NeuronError, place, refuse
 SBUF, PSUM, HBM, SHARED_HBM = "sbuf", "psum", "private_hbm", "shared_hbm"
 ON_CHIP = (SBUF, PSUM)
 
-# What is known of an element. MASKED: left out by a mask, so anything. SUMMED: written by the
-# Tensor engine, which adds to it the next time. READ: in HBM, written and read since, so that it
-# may be written again.
-UNWRITTEN, WRITTEN, MASKED, SUMMED, READ = range(5)
+# What is known of an element. UNDEFINED: left out by a mask, or made from what was never written,
+# so anything. SUMMED: written by the Tensor engine, which adds to it the next time. READ: in HBM,
+# written and read since, so that it may be written again.
+UNWRITTEN, WRITTEN, UNDEFINED, SUMMED, READ = range(5)
 
 
 class Access(NamedTuple):
-    """What an instruction touches of a storage: its number, the range in each dimension where it
-    has one, and the range of elements in each partition (of all, in HBM)."""
+    """What an instruction touches of a storage.
+
+    Args:
+        storage: its number.
+        box: the range in each dimension; None where it has none.
+        partitions: the range of partitions.
+        elements: the range of bytes in each partition (of all, in HBM).
+        comb, tooth: where it takes steps, it is within `tooth` bytes from the start on, and
+            again every `comb` bytes; comb is 0 where nothing is known of that.
+    """
 
     storage: int
     box: tuple[tuple[int, int], ...] | None
     partitions: tuple[int, int]
     elements: tuple[int, int]
+    comb: int = 0
+    tooth: int = 0
+
+    def meets(self, other: Access) -> bool:
+        """Whether the two share an element, as far as their ranges and steps say."""
+        comb = math.gcd(self.comb, other.comb)
+        if self.comb and other.comb:
+            ahead = (other.elements[0] - self.elements[0]) % comb
+            if ahead >= self.tooth and comb - ahead >= other.tooth:
+                return False
+        return self.overlaps(other)
 
     def overlaps(self, other: Access) -> bool:
         """Whether the two may share an element."""
@@ -187,7 +207,12 @@ def _moved(access: Access, step: list[int], ahead: int) -> Access:
         return access
     storage, *numbers = [x + ahead * by for x, by in zip(_flat(access), step)]
     pairs = list(zip(numbers[::2], numbers[1::2]))
-    return Access(storage, None if access.box is None else tuple(pairs[2:]), *pairs[:2])
+    return access._replace(
+        storage=storage,
+        box=None if access.box is None else tuple(pairs[2:]),
+        partitions=pairs[0],
+        elements=pairs[1],
+    )
 
 
 class Room(NamedTuple):
@@ -265,6 +290,38 @@ class Storage:
         if self.state is None:
             self.state = np.full(self.data.shape, self.uniform, np.uint8)
         return self.state
+
+
+def _dense_box(
+    storage: Storage, partitions: tuple[int, int], elements: tuple[int, int]
+) -> tuple[tuple[int, int], ...] | None:
+    """The range in each dimension of what lies in one piece in each partition; None where it has
+    none."""
+    low, high = (bound // storage.data.itemsize for bound in elements)
+    box: list[tuple[int, int]] = []
+    for size in reversed(storage.data.shape[1:]):
+        if low % size == high % size == 0:
+            box.append((0, size))
+            low, high = low // size, high // size
+        elif low // size == (high - 1) // size:
+            box.append((low % size, (high - 1) % size + 1))
+            low, high = low // size, low // size + 1
+        else:
+            return None
+    return (partitions, *reversed(box))
+
+
+def _steps(data: np.ndarray) -> tuple[int, int]:
+    """How far apart the pieces of a partition lie, in bytes, and how long one is."""
+    tooth, comb = data.itemsize, 0
+    for stride, size in zip(reversed(data.strides[1:]), reversed(data.shape[1:])):
+        if size == 1:
+            continue
+        if stride == tooth and not comb:
+            tooth *= size
+        else:
+            comb = math.gcd(comb, stride)
+    return (comb, tooth) if comb > tooth else (0, 0)
 
 
 class View:
@@ -371,9 +428,11 @@ class View:
             lane = first // step
             span -= abs(data.strides[0]) * (rows - 1)
             low = first - lane * step
-            return Access(
-                storage.number, self._box, (lane, lane + rows), (low, low + span + data.itemsize)
-            )
+            elements = (low, low + span + data.itemsize)
+            box = self._box
+            if box is None and rows * (elements[1] - low) == data.nbytes:  # without holes
+                box = _dense_box(storage, (lane, lane + rows), elements)
+            return Access(storage.number, box, (lane, lane + rows), elements, *_steps(data))
         low = self._offset
         return Access(storage.number, self._box, (0, 1 << 30), (low, low + span + data.itemsize))
 
@@ -440,11 +499,23 @@ class View:
         refuse(f"a loop over {self}: loop over a range, and slice the tile")
         raise AssertionError
 
-    def __bool__(self) -> bool:
+    def _no_number(self) -> Any:
         refuse(f"the truth of {self}: its numbers are not known before the kernel runs")
-        raise AssertionError
 
-    __float__ = __int__ = __index__ = __bool__  # type: ignore[assignment]
+    def __bool__(self) -> bool:
+        # A tensor is there or is None: kernels ask so for an argument that may be left out.
+        whole = self._data.shape == self._storage.data.shape and self._data.size > 1
+        if not whole or (self._on_chip and _machine.get() is not None and machine().flat):
+            return bool(self._no_number())
+        if self._on_chip:
+            warnings.warn(
+                f"the truth of {self} is that it is there: its numbers are not known before the "
+                f"kernel runs ({place()})",
+                stacklevel=2,
+            )
+        return True
+
+    __float__ = __int__ = __index__ = _no_number
 
     # --- views of it -----------------------------------------------------------------------------
 
@@ -560,7 +631,9 @@ class Picked(View):
         found = storage.states().reshape(-1)[self._inside()]
         if self._taken is None:
             return found
-        return np.where(np.broadcast_to(self._taken, found.shape), found, MASKED).astype(np.uint8)
+        return np.where(np.broadcast_to(self._taken, found.shape), found, UNDEFINED).astype(
+            np.uint8
+        )
 
     def _mark(self, state: int) -> None:
         flat = self._storage.states().reshape(-1)
@@ -661,6 +734,7 @@ class Machine:
         self.grid = grid
         self.program = 0  # that runs
         self.rng = np.random.default_rng(order)
+        self.unchanged: tuple[View, np.ndarray] | None = None  # by the last write in a loop
         self.states: dict[str, tuple[Any, Any]] = {}  # of engines' random numbers, as put there
         self.instructions: list[Instruction] = []
         self.rooms: list[Room] = []
@@ -670,10 +744,14 @@ class Machine:
         self.shared: list[Storage] = []  # that all programs of the grid have
         self.seen = 0  # of those, by the program that runs
         self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
+        self.spoilt: dict[str, np.ndarray] = {}  # whether what is in those is undefined
+        self.loose: np.ndarray | None = None  # of the numbers that were computed last
         self.outputs: list[Storage] = []
+        self.origins: dict[int, str] = {}  # storage → where what is undefined in it came from
         self.contended: dict[int, Contended] = {}  # storage → what depends on a loop's order
         self.reductions: dict[tuple[Any, ...], Any] = {}  # of nl.loop_reduce: place, loops → tile
-        self.mail: dict[tuple[Any, int, int], np.ndarray] = {}  # (pipe, from, to) → numbers
+        # (pipe, from, to) → numbers and states, in the order in which they were sent
+        self.mail: dict[tuple[Any, int, int], deque[tuple[np.ndarray, np.ndarray | None]]] = {}
         self.flat = False  # whether a tile may have partitions only, as in beta 1
         self.hoists = False  # whether a compiler moves what does not change out of loops
         self.versions: dict[int, int] = {}  # storage → a number for what it holds
@@ -696,16 +774,16 @@ class Machine:
     def enter(self, program: int) -> None:
         """Begin a program."""
         self.program, self.seen = program, 0
-        self.loops, self.iteration, self.registers = [], (), {}
+        self.loops, self.iteration, self.registers, self.spoilt = [], (), {}, {}
 
     def leave(self) -> tuple[Any, ...]:
         """What a program has of its own, while another one runs."""
-        return self.seen, self.loops, self.iteration, self.registers
+        return self.seen, self.loops, self.iteration, self.registers, self.spoilt
 
     def come_back(self, program: int, kept: tuple[Any, ...]) -> None:
         """Go on with a program."""
         self.program = program
-        self.seen, self.loops, self.iteration, self.registers = kept
+        self.seen, self.loops, self.iteration, self.registers, self.spoilt = kept
 
     def meet(self, name: str) -> None:
         """Wait for the other programs."""
@@ -904,14 +982,14 @@ class Machine:
             places = list(by_place.items()) if len(by_place) <= SEVERAL else []
             for at, (access, (step, op, _)) in enumerate(places):
                 for other, (later, how, line) in places[at + 1 :]:
-                    if later != step and not (op and op == how) and access.overlaps(other):
+                    if later != step and not (op and op == how) and access.meets(other):
                         self.contended[number] = Contended(other, loop.line, step, later, line)
 
     def _settle(self, name: str, reads: Sequence[View], writes: Sequence[View]) -> None:
         """Refuse to read what depends on the order of a loop that has ended."""
         for view in reads:
             found = self.contended.get(view._storage.number)
-            if found is not None and found.place.overlaps(view._access()):
+            if found is not None and found.place.meets(view._access()):
                 refuse(
                     f"{name} reads {view}, which iterations {found.one} and {found.other} of the "
                     f"nl.affine_range at {found.loop} both wrote ({found.line}): they may run in "
@@ -935,7 +1013,9 @@ class Machine:
             for loop, step in self._outside(view):
                 self._search(name, op if sums else "", view, loop, step)
         for view in writes:
-            access = view._access()
+            access = self._changed(view)
+            if access is None:
+                continue
             for loop, step in self._outside(view):
                 known = loop.writes.setdefault(view._storage.number, [])
                 if not known or known[-1][:3] != (step, access, op):
@@ -968,7 +1048,7 @@ class Machine:
         known = loop.writes.get(view._storage.number, ())
         access = view._access()
         for other, written, how, line in known:
-            if other == step or not written.overlaps(access) or (sums and how == sums):
+            if other == step or not written.meets(access) or (sums and how == sums):
                 continue
             # What this iteration wrote itself hides what others had written.
             if any(o == step and w.covers(access) for o, w, _, _ in known):
@@ -996,10 +1076,13 @@ class Machine:
         fast: int = 1,
         op: str = "",
         shapes: bool = True,
+        across: bool = False,
+        chosen: Sequence[View] = (),
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
-    ) -> None:
-        """dst = function(*sources), element by element, in float32.
+    ) -> np.ndarray | None:
+        """dst = function(*sources), element by element, in float32; the numbers, before they are
+        cast to the dtype of dst.
 
         Args:
             work: cycles; by default the elements of a partition times the number of
@@ -1011,6 +1094,10 @@ class Machine:
             fast: how many times faster a performance mode is.
             op: the operation, where the instruction only adds to what it reads.
             shapes: whether all have as many elements as dst.
+            across: whether a result depends on other elements of its partition, as
+                where not all have as many elements.
+            chosen: sources that the function may leave out of a result, and that make it
+                not a number where they are none.
             detail, either: as for `note`.
         """
         if self.limits:
@@ -1024,19 +1111,23 @@ class Machine:
                         f"{name}: {operand} is no number for each of dst's {dst.shape[0]} "
                         f"partitions; accepted: [{dst.shape[0]}, 1]"
                     )
-        states = [self.check_written(name, each) for each in (*sources, *columns)]
+        operands = (*sources, *columns)
+        states = [self.check_written(name, each) for each in operands]
+        self.loose = None
         result = None
         if self.numbers:
             read = _whole_numbers if exact else (_bits if raw else _wide)
-            values = [read(name, each) for each in sources]
+            numbers = [spoiled(read(name, each), state) for each, state in zip(operands, states)]
+            values, vectors = numbers[: len(sources)], numbers[len(sources) :]
             if shapes and all(v.size == dst.size for v in values):
                 values = [v.reshape(dst.shape) for v in values]
             ones = (1,) * (dst.ndim - 1)
-            vectors = [read(name, each).reshape(each.shape[0], *ones) for each in columns]
+            vectors = [v.reshape(each.shape[0], *ones) for v, each in zip(vectors, columns)]
             with np.errstate(all="ignore"):
                 result = function(*values, *vectors)
         fresh = self.write(name, dst, result)
-        self._loosen(dst, sources, states)
+        if any(state is not None for state in states):
+            self.loosen(name, dst, operands, states, across or not shapes, chosen, result)
         n = max([dst._elements, *(s._elements for s in sources)])
         self.note(
             engine,
@@ -1052,22 +1143,76 @@ class Machine:
             detail=detail,
             either=either,
         )
+        return result
 
-    def _loosen(self, dst: View, sources: Sequence[View], states: Sequence[Any]) -> None:
-        """What is anything in a source is anything in dst."""
+    def loosen(
+        self,
+        name: str,
+        dst: View,
+        sources: Sequence[View],
+        states: Sequence[np.ndarray | None],
+        across: bool = False,
+        chosen: Sequence[View] = (),
+        result: np.ndarray | None = None,
+    ) -> None:
+        """What comes from something undefined is undefined in dst too.
+
+        Args:
+            states: of the sources' elements; None where all are defined.
+            across, chosen: as for `compute`.
+            result: the numbers of dst.
+        """
+        loose = np.zeros(dst.shape, bool)
         for source, state in zip(sources, states):
             if state is None:
                 continue
-            loose = state == MASKED
-            if loose.any() and source.size == dst.size:
-                dst._storage.states()
-                seen = dst._states()
-                assert isinstance(seen, np.ndarray)
-                if isinstance(dst, Picked):
-                    flat = dst._storage.states().reshape(-1)
-                    flat[dst._flat[loose.reshape(dst.shape)]] = MASKED
-                else:
-                    seen[loose.reshape(dst.shape)] = MASKED
+            bad = is_undefined(state)
+            if source.size == dst.size and not across:
+                found = bad.reshape(dst.shape)
+            elif source.shape[0] == dst.shape[0]:
+                rows = bad.reshape(source.shape[0], -1).any(axis=1)
+                found = rows.reshape(-1, *[1] * (dst.ndim - 1))
+            else:
+                found = np.ones(dst.shape, bool)
+            left = any(source is each for each in chosen) and _has_nan(source.dtype)
+            if left and result is not None and _has_nan(result.dtype):
+                found = found & np.isnan(result).reshape(dst.shape)
+            loose |= found
+        self.loose = loose
+        self.mark_undefined(name, dst, loose, sources, states)
+
+    def mark_undefined(
+        self,
+        name: str,
+        dst: View,
+        loose: np.ndarray,
+        sources: Sequence[View],
+        states: Sequence[np.ndarray | None],
+    ) -> None:
+        """Elements of dst become undefined, by reading these sources."""
+        if not loose.any():
+            return
+        dst._storage.states()
+        if isinstance(dst, Picked):
+            if dst._taken is not None:
+                loose = loose & np.broadcast_to(dst._taken, loose.shape)
+            dst._storage.states().reshape(-1)[dst._flat[loose]] = UNDEFINED
+        else:
+            seen = dst._states()
+            assert isinstance(seen, np.ndarray)
+            seen[loose] = UNDEFINED
+        for source, state in zip(sources, states):
+            if state is None:
+                continue
+            origin = self.origins.get(source._storage.number)
+            missing = int(np.count_nonzero(state == UNWRITTEN))
+            if missing and origin is None:
+                origin = (
+                    f"{name} reads {missing} elements of {source} that were never written "
+                    f"({place()})"
+                )
+            if origin is not None:
+                self.origins.setdefault(dst._storage.number, origin)
 
     def check_shapes(self, name: str, dst: View, sources: Sequence[View]) -> None:
         """Nothing is broadcast."""
@@ -1110,16 +1255,18 @@ class Machine:
                     f"{name}: src {src} and dst {dst} differ in shape, and in their number of "
                     "elements"
                 )
-        self.check_written(name, src)
+        states = self.check_written(name, src)
         values = None
         if self.numbers:
-            values = src._values()
+            values = spoiled(src._values(), states)
             if values.dtype != dst.dtype and not self._same_bits(values.dtype, dst.dtype):
                 values = dtypes.wide(values)
             if values.size == dst.size:
                 values = values.reshape(dst.shape)
         self.read_from(src)  # before, since a tensor may be copied onto itself: a fence
         fresh = self.write(name, dst, values, once=True)
+        if states is not None and src.size == dst.size:
+            self.loosen(name, dst, (src,), (states,))
         moved = dst.size * dst.dtype.itemsize
         runs = min(dst._run, src._run)
         self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
@@ -1127,20 +1274,37 @@ class Machine:
     def _same_bits(self, one: np.dtype, other: np.dtype) -> bool:
         return one.itemsize == other.itemsize and one.kind in "iub" and other.kind in "iub"
 
-    def check_written(self, name: str, view: View) -> np.ndarray | None:
-        """Refuse what was never written; the states, where some element is anything."""
+    def check_written(self, name: str, view: View, whole: bool = False) -> np.ndarray | None:
+        """Refuse to read what was never written; the states, where some element is undefined.
+
+        Where only a part was never written, as the padding of a tile, an instruction may move it or
+        compute with it, and what it makes of it is undefined: only outputs are held to be defined.
+
+        Args:
+            whole: whether each element must be defined here, since it steers something or
+                the instruction does not say which results depend on it.
+        """
         states = view._states()
         if self.sample is not None and self.sample.made:
             return None  # perhaps by an iteration that was left out
         if isinstance(states, int):
-            if states == UNWRITTEN and self.limits:
-                refuse(f"{name} reads {view.size} elements of {view} that were never written")
-            return None
-        if self.limits:
-            missing = int(np.count_nonzero(states == UNWRITTEN))
-            if missing:
-                refuse(f"{name} reads {missing} elements of {view} that were never written")
-        return states if (states == MASKED).any() else None
+            if states not in (UNWRITTEN, UNDEFINED) or (states == UNWRITTEN and not self.limits):
+                return None
+            states = np.full(view.shape, states, np.uint8)
+        undefined = int(np.count_nonzero(states == UNDEFINED))
+        if not self.limits:
+            return states if undefined else None
+        missing = int(np.count_nonzero(states == UNWRITTEN))
+        if missing and (whole or missing == states.size):
+            refuse(f"{name} reads {missing} elements of {view} that were never written")
+        if undefined and whole:
+            refuse(f"{name} reads {undefined} undefined elements of {view}{self.origin(view)}")
+        return states if missing or undefined else None
+
+    def origin(self, view: View) -> str:
+        """Where what is undefined in a tile came from, in words."""
+        found = self.origins.get(view._storage.number)
+        return "" if found is None else f": {found}"
 
     def read_from(self, view: View) -> None:
         """Elements of HBM that were read may be written again."""
@@ -1150,7 +1314,7 @@ class Machine:
 
     def read(self, name: str, view: View, wide: bool = True) -> np.ndarray:
         """The numbers of a view; what was never written is refused."""
-        self.check_written(name, view)
+        self.check_written(name, view, whole=True)
         return _wide(name, view) if wide else view._values()
 
     def write(
@@ -1169,25 +1333,32 @@ class Machine:
         """
         storage = dst._storage
         if not storage.stored and storage.buffer not in ON_CHIP and storage.uniform == WRITTEN:
-            storage.uniform, storage.state = UNWRITTEN, None  # an argument: now it is an output
+            # An argument: now it is an output, and keeps what is not written; of beta 1 all is.
+            storage.uniform, storage.state = UNWRITTEN if self.flat else READ, None
             self.outputs.append(storage)
         elif not storage.stored and storage.buffer not in ON_CHIP:
             self.outputs.append(storage)
         storage.stored = True
+        old = self._numbers_before(dst, values)
         before = dst._states()
+        before = before if old is None or isinstance(before, int) else before.copy()
         fresh = before == UNWRITTEN if isinstance(before, int) else not before.any()
         chosen = getattr(dst, "_bad", None) is not None or getattr(dst, "_dynamic", False)
         storage.scattered |= chosen
         if self.limits and once and not fresh and storage.buffer not in ON_CHIP and not chosen:
-            again = int(np.count_nonzero(np.broadcast_to(before == WRITTEN, dst.shape)))
-            if again:
+            twice = np.broadcast_to(before == WRITTEN, dst.shape)
+            again = int(np.count_nonzero(twice))
+            if again and not self._agree(dst, values, twice):
                 refuse(
                     f"{name} writes {again} elements of {dst} a second time: which write comes "
                     "last is left to the DMA queues"
                 )
         repeats = any(step == 0 and n > 1 for step, n in zip(dst._data.strides, dst.shape))
         if repeats and not isinstance(dst, Picked):
-            refuse(f"{name}: dst {dst} is broadcast: several elements are one in memory")
+            # A place to throw results away that only go into a sum: which one stays is open.
+            if storage.buffer not in ON_CHIP:
+                refuse(f"{name}: dst {dst} is broadcast: several elements are one in memory")
+            state = UNDEFINED
         if values is not None:
             if values.size == dst.size and values.shape != dst.shape:
                 values = values.reshape(dst.shape)
@@ -1199,7 +1370,52 @@ class Machine:
                     f"{name}: a result of shape {list(values.shape)} does not fit into dst {dst}"
                 )
         dst._mark(state)
+        if old is not None:
+            known = np.broadcast_to(before == WRITTEN, dst.shape).reshape(dst.shape[0], -1)
+            self.unchanged = (dst, self._same_rows(dst, old) & known.all(axis=1))
         return fresh
+
+    def _numbers_before(self, dst: View, values: np.ndarray | None) -> np.ndarray | None:
+        """What a tile holds before it is written again in a loop whose iterations are independent:
+        a number that is replaced by itself depends on no order."""
+        self.unchanged = None
+        if not self.loops or values is None or isinstance(dst, Picked) or not dst._on_chip:
+            return None
+        if not self._outside(dst) or (isinstance(dst._states(), int) and dst._states() != WRITTEN):
+            return None
+        return np.array(dst._values())
+
+    def _same_rows(self, dst: View, old: np.ndarray) -> np.ndarray:
+        """Which partitions hold the same bits as before."""
+        one, other = (np.ascontiguousarray(x).view(np.uint8) for x in (dst._values(), old))
+        rows = dst.shape[0]
+        return (one.reshape(rows, -1) == other.reshape(rows, -1)).all(axis=1)
+
+    def _changed(self, view: View) -> Access | None:
+        """What the last write to a tile changed, in a loop; None where it changed nothing."""
+        access = view._access()
+        if self.unchanged is None or self.unchanged[0] is not view:
+            return access
+        rows = np.flatnonzero(~self.unchanged[1])
+        if not rows.size:
+            return None
+        first = access.partitions[0]
+        partitions = (first + int(rows[0]), first + int(rows[-1]) + 1)
+        box = access.box
+        if box is not None and view._storage.par == 0:
+            box = (partitions, *box[1:])
+        return access._replace(partitions=partitions, box=box)
+
+    def _agree(self, dst: View, values: np.ndarray | None, twice: np.ndarray) -> bool:
+        """Whether several programs write the same numbers, so that either may come last."""
+        if len(self.grid_programs) < 2:
+            return False
+        if values is None or not self.numbers:
+            return True
+        new = dtypes.narrow(np.asarray(values).reshape(dst.shape), dst.dtype)
+        bits = f"V{dst.dtype.itemsize}"
+        one, other = (np.ascontiguousarray(x).view(bits)[twice] for x in (new, dst._values()))
+        return bool((one == other).all())
 
     def note(
         self,
@@ -1320,13 +1536,18 @@ class Machine:
             missing = (
                 output.size * (states == UNWRITTEN)
                 if isinstance(states, int)
-                else int(np.count_nonzero((states == UNWRITTEN) | (states == MASKED)))
+                else int(np.count_nonzero((states == UNWRITTEN) | (states == UNDEFINED)))
             )
             if not missing:
                 continue
             message = (
                 f"{missing} of {output.size} elements of the output {output} were never written"
             )
+            if output._storage.number in self.origins:
+                message = (
+                    f"{missing} of {output.size} elements of the output {output} are undefined"
+                    + self.origin(output)
+                )
             if output._storage.scattered:  # which ones depends on the numbers: perhaps as meant
                 warnings.warn(f"{message} ({output._storage.source})", stacklevel=2)
             else:
@@ -1440,6 +1661,23 @@ def _wide(name: str, view: View) -> np.ndarray:
             "nc_matmul_mx, quantize_mx and copies"
         )
     return dtypes.wide(view._values())
+
+
+def _has_nan(dtype: np.dtype) -> bool:
+    return dtype.fields is None and dtype.kind not in "iub"
+
+
+def is_undefined(states: np.ndarray) -> np.ndarray:
+    """Where an element is anything."""
+    found: np.ndarray = (states == UNDEFINED) | (states == UNWRITTEN)
+    return found
+
+
+def spoiled(values: np.ndarray, states: np.ndarray | None) -> np.ndarray:
+    """The numbers with "not a number" where they are undefined, if their type has it."""
+    if states is None or not _has_nan(values.dtype):
+        return values
+    return np.where(is_undefined(states), np.array(np.nan, values.dtype), values)
 
 
 def _bits(name: str, view: View) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.neuron import dtypes
-from kernels.neuron.errors import absent, refuse
+from kernels.neuron.errors import NeuronError, absent, place, refuse
 from kernels.neuron.machine import ON_CHIP, NeedsNumbers, Picked, View, machine
 
 ARITHMETIC = {
@@ -165,6 +165,8 @@ def _bounds(view: View, axis: int, one: slice, limits: bool) -> tuple[int, int, 
             stop += size
         # The end of a strided slice may lie beyond its last element.
         last = start + (stop - start - 1) // step * step if step > 0 else size
+        if start == stop <= size and step > 0 and not view._on_chip:
+            return start, stop, step  # of no elements: no instruction takes it
         if step < 1 or start < 0 or stop <= start or last >= size:
             text = f"{one.start or 0}:{size if one.stop is None else one.stop}"
             text += f":{step}" if step != 1 else ""
@@ -182,7 +184,7 @@ def offsets(name: str, index: Any) -> np.ndarray:
     core = machine()
     if not core.numbers:
         return np.zeros(index.shape[0] if index.size > 1 else 1, np.int64)
-    core.check_written(name, index)
+    core.check_written(name, index, whole=True)
     if not dtypes.is_integer(index.dtype):
         refuse(f"{name}: offsets {index} are {dtypes.name(index.dtype)}; accepted: whole numbers")
     return index._values().reshape(-1).astype(np.int64)
@@ -395,6 +397,13 @@ class Viewable(View):
         """Whether it lies in one piece, in each partition on the chip."""
         return self._run == (self._elements if self._on_chip else self.size) * self.itemsize
 
+    @property
+    def base_tensor(self) -> Any:
+        """The tensor itself, where it is no view: kernels of AWS's library ask so."""
+        if self._data.shape != self._storage.data.shape:
+            refuse(f"not simulated: base_tensor of {self}, which is a part of a tensor")
+        return self
+
     def is_indirect(self) -> bool:
         """Whether a tile steers where it lies."""
         return isinstance(self, Picked)
@@ -446,7 +455,9 @@ class Viewable(View):
             high = first + sum(max(0, s * (n - 1)) for s, n in zip(strides, shape))
             if low < 0 or high >= base.size:
                 beyond = high if high >= base.size else low
-                refuse(f"ap of {self}: the pattern reaches element {beyond} of {base.size}")
+                return Beyond(
+                    f"ap of {self}: the pattern reaches element {beyond} of {base.size}", place()
+                )
             if core.limits and storage.buffer in ON_CHIP and shape[0] > 1:
                 row = storage.data.strides[0] // item
                 if strides[0] != row:
@@ -473,6 +484,19 @@ class Viewable(View):
         else:
             bad = outside[: shape[0]]
         return indirect(self, places, bad)
+
+
+class Beyond:
+    """A pattern that reaches out of its tile: a kernel may make it, and must not use it."""
+
+    def __init__(self, message: str, source: str | None) -> None:
+        self._error = NeuronError(message, source)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+    def __getitem__(self, key: Any) -> Any:
+        raise self._error
 
 
 def indirect(view: Viewable, places: np.ndarray, bad: np.ndarray) -> Any:

@@ -7,10 +7,12 @@ keeps them in results/estimated.csv, for the sizes of its chapter.
 "xla_matrix", "xla_blocks" and "pallas" settle who is kept in rounds, until nothing changes. How
 many there are is known to the boxes, and not to a compiler. So the model is
 
-    time = time with one round + (rounds - 1) · (time with three rounds - time with one) / 2
+    time = time with one round in each block
+        + (rounds - blocks) · (time with three rounds in each - time with one) / (2 · blocks)
 
-where both times are the estimator's for programs with a fixed number of rounds, and the rounds are
-counted on the workload's own boxes. The test whether anything has changed is not in it.
+where both times are the estimator's for programs with a fixed number of rounds, and the rounds, of
+all blocks together, are counted on the workload's own boxes. "xla_matrix" has one block: all boxes.
+The test whether anything has changed is not in it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Modelled:
         rounds: on these boxes, those of all blocks together.
         most: what they could be at worst.
         fixed: seconds with one round, in each block.
-        each: seconds of a round.
+        each: seconds of a further round in one block.
         estimate: of the program with one round.
     """
 

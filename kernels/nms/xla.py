@@ -54,7 +54,7 @@ def nms_by_matrix(boxes, scores, threshold, rounds=None):
 def nms_in_blocks(boxes, scores, threshold, rounds=None):
     """Greedy suppression by blocks of BLOCK boxes: settle one in rounds, then drop from all later.
 
-    The loops are there to compare each pair about once: none looks at boxes before its first.
+    Each loop ignores the boxes before its first block, so that a pair is compared about once.
 
     Args:
         boxes: [n, 4].

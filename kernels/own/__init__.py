@@ -5,7 +5,8 @@ quickly as it did.
 """
 
 from kernels.own.declared import proves
+from kernels.own.explaining import Explanation, explain
 from kernels.own.proving import prove
 from kernels.own.report import Report
 
-__all__ = ["Report", "prove", "proves"]
+__all__ = ["Explanation", "Report", "explain", "prove", "proves"]

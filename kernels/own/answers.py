@@ -18,8 +18,7 @@ from kernels.checks import fail, located
 from kernels.own import declared
 from kernels.own.claim import Claim
 from kernels.own.declared import Declared
-
-MOST_OF_A_PICTURE = 400_000  # characters of HTML
+from kernels.own.memory import plainly
 
 _modules: dict[str, Any] = {}
 _claims: dict[str, Claim] = {}
@@ -39,14 +38,18 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return asked(**given)
     except BaseException as error:  # also of a file that calls sys.exit
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, (KeyboardInterrupt, Late)):
             raise
         return {"error": told(error)}
 
 
+class Late(BaseException):
+    """The time is up; nobody's `except Exception` stops it."""
+
+
 def told(error: BaseException) -> str:
     """An exception in one line, with the reader's line of code that raised it."""
-    return str(error) if isinstance(error, (Refused, Skipped)) else located(error)
+    return plainly(str(error) if isinstance(error, (Refused, Skipped)) else located(error))
 
 
 def module(path: str) -> Any:
@@ -158,7 +161,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
             wrote = ""
     return made | {
         "status": check.status,
-        "message": check.message.removeprefix("TpuCompileError: "),
+        "message": plainly(check.message.removeprefix("TpuCompileError: ")),
         "wrote": wrote,
         "used": check.used,
         "seconds": time.perf_counter() - start,
@@ -215,7 +218,13 @@ def _id(program: tuple[int, ...]) -> str:
 
 
 def explain(
-    path: str, name: str, args: str, chip: str, timeout: float, pictures: bool
+    path: str,
+    name: str,
+    args: str,
+    chip: str,
+    timeout: float,
+    pictures: bool,
+    trips: Mapping[str, int],
 ) -> dict[str, Any]:
     """Explain one function of a file on one chip.
 
@@ -223,41 +232,50 @@ def explain(
         path, name: of the function.
         args: its arguments, as kernels.own.shapes reads them; those of its declaration where it is
             empty.
-        chip: one of kernels.tpu.CHIPS.
+        chip: of one of the machines of kernels.own.machines.
         timeout: seconds for a compilation.
         pictures: whether to draw what a page shows.
+        trips: the name of a loop, or "" for every one → how often it runs, where data decides.
 
     Returns:
-        What kernels.tpu.explain.facts or .refusal gives; with "pictures" a list of HTML.
+        What the machine's `explain` gives, and under "files" what it depends on: each file that was
+        loaded, with its time and size.
     """
     from kernels.own import cache
-    from kernels.tpu import explain as page
-    from kernels.tpu.diagnose import TpuCompileError
-    from kernels.tpu.estimate import estimate_program
+    from kernels.own.machines import machine
 
-    title = f"{name}  {args}".strip()
-    program = None
-    try:
-        program = _exported(path, name, args, chip)
-        key = cache.key(program.fingerprint, chip, Path(path).read_text(), title, pictures)
-        if (known := cache.get(key)) is not None:
-            return known
-        found = estimate_program(program, timeout=timeout)
-    except TpuCompileError as error:
-        return page.refusal(program, error, title, chip)
-    made = page.facts(program, found, title)
-    if pictures:
-        made["pictures"] = _pictures(program, found)
-    cache.put(key, made)
-    return made
+    function, arrays = _called(path, name, args)
+    made = machine(chip).explain(
+        function,
+        arrays,
+        integers(arrays),
+        chip=chip,
+        name=name,
+        title=f"{name}  {args}".strip(),
+        timeout=timeout,
+        pictures=pictures,
+        trips=trips,
+    )
+    return made | {"files": cache.files()}
 
 
-def _exported(path: str, name: str, args: str, chip: str) -> Any:
-    """A function of a file, exported for a chip."""
-    from kernels.compat import jax_pallas
-    from kernels.tpu.export import export
+def _called(path: str, name: str, args: str) -> tuple[Callable[..., Any], list[Any]]:
+    """A function of a file as one of arrays alone, and these."""
+    return of_arrays(*target(path, name, args), name)
 
-    function, given, named = target(path, name, args)
+
+def of_arrays(
+    function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any], name: str
+) -> tuple[Callable[..., Any], list[Any]]:
+    """A function as one of arrays alone, and these.
+
+    Args:
+        function: of any arguments.
+        given, named: its arguments, arrays or shapes and whatever else it takes.
+        name: that the new one has.
+    """
+    if not named and all(hasattr(each, "shape") for each in given):
+        return function, list(given)  # as it is: a jitted one keeps what it donates
 
     def call(*arrays: Any) -> Any:
         return function(*arrays[: len(given)], **dict(zip(named, arrays[len(given) :])))
@@ -265,19 +283,17 @@ def _exported(path: str, name: str, args: str, chip: str) -> Any:
     arrays = [*given, *named.values()]
     fixed = {i: a for i, a in enumerate(arrays) if not hasattr(a, "shape")}
 
-    def of_arrays(*traced: Any) -> Any:
+    def traceable(*traced: Any) -> Any:
         rest = iter(traced)
         return call(*(fixed[i] if i in fixed else next(rest) for i in range(len(arrays))))
 
-    of_arrays.__name__ = name
+    traceable.__name__ = name
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     shown = [n for i, n in enumerate(_names(function, len(given), named)) if i not in fixed]
-    of_arrays.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    traceable.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(n, kind) for n in shown]
     )
-    traced = [a for a in arrays if hasattr(a, "shape")]
-    with jax_pallas.compiled():
-        return export(of_arrays, *traced, chip=chip, name=name, values=_known(traced))
+    return traceable, [a for a in arrays if hasattr(a, "shape")]
 
 
 def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> list[str]:
@@ -291,7 +307,7 @@ def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -
     return [*places[:count], *named]
 
 
-def _known(arrays: Sequence[Any]) -> dict[int | str, Any]:
+def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
     """Of the arrays whose values are given, the integers: what grids, loops and tables depend on.
 
     Args:
@@ -335,34 +351,6 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
     return lambda *flat: whole(*jax.tree.unflatten(tree, flat)), leaves, {}
 
 
-def _pictures(program: Any, found: Any) -> list[dict[str, str]]:
-    """What the page of a program shows: players where they can be drawn."""
-    from kernels import pictures
-
-    made: list[dict[str, str]] = []
-
-    def draw(title: str, make: Any) -> None:
-        try:
-            drawn = make()._repr_html_()
-        except Exception:  # a grid of a form that has no picture: the tables say it
-            return
-        if len(drawn) < MOST_OF_A_PICTURE:
-            made.append({"title": title, "html": drawn})
-
-    for call in program.calls[:2]:
-        draw(
-            f"The blocks that each program of {call.name} touches", lambda c=call: pictures.play(c)
-        )
-        draw(f"What {call.name} moves between HBM and VMEM", lambda c=call: pictures.traffic(c))
-        draw(f"What {call.name} keeps in VMEM", lambda c=call: pictures.memory(c))
-    for schedule in found.schedule.kernels[:1]:
-        draw(
-            f"The schedule of {schedule.name}, and its roofline",
-            lambda kernel=schedule.name: pictures.schedule(found, kernel),
-        )
-    return made
-
-
 def tune(
     path: str,
     name: str,
@@ -374,8 +362,8 @@ def tune(
     """Estimate a function with each of several keyword arguments.
 
     Returns:
-        trials: of each, in order: seconds (None where it is refused), what binds, a note, and
-        whether the reason may pass.
+        trials: of each, in order: seconds (None where it is refused), what binds, a note, how far
+        such estimates were off, and whether the reason for a refusal may pass.
     """
     import functools
 
@@ -394,10 +382,11 @@ def tune(
             with jax_pallas.compiled():
                 call = functools.partial(function, **named, **tuning)
                 programs[place] = export(
-                    call, *given, chip=chip, name=f"{name} {words}", values=_known(given)
+                    call, *given, chip=chip, name=f"{name} {words}", values=integers(given)
                 )
         except Exception as error:  # a size that the function itself refuses
-            trials[place] = {"seconds": None, "bound": "", "note": told(error), "passing": False}
+            note = told(error).removeprefix("TpuCompileError: ")
+            trials[place] = {"seconds": None, "bound": "", "note": note, "passing": False}
     found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for place, each in zip(programs, found, strict=True):
         if isinstance(each, Estimate):
@@ -405,6 +394,7 @@ def tune(
                 "seconds": each.range[0] if each.depends else each.seconds,
                 "bound": each.bound,
                 "note": each.method,
+                "band": each.band_text,
                 "passing": False,
             }
         else:

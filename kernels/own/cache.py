@@ -8,7 +8,9 @@ import hashlib
 import json
 import os
 import sys
+import sysconfig
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,50 @@ def folder() -> Path:
     return base / "kernels-rung-by-rung"
 
 
-def key(*parts: object) -> str:
-    """A name for what depends on these, on this package's model and on the compiler."""
-    from kernels.tpu.pool import libtpu_version
+def key(version: str, *parts: object) -> str:
+    """A name for what depends on these, on this package's model and on a compiler.
 
-    words = [_model(), libtpu_version(), *map(repr, parts)]
+    Args:
+        version: of the compiler.
+        parts: whatever else it depends on.
+    """
+    words = [_model(), version, sys.version, *map(repr, parts)]
+    words += [f"{name}={os.environ[name]}" for name in sorted(os.environ) if _told(name)]
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+
+def _told(name: str) -> bool:
+    """Whether an environment variable may change what a compiler makes."""
+    return name.startswith(("JAX_", "XLA_", "LIBTPU_"))
+
+
+def files() -> dict[str, list[int]]:
+    """The files of all modules of this process, but the standard library's: path → time and size.
+
+    Whoever changes one, a reader his helper's or pip a new JAX, gets another answer.
+    """
+    standard = sysconfig.get_path("stdlib")
+    found = {}
+    for each in list(sys.modules.values()):
+        path = getattr(each, "__file__", None)
+        if not path or (path.startswith(standard) and "site-packages" not in path):
+            continue
+        with contextlib.suppress(OSError):
+            found[path] = _stamp(path)
+    return found
+
+
+def same(known: Mapping[str, list[int]]) -> bool:
+    """Whether the files are what `files` found them to be."""
+    try:
+        return all(_stamp(path) == stamp for path, stamp in known.items())
+    except OSError:
+        return False
+
+
+def _stamp(path: str) -> list[int]:
+    found = os.stat(path)
+    return [found.st_mtime_ns, found.st_size]
 
 
 @functools.cache

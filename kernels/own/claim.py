@@ -29,6 +29,7 @@ PROBES = 15  # directions in which the reference is varied to learn how it ampli
 STEP = 1e-9  # of that variation, relative to each number
 NOTHING = 1e-6  # of what is common: an element that small is zero by construction
 TAIL = 1e3  # of its Cauchy draws, cut there
+ROUNDINGS = 8  # half ulps of a size that the budget allows at least: see kernels.budget
 MEANS = {"float32": 1000.0, "float64": 1000.0}  # in standard deviations; fewer in a narrow dtype
 NARROW_MEAN = 16.0
 DECADES = {"float32": 3.0, "float64": 3.0}
@@ -88,6 +89,9 @@ class Claim:
         paths, _ = jax.tree_util.tree_flatten_with_path(made)
         if not paths:
             fail("reference", f"a function that returns {made!r}", "one that returns arrays")
+        if not any(_tells(each) for _, each in paths):
+            given = "a function that gives no finite number for the arguments drawn"
+            fail("reference", given, "one whose results a wrong kernel would miss")
         found = [jax.tree_util.keystr(path) for path, _ in paths]
         return tuple(f"result{each}" for each in found)
 
@@ -244,7 +248,14 @@ class Claim:
         return _amplified(lambda *values: oracle(values), leaves, absolute)
 
     def _pull_size(self, *given: Any) -> list[np.ndarray]:
-        """The same of the gradients, by the differentiable arguments."""
+        """The same of the gradients, by the differentiable arguments; at least what rounding alone
+        may do to them.
+
+        In a softmax that sees almost nothing but one key, what comes back to the logits is a
+        difference of two sums that are nearly equal: however little it depends on the arguments, it
+        is no more exact than these. A kernel may even add them up in another order than the
+        reference, as flash attention does, so that what they have in common does not cancel.
+        """
         import jax
 
         from kernels.backends import jax_arrays
@@ -257,11 +268,17 @@ class Claim:
         gradient, _ = jax_arrays.programs(Job(self.reference, values, {}, wanted))[1]
         compiled = jax.jit(gradient)
 
-        def gradients(*changed: Any) -> list[Any]:
-            traced = [a for a in changed[:count] if hasattr(a, "shape")]
-            return list(compiled(tuple(changed[count:]), *traced))[results:]
+        def taken(changed: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(changed[count:]), *(a for a in changed[:count] if hasattr(a, "shape"))
 
-        return _amplified(gradients, given, absolute=True)
+        def gradients(*changed: Any) -> list[Any]:
+            return list(compiled(*taken(changed)))[results:]
+
+        rounded = jax.jit(jaxprs.rounded(gradient))(*taken(given))[results:]
+        return [
+            np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
+            for size, errors in zip(_amplified(gradients, given, absolute=True), rounded)
+        ]
 
 
 def _amplified(
@@ -288,7 +305,7 @@ def _amplified(
     """
     rng = np.random.default_rng(0)
     base = [np.asarray(r, np.float64) for r in function(*values)]
-    moved: list[list[np.ndarray]] = [[] for _ in base]
+    distances: list[list[np.ndarray]] = [[] for _ in base]
     for _ in range(PROBES):
         changed = []
         for value in values:
@@ -300,10 +317,10 @@ def _amplified(
                 value = value * (1 + STEP * draw)
             changed.append(value)
         with np.errstate(invalid="ignore", over="ignore"):
-            for kept, first, other in zip(moved, base, function(*changed), strict=True):
+            for kept, first, other in zip(distances, base, function(*changed), strict=True):
                 kept.append(np.abs(np.asarray(other, np.float64) - first) / STEP)
     found = []
-    for first, kept in zip(base, moved, strict=True):
+    for first, kept in zip(base, distances, strict=True):
         each = np.stack(kept)
         with np.errstate(invalid="ignore"):
             typical = np.median(each, 0) if absolute else np.sqrt(np.mean(each**2, 0))
@@ -320,6 +337,14 @@ def _amplified(
 
 def _is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _tells(result: Any) -> bool:
+    """Whether a result has a number that another could differ from."""
+    values = np.asarray(result)
+    if values.dtype.kind in "OSU":
+        return False
+    return bool(values.size if values.dtype.kind in "iub" else np.isfinite(values).any())
 
 
 def _is_float(value: Any) -> bool:

@@ -92,12 +92,15 @@ def guard(
             fail("rung", repr(rung), ", ".join(ALL))
     known = _read(baseline, update)
     folder = baseline.resolve().parent
+    lines, losses, notes = [], [], []
     if not files:
         paths = dict.fromkeys(entry["file"] for entry in known.values())
-        files = [(str(folder / path), "") for path in paths]
-        if not files:
+        if not paths:
             fail("files", "left out", "FILE.py, since the baseline names none")
-    lines, losses, notes = [], [], []
+        missing = [path for path in paths if not (folder / path).is_file()]
+        if not update:
+            losses = [f"{path} is in the baseline, and is gone" for path in missing]
+        files = [(str(folder / path), "") for path in paths if path not in missing]
     made: dict[str, dict[str, Any]] = {}
     seen: set[str] = set()
     for path, name in files:
@@ -148,7 +151,8 @@ def guard(
         if gone and not update and (not chips or key.rpartition("@")[2] in chips):
             losses.append(f"{key} is in the baseline, and is gone")
     if update:
-        kept = {key: value for key, value in known.items() if value["file"] not in whole}
+        others = {key: value for key, value in known.items() if value["file"] not in whole}
+        kept = {k: value for k, value in others.items() if (folder / value["file"]).is_file()}
         _store(baseline, kept | made)
     return Guarded(tuple(lines), tuple(losses), tuple(notes))
 
@@ -161,11 +165,22 @@ def _read(baseline: Path, update: bool) -> dict[str, dict[str, Any]]:
     try:
         found = json.loads(baseline.read_text(encoding="utf-8"))
         entries = found["kernels"]
-        if found["form"] != FORM or not all("file" in e and "rungs" in e for e in entries.values()):
+        if found["form"] != FORM or not all(map(_is_entry, entries.values())):
             raise KeyError
         return entries
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         fail("--baseline", baseline, "a file that guard --update wrote")
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a value of a baseline has what _store writes of a kernel."""
+    rungs, seconds = value["rungs"], value.get("seconds")
+    return (
+        isinstance(value["file"], str)
+        and isinstance(rungs, list)
+        and all(isinstance(each, str) for each in rungs)
+        and (seconds is None or (type(seconds) in (int, float) and seconds >= 0))
+    )
 
 
 def _store(baseline: Path, entries: dict[str, dict[str, Any]]) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.checks import one_of
+from kernels.checks import brief, one_of
+from kernels.own import memory
 from kernels.own.declared import CHIPS, VALUES, Declared
 from kernels.own.report import FAILED, Finding, Report
 
 TIMEOUT = 300.0  # seconds for one problem at one rung
+LOADING = (
+    120.0  # seconds at least to start a child and load a file: JAX takes some on a busy machine
+)
 RUNGS = ("interpret", "simulate", "compile")
 # Of the problems of one shape, the first alone is simulated and compiled: values change nothing.
 ONCE = ("simulate", "compile")
@@ -33,6 +39,10 @@ def prove(
     timeout: float = TIMEOUT,
 ) -> Report:
     """Prove a kernel against a reference: interpreted, simulated and compiled.
+
+    It runs in a child process, so that one that hangs or aborts does nobody else any harm. A
+    function of a notebook or a console is handed there by value; where that cannot be, it runs in
+    this process, with the same limit of time, and the report says so.
 
     Args:
         function: the kernel's wrapper, as its users call it. It need not take `interpret=`: what
@@ -66,15 +76,29 @@ def prove(
         chips,  # type: ignore[arg-type]
         values,  # type: ignore[arg-type]
     )
-    try:
-        if any("__main__" in (getattr(f, "__module__", "") or "") for f in _parts(declared)):
-            raise pickle.PicklingError
-        pickled = pickle.dumps(declared)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        with _here() as asked:
-            return _climb(asked, {"given": declared}, rungs, (), seed)
+    pickled, why_not = _pickled(declared)
+    if pickled is None:
+        with _here(timeout) as asked:
+            report = _climb(asked, {"given": declared}, rungs, (), seed)
+        return report + Report((), (f"{declared.name} ran in this process: {why_not}",))
     with asking(timeout) as asked:
         return _climb(asked, {"pickled": pickled}, rungs, (), seed)
+
+
+def _pickled(declared: Declared) -> tuple[bytes | None, str]:
+    """A declaration as a child can load it, or None and why not."""
+    if not any("__main__" in (getattr(f, "__module__", "") or "") for f in _parts(declared)):
+        with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
+            return pickle.dumps(declared), ""
+    try:
+        import cloudpickle
+
+        return cloudpickle.dumps(declared), ""
+    except ImportError:
+        words = "what dies there takes this process along; `pip install cloudpickle` keeps it apart"
+        return None, words
+    except Exception as error:  # whatever somebody's objects raise when they are pickled
+        return None, f"it cannot be handed to another ({brief(error)})"
 
 
 def prove_file(
@@ -152,12 +176,28 @@ Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @contextlib.contextmanager
-def _here() -> Iterator[Ask]:
-    """Answers from this process: for what no other can load, such as a notebook's functions."""
+def _here(timeout: float) -> Iterator[Ask]:
+    """Answers from this process: for what no other can load."""
     from kernels.own import answers
 
+    # A signal interrupts Python in the main thread alone, on systems that have it.
+    limited = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+    def late(number: int, frame: Any) -> None:
+        raise answers.Late
+
     def ask(question: dict[str, Any]) -> dict[str, Any]:
-        return answers.answer(question)
+        if not limited:
+            return answers.answer(question)
+        before = signal.signal(signal.SIGALRM, late)
+        signal.setitimer(signal.ITIMER_REAL, timeout)
+        try:
+            return answers.answer(question)
+        except answers.Late:
+            raise Lost(_late(timeout)) from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
     yield ask
 
@@ -178,16 +218,15 @@ def asking(timeout: float) -> Iterator[Ask]:
         if not alive or alive[-1].ended:
             alive.append(Child(python(WORKER)))
             if loaded and question["what"] != "load":
-                alive[-1].ask(loaded[0], timeout)
+                alive[-1].ask(loaded[0], max(timeout, LOADING))
+        seconds = timeout
         if question["what"] == "load":
             loaded[:] = [question]
+            seconds = max(timeout, LOADING)
         try:
-            return alive[-1].ask(question, timeout)
+            return alive[-1].ask(question, seconds)
         except ChildLate:
-            raise Lost(
-                f"not done after {timeout:g} s, and ended: a loop without end, or more than the "
-                "rung can do in that time"
-            ) from None
+            raise Lost(_late(seconds)) from None
         except ChildDied as died:
             raise Lost(_died(died)) from None
         except ChildError as error:
@@ -200,9 +239,16 @@ def asking(timeout: float) -> Iterator[Ask]:
             each.close()
 
 
+def _late(timeout: float) -> str:
+    return (
+        f"not done after {timeout:g} s, and ended: a loop without end, or more than the rung can "
+        "do in that time"
+    )
+
+
 def _died(died: Any) -> str:
     text = died.stderr
-    if died.status == -9 or "bad_alloc" in text or "MemoryError" in text:
+    if died.status == -9 or memory.wanted(text):
         return "its process was ended for want of memory"
     return str(died)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from kernels.checks import fail
@@ -113,3 +114,25 @@ def literal(text: str, word: str, option: str = "--over", form: str = "Python li
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         fail(option, repr(word), form)
+
+
+def trips_of(given: Sequence[str]) -> dict[str, int]:
+    """Read how often what data decides runs.
+
+    Args:
+        given: "N" for all, "KERNEL=N", or "FILE:LINE=N" of a loop, each.
+
+    Returns:
+        What stands before "=", or "", → the number.
+
+    Raises:
+        ValueError: for another form, and for what stands twice.
+    """
+    found: dict[str, int] = {}
+    for each in given:
+        name, _, count = each.rpartition("=")
+        if not count.isdigit() or name in found or (not name and "=" in each):
+            form = "N, KERNEL=N or FILE:LINE=N, once each"
+            fail("--trips", repr(each), form)
+        found[name] = int(count)
+    return found

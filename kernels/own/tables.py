@@ -25,6 +25,8 @@ def tables(made: Mapping[str, Any], second: Mapping[str, Any] | None = None) -> 
             f"{made['cycles']:,.0f} cycles, {html.escape(made['band'])}: "
             f"{html.escape(words.BINDS[made['bound']])}. Nothing here was measured.</p>"
         )
+        if told := words.decided_by_data(made):
+            parts.append(f"<p>{html.escape(told)}</p>")
     if made["advice"]:
         items = "".join(f"<li>{html.escape(each)}</li>" for each in made["advice"])
         parts.append(f"<h2>What to change first</h2><ol>{items}</ol>")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.checks import fail
-from kernels.own import cache
+from kernels.own import cache, on_tpu
 from kernels.own.proving import Lost, asking
 from kernels.own.shapes import literal
 from kernels.tpu.tuner import Trial
@@ -25,10 +25,13 @@ class Tuned:
 
     Args:
         trials: the fastest estimate first; what was refused last, with the reason.
+        bands: of each, how far estimates of its kind were off where there are measurements, in
+            words; empty where it was refused.
         notes: what is worth knowing beside them.
     """
 
     trials: tuple[Trial, ...]
+    bands: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -97,11 +100,16 @@ def tune_file(
     if not Path(path).is_file():
         fail("file", path, "a Python file that there is")
     source = Path(path).read_text(encoding="utf-8")
-    keys = [cache.key("tune", source, name, args, chip, sorted(t.items())) for t in candidates]
+    version = on_tpu.ready()
+    keys = [
+        cache.key(version, "tune", source, name, args, chip, sorted(t.items())) for t in candidates
+    ]
     trials: dict[int, Trial] = {}
+    bands: dict[int, str] = {}
     for place, key in enumerate(keys):
         if not fresh and (known := cache.get(key)) is not None:
             trials[place] = _trial(candidates[place], known, True)
+            bands[place] = known.get("band", "")
     waiting = [place for place in range(len(candidates)) if place not in trials]
     if progress:
         progress(len(trials), len(candidates))
@@ -120,15 +128,23 @@ def tune_file(
                 raise ValueError(answer["error"])
             for place, found in zip(batch, answer["trials"], strict=True):
                 trials[place] = _trial(candidates[place], found, False)
+                bands[place] = found.get("band", "")
                 if not found["passing"]:
                     cache.put(keys[place], found)
             if progress:
                 progress(len(trials), len(candidates))
     if remembered := sum(trial.remembered for trial in trials.values()):
         notes.append(f"{remembered} of {len(trials)} were known from an earlier run")
-    notes.append("estimates by the compiler's own model, not measurements")
-    ranked = sorted(trials.values(), key=lambda trial: trial.seconds)
-    return Tuned(tuple(ranked), tuple(notes))
+    notes.append(
+        "estimates by the compiler's own model, not measurements; the band says how far such "
+        "estimates were off where there are measurements"
+    )
+    order_of = sorted(trials, key=lambda place: trials[place].seconds)
+    return Tuned(
+        tuple(trials[place] for place in order_of),
+        tuple(bands[place] for place in order_of),
+        tuple(notes),
+    )
 
 
 def _trial(tuning: dict[str, Any], found: dict[str, Any], remembered: bool) -> Trial:

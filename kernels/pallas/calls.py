@@ -17,7 +17,7 @@ import numpy as np
 
 from kernels.compat import jax_pallas, jaxprs
 from kernels.pallas.values import Value, handed
-from kernels.pallas.walk import Ref, Walk, walk, worth_it
+from kernels.pallas.walk import Ref, Walk, given_trips, walk, worth_it
 
 FAST = ("vmem", "smem")  # memories that the pipeline fills and empties
 MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond this, say so
@@ -115,6 +115,8 @@ class Call:
         scratch: each piece of scratch memory, in words.
         equation: the call in the jaxpr.
         values: what the program hands it, of each operand of the equation.
+        trips: how often what data decides runs, as somebody says; see walk.
+        open_grid: whether the size of a dimension is data that is not given.
     """
 
     name: str
@@ -125,6 +127,8 @@ class Call:
     scratch: tuple[str, ...] = ()
     equation: Any = field(default=None, repr=False, compare=False)  # of the jaxpr
     values: tuple[Value, ...] = field(default=(), repr=False, compare=False)
+    trips: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    open_grid: bool = field(default=False, repr=False, compare=False)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -192,6 +196,13 @@ class Call:
                     else:
                         found.add("prefetched scalars")
         return tuple(sorted(found))
+
+    @property
+    def by_data(self) -> tuple[str, ...]:
+        """Loops whose length, and the grid where its size, is data that is not given, in words;
+        `trips` or not."""
+        grid = (f"the grid of {self.name}",) if self.open_grid else ()
+        return grid + (self.walk.by_data if self.walk else ())
 
     @property
     def unbounded(self) -> bool:
@@ -303,7 +314,7 @@ def _walk(call: Call) -> Walk:
         refs.append(Ref(number, operand.memory, names, value, given=value is not None))
     unsized = [values[i].unknown for i, a in enumerate(range(first)) if a < len(values)]
     depends = frozenset().union(*unsized) if call.open_axes else frozenset()
-    return walk(equation, call.grid, refs, starts, depends)
+    return walk(equation, call.grid, refs, starts, depends, call.trips)
 
 
 def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
@@ -371,7 +382,10 @@ def affine(call: Call) -> list[Affine | None]:
 
 
 def calls_in(
-    jaxpr: Any, given: Mapping[int, Any] | None = None, names: Sequence[str] = ()
+    jaxpr: Any,
+    given: Mapping[int, Any] | None = None,
+    names: Sequence[str] = (),
+    trips: Mapping[str, int] | None = None,
 ) -> list[Call]:
     """Each pallas_call of a jaxpr, those inside loops and other jaxprs included.
 
@@ -379,8 +393,11 @@ def calls_in(
         jaxpr: of a program.
         given: the number of an argument → its value, for what depends on values.
         names: of the arguments.
+        trips: as of walk, and the name of a kernel or "" → the size of each dimension of its grid
+            that is data.
     """
-    return [_call(e, tuple(values)) for e, values in handed(jaxpr, given or {}, names)]
+    found = handed(jaxpr, given or {}, names)
+    return [_call(e, tuple(values), trips or {}) for e, values in found]
 
 
 def interpreted(jaxpr: Any) -> list[str]:
@@ -389,6 +406,15 @@ def interpreted(jaxpr: Any) -> list[str]:
         jax_pallas.name(e)
         for e in jax_pallas.outside_kernels(jaxpr)
         if jax_pallas.is_kernel(e) and jax_pallas.is_interpreted(e)
+    ]
+
+
+def for_a_tpu(jaxpr: Any) -> list[str]:
+    """The names of the kernels in a jaxpr that only a TPU's compiler takes."""
+    return [
+        jax_pallas.name(e)
+        for e in jax_pallas.outside_kernels(jaxpr)
+        if jax_pallas.is_kernel(e) and jax_pallas.is_for_a_tpu(e)
     ]
 
 
@@ -415,8 +441,15 @@ def off_limits(jaxpr: Any) -> str | None:
     return None
 
 
-def _call(equation: Any, values: tuple[Value, ...] = ()) -> Call:
+def _call(equation: Any, values: tuple[Value, ...], trips: Mapping[str, int]) -> Call:
     axes = jax_pallas.dynamic_axes(equation)
+    unsized = [place for place, size in enumerate(_sizes(axes, values)) if size is None]
+    said = given_trips(trips, jax_pallas.name(equation))
+    if said is not None:
+        values = tuple(
+            Value(known=np.asarray(said)) if place in unsized else value
+            for place, value in enumerate(values)
+        )
     grid = jax_pallas.grid(equation, _sizes(axes, values))
     scalars = _scalars(equation, values)
     if math.prod(grid) > MAX_PROGRAMS:
@@ -450,6 +483,8 @@ def _call(equation: Any, values: tuple[Value, ...] = ()) -> Call:
         tuple(each.text for each in jax_pallas.scratch(equation)),
         equation,
         values,
+        trips,
+        bool(unsized),
     )
 
 

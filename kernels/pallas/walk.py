@@ -22,6 +22,7 @@ from kernels.compat import jax_pallas, jax_refs, jaxprs
 STEPS = 2_000_000  # equations that are run of one kernel; of more programs, some are run
 ROUNDS = 1 << 20  # of one loop, after which it is taken to have no end
 HBM = ("hbm", "any")
+TIRED = "more rounds than are counted"  # what a count depends on that was given up
 SMALL = 1 << 20  # elements of scalar memory that are kept track of
 
 
@@ -43,6 +44,9 @@ class Unknown:
     names: frozenset[str] = frozenset()
 
 
+UNKNOWN = Unknown()
+
+
 @dataclass(frozen=True)
 class Walk:
     """What a kernel does over its grid, as its scalar code tells.
@@ -56,7 +60,10 @@ class Walk:
         flops: dtype → operations of matrix products.
         least_flops: the same at least.
         rounds: a loop that its scalars end, in words → how often its body runs in all.
+        lengths: such a loop → equations in its body, those of loops inside it left out.
         depends: operands whose values would tell what is not known.
+        by_data: the loops whose length is data that is not given, in words.
+        untold: whether one of them has no counter whose limit could be told to a profile.
         open: whether a loop of unknown length is among it, so that there is no most.
         read: of a kernel that reads given scalars or branches on data, id of an equation → for
             each program that was run what a read of theirs gave, which branch was taken (the
@@ -71,9 +78,12 @@ class Walk:
     least_flops: Mapping[str, float]
     rounds: Mapping[str, float]
     depends: tuple[str, ...] = ()
+    by_data: tuple[str, ...] = ()
+    untold: bool = False
     open: bool = False
     read: Mapping[int, Mapping[int, float]] = field(default_factory=dict, repr=False)
     programs: tuple[int, int] = (1, 1)
+    lengths: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 
 @dataclass
@@ -95,6 +105,42 @@ class Ref:
     given: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An equation, taken apart once: a grid runs it a million times.
+
+    Args:
+        equation, name: which it is, and its operation.
+        handler: what runs it; None for a plain operation.
+        called: whether it runs another jaxpr.
+        taken: variable and None, or None and the literal, of each thing that it reads.
+        given: the variables of its results.
+        scalar: whether it gives a single scalar.
+    """
+
+    equation: Any
+    name: str
+    handler: Callable[[_Walker, Any, list[Any]], list[Any]] | None
+    called: bool
+    taken: list[tuple[Any, Any]]
+    given: list[Any]
+    scalar: bool
+
+    @classmethod
+    def of(cls, equation: Any) -> _Step:
+        """The parts of an equation."""
+        name, given = jaxprs.operation(equation), jaxprs.outputs(equation)
+        return cls(
+            equation,
+            name,
+            _HANDLERS.get(name),
+            name in jaxprs.CALLS,
+            [_source(variable) for variable in jaxprs.inputs(equation)],
+            given,
+            len(given) == 1 and jaxprs.shape(given[0]) == (),
+        )
+
+
 class _Tired(Exception):
     """More equations than are run of one kernel."""
 
@@ -105,6 +151,7 @@ def walk(
     operands: Sequence[Ref],
     starts: Mapping[int, Block] | None = None,
     depends: Iterable[str] = (),
+    trips: Mapping[str, int] | None = None,
 ) -> Walk:
     """Run the scalar code of a pallas_call.
 
@@ -115,6 +162,8 @@ def walk(
         starts: Of operands in scalar memory whose values are known, number → where each program's
             block begins, int [programs, rank], and its sizes, squeezed dimensions as 1.
         depends: What the grid itself depends on.
+        trips: "FILE:LINE" of a loop, the name of its kernel, or "" → how often it runs where that
+            is data.
 
     Returns:
         The counts.
@@ -122,7 +171,8 @@ def walk(
     Raises:
         EndlessLoop: For a loop that its own scalars never end.
     """
-    return _Walker(equation, grid, operands, starts or {}, frozenset(depends)).run()
+    known = frozenset(depends)
+    return _Walker(equation, grid, operands, starts or {}, known, trips or {}).run()
 
 
 def worth_it(equation: Any) -> bool:
@@ -151,10 +201,12 @@ class _Walker:
         operands: Sequence[Ref],
         starts: Mapping[int, Block],
         depends: frozenset[str],
+        trips: Mapping[str, int],
     ) -> None:
         self.kernel = jax_pallas.kernel(equation)
         self.name = jax_pallas.name(equation)
         self.grid, self.starts = grid, starts
+        self.axes = jax_pallas.own_axes(equation)
         # The kernel may write to them, what is not known too.
         self.operands = [
             each if each.cells is None else replace(each, cells=each.cells.astype(object))
@@ -162,6 +214,9 @@ class _Walker:
         ]
         self.depends = set(depends)
         self.open = bool(depends)
+        self.trips = trips
+        self.by_data: dict[str, None] = {}
+        self.untold = False
         self.count: Counter[Any] = Counter()  # the most, an unknown loop counting once
         self.slack: Counter[Any] = Counter()  # how much less it may be
         self.found: dict[int, dict[int, list[float]]] = {}
@@ -171,7 +226,12 @@ class _Walker:
         self.sure = True  # False inside a branch that may not be taken
         self.program = 0
         self.ids: tuple[int, ...] = ()
-        self.blocks: dict[int, list[tuple[Any, ...]]] = {}
+        # What is read off the program, by the id of an equation, a jaxpr or a variable of it.
+        self.blocks: dict[int, tuple[list[_Step], list[tuple[Any, Any]]]] = {}
+        self.kinds: dict[int, tuple[str, int]] = {}
+        self.parts: dict[int, Any] = {}
+        self.loops: dict[int, str] = {}
+        self.lengths: dict[int, int] = {}
 
     def run(self) -> Walk:
         count = math.prod(self.grid)
@@ -193,7 +253,7 @@ class _Walker:
         except _Tired:
             if not done:
                 done, self.open = 1, True
-                self.depends.add("more rounds than are counted")
+                self.depends.add(TIRED)
         factor = count / max(done, 1)
         least = {key: self.count[key] - self.slack[key] for key in self.count}
         return Walk(
@@ -204,6 +264,8 @@ class _Walker:
             least_flops=self._kind(least, "flops", factor),
             rounds=self._kind(self.count, "rounds", factor),
             depends=tuple(sorted(self.depends)),
+            by_data=tuple(self.by_data),
+            untold=self.untold,
             open=self.open,
             read={
                 site: {place: _mean(values) for place, values in by_place.items()}
@@ -211,6 +273,7 @@ class _Walker:
                 if self.reads
             },
             programs=(done, count),
+            lengths={self.loops[number]: length for number, length in self.lengths.items()},
         )
 
     def _kind(self, counts: Mapping[Any, float], kind: str, factor: float) -> dict[Any, float]:
@@ -246,28 +309,39 @@ class _Walker:
         env: dict[Any, Any] = dict(zip(outside, constants or map(_scalar, held)))
         env.update(zip(jaxprs.inputs(inner), inputs))
         if id(inner) not in self.blocks:
-            self.blocks[id(inner)] = [
-                (each, jaxprs.operation(each), jaxprs.inputs(each), jaxprs.outputs(each))
-                for each in jaxprs.own_equations(inner)
-            ]
-        rows = self.blocks[id(inner)]
-        self.steps += len(rows)
+            self.blocks[id(inner)] = (
+                [_Step.of(each) for each in jaxprs.own_equations(inner)],
+                [_source(variable) for variable in jaxprs.outputs(inner)],
+            )
+        steps, results = self.blocks[id(inner)]
+        self.steps += len(steps)
         if self.steps > STEPS * 1.5:
             raise _Tired
-        for each, name, taken, given in rows:
-            values = [_value(v, env) for v in taken]
-            handler = _HANDLERS.get(name)
-            if handler is not None:
-                results = handler(self, each, values)
-            elif name in jaxprs.CALLS:
-                results = self._jaxpr(jaxprs.called_closed(each), [], values)
-            elif len(given) == 1 and jaxprs.shape(given[0]) == ():
-                results = [self._scalar_result(each, name, values, given[0])]
+        for step in steps:
+            values = _values(step.taken, env)
+            if step.handler is not None:
+                found = step.handler(self, step.equation, values)
+            elif step.called:
+                found = self._jaxpr(jaxprs.called_closed(step.equation), [], values)
+            elif step.scalar:
+                found = [self._scalar_result(step.equation, step.name, values, step.given[0])]
             else:
-                results = [_joined(values)] * len(given)
-            for variable, result in zip(given, results):
-                env[variable] = result
-        return [_value(v, env) for v in jaxprs.outputs(inner)]
+                found = [_joined(values)] * len(step.given)
+            env.update(zip(step.given, found))
+        return _values(results, env)
+
+    def _wrapped(self, value: Any, variable: Any) -> Any:
+        """A result as its dtype holds it."""
+        kind = self.kinds.get(id(variable))
+        if kind is None:
+            kind = self.kinds[id(variable)] = jaxprs.kind(variable)
+        return _wrapped(value, *kind)
+
+    def _part(self, each: Any, read: Callable[[Any], Any]) -> Any:
+        """What an equation touches, read off it once."""
+        if id(each) not in self.parts:
+            self.parts[id(each)] = read(each)
+        return self.parts[id(each)]
 
     def _scalar_result(self, each: Any, name: str, values: list[Any], out: Any) -> Any:
         function = SCALARS.get(name)
@@ -281,15 +355,15 @@ class _Walker:
             found = jaxprs.evaluate(each, [np.asarray(v) for v in values])
             return Unknown() if found is None else _scalar(np.reshape(found, -1)[0])
         try:
-            return _wrapped(function(*values), out)
+            return self._wrapped(function(*values), out)
         except (ArithmeticError, ValueError):
             return Unknown()
 
     def _program_id(self, each: Any, values: list[Any]) -> list[Any]:
-        return [self.ids[jaxprs.grid_axis(each)]]
+        return [self.ids[self.axes[jaxprs.grid_axis(each)]]]
 
     def _num_programs(self, each: Any, values: list[Any]) -> list[Any]:
-        return [self.grid[jaxprs.grid_axis(each)]]
+        return [self.grid[self.axes[jaxprs.grid_axis(each)]]]
 
     def _convert(self, each: Any, values: list[Any]) -> list[Any]:
         [value], [out] = values, jaxprs.outputs(each)
@@ -298,10 +372,10 @@ class _Walker:
         kind, _ = jaxprs.kind(out)
         if kind == "b":
             return [bool(value)]
-        return [_wrapped(int(value), out) if kind in "iu" else float(value)]
+        return [self._wrapped(int(value), out) if kind in "iu" else float(value)]
 
     def _get(self, each: Any, values: list[Any]) -> list[Any]:
-        part, _ = jax_refs.access(each)
+        part, _ = self._part(each, jax_refs.access)
         ref = values[0]
         cells = _select(part, ref, values)
         if isinstance(cells, (np.ndarray, Unknown)):
@@ -317,7 +391,7 @@ class _Walker:
         self.found.setdefault(id(each), {}).setdefault(self.program, []).append(value)
 
     def _store(self, each: Any, values: list[Any]) -> list[Any]:
-        part, written = jax_refs.access(each)
+        part, written = self._part(each, jax_refs.access)
         ref = values[0]
         old: Any = Unknown(_names(values[:1]))
         if isinstance(ref, Ref) and ref.cells is not None:
@@ -346,7 +420,7 @@ class _Walker:
         return [Unknown(_names(values))] * len(jaxprs.outputs(each))
 
     def _copy(self, each: Any, values: list[Any]) -> list[Any]:
-        found = jax_refs.copy(each)
+        found = self._part(each, jax_refs.copy)
         size = _bytes(found.source, values)
         if isinstance(size, Unknown):
             self.depends |= size.names
@@ -420,10 +494,10 @@ class _Walker:
         for _ in range(ROUNDS):
             [more] = self._jaxpr(condition, [], [*of_condition, *carry])
             if isinstance(more, Unknown):
-                return self._open_loop(place, more, body, of_body, carry)
+                return self._open_loop(each, place, more, body, of_body, carry)
             if not more:
                 return carry
-            self.count["rounds", place] += 1
+            self.count["rounds", self._loop(each, place)] += 1
             before = self.stores
             after = self._jaxpr(body, [], [*of_body, *carry])
             if self.stores == before and all(map(_alike, carry, after)):
@@ -431,19 +505,45 @@ class _Walker:
             carry = after
         raise EndlessLoop(f"{place} has no end: its condition holds round after round")
 
+    def _loop(self, each: Any, place: str) -> str:
+        """Which loop this is: two that stand at one place, such as a library's, are told apart."""
+        if id(each) not in self.loops:
+            of = sum(other.startswith(place) for other in self.loops.values())
+            self.loops[id(each)] = f"{place}, number {of + 1}" if of else place
+            self.lengths[id(each)] = _own_length(jaxprs.loop(each)[0])
+        return self.loops[id(each)]
+
     def _open_loop(
-        self, place: str, more: Unknown, body: Any, constants: list[Any], carry: list[Any]
+        self,
+        each: Any,
+        place: str,
+        more: Unknown,
+        body: Any,
+        constants: list[Any],
+        carry: list[Any],
     ) -> list[Any]:
-        """A loop whose length is not known counts once, and may count not at all."""
-        self.depends |= more.names
-        self.open = True
-        unsure = [Unknown(more.names | _names([v])) if not isinstance(v, Ref) else v for v in carry]
-        found, count, _ = self._unsure(body, [*constants, *unsure])
-        self.count["rounds", place] += 1
+        """A loop whose length is not known counts as often as trips say; else once, and may count
+        not at all."""
+        self.by_data[place] = None
+        given = given_trips(self.trips, self.name, _line(each))
+        names = more.names if given is None else frozenset()
+        self.depends |= names
+        self.open |= given is None
+        unsure = [Unknown(names | _names([v])) if not isinstance(v, Ref) else v for v in carry]
+        if jaxprs.limit(each) is None:
+            self.untold = True
+        elif given is not None:
+            # The counter is the first of what is carried: a profile counts from where it starts.
+            start = carry[0] if carry and isinstance(carry[0], int) else 0
+            self.reads = True
+            self._note(each, start + given)
+        found, count, slack = self._unsure(body, [*constants, *unsure])
+        times = 1 if given is None else given
+        self.count["rounds", self._loop(each, place)] += times
         for key, value in count.items():
-            self.count[key] += value
-            self.slack[key] += value
-        return [Unknown(more.names | _names([v])) for v in found]
+            self.count[key] += value * times
+            self.slack[key] += value if given is None else slack[key] * times
+        return [Unknown(names | _names([v])) for v in found]
 
     def _scan(self, each: Any, values: list[Any]) -> list[Any]:
         parts = jaxprs.scan(each)
@@ -567,11 +667,10 @@ _SHORT: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-def _wrapped(value: Any, variable: Any) -> Any:
-    """A result as its dtype holds it."""
+def _wrapped(value: Any, kind: str, size: int) -> Any:
+    """A result as a dtype of that kind and so many bits holds it."""
     if isinstance(value, bool) or not isinstance(value, int):
         return value
-    kind, size = jaxprs.kind(variable)
     if kind == "b":
         return bool(value)
     if kind not in ("i", "u"):
@@ -592,9 +691,14 @@ def _scalar(value: Any) -> Any:
     return array.item()
 
 
-def _value(variable: Any, env: Mapping[Any, Any]) -> Any:
+def _source(variable: Any) -> tuple[Any, Any]:
+    """Where a value comes from: a variable and None, or None and the scalar of a literal."""
     literal = jaxprs.literal(variable)
-    return env.get(variable, Unknown()) if literal is None else _scalar(literal)
+    return (variable, None) if literal is None else (None, _scalar(literal))
+
+
+def _values(sources: Iterable[tuple[Any, Any]], env: Mapping[Any, Any]) -> list[Any]:
+    return [held if variable is None else env.get(variable, UNKNOWN) for variable, held in sources]
 
 
 def _names(values: Iterable[Any]) -> frozenset[str]:
@@ -631,13 +735,38 @@ def _length(jaxpr: Any) -> int:
     return sum(1 for _ in jaxprs.equations(jaxpr))
 
 
+def _own_length(jaxpr: Any) -> int:
+    """Equations of a jaxpr, those inside it included but for those in its loops."""
+    found = 0
+    for each in jaxprs.own_equations(jaxpr):
+        found += 1
+        if jaxprs.operation(each) not in ("scan", "while"):
+            found += sum(map(_own_length, jaxprs.inner_jaxprs(each)))
+    return found
+
+
 def _place(equation: Any, kernel: str) -> str:
-    lines = [
-        f"{file.rpartition('/')[2]}:{line}"
-        for file, line in jaxprs.frames(equation)
-        if "site-packages" not in file and not file.startswith("<")
-    ]
-    return f"the loop at {lines[0]} of {kernel}" if lines else f"a loop of {kernel}"
+    line = _line(equation)
+    return f"the loop at {line} of {kernel}" if line else f"a loop of {kernel}"
+
+
+def _line(equation: Any) -> str:
+    """FILE:LINE of an equation, in the code that is not a library's; empty where there is none."""
+    for file, line in jaxprs.frames(equation):
+        if "site-packages" not in file and not file.startswith("<"):
+            return f"{file.rpartition('/')[2]}:{line}"
+    return ""
+
+
+def given_trips(trips: Mapping[str, int], kernel: str, line: str = "") -> int | None:
+    """How often a loop runs, or how many steps a grid has, as somebody says.
+
+    Args:
+        trips: FILE:LINE, the name of a kernel, or "" for all → that number.
+        kernel: its name.
+        line: FILE:LINE of the loop; empty for a grid.
+    """
+    return next((trips[key] for key in (line or kernel, kernel, "") if key in trips), None)
 
 
 def _resolve(size: Any, values: Sequence[Any]) -> Any:

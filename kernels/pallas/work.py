@@ -78,11 +78,51 @@ def kernel_flops(call: Call, *, least: bool = False) -> dict[str, float]:
     return _of_kernel(call.equation)
 
 
+def share_of_branches(call: Call) -> float:
+    """Of the products that stand in a kernel's conditions, the share that runs in a program.
+
+    Args:
+        call: as kernels.pallas.calls gives it.
+
+    Returns:
+        0 to 1, the mean over the grid; 1 where a loop of unknown length holds products, or where
+        none stands in a condition.
+    """
+    outside, inside = _standing(jax_pallas.kernel(call.equation))
+    if not inside or math.isinf(outside + inside):
+        return 1.0
+    ran = sum(kernel_flops(call).values()) / max(math.prod(call.grid), 1)
+    return min(max((ran - outside) / inside, 0.0), 1.0)
+
+
+def _standing(jaxpr: Any) -> tuple[float, float]:
+    """Operations of the products of a jaxpr outside its conditions, and of all branches in them;
+    infinite where a loop has no length."""
+    outside = inside = 0.0
+    for equation in jaxprs.own_equations(jaxpr):
+        name = jaxprs.operation(equation)
+        if name == "dot_general":
+            outside += _dot(equation)
+        elif name == "cond":
+            inside += sum(sum(_standing(branch)) for branch in jaxprs.branches(equation))
+        elif name in ("scan", "while"):
+            body, times = jaxprs.loop(equation)
+            each = _standing(body)
+            outside += each[0] and each[0] * (times or math.inf)
+            inside += each[1] and each[1] * (times or math.inf)
+        else:
+            for inner in jaxprs.called(equation):
+                each = _standing(inner)
+                outside, inside = outside + each[0], inside + each[1]
+    return outside, inside
+
+
 def _of_kernel(equation: Any) -> dict[str, float]:
     """Of a pallas_call whose program ids alone decide what it does."""
     grid = jax_pallas.grid(equation)
     programs = math.prod(grid)
-    seen = grid if programs <= MAX_PROGRAMS else ()
+    own = tuple(grid[axis] for axis in jax_pallas.own_axes(equation))
+    seen = own if programs <= MAX_PROGRAMS else ()
     return dict(_scaled(_flops(jax_pallas.kernel(equation), {}, seen), programs))
 
 

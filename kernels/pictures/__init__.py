@@ -8,6 +8,7 @@ interactive in the built book.
 
 from kernels.pictures.canvas import COLOURS, Picture, Player, Table
 from kernels.pictures.code import Code, source
+from kernels.pictures.gpus import heat, lives, occupancy, waves
 from kernels.pictures.graphs import graph
 from kernels.pictures.grids import memory, order, play, programs, traffic
 from kernels.pictures.machines import neuron_core, timeline
@@ -21,8 +22,11 @@ __all__ = [
     "Player",
     "Table",
     "graph",
+    "heat",
+    "lives",
     "memory",
     "neuron_core",
+    "occupancy",
     "order",
     "pipeline",
     "play",
@@ -31,4 +35,5 @@ __all__ = [
     "source",
     "timeline",
     "traffic",
+    "waves",
 ]

@@ -57,7 +57,7 @@ def neuron_core(chip: Chip) -> Picture:
         "Tensor": "matrix products, SBUF → PSUM",
         "Vector": "two tiles at a time",
         "Scalar": "functions of one tile",
-        "GpSimd": "8 cores, for all the rest; no PSUM",
+        "GpSimd": "8 cores, the rest; no PSUM",
     }
     for i, engine in enumerate(ENGINES):
         y = 44 + 62 * i

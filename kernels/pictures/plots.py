@@ -43,11 +43,11 @@ def _axes(axes: Any, size: tuple[float, float]) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
 
 
-def _whiskers(estimate: Estimate, rate: float) -> list[list[float]]:
-    """How far a rate may lie below and above, by the band of its estimate; 0 where it has none,
-    or where the band lies on the other side."""
+def _whiskers(estimate: Estimate, rate: float, roof: float) -> list[list[float]]:
+    """How far a rate may lie below and above, by the band of its estimate, and not above the roof;
+    0 where it has none, or where the band lies on the other side."""
     least, most = estimate.band.around(1.0) if estimate.band else (1.0, 1.0)
-    return [[max(rate - rate / most, 0.0)], [max(rate / least - rate, 0.0)]]
+    return [[max(rate - rate / most, 0.0)], [max(min(rate / least, roof) - rate, 0.0)]]
 
 
 def roofline(
@@ -105,7 +105,7 @@ def roofline(
         axes.errorbar(
             at[name],
             rate,
-            yerr=_whiskers(e, rate),
+            yerr=_whiskers(e, rate, np.interp(at[name], x, roof)),
             ls="none",
             ms=8,
             capsize=3,

@@ -18,7 +18,15 @@ from typing import Any
 from kernels.checks import fail, one_of
 from kernels.records import store
 from kernels.records.schema import FIELDS, Key, Named
-from kernels.tpu.estimate.bands import TEST, VALIDATION, Band, band_of, path, quantile
+from kernels.tpu.estimate.bands import (
+    TEST,
+    VALIDATION,
+    Band,
+    band_of,
+    counts,
+    path,
+    quantile,
+)
 
 FIT = "fit"
 HALVES = FIT, TEST
@@ -48,7 +56,7 @@ class Checked(Key):
         estimated_ms: what that clock would show; None where there is no estimate.
         launch_ms: of it, the launch.
         regime: of the estimate: who wrote what takes most of the time, and what binds there.
-        bound, method: of the estimate.
+        bound, hbm_bytes, method: of the estimate; no bytes where they were not kept.
         reason: why there is none, or why it is off.
         seconds: that it took.
         model: a digest of the estimator's source.
@@ -61,6 +69,7 @@ class Checked(Key):
     launch_ms: float = 0.0
     regime: str = ""
     bound: str = ""
+    hbm_bytes: int = 0
     method: str = ""
     reason: str = ""
     seconds: float = 0.0
@@ -75,7 +84,7 @@ class Checked(Key):
             fail("published_ms", self.published_ms, "more than 0")
         if self.estimated_ms is None and not self.reason:
             fail("reason", "empty", "why there is no estimate")
-        for name in ("estimated_ms", "launch_ms"):
+        for name in ("published_ms", "estimated_ms", "launch_ms"):
             if getattr(self, name) is not None:  # as the file will have it
                 object.__setattr__(self, name, round(getattr(self, name), DIGITS))
 
@@ -115,6 +124,7 @@ class Checked(Key):
         known["estimated_ms"] = float(known["estimated_ms"]) if known["estimated_ms"] else None
         for name in ("published_ms", "launch_ms", "seconds"):
             known[name] = float(known[name])
+        known["hbm_bytes"] = int(known["hbm_bytes"])
         found = cls(**known)
         if said["half"] != found.half:
             fail(f"the half of {found.operator} {found.text}", said["half"], found.half)
@@ -127,7 +137,7 @@ class Checked(Key):
 COLUMNS = (
     *("operator", "implementation", "sizes", "dtype", "options", "tuning", "pass", "chip"),
     *("clock", "half", "published_ms", "estimated_ms", "launch_ms", "error", "regime", "bound"),
-    *("method", "reason", "seconds", "model", "versions", "date"),
+    *("hbm_bytes", "method", "reason", "seconds", "model", "versions", "date"),
 )
 assert {FIELDS.get(name, name) for name in COLUMNS} == {
     *(each.name for each in fields(Checked)),
@@ -185,8 +195,15 @@ def band(chip: str, regime: str, rows: Iterable[Checked]) -> Band | None:
     Returns:
         None where fewer than FEWEST of them have an estimate: no measurement of this kind.
     """
+    return band_of(chip, regime, errors(chip, regime, rows))
+
+
+def errors(chip: str, regime: str, rows: Iterable[Checked]) -> list[float]:
+    """The errors that a band is made of."""
     of = (row for row in rows if (row.chip, row.regime, row.half) == (chip, regime, TEST))
-    return band_of(chip, regime, (row.error for row in of if row.error is not None))
+    return [
+        row.error for row in of if row.error is not None and counts(row.published_ms, row.launch_ms)
+    ]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from kernels import optional
 from kernels.catalog import OPERATORS
 from kernels.checks import fail
-from kernels.records.schema import Key
+from kernels.records.schema import Key, Record
 
 Build = Callable[[Key], "Program"]
 
@@ -32,6 +32,7 @@ BARS = {
     SCORES: (0.15, 0.35),
     RAGGED: None,
 }
+SECONDS = {"s": 1.0, "ms": 1e-3}
 BIAS = 0.05  # that the middle error of a sort should stay below, either way
 
 
@@ -42,10 +43,12 @@ class Program:
     Args:
         function: of JAX; its kernels are compiled, never interpreted.
         arguments: jax.ShapeDtypeStruct, or arrays where the time depends on what they hold.
+        tunings: lists those that the publisher's search tried; None where it did not search.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    tunings: Callable[[], list[dict[str, Any]]] | None = None
 
     @property
     def values(self) -> dict[str | int, Any]:
@@ -289,7 +292,9 @@ def _tokamax_attention(key: Key) -> Program:
     def attention(q: Any, k: Any, v: Any) -> Any:
         return attend(q, k, v, is_causal=causal, return_residuals=residuals)
 
-    return Program(attention, _attention_arguments(key)[:3])
+    arguments = _attention_arguments(key)[:3]
+    tunings = functools.partial(tokamax.flash_attention_tunings, *arguments)
+    return Program(attention, arguments, tunings)
 
 
 @_family("flash_attention", "jax_flash", FLASH)
@@ -394,13 +399,59 @@ def _ragged(key: Key) -> Program:
     return Program(ragged_dot, _ragged_arguments(key))
 
 
+OTHER = "another program: "  # how the reason begins of a row that our compiler does not compile to
+
+
+def another_program(row: Record, kernel: bool, peak: float) -> str:
+    """Whether what was timed is another program than what our compiler makes of a row, in words.
+
+    XLA multiplies ragged groups in one of two ways: each row by the matrix of its own group, with a
+    kernel that it brings, or by the matrices of all of them, without. Which way ours takes is read
+    off the compiled program; which way was timed, off the published time alone: whether the second
+    fits into it at the chip's peak. The estimate has no part in it.
+
+    Args:
+        row: the published one.
+        kernel: whether XLA put its kernel into the program that our compiler makes.
+        peak: operations a second of the chip.
+
+    Returns:
+        The two programs; empty where they are the same, or where XLA has one way only.
+    """
+    if (row.operator, row.implementation) != ("ragged_dot", "xla"):
+        return ""
+    m, k, n, groups = (row.sizes[name] for name in "mkng")
+    everything = 2.0 * m * k * n * groups
+    ours = not kernel
+    timed = row.value * SECONDS[row.unit] >= everything / peak
+    if ours == timed:
+        return ""
+    ways = "each row by its own matrix", "each row by all matrices"
+    return f"{OTHER}ours multiplies {ways[ours]}, and what was timed {ways[timed]}"
+
+
 @_family("ragged_dot", "tokamax", MATMULS, needs="tokamax")
 def _tokamax_ragged(key: Key) -> Program:
     from kernels.compat import tokamax
 
-    dimensions = _ragged_dimensions(str(key.options.get("form", "forward")))
+    form = str(key.options.get("form", "forward"))
+    dimensions = _ragged_dimensions(form)
     residuals = key.options.typed().get("residuals", False)
-    product = tokamax.ragged_dot(dict(key.tuning.typed()))
+    left, right, sizes = _ragged_arguments(key)
+    tunings = functools.partial(
+        tokamax.ragged_dot_tunings,
+        left,
+        right,
+        group_sizes=sizes,
+        ragged_dot_dimension_numbers=dimensions,
+    )
+    tuning = dict(key.tuning.typed())
+    if form == "dlhs" and any(tuning.items() <= each.items() for each in tunings()):
+        # The search lets tile_k follow what comes out and tile_n what is summed over, and took its
+        # times so: with a tile_k of 3,584 of 512 summed, the padding alone would take longer than
+        # the chip's peak allows. The released kernel takes them the other way round.
+        tuning["tile_k"], tuning["tile_n"] = tuning["tile_n"], tuning["tile_k"]
+    product = tokamax.ragged_dot(tuning)
 
     def ragged_dot(left: Any, right: Any, sizes: Any) -> Any:
         return product(
@@ -411,7 +462,7 @@ def _tokamax_ragged(key: Key) -> Program:
             return_residuals=residuals,
         )
 
-    return Program(ragged_dot, _ragged_arguments(key))
+    return Program(ragged_dot, (left, right, sizes), tunings)
 
 
 @_family("ragged_dot", "megablox", MATMULS)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 import datetime
 import functools
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.checks import fail, one_of
@@ -25,6 +27,9 @@ PASSES = ("forward", "backward", "gradient", "step")
 # "traffic" is bytes between memory and chip; "limit" what nothing can beat, measured beside the
 # others; "lower bound" the compiler's own; "slowdown" against the framework's own form.
 QUANTITIES = ("time", "traffic", "limit", "lower bound", "slowdown")
+LATE = "had not finished"  # what a method says of a profile that ran out of time
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Named(Mapping[str, Any]):
@@ -353,3 +358,40 @@ def versions(*packages: str) -> str:
     from importlib.metadata import version
 
     return ", ".join(f"{name} {version(name)}" for name in packages)
+
+
+# What an estimate comes from: of the private names of other packages these, and of kernels/tpu all
+# but what tells of estimates, ranks them, or has another model.
+_PRIVATE = ("jax_mlir", "jax_pallas", "jax_refs", "jaxprs", "libtpu", "tokamax")
+_BESIDE = {"bands.py", "explain.py", "pipelining.py", "simulator.py", "tuner.py"}
+
+
+def sources() -> list[Path]:
+    """The files whose code an estimate comes from."""
+    package = Path(__file__).parents[1]
+    own = [file for file in package.glob("tpu/**/*.py") if file.name not in _BESIDE]
+    private = [package / "compat" / f"{name}.py" for name in _PRIVATE]
+    return sorted([*own, *package.glob("pallas/*.py"), *private, package / "records/programs.py"])
+
+
+@functools.cache
+def model() -> str:
+    """A digest of the code that an estimate comes from, without docstrings and comments."""
+    digest = hashlib.sha256()
+    for file in sources():
+        digest.update(code(file.read_text(encoding="utf-8")).encode())
+    return digest.hexdigest()[:10]
+
+
+def code(source: str) -> str:
+    """What a source does: its syntax without docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+def estimator() -> str:
+    """Who estimates here: the installed versions, and the model's digest."""
+    return f"{versions('jax', 'libtpu')}, model {model()}"

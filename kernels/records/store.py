@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.checks import fail
-from kernels.records.schema import COLUMNS, Key, Named, Record, versions
+from kernels.records.schema import COLUMNS, Key, Named, Record, estimator
 
 try:
     import fcntl
@@ -64,8 +64,8 @@ def write(path: Path | str, records: Iterable[Record]) -> None:
 def add(path: Path | str, records: Iterable[Record]) -> None:
     """Add records to a file, replacing those with the same identity.
 
-    What has no name keeps the one it had. Nobody else writes to the file between its reading and
-    its writing.
+    What has no name takes the one that the file has for its problem. Nobody else writes to the
+    file between its reading and its writing.
 
     Args:
         path: as for `read`.
@@ -77,10 +77,10 @@ def add(path: Path | str, records: Iterable[Record]) -> None:
     path = _path(path)
     with locked(path):
         known = {record.identity: record for record in read(path)}
+        names = {each.problem: each.workload for each in known.values() if each.workload}
         for record in records:
-            before = known.get(record.identity)
-            if before and not record.workload:
-                record = dataclasses.replace(record, workload=before.workload)
+            if not record.workload and record.problem in names:
+                record = dataclasses.replace(record, workload=names[record.problem])
             known[record.identity] = record
         _write(path, known.values())
 
@@ -156,9 +156,9 @@ def _one_kind(records: Iterable[Record], path: Path) -> None:
 class TuningStore(MutableMapping):
     """A tuning's text → (seconds, what binds, method), backed by records of kind "estimated".
 
-    So a tuning run can be stopped and go on. Only records of the installed versions are seen:
-    another compiler may rank otherwise. A tuning that does not compile is kept as infinite
-    milliseconds, with the reason as its method.
+    So a tuning run can be stopped and go on. Only records of the installed versions and of this
+    very model are seen: another may rank otherwise. A tuning that does not compile is kept as
+    infinite milliseconds, with the reason as its method.
 
     Args:
         key: what is tuned; its own tuning does not count.
@@ -168,7 +168,7 @@ class TuningStore(MutableMapping):
 
     def __init__(self, key: Key, path: Path | str = TUNED, fresh: bool = False) -> None:
         self.key, self.path = key, path
-        self.versions = versions("jax", "libtpu")
+        self.versions = estimator()
         self._known = {
             str(record.tuning): (record.value / 1e3, record.bound, record.method)
             for record in ([] if fresh else read(path))

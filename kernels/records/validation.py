@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
 import os
 import threading
@@ -19,12 +17,11 @@ from kernels.checks import one_of
 from kernels.records import bands
 from kernels.records.bands import Checked
 from kernels.records.programs import BARS, FAMILIES, family
-from kernels.records.schema import Key, Record, versions
+from kernels.records.schema import Key, Record, model, versions
 from kernels.records.store import read
 
 LIMIT = 60.0  # seconds for a row
 PUBLISHED = "published.csv"
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SCALE = {"s": 1e3, "ms": 1.0}
 
 # (operator, implementation), and the chip where it is of one alone → what the estimate of such a
@@ -44,6 +41,15 @@ CAUTIONS: dict[tuple[str, ...], str] = {
     ),
     ("dot_product_attention", "xla_chunked"): (
         "a loop in a loop: our compiler keeps its small buffers in HBM, and copies them each turn"
+    ),
+    ("dot_product_attention", "xla_chunked", "v6e"): (
+        "a loop in a loop. The published times do not follow the work: with 32 heads of 64, two "
+        "sequences of 8,192 take over twice as long as one of 16,384, which is twice the work; our "
+        "compiler's programs follow it"
+    ),
+    ("ragged_dot", "tokamax"): (
+        "its loop is as long as the groups say, so there is no profile; what is done once a group, "
+        "such as clearing and writing the sums of the right side's gradient, is not counted"
     ),
     ("flash_attention", "xla"): (
         "the published time fits scores that are kept in bfloat16; ours are in float32"
@@ -97,31 +103,6 @@ def published(
 def _digest(row: Record) -> bytes:
     said = f"{row.operator} {row.implementation} {row.text} {row.tuning} {row.chip}"
     return hashlib.sha256(said.encode()).digest()
-
-
-@functools.cache
-def model() -> str:
-    """A digest of the code that an estimate comes from, without docstrings and comments."""
-    package = Path(__file__).parents[1]
-    files = [
-        *package.glob("tpu/**/*.py"),
-        *package.glob("pallas/*.py"),
-        *package.glob("compat/*.py"),
-    ]
-    files.append(package / "records" / "programs.py")
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(_code(file.read_text(encoding="utf-8")).encode())
-    return digest.hexdigest()[:10]
-
-
-def _code(source: str) -> str:
-    """What a source does: its syntax without docstrings."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
 
 
 def validate(
@@ -188,6 +169,26 @@ def caution(key: Key) -> str:
     return CAUTIONS.get((*of, key.chip)) or CAUTIONS.get(of, "")
 
 
+def why(row: Checked) -> str:
+    """Why an estimate may be off: what the row itself shows, and else what was found out of its
+    kind; empty where neither says anything."""
+    from kernels.tpu.chips import chip
+
+    rate = chip(row.chip).hbm_bytes_per_second
+    least = row.hbm_bytes / rate * 1e3
+    if row.chip_ms is not None and least > row.published_ms:
+        return (
+            "another program was timed: the bytes that ours moves would take longer than was "
+            "published, even at the chip's full bandwidth"
+        )
+    if "no static profile: " in row.method:
+        found = caution(row)
+        return "no static profile, so the bundles of the schedule are counted" + (
+            f"; {found}" if found else ""
+        )
+    return caution(row)
+
+
 def sorts(rows: Iterable[Checked]) -> dict[tuple[str, str, str], list[Checked]]:
     """(chip, sort, half) → the rows of that, in the order of chips, of BARS and of HALVES."""
     found: dict[tuple[str, str, str], list[Checked]] = {}
@@ -200,7 +201,7 @@ def sorts(rows: Iterable[Checked]) -> dict[tuple[str, str, str], list[Checked]]:
 
 
 def _ms(row: Record) -> float:
-    return row.value * SCALE[row.unit]
+    return round(row.value * SCALE[row.unit], bands.DIGITS)
 
 
 def _checked(row: Record, answer: dict[str, Any]) -> Checked:
@@ -261,8 +262,8 @@ def _prepare() -> Callable[[tuple[Record, float]], dict[str, Any]]:
 def _answer(question: tuple[Record, float]) -> dict[str, Any]:
     """Estimate a row: the columns of a Checked that are of the estimate."""
     from kernels.checks import brief
-    from kernels.records.programs import program
-    from kernels.tpu import estimate
+    from kernels.records.programs import another_program, program
+    from kernels.tpu import CHIPS, estimate
 
     row, seconds = question
     start = time.monotonic()
@@ -283,8 +284,12 @@ def _answer(question: tuple[Record, float]) -> dict[str, Any]:
             "launch_ms": launch * 1e3,
             "regime": found.regime,
             "bound": found.bound,
+            "hbm_bytes": round(found.hbm_bytes),
             "method": found.method,
         }
+        kernel = any(op.kind == "kernel" for op in found.ops)
+        if reason := another_program(row, kernel, CHIPS[row.chip].peak(row.dtype)):
+            answer = {"reason": reason}
     except Exception as error:  # whatever it is, it is this row's reason
         answer = {"reason": brief(error)}
     return answer | {"seconds": round(time.monotonic() - start, 1)}

@@ -34,14 +34,14 @@ def whole_rows(out, x):
     p, n = x.shape
     a = nl.ndarray((p, n), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=a, src=x)
-    highest = column(p)
-    nisa.tensor_reduce(dst=highest, op=nl.maximum, data=a, axis=1, negate=True)
-    raised = nl.ndarray((p, n), dtype=nl.float32, buffer=nl.sbuf)
+    minus_max = column(p)
+    nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=a, axis=1, negate=True)
+    powers = nl.ndarray((p, n), dtype=nl.float32, buffer=nl.sbuf)
     total = column(p)
     nisa.activation_reduce(
-        dst=raised, op=nl.exp, data=a, reduce_op=nl.add, reduce_res=total, bias=highest
+        dst=powers, op=nl.exp, data=a, reduce_op=nl.add, reduce_res=total, bias=minus_max
     )
-    scale(out, raised, total)
+    scale(out, powers, total)
 
 
 def long_rows(out, x):
@@ -53,16 +53,16 @@ def long_rows(out, x):
     for part in nl.affine_range(parts):
         a = fetched(x, part)
         nisa.tensor_reduce(dst=maxima[:, part : part + 1], op=nl.maximum, data=a, axis=1)
-    highest, total = column(p), column(p)
-    nisa.tensor_reduce(dst=highest, op=nl.maximum, data=maxima, axis=1, negate=True)
+    minus_max, total = column(p), column(p)
+    nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=maxima, axis=1, negate=True)
     for part in nl.affine_range(parts):
-        raise_part(fetched(x, part), highest, sums[:, part : part + 1])
+        exp_part(fetched(x, part), minus_max, sums[:, part : part + 1])
     nisa.tensor_reduce(dst=total, op=nl.add, data=sums, axis=1)
     for part in nl.affine_range(parts):
         again = column(p)
-        raised = raise_part(fetched(x, part), highest, again)
+        powers = exp_part(fetched(x, part), minus_max, again)
         left = part * WHOLE
-        scale(out[:, left : min(left + WHOLE, n)], raised, total)
+        scale(out[:, left : min(left + WHOLE, n)], powers, total)
 
 
 def fetched(x, part):
@@ -74,22 +74,22 @@ def fetched(x, part):
     return a
 
 
-def raise_part(a, highest, total):
+def exp_part(a, minus_max, total):
     """exp(a − the largest), and its row sums in total."""
-    raised = nl.ndarray(a.shape, dtype=nl.float32, buffer=nl.sbuf)
+    powers = nl.ndarray(a.shape, dtype=nl.float32, buffer=nl.sbuf)
     nisa.activation_reduce(
-        dst=raised, op=nl.exp, data=a, reduce_op=nl.add, reduce_res=total, bias=highest
+        dst=powers, op=nl.exp, data=a, reduce_op=nl.add, reduce_res=total, bias=minus_max
     )
-    return raised
+    return powers
 
 
-def scale(out, raised, total):
-    """raised over total, to HBM: a reciprocal of one number a row, and a product."""
-    p, n = raised.shape
+def scale(out, powers, total):
+    """powers over total, to HBM: a reciprocal of one number a row, and a product."""
+    p, n = powers.shape
     inverse = column(p)
     nisa.reciprocal(dst=inverse, data=total)
     result = nl.ndarray((p, n), dtype=out.dtype, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=result, data=raised, op0=nl.multiply, operand0=inverse)
+    nisa.tensor_scalar(dst=result, data=powers, op0=nl.multiply, operand0=inverse)
     nisa.dma_copy(dst=out, src=result)
 
 

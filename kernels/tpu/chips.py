@@ -15,13 +15,20 @@ class Chip:
 
     All rates and sizes are those of one chip: all of its tensor cores together.
 
-    name: as CHIPS has it. device_kind: JAX's name. topology: the smallest one that the compiler
-    takes. tensor_cores: cores that share a chip and split "parallel" grid dimensions.
-    clock_hz: cycles a second of a tensor core. hbm_bytes_per_second, hbm_bytes: main memory.
-    bf16_flops, int8_ops: peak operations a second, a multiply-add counting two.
-    vmem_bytes: vector memory of one core; vmem_limit_bytes: what the compiler grants one kernel
-    unless `vmem_limit_bytes` asks for more. mxus: matrix units a core; mxu_size: rows and columns
-    of each. sources: where each figure is from, in words.
+    Args:
+        name: as CHIPS has it.
+        device_kind: JAX's name.
+        topology: the smallest one that the compiler takes.
+        tensor_cores: cores that share a chip and split "parallel" grid dimensions.
+        clock_hz: cycles a second of a tensor core.
+        hbm_bytes_per_second, hbm_bytes: main memory.
+        bf16_flops, int8_ops: peak operations a second, a multiply-add counting two.
+        vmem_bytes: vector memory of one core.
+        vmem_limit_bytes: what the compiler grants one kernel unless `vmem_limit_bytes` asks for
+            more.
+        mxus: matrix units a core.
+        mxu_size: rows and columns of each.
+        sources: where each figure is from, in words.
     """
 
     name: str

@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 class TpuCompileError(RuntimeError):
     """A program that could not be compiled for a TPU.
 
-    kind: "vmem", "block", "unsupported", "alignment", "memory space", "constants", "timeout",
-    "crashed", "disk" or "other". message: what is wrong, and what would be right.
-    original: the compiler's or JAX's own text, whole. Where they apply: asked_bytes, limit_bytes
-    and buffers (name and bytes of each) of an overflowing VMEM; operand and accepted of an illegal
-    block; source, "file.py:line" in the kernel; seconds that the compiler ran.
+    Args:
+        kind: "vmem", "block", "unsupported", "alignment", "memory space", "constants",
+            "timeout", "crashed", "disk" or "other".
+        message: what is wrong, and what would be right.
+        original: the compiler's or JAX's own text, whole.
+        asked_bytes, limit_bytes: of a VMEM that overflows.
+        buffers: the name and bytes of each that lies in it.
+        operand, accepted: of an illegal block.
+        source: "file.py:line" in the kernel, where it is known.
+        seconds: that the compiler ran.
     """
 
     kind: str
@@ -64,8 +69,10 @@ def translate(
 ) -> TpuCompileError:
     """Turn the text of an error of JAX, Mosaic or libtpu into a TpuCompileError.
 
-    source: the kernel's line where the traceback tells it. buffers: name and bytes of what the
-    kernel keeps in VMEM, for a text that does not list it.
+    Args:
+        source: the kernel's line where the traceback tells it.
+        buffers: name and bytes of what the kernel keeps in VMEM, for a text that does not list
+            it.
     """
     source = source or _source(text)
     for rule in (_vmem, _block, _rank, _alignment, _primitive, _dtype, _memory_space, _constants):
@@ -83,7 +90,13 @@ def translate(
 def overflow(
     asked: int, limit: int, buffers: Iterable[tuple[str, int]] = (), *, least: bool = False
 ) -> TpuCompileError:
-    """The error of a kernel that asks for more VMEM than it may have; least: or for even more."""
+    """The error of a kernel that asks for more VMEM than it may have.
+
+    Args:
+        asked, limit: bytes.
+        buffers: the name and bytes of each that lies in it.
+        least: whether it asks for this or for even more.
+    """
     buffers = tuple(buffers)
     return TpuCompileError(
         "vmem",

@@ -97,6 +97,8 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
         "method": found.method,
         "notes": list(found.notes),
         "depends": list(found.depends),
+        "by_data": _by_data(program, found),
+        "trips": dict(program.trips),
         "least": found.range[0],
         "most": found.range[1] if math.isfinite(found.range[1]) else None,
         "flops": found.flops,
@@ -460,8 +462,27 @@ def _verdict(made: Mapping[str, Any]) -> str:
         return f"estimated at least {format_seconds(made['least'])}{upto}: it depends on {names}"
     return (
         f"estimated {format_seconds(made['seconds'])}, {made['cycles']:,.0f} cycles at "
-        f"{made['clock_hz'] / 1e9:g} GHz, {made['band']}: {BINDS[made['bound']]}"
+        f"{made['clock_hz'] / 1e9:g} GHz ({made['band']}): {BINDS[made['bound']]}"
     )
+
+
+def _by_data(program: Program, found: Estimate) -> list[str]:
+    """The loops and grids whose length is data that is not given, in words."""
+    names = dict.fromkeys(words for call in program.calls for words in call.by_data)
+    if found.compiled and not all(each.counted for each in found.compiled.module.run):
+        names["a loop of the program"] = None
+    return list(names)
+
+
+def decided_by_data(made: Mapping[str, Any]) -> str:
+    """Which loops and grids are as long as data says, and how long they were taken to be."""
+    if not made["by_data"]:
+        return ""
+    names = ", ".join(made["by_data"])
+    if not made["trips"]:
+        return f"data decides how long these are: {names}; each counts once, --trips says otherwise"
+    said = ", ".join(f"{k}={v}" if k else f"{v}" for k, v in made["trips"].items())
+    return f"data decides how long these are: {names}; counted with --trips {said}"
 
 
 def page(made: Mapping[str, Any], console: Console) -> None:
@@ -476,6 +497,8 @@ def page(made: Mapping[str, Any], console: Console) -> None:
         console.print(Text(made["error"]["message"], style="red"), soft_wrap=True)
     else:
         console.print(_verdict(made), highlight=False, soft_wrap=True)
+        if words := decided_by_data(made):
+            console.print(words, highlight=False, soft_wrap=True)
         console.print(Group(*_roofline(made)), highlight=False)
         if made["float32_products"]:
             console.print(PASSES, highlight=False, soft_wrap=True)

@@ -6,13 +6,13 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from kernels import optional
 from kernels.checks import fail
-from kernels.compat import jaxprs
+from kernels.compat import jax_pallas, jaxprs
 from kernels.tpu import chips
 from kernels.tpu.diagnose import flat_text, primitive_line, translate, user_line
 from kernels.tpu.lowering import abstract_device
@@ -22,11 +22,17 @@ from kernels.tpu.lowering import abstract_device
 class Program:
     """A program exported for a chip: what a child compiles.
 
-    data: jax.export's serialisation. jaxpr: what JAX traced. fingerprint: the same for the same
-    program, whichever line of code asked for it. row_major: lay its arguments and results out row
-    by row, instead of as XLA would choose. mesh: axes and sizes of the chips that share it; () for
-    one chip. donated: the arguments whose memory the results may take, by number. values: of the
-    arguments whose values are given, by number; names: of all arguments.
+    Args:
+        data: jax.export's serialisation.
+        jaxpr: what JAX traced.
+        fingerprint: the same for the same program, whichever line of code asked for it.
+        row_major: lay its arguments and results out row by row, instead of as XLA would choose.
+        mesh: axes and sizes of the chips that share it; () for one chip.
+        donated: the arguments whose memory the results may take, by number.
+        values: of the arguments whose values are given, by number.
+        names: of all arguments.
+        trips: how often a loop runs, or how many steps a grid has, where data decides; see
+            kernels.pallas.calls.calls_in.
     """
 
     name: str
@@ -39,13 +45,48 @@ class Program:
     donated: tuple[int, ...] = ()
     values: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
     names: tuple[str, ...] = field(default=(), repr=False)
+    trips: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @cached_property
     def calls(self) -> tuple[Any, ...]:
         """Its pallas_calls as kernels.pallas.Call, in order."""
         from kernels.pallas.calls import calls_in
 
-        return tuple(calls_in(self.jaxpr, self.values, self.names))
+        return tuple(calls_in(self.jaxpr, self.values, self.names, self.trips))
+
+    def with_trips(self, trips: Mapping[str, int]) -> Program:
+        """The same program, of which somebody says how often what data decides runs.
+
+        Args:
+            trips: FILE:LINE of a loop, the name of a kernel, or "" for all → how often the loop
+                runs, and how many steps each dimension of the grid has whose size is data.
+
+        Raises:
+            ValueError: for what names no such loop or kernel.
+        """
+        if not trips:
+            return self
+        made = replace(
+            self, trips=dict(trips), fingerprint=f"{self.fingerprint} {sorted(trips.items())}"
+        )
+        known = [words for call in made.calls for words in call.by_data]
+        outside = map(jaxprs.operation, jax_pallas.outside_kernels(self.jaxpr))
+        if "" in trips and (known or "while" in outside):
+            return made
+        for name in filter(None, trips):
+            if not any(re.search(rf"\b{re.escape(name)}(?= of |$)", words) for words in known):
+                fail("trips", f"of {name!r}", ", ".join(known) or "none: nothing depends on data")
+        return made
+
+    @property
+    def integers(self) -> tuple[tuple[int, ...], ...]:
+        """The lists of integers among the arguments whose values are given."""
+        import numpy as np
+
+        given = map(np.asarray, self.values.values())
+        return tuple(
+            tuple(each.tolist()) for each in given if each.ndim == 1 and each.dtype.kind in "iu"
+        )
 
 
 def export(

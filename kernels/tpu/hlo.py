@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,8 +26,10 @@ _ARRAY = re.compile(r"([a-z]+\d*\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
 class Array:
     """One array of HLO: dtype, shape, and the layout that the compiler gave it.
 
-    layout: dimensions from the fastest to the slowest. tile: the first level of tiling, such as
-    (8, 128). space: 0 is HBM, 1 VMEM.
+    Args:
+        layout: dimensions from the fastest to the slowest.
+        tile: the first level of tiling, such as (8, 128).
+        space: 0 is HBM, 1 VMEM.
     """
 
     dtype: str
@@ -80,9 +83,11 @@ def _numbers(text: str) -> tuple[int, ...]:
 class Instruction:
     """One HLO instruction, with the arrays it reads and writes.
 
-    times: how often it runs, as the trip counts of the loops around it tell; counted is False
-    where a loop does not tell. inputs: the names of its operands. origin: the JAX operation that
-    it came from.
+    Args:
+        times: how often it runs, as the trip counts of the loops around it tell; counted is
+            False where a loop does not tell.
+        inputs: the names of its operands.
+        origin: the JAX operation that it came from.
     """
 
     name: str
@@ -142,27 +147,41 @@ class Instruction:
         """Whether it only names memory, and does nothing."""
         return 'custom_call_target="AllocateBuffer"' in self.attributes
 
-    @property
-    def grouped_flops(self) -> float:
+    def grouped_flops(self, groups: Sequence[Sequence[int]] = ()) -> float:
         """Operations of a product of groups of rows, each with a matrix of its own: jax.lax's
-        ragged_dot, for which XLA brings a kernel; 0 for what is none.
+        ragged_dot, for which XLA brings a kernel.
 
-        It goes tile by tile, and once more over a tile in which a group ends; how many that are in
-        all, the lengths of its tables tell.
+        It goes tile by tile, and once more over a tile in which a group ends.
+
+        Args:
+            groups: lists of integers that the program is given. One with as many as there are
+                matrices is taken for the lengths of the groups. Without it, every group is taken
+                to end within a tile: the lengths of the kernel's tables tell how many visits that
+                makes.
+
+        Returns:
+            0 for what is no such product.
         """
         shapes = [a.shape for a in self.operands]
         rows = next((s for s in shapes if len(s) == 2), ())
         matrices = next((s for s in shapes if len(s) == 3), ())
         if not rows or not matrices or len(self.results) != 1:
             return 0.0
-        [m, k], [groups, *sides] = rows, matrices
+        [m, k], [count, *sides] = rows, matrices
         result = self.results[0].shape
         if k not in sides or result[0] != m:
             return 0.0
         tables = [a.shape[0] for a in self.operands if a.dtype == "s32" and len(a.shape) == 1]
         visits = max(tables, default=0)
-        tiles = visits - groups + 1
-        return 2.0 * m * k * result[-1] * (visits / tiles if tiles > 0 else 1.0)
+        tiles = visits - count + 1
+        if tiles <= 0:
+            return 2.0 * m * k * result[-1]
+        known = next((sizes for sizes in groups if len(sizes) == count and sum(sizes) <= m), None)
+        if known is not None:
+            ends = list(itertools.accumulate(map(int, known)))
+            spans = [(start, end) for start, end in zip([0, *ends], ends) if end > start]
+            visits = sum(-(-end * tiles // m) - start * tiles // m for start, end in spans)
+        return 2.0 * m * k * result[-1] * visits / tiles
 
     @property
     def hbm_bytes(self) -> int:
@@ -271,7 +290,9 @@ def _updated(instruction: Instruction) -> float:
 class Module:
     """An HLO module: its computations by name, each a list of instructions.
 
-    entry: the computation that the program begins with. roots: of each, the name of its result.
+    Args:
+        entry: the computation that the program begins with.
+        roots: of each, the name of its result.
     """
 
     computations: dict[str, tuple[Instruction, ...]] = field(repr=False)
@@ -399,7 +420,8 @@ class Module:
     def share_read(self, parameter: Instruction, kernel: KernelShare) -> float:
         """How much of an argument the program reads, 0 to 1: the sum over its readers, at most 1.
 
-        kernel: for a Pallas kernel and the place of an operand, the share that it reads.
+        Args:
+            kernel: for a Pallas kernel and the place of an operand, the share that it reads.
         """
         return self._share(self.entry, parameter.name, kernel, fused=False)
 
@@ -439,6 +461,28 @@ class Module:
         """Whether a matrix product is in it, which HLO for a TPU calls a convolution."""
         inside = {i.opcode for name in instruction.called for i in self._nested(name)}
         return bool({"convolution", "dot"} & (inside | {instruction.opcode}))
+
+    def product_flops(self, instruction: Instruction) -> dict[str, float]:
+        """What the products in an instruction of XLA's own do at least.
+
+        A batch of products is a convolution whose windows hold one product each, so what is summed
+        is the right operand's input features alone.
+
+        Returns:
+            "int8" or "bfloat16", as Chip.peak takes it → operations, a multiply-add counting two.
+        """
+        found: dict[str, float] = {}
+        inside = [i for name in instruction.called for i in self._nested(name)]
+        for each in (instruction, *inside):
+            labels = re.search(r"dim_labels=\w+_(\w+)->", each.attributes)
+            if each.opcode != "convolution" or not labels or len(each.operands) != 2:
+                continue
+            summed = each.operands[1].shape[labels[1].index("i")]
+            narrow = all(BITS.get(a.dtype, 8) <= 8 for a in each.operands)
+            flops = 2.0 * math.prod(each.results[0].shape) * summed
+            dtype = "int8" if narrow else "bfloat16"
+            found[dtype] = found.get(dtype, 0.0) + flops
+        return found
 
     def only_moves(self, instruction: Instruction) -> bool:
         """Whether it computes nothing: a copy, a transpose, or a fusion of such."""
@@ -520,7 +564,8 @@ def parse(text: str) -> Module:
 def listing(text: str, computation: str = "entry") -> str:
     """A computation as the compiler writes it, without metadata and configuration.
 
-    computation: "entry", or the name of one that a fusion or a loop calls.
+    Args:
+        computation: "entry", or the name of one that a fusion or a loop calls.
     """
     lines, inside = [], False
     for line in _lines(text):

@@ -19,7 +19,8 @@ def abstract_device(
 ) -> AbstractContextManager[Any]:
     """Within it, JAX traces and lowers as if the default device were a `chip`.
 
-    mesh: axis name → size, of several such chips.
+    Args:
+        mesh: axis name → size, of several such chips.
     """
     from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 

@@ -31,7 +31,11 @@ from kernels.tpu.estimate.result import OpEstimate
 class Move:
     """One block on its way: `start` to `carried` it has HBM for itself, at `there` it has arrived.
 
-    operand: its name. step: of the grid, that it is fetched for or written by. All in cycles.
+    Args:
+        operand: its name.
+        step: of the grid, that it is fetched for or written by.
+        size: bytes.
+        start, carried, there: cycles since the kernel began.
     """
 
     operand: str
@@ -57,8 +61,12 @@ class Step:
 class Pipeline:
     """A kernel's pipeline over its whole grid; an estimate, and nothing was measured.
 
-    inputs, outputs: names of the operands that move. moves: in the order in which they are asked
-    for. cycles: until the last block is back in HBM.
+    Args:
+        chip: one of CHIPS.
+        inputs, outputs: names of the operands that move.
+        steps: of the grid, in order.
+        moves: in the order in which they are asked for.
+        cycles: until the last block is back in HBM.
     """
 
     chip: str
@@ -85,8 +93,15 @@ class Pipeline:
 def pipeline(kernel: OpEstimate, chip: str = "v5e") -> Pipeline:
     """Lay the estimate of one kernel out in time.
 
-    kernel: of Estimate.ops, one of the kind "kernel". chip: that of the estimate. Raises ValueError
-    for an operation that is no kernel, and for an empty grid.
+    Args:
+        kernel: of Estimate.ops, one of the kind "kernel".
+        chip: that of the estimate.
+
+    Returns:
+        Its steps and moves, with what it waits for.
+
+    Raises:
+        ValueError: for an operation that is no kernel, and for an empty grid.
     """
     rates = chips.chip(chip)
     if kernel.call is None or not math.prod(kernel.call.grid):

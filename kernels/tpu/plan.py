@@ -18,8 +18,10 @@ class Plan(Generic[Block]):
     It is made once, where the shapes are known, and handed on: what traces the kernel asks for
     nothing again.
 
-    chip: that it is for. block: the operator's own block sizes, legal and small enough.
-    vmem_limit_bytes: what the kernel asks the compiler for.
+    Args:
+        chip: that it is for.
+        block: the operator's own block sizes, legal and small enough.
+        vmem_limit_bytes: what the kernel asks the compiler for.
     """
 
     chip: Chip

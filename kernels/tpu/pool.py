@@ -68,12 +68,20 @@ class Memory:
 class Compiled:
     """A program compiled for a chip. Nothing of it was measured.
 
-    memory: bytes in HBM, of each chip. cost: XLA's cost analysis (flops, bytes accessed,
-    optimal_seconds …); it knows nothing of a Pallas call that brings no pl.CostEstimate.
-    hlo: the optimised HLO text. executable: what a TPU VM could load, or None where it was not
-    asked for or is not to be had. seconds: the compiler's wall time. libtpu: its version.
-    mesh: axes and sizes of the chips that share it, each of which runs this same program on its
-    part; () for one chip.
+    Args:
+        name: of the program.
+        chip: one of CHIPS.
+        memory: bytes in HBM, of each chip.
+        cost: XLA's cost analysis (flops, bytes accessed, optimal_seconds …); it knows nothing
+            of a Pallas call that brings no pl.CostEstimate.
+        hlo: the optimised HLO text.
+        executable: what a TPU VM could load, or None where it was not asked for or is not to be
+            had.
+        seconds: the compiler's wall time.
+        libtpu: its version.
+        dumps: what the compiler wrote of its kernels, where that was asked for.
+        mesh: axes and sizes of the chips that share it, each of which runs this same program on
+            its part; () for one chip.
     """
 
     name: str
@@ -199,7 +207,8 @@ def compile_each(
 ) -> Iterator[tuple[int, Compiled | TpuCompileError]]:
     """As compile_all, but yield (index, result) as soon as one is there, in any order.
 
-    programs: may be a generator; the next one is made while the children are busy.
+    Args:
+        programs: may be a generator; the next one is made while the children are busy.
     """
     version = libtpu_version()
     pool = _Pool(programs, tuple(purposes), executable, timeout, version)
@@ -421,9 +430,11 @@ class _Pool:
 class _Compiler:
     """A child that holds libtpu, while it is this pool's.
 
-    kind: children of one kind do the same. without: flags that it was started without. job: the
-    program that it has, and the time until which it may have it. spare: whether another caller had
-    it before.
+    Args:
+        kind: children of one kind do the same.
+        without: flags that it was started without.
+        job: the program that it has, and the time until which it may have it.
+        spare: whether another caller had it before.
     """
 
     def __init__(self, child: Child, kind: Hashable, without: frozenset[str], spare: bool) -> None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,15 @@ SLOTS = {
 class KernelSchedule:
     """The bundles of one kernel (or XLA fusion), as the compiler packed them.
 
-    slots: names of the units; capacity: int [slots], operations that a bundle can hold of each.
-    occupancy: int [bundles, slots], operations that each bundle holds: rows are time, if nothing
-    stalls and no branch is taken. A vector load that is a fill counts in both slots, and so does
-    a spill. vmem_bytes: VMEM that the compiler laid out for it, or None where it does not say.
+    Args:
+        name: as the compiler calls the kernel.
+        bundles: in the order of the program.
+        slots: names of the units.
+        capacity: int [slots], operations that a bundle can hold of each.
+        occupancy: int [bundles, slots], operations that each bundle holds: rows are time, if
+            nothing stalls and no branch is taken. A vector load that is a fill counts in both
+            slots, and so does a spill.
+        vmem_bytes: VMEM that the compiler laid out for it, or None where it does not say.
     """
 
     name: str
@@ -108,10 +114,28 @@ class KernelSchedule:
                 regions.append([place, 0, 0])
         return self.loop_bundles - sum(r[1] for r in regions) + sum(r[2] for r in regions)
 
+    @cached_property
+    def multiplying(self) -> int:
+        """Those of loop_bundles that stand in branches which hold matrix products."""
+        inside = np.flatnonzero(self.in_loop)
+        opened: list[int] = []
+        closed: list[tuple[int, int]] = []
+        for place, number in enumerate(inside[: len(self.bundles)]):
+            if self.bundles[number].mark == "PF" and opened:
+                start = opened.pop()
+                closed = [each for each in closed if each[0] < start] + [(start, place)]
+            if any("sbr.rel" in operation for operation in self.bundles[number].operations):
+                opened.append(place)
+        units = [i for i, slot in enumerate(self.slots) if slot in ("MXU", "MXU push")]
+        busy: Any = self.occupancy[inside][:, units].any(1)
+        return sum(stop - start for start, stop in closed if any(busy[start:stop]))
+
     def text(self, start: int = 0, stop: int | None = None, width: int | None = None) -> str:
         """Bundles start to stop, one line each: address, mark, loop depth, operations.
 
-        width: characters a line; given, the compiler's remarks are left out and long lines cut.
+        Args:
+            width: characters a line; given, the compiler's remarks are left out and long lines
+                cut.
         """
         lines = []
         for b in self.bundles[start:stop]:
@@ -139,7 +163,13 @@ class KernelSchedule:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedules of a program's kernels, in the order of the program."""
+    """The schedules of a program's kernels.
+
+    Args:
+        chip: one of CHIPS.
+        kernels: in the order of the program.
+        libtpu: the version of the compiler that packed them.
+    """
 
     chip: str
     kernels: tuple[KernelSchedule, ...]

@@ -26,10 +26,13 @@ class SimulationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Simulation:
-    """result: what the kernel returned, as NumPy arrays. races: each race found, in a line.
+    """What one run on the simulated TPU gave.
 
-    order: int [programs, grid rank], the program ids in the order in which they ran;
-    core: int [programs], which core ran each.
+    Args:
+        result: what the kernel returned, as NumPy arrays.
+        races: each race found, in a line.
+        order: int [programs, grid rank], the program ids in the order in which they ran.
+        core: int [programs], which core ran each.
     """
 
     result: Any
@@ -43,9 +46,19 @@ def simulate(
 ) -> Simulation:
     """Run `function(*args, **options)` once on the simulated TPU.
 
-    function: the kernels in it are simulated, whether it takes `interpret=` or not. seed: of the
-    order in which programs along parallel dimensions run. Raises SimulationError when the machine
-    refuses.
+    Args:
+        function: the kernels in it are simulated, whether it takes `interpret=` or not.
+        args: arrays.
+        seed: of the order in which programs along parallel dimensions run.
+        cores: that share the programs along parallel dimensions.
+        options: keyword arguments of the function.
+
+    Returns:
+        Its result, the races found, and which core ran which program when.
+
+    Raises:
+        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds, a semaphore
+            left raised.
     """
     import jax
     from jax.experimental.pallas import tpu as pltpu

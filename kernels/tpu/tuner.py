@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.checks import fail
+from kernels.pallas.walk import TIRED
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.estimate import Estimate, estimate_all
@@ -34,8 +35,12 @@ BATCH = 4  # estimated together, and kept before the next ones begin
 class Trial:
     """One tuning: its keyword arguments, and its estimated seconds or why it cannot be compiled.
 
-    seconds is infinite where it cannot. bound: what binds. note: the method, or the reason.
-    remembered: whether it was known from an earlier run.
+    Args:
+        tuning: keyword arguments of the function.
+        seconds: infinite where it cannot be compiled.
+        bound: what binds.
+        note: the method, or the reason.
+        remembered: whether it was known from an earlier run.
     """
 
     tuning: Mapping[str, Any]
@@ -52,7 +57,12 @@ class Trial:
 class Tuning:
     """What tune found: every trial, the fastest estimate first. Nothing was measured.
 
-    default_seconds: the estimate of what the function chooses by itself.
+    Args:
+        name: of the function.
+        chip: one of CHIPS.
+        trials: the fastest first.
+        default_seconds: the estimate of what the function chooses by itself.
+        libtpu: the version of the compiler that estimated them.
     """
 
     name: str
@@ -98,7 +108,8 @@ def tune(
         timeout: seconds for one compilation.
         progress: called with how many are done, of how many.
         values: as in estimate. Where a kernel depends on what they leave out, its trial says so,
-            and in its seconds what is unknown happens once.
+            and in its seconds what is unknown happens once. One with more rounds than are counted
+            is refused.
         options: any other keyword argument is the function's own, as in compile.
 
     Raises:
@@ -170,7 +181,9 @@ def _try(
             trials[i] = Trial(tuning, float("inf"), note=str(error))
     found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for i, result in zip(programs, found, strict=True):
-        if isinstance(result, Estimate):
+        if isinstance(result, Estimate) and TIRED in result.depends:
+            trials[i] = Trial(tunings[i], float("inf"), note=TIRED)  # part of it has no rank
+        elif isinstance(result, Estimate):
             trials[i] = Trial(tunings[i], result.seconds, result.bound, result.method)
             if any(reason in result.method for reason in _KEPT):
                 passing.add(i)  # without the profile for once: no figure to compare others with

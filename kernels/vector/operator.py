@@ -6,6 +6,7 @@ add_vectors(x, y): [n], [n] → [n]          iota(n) → int32 [n], 0 … n - 1
 from typing import Any
 
 from kernels import checks
+from kernels.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.backends.pallas_gpu import PALLAS_GPU
 from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.xla import XLA
@@ -20,7 +21,8 @@ def add_vectors(x: Any, y: Any, *, implementation: str = "pallas", interpret: An
 
     Args:
         x, y: [n], n ≥ 1; both float32, bfloat16 or int32.
-        implementation: "xla", "pallas" (TPU) or "triton" (GPU, written in Pallas too).
+        implementation: "xla", "pallas" (TPU), or for a GPU and in Pallas too "mosaic_gpu" and
+            "triton", of which JAX lets the second go from 0.11 on.
         interpret: None interprets where the kernel's device is missing.
 
     Returns:
@@ -42,7 +44,7 @@ def iota(n: int, *, implementation: str = "pallas", interpret: Any = None) -> An
 
     Args:
         n: at least 1; at most 2¹⁷ for "pallas", whose result lives in a TPU's scalar memory.
-        implementation, interpret: as for add_vectors.
+        implementation, interpret: as for add_vectors; there is no "mosaic_gpu".
 
     Returns:
         int32 [n].
@@ -68,6 +70,7 @@ ADD_VECTORS = Operator(
         Implementation("xla", XLA, "xla:add_vectors"),
         Implementation("pallas", PALLAS_TPU, "pallas:add_vectors"),
         Implementation("triton", PALLAS_GPU, "triton:add_vectors"),
+        Implementation("mosaic_gpu", MOSAIC_GPU, "mosaic_gpu:add_vectors"),
     ),
 )
 

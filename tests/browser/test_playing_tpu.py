@@ -136,7 +136,7 @@ def test_the_mouse_finds_a_bundle(played):
     page.mouse.click(box["x"] + box["width"] - 3, box["y"] + 60)
     assert said(page).startswith("Bundle 99,")
     page.mouse.move(2, 2)
-    assert page.locator(".kernel-tip").is_hidden()
+    page.locator(".kernel-tip").wait_for(state="hidden")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

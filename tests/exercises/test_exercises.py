@@ -25,11 +25,8 @@ WRONG = [
 ]
 
 
-NEEDS_TOO = {"gpsimd_copies": ("g++",)}  # whose formula counts what a program does
-
-
 def needs_its_language(name):
-    tools = NEEDS_TOO.get(name) or exercises()[name].backend.needs
+    tools = exercises()[name].backend.needs
     if tools and not any(map(optional.available, tools)):
         pytest.skip(f"needs {tools[0]}")
 

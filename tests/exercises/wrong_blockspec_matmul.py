@@ -82,7 +82,21 @@ def forgets_to_transpose(x, y, *, interpret):
     return product(x, y, interpret=interpret)
 
 
-def accumulating(x, y, *, interpret, starts=True, mask=(), b=128):
+def relu_outside(x, y, *, interpret):
+    return jnp.maximum(product(x, y, interpret=interpret), 0)
+
+
+def same(x):
+    return x
+
+
+def positive(x):
+    return jnp.maximum(x, 0)
+
+
+def accumulating(
+    x, y, *, interpret, starts=True, mask=(), b=128, before=same, each=same, at_last=same
+):
     def kernel(x_ref, y_ref, z_ref, sums_ref):
         step = pl.program_id(2)
         a, c = x_ref[...], y_ref[...]
@@ -95,8 +109,8 @@ def accumulating(x, y, *, interpret, starts=True, mask=(), b=128):
         def _():
             sums_ref[...] = jnp.zeros_like(sums_ref)
 
-        sums_ref[...] += jnp.dot(a, c, precision="highest")
-        z_ref[...] = sums_ref[...]
+        sums_ref[...] += each(jnp.dot(before(a), c, precision="highest"))
+        z_ref[...] = at_last(sums_ref[...])
 
     (m, k), n = x.shape, y.shape[1]
     return pl.pallas_call(
@@ -114,17 +128,29 @@ def accumulating(x, y, *, interpret, starts=True, mask=(), b=128):
 
 
 def never_starts(x, y, *, interpret):
-    return accumulating(x, y, interpret=interpret, starts=False)
+    return accumulating(x, y, interpret=interpret, starts=False, at_last=positive)
+
+
+def positive_in_each_step(x, y, *, interpret):
+    return accumulating(x, y, interpret=interpret, each=positive)
+
+
+def never_positive(x, y, *, interpret):
+    return accumulating(x, y, interpret=interpret)
 
 
 def masks_x_alone(x, y, *, interpret):
-    return accumulating(x, y, interpret=interpret, mask="x")
+    return accumulating(x, y, interpret=interpret, mask="x", before=jnp.cos)
+
+
+def no_cosine(x, y, *, interpret):
+    return accumulating(x, y, interpret=interpret, mask="xy")
 
 
 def pads_outside(x, y, *, interpret):
     rest = -x.shape[1] % 128
     x, y = jnp.pad(x, ((0, 0), (0, rest))), jnp.pad(y, ((0, rest), (0, 0)))
-    return accumulating(x, y, interpret=interpret)
+    return accumulating(x, y, interpret=interpret, before=jnp.cos)
 
 
 WRONG = (
@@ -139,7 +165,10 @@ WRONG = (
     ("transposed_rhs", plain_product, "compile", "runs outside the kernel"),
     ("transposed_rhs", forgets_to_transpose, "interpret", "on square"),
     ("accumulated", never_starts, "interpret", "is nan"),
-    ("accumulated", product, "compile", "wanted one of 3 dimensions"),
+    ("accumulated", positive_in_each_step, "interpret", "element ["),
+    ("accumulated", never_positive, "interpret", "element ["),
+    ("accumulated", relu_outside, "compile", "wanted one of 3 dimensions"),
     ("ragged_k", masks_x_alone, "interpret", "is nan"),
+    ("ragged_k", no_cosine, "interpret", "element ["),
     ("ragged_k", pads_outside, "compile", "runs outside the kernel"),
 )

@@ -1,5 +1,6 @@
 """Wrong answers to the exercises of this chapter, and what is said of each."""
 
+import numpy as np
 from taichi_if_there import ti
 
 
@@ -67,9 +68,36 @@ def divides_for_each_pixel(
         out[row, col] = tile[row - rows - course * h, (col - cols - course * step) % w]
 
 
+def unit(tile, step, courses=None):
+    courses = courses or tile.shape[1] // np.gcd(tile.shape[1], step)
+    return np.concatenate([np.roll(tile, step * course, 1) for course in range(courses)])
+
+
+def not_the_smallest(tile, step):
+    return unit(tile, step, courses=tile.shape[1])
+
+
+def to_the_left(tile, step):
+    return unit(tile, -step)
+
+
+def copies(row, word, step, back=-1):
+    return np.stack([np.roll(row, back * p) for p in range(0, word, np.gcd(word, step))])
+
+
+def every_phase(row, word, step):
+    return copies(row, word, 1)
+
+
+def begins_elsewhere(row, word, step):
+    return copies(row, word, step, back=1)
+
+
 WRONG = (
-    ("brick_period", lambda h, w, step: h * w, "interpret", "the result is 24, the reference 12"),
-    ("brick_phases", lambda period, word, shift: word, "interpret", "is 32, the reference 16"),
+    ("brick_unit", not_the_smallest, "interpret", "shape is (24, 8)"),
+    ("brick_unit", to_the_left, "interpret", "element ["),
+    ("brick_copies", every_phase, "interpret", "shape is (32, 96)"),
+    ("brick_copies", begins_elsewhere, "interpret", "element [1, "),
     ("brick_columns", zeros, "interpret", "every element is zero"),
     ("brick_columns", falls, "interpret", "on down"),
     ("brick_columns", reads_beyond, "simulate", "Out of bound access to ndarray"),

@@ -84,6 +84,60 @@ def late_zeros(preds, targets):
     return zeros(preds[:, :, 0])
 
 
+def areas(boxes):
+    """A tile of boxes as areas."""
+    rows, n, _ = boxes.shape
+    here = nl.load(boxes)
+    wide, high = (tile(rows, n, 1)[:, :, 0] for _ in range(2))
+    nisa.tensor_tensor(dst=wide, data1=here[:, :, 2], data2=here[:, :, 0], op=nl.subtract)
+    nisa.tensor_tensor(dst=high, data1=here[:, :, 3], data2=here[:, :, 1], op=nl.subtract)
+    nisa.tensor_tensor(dst=wide, data1=wide, data2=high, op=nl.multiply)
+    return wide
+
+
+@nki.jit
+def fetched_twice(boxes):
+    """Once for the largest area, and once for the shares."""
+    samples, n, _ = boxes.shape
+    out = nl.ndarray((samples, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range((samples + 127) // 128):
+        first, last = row * 128, min(row * 128 + 128, samples)
+        largest = nl.ndarray((last - first, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=largest, op=nl.maximum, data=areas(boxes[first:last]), axis=1)
+        nisa.reciprocal(dst=largest, data=largest)
+        share = areas(boxes[first:last])
+        nisa.tensor_scalar(dst=share, data=share, op0=nl.multiply, operand0=largest)
+        nisa.dma_copy(dst=out[first:last], src=share)
+    return out
+
+
+@nki.jit
+def shares_of_the_tile(boxes):
+    """The share of the first box's area."""
+    samples, n, _ = boxes.shape
+    out = nl.ndarray((samples, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range((samples + 127) // 128):
+        first, last = row * 128, min(row * 128 + 128, samples)
+        share = areas(boxes[first:last])
+        one = nl.ndarray((last - first, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.reciprocal(dst=one, data=share[:, 0:1])
+        nisa.tensor_scalar(dst=share, data=share, op0=nl.multiply, operand0=one)
+        nisa.dma_copy(dst=out[first:last], src=share)
+    return out
+
+
+@nki.jit
+def zeros_of_boxes(boxes):
+    samples, n, _ = boxes.shape
+    out = nl.ndarray((samples, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range((samples + 127) // 128):
+        first, last = row * 128, min(row * 128 + 128, samples)
+        none = nl.ndarray((last - first, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=none, value=0.0)
+        nisa.dma_copy(dst=out[first:last], src=none)
+    return out
+
+
 WRONG = (
     ("nki_shorter", too_long, "simulate", "has 22 instructions for a tile, not 21"),
     ("nki_shorter", late_zeros, "interpret", "every element is zero"),
@@ -93,7 +147,9 @@ WRONG = (
     ("nki_sum", too_tall, "simulate", "at most 128"),
     ("nki_sum", with_a_list, "compile", "a list comprehension"),
     ("nki_carried", any_order, "interpret", "no turn needs the one before"),
-    ("nki_bandwidth", lambda b, n, cycles, hz: 36 * b * n, "interpret", "the result is 1179648"),
+    ("nki_once", fetched_twice, "simulate", "are enough"),
+    ("nki_once", shares_of_the_tile, "interpret", "allowed"),
+    ("nki_once", zeros_of_boxes, "interpret", "every element is zero"),
     ("nki_fast", too_long, "speed", "the bar is 22.0, 12% away"),
     ("nki_fast", late_zeros, "interpret", "every element is zero"),
 )

@@ -34,23 +34,45 @@ def transposed(x, y, outliers):
     return jnp.dot(x, y).T
 
 
-def sums_in_int8(x_ref, y_ref, r_ref, c_ref, z_ref):
-    z_ref[...] = jnp.dot(x_ref[...], y_ref[...]).astype(jnp.float32) * r_ref[...] * c_ref[...]
+def shift(y_ref, a_ref):
+    return a_ref[...] * y_ref[...].astype(jnp.int32).sum(0, keepdims=True)
 
 
-def one_scale_only(x_ref, y_ref, r_ref, c_ref, z_ref):
+def sums_in_int8(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref):
+    z = jnp.dot(x_ref[...], y_ref[...]) - shift(y_ref, a_ref)
+    z_ref[...] = z.astype(jnp.float32) * r_ref[...] * c_ref[...]
+
+
+def shifts_in_int8(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref):
+    x = x_ref[...] - a_ref[...].astype(jnp.int8)
+    z = jnp.dot(x, y_ref[...], preferred_element_type=jnp.int32)
+    z_ref[...] = z.astype(jnp.float32) * r_ref[...] * c_ref[...]
+
+
+def no_zero_point(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref):
     z = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.int32)
+    z_ref[...] = z.astype(jnp.float32) * r_ref[...] * c_ref[...]
+
+
+def one_scale_only(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref):
+    z = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.int32) - shift(y_ref, a_ref)
     z_ref[...] = z.astype(jnp.float32) * r_ref[...]
 
 
-def in_float32(x_ref, y_ref, r_ref, c_ref, z_ref):
+def in_float32(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref):
     x, y = (ref[...].astype(jnp.float32) for ref in (x_ref, y_ref))
+    x = x - a_ref[...].astype(jnp.float32)
     z_ref[...] = jnp.dot(x, y, precision="highest") * r_ref[...] * c_ref[...]
 
 
 def cuts_off(x_ref, q_ref, s_ref):
     s_ref[...] = jnp.abs(x_ref[...]).max(axis=1, keepdims=True) / 127
     q_ref[...] = (x_ref[...] / s_ref[...]).astype(jnp.int8)
+
+
+def divides_by_zero(x_ref, q_ref, s_ref):
+    s_ref[...] = jnp.abs(x_ref[...]).max(axis=1, keepdims=True) / 127
+    q_ref[...] = jnp.round(x_ref[...] / s_ref[...]).astype(jnp.int8)
 
 
 def one_scale_for_all(x_ref, q_ref, s_ref):
@@ -97,9 +119,12 @@ WRONG = (
     ("apart", transposed, "interpret", "shape is"),
     ("apart", nothing_in_int8, "compile", "no matrix product of it has int8 factors"),
     ("scaled", sums_in_int8, "interpret", "element ["),
+    ("scaled", shifts_in_int8, "interpret", "element ["),
+    ("scaled", no_zero_point, "interpret", "element ["),
     ("scaled", one_scale_only, "interpret", "element ["),
     ("scaled", in_float32, "compile", "int8"),
     ("quantised", cuts_off, "interpret", "element ["),
+    ("quantised", divides_by_zero, "interpret", "is nan"),
     ("quantised", one_scale_for_all, "interpret", "element ["),
     ("int4_weights", without_signs, "interpret", "element ["),
     ("fast_int8", scaled_by_xla, "speed", "the bar is 20,500"),

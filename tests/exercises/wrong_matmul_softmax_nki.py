@@ -192,9 +192,77 @@ def zeros_of_product(xt, y):
     return out
 
 
+@nki.jit
+def streamed(xt, y):
+    """The narrow matrix stays, and the wide one streams past; then the result is turned."""
+    (k, m), n = xt.shape, y.shape[1]
+    z = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in range(m // 128):
+        total = nl.ndarray((n, 128), dtype=nl.float32, buffer=nl.psum)
+        for step in range(k // 128):
+            here = slice(step * 128, step * 128 + 128)
+            a, b = nl.load(xt[here, i * 128 : i * 128 + 128]), nl.load(y[here, :])
+            nisa.nc_matmul(dst=total, stationary=b, moving=a)
+        c = nl.ndarray((n, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=c, src=total)
+        turned = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(dst=turned, data=c, engine=nisa.engine.tensor)
+        d = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=d, src=turned)
+        nisa.dma_copy(dst=z[i * 128 : i * 128 + 128, :], src=d)
+    return z
+
+
+@nki.jit
+def banks_of_their_own(xt, y):
+    """Each product has a tile, and leaves alone."""
+    b, _, m = xt.shape
+    n = y.shape[2]
+    z = nl.ndarray((b, m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in range(b):
+        total = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=total, stationary=nl.load(xt[i]), moving=nl.load(y[i]))
+        c = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=c, src=total)
+        nisa.dma_copy(dst=z[i], src=c)
+    return z
+
+
+@nki.jit
+def all_into_one(xt, y):
+    """The products of eight are added up: they share a tile, and each all of it."""
+    b, _, m = xt.shape
+    n = y.shape[2]
+    z = nl.ndarray((b, m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for first in range(0, b, 8):
+        total = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.psum)
+        for i in range(first, min(first + 8, b)):
+            nisa.nc_matmul(dst=total, stationary=nl.load(xt[i]), moving=nl.load(y[i]))
+        c = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=c, src=total)
+        for i in range(first, min(first + 8, b)):
+            nisa.dma_copy(dst=z[i], src=c)
+    return z
+
+
+@nki.jit
+def zeros_of_batches(xt, y):
+    b, _, m = xt.shape
+    out = nl.ndarray((b, m, y.shape[2]), dtype=nl.float32, buffer=nl.shared_hbm)
+    none = nl.ndarray((m, y.shape[2]), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=none, value=0.0)
+    for i in range(b):
+        nisa.dma_copy(dst=out[i], src=none)
+    return out
+
+
 WRONG = (
-    ("nki_product_cycles", lambda n, itemsize: n, "interpret", "is 512, the reference 2048"),
-    ("nki_banks", lambda columns: 4096 // columns, "interpret", "is 7, the reference 4"),
+    ("nki_matrix_stays", streamed, "simulate", "cycles, and may for"),
+    ("nki_matrix_stays", last_only, "interpret", "allowed"),
+    ("nki_matrix_stays", zeros_of_product, "interpret", "every element is zero"),
+    ("nki_shared_bank", banks_of_their_own, "simulate", "16 products out of PSUM; 2 can"),
+    ("nki_shared_bank", all_into_one, "interpret", "allowed"),
+    ("nki_shared_bank", zeros_of_batches, "interpret", "every element is zero"),
     ("nki_psum", crowded, "simulate", "which has 16 KiB"),
     ("nki_psum", last_only, "interpret", "allowed"),
     ("nki_psum", zeros_of_product, "interpret", "every element is zero"),

@@ -44,14 +44,55 @@ def keeps_all(*refs, most):
     nms_at_most(*refs, most=10**6)
 
 
-def nms_idle(keep, scores):
-    in_order = keep[np.argsort(-scores, kind="stable")]
-    blocks = np.pad(in_order, (0, -len(keep) % 128)).reshape(-1, 128)
-    return (~blocks.any(1)).sum()
+def busy(keep, scores, fill=-1):
+    kept = jnp.pad(keep[jnp.argsort(-scores)], (0, -len(keep) % 128)).reshape(-1, 128).any(1)
+    (found,) = jnp.nonzero(kept, size=len(kept), fill_value=0)
+    last = found.max() if fill < 0 else fill
+    return jnp.where(jnp.arange(len(kept)) < kept.sum(), found, last).astype(jnp.int32)
 
 
 def in_input_order(keep, scores):
-    return nms_idle(keep, -np.arange(len(keep)))
+    return busy(keep, -jnp.arange(len(keep)))
+
+
+def ends_in_zeros(keep, scores):
+    return busy(keep, scores, fill=0)
+
+
+def in_numpy(keep, scores):
+    return np.flatnonzero(np.asarray(keep))
+
+
+def settle(drops_ref, alive_ref, keep_ref, rounds_ref, most=None, looks_back=True):
+    drops, alive = drops_ref[...], alive_ref[...]
+
+    def visit(keep):
+        hit = jnp.dot(keep, drops, preferred_element_type=jnp.float32) > 0
+        return jnp.where(hit, 0.0, alive if looks_back else 1.0)
+
+    def turn(carry):
+        _, now, rounds = carry
+        return now, visit(now), rounds + 1
+
+    first = alive, visit(alive), jnp.int32(1)
+    if most:
+        _, keep, rounds = jax.lax.fori_loop(0, most - 1, lambda _, carry: turn(carry), first)
+    else:
+        _, keep, rounds = jax.lax.while_loop(lambda c: jnp.any(c[0] != c[1]), turn, first)
+    keep_ref[...] = keep
+    rounds_ref[0] = rounds
+
+
+def one_round(*refs):
+    settle(*refs, most=1)
+
+
+def always_all_rounds(*refs):
+    settle(*refs, most=128)
+
+
+def forgets_the_dropped(*refs):
+    settle(*refs, looks_back=False)
 
 
 def divides(first_ref, kept_ref, others_ref, o_ref, threshold=0.5):
@@ -71,12 +112,16 @@ def all_are_kept(first_ref, kept_ref, others_ref, o_ref):
 
 
 WRONG = (
-    ("nms_rounds", lambda chain, stack, alone: max(chain, stack), "interpret", "on equal"),
+    ("nms_settled", one_round, "interpret", "element [2]"),
+    ("nms_settled", always_all_rounds, "interpret", "element [128] is 128, the reference 9"),
+    ("nms_settled", forgets_the_dropped, "interpret", "on gone"),
     ("nms_classes", moved_aside, "interpret", "on scales"),
     ("nms_classes", class_blind, "interpret", "on three"),
     ("nms_at_most", functools.partial(nms_at_most, starts=False), "interpret", "on two"),
     ("nms_at_most", keeps_all, "interpret", "on two"),
-    ("nms_idle", in_input_order, "interpret", "the reference"),
+    ("nms_busy", in_input_order, "interpret", "element ["),
+    ("nms_busy", ends_in_zeros, "interpret", "the reference"),
+    ("nms_busy", in_numpy, "interpret", "traced array"),
     ("nms_fast", divides, "speed", "the bar is 470"),
     ("nms_fast", all_are_kept, "interpret", "element ["),
 )

@@ -38,14 +38,33 @@ def old_momentum(w, v, g):
     return w - 0.1 * v, 0.9 * v + g
 
 
+def by_polyval(c, x):
+    return jnp.polyval(c[::-1], x)
+
+
+def in_a_loop(c, x):
+    def turn(i, result):
+        return result * x + c[c.shape[0] - 1 - i]
+
+    return jax.lax.fori_loop(0, c.shape[0], turn, jnp.zeros_like(x))
+
+
+def highest_first(c, x):
+    return jnp.polyval(c, x)
+
+
+def forgets_x(c, x):
+    result = c[-1]
+    for each in c[-2::-1]:
+        result = result * x + each
+    return result
+
+
 WRONG = (
-    ("chain", lambda n, length: 8 * n * n * length, "interpret", "on two"),
-    (
-        "chain",
-        lambda n, length: 4 * n * n,
-        "interpret",
-        "the result is 65536, the reference 131072",
-    ),
+    ("polynomial", highest_first, "interpret", "element ["),
+    ("polynomial", forgets_x, "interpret", "shape is"),
+    ("polynomial", in_a_loop, "speed", "the bar is 1.10"),
+    ("polynomial", by_polyval, "speed", "the bar is 1.10"),
     ("one_pass", two_passes, "compile", "2 kernels read x"),
     ("one_pass", of_rows, "interpret", "shape is"),
     ("head_norms", by_reshape, "compile", "only moves data"),

@@ -168,17 +168,17 @@ def estimated(name, chip):
     return records.estimated("giou", name, WORKLOADS["published"], "forward", found)
 
 
-@pytest.mark.xfail(strict=True, reason="the figures are still those of the estimator before")
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "chip"), [("pallas", "v5e"), ("xla", "v5e")])
 def test_the_book_has_these_figures(name, chip):
     """Where they were made with these versions."""
     record = estimated(name, chip)
     kept = {r.identity: r for r in records.read("estimated.csv")}
-    before = kept[record.identity]
-    if before.versions == record.versions:
-        assert before.value == pytest.approx(record.value, rel=1e-3)
+    if record.versions in {each.versions for each in kept.values()}:  # a part of the identity
+        assert kept[record.identity].value == pytest.approx(record.value, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chip", "names"), [("v5e", ("pallas", "xla", "v0", "v3")), ("v6e", ("pallas", "xla", "v0"))]
 )
@@ -192,12 +192,11 @@ def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
     others = [ms[name] for name in names[1:]]
     # Level 3 makes no copy either, and on a v5e it is as near.
     assert ms["pallas"] < {"v5e": 1.001, "v6e": 0.8}[chip] * min(others)
-    if chip == "v6e":  # on a v5e the model takes XLA's form to be slower than was published
-        assert ms["v0"] > ms["xla"]
+    assert ms["v0"] > ms["xla"]  # as was published
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
-def test_the_gradient_takes_less_than_half_of_what_xla_s_takes(chip):
+def test_the_gradient_takes_less_than_two_thirds_of_what_xla_s_takes(chip):
     """As recorded: to compile XLA's takes half a minute."""
     [ours, theirs] = (
         next(
@@ -207,9 +206,10 @@ def test_the_gradient_takes_less_than_half_of_what_xla_s_takes(chip):
         )
         for name in ("pallas", "xla")
     )
-    assert ours < 0.5 * theirs
+    assert ours < 2 / 3 * theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     if not optional.available("libtpu"):

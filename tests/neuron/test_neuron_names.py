@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernels import neuron
-from kernels.neuron import InterpretParams, NeuronError, beta1, modern
+from kernels.neuron import InterpretParams, NeuronError, beta1, modern, vendor
 from kernels.neuron.beta1 import isa as bisa
 from kernels.neuron.beta1 import language as bl
 from kernels.neuron.modern import isa as nisa
@@ -687,6 +687,42 @@ def test_products_of_scaled_float8_of_v4():
     assert got.shape == (32, 16) and np.abs(got - want).max() < 0.1 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("dtype", [nl.float4_e2m1fn_x4, nl.float8_e4m3fn_x4])
+def test_products_of_packed_numbers_take_the_lowest_bits_first(dtype):
+    """A row of numbers that differ: in which order they lie in an element shows in the product."""
+    each = np.array([0.5, 1, 2, -6], np.float32)
+    bits = {"float4_e2m1fn_x4": (ml_dtypes.float4_e2m1fn, 4, np.uint16)}.get(
+        neuron.dtypes.name(dtype), (ml_dtypes.float8_e4m3fn, 8, np.uint32)
+    )
+    element, width, whole = bits
+    codes = each.astype(element).view(np.uint8).astype(whole)
+    packed = sum(code << whole(width * i) for i, code in enumerate(codes))
+    a = np.full((32, 2), packed, whole)
+    b = np.zeros((32, 4), whole)
+    one = int(np.array(1, element).view(np.uint8))
+    for column in range(4):
+        b[:, column] = one << (width * column)  # picks a number out of each element
+    scale = np.full((32, 4), 128, np.uint8)  # 2 each
+
+    @modern.jit
+    def kernel(a, b, scale):
+        x = nl.ndarray((32, 2), dtype=dtype)
+        y = nl.ndarray((32, 4), dtype=dtype)
+        nisa.dma_copy(x, a.ap([[2, 32], [1, 2]], dtype=dtype))
+        nisa.dma_copy(y, b.ap([[4, 32], [1, 4]], dtype=dtype))
+        scales = nl.load(scale)
+        total = nl.ndarray((2, 4), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(total, x, y, scales[:, 0:2], scales)
+        tile = nl.ndarray((2, 4), dtype=nl.float32)
+        nisa.tensor_copy(tile, total)
+        out = nl.ndarray((2, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    got = neuron.simulate(kernel, a, b, scale, params=neuron.InterpretParams(chip="trn3"))
+    assert np.array_equal(got, np.tile(32 * 2 * 2 * each, (2, 1)))
+
+
 def test_nonzero_with_count_of_v3():
     x = TRUTH[:17].astype(np.int32)
 
@@ -737,6 +773,18 @@ def test_a_grid_of_programs():
         neuron.simulate(kernel[2], X)
 
 
+def test_programs_may_write_the_same_and_nothing_else():
+    @modern.jit
+    def kernel(x, factor):
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        nl.store(out, nl.add(nl.load(x), float(factor * nl.program_id(0))))
+        return out
+
+    assert np.array_equal(neuron.simulate(kernel[2], X, 0), X)
+    with pytest.raises(NeuronError, match=r"store writes 3072 elements .* a second time"):
+        neuron.simulate(kernel[2], X, 1)
+
+
 def test_two_cores_exchange_tiles_and_meet():
     @modern.jit
     def kernel(x):
@@ -757,6 +805,25 @@ def test_two_cores_exchange_tiles_and_meet():
     assert np.array_equal(neuron.simulate(kernel[2], X), np.concatenate([both, both]))
     with pytest.raises(NeuronError, match=r"there is one core; start the kernel with kernel\[2\]"):
         neuron.simulate(kernel, X)
+
+
+def test_cores_exchange_one_tile_after_the_other():
+    @modern.jit
+    def kernel(x):
+        me = nl.program_id(0)
+        mine = nl.load(x[me * 32 : (me + 1) * 32, :])
+        twice = nl.add(mine, mine)
+        total = nl.zeros(mine.shape, mine.dtype)
+        for tile in (mine, twice):  # on one pipe: the second must not overtake the first
+            theirs = nl.ndarray(mine.shape, mine.dtype)
+            nisa.sendrecv(tile, theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+            total = nl.add(nl.add(total, total), theirs)
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        nl.store(out[me * 32 : (me + 1) * 32, :], total)
+        return out
+
+    got = neuron.simulate(kernel[2], X)
+    assert np.array_equal(got, 4 * np.concatenate([X[32:], X[:32]]))
 
 
 def test_a_core_that_never_comes():
@@ -963,6 +1030,34 @@ def test_a_kernel_s_own_data_classes_take_fields_without_annotations():
         Section(end=1)
 
 
+def test_a_field_that_nobody_gives_is_not_there():
+    @dataclasses.dataclass
+    class Sizes(nl.NKIObject):
+        rows: int
+        columns: int
+        left: int = 0
+
+    sizes = Sizes(rows=3)
+    assert (sizes.rows, sizes.left) == (3, 0) and not hasattr(sizes, "columns")
+    assert Sizes(1, 2) == Sizes(rows=1, columns=2)
+
+
+def test_a_tensor_in_hbm_is_there():
+    @modern.jit
+    def kernel(x, bias=None):
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        tile = nl.load(x)
+        if bias:
+            tile = nl.add(tile, nl.load(bias))
+        nl.store(out, tile)
+        return out
+
+    assert np.array_equal(neuron.simulate(kernel, X), X)
+    assert np.array_equal(neuron.simulate(kernel, X, Y), X + Y)
+    with pytest.raises(NeuronError, match=r"the truth of bias \[1, 1\]"):
+        neuron.simulate(kernel, X, X[:1, :1])
+
+
 def test_a_tensor_may_be_copied_onto_itself_as_a_fence():
     def kernel(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -984,7 +1079,7 @@ ABSENT = [
     (lambda: nl.mgrid, "nki.language has no mgrid: slice the tile"),
     (lambda: bisa.builtin_custom_op, "not simulated: neuronxcc.nki.isa.builtin_custom_op"),
     (lambda: bl.all_reduce, "not simulated: neuronxcc.nki.language.all_reduce; simulated are"),
-    (lambda: modern.collectives.all_gather, "not simulated: nki.collectives.all_gather"),
+    (lambda: modern.collectives.scatter, "not simulated: nki.collectives.scatter; simulated are"),
     (lambda: modern.baremetal, "not simulated: nki.baremetal; simulated are"),
     (lambda: run(lambda dst, a: a.T, X), "not simulated: a tile.T"),
 ]
@@ -995,6 +1090,24 @@ def test_what_is_missing_is_named(call, says):
     with pytest.raises(NeuronError, match=says) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+IMPORTS = {
+    "from nki.isa import sendrecv_compute": "nki.isa.sendrecv_compute; simulated are",
+    "from nki.collectives import scatter": "nki.collectives.scatter; simulated are ReplicaGroup",
+    "from neuronxcc.nki.isa import builtin_custom_op": "neuronxcc.nki.isa.builtin_custom_op",
+    "import nki.simulator": "nki.simulator; simulated are .*nki.isa",
+    "from nki import simulator": "nki.simulator; the nearest are simulate",
+    "import neuronxcc.nki.kernels.attention": "neuronxcc.nki.kernels; simulated are",
+    "from neuronxcc.starfish import penguin": "neuronxcc.starfish; simulated are",
+}
+
+
+@pytest.mark.skipif(bool(vendor.find("nki") or vendor.find("neuronxcc")), reason="it is installed")
+@pytest.mark.parametrize("line", IMPORTS)
+def test_an_import_of_what_is_missing_names_it(line):
+    with neuron.install(), pytest.raises(ImportError, match=f"^not simulated: {IMPORTS[line]}"):
+        exec(line)
 
 
 def test_whoever_asks_politely_gets_no_error():

@@ -439,12 +439,14 @@ def test_atomic_rmw_needs_places_that_a_tile_names():
 # --- what no one core can do ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "rank_id", "ReplicaGroup"]
-)
+@pytest.mark.parametrize("name", modern.collectives.NAMES)
 def test_collectives_are_not_simulated(name):
-    with pytest.raises(NeuronError, match=f"not simulated: nki.collectives.{name}"):
-        getattr(modern.collectives, name)
+    def kernel(x):
+        group = modern.collectives.ReplicaGroup([[0, 1]])
+        getattr(modern.collectives, name)([x], [x], group)
+
+    with pytest.raises(NeuronError, match=rf"not simulated: nki.collectives.{name}, .*sendrecv"):
+        neuron.simulate(modern.jit(kernel), X)
 
 
 def test_the_core_is_of_the_first_revision():

@@ -289,6 +289,275 @@ def test_never_written_names_the_line():
         simulate(jit(never_stored))
 
 
+@jit
+def padded(x, use=False):
+    """A tile of which 100 partitions are written, moved whole; perhaps its padding is used."""
+    part = nl.ndarray((128, 64), dtype=x.dtype)
+    nisa.dma_copy(part[0:100, :], x[0:100, :])
+    whole = nl.ndarray((128, 64), dtype=x.dtype)
+    nisa.tensor_copy(whole, part)
+    out = nl.ndarray((128 if use else 100, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, whole if use else whole[0:100, :])
+    return out
+
+
+def test_padding_may_be_moved_and_must_not_reach_the_result():
+    assert np.array_equal(simulate(padded), X[:100])
+    says = (
+        r"1792 of 8192 elements of the output .* are undefined: tensor_copy reads 1792 elements of "
+        r"tile 1 \[128, 64\] in sbuf that were never written \(test_neuron_rules.py:\d+\)"
+    )
+    with pytest.raises(NeuronError, match=says):
+        neuron.simulate(padded, X, True)
+
+
+def gathered(a):
+    found = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(found, a[:, 0:64], a[:, 0:64])
+    return found
+
+
+def largest(a):
+    found = nl.ndarray((128, 8), dtype=nl.float32)
+    nisa.max8(found, a)
+    return found
+
+
+def ran(a):
+    found = nl.ndarray(a.shape, dtype=nl.float32)
+    nisa.tensor_tensor_scan(found, a, a, 0.0, nl.add, nl.add)
+    return found
+
+
+def summed(a):
+    found, total = nl.ndarray(a.shape, dtype=nl.float32), nl.ndarray((128, 1), dtype=nl.float32)
+    nisa.activation_reduce(found, nl.square, a, reduce_op=nl.add, reduce_res=total)
+    return total
+
+
+def turned(a):
+    found = nl.ndarray((a.shape[1], 128), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(found, a)
+    return found
+
+
+def added(a):
+    found = nl.ndarray((128, 1), dtype=nl.float32)
+    nisa.tensor_reduce(found, nl.add, a, axis=1)
+    return found
+
+
+def compared(a):
+    found = nl.ndarray(a.shape, dtype=nl.float32)
+    nisa.tensor_scalar(found, a, nl.greater, 0.0)
+    return found
+
+
+def kept_of(a):
+    found = nl.ndarray(a.shape, dtype=nl.float32)
+    nisa.affine_select(
+        found,
+        pattern=[[-1, 65]],
+        offset=63,
+        channel_multiplier=0,
+        on_true_tile=a,
+        on_false_value=0.0,
+        cmp_op=nl.greater_equal,
+    )
+    return found
+
+
+THROUGH = {  # what one column of 65 that nobody wrote makes undefined
+    gathered: 0,
+    largest: 128 * 8,
+    ran: 128 * 65,
+    summed: 128,
+    turned: 128,
+    added: 128,
+    compared: 128,
+    kept_of: 0,
+}
+
+
+@pytest.mark.parametrize("body", THROUGH, ids=lambda body: body.__name__)
+def test_what_is_undefined_is_followed_through(body):
+    @jit
+    def kernel(x):
+        a = nl.ndarray((128, 65), dtype=nl.float32)
+        nisa.dma_copy(a[:, 0:64], x)
+        made = body(a)
+        tile = nl.ndarray(made.shape, dtype=nl.float32)
+        nisa.tensor_copy(tile, made)
+        out = nl.ndarray(tile.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    loose = THROUGH[body]
+    if not loose:
+        assert np.isfinite(simulate(kernel, chip="trn2")).all()
+        return
+    with pytest.raises(NeuronError, match=rf"^{loose} of \d+ elements of the output .* undefined"):
+        simulate(kernel, chip="trn2")
+
+
+def test_what_steers_must_be_defined():
+    @jit
+    def kernel(x):
+        places = nl.ndarray((128, 2), dtype=nl.int32)
+        nisa.iota(places[0:64, :], [[1, 2]], offset=0)
+        tile = nl.ndarray((128, 64), dtype=x.dtype)
+        nisa.dma_copy(tile, x.ap([[64, 128], [1, 64]], vector_offset=places[:, 0:1]))
+        return tile
+
+    with pytest.raises(NeuronError, match=r"ap reads 64 elements of tile 1 .* never written"):
+        simulate(kernel)
+
+
+def test_an_argument_that_is_written_in_part_keeps_the_rest():
+    @jit
+    def kernel(cache, x):
+        tile = nl.load(x[0:32, :])
+        nisa.dma_copy(cache[32:64, :], tile)
+        return cache
+
+    got = neuron.simulate(kernel, np.ones_like(X), X)
+    assert np.array_equal(got[32:64], X[:32]) and (np.delete(got, np.s_[32:64], 0) == 1).all()
+
+
+def test_results_that_only_go_into_a_sum_may_be_thrown_into_one_place():
+    @jit
+    def kernel(x, use=False):
+        tile = nl.load(x)
+        place = nl.ndarray((128, 1), dtype=nl.bfloat16)
+        total = nl.ndarray((128, 1), dtype=nl.float32)
+        nisa.activation_reduce(
+            place.ap([[1, 128], [0, 64]]), nl.square, tile, reduce_op=nl.add, reduce_res=total
+        )
+        out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        if use:
+            nisa.tensor_copy(total, place)
+        nisa.dma_copy(out, total)
+        return out
+
+    # The sum is of float32, whatever the results are cast to.
+    assert np.allclose(simulate(kernel), (X**2).sum(1, keepdims=True), rtol=1e-6)
+    with pytest.raises(NeuronError, match=r"128 of 128 elements of .* undefined|never written"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_a_pattern_may_reach_out_of_a_tile_while_nobody_uses_it():
+    @jit
+    def kernel(x, use=False):
+        tile = nl.load(x)
+        beyond = tile.ap([[64, 128], [1, 32]], offset=33)
+        nisa.tensor_copy(tile[:, 0:32], beyond if use else tile[:, 32:64])
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    assert np.array_equal(simulate(kernel)[:, :32], X[:, 32:])
+    with pytest.raises(NeuronError, match="the pattern reaches element 8192 of 8192"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_no_elements_of_a_tensor_are_a_view_that_no_instruction_takes():
+    @jit
+    def kernel(x, use=False):
+        none = x[128:128, :]
+        tile = nl.load(x)
+        if use:
+            nisa.dma_copy(tile[0:1, :], none)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    assert np.array_equal(simulate(kernel), X)
+    with pytest.raises(NeuronError, match=r"src is x .*, which has no elements"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_a_tile_is_there_and_says_so():
+    @jit
+    def kernel(x):
+        tile = nl.load(x)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile if tile else None)
+        return out
+
+    with pytest.warns(UserWarning, match="the truth of tile 1 .* numbers are not known"):
+        simulate(kernel)
+
+
+def test_a_number_that_is_replaced_by_itself_depends_on_no_order():
+    @jit
+    def kernel(x, add):
+        tile = nl.ndarray((128, 64), dtype=x.dtype)
+        nisa.dma_copy(tile[0:1, :], x[0:1, :])
+        for i in nl.affine_range(4):
+            part = tile[32 * i : 32 * i + 32, :]
+            nisa.nc_stream_shuffle(part, tile[0:1, :], [0] * 32)
+            if add:
+                nisa.tensor_scalar(part, part, nl.add, 1.0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    assert (neuron.simulate(kernel, X, False) == X[0]).all()
+    with pytest.raises(NeuronError, match="reads what iteration 0 wrote"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_a_buffer_that_an_iteration_fills_by_a_pattern_is_its_own():
+    @jit
+    def kernel(x, columns):
+        buffers = [nl.ndarray((128, 2, 8), dtype=x.dtype) for _ in range(2)]
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(4):
+            tile = buffers[i % 2]
+            nisa.dma_copy(
+                tile.ap([[16, 128], [8, 2], [1, columns]]),
+                x.ap([[64, 128], [8, 2], [1, columns]], offset=16 * i),
+            )
+            nl.store(out[:, 16 * i : 16 * i + 16], tile.reshape((128, 16)))
+        return out
+
+    assert np.array_equal(neuron.simulate(kernel, X, 8), X)
+    with pytest.raises(NeuronError, match=r"reads what iteration 0 wrote|never written"):
+        neuron.simulate(kernel, X, 7)
+
+
+@pytest.mark.parametrize(("width", "apart"), [(1, True), (2, False)])
+def test_iterations_may_write_between_each_other_s_elements(width, apart):
+    @jit
+    def kernel(x):
+        tile, woven = nl.load(x[:, 0:16]), nl.zeros((128, 65), dtype=x.dtype)
+        for i in nl.affine_range(4):
+            for more in range(width):
+                dst = woven.ap([[65, 128], [4, 16]], offset=i + more)
+                nisa.tensor_scalar(dst, tile, nl.multiply, 1.0 + i)
+        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, woven[:, 0:64])
+        return out
+
+    if apart:
+        assert np.array_equal(simulate(kernel)[:, 1::4], 2 * X[:, :16])
+        return
+    with pytest.raises(NeuronError, match="both wrote"):
+        simulate(kernel)
+
+
+def test_the_tensor_itself():
+    @jit
+    def kernel(x, part):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load((x[:, 0:32] if part else x).base_tensor))
+        return out
+
+    assert np.array_equal(neuron.simulate(kernel, X, False), X)
+    with pytest.raises(NeuronError, match="not simulated: base_tensor of x"):
+        neuron.simulate(kernel, X, True)
+
+
 def carried(kind, loop):
     """A loop whose iterations hand something on, or do not."""
 

@@ -403,13 +403,6 @@ def not_in_hbm(x, bad):
     return tile if bad else stored(tile)
 
 
-def truth(x, bad):
-    tile = fetched(x)
-    if bad and tile:
-        nisa.memset(dst=tile, value=0.0)
-    return stored(tile)
-
-
 def length(x, bad):
     tile = fetched(x)
     return stored(tile[0 : len(tile) if bad else 128, :])
@@ -598,7 +591,6 @@ FAULTS = [
     (dma_of_psum, "a DMA does not reach PSUM"),
     (gpsimd_on_psum, "the GpSimd engine does not reach PSUM"),
     (not_in_hbm, "accepted: a tensor with buffer=nl.shared_hbm"),
-    (truth, "the truth of tile 1"),
 ]
 
 

@@ -37,6 +37,7 @@ def test_the_row_at_a_time_is_not_modelled():
         model(WORKLOADS["tiny"], "xla")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not optional.available("libtpu"), reason="needs libtpu, the TPU's compiler")
 def test_a_modelled_time():
     (found,) = model(WORKLOADS["prime"])

@@ -1,8 +1,5 @@
 """Kernels that somebody could bring: right ones, and wrong ones with the rung that finds each."""
 
-import os
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -143,17 +140,6 @@ def odd_blocks(x):
 
 
 @kernels.proves(softmax_reference, arguments=rows)
-def endless(x):
-    while True:
-        time.sleep(1)
-
-
-@kernels.proves(softmax_reference, arguments=rows)
-def aborting(x):
-    os.abort()
-
-
-@kernels.proves(softmax_reference, arguments=rows)
 def raising(x):
     return by_rows(normalise, x[:, :, None])
 
@@ -175,3 +161,33 @@ def pipelined(x):
     whole = pl.BlockSpec(memory_space=pltpu.HBM)
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return pl.pallas_call(body, in_specs=[whole], out_specs=whole, out_shape=shape)(x)
+
+
+@kernels.proves(lambda x: 2 * x, arguments=rows, values=("given",))
+def in_place(x):
+    """The result takes the argument's memory."""
+    spec = pl.BlockSpec((8, x.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., 2 * x_ref[...]),
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(x.shape[0] // 8,),
+        in_specs=[spec],
+        out_specs=spec,
+        input_output_aliases={0: 0},
+    )(x)
+
+
+@kernels.proves(lambda x: 2 * x, arguments=rows, values=("given",))
+def by_pl_kernel(x):
+    """A kernel without a grid, over the chip's cores."""
+
+    def body(x_ref, o_ref):
+        def inside(scratch, semaphore):
+            pltpu.async_copy(x_ref, scratch, semaphore).wait()
+            scratch[...] = 2 * scratch[...]
+            pltpu.async_copy(scratch, o_ref, semaphore).wait()
+
+        pl.run_scoped(inside, pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA)
+
+    mesh = pltpu.create_tensorcore_mesh("core", num_cores=1)
+    return pl.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)(x)

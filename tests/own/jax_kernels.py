@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu import example_kernel, flash_attention, matmul
+from jax.experimental.pallas.ops.tpu.megablox import ops as megablox_ops
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel as ragged
+from jax.experimental.pallas.ops.tpu.random import philox, threefry
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel,
     splash_attention_mask,
@@ -69,10 +71,20 @@ def flash(q, k, v):
     return flash_attention.flash_attention(q, k, v, sm_scale=128**-0.5)
 
 
-# Forward alone: where a query sees two keys, the gradient of q is a hair beyond the budget.
 @kernels.proves(functools.partial(attention, causal=True), arguments=heads)
 def flash_causal(q, k, v):
     return flash_attention.flash_attention(q, k, v, causal=True, sm_scale=128**-0.5)
+
+
+@kernels.proves(
+    functools.partial(attention, causal=True),
+    arguments=heads,
+    differentiable=("q", "k", "v"),
+    values=("given",),
+)
+def flash_gradients(q, k, v):
+    """With the two kernels of its backward pass."""
+    return flash_causal(q, k, v)
 
 
 @kernels.proves(attention, arguments=functools.partial(heads, dtype=jnp.bfloat16))
@@ -92,6 +104,23 @@ def biased(q, k, v, ab):
 @kernels.proves(biased, arguments=with_bias)
 def flash_biased(q, k, v, ab):
     return flash_attention.flash_attention(q, k, v, ab, sm_scale=128**-0.5)
+
+
+def with_segments(rng):
+    segments = np.repeat(np.array([0, 1, 2], np.int32), (60, 100, 96))[None]
+    return (*heads(rng), segments)
+
+
+def within_segments(q, k, v, segments):
+    same = segments[:, None, :, None] == segments[:, None, None, :]
+    logits = jnp.where(same, jnp.einsum("bhqd,bhkd->bhqk", q, k) * 128**-0.5, -jnp.inf)
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(logits, -1), v)
+
+
+@kernels.proves(within_segments, arguments=with_segments)
+def flash_segments(q, k, v, segments):
+    ids = flash_attention.SegmentIds(q=segments, kv=segments)
+    return flash_attention.flash_attention(q, k, v, segment_ids=ids, sm_scale=128**-0.5)
 
 
 # --- splash attention -----------------------------------------------------------------------------
@@ -125,6 +154,42 @@ def splash_causal(q, k, v):
 @kernels.proves(functools.partial(sparse, LOCAL), arguments=scaled)
 def splash_local(q, k, v):
     return splash(LOCAL, q, k, v)
+
+
+def one_key_head(rng):
+    q, k, v = scaled(rng)
+    return q, k[0], v[0]
+
+
+def shared(q, k, v):
+    whole = lambda each: jnp.broadcast_to(each, (q.shape[0], *each.shape))
+    return sparse(CAUSAL, q, whole(k), whole(v))
+
+
+@kernels.proves(shared, arguments=one_key_head)
+def splash_multi_query(q, k, v):
+    several = splash_attention_mask.MultiHeadMask([CAUSAL] * q.shape[0])
+    return splash_attention_kernel.make_splash_mqa_single_device(several)(q, k, v)
+
+
+BLOCKS = splash_attention_kernel.BlockSizes(
+    **{f"block_{name}": 128 for name in ["q", "kv", "q_dkv", "kv_dkv", "q_dq", "kv_dq"]},
+    block_kv_compute=128,
+    block_kv_dkv_compute=128,
+)
+
+
+@kernels.proves(
+    functools.partial(sparse, CAUSAL),
+    arguments=scaled,
+    differentiable=("q", "k", "v"),
+    values=("given",),
+)
+def splash_gradients(q, k, v):
+    """With the two kernels of its backward pass, which have blocks of their own."""
+    several = splash_attention_mask.MultiHeadMask([CAUSAL] * q.shape[0])
+    make = splash_attention_kernel.make_splash_mha_single_device
+    return make(several, block_sizes=BLOCKS)(q, k, v)
 
 
 # --- paged attention ------------------------------------------------------------------------------
@@ -197,7 +262,8 @@ def groups(rng):
 
 
 def grouped(lhs, rhs, group_sizes):
-    owner = np.repeat(np.arange(len(group_sizes)), group_sizes)
+    rows = len(lhs)
+    owner = jnp.repeat(np.arange(len(group_sizes)), group_sizes, total_repeat_length=rows)
     return jnp.einsum("mk,mkn->mn", lhs, rhs[owner])
 
 
@@ -220,3 +286,61 @@ def grouped_transposed(lhs, rhs, group_sizes):
 @kernels.proves(grouped_transposed, arguments=transposed)
 def tgmm(lhs, rhs, group_sizes):
     return megablox.tgmm(lhs, rhs, group_sizes)
+
+
+def rhs_transposed(lhs, rhs, group_sizes):
+    return grouped(lhs, rhs.swapaxes(1, 2), group_sizes)
+
+
+@kernels.proves(rhs_transposed, arguments=groups)
+def gmm_transposed(lhs, rhs, group_sizes):
+    return megablox.gmm(lhs, rhs, group_sizes, transpose_rhs=True)
+
+
+@kernels.proves(grouped, arguments=groups, differentiable=("lhs", "rhs"), values=("given",))
+def gmm_gradients(lhs, rhs, group_sizes):
+    """Its gradients are two more calls, of gmm and of tgmm."""
+    return megablox_ops.gmm(lhs, rhs, group_sizes)
+
+
+# --- random bits ----------------------------------------------------------------------------------
+
+
+def keys(rng):
+    return (rng.integers(1 << 32, size=2, dtype=np.uint32),)
+
+
+def threefry_reference(key):
+    key = jax.random.wrap_key_data(key, impl="threefry2x32")
+    return jax.random.bits(key, (256, 512), np.uint32)
+
+
+@kernels.proves(threefry_reference, arguments=keys)
+def threefry_bits(key):
+    return threefry.plthreefry_random_bits(key, 32, (256, 512))
+
+
+def philox_reference(key):
+    """Ten rounds of Philox 4x32, of Salmon and others (2011), on a counter."""
+    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+    high_key, low_key = (np.uint64(each) for each in np.asarray(key))
+    count = np.arange(256 * 256, dtype=np.uint64).reshape(256, 256)
+    zero = np.zeros_like(count)
+    words = [zero, count, zero, zero]
+    for _ in range(10):
+        first = np.uint64(philox.MUL_A) * words[2]
+        second = np.uint64(philox.MUL_B) * words[0]
+        words = [
+            (first >> high) ^ words[1] ^ high_key,
+            first & low,
+            (second >> high) ^ words[3] ^ low_key,
+            second & low,
+        ]
+        high_key = (high_key + np.uint64(philox.K_HI_32)) & low
+        low_key = (low_key + np.uint64(philox.K_LO_32)) & low
+    return (words[0] ^ words[1]).astype(np.uint32)
+
+
+@kernels.proves(philox_reference, arguments=keys)
+def philox_bits(key):
+    return philox.philox_random_bits(key, 32, (256, 256))

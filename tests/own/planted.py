@@ -1,5 +1,6 @@
 """Faults planted in kernels that are shipped with JAX: each is to be found at the rung named."""
 
+import dataclasses
 import functools
 import inspect
 import sys
@@ -9,6 +10,10 @@ import jax.numpy as jnp
 import jax_kernels as right
 from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel,
+    splash_attention_mask,
+)
 
 import kernels
 
@@ -107,10 +112,79 @@ def flash_with_a_gradient_unscaled(q, k, v):
     return unscaled.flash_attention(q, k, v, sm_scale=128**-0.5)
 
 
+# --- backward passes ------------------------------------------------------------------------------
+#
+# All in float32, where what is rounded to bfloat16 on the way is off by a thousandth of itself.
+
+narrow_p = changed(
+    flash_attention, ("p.T.astype(do.dtype)", "p.T.astype(jnp.bfloat16).astype(do.dtype)")
+)
+narrow_ds = changed(
+    flash_attention, ("ds.T.astype(do.dtype)", "ds.T.astype(jnp.bfloat16).astype(do.dtype)")
+)
+narrow_sums = changed(
+    flash_attention,
+    (
+        "pltpu.VMEM((block_k_major, head_dim), jnp.float32)",
+        "pltpu.VMEM((block_k_major, head_dim), jnp.bfloat16)",
+    ),
+)
+off_by_a_percent = changed(flash_attention, ("ds = ds * sm_scale", "ds = ds * sm_scale * 1.01"))
+RUN = """should_run = {}
+
+  @pl.when(should_run)
+  def run():
+    lax.fori_loop(0, block_q_major // block_q, q_body"""
+one_block_less = changed(
+    flash_attention,
+    (RUN.format(True), RUN.format("(q_seq_index != 1) | (kv_seq_index != 0)")),
+)
+narrow_splash = changed(
+    splash_attention_kernel,
+    ("lax.dot(p.astype(do.dtype), do", "lax.dot(p.astype(jnp.bfloat16), do"),
+)
+
+
+@fault("interpret", right.attention, right.heads, differentiable=("v",))
+def flash_rounding_its_probabilities(q, k, v):
+    return narrow_p.flash_attention(q, k, v, sm_scale=128**-0.5)
+
+
+@fault("interpret", right.attention, right.heads, differentiable=("k",))
+def flash_rounding_what_comes_back(q, k, v):
+    return narrow_ds.flash_attention(q, k, v, sm_scale=128**-0.5)
+
+
+@fault("interpret", right.attention, right.heads, differentiable=("k", "v"))
+def flash_adding_up_gradients_in_bfloat16(q, k, v):
+    return narrow_sums.flash_attention(q, k, v, sm_scale=128**-0.5)
+
+
+@fault("interpret", right.attention, right.heads, differentiable=("q",))
+def flash_with_a_gradient_off_by_a_percent(q, k, v):
+    return off_by_a_percent.flash_attention(q, k, v, sm_scale=128**-0.5)
+
+
+@fault("interpret", right.attention, right.heads, differentiable=("k", "v"))
+def flash_with_a_block_less_in_its_gradient(q, k, v):
+    return one_block_less.flash_attention(q, k, v, sm_scale=128**-0.5)
+
+
+CAUSAL = functools.partial(right.sparse, right.CAUSAL)
+
+
+@fault("interpret", CAUSAL, right.scaled, differentiable=("v",))
+def splash_rounding_its_probabilities(q, k, v):
+    masks = splash_attention_mask.MultiHeadMask([right.CAUSAL] * q.shape[0])
+    make = narrow_splash.make_splash_mha_single_device
+    sizes = narrow_splash.BlockSizes(**dataclasses.asdict(right.BLOCKS))
+    return make(masks, block_sizes=sizes)(q, k, v)
+
+
 # --- grouped matmul, paged attention --------------------------------------------------------------
 
 unmasked = changed(right.megablox, ("mask[...], to_store,", "mask[...] | True, to_store,"))
-unawaited = changed(paged_attention_kernel, ("async_copy.wait()", "pass"))
+unawaited = changed(paged_attention_kernel, (".wait()", ""))
 
 
 @fault("interpret", right.grouped, right.groups)

@@ -6,20 +6,25 @@ from pathlib import Path
 import pytest
 
 from kernels.optional import available
+from kernels.own import cache
+from kernels.own.explaining import explain_file
 from kernels.own.proving import prove_file
 
 HERE = Path(__file__).parent
 RIGHT, PLANTED = str(HERE / "jax_kernels.py"), str(HERE / "planted.py")
+TOKAMAX = str(HERE / "tokamax_kernels.py")
 pytestmark = pytest.mark.slow
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
 PROVEN = re.findall(r"^@kernels\.proves\((?:.|\n)*?^def (\w+)", Path(RIGHT).read_text(), re.M)
+THEIRS = re.findall(r"^@kernels\.proves.*\ndef (\w+)", Path(TOKAMAX).read_text(), re.M)
 FAULTS = re.findall(r'^@fault\("(\w+)"(?:.|\n)*?^def (\w+)', Path(PLANTED).read_text(), re.M)
+BACKWARD = re.findall(r"^@fault\(.*differentiable.*\ndef (\w+)", Path(PLANTED).read_text(), re.M)
 
 # What JAX's interpreters cannot run, and what is refused with reason.
 SKIPPED = {"ragged_paged": "ReshapeTransform"}
 REFUSED = {"paged_float32"}
-OFTEN = {"splash_causal", "gmm"}  # the others belong to make test-full
+OFTEN = {"gmm"}  # the others belong to make test-full
 
 
 def statuses(report, kernel):
@@ -54,7 +59,7 @@ def test_a_kernel_shipped_with_jax(kernel):
 @pytest.mark.parametrize(
     ("rung", "kernel"),
     [
-        pytest.param(*each, marks=() if place in (2, 5) else pytest.mark.full)
+        pytest.param(*each, marks=() if place == 2 else pytest.mark.full)
         for place, each in enumerate(FAULTS)
     ],
 )
@@ -67,7 +72,34 @@ def test_a_planted_fault_is_found(rung, kernel):
     assert {status for r, status in found if r in below} <= {"passed"}, str(report)
     assert (rung, "failed") in found, str(report)
     assert "Traceback" not in str(report)
+    if kernel in BACKWARD:  # its results are right
+        assert all(each.message.startswith("gradient of ") for each in report.failures)
 
 
-def test_there_are_enough_of_them():
-    assert len(PROVEN) >= 14 and len(FAULTS) >= 10
+@pytest.mark.full
+@needs_libtpu
+@pytest.mark.parametrize("kernel", PROVEN)
+def test_it_is_explained(kernel, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    made = explain_file(RIGHT, kernel)
+    assert made["seconds"] > 0 and not made["depends"], made
+
+
+@pytest.mark.full
+@needs_libtpu
+@pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
+@pytest.mark.parametrize("kernel", THEIRS)
+def test_a_kernel_of_tokamax(kernel, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    report = prove_file(TOKAMAX, kernel, chips=("v5e",))
+    assert {each.status for each in report.findings} == {"passed"}, str(report)
+    assert explain_file(TOKAMAX, kernel)["seconds"] > 0
+
+
+def test_the_list_names_them_all():
+    first, second = (HERE / "foreign.md").read_text().split("Faults planted")
+    named = [re.findall(r"^\| `(\w+)` \|", part, re.M) for part in (first, second)]
+    assert named[0] == [*PROVEN, *THEIRS] and len(PROVEN) >= 20
+    assert named[1] == [kernel for _, kernel in FAULTS] and len(FAULTS) >= 10
+    assert re.findall(r"\| (\w+) \|$", second, re.M) == [rung for rung, _ in FAULTS]
+    assert len(BACKWARD) == 7

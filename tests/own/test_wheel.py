@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kernels.optional import available
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 pytest.importorskip("hatchling", reason="hatchling, of the extra dev, builds the wheel")
@@ -50,6 +52,12 @@ def run(python, *arguments, cwd):
     )
 
 
+def source():
+    """A file with a kernel, as the tests of explain have it."""
+    text = Path(__file__).with_name("test_explain.py").read_text()
+    return text.split('SOURCE = """')[1].split('"""')[0]
+
+
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "kernels/py.typed" in names
@@ -68,12 +76,30 @@ def test_the_commands_work_without_the_repository(python, tmp_path):
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
     )
     assert str(ROOT) not in found.stdout
-    source = (Path(__file__).with_name("test_explain.py").read_text()).split('SOURCE = """')[1]
-    (tmp_path / "mine.py").write_text(source.split('"""')[0])
+    (tmp_path / "mine.py").write_text(source())
     done = run(python, "prove", "mine.py", "--rung", "interpret", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     done = run(python, "list", cwd=tmp_path)
     assert "matmul/pallas" in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+def test_explain_tune_and_guard_work_without_the_repository(python, tmp_path):
+    (tmp_path / "mine.py").write_text(source())
+    done = run(python, "explain", "mine.py:power", "--html", "page.html", "-c", "v6e", cwd=tmp_path)
+    assert done.returncode == 0 and "estimated" in done.stdout, done.stdout + done.stderr
+    # The bands come from the measurements that the wheel carries.
+    assert "of this kind" in done.stdout or " … " in done.stdout
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    done = run(python, "tune", "mine.py:power", "--over", "block=8,64", cwd=tmp_path)
+    assert done.returncode == 0 and "block=64" in done.stdout, done.stdout + done.stderr
+    guard = ("guard", "--baseline", "estimates.json", "--rung", "interpret")
+    assert run(python, *guard, "mine.py", "--update", cwd=tmp_path).returncode == 0
+    assert run(python, *guard, cwd=tmp_path).returncode == 0
+    (tmp_path / "mine.py").write_text(source().replace("jnp.exp(x_ref", "jnp.exp2(x_ref"))
+    lost = run(python, *guard, cwd=tmp_path)
+    assert lost.returncode == 1 and "lost the rung interpret" in " ".join(lost.stdout.split())
 
 
 def test_the_command_line_completes_itself(python, tmp_path):

@@ -11,10 +11,10 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu.megablox import gmm
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
 
-from kernels.compat import jaxprs
+from kernels.compat import jax_pallas, jaxprs
 from kernels.pallas import calls
 from kernels.pallas.calls import calls_in
-from kernels.pallas.work import kernel_flops, matmul_flops
+from kernels.pallas.work import kernel_flops, matmul_flops, share_of_branches
 from kernels.tpu.lowering import abstract_device
 
 ANY = pl.BlockSpec(memory_space=pl.ANY)
@@ -175,6 +175,53 @@ def test_copies_count_as_often_as_their_loop_runs_and_int4_in_bits():
     assert unknown.moved(unknown.inputs[1], least=True) == 0
 
 
+@pytest.mark.parametrize(("masks", "share"), [([1, 0, 0, 0], 0.5), ([2, 2, 2, 1], 0.125)])
+def test_of_products_in_branches_those_that_run_are_counted(masks, share):
+    """Splash attention has a body for whole blocks and one for blocks that a mask cuts."""
+
+    def kernel(mask, x, o):
+        for number in (0, 1):
+
+            @pl.when(mask[pl.program_id(0)] == number)
+            def _():
+                o[...] = jnp.dot(x[...], x[...], preferred_element_type=jnp.float32)
+
+    def function(mask, x):
+        spec = pl.BlockSpec((128, 128), lambda i, mask: (i, 0))
+        grid = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(4,), in_specs=[spec], out_specs=spec
+        )
+        return pl.pallas_call(kernel, grid_spec=grid, out_shape=x)(mask, x)
+
+    args = shape(4, dtype=jnp.int32), shape(512, 128, dtype=jnp.float32)
+    call = traced(function, *args, mask=np.array(masks, np.int32))
+    assert share_of_branches(call) == share
+    assert share_of_branches(traced(function, *args)) == 1.0
+
+
+def test_loops_that_stand_at_one_place_are_told_apart():
+    def kernel(x, o, row, done):
+        def loop(count):
+            def one(i):
+                pltpu.make_async_copy(x.at[pl.ds(0, 8)], row, done).start()
+                pltpu.make_async_copy(x.at[pl.ds(0, 8)], row, done).wait()
+                return i + 1
+
+            jax.lax.while_loop(lambda i: i < count, one, 0)
+
+        loop(5)
+        loop(2)
+
+    def function(x):
+        scratch = [pltpu.VMEM((8, 128), jnp.float32), pltpu.SemaphoreType.DMA]
+        return pl.pallas_call(
+            kernel, in_specs=[ANY], out_specs=ANY, out_shape=x, scratch_shapes=scratch
+        )(x)
+
+    walk = traced(function, shape(64, 128, dtype=jnp.float32)).walk
+    assert sorted(walk.rounds.values()) == [2, 5] and walk.lengths.keys() == walk.rounds.keys()
+
+
 def test_scalars_that_a_kernel_keeps_are_followed_from_program_to_program():
     def kernel(x, o, turn, row, done):
         @pl.when(pl.program_id(0) == 0)
@@ -230,3 +277,32 @@ def test_what_a_ragged_dot_multiplies():
     args = (shape(1024, 256), shape(4, 256, 512), shape(4, dtype=jnp.int32))
     jaxpr = jaxprs.trace(functools.partial(jax.lax.ragged_dot), *args)
     assert matmul_flops(jaxpr) == {"bfloat16": 2 * 1024 * 256 * 512}
+
+
+@pytest.mark.parametrize("by_data", [False, True])
+def test_program_ids_of_a_batched_kernel_are_its_author_s(by_data):
+    """Of the steps that jax.vmap repeats, as many multiply as without it."""
+
+    def kernel(least, x, o):
+        o[...] = jnp.zeros_like(o)
+
+        @pl.when(pl.program_id(1) >= (least[0] if by_data else 3))
+        def multiply():
+            o[...] = jnp.dot(x[...], x[...])
+
+    def function(least, x):
+        block = pl.BlockSpec((128, 128), lambda i, j, *_: (i, j))
+        spec = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(2, 4), in_specs=[block], out_specs=block
+        )
+        return pl.pallas_call(kernel, grid_spec=spec, out_shape=x)(least, x)
+
+    batched = jax.vmap(function, in_axes=(None, 0))
+    least, x = shape(1, dtype=jnp.int32), shape(256, 512, dtype=jnp.float32)
+    given = {"least": np.array([3], np.int32)} if by_data else {}
+    one = traced(function, least, x, **given)
+    many = traced(batched, least, shape(5, 256, 512, dtype=jnp.float32), **given)
+    assert many.grid == (5, 2, 4) and bool(many.walk) == by_data
+    assert jax_pallas.axes_read(one.equation) == {1} and jax_pallas.axes_read(many.equation) == {2}
+    assert kernel_flops(one) == {"float32": 2 * 2 * 128**3}
+    assert kernel_flops(many) == {"float32": 5 * 2 * 2 * 128**3}

@@ -44,6 +44,22 @@ def rows(wanted, count, *errors):
     return found
 
 
+# --- the rule for a tie ---------------------------------------------------------------------------
+
+
+def test_a_tie_is_where_the_ranges_overlap():
+    off_by = estimated.Band("v5e", "XLA, compute", -0.2, 0.1, 9)  # may take 1.25 times as long
+    exact = estimated.Band("v5e", "Pallas, compute", 0.0, 0.0, 9)
+    assert estimated.ahead((1.0, 1.2), (exact, exact)) == 0
+    assert estimated.ahead((1.2, 1.0), (exact, exact)) == 1
+    assert estimated.ahead((1.0, 1.2), (off_by, exact)) is None
+    assert estimated.ahead((1.0, 1.3), (off_by, exact)) == 0
+    assert estimated.ahead((1.3, 1.0), (exact, off_by)) == 1
+    assert estimated.ahead((1.0, 1.3), (exact, off_by)) == 0  # at least 1.3 / 1.1
+    assert estimated.ahead((1.0, 1.05), (exact, off_by)) is None
+    assert estimated.ahead((1.0, 9.0), (exact, None)) is None
+
+
 # --- halves ---------------------------------------------------------------------------------------
 
 
@@ -158,6 +174,7 @@ def test_the_bands_are_those_of_the_stored_rows():
             row.error
             for row in known
             if (row.chip, row.regime, row.half) == (chip, name, "test") and row.error is not None
+            if row.launch_ms <= 0.5 * row.published_ms
         ]
         found = band(chip, name, known)
         assert found == estimated.band(chip, name)  # as the estimator reads the same file

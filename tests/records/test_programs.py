@@ -219,3 +219,42 @@ def test_what_streams_computes_what_it_says(operator, sizes, expected):
     arguments = drawn(ran.arguments)
     found = np.asarray(ran.function(*arguments))
     assert np.abs(found - expected(*map(np.asarray, arguments))).max() < 1e-4
+
+
+# --- rows that another program ran ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_ragged_row_of_another_program_is_told_by_its_time_at_the_peak(kernel, fits):
+    """2·16·8·32·4 operations: with all matrices they take 32.768 µs at 1 GFLOP/s."""
+    sizes = {"m": 16, "k": 8, "n": 32, "g": 4}
+    known = key("ragged_dot", "xla", sizes, "bfloat16", groups="equal")
+    row = known.record(
+        kind="published", value=0.033 if fits else 0.032, versions="-", date="-", source="-"
+    )
+    said = programs.another_program(row, kernel, 1e9)
+    assert bool(said) == (kernel == fits)
+    if said:
+        assert said.startswith(programs.OTHER)
+        ours, timed = said.split(", and what was timed ")
+        assert ("all matrices" in ours) == (not kernel) and ("all matrices" in timed) == fits
+    other = dataclasses.replace(row, operator="matmul")
+    assert programs.another_program(other, kernel, 1e9) == ""
+
+
+@pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
+def test_a_tuning_of_the_search_names_tiles_as_the_search_does(monkeypatch):
+    """Of the left side's gradient: tile_k of what comes out, tile_n of what is summed over."""
+    from kernels.compat import tokamax
+
+    taken = []
+    monkeypatch.setattr(tokamax, "ragged_dot", lambda tuning: taken.append(tuning))
+    of = lambda row: (row.chip, row.operator, row.implementation, row.options.get("form"))
+    for form, swapped in (("dlhs", True), ("drhs", False)):
+        wanted = "v5p", "ragged_dot", "tokamax", form
+        row = next(row for row in TIMES if of(row) == wanted and row.sizes["k"] == 7168)
+        program(row)
+        tiles = row.tuning.typed()
+        names = ("tile_n", "tile_k") if swapped else ("tile_k", "tile_n")
+        assert (taken[-1]["tile_k"], taken[-1]["tile_n"]) == tuple(tiles[name] for name in names)

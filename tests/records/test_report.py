@@ -127,6 +127,13 @@ def test_where_no_limit_is_known_none_is_given(change):
     assert report.floor(of(0.0, **change)) is None
 
 
+def test_no_recorded_estimate_is_faster_than_the_chip():
+    kept = [r for r in records.read("estimated.csv") if r.quantity == "time"]
+    bounds = [(r, bound) for r in kept if (bound := report.floor(r)) is not None]
+    assert len(bounds) > 0.8 * len(kept)
+    assert [r.key for r, bound in bounds if r.value < 0.9999 * bound.value] == []
+
+
 def test_options_of_the_problem_count():
     """Half the scores; and what is no work of its own, such as an activation, changes nothing."""
     operator = OPERATORS["attention"].workloads

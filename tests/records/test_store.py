@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -120,6 +121,9 @@ def test_a_newer_record_replaces_an_older_one(change, tmp_path):
     assert read(path) == [newer]
     add(path, [of(value=4.0, workload="")])
     assert read(path) == [of(value=4.0, workload=newer.workload)]
+    other = of(value=5.0, workload="", tuning=Named({"block": "9×9×9"}))
+    add(path, [other])  # another tuning of the same problem
+    assert {record.workload for record in read(path)} == {newer.workload}
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -252,16 +256,35 @@ def test_two_tuning_runs_lose_nothing(tmp_path):
     assert set(TuningStore(KEY, path)) == {"block=1×1×1", "block=2×2×2"}
 
 
-def test_other_versions_are_not_seen(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["versions", "model"])
+def test_other_versions_and_another_model_are_not_seen(name, tmp_path, monkeypatch):
     TuningStore(KEY, tmp_path / "tuned.csv")["block=1×1×1"] = (1.0, "", "profile")
-    monkeypatch.setattr(store, "versions", lambda *names: "jax 99")
+    assert TuningStore(KEY, tmp_path / "tuned.csv")
+    monkeypatch.setattr(schema, name, lambda *names: "another")
     assert not TuningStore(KEY, tmp_path / "tuned.csv")
+
+
+def test_what_the_tuner_keeps_says_of_which_model_it_is(tmp_path):
+    path = tmp_path / "tuned.csv"
+    TuningStore(KEY, path)["block=1×1×1"] = (1.0, "", "profile")
+    assert read(path)[0].versions.endswith(f", model {schema.model()}")
+
+
+def test_the_model_s_digest_is_of_every_private_name_that_it_uses():
+    files = schema.sources()
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    used = set(re.findall(r"from kernels\.compat\.(\w+) import", text))
+    for names in re.findall(r"from kernels\.compat import ([\w, ]+)", text):
+        used |= {name.strip() for name in names.split(",")}
+    package = next(file for file in files if file.stem == "jax_pallas").parent
+    modules = {file.stem for file in package.glob("*.py")}
+    assert used & modules <= {file.stem for file in files} and "jax_pallas" in used
 
 
 # --- results/ -----------------------------------------------------------------------------------
 
 # No records: what the tests found, and estimates beside what was published.
-OTHERS = {"status.csv", "validation.csv"}
+OTHERS = {"status.csv", "validation.csv", "gpu_validation.csv"}
 FIGURES = sorted(p for p in RESULTS.glob("*.csv") if p.name not in OTHERS)
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,8 @@ def run(*words):
 def test_explain_answers_for_each_entry(entry, scratch):
     # Two kernels at their full size; of the others a small one says as much.
     ((operator, implementation),) = find(entry)
+    if implementation.needs:
+        pytest.importorskip(implementation.needs)
     small = [w.name for w in operator.workloads.named if implementation.accepts(w)]
     full = entry in ("matmul/pallas", "attention/pallas")
     size = ("-w", "tiny") if "tiny" in small and not full else ()
@@ -119,6 +122,27 @@ def test_figures_are_estimated_of_what_the_implementation_accepts(monkeypatch):
     assert [chip for _, chip in asked] == ["v5e", "v6e"] * len(taken)
     assert all(len(job.wanted) == 3 for job, _ in asked)
     assert "noted" in result.output
+
+
+def test_what_lost_its_profile_for_want_of_time_is_not_kept(tmp_path, monkeypatch):
+    from kernels.records import read, store
+
+    def late(jobs, **options):
+        found = {name: 1e-3 for name in ("seconds", "hbm_utilisation", "utilisation", "flops")}
+        method = "schedule; no static profile: the compiler had not finished k for v5e after 20 s"
+        return [
+            SimpleNamespace(**found, chip=chip, bound="compute", method=method, band_text="")
+            for _, chip in jobs
+        ]
+
+    monkeypatch.setattr(PALLAS_TPU, "estimate", late)
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    words = ("estimate", "matmul/pallas", "-w", "square_bf16", "--record")
+    refused = run(*words)
+    assert refused.exit_code == 1 and not read("estimated.csv")
+    assert "static profile ran out of time" in " ".join(refused.output.split())
+    assert run(*words, "--late").exit_code == 0
+    assert len(read("estimated.csv")) == 1
 
 
 @pytest.mark.libtpu

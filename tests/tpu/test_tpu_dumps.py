@@ -154,6 +154,22 @@ def test_a_step_takes_one_branch():
     assert kernel.step_bundles == kernel.loop_bundles == 60
 
 
+def test_branches_with_products_are_counted_whole():
+    """A pl.when with another inside and a product beside it, and one without products."""
+    marks = {3: "sbr", 13: "PF", 14: "sbr", 16: "sbr", 20: "PF", 44: "PF"}
+    bundles = [Bundle(0, "", 0, ())] + [
+        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
+        for i in range(60)
+    ]
+    busy = np.zeros((61, 2), int)
+    busy[1 + 30, 0] = busy[1 + 5, 1] = 1
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
+    assert kernel.multiplying == 30
+    busy[1 + 30, 0] = 0
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
+    assert kernel.multiplying == 0
+
+
 def test_slots_have_the_books_names(dump):
     from kernels.tpu.scheduler import _kernel
 

@@ -347,6 +347,24 @@ def test_hlo_is_read_once(scratch, monkeypatch):
     assert len(read) == len(set(read)) > 1  # the program's, and that of its profile
 
 
+@pytest.mark.parametrize(("semantics", "share"), [(("parallel", "arbitrary"), 2), (("",) * 2, 1)])
+def test_a_cut_grid_that_one_core_runs_stands_for_two(semantics, share, monkeypatch):
+    """Cut along a dimension that is not parallel, a splash attention keeps one core idle."""
+    monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: {1})
+
+    class Kernel:
+        class call:
+            equation = None
+            grid = (8, 136)
+
+        step_cycles, rounds, by_values = 8792, 1, True
+
+    Kernel.call.semantics = semantics
+    cut = cut_grid(Kernel, 2)
+    assert cut.grid(cut.long)[0] == 1
+    assert cut.units == 8 * 136 / share
+
+
 @pytest.mark.parametrize(
     ("grid", "reads", "bundles"), [((16, 8, 8), {2}, 9000), ((64, 64, 64), {2}, 50), ((7,), (), 9)]
 )

@@ -53,6 +53,20 @@ def test_workloads_from_text():
             MATMUL.workloads.find(wrong)
 
 
+def test_a_kernel_with_more_rounds_than_are_counted_has_no_rank(monkeypatch):
+    """What is counted of it is a part, and would be the fastest of all."""
+    known = dict(chip="v5e", cycles=1.0, hbm_bytes=0, bound="compute", method="schedule")
+    known |= dict(utilisation=0.1, ops=(), optimal_seconds=None, flops=1.0, libtpu="0")
+    part = tpu.Estimate("part", seconds=1e-9, depends=(tuner.TIRED,), **known)
+    whole = tpu.Estimate("whole", seconds=1e-3, **known)
+    monkeypatch.setattr(tuner, "libtpu_version", lambda: "0")
+    monkeypatch.setattr(tuner, "export", lambda *args, **options: object())
+    monkeypatch.setattr(tuner, "estimate_all", lambda asked, **more: [whole, part, whole])
+    found = tune(2)
+    assert found.best.seconds == 1e-3 and math.isinf(found.trials[1].seconds)
+    assert found.trials[1].note == tuner.TIRED
+
+
 @pytest.mark.libtpu
 def test_tune_ranks_and_remembers(scratch, tmp_path):
     path = tmp_path / "tuned.csv"

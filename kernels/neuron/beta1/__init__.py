@@ -74,6 +74,7 @@ def __getattr__(name: str) -> Any:
 
 _package = ModuleType("neuronxcc", "The simulator of kernels.neuron, under the vendor's name.")
 _package.nki = sys.modules[__name__]  # type: ignore[attr-defined]
+_package.__path__ = []
 _constants = ModuleType("neuronxcc.nki.isa.constants")
 _constants.__dict__.update(vars(isa.constants))
 GENERATIONS["neuronxcc"] = Generation(

@@ -37,7 +37,19 @@ from kernels.neuron.errors import absent, place, refuse
 from kernels.neuron.instructions import reduce_axes
 from kernels.neuron.launch_grid import num_programs as num_programs_of
 from kernels.neuron.launch_grid import program_id, program_ndim
-from kernels.neuron.machine import HBM, ON_CHIP, PSUM, SBUF, SHARED_HBM, View, machine
+from kernels.neuron.machine import (
+    HBM,
+    ON_CHIP,
+    PSUM,
+    SBUF,
+    SHARED_HBM,
+    UNDEFINED,
+    UNWRITTEN,
+    WRITTEN,
+    View,
+    is_undefined,
+    machine,
+)
 from kernels.neuron.operations import BITS, TABLE, Operation, binary, reduction
 from kernels.neuron.sizes import TileSize
 from kernels.neuron.tensors import Span
@@ -216,8 +228,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Ti
     states = core.check_written("load", taken)
     core.copy("load", tile, taken)
     if states is not None:
-        core._loosen(tile, (taken,), (states,))
-        moved = int(np.count_nonzero(states != 2)) * tile.dtype.itemsize
+        moved = int(np.count_nonzero(states != UNDEFINED)) * tile.dtype.itemsize
         core.instructions[-1] = core.instructions[-1]._replace(bytes=moved)
     return tile
 
@@ -251,16 +262,18 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
         wanted = np.ones(dst.shape, bool)
         if getattr(taken, "_taken", None) is not None:
             wanted = np.broadcast_to(taken._taken, dst.shape)
-        loose = int(np.count_nonzero(wanted & (seen == 2)))
+        loose = int(np.count_nonzero(wanted & (seen == UNDEFINED)))
+        if loose and (origin := core.origin(source)):
+            refuse(f"store takes {loose} undefined elements of {value}{origin}")
         if loose:
             refuse(f"store takes {loose} elements of {value} that a mask had left out")
-        missing = int(np.count_nonzero(wanted & (seen == 0)))
+        missing = int(np.count_nonzero(wanted & (seen == UNWRITTEN)))
         if missing:
             refuse(f"store reads {missing} elements of {value} that were never written")
     held, core.limits = core.limits, False
     try:
         before = taken._states()
-        again = int(np.count_nonzero(np.broadcast_to(before == 1, dst.shape)))
+        again = int(np.count_nonzero(np.broadcast_to(before == WRITTEN, dst.shape)))
         if held and again and dst._storage.stored:
             refuse(
                 f"store writes {again} elements of {dst} a second time: which write comes last "
@@ -367,7 +380,8 @@ def elementwise(
     fresh = core.write(name, result, values)
     for each, state in zip(given, states):
         if state is not None:
-            tiles.loosen(result, np.broadcast_to(state, each.shape) != 2)
+            bad = np.broadcast_to(is_undefined(state).reshape(each.shape), result.shape)
+            core.mark_undefined(name, result, bad, (each,), (state,))
     n = result._elements
     inputs = len(given)
     if inputs == 2 and given[0]._storage.streamed != given[1]._storage.streamed:
@@ -478,9 +492,9 @@ def reduce(
     core = machine()
     states = core.check_written(name, taken)
     values = None
-    where = (
-        np.ones(data.shape, bool) if states is None else np.broadcast_to(states, data.shape) != 2
-    )
+    where = np.ones(data.shape, bool)
+    if getattr(taken, "_taken", None) is not None:
+        where = np.broadcast_to(taken._taken, data.shape)
     if core.numbers:
         identity = np.float32(do.IDENTITY[operation.name])
         numbers = np.where(where, do.dtypes.wide(taken._values()), identity)
@@ -488,6 +502,9 @@ def reduce(
         values = (-found if negate else found).reshape(result.shape)
     fresh = core.write(name, result, values)
     tiles.loosen(result, where.any(axis=axes, keepdims=True).reshape(result.shape))
+    if states is not None:
+        bad = (is_undefined(states).reshape(data.shape) & where).any(axis=axes)
+        core.mark_undefined(name, result, bad.reshape(result.shape), (taken,), (states,))
     n = data._elements
     core.note("Vector", name, result, (taken,), work=n, elements=n, fresh=fresh)
     return result
@@ -677,12 +694,9 @@ def _copied(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) ->
     """A new tile in SBUF with the numbers of another."""
     found = new(src.shape, src.dtype if dtype is None else dtype)
     taken = masked("copy", src, mask)
-    states = machine().check_written("copy", taken)
     if machine().limits and src.buffer not in ON_CHIP:
         _check("copy", "Vector", src)
     do.tensor_copy(found, taken, name="copy")
-    if states is not None:
-        tiles.loosen(found, np.broadcast_to(states, src.shape) != 2)
     return found
 
 

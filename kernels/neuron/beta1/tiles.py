@@ -9,7 +9,16 @@ import numpy as np
 from kernels.neuron import dtypes
 from kernels.neuron import instructions as do
 from kernels.neuron.errors import refuse
-from kernels.neuron.machine import MASKED, ON_CHIP, PSUM, SUMMED, UNWRITTEN, Picked, View, machine
+from kernels.neuron.machine import (
+    ON_CHIP,
+    PSUM,
+    SUMMED,
+    UNDEFINED,
+    UNWRITTEN,
+    Picked,
+    View,
+    machine,
+)
 from kernels.neuron.tensors import Span, Viewable, offsets, sliced, strided
 
 
@@ -192,7 +201,7 @@ def loosen(tile: View, mask: np.ndarray | None) -> None:
     tile._storage.states()
     seen = tile._states()
     assert isinstance(seen, np.ndarray)
-    seen[left] = MASKED
+    seen[left] = UNDEFINED
 
 
 def _is_result(value: Any) -> bool:
@@ -242,7 +251,7 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     if state is not None:
         dst._mark(state)
     elif not isinstance(states, int):
-        core._loosen(dst, (value,), (states,))
+        core.loosen(last.name, dst, (value,), (states,))
     if core.limits:
         core.check_operand(last.name, last.engine, dst)
         if core.loops:

@@ -12,12 +12,12 @@ from typing import Any
 from kernels.neuron import dtypes, typing
 from kernels.neuron.errors import absent
 from kernels.neuron.kernel import GENERATIONS, Generation
-from kernels.neuron.modern import isa, language
+from kernels.neuron.modern import collectives, isa, language
 from kernels.neuron.simulator import Kernel
 from kernels.neuron.simulator import simulate as _simulate
 from kernels.neuron.tensors import Tensor
 
-__all__ = ["isa", "jit", "language", "simulate"]
+__all__ = ["collectives", "isa", "jit", "language", "simulate"]
 
 
 def jit(kernel: Any = None, *, platform_target: str | None = None, **options: Any) -> Any:
@@ -55,9 +55,6 @@ for _name in (
     setattr(_constants, _name, getattr(isa, _name))
 isa.constants = _constants  # type: ignore[attr-defined]
 dtype = dtypes
-_collectives = ModuleType("nki.collectives")
-_collectives.__getattr__ = lambda name: absent("nki.collectives", name, {}, [name])  # type: ignore[method-assign]
-collectives = _collectives
 GENERATIONS["nki"] = Generation(
     "nki",
     Tensor,
@@ -68,6 +65,6 @@ GENERATIONS["nki"] = Generation(
         "nki.typing": typing,
         "nki.dtype": dtypes,
         "nki.isa.constants": _constants,
-        "nki.collectives": _collectives,
+        "nki.collectives": collectives,
     },
 )

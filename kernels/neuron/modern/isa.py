@@ -6,6 +6,7 @@ an instruction does, and what it costs, stands in kernels.neuron.instructions.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from kernels.neuron import instructions as do
@@ -554,13 +555,19 @@ def sendrecv(
     core = machine()
     if core.limits and (src.shape != dst.shape or src.dtype != dst.dtype):
         refuse(f"sendrecv: src {src} and dst {dst} differ in shape or dtype")
-    values = core.read("sendrecv", src, wide=False).copy()
-    core.mail[pipe_id, core.program, int(send_to_rank)] = values
+    states = core.check_written("sendrecv", src)
+    states = None if states is None else states.copy()
+    sent = core.mail.setdefault((pipe_id, core.program, int(send_to_rank)), deque())
+    sent.append((src._values().copy(), states))
     core.meet("sendrecv")
-    found = core.mail.get((pipe_id, int(recv_from_rank), core.program))
-    if found is None:
+    letters = core.mail.get((pipe_id, int(recv_from_rank), core.program))
+    if not letters:
         refuse(f"sendrecv: core {int(recv_from_rank)} sent nothing to core {core.program}")
-    fresh = core.write("sendrecv", dst, found)
+    assert letters is not None
+    values, states = letters.popleft()
+    fresh = core.write("sendrecv", dst, values)
+    if states is not None:
+        core.loosen("sendrecv", dst, (src,), (states,))
     size = dst.size * dst.dtype.itemsize
     core.note("DMA", "sendrecv", dst, (src,), bytes_moved=size, run=dst._run, fresh=fresh)
 

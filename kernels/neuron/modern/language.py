@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +60,15 @@ class _Fields(type):
         later = {
             n: v for n, v in fields.items() if not named and n not in taken and hasattr(cls, n)
         }
-        made = super().__call__(*arguments, **{n: v for n, v in fields.items() if n not in later})
+        fields = {n: v for n, v in fields.items() if n not in later}
+        missing: list[str] = []
+        if dataclasses.is_dataclass(cls):  # a field that nobody gives is not there
+            asked = list(taken)[1 + len(arguments) :]
+            needed = [n for n in asked if taken[n].default is inspect.Parameter.empty]
+            missing = [n for n in needed if n not in fields]
+        made = super().__call__(*arguments, **fields, **dict.fromkeys(missing))
+        for name in missing:
+            vars(made).pop(name)
         for name, value in later.items():
             setattr(made, name, value)
         return made

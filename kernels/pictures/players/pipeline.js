@@ -37,6 +37,7 @@ kernelPlayers.pipeline = (() => {
     const lanes = make("div", { class: "kernel-lanes" });
     const bars = make("div", {});
     const tip = tooltip(stage);
+    lanes.addEventListener("pointerleave", tip.hide); // a choice draws the boxes within anew
 
     const width = () => Math.max(280, lanes.clientWidth || stage.clientWidth - 26);
     const shown = () => Math.max(3, Math.min(data.shown, Math.floor(width() / 75)));

@@ -39,6 +39,7 @@ kernelPlayers.schedule = (() => {
     const heat = make("div", { class: "kernel-heat" });
     const code = make("p", { class: "kernel-bundle kernel-code" });
     const tip = tooltip(stage);
+    heat.addEventListener("pointerleave", tip.hide); // a click draws the picture within anew
     let at = data.loops.length ? data.loops[0][0] : 0; // the bundle of the cursor
     let from = 0;
     let seen = count; // bundles that are shown, from `from` on
@@ -103,7 +104,6 @@ kernelPlayers.schedule = (() => {
         const frame = stage.getBoundingClientRect();
         tip.show(event.clientX - frame.left, event.clientY - frame.top, range(first, last), fullest(first, last), last - first === 1 ? names(first) : "");
       });
-      picture.addEventListener("pointerleave", tip.hide);
       picture.addEventListener("click", (event) => {
         const column = columnAt(event);
         if (column >= 0) move(start(column));

@@ -20,20 +20,29 @@ SHARE = 0.8  # of the errors that a band holds
 FEWEST = 5  # rows that make a band
 NONE = "no measurement of this kind"
 WRITERS = ("Pallas", "XLA")
+LAUNCHED = 0.5  # of a published time: with more launch than that, a row says little of the chip
 
 
 def regime(estimate: Any) -> str:
     """The sort of program that an estimate is of: who wrote what takes most of its time, and what
-    binds there.
+    binds there; of XLA's programs, whether that is in a loop, or a product, too.
 
     Args:
         estimate: a kernels.tpu.Estimate.
 
     Returns:
-        "Pallas, compute", "XLA, HBM" and the like.
+        "Pallas, compute", "XLA, HBM", "XLA loops, HBM", "XLA products, compute" and the like.
     """
-    ours = sum(op.cycles for op in estimate.ops if op.call is not None)
-    writer = WRITERS[0] if 2 * ours > sum(op.cycles for op in estimate.ops) else WRITERS[1]
+    whole = sum(op.cycles for op in estimate.ops)
+    most = lambda of: 2 * sum(op.cycles for op in estimate.ops if of(op)) > whole
+    if most(lambda op: op.call is not None):
+        writer = WRITERS[0]
+    elif most(lambda op: op.call is None and op.times > 1):
+        writer = f"{WRITERS[1]} loops"
+    elif most(lambda op: op.call is None and op.kind in ("matmul", "kernel")):
+        writer = f"{WRITERS[1]} products"
+    else:
+        writer = WRITERS[1]
     return f"{writer}, {estimate.bound}"
 
 
@@ -64,6 +73,24 @@ class Band:
         return f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
 
 
+def ahead(times: Sequence[float], bands: Sequence[Band | None]) -> int | None:
+    """Which of two estimates is surely the smaller: this book's one rule for a tie.
+
+    Args:
+        times: the two, in one unit.
+        bands: of each; None where there is none.
+
+    Returns:
+        0 or 1, the place of the one whose whole range lies below the other's; None for a tie: the
+        ranges overlap, or one of them is not known.
+    """
+    if None in bands:
+        return None
+    ranges = [band.around(time) for time, band in zip(times, bands, strict=True) if band]
+    (low, high), (other_low, other_high) = ranges
+    return 0 if high < other_low else 1 if other_high < low else None
+
+
 def path() -> Path:
     """Where the rows are: in results/, or, of an installed package, beside kernels.records."""
     kept = PACKAGE.parent / "results" / VALIDATION
@@ -81,9 +108,27 @@ def band(chip: str, kind: str) -> Band | None:
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
     """
+    return band_of(chip, kind, errors(chip, kind))
+
+
+def errors(chip: str, kind: str) -> list[float]:
+    """The errors of the test half of a regime on a chip, of the rows that are kept."""
     file = path()
     rows = _errors(file, file.stat().st_mtime_ns) if file.exists() else {}
-    return band_of(chip, kind, rows.get((chip, kind), ()))
+    return rows.get((chip, kind), [])
+
+
+def none(rows: int) -> str:
+    """Why there is no band, where so many rows are of the kind."""
+    if not rows:
+        return NONE
+    return f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band"
+
+
+def counts(published_ms: float, launch_ms: float) -> bool:
+    """Whether a row counts in a band: where the launch is most of what was timed, and was itself
+    chosen by such a row, it says little of the chip."""
+    return launch_ms <= LAUNCHED * published_ms
 
 
 def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
@@ -101,7 +146,8 @@ def _errors(file: Path, changed: int) -> dict[tuple[str, str], list[float]]:
     found: dict[tuple[str, str], list[float]] = {}
     with open(file, newline="", encoding="utf-8") as opened:
         for row in csv.DictReader(opened):
-            if row["half"] == TEST and row["error"]:
+            timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
+            if row["half"] == TEST and row["error"] and counts(*timed):
                 found.setdefault((row["chip"], row["regime"]), []).append(float(row["error"]))
     return found
 

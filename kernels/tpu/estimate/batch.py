@@ -20,7 +20,8 @@ from kernels.tpu.pool import Compiled
 class Memo:
     """The estimates of this process that were asked for last, by their programs.
 
-    most_bytes: of HLO and schedules that they may hold together; the oldest go first.
+    Args:
+        most_bytes: of HLO and schedules that they may hold together; the oldest go first.
     """
 
     def __init__(self, most_bytes: int = 256 << 20) -> None:
@@ -111,7 +112,21 @@ def estimate_program(
     budget: float = BUDGET,
     large: bool = False,
 ) -> Estimate:
-    """Estimate an exported program; see estimate."""
+    """Estimate an exported program.
+
+    Args:
+        program: as kernels.tpu.export makes it.
+        timeout: seconds for a compilation.
+        budget: seconds that the static profile may simulate, as of estimate.
+        large: of a program of hundreds of operations, write down the schedule of its kernels
+            alone.
+
+    Returns:
+        What it would take on its chip.
+
+    Raises:
+        TpuCompileError: where the compiler refuses it.
+    """
     [found] = estimate_all([program], timeout=timeout, budget=budget, large=large)
     if isinstance(found, TpuCompileError):
         raise found
@@ -126,7 +141,15 @@ def estimate_all(
     large: bool = False,
     progress: bool = True,
 ) -> list[Estimate | TpuCompileError]:
-    """Estimate several programs, their compilations side by side; see estimate.
+    """Estimate several programs, their compilations side by side.
+
+    Args:
+        programs: as kernels.tpu.export makes them.
+        timeout: seconds for a compilation.
+        budget: seconds that the static profile may simulate, as of estimate.
+        large: of a program of hundreds of operations, write down the schedule of its kernels
+            alone.
+        progress: whether to show a bar in a terminal.
 
     Returns:
         In order, each program's estimate or why the compiler refused it.
@@ -215,5 +238,6 @@ def _steps(
     if not lost("profile"):
         profiled = yield from Profile(program, compiled, kernels, timeout, budget, note).run()
         lost("profile")
-    cost = Cost(compiled, kernels, profiled)
+    trips = program.trips.get("")
+    cost = Cost(compiled, kernels, profiled, program.integers, trips)
     return cost.total(program, cost.operations(), notes)

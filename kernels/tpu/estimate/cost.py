@@ -15,8 +15,8 @@ import numpy as np
 
 from kernels.compat import libtpu
 from kernels.tpu import chips
-from kernels.tpu.estimate.profile import Kernel
-from kernels.tpu.estimate.rates import LARGE, RATES, WAITS, together
+from kernels.tpu.estimate.profile import Kernel, shared
+from kernels.tpu.estimate.rates import LARGE, RATES, REACHED, WAITS, together
 from kernels.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.tpu.export import Program
 from kernels.tpu.hlo import Array, Instruction
@@ -30,17 +30,32 @@ OWN = "XLA's estimated_cycles"
 class Cost:
     """Turns what is known of a compiled program into operations and their sum.
 
-    kernels: of each HLO instruction that is one, with its cycles. profiled: HLO instruction →
-    cycles that the static profile gave it.
+    Args:
+        compiled: what the compiler made of it.
+        kernels: of each HLO instruction that is one, with its cycles.
+        profiled: HLO instruction → cycles that the static profile gave it.
+        groups: the lists of integers among the arguments whose values are given; lengths of groups
+            may be among them.
+        trips: how often a loop of XLA's runs whose length its text does not tell; None where nobody
+            says.
     """
 
     def __init__(
-        self, compiled: Compiled, kernels: dict[str, Kernel], profiled: dict[str, int]
+        self,
+        compiled: Compiled,
+        kernels: dict[str, Kernel],
+        profiled: dict[str, int],
+        groups: Sequence[Sequence[int]] = (),
+        trips: int | None = None,
     ) -> None:
         self.compiled, self.kernels, self.profiled = compiled, kernels, profiled
+        self.groups = groups
         self.chip = chips.chip(compiled.chip)
         self.module = compiled.module
-        self.run = compiled.module.run
+        self.run = [
+            replace(i, times=i.times * trips, counted=True) if trips and not i.counted else i
+            for i in compiled.module.run
+        ]
         self.rates = RATES[self.chip.name]
         self.schedules = {kernel.name: kernel for kernel in schedule_of(compiled).kernels}
 
@@ -51,7 +66,13 @@ class Cost:
     def total(
         self, program: Program, ops: tuple[OpEstimate, ...], notes: Sequence[str]
     ) -> Estimate:
-        """The whole program; notes: what is to be said of it already."""
+        """The whole program.
+
+        Args:
+            program: as exported.
+            ops: all of its operations.
+            notes: what is to be said of it already.
+        """
         from kernels.pallas.work import matmul_flops
 
         chip, memory = self.chip, self.compiled.memory
@@ -170,17 +191,18 @@ class Cost:
             moved["output" if operand.role == "output" else "input"] += call.moved(operand)
         floor = self._hbm(moved["input"], moved["output"])
         model, method = kernel.cycles, kernel.method
+        peak, highest = self._at_peak(call, kernel_flops(call)), "the chip's peak rate"
         if model is None:
             model, method = self._from_schedule(kernel, in_vmem)
+            peak /= REACHED
+            highest = "what is reached of the chip's peak"
         bound = COMPUTE
-        peak = sum(f / chip.peak(d) for d, f in kernel_flops(call).items())
-        peak *= chip.clock_hz
         if floor >= max(model, peak):
             bound = HBM
-        elif max(kernel.issue_cycles / chip.tensor_cores, peak) < 0.5 * model:
+        elif max(kernel.issue_cycles / self._cores(call), peak) < 0.5 * model:
             bound = LATENCY
         if model < peak:
-            method += ", raised to the chip's peak rate"
+            method += f", raised to {highest}"
         if bound == LATENCY and kernel.cycles is not None:
             model -= self._shorter_waits(kernel)
         cycles = max(model, floor, peak)
@@ -213,7 +235,7 @@ class Cost:
         for operand in kernel.call.operands:
             if operand.role == "input" and operand.memory == "vmem":
                 fetches[: len(operand.moved)] |= operand.moved > 0
-        issued = kernel.steps * kernel.round_bundles / self.chip.tensor_cores
+        issued = kernel.steps * kernel.round_bundles / self._cores(kernel.call)
         waits = max((kernel.cycles or 0.0) - issued, 0.0)
         return min(waits, float(fetches.sum()) * latency * (1 - self.rates.latency))
 
@@ -222,9 +244,18 @@ class Cost:
         from kernels.pallas.work import kernel_flops
 
         moved = sum(call.moved(o, least=True) for o in call.operands if id(o) not in in_vmem)
-        flops = kernel_flops(call, least=True)
-        peak = sum(f / self.chip.peak(dtype) for dtype, f in flops.items()) * self.chip.clock_hz
-        return max(self._hbm(moved, 0), peak)
+        return max(self._hbm(moved, 0), self._at_peak(call, kernel_flops(call, least=True)))
+
+    def _cores(self, call: Any) -> int:
+        """Tensor cores that a kernel runs on: they share what is parallel in its grid, and a kernel
+        without such a dimension runs on one."""
+        return self.chip.tensor_cores if shared(call, call.grid) else 1
+
+    def _at_peak(self, call: Any, flops: dict[str, float]) -> float:
+        """Cycles of a kernel's products at the peak of the cores that it runs on."""
+        share = self._cores(call) / self.chip.tensor_cores
+        seconds = sum(f / (self.chip.peak(dtype) * share) for dtype, f in flops.items())
+        return seconds * self.chip.clock_hz
 
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
         """Nothing hides the fetch of the first blocks and the write of the last, and the profile
@@ -254,7 +285,7 @@ class Cost:
                 moved[: len(operand.moved)] += operand.moved * operand.block_bytes
         rate = self.chip.hbm_bytes_per_cycle * self.rates.read
         dma = np.where(moved > 0, latency + moved / rate, 0)
-        cycles = float(np.maximum(dma, bundles / self.chip.tensor_cores).sum())
+        cycles = float(np.maximum(dma, bundles / self._cores(kernel.call)).sum())
         cycles += self._waits_in_loops(kernel, in_vmem, latency, rate)
         if not kernel.schedule:
             return cycles, "DMA time alone"
@@ -276,7 +307,7 @@ class Cost:
         if not copied or not count or not kernel.waits_by_data:
             return 0.0  # a pipeline of known length hides its waits, as that of a grid does
         wait = latency + copied / count / rate
-        return count * max(0.0, wait - inside / self.chip.tensor_cores)
+        return count * max(0.0, wait - inside / self._cores(call))
 
     def _xla_op(self, instruction: Instruction) -> OpEstimate:
         module = self.module
@@ -294,20 +325,18 @@ class Cost:
             kind = "kernel" if instruction.is_kernel else instruction.opcode
         model, method = self._computes(instruction, kind)
         windows = instruction.iterations / (self.chip.tensor_cores if instruction.shared else 1)
-        inside = self._in_vmem(instruction) if windows > 1 else 0.0
-        moving = max(floor, inside)
         # XLA's own estimate of a product holds its waits already.
         own = method == OWN
-        cycles = max(moving, model) if own else together(moving, model)
+        cycles = max(floor, model) if own else together(floor, model)
         if instruction.times == 1 and cycles:
             # Nothing hides the first window's way in, its work, and the last one's way out.
             cycles += min(floor, model) / max(windows, 1) if instruction.windowed else 0.0
             cycles += self.rates.start_seconds * self.chip.clock_hz if floor else 0.0
         bound = LATENCY if kind == "relayout" else COMPUTE  # it computes nothing
-        if moving >= model:
+        if floor >= model:
             bound = HBM if floor >= 0.5 * cycles else LATENCY
-            parts = "bytes over the bandwidth reached" if floor else "bytes within VMEM"
-            method = f"{parts}, beside {method}" if model else parts
+            moves = "bytes over the bandwidth reached"
+            method = f"{moves}, beside {method}" if model else moves
         return _operation(
             instruction,
             kind=kind,
@@ -344,16 +373,19 @@ class Cost:
             # XLA's own cycles are mostly a wait for memory, at a rate far below the real one.
             return (profiled, "static profile") if profiled else (schedule, "schedule")
         if profiled:
-            return profiled + self._slower(instruction.window_bytes), "static profile"
-        own = (instruction.classic_cycles or 0) * self.rates.product
-        if schedule and own > WAITS * schedule:
-            return schedule, "schedule"
-        return max(own, schedule), OWN
+            found = profiled + self._slower(instruction.window_bytes), "static profile"
+        else:
+            own = (instruction.classic_cycles or 0) * self.rates.product
+            waits = schedule and own > WAITS * schedule
+            found = (schedule, "schedule") if waits else (max(own, schedule), OWN)
+        flops = self.module.product_flops(instruction)
+        peak = sum(f / self.chip.peak(d) for d, f in flops.items()) * self.chip.clock_hz
+        return max(found[0], peak), found[1]
 
     def _mosaic(self, instruction: Instruction) -> float:
         """Cycles of a kernel that XLA itself put there: for its products, as it reaches of the
         peak."""
-        flops = instruction.grouped_flops
+        flops = instruction.grouped_flops(self.groups)
         kind = "int8" if any(a.dtype == "s8" for a in instruction.operands) else "bfloat16"
         return flops / (self.chip.peak(kind) * self.rates.mosaic) * self.chip.clock_hz
 
@@ -365,14 +397,6 @@ class Cost:
     def _weight(self, array: Array) -> float:
         """How much a byte of an array counts: on some chips, large ones are reached more slowly."""
         return max(array.bytes / LARGE, 1.0) ** self.rates.large
-
-    def _in_vmem(self, instruction: Instruction) -> float:
-        """Cycles that windows of arrays in VMEM take on their way within it."""
-        product = self.module.multiplies(instruction)
-        arrays = (*instruction.operands, *instruction.results)
-        # What is multiplied goes to the MXU from where it lies.
-        moved = sum(a.bytes for a in arrays if a.space == 1 and (a.dtype == "f32" or not product))
-        return moved / (self.chip.hbm_bytes_per_cycle * self.rates.vmem)
 
     def _unread(self) -> int:
         """Bytes of the arguments that no operation reads."""

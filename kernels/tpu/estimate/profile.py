@@ -11,8 +11,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from kernels.compat import jax_pallas
 from kernels.pallas.reduced import of_values
+from kernels.pallas.work import share_of_branches
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.export import Program, export
@@ -76,23 +79,36 @@ class Kernel:
         walk = self.call.walk
         rounds = float(self.rounds)
         if walk and walk.rounds:
-            counted = sum(walk.rounds.values()) / len(walk.rounds) / max(self.steps, 1)
+            # A loop's share of the bundles is taken to be that of its equations.
+            weights = [walk.lengths.get(loop) or 1 for loop in walk.rounds]
+            counted = float(np.average([*walk.rounds.values()], weights=weights))
+            counted /= max(self.steps, 1)
             rounds = counted if self.rounds == 1 else max(rounds, counted)
         return inside, rounds
 
     @property
     def round_bundles(self) -> float:
-        """Bundles of one grid step, those inside the kernel's own loops as often as they run."""
+        """Bundles of one grid step, the mean over the grid, those inside the kernel's own loops as
+        often as they run."""
         inside, rounds = self.in_own_loops
         once = self.schedule.loop_bundles if self.schedule else 0
-        return once + inside * (rounds - 1)
+        return once - self.skipped_bundles + inside * (rounds - 1)
+
+    @property
+    def skipped_bundles(self) -> float:
+        """Bundles that a grid step jumps over: of the branches with products, as many as the share
+        of these that does not run. All branches stand in the schedule, one after another."""
+        multiplying = self.schedule.multiplying if self.schedule else 0
+        return multiplying * (1 - share_of_branches(self.call)) if multiplying else 0.0
 
     @property
     def waits_by_data(self) -> bool:
-        """Whether it copies by hand in loops whose length is data: the profile, which knows neither
-        the length nor which copy a semaphore stands for, either gives up or makes it up."""
+        """Whether it copies by hand in loops whose length is data, or ends a loop by a condition:
+        the profile, which knows neither the length nor which copy a semaphore stands for, either
+        gives up or makes it up."""
         walk = self.call.walk
-        return bool(walk and walk.copies and (walk.rounds or walk.open))
+        by_hand = bool(walk and walk.copies and (walk.rounds or walk.open))
+        return by_hand or bool(walk and walk.untold)
 
     @property
     def by_values(self) -> bool:
@@ -133,7 +149,9 @@ class Profile:
     """Asks for the cycles of one program: `run` gives those of XLA's operations, and writes those
     of kernels into `kernels`.
 
-    timeout, budget: seconds, as of estimate. note: takes what the reader has to know.
+    Args:
+        timeout, budget: seconds, as of estimate.
+        note: takes what the reader has to know.
     """
 
     program: Program
@@ -174,7 +192,7 @@ class Profile:
         for kernel in self.kernels.values():
             if kernel.waits_by_data:
                 kernel.cycles = None
-                self.note("no static profile of a kernel that copies in loops of unknown length")
+                self.note("no static profile of a kernel whose loops are as long as data says")
         waiting = [k for k in self.kernels.values() if k.cycles is None and not k.waits_by_data]
         if waiting:
             yield from self._profile_kernels(waiting, seconds)
@@ -264,8 +282,10 @@ def _find(calls: Sequence[Any], instruction: Instruction) -> Any:
 class Cut:
     """How a grid is shortened: every dimension of `sizes`, that of `axis` set to n.
 
-    units: how many steps of `axis` the whole grid makes. uneven: whether the kernel asks where in
-    a cut dimension it is, so that the steps may differ in work.
+    Args:
+        units: how many steps of `axis` the whole grid makes.
+        uneven: whether the kernel asks where in a cut dimension it is, so that the steps may
+            differ in work.
     """
 
     sizes: tuple[int, ...]
@@ -306,7 +326,7 @@ def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
         # A step is too long itself: one step a core, and two lengths of its loop.
         many = max(8, min(rounds - 1, int(REDUCED_CYCLES / max(kernel.step_cycles, 50))))
         first = tuple(min(cores, n) for n in grid[:1]) + (1,) * (len(grid) - 1)
-        units = math.prod(grid) / math.prod(first)
+        units = math.prod(grid) / math.prod(first) / _idle(kernel, first, cores)
         return Cut(first, 0, 1, 1, units, rounds=(many // 2, many), whole_rounds=rounds)
     if kernel.by_values:
         affordable = min(affordable, TABLE)
@@ -328,8 +348,21 @@ def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
         short = long // 2
         units = grid[axis] * math.prod(grid[a] for a in order[place + 1 :])
         uneven = any(a in read for a in order[place:])
-        return Cut(tuple(sizes), axis, short, long, units, uneven)
+        cut = Cut(tuple(sizes), axis, short, long, units, uneven)
+        return replace(cut, units=units / _idle(kernel, cut.grid(short), cores))
     return Cut(grid, 0, grid[0], grid[0], 1)
+
+
+def shared(call: Any, grid: tuple[int, ...]) -> bool:
+    """Whether the cores of a chip share a grid: a dimension of some length is parallel."""
+    return any(n > 1 and "parallel" in of for n, of in zip(grid, call.semantics))
+
+
+def _idle(kernel: Kernel, grid: tuple[int, ...], cores: int) -> int:
+    """How many cores run the whole grid for each one that runs a cut one."""
+    if cores > 1 and shared(kernel.call, kernel.call.grid) and not shared(kernel.call, grid):
+        return cores
+    return 1
 
 
 def _alone(

@@ -18,15 +18,23 @@ COMPUTE, HBM, LATENCY = "compute", "HBM", "latency"  # what binds
 class OpEstimate:
     """One operation of a program: a kernel, a fusion, a relayout.
 
-    kind: "kernel", "fusion", "matmul", "relayout", "prefetch", or HLO's name. cycles and hbm_bytes:
-    all of its runs together. times: how often it runs. bound: "compute", "HBM" or "latency".
-    model_cycles: of the work alone, as the compiler's model or the schedule has it. floor_cycles:
-    of its bytes alone, at the bandwidth that is reached.
-    shape: of its first result, with the layout. origin: the JAX operations behind it.
-    vmem_limit_bytes: what a kernel may take of VMEM; 0 for others. call: a kernel's pallas_call, as
-    kernels.pallas.Call; None for others. resident: names of those of its operands that XLA keeps in
-    VMEM, so that they do not come from HBM. depends: what decides its time and is not known;
-    least_cycles and most_cycles: what it takes then, at least and at most.
+    Args:
+        name: HLO's.
+        kind: "kernel", "fusion", "matmul", "relayout", "prefetch", or HLO's name.
+        cycles, hbm_bytes: all of its runs together.
+        method: how the cycles were found.
+        times: how often it runs.
+        bound: "compute", "HBM" or "latency".
+        model_cycles: of the work alone, as the compiler's model or the schedule has it.
+        floor_cycles: of its bytes alone, at the bandwidth that is reached.
+        shape: of its first result, with the layout.
+        origin: the JAX operations behind it.
+        vmem_limit_bytes: what a kernel may take of VMEM; 0 for others.
+        call: a kernel's pallas_call, as kernels.pallas.Call; None for others.
+        resident: names of those of its operands that XLA keeps in VMEM, so that they do not
+            come from HBM.
+        depends: what decides its time and is not known.
+        least_cycles, most_cycles: what it takes then, at least and at most.
     """
 
     name: str
@@ -52,15 +60,29 @@ class OpEstimate:
 class Estimate:
     """What a program would take on a chip, by the compiler's own model; nothing was measured.
 
-    cycles, seconds: of the program on the chip, as a profiler's device time has it; wall_seconds
-    holds the launch as well. hbm_bytes: moved between HBM and the chip. bound: what binds most of
-    the time: "compute", "HBM" or "latency". method: how the figures were found. utilisation: matrix
-    operations against the chip's peak for their dtype, 0 to 1 (float32 against bfloat16's peak).
-    ops: each operation; relayouts are named so. optimal_seconds: XLA's own lower bound, None where
-    a kernel without a cost estimate hides in it. flops: matrix operations. depends: the arguments
-    whose values decide and are not known; then seconds, in which what is unknown happens once, says
-    little, range is what to read, and there is no band. range: least and most seconds, the most
-    infinite where a loop's length is unknown; both are `seconds` where nothing is.
+    Args:
+        name: of the program.
+        chip: one of CHIPS.
+        cycles, seconds: of the program on the chip, as a profiler's device time has it;
+            wall_seconds holds the launch as well.
+        hbm_bytes: moved between HBM and the chip.
+        bound: what binds most of the time: "compute", "HBM" or "latency".
+        method: how the figures were found.
+        utilisation: matrix operations against the chip's peak for their dtype, 0 to 1 (float32
+            against bfloat16's peak).
+        ops: each operation; relayouts are named so.
+        optimal_seconds: XLA's own lower bound, None where a kernel without a cost estimate
+            hides in it.
+        flops: matrix operations.
+        libtpu: the version of the compiler.
+        floor_cycles: of the bytes of its arguments and results alone.
+        notes: what the reader has to know.
+        compiled: the program that this is of.
+        depends: the arguments whose values decide and are not known; then seconds, in which
+            what is unknown happens once, says little, range is what to read, and there is no
+            band.
+        range: least and most seconds, the most infinite where a loop's length is unknown; both
+            are `seconds` where nothing is.
     """
 
     name: str
@@ -83,8 +105,8 @@ class Estimate:
 
     @property
     def regime(self) -> str:
-        """Whose code takes most of the time, and what binds there: "Pallas, compute" and the like;
-        estimates of one regime err alike."""
+        """Whose code takes most of the time, and what binds there: "Pallas, compute", "XLA loops,
+        HBM" and the like; estimates of one regime err alike."""
         return bands.regime(self)
 
     @property
@@ -98,7 +120,9 @@ class Estimate:
         """The band in words, such as "−8 … +15 %", or why there is none."""
         if self.depends:
             return f"depends on {', '.join(self.depends)}"
-        return self.band.text if self.band else bands.NONE
+        if band := self.band:
+            return band.text
+        return bands.none(len(bands.errors(self.chip, self.regime)))
 
     @property
     def launch_seconds(self) -> float | None:

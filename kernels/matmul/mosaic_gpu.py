@@ -1,0 +1,177 @@
+"""Matmul for a Hopper GPU, through Mosaic GPU: TMA, wgmma, a pipeline, specialised warpgroups.
+
+A block of three warpgroups stays on each SM and takes one tile of the result after the other. One
+warpgroup only copies: the blocks of x and y go ahead of the other two, which multiply them, each
+half of the tile's columns.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from kernels import checks
+from kernels.compat import jaxprs
+from kernels.gpu.interpreted import interprets, multiprocessors
+
+BM, BK = 128, 64  # 64 bfloat16 are the 128 bytes that swizzling wants
+BAND = 8  # tiles: blocks that run at once share rows of x and columns of y, which L2 then holds
+STAGES = 3  # blocks of x and y in flight: with tiles of 128 × 256, 144 KiB
+MEMORY_REGISTERS = 40  # of a thread that only copies; the others take what it leaves
+# Rows of 128 bytes in which 16-byte pieces are exchanged, so that no two threads want one bank.
+SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What is multiplied how.
+
+    Args:
+        activation: an elementwise function of the sums, or None.
+        transpose_rhs: whether y is stored by its columns.
+        interpret: as plgpu.kernel takes it.
+        sms: of the GPU.
+    """
+
+    activation: Callable[[Any], Any] | None
+    transpose_rhs: bool
+    interpret: Any
+    sms: int
+
+
+def product(x, y, spec, bn):
+    """[m, k], [k, n] → [m, n]; BM divides m, BK k, and bn, for both warpgroups, n."""
+    (m, k), n = x.shape, y.shape[0 if spec.transpose_rhs else 1]
+    half, tiles = bn // 2, (m // BM, n // bn)
+
+    def step(_, x_smem, y_smem, acc_ref):  # [BM, BK], [BK, bn] or [bn, BK]
+        mine = pl.ds(jax.lax.axis_index("wg") * half, half)
+        if spec.transpose_rhs:
+            right = plgpu.transpose_ref(y_smem.at[mine], (1, 0))
+        else:
+            right = y_smem.at[:, mine]
+        plgpu.wgmma(acc_ref, x_smem, right)
+        plgpu.wgmma_wait(0)
+        return acc_ref
+
+    def pipeline(i, j, step, compute):
+        y_block, y_index = (BK, bn), lambda s: (s, j)
+        if spec.transpose_rhs:
+            y_block, y_index = y_block[::-1], lambda s: (j, s)
+        return plgpu.emit_pipeline_warp_specialized(
+            step,
+            grid=(k // BK,),
+            in_specs=[
+                plgpu.BlockSpec((BM, BK), lambda s: (i, s), transforms=SWIZZLED),
+                plgpu.BlockSpec(y_block, y_index, transforms=SWIZZLED),
+            ],
+            wg_axis="wg",
+            num_compute_wgs=2,
+            memory_registers=MEMORY_REGISTERS,
+            max_concurrent_steps=min(STAGES, k // BK),
+            compute_context=compute,
+        )
+
+    def kernel(x_gmem, y_gmem, o_gmem, o_smem, buffers):
+        wg = jax.lax.axis_index("wg")
+
+        @plgpu.nd_loop((math.prod(tiles),), collective_axes="sm")
+        def tile(loop):
+            i, j = plgpu.planar_snake(loop.index[0], tiles, 1, BAND)
+
+            def compute(run):
+                def sums(acc_ref):
+                    run(acc_ref)
+                    return acc_ref[...]
+
+                z = pl.run_scoped(sums, plgpu.ACC((BM, half), jnp.float32))
+                if spec.activation is not None:
+                    z = jaxprs.inlined(spec.activation)(z)
+                # The tile before is read out of shared memory before this one is put there.
+                plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+                o_smem[wg] = z.astype(o_smem.dtype)
+                plgpu.commit_smem()
+                columns = pl.ds(j * bn + wg * half, half)
+                plgpu.copy_smem_to_gmem(o_smem.at[wg], o_gmem.at[pl.ds(i * BM, BM), columns])
+
+            pipeline(i, j, step, compute)(x_gmem, y_gmem, allocations=buffers)
+
+        plgpu.wait_smem_to_gmem(0)
+
+    def entry(x_gmem, y_gmem, o_gmem):
+        nothing = lambda *_: None
+        pl.run_scoped(
+            functools.partial(kernel, x_gmem, y_gmem, o_gmem),
+            plgpu.SMEM((2, BM, half), x.dtype, transforms=SWIZZLED),
+            pipeline(0, 0, nothing, nothing).get_allocations(x_gmem, y_gmem),
+            collective_axes="wg",
+        )
+
+    return plgpu.kernel(
+        entry,
+        out_type=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(min(spec.sms, math.prod(tiles)),),
+        grid_names=("sm",),
+        num_threads=3,
+        thread_name="wg",
+        compiler_params=plgpu.CompilerParams(
+            lowering_semantics=plgpu.LoweringSemantics.Warpgroup,
+        ),
+        interpret=spec.interpret,
+        kernel_name="matmul",
+    )(x, y)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def padded(x, y, spec):
+    """The product of arrays of any shape, with zeros up to whole tiles."""
+    (m, k), n = x.shape, y.shape[0 if spec.transpose_rhs else 1]
+    bn = 256 if n > 128 else 128
+    rows, depth, columns = (-size % block for size, block in ((m, BM), (k, BK), (n, bn)))
+    y_more = (columns, depth) if spec.transpose_rhs else (depth, columns)
+    x = jnp.pad(x, ((0, rows), (0, depth)))
+    y = jnp.pad(y, [(0, more) for more in y_more])
+    return product(x, y, spec, bn)[:m, :n]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(spec, x, y):
+    return padded(x, y, spec)
+
+
+def _forward(spec, x, y):
+    return padded(x, y, spec), (x, y)
+
+
+def _backward(spec, saved, dz):
+    """dx = dz yᵀ and dy = xᵀ dz by the same kernel, after dz has gone back through activation."""
+    x, y = saved
+    plain = dataclasses.replace(spec, activation=None, transpose_rhs=False)
+    if spec.activation is not None:
+        sums = padded(x, y, dataclasses.replace(spec, activation=None))
+        dz = jax.vjp(spec.activation, sums.astype(jnp.float32))[1](dz.astype(jnp.float32))[0]
+        dz = dz.astype(x.dtype)
+    by_y = dataclasses.replace(plain, transpose_rhs=not spec.transpose_rhs)
+    left, right = (dz, x) if spec.transpose_rhs else (x, dz)
+    return padded(dz, y, by_y), padded(left.T, right, plain)
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+def matmul(x, y, *, activation=None, transpose_rhs=False, interpret=None):
+    """[m, k], [k, n] → [m, n], bfloat16, added up in float32.
+
+    Raises:
+        ValueError: for another dtype: wgmma rounds float32 to 10 bits of mantissa.
+    """
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    checks.one_of('x.dtype, for "mosaic_gpu",', str(x.dtype), ("bfloat16",))
+    spec = Spec(activation, bool(transpose_rhs), interprets(interpret), multiprocessors())
+    return _differentiable(spec, x, y)

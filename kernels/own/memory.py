@@ -1,0 +1,47 @@
+"""How much memory a child may have, and how it is told that this was too little."""
+
+from __future__ import annotations
+
+import os
+
+SHARE = 0.8  # of what is free when it starts: a kernel that wants more ends before others do
+LEAST = 4 << 30  # bytes that every child may have
+SIGNS = ("bad_alloc", "MemoryError", "RESOURCE_EXHAUSTED", "Out of memory")
+
+
+def limit() -> None:
+    """Limit this process, where the system can and nobody has limited it further."""
+    try:
+        import resource
+
+        pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        most = max(int(pages * size * SHARE), LEAST)
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard == resource.RLIM_INFINITY or most < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    except (ImportError, OSError, ValueError):  # a system that does not know it
+        pass
+
+
+def most() -> int | None:
+    """Bytes that this process may have; None where nothing limits it."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
+    return min((each for each in limits if each != resource.RLIM_INFINITY), default=None)
+
+
+def wanted(text: str) -> bool:
+    """Whether what a library or a process said last is that there was too little."""
+    return any(sign in text for sign in SIGNS)
+
+
+def plainly(message: str) -> str:
+    """A message of this process, in plain words where it is of memory."""
+    if not wanted(message):
+        return message
+    bytes_ = most()
+    told = f", of which its process may have {bytes_ / 2**30:.1f} GiB" if bytes_ else ""
+    return f"it ran out of memory{told}: {message}"

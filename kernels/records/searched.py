@@ -1,0 +1,218 @@
+"""The tuner's record: the blocks that a search on the hardware found, among ours.
+
+tokamax keeps, of each problem, the tuning that was fastest on the chip. Here the same kernel is
+estimated at that tuning and at others of the same search space, and ranked as the tuner ranks them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.records import validation
+from kernels.records.bands import quantile
+from kernels.records.programs import FAMILIES, program
+from kernels.records.schema import Key, Named, Record, estimator
+from kernels.records.store import TuningStore, read
+
+SEARCHED = "searched.csv"
+OTHERS = 9  # tunings beside theirs: with it, a tenth of them is one
+FEWEST = 3  # tunings with an estimate, below which a ranking says nothing
+SETTLED = 10  # rankings, below which their record is said to settle nothing
+SHARE = 0.1  # of a ranking, which theirs should be among
+LOSS = 0.03  # that our first choice may differ from theirs by: the middle of all problems
+SECONDS = 60.0  # that one estimate may take
+
+
+@dataclass(frozen=True)
+class Searched:
+    """One problem, ranked.
+
+    Args:
+        row: the published one, whose tuning is theirs.
+        theirs: its estimated milliseconds; infinite where our compiler refuses it.
+        trials: every tuning that was tried, theirs included, and its estimated milliseconds, the
+            fastest first; infinite where our compiler refuses it.
+    """
+
+    row: Record
+    theirs: float
+    trials: tuple[tuple[Named, float], ...]
+
+    @property
+    def known(self) -> int:
+        """How many have an estimate."""
+        return sum(math.isfinite(ms) for _, ms in self.trials)
+
+    @property
+    def place(self) -> int | None:
+        """Of theirs in our ranking, from 1; None where it has no estimate."""
+        if math.isinf(self.theirs):
+            return None
+        return 1 + sum(ms < self.theirs for _, ms in self.trials)
+
+    @property
+    def tells(self) -> bool:
+        """Whether so many have an estimate that a place among them says something."""
+        return self.known >= FEWEST
+
+    @property
+    def among_the_best(self) -> bool:
+        """Whether theirs is in the best SHARE of the ranking."""
+        return self.place is not None and self.place <= max(1, int(SHARE * self.known))
+
+    @property
+    def loss(self) -> float | None:
+        """By how much theirs is slower than our first choice, as estimated; it was faster on the
+        hardware than whatever else was tried there, so this is an error of the ranking."""
+        return None if math.isinf(self.theirs) else self.theirs / self.trials[0][1] - 1
+
+
+def problems(
+    most: int | None = None, chips: Iterable[str] = (), kinds: Iterable[str] = ()
+) -> list[Record]:
+    """Published rows whose tuning a search on the hardware found.
+
+    They come in turns, one of each kernel, chip and half after another, in the order that a hash
+    has drawn.
+
+    Args:
+        most: how many.
+        chips: those of these chips alone; all if empty.
+        kinds: such as "dot_product_attention/tokamax"; all that were searched if empty.
+    """
+    searched = [each.name for each in FAMILIES.values() if each.needs == "tokamax"]
+    return validation.published(chips, [*kinds] or searched)[:most]
+
+
+def candidates(row: Record) -> Iterator[Named]:
+    """The other tunings of a row's search space, in the order that a hash has drawn.
+
+    Raises:
+        MissingPackage: without tokamax.
+    """
+    tunings = program(row).tunings
+    names = [*row.tuning]
+    space = [Named({name: each[name] for name in names}) for each in (tunings() if tunings else ())]
+    named = {each for each in space if each != row.tuning}
+    digest = lambda each: hashlib.sha256(f"{row.text} {row.chip} {each}".encode()).digest()
+    yield from sorted(named, key=digest)
+
+
+def search(
+    rows: Sequence[Record],
+    *,
+    others: int = OTHERS,
+    file: Path | str = SEARCHED,
+    fresh: bool = False,
+    progress: Callable[[Record, int, int], None] = lambda row, done, of: None,
+) -> list[Searched]:
+    """Rank the tunings of published rows with the tuner, and keep each trial at once.
+
+    A run that was stopped goes on where it was, as far as the installed versions and the model are
+    the same.
+
+    Args:
+        rows: of `problems`.
+        others: tunings of each that are tried beside theirs.
+        file: of records; by default, results/searched.csv.
+        fresh: rank again what is kept.
+        progress: told of the row, how many of its tunings are done, and of how many.
+
+    Raises:
+        MissingPackage: without tokamax or libtpu.
+    """
+    for row in rows:
+        _tuned(row, others, TuningStore(row.key, file, fresh), progress)
+    return found(file, rows)
+
+
+def _tuned(row: Record, others: int, store: TuningStore, progress: Callable[..., None]) -> None:
+    from kernels import tpu
+
+    def kernel(*arrays: Any, **tuning: Any) -> Any:
+        return program(
+            dataclasses.replace(row, tuning=Named(tuning) if tuning else row.tuning)
+        ).function(*arrays)
+
+    ran = program(row)
+    drawn = [each for each, _ in zip(candidates(row), range(others))]
+    tpu.tune(
+        kernel,
+        *ran.arguments,
+        candidates=[row.tuning.typed(), *(each.typed() for each in drawn)],
+        chip=row.chip,
+        name=f"{row.operator} {row.text}",
+        most=others + 1,
+        store=store,
+        timeout=SECONDS,
+        progress=lambda done, of: progress(row, done, of),
+        values=ran.values or None,
+    )
+
+
+def found(file: Path | str = SEARCHED, rows: Iterable[Record] | None = None) -> list[Searched]:
+    """The rankings that are kept, in the order of `problems`.
+
+    Args:
+        file: of records.
+        rows: of which; by default, all that the file knows theirs of.
+    """
+    kept: dict[Key, list[Record]] = {}
+    for record in read(file):
+        kept.setdefault(dataclasses.replace(record.key, tuning=Named()), []).append(record)
+    made = []
+    for row in problems() if rows is None else rows:
+        trials = {
+            record.tuning: record.value
+            for record in kept.get(dataclasses.replace(row.key, tuning=Named()), ())
+        }
+        if row.tuning in trials:
+            ranked = sorted(trials.items(), key=lambda trial: trial[1])
+            made.append(Searched(row, trials[row.tuning], tuple(ranked)))
+    return made
+
+
+def told(known: Sequence[Searched]) -> Iterator[str]:
+    """What the rankings come to, a sentence at a time."""
+    ranked = [each for each in known if each.tells]
+    if silent := len(known) - len(ranked):
+        yield (
+            f"In {silent} of {len(known)} rankings fewer than {FEWEST} tunings have an estimate, "
+            "for our compiler refuses the others or their loops are too long to count: these say "
+            "nothing."
+        )
+    if not ranked:
+        return
+    among = sum(each.among_the_best for each in ranked)
+    yield (
+        f"In {among} of {len(ranked)} rankings ({among / len(ranked):.0%}) theirs is among our "
+        f"best {SHARE:.0%}."
+    )
+    if (middle := loss(ranked)) is not None:
+        reached = "reached" if middle <= LOSS else "missed"
+        yield (
+            f"By the estimate, theirs takes {middle:.1%} more than our first choice in the middle "
+            f"of the problems; the bar of {LOSS:.0%} is {reached}."
+        )
+    if refused := sum(each.place is None for each in ranked):
+        yield f"Theirs has no estimate in {refused}."
+    if len(ranked) < SETTLED:
+        yield "So few rankings settle nothing yet."
+
+
+def loss(known: Iterable[Searched]) -> float | None:
+    """By how much theirs is slower than our first choice, as estimated, in the middle of the
+    problems whose rankings tell; None where none of theirs has an estimate."""
+    losses = sorted(each.loss for each in known if each.tells and each.loss is not None)
+    return quantile(losses, 0.5) if losses else None
+
+
+def current(file: Path | str = SEARCHED) -> bool:
+    """Whether the file is of the installed versions and of this very model."""
+    return {record.versions for record in read(file)} <= {estimator()}

@@ -1,0 +1,154 @@
+"""The tuner's record: a tuning found on the hardware, in the ranking that its estimates make."""
+
+import dataclasses
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from kernels import tpu
+from kernels.cli import app
+from kernels.optional import available
+from kernels.records import Key, read, searched, write
+from kernels.records.schema import Named, estimator
+from kernels.records.searched import SEARCHED, Searched, candidates, found, problems
+
+needs_tokamax = pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
+
+
+@pytest.fixture
+def row():
+    return problems(1)[0]
+
+
+def trials(row, *milliseconds):
+    """A record for theirs, and one for each other tuning."""
+    at = lambda ms, tuning: dataclasses.replace(row.key, tuning=tuning).record(
+        kind="estimated", value=ms, versions=estimator()
+    )
+    theirs, *others = milliseconds
+    return [at(theirs, row.tuning), *(at(ms, Named({"block": i})) for i, ms in enumerate(others))]
+
+
+# --- what is searched -----------------------------------------------------------------------------
+
+
+def test_problems_are_kernels_whose_tuning_was_searched_for():
+    drawn = problems(20)
+    assert {row.implementation for row in drawn} == {"tokamax"} and drawn == problems()[:20]
+    kind = "dot_product_attention/tokamax"
+    assert {row.operator for row in problems(kinds=[kind])} == {"dot_product_attention"}
+
+
+@needs_tokamax
+def test_candidates_are_the_publisher_s_and_drawn_by_a_hash():
+    for kind in ("dot_product_attention/tokamax", "ragged_dot/tokamax"):
+        [row] = problems(1, kinds=[kind])
+        drawn = list(candidates(row))
+        assert len(drawn) == len(set(drawn)) > 40 and drawn == list(candidates(row))
+        assert all(set(each) == set(row.tuning) for each in drawn) and row.tuning not in drawn
+
+
+# --- the ranking ----------------------------------------------------------------------------------
+
+
+def test_theirs_has_a_place_and_a_loss(row, tmp_path):
+    file = tmp_path / SEARCHED
+    others = [1.0, *(2.0 + i for i in range(18)), math.inf]
+    write(file, trials(row, 1.1, *others))
+    [one] = found(file)
+    assert (one.place, one.known, len(one.trials)) == (2, 20, 21)
+    assert one.among_the_best and one.loss == pytest.approx(0.1)
+    write(file, trials(row, 3.5, *others))
+    [one] = found(file)
+    assert one.place == 4 and not one.among_the_best and one.loss == pytest.approx(2.5)
+    assert isinstance(one, Searched) and one.row == row
+
+
+def test_a_refused_tuning_has_no_place(row, tmp_path):
+    file = tmp_path / SEARCHED
+    write(file, trials(row, math.inf, 1.0, 2.0))
+    [one] = found(file)
+    assert one.place is None and one.loss is None and not one.among_the_best
+    write(file, trials(row, 1.0)[:0])
+    assert found(file) == []
+
+
+@needs_tokamax
+def test_a_search_ranks_theirs_and_the_drawn_with_the_tuner(row, tmp_path, monkeypatch):
+    asked = {}
+
+    def tune(function, *arguments, candidates, store, chip, values, **options):
+        asked.update(candidates=candidates, chip=chip, values=values)
+        for i, each in enumerate(candidates):
+            store[str(tpu.Trial(each, 0.0))] = 1e-3 * (1 + i), "compute", "how"
+
+    monkeypatch.setattr(tpu, "tune", tune)
+    [one] = searched.search([row], others=4, file=tmp_path / SEARCHED)
+    assert asked["chip"] == row.chip and len(asked["candidates"]) == 5
+    assert one.place == 1 and one.trials[0][0] == row.tuning and one.loss == 0
+    assert asked["candidates"][0] == row.tuning.typed()
+
+
+def test_the_command_ranks_and_tells_the_record(row, tmp_path, monkeypatch):
+    if not available("libtpu"):
+        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
+    asked = []
+
+    def search(rows, *, fresh, progress):
+        asked.extend(rows)
+        write(tmp_path / SEARCHED, trials(row, 1.02, 1.0, 2.0))
+        return found(tmp_path / SEARCHED, rows)
+
+    monkeypatch.setattr(searched, "search", search)
+    words = ["validate", "--tuner", "--most", "1"]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    assert [each.key for each in asked] == [row.key]
+    assert "2 of 3" in result.output and "In 0 of 1 rankings (0%)" in result.output
+    assert "2.0% more than our first choice" in " ".join(result.output.split())
+    assert "the bar of 3% is reached" in " ".join(result.output.split())
+
+
+def test_the_record_of_several_is_the_middle_one(row):
+    rest = (Named({"block": 2}), 2.0), (Named({"block": 3}), math.inf)
+    of = lambda theirs: Searched(
+        row, theirs, ((Named({"block": 1}), 1.0), (row.tuning, theirs), *rest)
+    )
+    known = [of(1.01), of(1.10), of(1.5)]
+    assert searched.loss(known) == pytest.approx(0.1)
+    assert "missed" in " ".join(searched.told(known))
+    assert "settle nothing" in " ".join(searched.told(known))
+    assert "settle nothing" not in " ".join(searched.told(known * 4))
+    alone = Searched(row, 1.0, ((row.tuning, 1.0), *rest[1:]))
+    assert "In 1 of 4 rankings fewer than 3" in " ".join(searched.told([*known, alone]))
+    assert searched.loss([*known, alone]) == searched.loss(known)
+    assert len(list(searched.told([alone]))) == 1
+    assert list(searched.told([])) == [] and searched.loss([of(math.inf)]) is None
+
+
+# --- what is stored -------------------------------------------------------------------------------
+
+
+def test_the_stored_trials_are_of_published_rows():
+    known = found()
+    if not known:
+        pytest.skip("no trials are stored")
+    assert all(isinstance(each.row.key, Key) for each in known)
+    assert sum(len(each.trials) for each in known) == len(read(SEARCHED))
+    for each in known:
+        assert each.row.key in {row.key for row in problems()}
+        # What ran out of time is not kept, and tried again by the next run.
+        assert searched.OTHERS - 2 < len(each.trials) <= searched.OTHERS + 1
+        finite = [ms for _, ms in each.trials if math.isfinite(ms)]
+        assert finite == sorted(finite) and finite
+
+
+@needs_tokamax
+@pytest.mark.slow
+def test_a_sample_says_what_is_stored(tmp_path):
+    if not available("libtpu") or not found() or not searched.current():
+        pytest.skip("needs libtpu, and stored trials of these versions")
+    each = min(found(), key=lambda each: each.theirs)
+    [again] = searched.search([each.row], others=1, file=tmp_path / SEARCHED)
+    assert again.theirs == pytest.approx(each.theirs, rel=2e-3)
