@@ -2,6 +2,7 @@
 tests found, {api} from the catalog and the modules themselves."""
 
 import datetime
+import html
 import importlib
 import inspect
 import io
@@ -259,7 +260,7 @@ class Estimates(Generated):
             "are Pallas kernels, squares are XLA's programs. A panel is one chip and one regime: "
             "who wrote what takes most of the time, and what the estimate says binds there."
         )
-        yield picture(plots.predictions(told), "Estimated over published times, in panels")
+        yield pictures(plots.predictions(told), "estimated over published times")
 
     def sorts(self, rows):
         lines, group = [], None
@@ -319,7 +320,8 @@ class Estimates(Generated):
                     named = self.named(row)
                     named += nodes.Text(f", published {' ms, estimated '.join(times)} ms: {error}")
                     told += fill(nodes.list_item(), named)
-                lines.append((str(len(those)), why, told))
+                shown = fill(nodes.container(), text(why), fold("which", told))
+                lines.append((str(len(those)), shown))
         if not lines:
             yield text("Every bar is reached.")
             return
@@ -329,7 +331,7 @@ class Estimates(Generated):
             "moved in the published time, or a profile that is missing, is computed from the row; "
             "the rest was found by looking at the compiled programs."
         )
-        yield table(("rows", "why", "which"), lines, "missed")
+        yield table(("rows", "why"), lines, "missed")
 
     def bands(self, rows):
         lines, group = [], None
@@ -478,18 +480,32 @@ class Estimates(Generated):
         yield table(titles, lines, "calibration")
 
 
+def pictures(figures, words):
+    """Matplotlib figures as SVG in the page, as many in a line as its width takes.
+
+    Args:
+        figures: each with a title.
+        words: what all of them show, for who does not see it.
+    """
+    drawn = "".join(f"<figure>{picture(figure, words)}</figure>" for figure in figures)
+    return nodes.raw("", f'<div class="predictions">{drawn}</div>', format="html")
+
+
 def picture(figure, words):
-    """A matplotlib figure as SVG in the page, with `words` for who does not see it."""
+    """A matplotlib figure as SVG, named by its title and `words`."""
     import matplotlib
     import matplotlib.pyplot as plt
 
+    title = " ".join(figure.axes[0].get_title().split())
     drawn = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kernels"}):
+    # The salt keeps the names of clip paths apart: they are of the whole page.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     plt.close(figure)
     svg = re.sub(r"<metadata>.*?</metadata>", "", drawn.getvalue(), flags=re.DOTALL)
-    svg = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{words}"', 1)
-    return nodes.raw("", f'<div class="predictions">{svg}</div>', format="html")
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # nobody refers to these, and each figure has them
+    label = html.escape(f"{title}: {words}")
+    return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
 class Status(Generated):

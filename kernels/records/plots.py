@@ -58,6 +58,7 @@ def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = Non
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")  # of a single decade it would write each tick
     axes.set(xlabel="measured, as published (ms)", ylabel="estimated (ms)")
     spread = bands.spread(test)
     told = (
@@ -68,14 +69,14 @@ def predicted(rows: Sequence[Checked], title: str | None = None, axes: Any = Non
     return axes
 
 
-def predictions(rows: Sequence[Checked]) -> Any:
-    """Draw `predicted` for each chip and regime, a panel each.
+def predictions(rows: Sequence[Checked]) -> list[Any]:
+    """Draw `predicted` for each chip and regime, a figure each.
 
     Args:
         rows: of kernels.records.bands.
 
     Returns:
-        The matplotlib Figure.
+        The matplotlib Figures, by chip and regime.
 
     Raises:
         ValueError: where no row has an estimate.
@@ -89,16 +90,13 @@ def predictions(rows: Sequence[Checked]) -> Any:
             panels.setdefault((row.chip, row.regime), []).append(row)
     if not panels:
         raise ValueError("rows is without an estimate; accepted: rows of which one has an estimate")
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    figure, grid = plt.subplots(
-        lines, columns, figsize=(3.6 * columns, 3.5 * lines), layout="constrained", squeeze=False
-    )
-    for axes in grid.flat[len(panels) :]:
-        axes.remove()
-    for axes, ((chip, regime), of) in zip(grid.flat, panels.items()):
+    figures = []
+    for (chip, regime), of in panels.items():
         spread = bands.spread(row for row in of if row.half == bands.TEST)
         error = f"test: {spread.rows}, half within {spread.median:.0%}" if spread else "no test row"
+        figure, axes = plt.subplots(figsize=(3.0, 2.9), layout="constrained")
         predicted(of, f"{chip}: {regime}\n{error}", axes)
+        axes.title.set_fontsize("small")  # as wide as the panel
         axes.get_legend().remove()
-    return figure
+        figures.append(figure)
+    return figures

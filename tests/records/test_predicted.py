@@ -47,8 +47,11 @@ def test_predicted_over_measured():
 
 def test_a_panel_for_each_chip_and_regime():
     rows = [checked(0.1), checked(0.1, chip="v6e"), checked(0.1, 9, regime="Pallas, HBM")]
-    figure = plots.predictions(rows)
-    titles = [axes.get_title().partition("\n")[0] for axes in figure.axes]
+    figures = plots.predictions(rows)
+    titles = [axes.get_title().partition("\n")[0] for each in figures for axes in each.axes]
     assert titles == ["v5e: Pallas, HBM", "v5e: XLA, compute", "v6e: XLA, compute"]
+    for axes in (axes for each in figures for axes in each.axes):
+        ticks = axes.get_xticklabels(minor=True) + axes.get_yticklabels(minor=True)
+        assert not any(tick.get_text() for tick in ticks)  # of one decade they would overlap
     with pytest.raises(ValueError, match="without an estimate"):
         plots.predictions([])
