@@ -96,7 +96,7 @@ def predictions(rows: Sequence[Checked]) -> list[Any]:
         error = f"test: {spread.rows}, half within {spread.median:.0%}" if spread else "no test row"
         figure, axes = plt.subplots(figsize=(3.0, 2.9), layout="constrained")
         predicted(of, f"{chip}: {regime}\n{error}", axes)
-        axes.title.set_fontsize("small")  # as wide as the panel
+        axes.title.set_fontsize(plt.rcParams["axes.labelsize"])  # the panel is narrow
         axes.get_legend().remove()
         figures.append(figure)
     return figures
