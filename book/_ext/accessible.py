@@ -1,10 +1,37 @@
-"""Put right what a screen reader would stumble over in what Sphinx writes."""
+"""Put right what a screen reader, or a telephone, would stumble over in what Sphinx writes."""
+
+import html
+import re
+from functools import partial
+from pathlib import Path
+
+PLOT = re.compile(r'<img alt="[^"]*" src="([^"]*_images/([^"/]+\.svg))" />')
+SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)pt"')
+WORDS = re.compile(r"<!-- (.*?) -->")  # matplotlib draws letters as paths, and says here what of
+PIXELS = 4 / 3  # of a point
 
 
 def _mend(app, pagename, templatename, context, doctree):
-    # docutils calls the bibliography a list, and its entries no list items.
     if body := context.get("body"):
-        context["body"] = body.replace('<div role="list" class="citation-list">', "<div>")
+        # docutils calls the bibliography a list, and its entries no list items.
+        body = body.replace('<div role="list" class="citation-list">', "<div>")
+        files = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
+        context["body"] = PLOT.sub(partial(_plot, files), body)
+
+
+def _plot(files, image):
+    """A plot with its own words as alternative, and with the width that it was drawn for."""
+    link, name = image.groups()
+    drawn = files[name].read_text(encoding="utf-8") if name in files else ""
+    size = SIZE.search(drawn)
+    if size is None:
+        return image[0]
+    found = (html.unescape(word).strip(" ,") for word in WORDS.findall(drawn))
+    # Each once, and no numbers at ticks.
+    words = dict.fromkeys(word for word in found if re.search(r"[^\W\d_]{2}", word))
+    told = html.escape("Plot: " + "; ".join(words))
+    width = round(PIXELS * float(size[1]))
+    return f'<img class="plot" alt="{told}" src="{link}" style="--drawn: {width}px" />'
 
 
 def setup(app):

@@ -75,6 +75,17 @@ def beyond_the_window(page):
     )
 
 
+def shrunk(page):
+    """Plots that a narrow window makes so small that nobody reads their small print."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll("img.plot")]
+            .filter((plot) => plot.getClientRects().length)
+            .map((plot) => [plot, parseFloat(plot.style.getPropertyValue("--drawn"))])
+            .filter(([plot, drawn]) => plot.clientWidth < 0.75 * drawn)
+            .map(([plot, drawn]) => `${plot.clientWidth} of ${drawn} pixels: ${plot.alt}`)"""
+    )
+
+
 def too_heavy(page):
     """What a page over the limit loads before anybody touches it, the heaviest first."""
     # Without mini-racer the browser loads MathJax, 1.2 MB.
@@ -101,8 +112,9 @@ def test_a_page(open_page, site, axe, name, scheme, widths):
     wrong = beyond_the_window(page) + violations(page, axe)
     if scheme == "light":
         wrong += too_heavy(page)
+    wrong += shrunk(page)
     page.set_viewport_size({"width": widths[1], "height": 900})
-    wrong += beyond_the_window(page)
+    wrong += beyond_the_window(page) + shrunk(page)
     assert not wrong, "\n".join(wrong)
 
 
@@ -111,6 +123,7 @@ def test_a_page(open_page, site, axe, name, scheme, widths):
     [
         ("<pre style='overflow: visible'>" + "planted" * 99, "pixels wide"),
         ("<img src='data:,'>", "image-alt"),
+        ("<img class='plot' style='--drawn: 800px; width: 366px' alt='a' src='data:,'>", "of 800"),
         ("<p style='color: #ccc; background: #fff'>faint</p>", "color-contrast"),
         ("<button></button>", "button-name"),
         (
@@ -126,7 +139,7 @@ def test_a_page(open_page, site, axe, name, scheme, widths):
 def test_what_is_wrong_with_a_page_is_noticed(open_page, site, axe, planted, told):
     page = open_page(f"{site}/search.html", width=400)
     page.evaluate("text => document.querySelector('main').innerHTML += text", planted)
-    found = beyond_the_window(page) + violations(page, axe)
+    found = beyond_the_window(page) + violations(page, axe) + shrunk(page)
     assert any(told in line for line in found), found
 
 

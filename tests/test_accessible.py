@@ -1,0 +1,59 @@
+"""What Sphinx writes, put right for a screen reader and for a telephone."""
+
+import importlib.util
+import types
+from pathlib import Path
+
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("agg")
+
+FILE = Path(__file__).parents[1] / "book" / "_ext" / "accessible.py"
+
+
+@pytest.fixture
+def accessible():
+    spec = importlib.util.spec_from_file_location("accessible", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def mended(accessible, folder, body):
+    """The body of a page after the extension, which has the pictures of `folder`."""
+    images = {each.name: each.name for each in folder.iterdir()}
+    app = types.SimpleNamespace(srcdir=folder, builder=types.SimpleNamespace(images=images))
+    context = {"body": body}
+    accessible._mend(app, "page", "page.html", context, None)
+    return context["body"]
+
+
+def test_a_plot_is_told_in_its_own_words_and_knows_its_width(accessible, tmp_path):
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3))
+    axes.plot([1, 2, 3], label="ours & theirs")
+    axes.set(title="Blocks win", xlabel="size")
+    axes.legend()
+    figure.savefig(tmp_path / "drawn.svg")
+    plt.close(figure)
+    image = '<p><img alt="../_images/drawn.svg" src="../_images/drawn.svg" /></p>'
+    body = mended(accessible, tmp_path, image)
+    told = body.partition('alt="')[2].partition('"')[0]
+    assert told.startswith("Plot: ") and not any(sign.isdigit() for sign in told)
+    assert all(word in told for word in ("Blocks win", "size", "ours &amp; theirs"))
+    assert '<img class="plot"' in body and 'src="../_images/drawn.svg"' in body
+    assert 'style="--drawn: 576px"' in body  # six inches of 96 pixels
+
+
+def test_what_is_no_plot_stays_as_it_is(accessible, tmp_path):
+    (tmp_path / "logo.svg").write_text('<svg width="10" xmlns="http://www.w3.org/2000/svg"/>')
+    for name in ("logo.svg", "missing.svg", "photo.png"):
+        image = f'<img alt="../_images/{name}" src="../_images/{name}" />'
+        assert mended(accessible, tmp_path, image) == image
+
+
+def test_the_bibliography_is_no_list(accessible, tmp_path):
+    body = mended(accessible, tmp_path, '<div role="list" class="citation-list">one</div>')
+    assert body == "<div>one</div>"
