@@ -18,7 +18,7 @@ from kernels.tpu import CHIPS, Estimate
 # stand on white and on black alike.
 COLOURS = ("#3b7dd8", "#d9822b", "#2a9d6f", "#b04fb5", "#8a8a8a")
 MARKERS = ("o", "s", "^", "D", "v")
-INK = "#777777"  # axes, text and limits
+INK = "#757575"  # axes, text and limits; the book's style sheet lights plots up in the dark
 
 
 def style() -> None:
