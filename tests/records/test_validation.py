@@ -244,23 +244,25 @@ def test_a_sample_says_what_is_stored(chip, kind, sizes, tmp_path):
 
 @pytest.mark.full
 def test_the_command_says_again_what_is_stored(tmp_path, monkeypatch):
-    """Of each chip and writer three stored rows of this very model, drawn by a hash."""
-    if not available("libtpu") or not available("tokamax"):
-        pytest.skip("needs libtpu and tokamax: pip install -e '.[tpu,validation]'")
+    """Of each chip and writer three stored rows, drawn by a hash; tokamax's where it is there."""
+    if not available("libtpu"):
+        pytest.skip("needs libtpu: pip install -e '.[tpu]'; with tokamax's rows: '.[validation]'")
     stored = {row.key: row for row in bands.read() if row.error is not None}
-    drawn: dict[tuple[str, bool], list] = {}
+    drawn: dict[tuple[str, str], list] = {}
     for row in ROWS:
-        kept = stored.get(row.key)
-        if kept and kept.versions == schema.versions("jax", "libtpu"):
-            drawn.setdefault((row.chip, FAMILIES[row.operator, row.implementation].needs), [])
-            drawn[row.chip, FAMILIES[row.operator, row.implementation].needs].append(row)
+        kept, needs = stored.get(row.key), FAMILIES[row.operator, row.implementation].needs
+        there = not needs or available(needs)
+        if there and kept and kept.versions == schema.versions("jax", "libtpu"):
+            drawn.setdefault((row.chip, needs), []).append(row)
+    if not drawn:
+        pytest.skip("the stored rows are of other versions of JAX and libtpu")
     sample = [row for of in drawn.values() for row in of[:3]]
     monkeypatch.setattr(store, "RESULTS", tmp_path)
     store.write("published.csv", sample)
     found = CliRunner().invoke(app, ["validate"], env={"COLUMNS": "120"})
     assert found.exit_code == 0, found.output
     again = bands.read()
-    assert len(again) == len(sample) >= 12
+    assert len(again) == len(sample) >= 9
     for row in again:
         kept = stored[row.key]
         if schema.LATE in row.method + kept.method:
