@@ -40,6 +40,11 @@ def test_roofline():
     roof = axes.get_lines()[0].get_ydata()
     assert roof.max() == pytest.approx(197)
     assert {"197 TFLOP/s, bf16", "819 GB/s"} <= {t.get_text() for t in axes.texts}
+    axes.figure.canvas.draw()
+    for axis in (axes.xaxis, axes.yaxis):  # written out: 1,000, and no powers
+        shown = [label.get_text() for label in axis.get_ticklabels()]
+        assert {"50", "500"} <= set(shown) and not any("$" in text for text in shown)
+        assert not any(tick.label1.get_text() for tick in axis.get_minor_ticks())
 
 
 def test_roofline_of_two_chips_is_refused():

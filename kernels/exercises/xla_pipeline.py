@@ -63,33 +63,42 @@ def _momentum(w, v, g):
     return np.stack([w - 0.1 * v, v])
 
 
-def _specs(answer, a, b, *, interpret):
-    """Whether three specs came; and for the judge the specs themselves."""
+def _layer(x, inward, outward):
+    return jnp.maximum(x @ inward, 0) @ outward
+
+
+def _layer_specs(answer, x, inward, outward, *, interpret):
+    """Whether four specs came; and for the judge the specs themselves."""
     found = answer()
     if not (
         isinstance(found, tuple)
-        and [type(spec) for spec in found] == [jax.sharding.PartitionSpec] * 3
+        and [type(spec) for spec in found] == [jax.sharding.PartitionSpec] * 4
     ):
-        raise Refused(f"{type(found).__name__} is returned, wanted: three of PartitionSpec")
+        raise Refused(f"{type(found).__name__} is returned, wanted: four of PartitionSpec")
     return np.True_ if interpret else found
 
 
-def _exchanges_nothing(programs):
-    """Compiled over 2 × 2 chips, the product has no collective and no chip holds all of a or b."""
+def _exchanges_sums(programs):
+    """Compiled over 2 × 2 chips, only the result's sums are exchanged, and no chip holds more than
+    half of the arguments.
+    """
     from kernels import tpu
 
-    function, (a, b) = programs[0]
-    *in_specs, out = function(a, b)
+    function, arguments = programs[0]
+    *in_specs, out = function(*arguments)
     mesh = {"x": 2, "y": 2}
     options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out}
-    compiled = tpu.compile(jnp.matmul, a, b, chip=judges.CHIP, executable=False, **options)
-    if found := hlo.parse(compiled.hlo).collectives:
-        raise Refused(
-            f"{found[0].opcode} over {found[0].group_size} chips, to {found[0].results[0]}"
-        )
-    if compiled.memory.arguments > (most := (a.nbytes + b.nbytes) // 2):
-        raise Refused(f"a chip holds {compiled.memory.arguments} bytes of a and b, at most {most}")
-    return f"no collective, {compiled.memory.arguments} bytes of arguments on each of 4 chips"
+    compiled = tpu.compile(_layer, *arguments, chip=judges.CHIP, executable=False, **options)
+    held, half = compiled.memory.arguments, sum(each.nbytes for each in arguments) // 2
+    if held > half:
+        raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
+    found = hlo.parse(compiled.hlo).collectives
+    told = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in found) or "none"
+    if [i.opcode for i in found] != ["all-reduce"]:
+        raise Refused(f"the exchanges are {told}; wanted is one all-reduce")
+    if (size := found[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
+        raise Refused(f"{told} of {size} bytes on each; half of the result are {most}")
+    return f"{told}, {held} bytes of arguments on each of 4 chips"
 
 
 EXERCISES = (
@@ -154,21 +163,30 @@ EXERCISES = (
         hint="A sum over some columns is a product with a matrix of zeros and ones.",
     ),
     Exercise(
-        "specs",
-        "Write specs(), which returns a PartitionSpec for a, for b and for a @ b over a mesh of "
-        "2 × 2 chips with the axes x and y, so that nothing is exchanged and a chip holds half of "
-        "a and half of b.",
-        lambda a, b: np.True_,
-        _specs,
+        "layer_specs",
+        "Write layer_specs(), which returns a PartitionSpec for x, w1, w2 and the result of "
+        "relu(x w1) w2, [n, d], [d, 4 d], [4 d, d] → [n, d], over a mesh of 2 × 2 chips with the "
+        "axes x and y, so that a chip holds at most half of the arguments and one all-reduce of "
+        "half of the result is all that is exchanged.",
+        lambda x, inward, outward: np.True_,
+        _layer_specs,
         problems(
-            lambda workload, rng: tuple(np.ones((512, 512), np.float32) for _ in "ab"),
-            Workload("square", {"m": 512, "k": 512, "n": 512}),
-            Workload("again", {"m": 512, "k": 512, "n": 512}),
+            lambda workload, rng: tuple(
+                np.ones(shape, np.float32)
+                for shape in (
+                    (workload.sizes["n"], workload.sizes["d"]),
+                    (workload.sizes["d"], 4 * workload.sizes["d"]),
+                    (4 * workload.sizes["d"], workload.sizes["d"]),
+                )
+            ),
+            Workload("wide", {"n": 512, "d": 256}),
+            Workload("again", {"n": 512, "d": 256}),
         ),
         rungs=("interpret",),
         backend=PYTHON,
-        judge=_exchanges_nothing,
-        hint="What does a chip need for its block of the result?",
+        judge=_exchanges_sums,
+        hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
+        "second product needs in what the first one left it?",
     ),
     Exercise(
         "donated",

@@ -50,6 +50,19 @@ def _whiskers(estimate: Estimate, rate: float, roof: float) -> list[list[float]]
     return [[max(rate - rate / most, 0.0)], [max(min(rate / least, roof) - rate, 0.0)]]
 
 
+def plain(axis: Any) -> None:
+    """Label a logarithmic axis at 1, 2 and 5 times powers of ten, with numbers written out.
+
+    Args:
+        axis: an Axes' xaxis or yaxis, logarithmic already.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def roofline(
     estimates: Mapping[str, Estimate] | Sequence[Estimate],
     title: str | None = None,
@@ -115,6 +128,8 @@ def roofline(
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte of HBM (FLOP/byte)")
     axes.set_ylabel("rate, estimated (TFLOP/s)")
     axes.set_ylim(top=roof[-1] * 4)
+    plain(axes.xaxis)
+    plain(axes.yaxis)
     best = max(estimates, key=lambda n: estimates[n].utilisation)
     share = estimates[best].utilisation
     axes.set_title(title or f"{best} reaches {share:.0%} of {chip.name}'s peak (estimated)")

@@ -21,12 +21,24 @@ def of_columns(x):
     return (x * x).reshape(len(x), -1, 8).sum(1)
 
 
-def inner_dimension():
-    return P("x", "y"), P("y", None), P("x", None)
+def gathers_hidden():
+    return P("x", None), P(None, "y"), P(None, "y"), P("x", "y")
 
 
-def whole_b():
-    return P(("x", "y"), None), P(None, None), P(("x", "y"), None)
+def sums_twice():
+    return P("x", "y"), P("y", None), P("y", None), P("x", None)
+
+
+def whole_weights():
+    return P(("x", "y"), None), P(None, None), P(None, None), P(("x", "y"), None)
+
+
+def over_all_chips():
+    return P(None, None), P(None, ("x", "y")), P(("x", "y"), None), P(None, None)
+
+
+def sums_hidden():
+    return P(None, "x"), P("x", "y"), P("y", None), P(None, None)
 
 
 def step(w, v, g):
@@ -69,9 +81,12 @@ WRONG = (
     ("one_pass", of_rows, "interpret", "shape is"),
     ("head_norms", by_reshape, "compile", "only moves data"),
     ("head_norms", of_columns, "interpret", "element ["),
-    ("specs", inner_dimension, "compile", "all-reduce over 2 chips"),
-    ("specs", whole_b, "compile", "a chip holds"),
-    ("specs", lambda: P("x"), "interpret", "wanted: three of PartitionSpec"),
+    ("layer_specs", gathers_hidden, "compile", "the exchanges are all-gather over 2 chips"),
+    ("layer_specs", sums_twice, "compile", "wanted is one all-reduce"),
+    ("layer_specs", sums_hidden, "compile", "wanted is one all-reduce"),
+    ("layer_specs", over_all_chips, "compile", "half of the result"),
+    ("layer_specs", whole_weights, "compile", "a chip holds"),
+    ("layer_specs", lambda: P("x"), "interpret", "wanted: four of PartitionSpec"),
     ("donated", step, "interpret", "not jitted"),
     ("donated", jax.jit(step), "interpret", "0 bytes of the results lie in an argument's memory"),
     ("donated", jax.jit(step, donate_argnums=1), "interpret", "4096 bytes of the results"),
