@@ -1,6 +1,7 @@
 """Readings are fair, complete, and end when the results are there."""
 
 import dataclasses
+import time
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +70,12 @@ def test_a_machine_that_slows_down_is_nobodys_disadvantage(monkeypatch):
     found = measure({"a": slower, "b": slower}, repeats=10)
     assert found["a"].median == pytest.approx(found["b"].median, rel=0.03)
     assert found["a"].slowest > 1.1 * found["a"].fastest
+
+
+def test_processor_time_leaves_out_what_others_do():
+    found = measure({"waits": lambda: time.sleep(0.05)}, repeats=2, clock=time.process_time)
+    assert found["waits"].slowest < 0.02
+    assert measure({"waits": lambda: time.sleep(0.05)}, repeats=2)["waits"].fastest > 0.04
 
 
 def test_functions_take_turns_after_a_warm_up():

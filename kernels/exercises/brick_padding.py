@@ -11,7 +11,8 @@ from kernels.exercises.exercise import Exercise, call, problems
 from kernels.padding import reference
 from kernels.workload import Workload, values
 
-MOST_DIVISIONS = 0.1  # for each pixel; two of them find where a pixel lies
+MOST_DIVISIONS = 0.005  # for each pixel; level 2 has two for each row of pixels, 0.025
+OURS_DIVISIONS = 7 / (64 * 80)  # one for each row of bricks, and two for how many there are
 
 
 def _tile(workload, rng):
@@ -106,12 +107,12 @@ EXERCISES = (
             "divisions a pixel",
             _divisions,
             bar=MOST_DIVISIONS,
-            ours=0.025,
-            spec=".4g",
+            ours=OURS_DIVISIONS,
+            spec=".2g",
             workload=Workload("bar", {"h": 16, "w": 20, "rows": 24, "cols": 30, "step": 6}),
         ),
-        hint="A row of the image has one row of the tile, and one place in it to begin. What is "
-        "left for a counter?",
+        hint="All rows of pixels in one row of bricks begin at the same place in their rows of the "
+        "tile. What does the outermost loop have to run over?",
     ),
     Exercise(
         "brick_copies",

@@ -8,13 +8,11 @@ from kernels.backends.taichi import TAICHI
 from kernels.depthwise_conv import reference
 from kernels.exercises.bars import Bar
 from kernels.exercises.counted import counted
-from kernels.exercises.exercise import Exercise, prediction, problems
-from kernels.gpu.chips import chip
-from kernels.gpu.occupancy import occupancy
+from kernels.exercises.exercise import Exercise, problems
 from kernels.ladder import Refused
 from kernels.workload import Workload, values
 
-MOST_LOADS, LOADS_OURS = 1.0, 0.512  # for each product: the bar, and our own
+MOST_LOADS, LOADS_OURS = 0.4, 0.327  # for each product: the bar, and our own; v3 has 0.512
 
 
 def _rows(workload, rng):
@@ -52,16 +50,29 @@ def _launch(kernel, a, k):
     return out
 
 
-def _pull(c, k):
+def _decaying_pull(workload, rng):
+    a, k = _decaying(workload, rng)
+    return a, k, values("normal", k.shape, "float32", rng)
+
+
+def _pull(a, k, g):
+    """Each lag by itself, as the sums are written; the gradients of k and, last, of a: flat."""
     steps = k.shape[-1]
-    lags = [(c[..., d:] * k[..., : steps - d]).sum((0, 2)) for d in range(steps)]
-    return np.stack(lags[::-1], -1)
+    a, of_k, of_a = a[:, None], np.zeros_like(k), np.zeros_like(a)
+    for d in range(steps):
+        later, earlier = g[..., d:], k[..., : steps - d]
+        of_k[..., : steps - d] += a**d * later
+        of_a += d * a[:, 0] ** max(d - 1, 0) * (later * earlier).sum((0, 2))
+    return np.append(of_k, of_a)
 
 
-def _launch_pull(kernel, c, k):
-    grad = np.full(k.shape[1:], np.nan, k.dtype)
-    taichi.launch(kernel.made(), grad, c, k)
-    return grad
+def _launch_pull(kernel, a, k, g):
+    out, state = np.empty_like(k), np.zeros_like(k[..., 0])
+    for t in range(k.shape[-1]):
+        out[..., t] = state = a * state + k[..., t]
+    of_k, of_a = np.full(k.shape, np.nan, k.dtype), np.full(a.shape, np.nan, k.dtype)
+    taichi.launch(kernel.made(), of_k, of_a, a, out, g)
+    return np.append(of_k, of_a)
 
 
 def _causal(w, k, eps):
@@ -107,18 +118,60 @@ def _judges(answer, number, *, interpret):
     return said
 
 
-def _most_rows(steps, blocks):
-    """Counted up, by the occupancy of an SM: a warp of few registers, so that bytes bind."""
-    room = chip("rtx3090").shared_bytes_per_block
-    fitting = [
-        rows
-        for rows in range(1, room // (4 * steps))
-        if occupancy(
-            "rtx3090", threads=32, registers=16, shared_bytes=4 * steps * (rows + 1)
-        ).blocks
-        >= blocks
-    ]
-    return max(fitting)
+def _kept_apart(w, k, eps):
+    """The sums as they are written."""
+    steps = k.shape[-1]
+    out = np.full(k.shape, eps, k.dtype)
+    for t, u in np.argwhere(np.tri(steps)):
+        out[..., t] += w[:, steps - 1 - (t - u)] * k[..., u]
+    return out
+
+
+def _zeros_ahead(w, k, eps):
+    """The whole square of weights, those of the future zero."""
+    steps = k.shape[-1]
+    lags = np.subtract.outer(np.arange(steps), np.arange(steps))
+    square = np.where(lags >= 0, w[:, steps - 1 - np.maximum(lags, 0)], 0)
+    return (eps + (square * k[..., None, :]).sum(-1)).astype(k.dtype)
+
+
+def _tiles_of_four(w, k, eps):
+    """Four steps at a time: each takes its tile's later ones too, times zero."""
+    last = np.arange(k.shape[-1]) // 4 * 4 + 4
+    later = [0 * k[..., t + 1 : end].sum(-1) for t, end in enumerate(last)]
+    return _kept_apart(w, k, eps) + np.stack(later, -1)
+
+
+def _rows_together(w, k, eps):
+    """The mean of all rows is taken away, and added again."""
+    mean = k.mean(0)
+    return _kept_apart(w, (k - mean) + mean, eps)
+
+
+def _clipped(w, k, eps):
+    """What is not finite is made so: it reaches no step at all."""
+    return _kept_apart(w, np.nan_to_num(k), eps)
+
+
+# Each function, and whether an infinity in it stays out of what does not see it.
+CONTAINED = (
+    (_kept_apart, True),
+    (_zeros_ahead, False),
+    (_tiles_of_four, False),
+    (_rows_together, False),
+    (_clipped, True),
+)
+
+
+def _contains(answer, number, *, interpret):
+    function, contained = CONTAINED[number]
+    with np.errstate(all="ignore"):  # infinities are what this is about
+        said = np.asarray(answer(function))
+    if said.dtype != bool or said.shape:
+        raise Refused(f"the result is {said}, where True or False is wanted")
+    if said != contained:
+        raise Refused(f"the result is {said} for this one: {function.__doc__}")
+    return said
 
 
 EXERCISES = (
@@ -146,8 +199,8 @@ EXERCISES = (
             workload=Workload("bar", {"b": 4, "c": 2, "t": 64}),
         ),
         magnitude=lambda w, k: reference.depthwise_conv(abs(w), abs(k)),
-        hint="A tile of n steps and m rows loads n + m elements for n m products. Which steps of a "
-        "tile see element u is asked with ti.max and a zero, or by two loops.",
+        hint="A tile of n steps and m rows takes n weights and m elements of k for n m products; "
+        "but of the n weights, n - 1 were there at the step before.",
     ),
     Exercise(
         "conv_decay",
@@ -170,23 +223,22 @@ EXERCISES = (
     ),
     Exercise(
         "conv_gradient",
-        "Write the Taichi kernel pull(grad, c, k), [C, T], [B, C, T] twice, for the gradient of w: "
-        "grad[ch, (T-1) - d] is the sum over rows and steps of c[b, ch, t] k[b, ch, t-d], where c "
-        "came back to the result; no two threads add to one element.",
+        "Write the Taichi kernel pull(of_k, of_a, a, out, g) for the gradients of the exercise "
+        "before, in T steps a row: g [B, C, T] came back to its result, out [B, C, T]; of_k "
+        "[B, C, T] and of_a [C] are the gradients of k and of a [C].",
         _pull,
         _launch_pull,
         problems(
-            lambda workload, rng: tuple(
-                values("normal", tuple(workload.sizes.values()), "float32", rng) for _ in "ck"
-            ),
+            _decaying_pull,
             Workload("small", {"b": 3, "c": 2, "t": 20}),
             Workload("one", {"b": 1, "c": 1, "t": 1}),
             Workload("long", {"b": 2, "c": 3, "t": 65}),
         ),
         rungs=("interpret", "simulate"),
         backend=TAICHI,
-        magnitude=lambda c, k: _pull(abs(c), abs(k)),
-        hint="Let each thread have an element of grad, and the loops over rows and steps inside.",
+        magnitude=lambda a, k, g: _pull(a, abs(k), abs(g)),
+        hint="k[u] reaches out[u], and through it all later steps: of_k[u] = g[u] + a of_k[u+1]. "
+        "And a multiplies out[t-1] at step t. The result is told as one row: of_k, then of_a.",
     ),
     Exercise(
         "conv_causal",
@@ -205,17 +257,23 @@ EXERCISES = (
         backend=PYTHON,
         hint="Change a step of k, and look at the steps before it. Which step, and how much?",
     ),
-    prediction(
-        "conv_rows",
-        "Write most_rows(steps, blocks): how many rows a block may have, so that an SM of an RTX "
-        "3090 has shared memory for so many blocks, each of which keeps these float32 rows and one "
-        "row of weights.",
-        _most_rows,
-        Workload("published", {"steps": 768, "blocks": 2}, "int64"),
-        Workload("four", {"steps": 768, "blocks": 4}, "int64"),
-        Workload("short", {"steps": 96, "blocks": 3}, "int64", why="bytes are given 128 at a time"),
-        Workload("alone", {"steps": 1024, "blocks": 1}, "int64"),
-        hint="An SM has 102,400 bytes. A block takes 1,024 more than it asks for, and is given "
-        "them 128 at a time.",
+    Exercise(
+        "conv_infinity",
+        "Write contains(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
+        "number → [B, C, T], keeps an infinity in k out of every element that does not see it: "
+        "earlier steps, other rows and other channels. What the others become does not matter.",
+        lambda number: CONTAINED[number][1],
+        _contains,
+        problems(
+            lambda workload, rng: tuple(workload.sizes.values()),
+            *(
+                Workload(function.__name__[1:], {"number": number})
+                for number, (function, _) in enumerate(CONTAINED)
+            ),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="Put an infinity into one element of k, and look at all that do not see it. At which "
+        "steps might it go unnoticed?",
     ),
 )

@@ -8,9 +8,9 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.backends.python import PYTHON
 from kernels.exercises import bars, judges
 from kernels.exercises.bars import Bar
-from kernels.exercises.exercise import Exercise, call, problems
+from kernels.exercises.exercise import Exercise, call, call_kernel, problems
 from kernels.giou import reference, workloads
-from kernels.workload import Workload
+from kernels.workload import Workload, values
 
 LANES = 128
 SMALLEST = 1e-5
@@ -18,18 +18,13 @@ TALL = 64  # rows of planes in a block
 SCORE_BUNDLES, SCORE_OURS = 155, 137  # of a step: the bar, and our own
 
 
-def _place(answer, samples, n, *, interpret):
-    places = np.ndindex(samples, n, 4)
-    return np.array([answer(*place, n) for place in places]).reshape(samples, n, 4, -1)
+def _points(workload, rng):
+    shape = (*workload.sizes.values(), 2)
+    return tuple(values("normal", shape, "float32", rng) for _ in range(2))
 
 
-def _places(samples, n):
-    """Where each coordinate lies: the array is laid out as the TPU does, and looked through."""
-    boxes = np.arange(samples * n * 4).reshape(samples, n // LANES, LANES, 4)
-    rows = boxes.swapaxes(2, 3).reshape(-1, LANES)
-    where = np.empty((boxes.size, 2), int)
-    where[rows.ravel()] = np.indices(rows.shape).reshape(2, -1).T
-    return where.reshape(samples, n, 4, 2)
+def _apart(preds, targets):
+    return ((preds - targets) ** 2).sum(-1)
 
 
 def _planes(workload, rng):
@@ -121,20 +116,22 @@ def _pull(preds, targets):
 
 EXERCISES = (
     Exercise(
-        "giou_place",
-        "Write place(sample, box, coordinate, n): the row and the lane of that number, if the "
-        "boxes [B, n, 4] are seen as rows of 128, as the chapter does; 128 divides n.",
-        _places,
-        _place,
+        "giou_points",
+        "Write apart(preds, targets, *, interpret), [B, n, 2] twice → [B, n], for n a multiple of "
+        "128: the squared distance of two points, in a kernel that reads them where they lie, so "
+        "that XLA moves nothing before it. A block may be a whole array.",
+        _apart,
+        call_kernel,
         problems(
-            lambda workload, rng: tuple(workload.sizes.values()),
-            Workload("published", {"samples": 2, "n": 256}),
-            Workload("one", {"samples": 3, "n": 128}, why="a single part of 128 boxes"),
-            Workload("long", {"samples": 2, "n": 512}),
+            _points,
+            Workload("two", {"b": 16, "n": 256}),
+            Workload("one", {"b": 8, "n": 128}, why="a single part of 128 points"),
+            Workload("long", {"b": 8, "n": 512}),
         ),
-        rungs=("interpret",),
-        backend=PYTHON,
-        hint="A sample has 4 n / 128 rows: of each part of 128 boxes the lefts, then the tops, …",
+        judge=judges.both(judges.kernels(1), judges.no_relayout),
+        magnitude=lambda preds, targets: ((abs(preds) + abs(targets)) ** 2).sum(-1),
+        hint="In memory it is [B, n / 128, 2, 128]: of each 128 points the abscissas, then the "
+        "ordinates. How many rows of 128 has a sample?",
     ),
     Exercise(
         "giou_iou",

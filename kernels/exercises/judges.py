@@ -56,7 +56,7 @@ def kernels(least: int) -> Judge:
             raise Refused(
                 f"kernels in the program, its gradients included: {found}, wanted {least}"
             )
-        return f"{found} kernels"
+        return f"{found} kernel{'s' * (found != 1)}"
 
     return judge
 

@@ -22,44 +22,36 @@ DROP_BUNDLES = 470  # of a step of the kernel; with a division and without the M
 
 
 def _pairs(workload, rng):
-    """drops [128, 128]: a chain, a stack of equal boxes, the rest alone; and who is alive."""
-    chain, stack, gone = workload.sizes.values()
+    """drops [128, 128]: a chain, a stack of equal boxes, pairs at random; and who is alive."""
+    chain, stack, gone, percent = workload.sizes.values()
     drops = np.zeros((BLOCK, BLOCK), np.float32)
     for i in range(chain - 1):
         drops[i, i + 1] = 1
     both = slice(chain, chain + stack)
     drops[both, both] = np.triu(np.ones((stack, stack)), 1)
+    drops[np.triu(rng.random(drops.shape) < percent / 100, 1)] = 1
     alive = np.ones((1, BLOCK), np.float32)
-    alive[0, :gone] = 0
+    alive[0, rng.permutation(BLOCK)[:gone]] = 0
     return drops, alive
 
 
-def _settled(drops, alive):
-    """Who is kept, and how many rounds that took, the last of which changes nothing: [129]."""
-    keep, rounds = alive[0] > 0, 0
-    while True:
-        now = (alive[0] > 0) & ~((drops > 0) & keep[:, None]).any(0)
-        rounds += 1
-        if np.array_equal(now, keep):
-            return np.append(keep.astype(drops.dtype), rounds)
-        keep = now
+def _dropped_by(drops, alive):
+    """One box after another: the first that is kept and drops it, or -1."""
+    by, kept = np.full(alive.shape, -1, drops.dtype), []
+    for i in np.flatnonzero(alive[0] > 0):
+        by[0, i] = next((j for j in kept if drops[j, i] > 0), -1)
+        if by[0, i] < 0:
+            kept.append(i)
+    return by
 
 
 def _settle(kernel, drops, alive, *, interpret):
-    keep, rounds = pl.pallas_call(
+    return pl.pallas_call(
         kernel,
-        out_shape=[
-            jax.ShapeDtypeStruct((1, BLOCK), jnp.float32),
-            jax.ShapeDtypeStruct((1,), jnp.int32),
-        ],
-        out_specs=[
-            pl.BlockSpec(memory_space=pltpu.VMEM),
-            pl.BlockSpec(memory_space=pltpu.SMEM),
-        ],
+        out_shape=jax.ShapeDtypeStruct((1, BLOCK), jnp.float32),
         interpret=interpret,
         name="settle",
     )(drops, alive)
-    return jnp.append(keep[0], rounds.astype(jnp.float32))
 
 
 def _drawn(n, rng):
@@ -171,24 +163,30 @@ def _table_of(answer, keep, scores):
 
 EXERCISES = (
     Exercise(
-        "nms_settled",
-        "Write kernel(drops_ref, alive_ref, keep_ref, rounds_ref): drops_ref [128, 128] has a 1 "
-        "where the box of the row, if it is kept, drops the box of the column; alive_ref [1, 128] "
-        "a 0 for a box that was dropped before; keep_ref [1, 128] is to hold 1 for each box that "
-        "is kept, and rounds_ref [1], in SMEM, how many rounds that took, the last one, which "
-        "changes nothing, among them.",
-        _settled,
+        "nms_dropped_by",
+        "Write kernel(drops_ref, alive_ref, by_ref): drops_ref [128, 128] has a 1 where the box of "
+        "the row, if it is kept, drops the box of the column; alive_ref [1, 128] a 0 for a box "
+        "that was dropped before; by_ref [1, 128] is to hold, for each box that is dropped here, "
+        "the rank of the first kept box that drops it, and -1 for every other.",
+        _dropped_by,
         _settle,
         problems(
             _pairs,
-            Workload("chain", {"chain": 9, "stack": 0, "gone": 0}),
-            Workload("stack", {"chain": 0, "stack": 40, "gone": 0}),
-            Workload("apart", {"chain": 0, "stack": 0, "gone": 0}, why="one round, and no change"),
-            Workload("gone", {"chain": 20, "stack": 9, "gone": 2}, why="some were dropped before"),
-            Workload("longest", {"chain": BLOCK, "stack": 0, "gone": 1}),
+            *(
+                Workload(
+                    name, {"chain": chain, "stack": stack, "gone": gone, "percent": odds}, why=why
+                )
+                for name, chain, stack, gone, odds, why in (
+                    ("chain", 9, 0, 0, 0, ""),
+                    ("stack", 0, 40, 0, 0, ""),
+                    ("several", 0, 0, 0, 4, "more than one kept box may drop a box"),
+                    ("gone", 20, 9, 30, 4, "some were dropped before"),
+                    ("longest", BLOCK, 0, 1, 0, ""),
+                )
+            ),
         ),
-        hint="Element 128 of the result is the number of rounds. A jax.lax.while_loop carries what "
-        "was, what is now, and the count; who is dropped is a product of [1, 128] and [128, 128].",
+        hint="First settle. Who drops a box is then a question for each column of the matrix, and "
+        "`keep` lies along the lanes, where its rows want it along the sublanes.",
     ),
     Exercise(
         "nms_classes",

@@ -220,7 +220,8 @@ def compare(
     ]
     if not found:
         where = f"on {' or '.join(chips) or 'a device'}"
-        return Line(f"Not measured {where} yet; there: python -m kernels bench {operator} --record")
+        command = f"python -m kernels bench {operator} --record"
+        return Line(f"Run this {where} to see its figures here: {command}")
     kinds = [kind for kind in COLUMNS if any(kind in row.figures for _, row in found)]
     rows = [
         (

@@ -63,36 +63,31 @@ def in_numpy(keep, scores):
     return np.flatnonzero(np.asarray(keep))
 
 
-def settle(drops_ref, alive_ref, keep_ref, rounds_ref, most=None, looks_back=True):
+def dropped_by(drops_ref, alive_ref, by_ref, rounds=128, kept_only=True, looks_back=True):
     drops, alive = drops_ref[...], alive_ref[...]
 
-    def visit(keep):
+    def visit(_, keep):
         hit = jnp.dot(keep, drops, preferred_element_type=jnp.float32) > 0
-        return jnp.where(hit, 0.0, alive if looks_back else 1.0)
+        return jnp.where(hit, 0.0, alive)
 
-    def turn(carry):
-        _, now, rounds = carry
-        return now, visit(now), rounds + 1
-
-    first = alive, visit(alive), jnp.int32(1)
-    if most:
-        _, keep, rounds = jax.lax.fori_loop(0, most - 1, lambda _, carry: turn(carry), first)
-    else:
-        _, keep, rounds = jax.lax.while_loop(lambda c: jnp.any(c[0] != c[1]), turn, first)
-    keep_ref[...] = keep
-    rounds_ref[0] = rounds
+    keep = jax.lax.fori_loop(0, rounds, visit, alive)
+    kept = jnp.broadcast_to(keep, drops.shape).T if kept_only else 1.0
+    rank = jax.lax.broadcasted_iota(jnp.int32, drops.shape, 0)
+    first = jnp.where(drops * kept > 0, rank, 128).min(0, keepdims=True)
+    told = (first < 128) & ((alive > 0) | (not looks_back))
+    by_ref[...] = jnp.where(told, first, -1).astype(jnp.float32)
 
 
 def one_round(*refs):
-    settle(*refs, most=1)
+    dropped_by(*refs, rounds=1)
 
 
-def always_all_rounds(*refs):
-    settle(*refs, most=128)
+def by_anyone(*refs):
+    dropped_by(*refs, kept_only=False)
 
 
-def forgets_the_dropped(*refs):
-    settle(*refs, looks_back=False)
+def names_one_for_the_gone(*refs):
+    dropped_by(*refs, looks_back=False)
 
 
 def divides(first_ref, kept_ref, others_ref, o_ref, threshold=0.5):
@@ -112,9 +107,9 @@ def all_are_kept(first_ref, kept_ref, others_ref, o_ref):
 
 
 WRONG = (
-    ("nms_settled", one_round, "interpret", "element [2]"),
-    ("nms_settled", always_all_rounds, "interpret", "element [128] is 128, the reference 9"),
-    ("nms_settled", forgets_the_dropped, "interpret", "on gone"),
+    ("nms_dropped_by", one_round, "interpret", "on chain"),
+    ("nms_dropped_by", by_anyone, "interpret", "element [0, 8] is 7, the reference -1"),
+    ("nms_dropped_by", names_one_for_the_gone, "interpret", "on gone"),
     ("nms_classes", moved_aside, "interpret", "on scales"),
     ("nms_classes", class_blind, "interpret", "on three"),
     ("nms_at_most", functools.partial(nms_at_most, starts=False), "interpret", "on two"),
