@@ -115,7 +115,8 @@ def _arriving(workload, rng):
     x *= 2.0 ** rng.integers(-9, 9, (m, 1))
     x[m // 2] = 0  # a token of padding
     y, c = (
-        values("normal", shape, kind, rng) for shape, kind in (((k, n), "int8"), ((1, n), "float32"))
+        values("normal", shape, kind, rng)
+        for shape, kind in (((k, n), "int8"), ((1, n), "float32"))
     )
     return jnp.asarray(x, jnp.bfloat16), y, c
 
@@ -170,7 +171,7 @@ EXERCISES = (
     Exercise(
         "smooth",
         "Write smooth(x, y) for SmoothQuant: the scale s_k of each of the channels, [k], by which "
-        "x is divided and y multiplied.",
+        "x is divided and y multiplied, so that both have the same largest magnitude in it.",
         lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
         lambda answer, x, y, outliers, *, interpret: compared(answer(x, y)),
         problems(

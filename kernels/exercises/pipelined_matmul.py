@@ -58,9 +58,7 @@ def _two(workload, rng):
 
 def _layer(workload, rng):
     m, k, n = (workload.sizes[name] for name in "mkn")
-    return tuple(
-        values(workload.values, s, workload.dtype, rng) for s in ((m, k), (k, n), (k, n))
-    )
+    return tuple(values(workload.values, s, workload.dtype, rng) for s in ((m, k), (k, n), (k, n)))
 
 
 def _silu(g):

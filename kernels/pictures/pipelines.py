@@ -51,9 +51,7 @@ def pipeline(
         kernels = [op for op in estimate.ops if op.kind == "kernel" and op.call is not None]
         if len(kernels) != 1:
             fail(f"estimates[{label!r}]", f"of {len(kernels)} kernels", "a program with one")
-        choices[label] = _choice(
-            label, estimate, tpu.pipeline(kernels[0], estimate.chip), bands
-        )
+        choices[label] = _choice(label, estimate, tpu.pipeline(kernels[0], estimate.chip), bands)
     fastest = min(estimates, key=lambda label: estimates[label].seconds)
     start = fastest if start is None else start
     one_of("start", start, choices)
@@ -75,9 +73,7 @@ def pipeline(
     return Player(picture.svg, picture.says, "pipeline", data)
 
 
-def _choice(
-    label: str, estimate: tpu.Estimate, found: tpu.Pipeline, bands: bool
-) -> dict[str, Any]:
+def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline, bands: bool) -> dict[str, Any]:
     """What a picture needs of one pipeline; times in whole cycles."""
     parts = found.parts
     ends = parts["first fetch"] + parts["last write"]
