@@ -172,9 +172,9 @@ EXERCISES = (
     ),
     Exercise(
         "vit_fast",
-        "Write kernel(qkv_ref, do_ref, dqkv_ref) for the same gradient, in bfloat16 too, so that "
-        f"it takes at most {PAIR_BUNDLES:,} bundles a picture on a v5e, for 256 tokens in "
-        "bfloat16.",
+        "Write kernel(qkv_ref, do_ref, dqkv_ref) for the gradient that vit_backward asks "
+        f"for, in bfloat16 too, in at most {PAIR_BUNDLES:,} bundles a picture on a v5e, for 256 "
+        "tokens in bfloat16.",
         _dqkv,
         _pulled,
         problems(
