@@ -89,6 +89,14 @@ def test_the_still_of_a_pipeline_names_what_it_shows():
     assert player.says.startswith("The first steps of 512×1024×512 on a v5e, estimated: products")
 
 
+def test_bands_are_left_out_where_they_say_nothing_of_the_choices():
+    found = estimates()
+    player = pictures.pipeline(found, bands=False)
+    told = words(player)
+    assert all(f"{each.seconds * 1e3:.3g} ms" in told for each in found.values())
+    assert not any(choice["band"] for choice in carried(player)["choices"])
+
+
 def test_a_pipeline_of_what_has_none_is_refused():
     found = estimates()
     with pytest.raises(ValueError, match="estimates is of nothing; accepted"):

@@ -12,6 +12,7 @@ import html
 import importlib
 import inspect
 import pkgutil
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
         fail("answer", f"a {type(answer).__name__}", "a function")
     exercise = exercises()[name]
     if _unwritten(answer):
-        return Answer(name, None, (exercise.task,))
+        return Answer(name, None, (_addressed(exercise.task, answer),))
     adopted = exercise.backend.adopt(answer)
     subject = ladder.Subject(
         exercise,
@@ -161,6 +162,12 @@ def _why(exercise: Exercise, rung: str, found: ladder.Check, passed: list[str]) 
     if exercise.hint:
         lines.append(f"hint: {exercise.hint}")
     return tuple(lines)
+
+
+def _addressed(task: str, answer: Callable[..., Any]) -> str:
+    """The task with the name that the reader's function has."""
+    named = getattr(answer, "__name__", "")
+    return re.sub(r"^Write \w+\(", f"Write {named}(", task) if named.isidentifier() else task
 
 
 def _unwritten(answer: Callable[..., Any]) -> bool:

@@ -100,6 +100,7 @@ def _pulled(workload, rng):
     h, n, d = (workload.sizes[name] for name in "hnd")
     q, k, v, do = (values("normal", (h, n, d), "float32", rng) for _ in range(4))
     s = np.float64(q) @ np.float64(k).swapaxes(1, 2) * d**-0.5
+    s = np.where(_visible(n, n), s, -np.inf)
     lse = np.log(np.exp(s).sum(-1, keepdims=True))
     delta = (do * (np.exp(s - lse) @ v)).sum(-1, keepdims=True)
     return q, k, v, do, lse.astype(np.float32), delta.astype(np.float32)
@@ -107,7 +108,7 @@ def _pulled(workload, rng):
 
 def _dq(q, k, v, do, lse, delta):
     scale = q.shape[-1] ** -0.5
-    p = np.exp(scale * q @ k.swapaxes(1, 2) - lse)
+    p = np.exp(scale * q @ k.swapaxes(1, 2) - lse) * _visible(q.shape[1], q.shape[1])
     return scale * (p * (do @ v.swapaxes(1, 2) - delta)) @ k
 
 
@@ -116,7 +117,8 @@ def _dq_magnitude(q, k, v, do, lse, delta):
     s = scale * q @ k.swapaxes(1, 2)
     size = 1 + scale * abs(q) @ abs(k).swapaxes(1, 2) + abs(lse)
     terms = abs(do) @ abs(v).swapaxes(1, 2) + abs(delta)
-    return scale * (np.exp(s - lse) * size * terms) @ abs(k)
+    seen = _visible(q.shape[1], q.shape[1])
+    return scale * (np.exp(s - lse) * seen * size * terms) @ abs(k)
 
 
 def _backward(kernel, q, k, v, do, lse, delta, *, interpret):
@@ -214,19 +216,22 @@ EXERCISES = (
     Exercise(
         "flash_backward",
         "Write kernel(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, *, bk) for the "
-        "gradient of q: a program has 128 queries of a head, [1, 128, d], their log-sum-exps and "
-        "their sums of do · o, [1, 128, 1], and all keys and values, [1, n, d]; it goes through "
-        "them in blocks of bk = 128, and never holds more than 128 × 128 scores.",
+        "gradient of q under a causal mask: a program has 128 queries of a head, [1, 128, d], "
+        "their log-sum-exps and their sums of do · o, [1, 128, 1], and all keys and values, "
+        "[1, n, d]; it goes through them in blocks of bk = 128, and never holds more than "
+        "128 × 128 scores.",
         _dq,
         _backward,
         problems(
             _pulled,
             Workload("two", {"h": 1, "n": 256, "d": 64}),
             Workload("heads", {"h": 2, "n": 128, "d": 32}),
+            Workload("long", {"h": 1, "n": 384, "d": 32}, why="whole blocks before the diagonal"),
         ),
         judge=judges.products(BLOCK * BLOCK),
         magnitude=_dq_magnitude,
-        hint="p = exp(s - lse) needs no maximum any more. ds = p (do vᵀ - delta), dq = scale ds k.",
+        hint="p = exp(s - lse) needs no maximum any more, and is 0 where the key is hidden: "
+        "so is ds. Where does the loop over the keys end?",
     ),
     Exercise(
         "flash_gqa",

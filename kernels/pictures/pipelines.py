@@ -25,7 +25,10 @@ PARTS = (
 
 
 def pipeline(
-    estimates: Mapping[str, tpu.Estimate], start: str | None = None, of: str = "block sizes"
+    estimates: Mapping[str, tpu.Estimate],
+    start: str | None = None,
+    of: str = "block sizes",
+    bands: bool = True,
 ) -> Player:
     """The first steps of a kernel's pipeline, and what its time goes into, for a choice of blocks.
 
@@ -34,6 +37,7 @@ def pipeline(
             program with one kernel; all for one chip.
         start: the choice that is shown first, by default the fastest.
         of: what is chosen.
+        bands: whether the band of each estimate stands beside its time.
 
     Raises:
         ValueError: for no estimates, for several chips, for a program with no kernel or several,
@@ -47,7 +51,7 @@ def pipeline(
         kernels = [op for op in estimate.ops if op.kind == "kernel" and op.call is not None]
         if len(kernels) != 1:
             fail(f"estimates[{label!r}]", f"of {len(kernels)} kernels", "a program with one")
-        choices[label] = _choice(label, estimate, tpu.pipeline(kernels[0], estimate.chip))
+        choices[label] = _choice(label, estimate, tpu.pipeline(kernels[0], estimate.chip), bands)
     fastest = min(estimates, key=lambda label: estimates[label].seconds)
     start = fastest if start is None else start
     one_of("start", start, choices)
@@ -69,7 +73,7 @@ def pipeline(
     return Player(picture.svg, picture.says, "pipeline", data)
 
 
-def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline) -> dict[str, Any]:
+def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline, bands: bool) -> dict[str, Any]:
     """What a picture needs of one pipeline; times in whole cycles."""
     parts = found.parts
     ends = parts["first fetch"] + parts["last write"]
@@ -80,7 +84,7 @@ def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline) -> dict[str
         "ms": float(f"{estimate.seconds * 1e3:.6g}"),
         # The estimate spreads HBM's bytes over the run; here each step waits for its own.
         "laid": float(f"{found.cycles / tpu.CHIPS[estimate.chip].clock_hz * 1e3:.6g}"),
-        "band": estimate.band_text,
+        "band": f" ({estimate.band_text})" if bands else "",
         "method": estimate.method,
         "count": len(found.steps),
         "parts": {n: round(c / found.cycles, 4) for n, c in {**shares, "ends": ends}.items()},
@@ -181,7 +185,7 @@ def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, widt
             if part > 0.5:
                 canvas.rect(at, top, part, 18, **_look(canvas, colour, angle))
             at += part
-        told = f"{choice['ms']:.3g} ms ({choice['band']})"
+        told = f"{choice['ms']:.3g} ms{choice['band']}"
         canvas.text(left + width + 10, top + 14, told, weight=weight)
         top += 24
     return top

@@ -53,9 +53,14 @@ def transposed_dot(x, y):
     return jax.lax.dot_general(x, y, (((1,), (1,)), ((), ())), precision="highest")
 
 
-def dq_in_one_piece(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, *, bk, scaled=True):
+def dq_in_one_piece(
+    q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, *, bk, scaled=True, causal=True
+):
     scale = q_ref.shape[-1] ** -0.5
     p = jnp.exp(scale * transposed_dot(q_ref[0], k_ref[0]) - lse_ref[0])
+    query, key = (jax.lax.broadcasted_iota(jnp.int32, p.shape, axis) for axis in range(2))
+    if causal:
+        p = jnp.where(key <= query + pl.program_id(1) * q_ref.shape[1], p, 0)
     ds = p * (transposed_dot(do_ref[0], v_ref[0]) - delta_ref[0])
     dq = jnp.dot(ds, k_ref[0], precision="highest")
     dq_ref[0] = scale * dq if scaled else dq
@@ -63,6 +68,10 @@ def dq_in_one_piece(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, *, 
 
 def wrong_scale(*refs, bk):
     dq_in_one_piece(*refs, bk=bk, scaled=False)
+
+
+def sees_the_future(*refs, bk):
+    dq_in_one_piece(*refs, bk=bk, causal=False)
 
 
 def attend_each(q, k, v, *, interpret, share=True):
@@ -133,6 +142,7 @@ WRONG = (
     ("flash_window", lambda q, k, v, o, **sizes: None, "interpret", "ever written?"),
     ("flash_backward", dq_in_one_piece, "compile", "has 32768 numbers, at most 16384"),
     ("flash_backward", wrong_scale, "interpret", "on two"),
+    ("flash_backward", sees_the_future, "interpret", "on two"),
     ("flash_gqa", attend_each, "interpret", "on four"),
     ("flash_gqa", repeats_in_hbm, "compile", "k is fetched 4 times, 2 would do"),
     ("flash_fast", online, "speed", "the bar is 18,000"),

@@ -28,7 +28,7 @@ kernelPlayers.pipeline = (() => {
         make("path", { d: "M0 0V6", stroke: colour, "stroke-width": 2.4 }))));
     const part = Object.fromEntries(data.parts.map((each) => [each.name, each]));
     const micro = (cycles) => `${three(cycles / data.megahertz)} µs`;
-    const told = (choice) => `${three(choice.ms)} ms (${choice.band})`;
+    const told = (choice) => `${three(choice.ms)} ms${choice.band}`;
     let chosen = data.start;
     let step = 0;
 
