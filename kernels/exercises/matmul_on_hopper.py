@@ -120,8 +120,8 @@ EXERCISES = (
         _called,
         problems(
             two_matrices,
-            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
             Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
+            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
         ),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
