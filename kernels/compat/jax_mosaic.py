@@ -74,9 +74,10 @@ def _races(report: str) -> list[str]:
         if len(verbs) == len(lines) == 2:  # which of the two is told first is luck
             verbs, lines = zip(*sorted(zip(verbs, lines, strict=True)), strict=True)
         what = " and ".join(f"a {verb}" for verb in verbs[:2]) or "two accesses"
-        # A notebook's cell is a file named by a number.
-        lines = [re.sub(r"^\d+\.py:", "the cell, line ", line) for line in lines]
         where = f" ({', '.join(dict.fromkeys(lines))})" if lines else ""
+        # A notebook's cell is a file named by a number.
+        where = re.sub(r"\b\d+\.py:(\d+), \d+\.py:(\d+)", r"the cell, lines \1 and \2", where)
+        where = re.sub(r"\b\d+\.py:", "the cell, line ", where)
         told.append(f"{what} of the same memory, unordered{where}")
     return list(dict.fromkeys(told))
 
