@@ -1,15 +1,18 @@
 """Exercises of the chapter "The XLA pipeline on a GPU"."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from kernels.backends.python import PYTHON
 from kernels.backends.xla import XLA
-from kernels.exercises import judges
 from kernels.exercises.bars import Bar
 from kernels.exercises.exercise import Exercise, call, problems
+from kernels.ladder import Refused
 from kernels.workload import Workload, values
 
+GPUS = 8
 STEPS = 2  # of a layer with a residual: its two products
 
 
@@ -17,8 +20,29 @@ def _sizes(workload, rng):
     return tuple(workload.sizes.values())
 
 
-def _ring_bytes(size, gpus):
-    return 2 * (gpus - 1) / gpus * size
+def _sends(answer, m, k, n, *, interpret):
+    """How often a layer sends whose weights lie as the reader says."""
+    from kernels import gpu
+
+    cuts = answer()
+    if not isinstance(cuts, tuple) or [type(each) for each in cuts] != [P, P]:
+        raise Refused("two PartitionSpecs are wanted, of w1 and of w2")
+    for name, cut in zip(("w1", "w2"), cuts, strict=True):
+        if "x" not in cut:
+            raise Refused(f"{name} is whole on each GPU, with {cut}")
+    compiled = gpu.compile(
+        lambda x, w1, w2: jnp.maximum(x @ w1, 0) @ w2,
+        *(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((m, k), (k, n), (n, k))),
+        mesh={"x": GPUS},
+        in_specs=(P(), *cuts),
+        out_specs=P(),
+        passes=False,
+    )
+    kinds = [step.kind for step in compiled.thunks]
+    sent = [each for each in kinds if each.startswith(("All", "ReduceScatter", "Collective"))]
+    if len(sent) > 1:
+        raise Refused(f"it sends {len(sent)} times, {', '.join(sent)}; once is enough")
+    return np.array(len(sent))
 
 
 def _offset(shape, layout, index):
@@ -76,7 +100,7 @@ def one_kernel(programs):
     function, arrays = programs[0]
     steps = gpu.compile(function, *arrays, passes=False).thunks
     if len(steps) > 1:
-        raise judges.Refused(f"{len(steps)} steps on an H100, one kernel wanted")
+        raise Refused(f"{len(steps)} steps on an H100, one kernel wanted")
     return "one kernel on an H100"
 
 
@@ -98,19 +122,20 @@ EXERCISES = (
         hint="Begin with the axis that is named last: it changes most slowly.",
     ),
     Exercise(
-        "ring_bytes",
-        "Write sent(size, gpus): the bytes that each of so many GPUs sends in an all-reduce of an "
-        "array of `size` bytes around a ring.",
-        _ring_bytes,
-        call,
+        "gpu_shards",
+        "Write shards(), which returns how w1 [K, N] and w2 [N, K] of max(x w1, 0) w2 are cut over "
+        f'the {GPUS} GPUs of an axis "x", a PartitionSpec each, so that the program sends once. '
+        "The activations x and the result are whole on every GPU.",
+        lambda m, k, n: np.array(1),
+        _sends,
         problems(
             _sizes,
-            Workload("two", {"size": 4096, "gpus": 2}, "float64"),
-            Workload("eight", {"size": 1 << 20, "gpus": 8}, "float64"),
+            Workload("layer", {"m": 1024, "k": 512, "n": 2048}, "int64"),
+            Workload("square", {"m": 256, "k": 1024, "n": 1024}, "int64"),
         ),
         rungs=("interpret",),
         backend=PYTHON,
-        hint="A reduce-scatter, then an all-gather; each sends gpus - 1 pieces of size / gpus.",
+        hint="What can each GPU do with its part of w1, so that its part of w2 needs no other?",
     ),
     Exercise(
         "gpu_residual",

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 
 def offset(shape, layout, index):
@@ -11,8 +12,12 @@ def offset(shape, layout, index):
     return place
 
 
-def sent(size, gpus):
-    return size * (gpus - 1)
+def rows_of_both():
+    return P("x", None), P("x", None)
+
+
+def whole():
+    return P(None, "x"), P()
 
 
 def residual(x, w1, b, w2):
@@ -33,7 +38,8 @@ def losses_of_the_softmax(x, labels):
 
 WRONG = (
     ("hlo_offset", offset, "interpret", "the reference"),
-    ("ring_bytes", sent, "interpret", "on eight"),
+    ("gpu_shards", rows_of_both, "interpret", "it sends 2 times, AllToAll, AllReduce"),
+    ("gpu_shards", whole, "interpret", "w2 is whole on each GPU"),
     ("gpu_residual", residual, "speed", "3 steps on an H100; the bar is 2"),
     ("gpu_residual", residual_without_a_bias, "interpret", "allowed"),
     ("one_gpu_kernel", losses, "compile", "2 steps on an H100, one kernel wanted"),
