@@ -75,6 +75,9 @@ def _races(report: str) -> list[str]:
             verbs, lines = zip(*sorted(zip(verbs, lines, strict=True)), strict=True)
         what = " and ".join(f"a {verb}" for verb in verbs[:2]) or "two accesses"
         where = f" ({', '.join(dict.fromkeys(lines))})" if lines else ""
+        # A notebook's cell is a file named by a number.
+        where = re.sub(r"\b\d+\.py:(\d+), \d+\.py:(\d+)", r"the cell, lines \1 and \2", where)
+        where = re.sub(r"\b\d+\.py:", "the cell, line ", where)
         told.append(f"{what} of the same memory, unordered{where}")
     return list(dict.fromkeys(told))
 

@@ -10,7 +10,7 @@ from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.neuron import gpsimd
 from kernels.workload import Workload
 
-COPIES = 24  # of a core with 4,096 pairs
+COPIES = 27  # of a core with 4,096 pairs; 24 would take the pool's last byte
 ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000
 
 
@@ -105,7 +105,7 @@ EXERCISES = (
             "copies of the busiest core",
             _copied,
             bar=COPIES,
-            ours=24,
+            ours=27,
             workload=Workload("bar", {"b": 128, "n": 256}),
         ),
         magnitude=reference.giou_magnitude,

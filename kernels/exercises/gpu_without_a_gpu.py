@@ -1,7 +1,5 @@
 """Exercises of the chapter "A GPU without a GPU"."""
 
-import math
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,10 +8,14 @@ from kernels.backends.python import PYTHON
 from kernels.exercises import judges
 from kernels.exercises.exercise import Exercise, call, call_kernel, problems
 from kernels.gpu.occupancy import occupancy
+from kernels.gpu.threads import run_on_threads
+from kernels.ladder import Refused
 from kernels.workload import Workload, values
 
 REGISTERS = 128  # of a thread of the fast product: two blocks of 256 threads then fit into an SM
 BLOCKS = 2
+SIDE = BANKS = 32  # of a tile in shared memory; banks that it has, of four bytes
+THREADS = 64  # of a block that sums
 
 
 def _sizes(workload, rng):
@@ -24,12 +26,35 @@ def _blocks(threads, registers, shared_bytes):
     return occupancy("h100", threads=threads, registers=registers, shared_bytes=shared_bytes).blocks
 
 
-def _lines(stride, size):
-    return len({stride * i * size // 128 for i in range(32)})
+def _banks(answer, side, *, interpret):
+    """The fewest banks that a row and a column of the reader's tile lie in."""
+    places = [[int(answer(row, column)) for column in range(side)] for row in range(side)]
+    taken = {place for row in places for place in row}
+    if taken != set(range(side * side)):
+        inside = len(taken & set(range(side * side)))
+        raise Refused(f"{inside:,} of the {side * side:,} places are taken, by as many numbers")
+    fewest = []
+    for name, lines in (("row", places), ("column", list(zip(*places, strict=True)))):
+        banks = [len({place % BANKS for place in line}) for line in lines]
+        if min(banks) < side:
+            worst = banks.index(min(banks))
+            raise Refused(f"the {side} numbers of {name} {worst} lie in {min(banks)} of the banks")
+        fewest.append(min(banks))
+    return np.array(fewest)
 
 
-def _busy(blocks, at_once):
-    return blocks / (math.ceil(blocks / at_once) * at_once)
+def _on_threads(answer, x, *, interpret):
+    """What the reader's CUDA C++ writes, on threads of the CPU that ThreadSanitizer watches."""
+    numbers = ", ".join(f"{number:.9g}f" for number in np.asarray(x).ravel())
+    main = f"""
+std::vector<float> in{{{numbers}}}, out({len(x)});
+launch(dim3({len(x)}), dim3({THREADS}), [&] {{ sums(out.data(), in.data()); }});
+for (float sum : out) printf("%.9g ", sum);
+"""
+    found = run_on_threads(answer(), main)
+    if found.problem:
+        raise Refused(f"{found.problem} in line {found.line}")
+    return np.array(found.printed.split(), np.float32)
 
 
 def one_matrix(workload, rng):
@@ -66,38 +91,33 @@ EXERCISES = (
         "has 16,384; a block is given shared memory 128 bytes at a time, and 1,024 more.",
     ),
     Exercise(
-        "warp_lines",
-        "Write lines(stride, size): how many lines of 128 bytes a warp touches whose thread i, of "
-        "32, reads element stride * i, of size bytes; element 0 begins a line.",
-        _lines,
-        call,
-        problems(
-            _sizes,
-            Workload("next", {"stride": 1, "size": 4}, "int64"),
-            Workload("same", {"stride": 0, "size": 4}, "int64"),
-            Workload("column", {"stride": 4096, "size": 4}, "int64"),
-            Workload("third", {"stride": 3, "size": 2}, "int64"),
-            Workload("wide", {"stride": 1, "size": 16}, "int64"),
-        ),
+        "bank_places",
+        f"Write place(row, column): where in shared memory the numbers of a tile of {SIDE} × "
+        f"{SIDE} lie, in places 0 to {SIDE * SIDE - 1:,}, so that a warp meets all {SIDE} banks "
+        "when it reads a row, and when it reads a column.",
+        lambda side: np.full(2, side),
+        _banks,
+        problems(_sizes, Workload("tile", {"side": SIDE}, "int64")),
         rungs=("interpret",),
         backend=PYTHON,
-        hint="A set of the lines: which line does each thread's first byte lie in?",
+        hint="Place p lies in bank p % 32. A row may be stored in another order, each in its own.",
     ),
     Exercise(
-        "last_wave",
-        "Write busy(blocks, at_once): the share of a GPU's places for blocks that are taken, on "
-        "average, where a grid of so many blocks runs in waves of at_once and all take as long.",
-        _busy,
-        call,
+        "gpu_halves",
+        "Write block_sums(), which returns the CUDA C++ of __global__ void sums(float* out, const "
+        f"float* in): out[b] is the sum of the {THREADS} numbers of block b, which has {THREADS} "
+        "threads. ThreadSanitizer has nothing to say of it.",
+        lambda x: x.sum(1),
+        _on_threads,
         problems(
-            _sizes,
-            Workload("full", {"blocks": 264, "at_once": 264}, "float64"),
-            Workload("one_more", {"blocks": 265, "at_once": 264}, "float64"),
-            Workload("many", {"blocks": 4000, "at_once": 132}, "float64"),
+            one_matrix,
+            Workload("two", {"blocks": 2, "numbers": THREADS}),
+            Workload("three", {"blocks": 3, "numbers": THREADS}),
         ),
         rungs=("interpret",),
         backend=PYTHON,
-        hint="The last wave takes as long as the others, however few blocks are in it.",
+        magnitude=lambda x: np.abs(x).sum(1),
+        hint="In each round of the loop some threads read what others wrote in the round before.",
     ),
     Exercise(
         "gpu_row_sums",

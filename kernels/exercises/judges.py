@@ -195,7 +195,8 @@ def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
             raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
         if not kernel.counts[uses]:
             raise Refused(f"no {uses} in its machine code")
-        return f"{kernel.registers} registers, {kernel.occupancy.blocks} blocks an SM of an H100"
+        many = "1 block" if kernel.occupancy.blocks == 1 else f"{kernel.occupancy.blocks} blocks"
+        return f"{kernel.registers} registers, {many} an SM of an H100"
 
     return judge
 

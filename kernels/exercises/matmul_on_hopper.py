@@ -1,35 +1,24 @@
 """Exercises of the chapter "Matmul on Hopper"."""
 
-import math
-
 import numpy as np
 
 from kernels.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.exercises import judges
-from kernels.exercises.exercise import Exercise, prediction, problems
+from kernels.exercises.bars import Bar, Tried
+from kernels.exercises.exercise import Exercise, problems
 from kernels.exercises.gpu_without_a_gpu import one_matrix, two_matrices
 from kernels.workload import Workload
 
 REGISTERS = 168  # of a thread of the fast product
 BLOCKS = 2  # of it that an SM keeps
 WIDE = "HGMMA.64x128x16"
+CYCLES = 24.0  # of a warp's own instructions in the loop, for each HGMMA of the lean product
+COPIES = 6  # in the code of a loop with two stages: two that fill each stage, two in the loop
 
 
 # The backend gives interpret= to those whose signature names it.
 def _called(answer, *arguments, interpret):
     return answer(*arguments, interpret=interpret)
-
-
-def _stage_bytes(bm, bn, bk, stages):
-    return 2 * (stages * (bm + bn) * bk + bm * bn)
-
-
-def _sum_registers(bm, bn, warpgroups):
-    return bm * bn / (128 * warpgroups)
-
-
-def _copied(m, k, n, bm, bn):
-    return 2 * k * math.ceil(m / bm) * math.ceil(n / bn) * (bm + bn)
 
 
 def _wide(programs):
@@ -44,37 +33,31 @@ def _wide(programs):
     return judges.on_gpu(registers=REGISTERS, blocks=BLOCKS, uses="HGMMA")(programs)
 
 
+def _overlapped(programs):
+    """Products of the wide kind without spills, and at least two stages of tiles in flight."""
+    from kernels import gpu
+
+    told = judges.on_gpu(registers=255, blocks=1, uses="HGMMA")(programs)
+    function, arrays = programs[0]
+    copies = gpu.compile(function, *arrays, passes=False).kernel().counts["UTMALDG"]
+    if copies < COPIES:
+        raise judges.Refused(f"{copies} copies by TMA in its code; two stages have {COPIES}")
+    return told
+
+
+def _cycles_a_product(tried: Tried) -> float:
+    """Stall counts of the loop that multiplies, over its products."""
+    from kernels import gpu
+
+    function, arrays = tried.program
+    kernel = gpu.compile(function, *arrays, passes=False).kernel()
+    loops = [loop for loop in kernel.loops if loop.counts["HGMMA"]]
+    if not loops:
+        raise judges.Refused("no loop of its machine code has an HGMMA")
+    return loops[0].issue_cycles / loops[0].counts["HGMMA"]
+
+
 EXERCISES = (
-    prediction(
-        "hopper_bytes",
-        "Write shared(bm, bn, bk, stages): bytes of shared memory that a block needs for so many "
-        "stages of its tiles of x and y, and for its tile of the result, all bfloat16.",
-        _stage_bytes,
-        Workload("step_3", {"bm": 128, "bn": 128, "bk": 64, "stages": 4}, "int64"),
-        Workload("step_4", {"bm": 128, "bn": 256, "bk": 64, "stages": 3}, "int64"),
-        Workload("one", {"bm": 64, "bn": 128, "bk": 128, "stages": 1}, "int64"),
-        hint="A stage holds bm × bk and bk × bn numbers of two bytes; the result is there once.",
-    ),
-    prediction(
-        "hopper_registers",
-        "Write registers(bm, bn, warpgroups): registers of a thread that hold the float32 sums of "
-        "a tile which so many warpgroups share.",
-        _sum_registers,
-        Workload("one", {"bm": 128, "bn": 128, "warpgroups": 1}, "float64"),
-        Workload("two", {"bm": 128, "bn": 256, "warpgroups": 2}, "float64"),
-        Workload("most", {"bm": 256, "bn": 256, "warpgroups": 2}, "float64", why="255 there are"),
-        hint="A warpgroup is 128 threads, and a sum takes one register.",
-    ),
-    prediction(
-        "hopper_copied",
-        "Write copied(m, k, n, bm, bn): bytes that all blocks together copy into shared memory "
-        "for x [m, k] and y [k, n] in bfloat16, a tile of the result bm × bn each.",
-        _copied,
-        Workload("square", {"m": 4096, "k": 4096, "n": 4096, "bm": 128, "bn": 128}, "int64"),
-        Workload("wide", {"m": 4096, "k": 4096, "n": 4096, "bm": 128, "bn": 256}, "int64"),
-        Workload("ragged", {"m": 300, "k": 64, "n": 500, "bm": 128, "bn": 256}, "int64"),
-        hint="Each block copies bm rows of x and bn columns of y, k long; how many blocks?",
-    ),
     Exercise(
         "hopper_turns",
         "Write turns(x, *, interpret) for a Hopper GPU: [M, 64] float32 → 2 x, M a multiple of 64, "
@@ -126,5 +109,32 @@ EXERCISES = (
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
         judge=_wide,
         hint="An SM has 228 KiB of shared memory: count the stages and the tile of the result.",
+    ),
+    Exercise(
+        "hopper_lean",
+        "Write product(x, y, *, interpret) for a Hopper GPU: [M, K], [K, N] bfloat16 → [M, N] "
+        "bfloat16, sizes multiples of 256, with at least two stages of tiles in flight. Compiled "
+        f"for an H100 it spills nothing, and its loop takes a warp at most {CYCLES:.0f} cycles for "
+        "each HGMMA, by the stall counts.",
+        lambda x, y: x @ y,
+        _called,
+        problems(
+            two_matrices,
+            Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
+            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=MOSAIC_GPU,
+        magnitude=lambda x, y: np.abs(x) @ np.abs(y),
+        judge=_overlapped,
+        bar=Bar(
+            "cycles a product in the loop",
+            _cycles_a_product,
+            bar=CYCLES,
+            ours=21.6,
+            spec=".1f",
+            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+        ),
+        hint="A round waits, tells a barrier and counts, however many products it holds.",
     ),
 )

@@ -1,30 +1,48 @@
 """Exercises of the chapter "The XLA pipeline on a GPU"."""
 
-import math
-
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from kernels.backends.python import PYTHON
 from kernels.backends.xla import XLA
-from kernels.exercises import judges
+from kernels.exercises.bars import Bar
 from kernels.exercises.exercise import Exercise, call, problems
+from kernels.ladder import Refused
 from kernels.workload import Workload, values
+
+GPUS = 8
+STEPS = 2  # of a layer with a residual: its two products
 
 
 def _sizes(workload, rng):
     return tuple(workload.sizes.values())
 
 
-def _tile_bytes(m, n, k, stages):
-    return stages * (m * k + k * n) * 2
+def _sends(answer, m, k, n, *, interpret):
+    """How often a layer sends whose weights lie as the reader says."""
+    from kernels import gpu
 
-
-def _gemm_blocks(m, n, tile_m, tile_n):
-    return math.ceil(m / tile_m) * math.ceil(n / tile_n)
-
-
-def _ring_bytes(size, gpus):
-    return 2 * (gpus - 1) / gpus * size
+    cuts = answer()
+    if not isinstance(cuts, tuple) or [type(each) for each in cuts] != [P, P]:
+        raise Refused("two PartitionSpecs are wanted, of w1 and of w2")
+    for name, cut in zip(("w1", "w2"), cuts, strict=True):
+        if "x" not in cut:
+            raise Refused(f"{name} is whole on each GPU, with {cut}")
+    compiled = gpu.compile(
+        lambda x, w1, w2: jnp.maximum(x @ w1, 0) @ w2,
+        *(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((m, k), (k, n), (n, k))),
+        mesh={"x": GPUS},
+        in_specs=(P(), *cuts),
+        out_specs=P(),
+        passes=False,
+    )
+    kinds = [step.kind for step in compiled.thunks]
+    sent = [each for each in kinds if each.startswith(("All", "ReduceScatter", "Collective"))]
+    if len(sent) > 1:
+        raise Refused(f"it sends {len(sent)} times, {', '.join(sent)}; once is enough")
+    return np.array(len(sent))
 
 
 def _offset(shape, layout, index):
@@ -41,13 +59,38 @@ def _layouts(workload, rng):
     return shape, layout, tuple(int(rng.integers(n)) for n in shape)
 
 
-def _rms_norm(x, weight):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weight
+def _residual(x, w1, b, w2):
+    return x - np.maximum(x @ w1 + b, 0) @ w2
 
 
-def _activations(workload, rng):
+def _residual_magnitude(x, w1, b, w2):
+    x, w1, b, w2 = (np.abs(each) for each in (x, w1, b, w2))
+    return x + (x @ w1 + b) @ w2
+
+
+def _layer(workload, rng):
+    m, k, n = workload.sizes.values()
+    shapes = (m, k), (k, n), n, (n, k)
+    return tuple(values("normal", shape, "float32", rng).astype(jnp.bfloat16) for shape in shapes)
+
+
+def _losses(x, labels):
+    above = x - x.max(-1, keepdims=True)
+    return np.log(np.exp(above).sum(-1)) - above[np.arange(len(x)), labels]
+
+
+def _labelled(workload, rng):
     rows, width = workload.sizes.values()
-    return values("normal", (rows, width), "float32", rng), values("normal", width, "float32", rng)
+    labels = rng.integers(width, size=rows).astype(np.int32)
+    return values("normal", (rows, width), "float32", rng), labels
+
+
+def _steps(tried):
+    """Steps of the answer's program, compiled for an H100."""
+    from kernels import gpu
+
+    function, arrays = tried.program
+    return len(gpu.compile(function, *arrays, passes=False).thunks)
 
 
 def one_kernel(programs):
@@ -57,7 +100,7 @@ def one_kernel(programs):
     function, arrays = programs[0]
     steps = gpu.compile(function, *arrays, passes=False).thunks
     if len(steps) > 1:
-        raise judges.Refused(f"{len(steps)} steps on an H100, one kernel wanted")
+        raise Refused(f"{len(steps)} steps on an H100, one kernel wanted")
     return "one kernel on an H100"
 
 
@@ -79,65 +122,59 @@ EXERCISES = (
         hint="Begin with the axis that is named last: it changes most slowly.",
     ),
     Exercise(
-        "gemm_blocks",
-        "Write blocks(m, n, tile_m, tile_n): how many blocks a product of m × n has whose blocks "
-        "make a tile each.",
-        _gemm_blocks,
-        call,
+        "gpu_shards",
+        "Write shards(), which returns how w1 [K, N] and w2 [N, K] of max(x w1, 0) w2 are cut over "
+        f'the {GPUS} GPUs of an axis "x", a PartitionSpec each, so that the program sends once. '
+        "The activations x and the result are whole on every GPU.",
+        lambda m, k, n: np.array(1),
+        _sends,
         problems(
             _sizes,
-            Workload("seed", {"m": 1024, "n": 2048, "tile_m": 64, "tile_n": 64}, "int64"),
-            Workload("ragged", {"m": 1000, "n": 130, "tile_m": 128, "tile_n": 64}, "int64"),
+            Workload("layer", {"m": 1024, "k": 512, "n": 2048}, "int64"),
+            Workload("square", {"m": 256, "k": 1024, "n": 1024}, "int64"),
         ),
         rungs=("interpret",),
         backend=PYTHON,
-        hint="A tile that is only partly inside is a tile.",
+        hint="What can each GPU do with its part of w1, so that its part of w2 needs no other?",
     ),
     Exercise(
-        "tile_bytes",
-        "Write shared(m, n, k, stages): the bytes of shared memory that a block takes for the "
-        "tiles of both bfloat16 operands, m × k and k × n, with so many stages in flight.",
-        _tile_bytes,
+        "gpu_residual",
+        "Write residual(x, w1, b, w2), x - max(x w1 + b, 0) w2 in bfloat16, so that XLA makes "
+        f"{STEPS} steps of it on an H100.",
+        _residual,
         call,
         problems(
-            _sizes,
-            Workload("usual", {"m": 128, "n": 128, "k": 64, "stages": 4}, "int64"),
-            Workload("wide", {"m": 64, "n": 256, "k": 32, "stages": 3}, "int64"),
+            _layer,
+            Workload("layer", {"m": 128, "k": 64, "n": 256}, "bfloat16"),
+            Workload("square", {"m": 128, "k": 128, "n": 128}, "bfloat16"),
         ),
         rungs=("interpret",),
-        backend=PYTHON,
-        hint="bfloat16 takes two bytes; the result stays in registers.",
-    ),
-    Exercise(
-        "ring_bytes",
-        "Write sent(size, gpus): the bytes that each of so many GPUs sends in an all-reduce of an "
-        "array of `size` bytes around a ring.",
-        _ring_bytes,
-        call,
-        problems(
-            _sizes,
-            Workload("two", {"size": 4096, "gpus": 2}, "float64"),
-            Workload("eight", {"size": 1 << 20, "gpus": 8}, "float64"),
+        backend=XLA,
+        magnitude=_residual_magnitude,
+        bar=Bar(
+            "steps on an H100",
+            _steps,
+            bar=STEPS,
+            ours=STEPS,
+            workload=Workload("bar", {"m": 1024, "k": 512, "n": 2048}, "bfloat16"),
         ),
-        rungs=("interpret",),
-        backend=PYTHON,
-        hint="A reduce-scatter, then an all-gather; each sends gpus - 1 pieces of size / gpus.",
+        hint="What may a library's call hold beside the product? Begin with the minus.",
     ),
     Exercise(
         "one_gpu_kernel",
-        "Write rms_norm(x, weight), x / sqrt(mean(x²) + 1e-6) weight over the last axis, [M, N] "
-        "and [N] float32, so that XLA makes one kernel of it on an H100.",
-        _rms_norm,
+        "Write losses(x, labels), minus the logarithm of the softmax of x at each row's label, "
+        "[M, N] float32 and [M] int32 to [M], so that XLA makes one kernel of it on an H100.",
+        _losses,
         call,
         problems(
-            _activations,
+            _labelled,
             Workload("rows", {"m": 64, "n": 1024}),
             Workload("one", {"m": 1, "n": 256}),
         ),
         rungs=("interpret",),
         backend=XLA,
-        magnitude=lambda x, weight: np.abs(_rms_norm(x, weight)),
+        magnitude=lambda x, labels: np.abs(x).max(-1) + np.log(x.shape[1]),
         judge=one_kernel,
-        hint="Write the formula, and put nothing between its parts.",
+        hint="Indexing is an operation of its own. What else picks a number out of its row?",
     ),
 )

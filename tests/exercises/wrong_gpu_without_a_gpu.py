@@ -10,12 +10,33 @@ def blocks(threads, registers, shared_bytes):
     return min(2048 // threads, 65536 // (registers * threads))
 
 
-def lines(stride, size):
-    return 32 * stride * size // 128
+def place(row, column):
+    return row * 32 + column
 
 
-def busy(blocks, at_once):
-    return min(1.0, blocks / at_once)
+def padded(row, column):
+    return row * 33 + column
+
+
+RACE = """
+__global__ void sums(float* out, const float* in) {
+  __shared__ float s[64];
+  int i = threadIdx.x;
+  s[i] = in[blockIdx.x * 64 + i];
+  __syncthreads();
+  for (int half = 32; half > 0; half /= 2)
+    if (i < half) s[i] += s[i + half];
+  if (i == 0) out[blockIdx.x] = s[0];
+}"""
+
+
+def block_sums():
+    return RACE
+
+
+def first_numbers():
+    """No thread reads what another wrote, and nothing is summed."""
+    return RACE.replace("if (i < half) s[i] += s[i + half];", ";")
 
 
 def row_sums(x, *, interpret):
@@ -57,8 +78,10 @@ def product(x, y, *, interpret, tile=128, warps=4):
 
 WRONG = (
     ("gpu_blocks", blocks, "interpret", "the reference 2"),
-    ("warp_lines", lines, "interpret", "every element is zero"),
-    ("last_wave", busy, "interpret", "the reference 0.501894"),
+    ("bank_places", place, "interpret", "the 32 numbers of column 0 lie in 1 of the banks"),
+    ("bank_places", padded, "interpret", "993 of the 1,024 places are taken"),
+    ("gpu_halves", block_sums, "interpret", "data race in line 8"),
+    ("gpu_halves", first_numbers, "interpret", "the reference"),
     ("gpu_row_sums", row_sums, "interpret", "the numbers are not"),
     ("gpu_product", product, "compile", "registers a thread, at most 128 wanted"),
 )

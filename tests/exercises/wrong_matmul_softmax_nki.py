@@ -120,6 +120,30 @@ def fetched_again(xt, y):
 
 
 @nki.jit
+def fetched_first(xt, y):
+    """Everything is fetched once, but the first sum waits for all of k."""
+    (k, m), n = xt.shape, y.shape[1]
+    z = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    a, b = [], []
+    for here in range(0, k, 128):
+        a.append(nl.load(xt[here : here + 128, :]))
+        b.append(nl.load(y[here : here + 128, :]))
+    for i in range(m // 128):
+        for j in range(n // 512):
+            total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            for step in range(k // 128):
+                nisa.nc_matmul(
+                    dst=total,
+                    stationary=a[step][:, i * 128 : i * 128 + 128],
+                    moving=b[step][:, j * 512 : j * 512 + 512],
+                )
+            c = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=c, src=total)
+            nisa.dma_copy(dst=z[i * 128 : i * 128 + 128, j * 512 : j * 512 + 512], src=c)
+    return z
+
+
+@nki.jit
 def with_float32(xt, y):
     """Everything is fetched once, and multiplied in float32: four times the cycles."""
     (k, m), n = xt.shape, y.shape[1]
@@ -273,7 +297,8 @@ WRONG = (
     ("nki_exp_sums", zeros_of_sums, "interpret", "every element is zero"),
     ("nki_softmax_columns", along_rows, "interpret", "allowed"),
     ("nki_softmax_columns", zeros_of_columns, "interpret", "every element is zero"),
-    ("nki_fast_product", fetched_again, "simulate", "and may move 6"),
-    ("nki_fast_product", with_float32, "simulate", "and may take 40"),
+    ("nki_fast_product", fetched_again, "speed", "the bar is 24.0"),
+    ("nki_fast_product", fetched_first, "speed", "26.0 µs, estimated for an Inf2; the bar is 24.0"),
+    ("nki_fast_product", with_float32, "speed", "the bar is 24.0"),
     ("nki_fast_product", zeros_of_product, "interpret", "every element is zero"),
 )

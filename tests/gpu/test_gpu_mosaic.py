@@ -13,7 +13,7 @@ from kernels import gpu, ladder
 from kernels.attention import attention
 from kernels.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.catalog import OPERATORS
-from kernels.compat import jaxprs
+from kernels.compat import jax_mosaic, jaxprs
 from kernels.gpu.simulator import SimulationError, simulate
 from kernels.matmul import matmul
 from kernels.vector import add_vectors
@@ -72,6 +72,14 @@ def test_a_block_is_simulated():
 def test_a_copy_that_nobody_waits_for_is_a_race():
     (race,) = simulate(copied, X, waits=False).races
     assert "a read and a write of the same memory, unordered (test_gpu_mosaic.py" in race
+
+
+def test_a_race_in_a_notebook_is_told_by_its_line():
+    report = "RACE DETECTED\nread of x\n/tmp/kernel_7/428.py:4\nwrite of x\n/tmp/kernel_7/428.py:3"
+    (race,) = jax_mosaic._races(report)
+    assert race.endswith("unordered (the cell, lines 4 and 3)")
+    (race,) = jax_mosaic._races(report.replace(":3", ":4"))
+    assert race.endswith("unordered (the cell, line 4)")
 
 
 def test_too_few_arrivals_end_in_words():
