@@ -212,6 +212,30 @@ def test_what_is_not_touched_of_an_array_does_not_count():
     assert found["g"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
 
 
+def test_a_slice_is_fetched_in_whole_tiles():
+    """One lane of 128 takes all of them; whole tiles, and what is along other dimensions, do not
+    take their neighbours."""
+    whole = "f32[4,1024,256]{2,1,0:T(8,128)}"
+
+    def read(*sizes):
+        limits = ", ".join(f"[0:{size}]" for size in sizes)
+        part = f"f32[{','.join(map(str, sizes))}]{{2,1,0:T(8,128)S(1)}}"
+        inside = (
+            f"%p = {whole} parameter(0)",
+            f"%s = {part} slice(%p), slice={{{limits}}}",
+            f"ROOT %n = {part} negate(%s)",
+        )
+        lines = (
+            f"%x = {whole} parameter(0)",
+            f"ROOT %f = {part} fusion(%x), kind=kLoop, calls=%cut, {config(9, 4)}",
+        )
+        return costs([*fused("cut", *inside), *entry(*lines)])["f"].hbm_bytes / 4096
+
+    assert read(4, 1024, 256) == read(4, 1024, 129) == 1024
+    assert read(4, 1024, 128) == read(4, 1024, 1) == read(2, 1024, 256) == 512
+    assert read(1, 9, 1) == 2 and read(1, 8, 128) == 1
+
+
 def test_a_kernel_of_xla_s_own_takes_its_products():
     """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N]."""
     line = (
