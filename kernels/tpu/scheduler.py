@@ -116,19 +116,22 @@ class KernelSchedule:
 
     @cached_property
     def multiplying(self) -> int:
-        """Those of loop_bundles that stand in branches which hold matrix products."""
+        """Those of loop_bundles that stand in branches which hold matrix products: of branches in
+        one another, the inner ones, as far as these hold the products."""
         inside = np.flatnonzero(self.in_loop)
+        units = [i for i, slot in enumerate(self.slots) if slot in ("MXU", "MXU push")]
+        busy: Any = self.occupancy[inside][:, units].any(1)
         opened: list[int] = []
-        closed: list[tuple[int, int]] = []
+        found = np.zeros(len(inside), bool)
         for place, number in enumerate(inside[: len(self.bundles)]):
             if self.bundles[number].mark == "PF" and opened:
                 start = opened.pop()
-                closed = [each for each in closed if each[0] < start] + [(start, place)]
+                if any(busy[start:place]):
+                    found[start:place] = True
+                    busy[start:place] = False
             if any("sbr.rel" in operation for operation in self.bundles[number].operations):
                 opened.append(place)
-        units = [i for i, slot in enumerate(self.slots) if slot in ("MXU", "MXU push")]
-        busy: Any = self.occupancy[inside][:, units].any(1)
-        return sum(stop - start for start, stop in closed if any(busy[start:stop]))
+        return int(found.sum())
 
     def text(self, start: int = 0, stop: int | None = None, width: int | None = None) -> str:
         """Bundles start to stop, one line each: address, mark, loop depth, operations.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,12 +199,14 @@ class Profile:
         return profiled
 
     def _profile_kernels(
-        self, kernels: list[Kernel], seconds: float, side_by_side: bool = False
+        self, kernels: list[Kernel], seconds: float, before: Mapping[int, str] | None = None
     ) -> Generator[Request, list[Any], None]:
         """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated.
 
-        Where the profile cannot follow a strided DMA, once more with contiguous ones.
+        Where the profile cannot follow a strided DMA, once more with contiguous ones: before has
+        what it said of each kernel, by its id.
         """
+        side_by_side = before is not None
         jobs: list[tuple[Kernel, Cut, list[Program]]] = []
         for kernel in kernels:
             cut = cut_grid(kernel, chips.chip(self.program.chip).tensor_cores)
@@ -214,7 +216,7 @@ class Profile:
                     for grid, share in cut.sizes_and_shares
                 ]
             except (TpuCompileError, NotImplementedError) as error:
-                self.note(f"no static profile: {error}")
+                self.note(f"no static profile: {(before or {}).get(id(kernel), error)}")
                 continue
             jobs.append((kernel, cut, programs))
         results = yield Request([p for _, _, ps in jobs for p in ps], ("profile",), seconds)
@@ -256,7 +258,7 @@ class Profile:
             if id(kernel) in refused and (side_by_side or kernel not in again):
                 self.note(f"no static profile: {refused[id(kernel)]}")
         if again and not side_by_side:
-            yield from self._profile_kernels(again, seconds, side_by_side=True)
+            yield from self._profile_kernels(again, seconds, refused)
 
 
 def _cycles_of(result: Compiled | TpuCompileError) -> int | str:
