@@ -14,7 +14,7 @@ from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
 from kernels.compat import jax_pallas, jaxprs
 from kernels.pallas import calls, walk
 from kernels.pallas.calls import calls_in
-from kernels.pallas.work import kernel_flops, matmul_flops, share_of_branches
+from kernels.pallas.work import kernel_flops, matmul_flops, share_of_branches, shares_of_branches
 from kernels.tpu.lowering import abstract_device
 
 ANY = pl.BlockSpec(memory_space=pl.ANY)
@@ -208,7 +208,9 @@ def test_of_products_in_branches_those_that_run_are_counted(masks, share):
     args = shape(4, dtype=jnp.int32), shape(512, 128, dtype=jnp.float32)
     call = traced(function, *args, mask=np.array(masks, np.int32))
     assert share_of_branches(call) == share
-    assert share_of_branches(traced(function, *args)) == 1.0
+    assert shares_of_branches(call) == [masks.count(0) / 4, masks.count(1) / 4]
+    unknown = traced(function, *args)
+    assert share_of_branches(unknown) == 1.0 and shares_of_branches(unknown) == [1.0, 1.0]
 
 
 def test_loops_that_stand_at_one_place_are_told_apart():

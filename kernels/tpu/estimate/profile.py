@@ -15,7 +15,7 @@ import numpy as np
 
 from kernels.compat import jax_pallas
 from kernels.pallas.reduced import of_values
-from kernels.pallas.work import share_of_branches
+from kernels.pallas.work import share_of_branches, shares_of_branches
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.export import Program, export
@@ -96,10 +96,15 @@ class Kernel:
 
     @property
     def skipped_bundles(self) -> float:
-        """Bundles that a grid step jumps over: of the branches with products, as many as the share
-        of these that does not run. All branches stand in the schedule, one after another."""
-        multiplying = self.schedule.multiplying if self.schedule else 0
-        return multiplying * (1 - share_of_branches(self.call)) if multiplying else 0.0
+        """Bundles that a grid step jumps over: of the branches with products, as many as do not
+        run. All branches stand in the schedule, one after another."""
+        multiplying = self.schedule.multiplying if self.schedule else ()
+        if not multiplying:
+            return 0.0
+        shares = shares_of_branches(self.call)
+        if len(shares) != len(multiplying):
+            shares = [share_of_branches(self.call)] * len(multiplying)
+        return sum(n * (1 - share) for n, share in zip(multiplying, shares, strict=True))
 
     @property
     def waits_by_data(self) -> bool:
