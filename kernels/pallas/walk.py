@@ -19,7 +19,7 @@ import numpy as np
 
 from kernels.compat import jax_pallas, jax_refs, jaxprs
 
-STEPS = 2_000_000  # equations that are run of one kernel; of more programs, some are run
+STEPS = 2_000_000  # equations that are run of one kernel; of more programs or rounds, some are run
 ROUNDS = 1 << 20  # of one loop, after which it is taken to have no end
 HBM = ("hbm", "any")
 TIRED = "more rounds than are counted"  # what a count depends on that was given up
@@ -69,6 +69,8 @@ class Walk:
             each program that was run what a read of theirs gave, which branch was taken (the
             longest where it is not known), or how far a loop counted.
         programs: how many were run, of how many; the counts are those of all.
+        cut: of the last loop that was too long to be run whole, how many rounds were run, and of
+            how many; the counts are those of all.
     """
 
     moved: Mapping[int, float]
@@ -84,6 +86,7 @@ class Walk:
     read: Mapping[int, Mapping[int, float]] = field(default_factory=dict, repr=False)
     programs: tuple[int, int] = (1, 1)
     lengths: Mapping[str, int] = field(default_factory=dict, repr=False)
+    cut: tuple[int, int] | None = None
 
 
 @dataclass
@@ -224,6 +227,8 @@ class _Walker:
         self.steps = 0
         self.stores = 0  # to scalars that are kept track of
         self.sure = True  # False inside a branch that may not be taken
+        self.looping = 0  # loops around what is run
+        self.cut: tuple[int, int] | None = None
         self.program = 0
         self.ids: tuple[int, ...] = ()
         # What is read off the program, by the id of an equation, a jaxpr or a variable of it.
@@ -273,6 +278,7 @@ class _Walker:
                 if self.reads
             },
             programs=(done, count),
+            cut=self.cut,
             lengths={self.loops[number]: length for number, length in self.lengths.items()},
         )
 
@@ -489,9 +495,21 @@ class _Walker:
         carry = values[first:]
         place = _place(each, self.name)
         limit = jaxprs.limit(each)
-        if limit is not None and not isinstance(values[limit], Unknown):
-            self._note(each, values[limit])
-        for _ in range(ROUNDS):
+        end: Any = Unknown() if limit is None else values[limit]
+        if not isinstance(end, Unknown):
+            self._note(each, end)
+        start = carry[0] if carry else None
+        enough = max(STEPS, self.steps + STEPS // 16)
+        outer = Counter(self.count), Counter(self.slack)
+        for done in range(ROUNDS):
+            if done and self.steps > enough and not self.looping:
+                # Of a loop that counts up one by one, the first rounds stand for the others.
+                now = carry[0] if carry else None
+                length = end - start if isinstance(start, int) and isinstance(end, int) else 0
+                if done < length and now == end - length + done:
+                    self.cut = done, length
+                    self._again(outer, self.cut[1] / done)
+                    return [v if isinstance(v, Ref) else Unknown() for v in carry]
             [more] = self._jaxpr(condition, [], [*of_condition, *carry])
             if isinstance(more, Unknown):
                 return self._open_loop(each, place, more, body, of_body, carry)
@@ -499,11 +517,19 @@ class _Walker:
                 return carry
             self.count["rounds", self._loop(each, place)] += 1
             before = self.stores
+            self.looping += 1
             after = self._jaxpr(body, [], [*of_body, *carry])
+            self.looping -= 1
             if self.stores == before and all(map(_alike, carry, after)):
                 break  # the next round is this one again
             carry = after
         raise EndlessLoop(f"{place} has no end: its condition holds round after round")
+
+    def _again(self, before: Sequence[Counter], times: float) -> None:
+        """Take what was counted since so many times."""
+        for now, old in zip((self.count, self.slack), before, strict=True):
+            for key in now:
+                now[key] += (now[key] - old[key]) * (times - 1)  # type: ignore[assignment]
 
     def _loop(self, each: Any, place: str) -> str:
         """Which loop this is: two that stand at one place, such as a library's, are told apart."""

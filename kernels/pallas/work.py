@@ -95,6 +95,30 @@ def share_of_branches(call: Call) -> float:
     return min(max((ran - outside) / inside, 0.0), 1.0)
 
 
+def shares_of_branches(call: Call) -> list[float]:
+    """How often each condition with products in it runs them, in the order of the kernel's text.
+
+    Args:
+        call: as kernels.pallas.calls gives it.
+
+    Returns:
+        0 to 1 each, the mean over the programs that were run; nothing where what decides was not
+        followed.
+    """
+    taken = call.walk.read if call.walk else {}
+    shares = []
+    for equation in jaxprs.own_equations(jax_pallas.kernel(call.equation)):
+        if jaxprs.operation(equation) != "cond":
+            continue
+        multiplies = [any(_standing(branch)) for branch in jaxprs.branches(equation)]
+        if any(multiplies):
+            ran = [multiplies[int(branch)] for branch in taken.get(id(equation), {}).values()]
+            if not ran:
+                return []
+            shares.append(sum(ran) / len(ran))
+    return shares
+
+
 def _standing(jaxpr: Any) -> tuple[float, float]:
     """Operations of the products of a jaxpr outside its conditions, and of all branches in them;
     infinite where a loop has no length."""

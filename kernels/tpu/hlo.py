@@ -286,6 +286,12 @@ def _updated(instruction: Instruction) -> float:
     return min(1.0, sizes[0] / sizes[1]) if len(sizes) == 2 and sizes[1] else 1.0
 
 
+def _cut(part: Array, whole: Array) -> float:
+    """The share of an array that is fetched for a slice of it: whole tiles of its layout, as each
+    lies in HBM in one piece."""
+    return replace(whole, shape=part.shape).bytes / (whole.bytes or 1)
+
+
 @dataclass(frozen=True)
 class Module:
     """An HLO module: its computations by name, each a list of instructions.
@@ -448,6 +454,8 @@ class Module:
         if reader.opcode in PARTS and place == 0:
             # An asynchronous one names its operand among its results, and first.
             part = reader.results[reader.opcode == "slice-start" :][:1]
+            if reader.opcode != "gather" and part and reader.operands:
+                return _cut(part[0], reader.operands[0])
             sizes = [math.prod(a.shape) for a in (*part, *reader.operands[:1])]
             return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
         if reader.opcode == "fusion" and reader.called:

@@ -115,20 +115,23 @@ class KernelSchedule:
         return self.loop_bundles - sum(r[1] for r in regions) + sum(r[2] for r in regions)
 
     @cached_property
-    def multiplying(self) -> int:
-        """Those of loop_bundles that stand in branches which hold matrix products."""
+    def multiplying(self) -> tuple[int, ...]:
+        """Those of loop_bundles that stand in each branch which holds matrix products: of branches
+        in one another, the inner ones, as far as these hold the products."""
         inside = np.flatnonzero(self.in_loop)
+        units = [i for i, slot in enumerate(self.slots) if slot in ("MXU", "MXU push")]
+        busy: Any = self.occupancy[inside][:, units].any(1)
         opened: list[int] = []
-        closed: list[tuple[int, int]] = []
+        found: list[tuple[int, int]] = []
         for place, number in enumerate(inside[: len(self.bundles)]):
             if self.bundles[number].mark == "PF" and opened:
                 start = opened.pop()
-                closed = [each for each in closed if each[0] < start] + [(start, place)]
+                if any(busy[start:place]):
+                    found = [each for each in found if each[0] < start] + [(start, place)]
+                    busy[start:place] = False
             if any("sbr.rel" in operation for operation in self.bundles[number].operations):
                 opened.append(place)
-        units = [i for i, slot in enumerate(self.slots) if slot in ("MXU", "MXU push")]
-        busy: Any = self.occupancy[inside][:, units].any(1)
-        return sum(stop - start for start, stop in closed if any(busy[start:stop]))
+        return tuple(stop - start for start, stop in found)
 
     def text(self, start: int = 0, stop: int | None = None, width: int | None = None) -> str:
         """Bundles start to stop, one line each: address, mark, loop depth, operations.

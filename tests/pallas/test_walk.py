@@ -12,9 +12,9 @@ from jax.experimental.pallas.ops.tpu.megablox import gmm
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
 
 from kernels.compat import jax_pallas, jaxprs
-from kernels.pallas import calls
+from kernels.pallas import calls, walk
 from kernels.pallas.calls import calls_in
-from kernels.pallas.work import kernel_flops, matmul_flops, share_of_branches
+from kernels.pallas.work import kernel_flops, matmul_flops, share_of_branches, shares_of_branches
 from kernels.tpu.lowering import abstract_device
 
 ANY = pl.BlockSpec(memory_space=pl.ANY)
@@ -175,6 +175,18 @@ def test_copies_count_as_often_as_their_loop_runs_and_int4_in_bits():
     assert unknown.moved(unknown.inputs[1], least=True) == 0
 
 
+def test_the_first_rounds_of_a_long_loop_stand_for_the_others(monkeypatch):
+    """Its length is known, so it counts whole, though too few of its equations may be run."""
+    function, *args = copying(256)
+    monkeypatch.setattr(walk, "STEPS", 2_000)
+    call = traced(function, *args, count=np.array([10_000], np.int32))
+    ran, of = call.walk.cut
+    assert ran < of == 10_000 and not call.depends and not call.unbounded
+    assert call.walk.copies == sum(call.walk.rounds.values()) == 10_000
+    assert call.moved(call.inputs[1]) == 10_000 * 256 // 2
+    assert traced(function, *args, count=np.array([5], np.int32)).walk.cut is None
+
+
 @pytest.mark.parametrize(("masks", "share"), [([1, 0, 0, 0], 0.5), ([2, 2, 2, 1], 0.125)])
 def test_of_products_in_branches_those_that_run_are_counted(masks, share):
     """Splash attention has a body for whole blocks and one for blocks that a mask cuts."""
@@ -196,7 +208,9 @@ def test_of_products_in_branches_those_that_run_are_counted(masks, share):
     args = shape(4, dtype=jnp.int32), shape(512, 128, dtype=jnp.float32)
     call = traced(function, *args, mask=np.array(masks, np.int32))
     assert share_of_branches(call) == share
-    assert share_of_branches(traced(function, *args)) == 1.0
+    assert shares_of_branches(call) == [masks.count(0) / 4, masks.count(1) / 4]
+    unknown = traced(function, *args)
+    assert share_of_branches(unknown) == 1.0 and shares_of_branches(unknown) == [1.0, 1.0]
 
 
 def test_loops_that_stand_at_one_place_are_told_apart():
@@ -218,8 +232,8 @@ def test_loops_that_stand_at_one_place_are_told_apart():
             kernel, in_specs=[ANY], out_specs=ANY, out_shape=x, scratch_shapes=scratch
         )(x)
 
-    walk = traced(function, shape(64, 128, dtype=jnp.float32)).walk
-    assert sorted(walk.rounds.values()) == [2, 5] and walk.lengths.keys() == walk.rounds.keys()
+    found = traced(function, shape(64, 128, dtype=jnp.float32)).walk
+    assert sorted(found.rounds.values()) == [2, 5] and found.lengths.keys() == found.rounds.keys()
 
 
 def test_scalars_that_a_kernel_keeps_are_followed_from_program_to_program():

@@ -9,7 +9,8 @@ import pytest
 
 from kernels import tpu
 from kernels.compat.libtpu import Bundle, Dump
-from kernels.tpu.estimate import bands
+from kernels.tpu.diagnose import TpuCompileError
+from kernels.tpu.estimate import bands, profile
 from kernels.tpu.estimate.cost import Cost
 from kernels.tpu.estimate.rates import RATES, WAITS, together
 from kernels.tpu.pool import Compiled, Memory
@@ -212,6 +213,30 @@ def test_what_is_not_touched_of_an_array_does_not_count():
     assert found["g"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
 
 
+def test_a_slice_is_fetched_in_whole_tiles():
+    """One lane of 128 takes all of them; whole tiles, and what is along other dimensions, do not
+    take their neighbours."""
+    whole = "f32[4,1024,256]{2,1,0:T(8,128)}"
+
+    def read(*sizes):
+        limits = ", ".join(f"[0:{size}]" for size in sizes)
+        part = f"f32[{','.join(map(str, sizes))}]{{2,1,0:T(8,128)S(1)}}"
+        inside = (
+            f"%p = {whole} parameter(0)",
+            f"%s = {part} slice(%p), slice={{{limits}}}",
+            f"ROOT %n = {part} negate(%s)",
+        )
+        lines = (
+            f"%x = {whole} parameter(0)",
+            f"ROOT %f = {part} fusion(%x), kind=kLoop, calls=%cut, {config(9, 4)}",
+        )
+        return costs([*fused("cut", *inside), *entry(*lines)])["f"].hbm_bytes / 4096
+
+    assert read(4, 1024, 256) == read(4, 1024, 129) == 1024
+    assert read(4, 1024, 128) == read(4, 1024, 1) == read(2, 1024, 256) == 512
+    assert read(1, 9, 1) == 2 and read(1, 8, 128) == 1
+
+
 def test_a_kernel_of_xla_s_own_takes_its_products():
     """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N]."""
     line = (
@@ -286,3 +311,25 @@ def test_a_regime_says_what_takes_most_of_the_time():
     assert regime(loop, (4, "matmul", 1, None)) == "XLA loops, HBM"
     assert regime((5, "kernel", 1, None), (4, "fusion", 1, None)) == "XLA products, HBM"
     assert regime((4, "matmul", 1, None), (5, "fusion", 1, None)) == "XLA, HBM"
+
+
+def test_the_first_reason_why_there_is_no_profile_is_told(monkeypatch):
+    """A second try, with blocks side by side, may not be possible at all; that says nothing."""
+    cut = SimpleNamespace(sizes_and_shares=[((4,), 1.0)])
+    monkeypatch.setattr(profile, "cut_grid", lambda kernel, cores: cut)
+
+    def alone(call, grid, chip, side_by_side=False, share=1.0):
+        if side_by_side:
+            raise NotImplementedError("an index map that does not count whole blocks")
+        return "program"
+
+    monkeypatch.setattr(profile, "_alone", alone)
+    notes = []
+    asked = profile.Profile(SimpleNamespace(chip="v5e"), None, {}, 1.0, 1.0, notes.append)
+    steps = asked._profile_kernels([SimpleNamespace(call=None)], 1.0)
+    assert next(steps).programs == ["program"]
+    second = steps.send([TpuCompileError("crashed", "it crashed")])
+    with pytest.raises(StopIteration):
+        assert not second.programs
+        steps.send([])
+    assert notes == ["no static profile: it crashed"]

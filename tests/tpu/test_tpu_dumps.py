@@ -164,10 +164,27 @@ def test_branches_with_products_are_counted_whole():
     busy = np.zeros((61, 2), int)
     busy[1 + 30, 0] = busy[1 + 5, 1] = 1
     kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
-    assert kernel.multiplying == 30
+    assert kernel.multiplying == (30,)
     busy[1 + 30, 0] = 0
     kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
-    assert kernel.multiplying == 0
+    assert kernel.multiplying == ()
+
+
+def test_what_stands_beside_branches_with_products_is_not_among_them():
+    """As in splash attention: one condition around a start, two bodies of which one runs, and an
+    end."""
+    marks = {2: "sbr", 5: "sbr", 9: "PF", 10: "sbr", 30: "PF", 31: "sbr", 51: "PF", 58: "PF"}
+    bundles = [
+        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
+        for i in range(60)
+    ]
+    busy = np.zeros((60, 1), int)
+    busy[[20, 40]] = 1
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU",), np.array([1]), busy, None)
+    assert kernel.multiplying == (20, 20)
+    busy[55] = 1  # a product beside them
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU",), np.array([1]), busy, None)
+    assert kernel.multiplying == (56,)
 
 
 def test_slots_have_the_books_names(dump):

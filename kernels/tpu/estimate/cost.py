@@ -137,6 +137,9 @@ class Cost:
             if walk.programs[0] < walk.programs[1]:
                 ran, of = walk.programs
                 yield f"copies by hand and conditions counted over {ran:,} of {of:,} programs"
+            if walk.cut:
+                ran, of = walk.cut
+                yield f"copies by hand and conditions counted over {ran:,} of {of:,} rounds"
 
     def _expose(self, ops: list[OpEstimate]) -> list[OpEstimate]:
         """Charge each copy beside other operations with the time that they do not hide.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from kernels.compat import jax_pallas
 from kernels.pallas.reduced import of_values
-from kernels.pallas.work import share_of_branches
+from kernels.pallas.work import share_of_branches, shares_of_branches
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.export import Program, export
@@ -96,10 +96,15 @@ class Kernel:
 
     @property
     def skipped_bundles(self) -> float:
-        """Bundles that a grid step jumps over: of the branches with products, as many as the share
-        of these that does not run. All branches stand in the schedule, one after another."""
-        multiplying = self.schedule.multiplying if self.schedule else 0
-        return multiplying * (1 - share_of_branches(self.call)) if multiplying else 0.0
+        """Bundles that a grid step jumps over: of the branches with products, as many as do not
+        run. All branches stand in the schedule, one after another."""
+        multiplying = self.schedule.multiplying if self.schedule else ()
+        if not multiplying:
+            return 0.0
+        shares = shares_of_branches(self.call)
+        if len(shares) != len(multiplying):
+            shares = [share_of_branches(self.call)] * len(multiplying)
+        return sum(n * (1 - share) for n, share in zip(multiplying, shares, strict=True))
 
     @property
     def waits_by_data(self) -> bool:
@@ -199,12 +204,14 @@ class Profile:
         return profiled
 
     def _profile_kernels(
-        self, kernels: list[Kernel], seconds: float, side_by_side: bool = False
+        self, kernels: list[Kernel], seconds: float, before: Mapping[int, str] | None = None
     ) -> Generator[Request, list[Any], None]:
         """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated.
 
-        Where the profile cannot follow a strided DMA, once more with contiguous ones.
+        Where the profile cannot follow a strided DMA, once more with contiguous ones: before has
+        what it said of each kernel, by its id.
         """
+        side_by_side = before is not None
         jobs: list[tuple[Kernel, Cut, list[Program]]] = []
         for kernel in kernels:
             cut = cut_grid(kernel, chips.chip(self.program.chip).tensor_cores)
@@ -214,7 +221,7 @@ class Profile:
                     for grid, share in cut.sizes_and_shares
                 ]
             except (TpuCompileError, NotImplementedError) as error:
-                self.note(f"no static profile: {error}")
+                self.note(f"no static profile: {(before or {}).get(id(kernel), error)}")
                 continue
             jobs.append((kernel, cut, programs))
         results = yield Request([p for _, _, ps in jobs for p in ps], ("profile",), seconds)
@@ -256,7 +263,7 @@ class Profile:
             if id(kernel) in refused and (side_by_side or kernel not in again):
                 self.note(f"no static profile: {refused[id(kernel)]}")
         if again and not side_by_side:
-            yield from self._profile_kernels(again, seconds, side_by_side=True)
+            yield from self._profile_kernels(again, seconds, refused)
 
 
 def _cycles_of(result: Compiled | TpuCompileError) -> int | str:
