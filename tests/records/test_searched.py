@@ -1,6 +1,7 @@
 """The tuner's record: a tuning found on the hardware, in the ranking that its estimates make."""
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -63,6 +64,51 @@ def test_theirs_has_a_place_and_a_loss(row, tmp_path):
     [one] = found(file)
     assert one.place == 4 and not one.among_the_best and one.loss == pytest.approx(2.5)
     assert isinstance(one, Searched) and one.row == row
+
+
+def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
+    file = tmp_path / SEARCHED
+    older = lambda record: dataclasses.replace(
+        record, versions="jax 0, model 0", method="static profile"
+    )
+    mine = trials(row, 1.0, 2.0)
+    write(file, [*map(older, trials(row, 3.0, 1.0)), *mine])
+    [one] = found(file)
+    assert one.place == 1 and one.current and not one.profiled and len(one.trials) == 2
+    write(file, [*map(older, trials(row, 3.0, 1.0, 2.0))])
+    [one] = found(file)
+    assert one.place == 3 and not one.current and one.profiled
+    said = " ".join(searched.told([one]))
+    assert "1 of 1 rankings are of an earlier model" in said and "static profile" in said
+
+
+@needs_tokamax
+def test_a_problem_that_was_ranked_whole_is_kept(row, tmp_path, monkeypatch):
+    file, asked = tmp_path / SEARCHED, []
+    drawn = [row.tuning, *itertools.islice(candidates(row), 2)]
+    known = [dataclasses.replace(row.key, tuning=each) for each in drawn]
+    known = [each.record(kind="estimated", value=1.0, versions="jax 0") for each in known]
+    write(file, known)
+    monkeypatch.setattr(tpu, "tune", lambda *arrays, **options: asked.append(options))
+    monkeypatch.setattr(searched, "countable", lambda row, tuning: True)
+    searched.search([row], others=2, file=file)
+    assert not asked
+    searched.search([row], others=3, file=file)
+    searched.search([row], others=2, file=file, fresh=True)
+    assert len(asked) == 2 and not any(each["profile"] or each["default"] for each in asked)
+
+
+def test_tiles_that_are_refused_or_too_small_to_count_are_not_drawn():
+    row = next(r for r in problems(chips=["v5e"]) if r.sizes.get("m") == 8192)
+    tuning = lambda m, k, n, buffers=2: Named(
+        {"tile_m": m, "tile_k": k, "tile_n": n, "input_buffer_count": buffers}
+    )
+    assert row.operator == "ragged_dot" and searched.rankable(row, row.tuning)
+    assert searched.rankable(row, tuning(512, 1024, 1024))
+    assert not searched.rankable(row, tuning(512, 1024, 64))  # lanes
+    assert not searched.rankable(row, tuning(1024, 1024, 8192, 3))  # VMEM
+    assert not searched.rankable(row, tuning(64, 128, 128))  # rounds
+    assert not searched.countable(row, tuning(64, 128, 128))
 
 
 def test_a_refused_tuning_has_no_place(row, tmp_path):
