@@ -31,6 +31,7 @@ FEWEST = 3  # tunings with an estimate, below which a ranking says nothing
 SETTLED = 10  # rankings, below which their record is said to settle nothing
 SHARE = 0.1  # of a ranking, which theirs should be among
 LOSS = 0.03  # that our first choice may differ from theirs by: the middle of all problems
+ALIKE = 1e-3  # between two estimates that do not tell their tunings apart
 SECONDS = 60.0  # that one estimate may take
 LANES = 128  # of which the tiles of a ragged product's columns are multiples; others are refused
 ROUNDS = 5_000  # of a ragged product's tiles, beyond which counting them takes too long
@@ -81,6 +82,12 @@ class Searched:
     def among_the_best(self) -> bool:
         """Whether theirs is in the best SHARE of the ranking."""
         return self.place is not None and self.place <= max(1, int(SHARE * self.known))
+
+    @property
+    def tied(self) -> bool:
+        """Whether theirs is estimated like another tuning, so that its place is by chance."""
+        near = (abs(ms / self.theirs - 1) < ALIKE for _, ms in self.trials)
+        return math.isfinite(self.theirs) and sum(near) > 1
 
     @property
     def loss(self) -> float | None:
@@ -227,12 +234,13 @@ def found(file: Path | str = SEARCHED, rows: Iterable[Record] | None = None) -> 
     made = []
     for row in problems() if rows is None else rows:
         tried = kept.get(dataclasses.replace(row.key, tuning=Named()), {})
-        told = [(versions, of) for versions, of in tried.items() if row.tuning in of]
-        if told:
-            versions, of = max(told, key=lambda each: (len(each[1]), each[0] == estimator()))
-            trials = {tuning: record.value for tuning, record in of.items()}
+        whole = [each for each, records in tried.items() if row.tuning in records]
+        if whole:
+            versions = max(whole, key=lambda each: (len(tried[each]), each == estimator()))
+            records = tried[versions]
+            trials = {tuning: record.value for tuning, record in records.items()}
             ranked = sorted(trials.items(), key=lambda trial: trial[1])
-            profiled = any(record.method.startswith("static profile") for record in of.values())
+            profiled = any(r.method.startswith("static profile") for r in records.values())
             made.append(Searched(row, trials[row.tuning], tuple(ranked), versions, profiled))
     return made
 
@@ -257,6 +265,8 @@ def told(known: Sequence[Searched]) -> Iterator[str]:
         f"In {among} of {len(ranked)} rankings ({among / len(ranked):.0%}) theirs is among our "
         f"best {SHARE:.0%}."
     )
+    if tied := sum(each.among_the_best and each.tied for each in ranked):
+        yield f"In {tied} of these, another tuning has the same estimate to within {ALIKE:.1%}."
     if (middle := loss(ranked)) is not None:
         reached = "reached" if middle <= LOSS else "missed"
         yield (

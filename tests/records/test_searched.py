@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -64,6 +65,16 @@ def test_theirs_has_a_place_and_a_loss(row, tmp_path):
     [one] = found(file)
     assert one.place == 4 and not one.among_the_best and one.loss == pytest.approx(2.5)
     assert isinstance(one, Searched) and one.row == row
+
+
+def test_a_tie_is_told(row):
+    of = lambda *rest: Searched(
+        row, 1.0, ((row.tuning, 1.0), *((Named({"block": i}), ms) for i, ms in enumerate(rest)))
+    )
+    known = [of(1.0005, 2.0), of(1.002, 2.0), of(1.5, math.inf, 3.0)]
+    assert [each.tied for each in known] == [True, False, False]
+    assert "In 1 of these, another tuning has the same estimate" in " ".join(searched.told(known))
+    assert "same estimate" not in " ".join(searched.told(known[1:]))
 
 
 def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
@@ -190,11 +201,18 @@ def test_the_stored_trials_are_of_published_rows():
         assert finite == sorted(finite) and finite
 
 
+def test_the_page_tells_how_they_are_drawn():
+    page = (Path(__file__).parents[2] / "book" / "estimates.md").read_text(encoding="utf-8")
+    assert searched.OTHERS == 9 and "nine others" in page
+    assert f"more than {searched.ROUNDS:,} rounds" in page
+
+
 @needs_tokamax
 @pytest.mark.slow
 def test_a_sample_says_what_is_stored(tmp_path):
-    if not available("libtpu") or not found() or not searched.current():
+    known = [each for each in found() if each.current]
+    if not available("libtpu") or not known:
         pytest.skip("needs libtpu, and stored trials of these versions")
-    each = min(found(), key=lambda each: each.theirs)
+    each = min(known, key=lambda each: each.theirs)
     [again] = searched.search([each.row], others=1, file=tmp_path / SEARCHED)
     assert again.theirs == pytest.approx(each.theirs, rel=2e-3)
