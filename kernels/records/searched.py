@@ -99,7 +99,7 @@ class Searched:
 def problems(
     most: int | None = None, chips: Iterable[str] = (), kinds: Iterable[str] = ()
 ) -> list[Record]:
-    """Published rows whose tuning a search on the hardware found.
+    """Published rows whose tuning a search on the hardware found, and whose rounds are counted.
 
     They come in turns, one of each kernel, chip and half after another, in the order that a hash
     has drawn.
@@ -110,7 +110,8 @@ def problems(
         kinds: such as "dot_product_attention/tokamax"; all that were searched if empty.
     """
     searched = [each.name for each in FAMILIES.values() if each.needs == "tokamax"]
-    return validation.published(chips, [*kinds] or searched)[:most]
+    rows = validation.published(chips, [*kinds] or searched)
+    return [row for row in rows if countable(row, row.tuning)][:most]
 
 
 def candidates(row: Record) -> Iterator[Named]:
@@ -168,8 +169,7 @@ def search(
     """Rank the tunings of published rows with the tuner, and keep each trial at once.
 
     A problem that was ranked whole is kept, whatever model ranked it; its record says which. One
-    that was begun goes on where it was if the installed versions and the model are the same. One
-    whose own tuning has too many rounds is left out.
+    that was begun goes on where it was if the installed versions and the model are the same.
 
     Args:
         rows: of `problems`.
@@ -182,7 +182,7 @@ def search(
         MissingPackage: without tokamax or libtpu.
     """
     for row in rows:
-        if countable(row, row.tuning) and (fresh or not _whole(row, others, file)):
+        if fresh or not _whole(row, others, file):
             _tuned(row, others, TuningStore(row.key, file, fresh), progress)
     return found(file, rows)
 

@@ -40,6 +40,7 @@ def test_problems_are_kernels_whose_tuning_was_searched_for():
     assert {row.implementation for row in drawn} == {"tokamax"} and drawn == problems()[:20]
     kind = "dot_product_attention/tokamax"
     assert {row.operator for row in problems(kinds=[kind])} == {"dot_product_attention"}
+    assert all(searched.countable(row, row.tuning) for row in problems())
 
 
 @needs_tokamax
@@ -101,7 +102,6 @@ def test_a_problem_that_was_ranked_whole_is_kept(row, tmp_path, monkeypatch):
     known = [each.record(kind="estimated", value=1.0, versions="jax 0") for each in known]
     write(file, known)
     monkeypatch.setattr(tpu, "tune", lambda *arrays, **options: asked.append(options))
-    monkeypatch.setattr(searched, "countable", lambda row, tuning: True)
     searched.search([row], others=2, file=file)
     assert not asked
     searched.search([row], others=3, file=file)
