@@ -321,19 +321,18 @@ def _jax_flash(key: Key) -> Program:
 
 @_family("flash_attention", "xla", SCORES)
 def _heads_first(key: Key) -> Program:
-    """The same in plain JAX, [batch, heads, tokens, features]."""
+    """The same in plain JAX, [batch, heads, tokens, features]; the scores keep the dtype of q."""
     import jax
     import jax.numpy as jnp
 
     size, causal = key.sizes, key.options.typed().get("causal", False)
 
     def attention(q: Any, k: Any, v: Any) -> Any:
-        scores = jnp.einsum("bhnd,bhmd->bhnm", q, k, preferred_element_type=jnp.float32)
-        scores = scores / math.sqrt(size["d"])
-        if causal:
-            scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
-        weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
-        return jnp.einsum("bhnm,bhmd->bhnd", weights, v)
+        scores = jnp.einsum("bhnd,bhmd->bhnm", q, k) * size["d"] ** -0.5
+        seen = _seen(None, causal, size["n"], size["n"])
+        if seen is not None:
+            scores = jnp.where(seen, scores, -jnp.inf)
+        return jnp.einsum("bhnm,bhmd->bhnd", jax.nn.softmax(scores, axis=-1), v)
 
     array = _array((size["b"], size["h"], size["n"], size["d"]), key.dtype)
     return Program(attention, (array,) * 3)
@@ -680,14 +679,26 @@ def _blocked_rms_norm(key: Key) -> Program:
 
 @_family("softmax", "xla", STREAMS)
 def _softmax(key: Key) -> Program:
+    """The maximum and the sum of a row in one reduction, as the published program takes them."""
     import jax
+    import jax.numpy as jnp
 
-    array = _array((key.sizes["m"], key.sizes["n"]), key.dtype)
-    return Program(functools.partial(jax.nn.softmax, axis=-1), (array,))
+    def both(one: Any, other: Any) -> Any:
+        most = jnp.maximum(one[0], other[0])
+        return most, one[1] * jnp.exp(one[0] - most) + other[1] * jnp.exp(other[0] - most)
+
+    def softmax(x: Any) -> Any:
+        wide = x.astype(jnp.float32)
+        start = -math.inf, 0.0
+        most, total = jax.lax.reduce((wide, jnp.ones_like(wide)), start, both, (1,))
+        return (jnp.exp(wide - most[:, None]) / total[:, None]).astype(x.dtype)
+
+    return Program(softmax, (_array((key.sizes["m"], key.sizes["n"]), key.dtype),))
 
 
 @_family("cumsum", "xla", STREAMS)
 def _cumsum(key: Key) -> Program:
+    """The published program spells it as a window of n; the compiler makes the same of both."""
     import jax.numpy as jnp
 
     return Program(functools.partial(jnp.cumsum, axis=0), (_array((key.sizes["n"],), key.dtype),))
@@ -695,10 +706,10 @@ def _cumsum(key: Key) -> Program:
 
 @_family("embedding_lookup", "xla", STREAMS)
 def _lookup(key: Key) -> Program:
-    import jax.numpy as jnp
+    """By plain indexing, which fills nothing in where a row is out of bounds."""
 
     def embedding_lookup(table: Any, rows: Any) -> Any:
-        return jnp.take(table, rows, axis=0)
+        return table[rows]
 
     table = _array((key.sizes["v"], key.sizes["d"]), key.dtype)
     return Program(embedding_lookup, (table, _array((key.sizes["t"],), "int32")))

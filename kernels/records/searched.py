@@ -1,13 +1,17 @@
 """The tuner's record: the blocks that a search on the hardware found, among ours.
 
 tokamax keeps, of each problem, the tuning that was fastest on the chip. Here the same kernel is
-estimated at that tuning and at others of the same search space, and ranked as the tuner ranks them.
+estimated at that tuning and at others of the same search space, and ranked as the tuner ranks them:
+by the compiler's schedule and the bytes that are moved, without its static profile. That serves few
+of these kernels: it ends with an error on a v6e and knows no loop whose length is data; and times
+with a profile do not compare with times without.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +23,7 @@ from kernels.records.bands import quantile
 from kernels.records.programs import FAMILIES, program
 from kernels.records.schema import Key, Named, Record, estimator
 from kernels.records.store import TuningStore, read
+from kernels.tpu.chips import chip
 
 SEARCHED = "searched.csv"
 OTHERS = 9  # tunings beside theirs: with it, a tenth of them is one
@@ -26,7 +31,10 @@ FEWEST = 3  # tunings with an estimate, below which a ranking says nothing
 SETTLED = 10  # rankings, below which their record is said to settle nothing
 SHARE = 0.1  # of a ranking, which theirs should be among
 LOSS = 0.03  # that our first choice may differ from theirs by: the middle of all problems
+ALIKE = 1e-3  # between two estimates that do not tell their tunings apart
 SECONDS = 60.0  # that one estimate may take
+LANES = 128  # of which the tiles of a ragged product's columns are multiples; others are refused
+ROUNDS = 5_000  # of a ragged product's tiles, beyond which counting them takes too long
 
 
 @dataclass(frozen=True)
@@ -38,11 +46,20 @@ class Searched:
         theirs: its estimated milliseconds; infinite where our compiler refuses it.
         trials: every tuning that was tried, theirs included, and its estimated milliseconds, the
             fastest first; infinite where our compiler refuses it.
+        versions: of what estimated all of them.
+        profiled: whether the static profile was asked for some.
     """
 
     row: Record
     theirs: float
     trials: tuple[tuple[Named, float], ...]
+    versions: str = ""
+    profiled: bool = False
+
+    @property
+    def current(self) -> bool:
+        """Whether the installed versions and this very model made it."""
+        return self.versions == estimator()
 
     @property
     def known(self) -> int:
@@ -67,6 +84,12 @@ class Searched:
         return self.place is not None and self.place <= max(1, int(SHARE * self.known))
 
     @property
+    def tied(self) -> bool:
+        """Whether theirs is estimated like another tuning, so that its place is by chance."""
+        near = (abs(ms / self.theirs - 1) < ALIKE for _, ms in self.trials)
+        return math.isfinite(self.theirs) and sum(near) > 1
+
+    @property
     def loss(self) -> float | None:
         """By how much theirs is slower than our first choice, as estimated; it was faster on the
         hardware than whatever else was tried there, so this is an error of the ranking."""
@@ -76,7 +99,7 @@ class Searched:
 def problems(
     most: int | None = None, chips: Iterable[str] = (), kinds: Iterable[str] = ()
 ) -> list[Record]:
-    """Published rows whose tuning a search on the hardware found.
+    """Published rows whose tuning a search on the hardware found, and whose rounds are counted.
 
     They come in turns, one of each kernel, chip and half after another, in the order that a hash
     has drawn.
@@ -87,11 +110,13 @@ def problems(
         kinds: such as "dot_product_attention/tokamax"; all that were searched if empty.
     """
     searched = [each.name for each in FAMILIES.values() if each.needs == "tokamax"]
-    return validation.published(chips, [*kinds] or searched)[:most]
+    rows = validation.published(chips, [*kinds] or searched)
+    return [row for row in rows if countable(row, row.tuning)][:most]
 
 
 def candidates(row: Record) -> Iterator[Named]:
-    """The other tunings of a row's search space, in the order that a hash has drawn.
+    """The other tunings of a row's search space that can be ranked, in the order that a hash has
+    drawn.
 
     Raises:
         MissingPackage: without tokamax.
@@ -99,9 +124,38 @@ def candidates(row: Record) -> Iterator[Named]:
     tunings = program(row).tunings
     names = [*row.tuning]
     space = [Named({name: each[name] for name in names}) for each in (tunings() if tunings else ())]
-    named = {each for each in space if each != row.tuning}
+    named = {each for each in space if each != row.tuning and rankable(row, each)}
     digest = lambda each: hashlib.sha256(f"{row.text} {row.chip} {each}".encode()).digest()
     yield from sorted(named, key=digest)
+
+
+def rankable(row: Record, tuning: Named) -> bool:
+    """Whether a tuning gets an estimate in seconds: of a ragged product, the compiler refuses tiles
+    that cut across a register's lanes or do not fit into VMEM, and small ones have more rounds than
+    are counted."""
+    if row.operator != "ragged_dot":
+        return True
+    tile = tuning.typed()
+    m, k, n = (tile[f"tile_{each}"] for each in "mkn")
+    cut = any(
+        tile[f"tile_{each}"] % LANES and tile[f"tile_{each}"] < row.sizes[each] for each in "kn"
+    )
+    sides = {"forward": (m * k, k * n, m * n), "dlhs": (m * n, k * n, m * k)}
+    *read, made = sides.get(str(row.options.get("form", "forward")), (m * k, m * n, k * n))
+    # Two results of two bytes an element are on their way, beside the sums of four.
+    held = 2 * tile["input_buffer_count"] * sum(read) + (2 * 2 + 4) * made
+    return countable(row, tuning) and not cut and held <= chip(row.chip).vmem_limit_bytes
+
+
+def countable(row: Record, tuning: Named) -> bool:
+    """Whether the rounds of a tuning are counted to the end."""
+    if row.operator != "ragged_dot":
+        return True
+    tile, size = tuning.typed(), row.sizes
+    rounds = -(-size["m"] // tile["tile_m"]) + size["g"]
+    for each in "kn":
+        rounds *= -(-size[each] // tile[f"tile_{each}"])
+    return rounds <= ROUNDS
 
 
 def search(
@@ -114,8 +168,8 @@ def search(
 ) -> list[Searched]:
     """Rank the tunings of published rows with the tuner, and keep each trial at once.
 
-    A run that was stopped goes on where it was, as far as the installed versions and the model are
-    the same.
+    A problem that was ranked whole is kept, whatever model ranked it; its record says which. One
+    that was begun goes on where it was if the installed versions and the model are the same.
 
     Args:
         rows: of `problems`.
@@ -128,8 +182,15 @@ def search(
         MissingPackage: without tokamax or libtpu.
     """
     for row in rows:
-        _tuned(row, others, TuningStore(row.key, file, fresh), progress)
+        if fresh or not _whole(row, others, file):
+            _tuned(row, others, TuningStore(row.key, file, fresh), progress)
     return found(file, rows)
+
+
+def _whole(row: Record, others: int, file: Path | str) -> bool:
+    """Whether one model has tried all tunings that are drawn."""
+    known = {tuning for each in found(file, [row]) for tuning, _ in each.trials}
+    return bool(known) and known >= {row.tuning, *itertools.islice(candidates(row), others)}
 
 
 def _tuned(row: Record, others: int, store: TuningStore, progress: Callable[..., None]) -> None:
@@ -141,7 +202,7 @@ def _tuned(row: Record, others: int, store: TuningStore, progress: Callable[...,
         ).function(*arrays)
 
     ran = program(row)
-    drawn = [each for each, _ in zip(candidates(row), range(others))]
+    drawn = itertools.islice(candidates(row), others)
     tpu.tune(
         kernel,
         *ran.arguments,
@@ -153,34 +214,44 @@ def _tuned(row: Record, others: int, store: TuningStore, progress: Callable[...,
         timeout=SECONDS,
         progress=lambda done, of: progress(row, done, of),
         values=ran.values or None,
+        default=False,
+        profile=False,
     )
 
 
 def found(file: Path | str = SEARCHED, rows: Iterable[Record] | None = None) -> list[Searched]:
-    """The rankings that are kept, in the order of `problems`.
+    """The rankings that are kept, in the order of `problems`; of a problem that several models have
+    tried tunings of, that with the most of them.
 
     Args:
         file: of records.
         rows: of which; by default, all that the file knows theirs of.
     """
-    kept: dict[Key, list[Record]] = {}
+    kept: dict[Key, dict[str, dict[Named, Record]]] = {}
     for record in read(file):
-        kept.setdefault(dataclasses.replace(record.key, tuning=Named()), []).append(record)
+        of = kept.setdefault(dataclasses.replace(record.key, tuning=Named()), {})
+        of.setdefault(record.versions, {})[record.tuning] = record
     made = []
     for row in problems() if rows is None else rows:
-        trials = {
-            record.tuning: record.value
-            for record in kept.get(dataclasses.replace(row.key, tuning=Named()), ())
-        }
-        if row.tuning in trials:
+        tried = kept.get(dataclasses.replace(row.key, tuning=Named()), {})
+        whole = [each for each, records in tried.items() if row.tuning in records]
+        if whole:
+            versions = max(whole, key=lambda each: (len(tried[each]), each == estimator()))
+            records = tried[versions]
+            trials = {tuning: record.value for tuning, record in records.items()}
             ranked = sorted(trials.items(), key=lambda trial: trial[1])
-            made.append(Searched(row, trials[row.tuning], tuple(ranked)))
+            profiled = any(r.method.startswith("static profile") for r in records.values())
+            made.append(Searched(row, trials[row.tuning], tuple(ranked), versions, profiled))
     return made
 
 
 def told(known: Sequence[Searched]) -> Iterator[str]:
-    """What the rankings come to, a sentence at a time."""
+    """What the rankings come to, and what made them, a sentence at a time."""
     ranked = [each for each in known if each.tells]
+    if older := sum(bool(each.versions) and not each.current for each in known):
+        yield f"{older} of {len(known)} rankings are of an earlier model, as their rows say."
+    if asked := sum(each.profiled for each in known):
+        yield f"{asked} of {len(known)} were made with the compiler's static profile."
     if silent := len(known) - len(ranked):
         yield (
             f"In {silent} of {len(known)} rankings fewer than {FEWEST} tunings have an estimate, "
@@ -194,6 +265,8 @@ def told(known: Sequence[Searched]) -> Iterator[str]:
         f"In {among} of {len(ranked)} rankings ({among / len(ranked):.0%}) theirs is among our "
         f"best {SHARE:.0%}."
     )
+    if tied := sum(each.among_the_best and each.tied for each in ranked):
+        yield f"In {tied} of these, another tuning has the same estimate to within {ALIKE:.1%}."
     if (middle := loss(ranked)) is not None:
         reached = "reached" if middle <= LOSS else "missed"
         yield (

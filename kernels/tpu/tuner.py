@@ -61,7 +61,7 @@ class Tuning:
         name: of the function.
         chip: one of CHIPS.
         trials: the fastest first.
-        default_seconds: the estimate of what the function chooses by itself.
+        default_seconds: the estimate of what the function chooses by itself; nan if nobody asked.
         libtpu: the version of the compiler that estimated them.
     """
 
@@ -88,6 +88,8 @@ def tune(
     timeout: float = 120.0,
     progress: Callable[[int, int], None] | None = None,
     values: Mapping[str | int, Any] | None = None,
+    default: bool = True,
+    profile: bool = True,
     **options: Any,
 ) -> Tuning:
     """Estimate `function(*args, **options, **candidate)` for each candidate, and rank them.
@@ -110,6 +112,9 @@ def tune(
         values: as in estimate. Where a kernel depends on what they leave out, its trial says so,
             and in its seconds what is unknown happens once. One with more rounds than are counted
             is refused.
+        default: whether to estimate what the function chooses by itself too.
+        profile: whether to ask the static profile. It takes longest, and where it serves some of
+            the candidates alone, those without it compare as schedules do.
         options: any other keyword argument is the function's own, as in compile.
 
     Raises:
@@ -126,15 +131,15 @@ def tune(
     shapes = [_shape(a) for a in args]
     given = functools.partial(function, **options) if options else function
     trials: list[Trial] = []
-    everything = [{}, *tunings]  # {} is what the function chooses by itself
+    everything = [{}, *tunings] if default else tunings  # {} is what it chooses by itself
     for start in range(0, len(everything), BATCH):
         batch = everything[start : start + BATCH]
-        trials += _try(given, shapes, batch, chip, name, store, timeout, values)
+        trials += _try(given, shapes, batch, chip, name, store, timeout, values, profile)
         if progress:
             progress(len(trials), len(everything))
-    default, *tried = trials
-    ranked = sorted(tried, key=lambda t: t.seconds)
-    return Tuning(name, chip, tuple(ranked), default.seconds, version)
+    own = trials.pop(0).seconds if default else math.nan
+    ranked = sorted(trials, key=lambda t: t.seconds)
+    return Tuning(name, chip, tuple(ranked), own, version)
 
 
 def _shape(argument: Any) -> Any:
@@ -155,6 +160,7 @@ def _try(
     store: MutableMapping[str, tuple[float, str, str]],
     timeout: float,
     values: Mapping[str | int, Any] | None,
+    profile: bool,
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
     passing: set[int] = set()  # what failed for a reason that may pass
@@ -179,7 +185,7 @@ def _try(
             )
         except (TpuCompileError, ValueError) as error:
             trials[i] = Trial(tuning, float("inf"), note=str(error))
-    found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
+    found = estimate_all(list(programs.values()), timeout=timeout, progress=False, profile=profile)
     for i, result in zip(programs, found, strict=True):
         if isinstance(result, Estimate) and TIRED in result.depends:
             trials[i] = Trial(tunings[i], float("inf"), note=TIRED)  # part of it has no rank

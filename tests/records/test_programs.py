@@ -221,6 +221,29 @@ def test_what_streams_computes_what_it_says(operator, sizes, expected):
     assert np.abs(found - expected(*map(np.asarray, arguments))).max() < 1e-4
 
 
+def test_plain_attention_keeps_its_scores_in_its_own_dtype():
+    import jax
+
+    sizes = {"b": 1, "h": 2, "n": 8, "d": 4}
+    ran = program(key("flash_attention", "xla", sizes, "bfloat16", causal=True))
+    made = jax.make_jaxpr(ran.function)(*ran.arguments).eqns
+    products = [each.outvars[0].aval for each in made if each.primitive.name == "dot_general"]
+    assert [str(each.dtype) for each in products] == ["bfloat16", "bfloat16"]
+
+
+def test_a_softmax_takes_one_reduction_and_a_lookup_fills_nothing_in():
+    """As the published programs do: jax.nn.softmax would read the rows once more, and jnp.take
+    write the result twice."""
+    import jax
+
+    ran = program(key("softmax", "xla", {"m": 4, "n": 8}))
+    names = [each.primitive.name for each in jax.make_jaxpr(ran.function)(*ran.arguments).eqns]
+    assert names.count("reduce") == 1 and not {"reduce_max", "reduce_sum"} & {*names}
+    ran = program(key("embedding_lookup", "xla", {"t": 2, "v": 4, "d": 8}))
+    table = np.ones(ran.arguments[0].shape, np.float32)
+    assert np.isfinite(ran.function(jax.numpy.asarray(table), np.array([0, 9]))).all()
+
+
 # --- rows that another program ran ----------------------------------------------------------------
 
 

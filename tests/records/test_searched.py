@@ -1,7 +1,9 @@
 """The tuner's record: a tuning found on the hardware, in the ranking that its estimates make."""
 
 import dataclasses
+import itertools
 import math
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -38,6 +40,7 @@ def test_problems_are_kernels_whose_tuning_was_searched_for():
     assert {row.implementation for row in drawn} == {"tokamax"} and drawn == problems()[:20]
     kind = "dot_product_attention/tokamax"
     assert {row.operator for row in problems(kinds=[kind])} == {"dot_product_attention"}
+    assert all(searched.countable(row, row.tuning) for row in problems())
 
 
 @needs_tokamax
@@ -63,6 +66,60 @@ def test_theirs_has_a_place_and_a_loss(row, tmp_path):
     [one] = found(file)
     assert one.place == 4 and not one.among_the_best and one.loss == pytest.approx(2.5)
     assert isinstance(one, Searched) and one.row == row
+
+
+def test_a_tie_is_told(row):
+    of = lambda *rest: Searched(
+        row, 1.0, ((row.tuning, 1.0), *((Named({"block": i}), ms) for i, ms in enumerate(rest)))
+    )
+    known = [of(1.0005, 2.0), of(1.002, 2.0), of(1.5, math.inf, 3.0)]
+    assert [each.tied for each in known] == [True, False, False]
+    assert "In 1 of these, another tuning has the same estimate" in " ".join(searched.told(known))
+    assert "same estimate" not in " ".join(searched.told(known[1:]))
+
+
+def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
+    file = tmp_path / SEARCHED
+    older = lambda record: dataclasses.replace(
+        record, versions="jax 0, model 0", method="static profile"
+    )
+    mine = trials(row, 1.0, 2.0)
+    write(file, [*map(older, trials(row, 3.0, 1.0)), *mine])
+    [one] = found(file)
+    assert one.place == 1 and one.current and not one.profiled and len(one.trials) == 2
+    write(file, [*map(older, trials(row, 3.0, 1.0, 2.0))])
+    [one] = found(file)
+    assert one.place == 3 and not one.current and one.profiled
+    said = " ".join(searched.told([one]))
+    assert "1 of 1 rankings are of an earlier model" in said and "static profile" in said
+
+
+@needs_tokamax
+def test_a_problem_that_was_ranked_whole_is_kept(row, tmp_path, monkeypatch):
+    file, asked = tmp_path / SEARCHED, []
+    drawn = [row.tuning, *itertools.islice(candidates(row), 2)]
+    known = [dataclasses.replace(row.key, tuning=each) for each in drawn]
+    known = [each.record(kind="estimated", value=1.0, versions="jax 0") for each in known]
+    write(file, known)
+    monkeypatch.setattr(tpu, "tune", lambda *arrays, **options: asked.append(options))
+    searched.search([row], others=2, file=file)
+    assert not asked
+    searched.search([row], others=3, file=file)
+    searched.search([row], others=2, file=file, fresh=True)
+    assert len(asked) == 2 and not any(each["profile"] or each["default"] for each in asked)
+
+
+def test_tiles_that_are_refused_or_too_small_to_count_are_not_drawn():
+    row = next(r for r in problems(chips=["v5e"]) if r.sizes.get("m") == 8192)
+    tuning = lambda m, k, n, buffers=2: Named(
+        {"tile_m": m, "tile_k": k, "tile_n": n, "input_buffer_count": buffers}
+    )
+    assert row.operator == "ragged_dot" and searched.rankable(row, row.tuning)
+    assert searched.rankable(row, tuning(512, 1024, 1024))
+    assert not searched.rankable(row, tuning(512, 1024, 64))  # lanes
+    assert not searched.rankable(row, tuning(1024, 1024, 8192, 3))  # VMEM
+    assert not searched.rankable(row, tuning(64, 128, 128))  # rounds
+    assert not searched.countable(row, tuning(64, 128, 128))
 
 
 def test_a_refused_tuning_has_no_place(row, tmp_path):
@@ -144,11 +201,18 @@ def test_the_stored_trials_are_of_published_rows():
         assert finite == sorted(finite) and finite
 
 
+def test_the_page_tells_how_they_are_drawn():
+    page = (Path(__file__).parents[2] / "book" / "estimates.md").read_text(encoding="utf-8")
+    assert searched.OTHERS == 9 and "nine others" in page
+    assert f"more than {searched.ROUNDS:,} rounds" in page
+
+
 @needs_tokamax
 @pytest.mark.slow
 def test_a_sample_says_what_is_stored(tmp_path):
-    if not available("libtpu") or not found() or not searched.current():
+    known = [each for each in found() if each.current]
+    if not available("libtpu") or not known:
         pytest.skip("needs libtpu, and stored trials of these versions")
-    each = min(found(), key=lambda each: each.theirs)
+    each = min(known, key=lambda each: each.theirs)
     [again] = searched.search([each.row], others=1, file=tmp_path / SEARCHED)
     assert again.theirs == pytest.approx(each.theirs, rel=2e-3)

@@ -67,6 +67,22 @@ def test_a_kernel_with_more_rounds_than_are_counted_has_no_rank(monkeypatch):
     assert found.trials[1].note == tuner.TIRED
 
 
+def test_neither_the_default_nor_a_profile_is_asked_for_where_nobody_wants_them(monkeypatch):
+    asked = []
+
+    def answer(programs, *, profile, **more):
+        asked.append((len(programs), profile))
+        return [tpu.TpuCompileError("vmem", "too large") for _ in programs]
+
+    monkeypatch.setattr(tuner, "libtpu_version", lambda: "0")
+    monkeypatch.setattr(tuner, "export", lambda *args, **options: object())
+    monkeypatch.setattr(tuner, "estimate_all", answer)
+    found = tune(2, default=False, profile=False)
+    assert asked == [(2, False)] and math.isnan(found.default_seconds) and len(found.trials) == 2
+    tune(2)
+    assert asked[1:] == [(3, True)]
+
+
 @pytest.mark.libtpu
 def test_tune_ranks_and_remembers(scratch, tmp_path):
     path = tmp_path / "tuned.csv"

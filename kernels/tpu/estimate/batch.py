@@ -140,6 +140,7 @@ def estimate_all(
     budget: float = BUDGET,
     large: bool = False,
     progress: bool = True,
+    profile: bool = True,
 ) -> list[Estimate | TpuCompileError]:
     """Estimate several programs, their compilations side by side.
 
@@ -150,6 +151,7 @@ def estimate_all(
         large: of a program of hundreds of operations, write down the schedule of its kernels
             alone.
         progress: whether to show a bar in a terminal.
+        profile: whether to ask the static profile; without, schedule and bytes tell of kernels.
 
     Returns:
         In order, each program's estimate or why the compiler refused it.
@@ -157,21 +159,24 @@ def estimate_all(
     found: dict[int, Estimate | TpuCompileError] = {}
     waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
+    def key(program: Program) -> Hashable:
+        return program.fingerprint, program.chip, budget, large, profile
+
     def advance(index: int, generator: Generator[Request, Any, Any], answer: Any) -> None:
         try:
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:
             found[index] = end.value
-            _memo.put((programs[index].fingerprint, programs[index].chip, budget, large), end.value)
+            _memo.put(key(programs[index]), end.value)
         except TpuCompileError as error:
             found[index] = error
 
     for index, program in enumerate(programs):
-        known = _memo.get((program.fingerprint, program.chip, budget, large))
+        known = _memo.get(key(program))
         if known is not None:
             found[index] = known
         else:
-            advance(index, _steps(program, timeout, budget, large), None)
+            advance(index, _steps(program, timeout, budget, large, profile), None)
     while waiting:
         # Requests for the same purpose go to one pool; the same program is compiled once.
         purposes = next(iter(waiting.values()))[1].purposes
@@ -180,9 +185,9 @@ def estimate_all(
         wanted: list[Program] = []
         for _, request in served.values():
             for program in request.programs:
-                key = (program.fingerprint, program.chip, program.row_major)
-                if key not in distinct:
-                    distinct[key] = len(wanted)
+                same = (program.fingerprint, program.chip, program.row_major)
+                if same not in distinct:
+                    distinct[same] = len(wanted)
                     wanted.append(program)
         seconds = max(request.timeout for _, request in served.values())
         results = pool.compile_all(wanted, purposes=purposes, timeout=seconds, progress=progress)
@@ -196,7 +201,7 @@ def estimate_all(
 
 
 def _steps(
-    program: Program, timeout: float, budget: float, large: bool
+    program: Program, timeout: float, budget: float, large: bool, profile: bool
 ) -> Generator[Request, list[Any], Estimate]:
     """Ask for one compilation after another, and return the estimate."""
     notes: list[str] = []
@@ -235,7 +240,7 @@ def _steps(
     if large and not lost("schedule"):
         yield from schedule_kernels(list(kernels.values()), program.chip, timeout)
     profiled: dict[str, int] = {}
-    if not lost("profile"):
+    if profile and not lost("profile"):
         profiled = yield from Profile(program, compiled, kernels, timeout, budget, note).run()
         lost("profile")
     trips = program.trips.get("")
