@@ -433,7 +433,7 @@ class Estimates(Generated):
             "difference is an error of the ranking, and about what our first choice might lose."
         )
         if not searched.current():
-            yield text("The model has changed since: python -m kernels validate --tuner.")
+            yield text("The model has changed since: python -m kernels validate --tuner --fresh.")
         lines = []
         for each in known:
             row, first = each.row, each.trials[0]

@@ -72,6 +72,7 @@ EXERCISES = (
                 values("normal", tuple(workload.sizes.values()), "float32", rng),
             ),
             Workload("few", {"m": 512, "n": 256}),
+            Workload("long", {"m": 64, "n": 2048}, why="rows longer than there are of them"),
         ),
         rungs=("interpret",),
         backend=PYTHON,

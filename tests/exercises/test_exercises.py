@@ -137,7 +137,8 @@ def test_what_is_refused(name, answer, says):
 def test_each_exercise_says_what_it_wants():
     for each in exercises().values():
         assert each.task.startswith("Write ") and each.task.endswith(".")
-        assert len(each.workloads.named) >= 2
+        # Of one tile each place is looked at; otherwise an answer may suit a single size.
+        assert len(each.workloads.named) >= 2 or each.name == "bank_places"
 
 
 def checked(path):
