@@ -116,7 +116,7 @@ class KernelSchedule:
 
     @cached_property
     def multiplying(self) -> tuple[int, ...]:
-        """Those of loop_bundles that stand in each branch which holds matrix products: of branches
+        """Those of loop_bundles that stand in each branch which holds matrix products; of branches
         in one another, the inner ones, as far as these hold the products."""
         inside = np.flatnonzero(self.in_loop)
         units = [i for i, slot in enumerate(self.slots) if slot in ("MXU", "MXU push")]
