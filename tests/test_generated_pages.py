@@ -137,6 +137,11 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     assert "−4 … −4 %" in line.get_text()
     cells = cells_of(soup, first.text, "calibration")
     assert cells[3] == "+50%" and cells[4] == {"fit": "fitted to"}.get(first.part, "test")
+    bands.add([dataclasses.replace(row, estimated_ms=1.07) for row in rows])
+    missed = book("estimates")[0].select_one("table.missed").get_text(" ", strip=True)
+    tests = sum(row.half == "test" for row in rows)
+    assert f"missed: bias; {tests} of {tests} rows are off by more than 5%" in missed
+    bands.add(rows)
     slow = next(row for row in rows if row.half == "test")
     bands.add([dataclasses.replace(slow, estimated_ms=10.0)])
     refused = dataclasses.replace(rows[0], chip="v5e", estimated_ms=None, reason="an abort")
