@@ -1,6 +1,7 @@
 """Backends: each answers what it can be asked, and nobody else compares a language by its name."""
 
 import ast
+import functools
 import importlib
 import json
 import pkgutil
@@ -13,9 +14,12 @@ import pytest
 import kernels.backends
 from kernels.backends.base import Backend, Job, Skipped
 from kernels.backends.numpy import NUMPY
+from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.taichi import TAICHI
 from kernels.backends.xla import XLA
+from kernels.catalog import OPERATORS
 from kernels.contract import RUNGS
+from kernels.ladder import Subject
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERY = {
@@ -50,6 +54,25 @@ def test_a_rung_that_there_is_not_is_refused_in_words():
         NUMPY.simulate(job, 0)
     [found] = XLA.compile([lambda: job])
     assert isinstance(found.error, Skipped) and "nothing to look at" in str(found.error)
+
+
+def test_of_several_chips_the_first_ones_refusal_is_told(monkeypatch):
+    """Whichever compiler answers first: the same words each time."""
+    pytest.importorskip("libtpu")
+    from kernels.tpu import pool
+    from kernels.tpu.diagnose import TpuCompileError
+
+    def last_first(programs, **_):
+        for index, program in reversed([*enumerate(programs)]):
+            yield index, TpuCompileError("vmem", f"refused for {program.chip}")
+
+    monkeypatch.setattr(pool, "compile_each", last_first)
+    operator = OPERATORS["add_vectors"]
+    subject = Subject.of(operator, operator["pallas"])
+    jobs = [functools.partial(subject.job, each) for each in operator.workloads.named[:2]]
+    monkeypatch.setattr(PALLAS_TPU, "compiled_for", ("v5e", "v6e"))
+    found = [str(each.error) for each in PALLAS_TPU.compile(jobs)]
+    assert len(found) == 2 and all("refused for v5e" in each for each in found), found
 
 
 def test_what_needs_a_package_names_it(monkeypatch):

@@ -63,6 +63,7 @@ class _PallasTpu(OnTpu):
         left: list[int] = []  # by job: what its answer still waits for
         errors: list[Exception | None] = []
         seconds: list[float] = []
+        refused: dict[int, int] = {}  # job → the program whose refusal is told
 
         def exported() -> Iterator[Program]:
             for place, make in enumerate(jobs):
@@ -98,8 +99,10 @@ class _PallasTpu(OnTpu):
             place = owners[index]
             left[place] -= 1
             seconds[place] += getattr(result, "seconds", None) or 0.0
-            if isinstance(result, TpuCompileError) and not errors[place]:
-                errors[place] = Refused(brief(result))
+            # Of several chips the first one's words, whichever answered first.
+            told = not errors[place] or index < refused.get(place, 0)
+            if isinstance(result, TpuCompileError) and told:
+                errors[place], refused[place] = Refused(brief(result)), index
             while done < len(seconds) and not left[done]:
                 yield Compiled(errors[done], "", seconds[done])
                 done += 1

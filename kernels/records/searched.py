@@ -251,7 +251,8 @@ def told(known: Sequence[Searched]) -> Iterator[str]:
     if older := sum(bool(each.versions) and not each.current for each in known):
         yield f"{older} of {len(known)} rankings are of an earlier model, as their rows say."
     if asked := sum(each.profiled for each in known):
-        yield f"{asked} of {len(known)} were made with the compiler's static profile."
+        was = "was" if asked == 1 else "were"
+        yield f"{asked} of {len(known)} {was} made with the compiler's static profile."
     if silent := len(known) - len(ranked):
         yield (
             f"In {silent} of {len(known)} rankings fewer than {FEWEST} tunings have an estimate, "

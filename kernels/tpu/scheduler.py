@@ -45,7 +45,8 @@ class KernelSchedule:
         capacity: int [slots], operations that a bundle can hold of each.
         occupancy: int [bundles, slots], operations that each bundle holds: rows are time, if
             nothing stalls and no branch is taken. A vector load that is a fill counts in both
-            slots, and so does a spill.
+            slots, and so does a spill. MXU and XLU count for as long as they work: a vmatmul in
+            the bundles behind it, as many as it streams rows, and a vmatpush in none.
         vmem_bytes: VMEM that the compiler laid out for it, or None where it does not say.
     """
 
