@@ -43,7 +43,8 @@ def test_a_plot_is_told_in_its_own_words_and_knows_its_width(accessible, tmp_pat
     told = body.partition('alt="')[2].partition('"')[0]
     assert told.startswith("Plot: ") and not any(sign.isdigit() for sign in told)
     assert all(word in told for word in ("Blocks win", "size", "ours &amp; theirs"))
-    assert '<img class="plot"' in body and 'src="../_images/drawn.svg"' in body
+    assert '<span class="plot-frame" role="group" tabindex="0"><img class="plot"' in body
+    assert 'src="../_images/drawn.svg"' in body
     assert 'style="--drawn: 576px"' in body  # six inches of 96 pixels
 
 

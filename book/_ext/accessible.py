@@ -31,7 +31,9 @@ def _plot(files, image):
     words = dict.fromkeys(word for word in found if re.search(r"[^\W\d_]{2}", word))
     told = html.escape("Plot: " + "; ".join(words))
     width = round(PIXELS * float(size[1]))
-    return f'<img class="plot" alt="{told}" src="{link}" style="--drawn: {width}px" />'
+    drawing = f'<img class="plot" alt="{told}" src="{link}" style="--drawn: {width}px" />'
+    # Where it scrolls by itself, the keyboard has to reach it.
+    return f'<span class="plot-frame" role="group" tabindex="0">{drawing}</span>'
 
 
 def setup(app):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kernels import tpu
+from kernels.compat import jaxprs
 from kernels.optional import MissingPackage, available
 from kernels.records import Key, programs, read
 from kernels.records.programs import BARS, FAMILIES, family, program
@@ -222,13 +223,11 @@ def test_what_streams_computes_what_it_says(operator, sizes, expected):
 
 
 def test_plain_attention_keeps_its_scores_in_its_own_dtype():
-    import jax
-
     sizes = {"b": 1, "h": 2, "n": 8, "d": 4}
     ran = program(key("flash_attention", "xla", sizes, "bfloat16", causal=True))
-    made = jax.make_jaxpr(ran.function)(*ran.arguments).eqns
-    products = [each.outvars[0].aval for each in made if each.primitive.name == "dot_general"]
-    assert [str(each.dtype) for each in products] == ["bfloat16", "bfloat16"]
+    made = jaxprs.own_equations(jaxprs.trace(ran.function, *ran.arguments))
+    products = [jaxprs.outputs(e)[0] for e in made if jaxprs.operation(e) == "dot_general"]
+    assert [jaxprs.dtype(each) for each in products] == ["bfloat16", "bfloat16"]
 
 
 def test_a_softmax_takes_one_reduction_and_a_lookup_fills_nothing_in():
@@ -237,7 +236,8 @@ def test_a_softmax_takes_one_reduction_and_a_lookup_fills_nothing_in():
     import jax
 
     ran = program(key("softmax", "xla", {"m": 4, "n": 8}))
-    names = [each.primitive.name for each in jax.make_jaxpr(ran.function)(*ran.arguments).eqns]
+    made = jaxprs.own_equations(jaxprs.trace(ran.function, *ran.arguments))
+    names = [jaxprs.operation(each) for each in made]
     assert names.count("reduce") == 1 and not {"reduce_max", "reduce_sum"} & {*names}
     ran = program(key("embedding_lookup", "xla", {"t": 2, "v": 4, "d": 8}))
     table = np.ones(ran.arguments[0].shape, np.float32)
