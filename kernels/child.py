@@ -191,6 +191,15 @@ class Child:
         self.close()
         raise died
 
+    def worked(self) -> float | None:
+        """Processor seconds that it has had since its start; None where the system does not say."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return None
+
     def stderr(self) -> str:
         """What it printed since the last question; since its start, where that was the first."""
         if self._stderr.closed:

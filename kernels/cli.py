@@ -413,7 +413,7 @@ def estimate(
         typer.Option("--chip", "-c", help="May be repeated; v5e or inf2 by default."),
     ] = None,
     timeout: TimeoutOption = 120.0,
-    budget: Annotated[float, typer.Option(min=1, help="Seconds of simulation for each.")] = 25.0,
+    budget: Annotated[float, typer.Option(min=1, help="Seconds of simulation for each.")] = 20.0,
     figures: Annotated[
         bool, typer.Option(help="All sizes that the book gives figures of.")
     ] = False,

@@ -58,3 +58,11 @@ def test_what_is_no_plot_stays_as_it_is(accessible, tmp_path):
 def test_the_bibliography_is_no_list(accessible, tmp_path):
     body = mended(accessible, tmp_path, '<div role="list" class="citation-list">one</div>')
     assert body == "<div>one</div>"
+
+
+def test_a_printed_table_scrolls_and_the_keyboard_reaches_it(accessible, tmp_path):
+    output = '<div class="output stream highlight-myst-ansi"><div class="highlight"><pre>{}</pre>'
+    body = mended(accessible, tmp_path, output.format("<span></span> a   b\n ─────────\n 1   2"))
+    assert '<pre class="printed-table" tabindex="0"><span></span> a' in body
+    plain = output.format("<span></span>a long line - - and no table")
+    assert mended(accessible, tmp_path, plain) == plain

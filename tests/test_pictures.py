@@ -189,6 +189,6 @@ def test_a_neuron_core_is_drawn_from_its_data():
     shown = words(picture)
     for word in ("HBM", "SBUF", "PSUM", "Tensor", "Vector", "Scalar", "GpSimd", "1.12 GHz"):
         assert word in shown, word
-    assert "of 192.0 KiB" in shown and "16 queues" in shown
+    assert "of 192.0 KiB" in shown and "16 engines" in shown
     other = dataclasses.replace(chip, sbuf_bytes=256 << 10, dma_queues=3)
-    assert {"of 256.0 KiB", "3 queues"} <= set(words(pictures.neuron_core(other)))
+    assert {"of 256.0 KiB", "3 engines"} <= set(words(pictures.neuron_core(other)))

@@ -17,12 +17,9 @@ FREE = {
     "Reading the same Ref five times": "a way of speaking",
     "four times as many bytes of": "float32 against int8",
     "four times as wide as the factors": "int32 against int8",
-    "Left of its ridge": "what a ridge is",
     "Each is loaded once and used": "counted in the drawing beside it",
     "each loaded number is used four times": "counted in the drawing beside it",
-    "twice the length is four times the work": "a square",
     "may be a triumph or a failure": "an example",
-    "of fresh memory takes longer than filling": "the size of the arrays of this chapter",
     "multiply 8-bit integers twice as fast as bfloat16": "the question; the first cell holds it",
 }
 

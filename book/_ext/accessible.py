@@ -9,6 +9,9 @@ PLOT = re.compile(r'<img alt="[^"]*" src="([^"]*_images/([^"/]+\.svg))" />')
 SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)pt"')
 WORDS = re.compile(r"<!-- (.*?) -->")  # matplotlib draws letters as paths, and says here what of
 PIXELS = 4 / 3  # of a point
+PRINTED = re.compile(
+    r'(<div class="output stream[^"]*"><div class="highlight">)<pre>((?:(?!</pre>).)*?─{8})', re.S
+)
 
 
 def _mend(app, pagename, templatename, context, doctree):
@@ -16,6 +19,8 @@ def _mend(app, pagename, templatename, context, doctree):
         # docutils calls the bibliography a list, and its entries no list items.
         body = body.replace('<div role="list" class="citation-list">', "<div>")
         files = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
+        # A table that a program prints falls apart where its lines wrap.
+        body = PRINTED.sub(r'\1<pre class="printed-table" tabindex="0">\2', body)
         context["body"] = PLOT.sub(partial(_plot, files), body)
 
 

@@ -349,7 +349,9 @@ class Estimates(Generated):
             "Beside an estimate stands where the measured time would lie: between the tenth and "
             f"the ninetieth of a hundred errors of its chip and regime, where {FEWEST} rows "
             "of the test half or more are of that kind. A row whose launch is more than "
-            f"{LAUNCHED:.0%} of what was timed is left out: the launch was chosen by such rows."
+            f"{LAUNCHED:.0%} of what was timed is left out: the launch was chosen by such rows. "
+            "Of five rows such a band covers on average about half of further programs, of "
+            "twenty-six about three quarters."
         )
         yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
 
@@ -421,9 +423,11 @@ class Estimates(Generated):
         known = searched.found()
         if not known:
             yield text(
-                "Nobody has made it yet. python -m kernels validate --tuner ranks tokamax's "
-                "tunings among others of the same search space, as our tuner does; a tuning takes "
-                "the compiler from seconds to a minute, and a problem has ten of them."
+                "Nobody has made it yet. ",
+                fill(nodes.literal(), "python -m kernels validate --tuner"),
+                " ranks tokamax's tunings among others of the same search space, as our tuner "
+                "does; a tuning takes the compiler from seconds to a minute, and a problem has ten "
+                "of them.",
             )
             return
         tried = {len(each.trials) for each in known}
@@ -431,12 +435,15 @@ class Estimates(Generated):
             f"{len(known)} of {len(searched.problems())} problems were searched so far; they are "
             "of the rows above that are kernels of tokamax. Of each problem "
             f"{' or '.join(map(str, sorted(tried)))} tunings were tried, drawn by a hash from the "
-            "space of tokamax's own search, whose fastest one on the hardware is among them. "
+            "space of tokamax's own search, whose fastest one on the hardware is among them; a "
+            "place counts only those that have an estimate, so it may be of fewer. "
             f"{' '.join(searched.told(known))} As theirs was the fastest on the chip, such a "
-            "difference is an error of the ranking, and about what our first choice might lose."
+            "difference is an error of the ranking; what our first choice would lose on the chip "
+            "is not known."
         )
         if not searched.current():
-            yield text("The model has changed since: python -m kernels validate --tuner --fresh.")
+            command = fill(nodes.literal(), "python -m kernels validate --tuner --fresh")
+            yield text("The model has changed since. To rank again: ", command, ".")
         lines = []
         for each in known:
             row, first = each.row, each.trials[0]
@@ -467,7 +474,7 @@ class Estimates(Generated):
         yield text(
             "The cost model of a NeuronCore is held against published times of Trn1. A hash of "
             "each kernel settles the half here too. The test is not blind either: the rate of its "
-            "DMA queues was known before the halves were made."
+            "DMA engines was known before the halves were made."
         )
         lines = [
             (

@@ -42,7 +42,7 @@ class Step:
     Args:
         attention: of ATTENTIONS.
         seconds, hbm_bytes: of the step.
-        optimal_seconds: XLA's own lower bound.
+        optimal_seconds: XLA's own estimate.
         parts: (where, what) → seconds and bytes, where "attention" is all that stands between the
             qkv and the proj Linear and their gradients, and what is "kernel", "relayout", "matmul"
             or "elementwise".
@@ -246,7 +246,7 @@ def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
         key, estimate = each.key, each.estimate
         summed = "bytes between HBM and the chip, summed over ops"
         time = {"bound": estimate.bound, "method": estimate.method}
-        optimal = {"quantity": "lower bound", "method": "XLA's optimal_seconds"}
+        optimal = {"quantity": "own estimate", "method": "XLA's optimal_seconds"}
         totals += [
             _record(key, each.seconds * 1e3, "ms", **time),
             _record(key, each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
@@ -285,7 +285,7 @@ def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> di
     for attention in ATTENTIONS:
         key = _key(attention, depth, batch, chip)
         whole = {r.quantity: r.value for r in totals if r.key == key}
-        if set(whole) != {"time", "traffic", "lower bound"}:
+        if set(whole) != {"time", "traffic", "own estimate"}:
             checks.fail("step", f"{attention}, {key.text} on {chip}", "one that results/ has")
         taken: dict[tuple[str, str], dict[str, float]] = {}
         for r in parts:
@@ -298,7 +298,7 @@ def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> di
             chip,
             whole["time"] / 1e3,
             round(whole["traffic"] * 1e9),
-            whole["lower bound"] / 1e3,
+            whole["own estimate"] / 1e3,
             {name: (t["time"] / 1e3, round(t["traffic"] * 1e9)) for name, t in taken.items()},
         )
     return found

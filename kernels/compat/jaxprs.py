@@ -98,6 +98,12 @@ def dtype(variable: Any) -> str:
     return str(variable.aval.dtype)
 
 
+def precisions(product: Any) -> tuple[str, ...]:
+    """The precision of each factor of a dot_general, such as "HIGHEST"; empty by default."""
+    asked = product.params["precision"]
+    return tuple(p.name for p in asked) if isinstance(asked, tuple) else ()
+
+
 def bits(dtype: Any) -> int:
     """Bits of an element in memory: 4 of an int4, which NumPy gives a byte."""
     import jax

@@ -7,6 +7,7 @@ to. What is written down here was seen with libtpu 0.0.42.1.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -166,6 +167,59 @@ class Bundle:
     mark: str
     depth: int
     operations: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """A round of a loop that copies rows one by one, waits for all of them, and writes a block.
+
+    Args:
+        fetched, written: bytes of a round.
+        asking: bundles from its first copy until it waits for the last.
+        working: bundles from there until the round ends.
+    """
+
+    fetched: int
+    written: int
+    asking: int
+    working: int
+
+
+def by_hand(bundles: Collection[Bundle]) -> ByHand | None:
+    """Of a gather by XLA, what a round of its loop does; None of a program that is built otherwise.
+
+    It is read off the descriptions of the copies: an element's bytes, and how many of them a window
+    holds. A row of a tiled array is fetched with those that share its words.
+    """
+    inside = [bundle for bundle in bundles if bundle.depth]
+    moved: dict[str, list[tuple[int, int]]] = {"hbm_to_vmem": [], "vmem_to_hbm": []}
+    waits = []
+    for place, bundle in enumerate(inside):
+        for operation in bundle.operations:
+            if found := _COPY.search(operation):
+                size = math.prod(int(n) for n in found[2].split(",")) * int(found[3])
+                moved[found[1]].append((place, size))
+            elif "dma.done.wait" in operation:
+                waits.append(place)
+    fetched, written = moved["hbm_to_vmem"], moved["vmem_to_hbm"]
+    if len(fetched) < 2 or not written:
+        return None
+    first, last = fetched[0][0], fetched[-1][0]
+    waited = next((place for place in waits if place >= last), last)
+    return ByHand(
+        sum(size for _, size in fetched),
+        sum(size for _, size in written),
+        waited - first,
+        len(inside) - (waited - first),
+    )
+
+
+# A copy between HBM and VMEM, its window's sizes, and the bytes of one element of it.
+_COPY = re.compile(
+    r"dma\.(hbm_to_vmem|vmem_to_hbm) .*?window_bounds: \(([\d, ]+)\)"
+    r".*?element_size_in_bytes: (\d+)",
+    re.S,
+)
 
 
 @dataclass(frozen=True)

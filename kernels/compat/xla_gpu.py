@@ -429,7 +429,7 @@ class Operation:
         name: of the instruction.
         target: of a custom call; else its opcode.
         bytes: of its operands, each once, and of its result.
-        flops: of matrix products in it, a multiply-add counting two.
+        flops: of matrix products in it, a library's or a fusion's, a multiply-add counting two.
         dtype: of the factors; of the result where nothing is multiplied.
         product: batch, m, k and n where it is one product; else ().
     """
@@ -459,6 +459,7 @@ def operations(hlo: str) -> list[Operation]:
         if opcode in _FREE:
             continue
         target = re.search(r'custom_call_target="([^"]*)"', rest)
+        called = re.search(r"calls=%([\w.-]+)", rest)
         operands = [
             shapes.get(each, []) for each in dict.fromkeys(re.findall(r"%([\w.-]+)", given))
         ]
@@ -467,6 +468,8 @@ def operations(hlo: str) -> list[Operation]:
         product = _product(rest, inputs, result) if target and "cublas" in target[1] else ()
         flops = 2 * math.prod(product) if product else 0
         dtype = inputs[0][0] if product else (result[0][0] if result else "f32")
+        for factors, many in _dots(hlo, called[1]) if called else ():
+            flops, dtype = flops + many, factors
         found.append(
             Operation(
                 name,
@@ -477,6 +480,31 @@ def operations(hlo: str) -> list[Operation]:
                 product,
             )
         )
+    return found
+
+
+def _dots(hlo: str, computation: str) -> list[tuple[str, int]]:
+    """The products inside a fusion: the dtype of their factors, and their operations, a
+    multiply-add counting two."""
+    _, _, rest_of = hlo.partition(f"\n%{computation} (")
+    body = rest_of.split("\n}", 1)[0]
+    shapes: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    found = []
+    for text_of in body.splitlines():
+        if not (
+            step := re.match(r"^\s+(?:ROOT )?%(\S+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*)$", text_of)
+        ):
+            continue
+        name, shape, opcode, rest = step.groups()
+        shapes[name] = _arrays(shape)
+        if inner := re.search(r"calls=%([\w.-]+)", rest):
+            found += _dots(hlo, inner[1])
+        summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", rest)
+        left = re.match(r"%([\w.-]+)", rest)
+        if opcode == "dot" and summed and left and shapes.get(left[1]) and shapes[name]:
+            [(dtype, sizes)] = shapes[left[1]]
+            depth = math.prod(sizes[int(n)] for n in summed[1].split(",") if n)
+            found.append((dtype, 2 * math.prod(shapes[name][0][1]) * depth))
     return found
 
 

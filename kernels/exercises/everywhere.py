@@ -6,25 +6,22 @@ import numpy as np
 
 from kernels.backends.pallas_gpu import PALLAS_GPU
 from kernels.backends.python import PYTHON
+from kernels.backends.xla import XLA
 from kernels.catalog import OPERATORS
+from kernels.exercises import judges
+from kernels.exercises.bars import Bar, cycles
 from kernels.exercises.exercise import Exercise, call, call_kernel, problems
 from kernels.giou.reference import giou
-from kernels.workload import Workload
+from kernels.workload import Workload, values
 
 
-def _needed_speedup(share, wanted):
-    left = 1 / wanted - (1 - share)  # of the step's time, for the part that is to be faster
-    return np.where(left > 0, share / np.where(left > 0, left, 1), np.inf)
+def _distances(x, y):
+    return ((x[:, None] - y) ** 2).sum(-1)
 
 
-def _shares(workload, rng):
-    n = workload.sizes["n"]
-    share = rng.uniform(0.05, 0.95, n)
-    best = 1 / (1 - share)  # what the step gains if the part takes no time at all
-    reach = rng.uniform(0.05, 0.9, n)
-    if workload.name == "out_of_reach":
-        return share, best * (1 + reach)
-    return share, 1 + (best - 1) * reach
+def _points(workload, rng):
+    n, m, d = workload.sizes.values()
+    return values("normal", (n, d), "float32", rng), values("normal", (m, d), "float32", rng)
 
 
 def _ahead(ours, theirs, our_band, their_band):
@@ -81,20 +78,31 @@ def _product_flops(function, *arguments):
 
 EXERCISES = (
     Exercise(
-        "needed_speedup",
-        "Write needed_speedup(share, wanted): a part takes `share` of a step; how many times as "
-        "fast must it become, so that the step becomes `wanted` times as fast? Infinity where no "
-        "kernel can. Both are arrays of one shape.",
-        _needed_speedup,
+        "distances",
+        "Write distances(x, y), float32 [n, d] and [m, d] → [n, m]: the squared distance of each "
+        "point of x to each of y. Write it in plain JAX, so that 2,048 by 2,048 points of 128 "
+        "numbers are estimated at 150,000 cycles or fewer on a v5e, and let no product round its "
+        "factors to bfloat16.",
+        _distances,
         call,
         problems(
-            _shares,
-            Workload("reachable", {"n": 50}, "float64"),
-            Workload("out_of_reach", {"n": 50}, "float64", why="the rest alone takes longer"),
+            _points,
+            Workload("square", {"n": 256, "m": 256, "d": 128}),
+            Workload("ragged", {"n": 5, "m": 123, "d": 3}),
         ),
         rungs=("interpret",),
-        backend=PYTHON,
-        hint="The rest of the step takes 1 - share, whatever you do. What is left for the part?",
+        backend=XLA,
+        # An expansion adds x², y² and -2xy, and loses digits where these cancel.
+        magnitude=lambda x, y: _distances(abs(x), -abs(y)),
+        judge=judges.float32_products,
+        bar=Bar(
+            "estimated cycles on a v5e",
+            cycles,
+            bar=150_000,
+            ours=83_658,
+            workload=Workload("large", {"n": 2048, "m": 2048, "d": 128}),
+        ),
+        hint="(x - y)² = x² - 2xy + y². Which of the three terms depends on both i and j?",
     ),
     Exercise(
         "ahead",

@@ -131,6 +131,23 @@ def int8_products(programs: list[Any]) -> str:
     return "it multiplies in int8"
 
 
+def float32_products(programs: list[Any]) -> str:
+    """No matrix product, in a kernel or outside, rounds its float32 factors on a TPU."""
+    function, arrays = programs[0]
+    products = [
+        equation
+        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+        if jaxprs.operation(equation) == "dot_general"
+        and any(jaxprs.dtype(v) == "float32" for v in jaxprs.inputs(equation))
+    ]
+    if any(jaxprs.precisions(product) != ("HIGHEST", "HIGHEST") for product in products):
+        raise Refused(
+            'a product rounds its float32 factors to bfloat16 on a TPU; precision="highest" '
+            "keeps them"
+        )
+    return "no factor is rounded"
+
+
 def fetches(**most: int) -> Judge:
     """An input's block may be fetched so many times, over the whole grid."""
 

@@ -74,12 +74,13 @@ EXERCISES = (
     Exercise(
         "careful",
         "Write careful(x, y, *, interpret) for x y of any shape, in blocks of 64 rows: float32 and "
-        "bfloat16 give their own dtype, int8 gives int32.",
+        "bfloat16 give their own dtype, int8 gives int32; a TPU may round no float32 factor.",
         reference.matmul,
         call_kernel,
         replace(MATMUL, named=tuple(w for w in MATMUL.named if not w.options)),
         rungs=("interpret",),
         magnitude=reference.matmul_magnitude,
+        judge=judges.float32_products,
         hint="How many programs do m rows need? And in which dtype are sums of int8 added up?",
     ),
     Exercise(

@@ -245,7 +245,7 @@ def estimate_compiled(
     steps = tuple(
         _kernel(compiled, each, next(calls, None), flops)
         if each.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)
-        else _step(target, each)
+        else _step(target, each, _named(compiled, each.name))
         for each in xla_gpu.operations(compiled.hlo)
     )
     if not steps:
@@ -290,16 +290,22 @@ def _sum(compiled: Compiled, steps: tuple[Step, ...]) -> Estimate:
     return Estimate(compiled.name, compiled.chip, (low, high), bound, told, steps)
 
 
-def _step(chip: Chip, operation: xla_gpu.Operation) -> Step:
+def _named(compiled: Compiled, name: str) -> Kernel | None:
+    """The kernel of an instruction, whose dots its name loses."""
+    return next((each for each in compiled.kernels if each.name == name.replace(".", "_")), None)
+
+
+def _step(chip: Chip, operation: xla_gpu.Operation, kernel: Kernel | None) -> Step:
     if not (operation.target in STREAMS or operation.target.startswith("__cublas")):
         fail(
             "function",
             f"one with {operation.target} in it, {operation.name}",
             "one of matrix products and of what XLA fuses: of the rest nothing is known here",
         )
-    found = Parts(
-        operation.bytes / chip.bytes_per_second, operation.flops / chip.peak(operation.dtype)
-    )
+    # Of a kernel without their instructions, tensor cores do nothing.
+    slow = kernel is not None and not kernel.products
+    rate = chip.float32_flops if slow else chip.peak(operation.dtype)
+    found = Parts(operation.bytes / chip.bytes_per_second, operation.flops / rate)
     if operation.product and chip.name in LIBRARY:
         batch, m, k, n = operation.product
         itemsize = 4 if operation.dtype == "float32" else 2

@@ -134,7 +134,7 @@ CHIPS = {
         sources=_sources(
             _V2,
             "17 GB/s",
-            dma_peak_bytes_per_second=f"{_V2}: a peak of 27 GiB/s each for 16 queues",
+            dma_peak_bytes_per_second=f"{_V2}: a peak of 27 GiB/s each for 16 engines",
         ),
     )
     for name in _NAMES

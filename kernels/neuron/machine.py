@@ -1351,7 +1351,7 @@ class Machine:
             if again and not self._agree(dst, values, twice):
                 refuse(
                     f"{name} writes {again} elements of {dst} a second time: which write comes "
-                    "last is left to the DMA queues"
+                    "last is left to the DMA engines"
                 )
         repeats = any(step == 0 and n > 1 for step, n in zip(dst._data.strides, dst.shape))
         if repeats and not isinstance(dst, Picked):

@@ -1,7 +1,8 @@
 """Which shifts tile the plane with a rectangle, and what each row of the padded image is made of.
 
 Copies of an h × w tile, moved by whole multiples of two vectors, cover every pixel once just where
-the vectors span h · w pixels and the lattice holds (w, 0), rows of bricks, or (0, h), columns.
+the vectors span h · w pixels and the lattice's shortest horizontal vector is (w, 0), for rows of
+bricks, or its shortest vertical one (0, h), for columns.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def normal_form(h: int, w: int, shift_x: Shift, shift_y: Shift) -> tuple[Shift, 
     if width == w:
         return (w, step % h), (0, h)
     problem = f"{value}, with which copies of the tile overlap"
-    fail(argument, problem, f"a lattice with ({w}, 0), rows of bricks, or (0, {h}), columns")
+    rows = f"a lattice whose shortest horizontal vector is ({w}, 0)"
+    fail(argument, problem, f"{rows}, or whose shortest vertical one is (0, {h})")
     raise AssertionError
 
 

@@ -50,9 +50,9 @@ def neuron_core(chip: Chip) -> Picture:
                     f'<path d="M{x + 8} {y}h94" stroke="{colour}" stroke-opacity="0.7"/>'
                 )
             canvas.text(x + 12, 278, f"0 … {chip.lanes - 1}", size=11)
-    queues = f"{chip.dma_queues} queues"
-    canvas.arrow(110, 310, 150, True, "DMA", queues)
-    canvas.arrow(110, 310, 210, False, "DMA", queues)
+    engines = f"{chip.dma_queues} engines"
+    canvas.arrow(110, 310, 150, True, "DMA", engines)
+    canvas.arrow(110, 310, 210, False, "DMA", engines)
     says = {
         "Tensor": "matrix products, SBUF → PSUM",
         "Vector": "two tiles at a time",
@@ -73,7 +73,7 @@ def neuron_core(chip: Chip) -> Picture:
                 f'<path d="M690 {y + 24}h80" stroke="currentColor" stroke-width="1.2"/>'
             )
     return canvas.picture(
-        "A NeuronCore-v2: DMA queues move data between HBM and SBUF; the Tensor, Vector, Scalar "
+        "A NeuronCore-v2: DMA engines move data between HBM and SBUF; the Tensor, Vector, Scalar "
         "and GpSimd engines work on SBUF, all but the last also on PSUM"
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -286,6 +287,12 @@ def told(rows: Sequence[Bracketed]) -> list[str]:
     tests = [row for row in rows if row.half == "test" or row.sort in TESTS]
     found = held(tests)
     missed = [line for line in lines(rows) if line[-1] == "missed"]
+    attention = Counter(
+        row.sort.partition(", ")[2]
+        for row in rows
+        if row.sort.startswith("attention") and row.published_ms > row.bracket_ms[1]
+    )
+    slow = ", ".join(f"{who}: {count}" for who, count in sorted(attention.items()))
     where = "; ".join(f"{line[0]} ({line[3]} inside, {line[5]} wide)" for line in missed)
     return [
         "A GPU's compiler leaves to the hardware what runs at the same time as what, so an "
@@ -305,7 +312,8 @@ def told(rows: Sequence[Bracketed]) -> list[str]:
         "steps lie above it: they leave the tensor cores idle while they wait, for a copy, a "
         "product or the last byte of a tile, and no part that is read from code counts waiting. "
         "The last three wait for little, and lie inside. (The first five are read from kernels of "
-        "ours, the last two from JAX's.)",
+        "ours, the last two from JAX's.)"
+        + (f" Attention kernels lie above it too ({slow}); why is not found out." if slow else ""),
         "Why some brackets are wide. The bracket is widest where parts are nearly equal: all at "
         "once they take as long as one of them, in line as long as their sum. Triton's gated "
         "linear units are of this kind, with memory, products, issue and accesses within a factor "

@@ -106,7 +106,7 @@ class Group:
         """Sizes, dtype and options, and what the figures are of where it is not the time of a
         forward pass."""
         of = [self.problem.pass_] if self.problem.pass_ not in ("forward", "step") else []
-        of += [self.quantity] if self.quantity in ("lower bound", "slowdown") else []
+        of += [self.quantity] if self.quantity in ("own estimate", "slowdown") else []
         return ", ".join((self.problem.text, *of, *map(str, self.part.values())))
 
     @property
@@ -347,7 +347,7 @@ def _rates(chip: str, dtype: str) -> tuple[tuple[float, str], tuple[float, str]]
         return (known.peak(dtype), peak), (known.hbm_bytes_per_second, memory)
     if chip in neuron.CHIPS:
         rate = neuron.CHIPS[chip].dma_peak_bytes_per_second
-        return (math.inf, ""), (rate, f"a core's DMA queues, {rate / 1e9:.0f} GB/s")
+        return (math.inf, ""), (rate, f"a core's DMA engines, {rate / 1e9:.0f} GB/s")
     return None
 
 

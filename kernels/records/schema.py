@@ -25,8 +25,8 @@ KINDS = ("measured", "estimated", "published")
 # a whole training step.
 PASSES = ("forward", "backward", "gradient", "step")
 # "traffic" is bytes between memory and chip; "limit" what nothing can beat, measured beside the
-# others; "lower bound" the compiler's own; "slowdown" against the framework's own form.
-QUANTITIES = ("time", "traffic", "limit", "lower bound", "slowdown")
+# others; "own estimate" the compiler's own; "slowdown" against the framework's own form.
+QUANTITIES = ("time", "traffic", "limit", "own estimate", "slowdown")
 LATE = "had not finished"  # what a method says of a profile that ran out of time
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

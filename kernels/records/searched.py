@@ -26,10 +26,9 @@ from kernels.records.store import TuningStore, read
 from kernels.tpu.chips import chip
 
 SEARCHED = "searched.csv"
-OTHERS = 9  # tunings beside theirs: with it, a tenth of them is one
+OTHERS = 9  # tunings beside theirs
 FEWEST = 3  # tunings with an estimate, below which a ranking says nothing
 SETTLED = 10  # rankings, below which their record is said to settle nothing
-SHARE = 0.1  # of a ranking, which theirs should be among
 LOSS = 0.03  # that our first choice may differ from theirs by: the middle of all problems
 ALIKE = 1e-3  # between two estimates that do not tell their tunings apart
 SECONDS = 60.0  # that one estimate may take
@@ -79,9 +78,9 @@ class Searched:
         return self.known >= FEWEST
 
     @property
-    def among_the_best(self) -> bool:
-        """Whether theirs is in the best SHARE of the ranking."""
-        return self.place is not None and self.place <= max(1, int(SHARE * self.known))
+    def first(self) -> bool:
+        """Whether no other tuning is estimated faster than theirs."""
+        return self.place == 1
 
     @property
     def tied(self) -> bool:
@@ -261,18 +260,19 @@ def told(known: Sequence[Searched]) -> Iterator[str]:
         )
     if not ranked:
         return
-    among = sum(each.among_the_best for each in ranked)
+    first = [each for each in ranked if each.first]
+    tied = sum(each.tied for each in first)
+    beside = f", {tied} of them with another whose estimate is within {ALIKE:.1%}" if tied else ""
+    blindly = sum(1 / each.known for each in ranked if each.place)
     yield (
-        f"In {among} of {len(ranked)} rankings ({among / len(ranked):.0%}) theirs is among our "
-        f"best {SHARE:.0%}."
+        f"In {len(first)} of {len(ranked)} rankings ({len(first) / len(ranked):.0%}) theirs comes "
+        f"first{beside}; by chance it would in about {blindly:.0f}."
     )
-    if tied := sum(each.among_the_best and each.tied for each in ranked):
-        yield f"In {tied} of these, another tuning has the same estimate to within {ALIKE:.1%}."
     if (middle := loss(ranked)) is not None:
         reached = "reached" if middle <= LOSS else "missed"
         yield (
-            f"By the estimate, theirs takes {middle:.1%} more than our first choice in the middle "
-            f"of the problems; the bar of {LOSS:.0%} is {reached}."
+            f"At the median, their tuning is estimated {middle:.1%} slower than our first choice; "
+            f"our bar was {LOSS:.0%}, and it is {reached}."
         )
     if refused := sum(each.place is None for each in ranked):
         yield f"Theirs has no estimate in {refused}."

@@ -36,7 +36,7 @@ PASSES = "float32 products take several bfloat16 passes, so the MXUs are full be
 BINDS = {
     "compute": "the core's units bind",
     "HBM": "the bandwidth of HBM binds",
-    "latency": "waiting binds: neither the units nor the bandwidth are full",
+    "latency": "latency binds: it waits, and neither the units nor the bandwidth are full",
 }
 # Primitives by the unit that does most of their work; what is in none of them moves nothing.
 EUP = (
@@ -643,7 +643,7 @@ def _roofline(made: Mapping[str, Any]) -> Iterator[Any]:
             f"there is {_rate(min(peak, intensity * rate) / 1e12)} TFLOP/s"
         )
     if made["optimal_seconds"]:
-        yield f"XLA's own lower bound (optimal_seconds): {format_seconds(made['optimal_seconds'])}"
+        yield f"XLA's own estimate (optimal_seconds): {format_seconds(made['optimal_seconds'])}"
 
 
 def _table() -> Table:

@@ -19,6 +19,16 @@ BITS = {
     **{f"f{bits}": bits for bits in (16, 32, 64)},
     **{"bf16": 16, "c64": 64, "c128": 128},
 }
+# What NumPy and JAX call those of them that they sort.
+DTYPES = {
+    **{"pred": "bool", "bf16": "bfloat16"},
+    **{
+        f"{kind}{bits}": f"{word}{bits}"
+        for kind, word in zip("suf", ("int", "uint", "float"), strict=True)
+        for bits in (8, 16, 32)
+        if (kind, bits) != ("f", 8)
+    },
+}
 _ARRAY = re.compile(r"([a-z]+\d*\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
 
 
@@ -469,6 +479,11 @@ class Module:
         """Whether a matrix product is in it, which HLO for a TPU calls a convolution."""
         inside = {i.opcode for name in instruction.called for i in self._nested(name)}
         return bool({"convolution", "dot"} & (inside | {instruction.opcode}))
+
+    def gathers(self, instruction: Instruction) -> bool:
+        """Whether it is a fusion that fetches rows by their numbers."""
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return "gather" in inside and instruction.opcode == "fusion"
 
     def product_flops(self, instruction: Instruction) -> dict[str, float]:
         """What the products in an instruction of XLA's own do at least.

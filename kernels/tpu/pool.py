@@ -34,6 +34,8 @@ from kernels.tpu.hlo import Module, parse
 
 TIMEOUT = 300.0  # seconds for one program
 HOPELESS = 20.0  # seconds for a program whose blocks do not fit; the compiler may search for long
+CROWDED = 3  # times the limit that a program may take where others have the processor
+IDLE = 0.1  # of its time: a child that works less than this is not crowded out but hangs
 STARTUP = 60.0  # seconds that a child may take to start, on a busy machine
 SPARE = 1 << 18  # bytes free on a disk that is taken to be full
 PATIENCE = 2.0  # seconds after which a wait is shown
@@ -102,7 +104,7 @@ class Compiled:
 
     @property
     def optimal_seconds(self) -> float | None:
-        """XLA's own lower bound; None where a Pallas call without a cost estimate hides in it."""
+        """XLA's own estimate; None where a Pallas call without a cost estimate hides in it."""
         seconds = self.cost.get("optimal_seconds")
         return seconds if seconds and seconds > 0 else None
 
@@ -265,8 +267,8 @@ class _Pool:
             for compiler in list(self.compilers):
                 if compiler in ready:
                     yield from self._hear(compiler)
-                late = time.monotonic() > compiler.deadline and compiler in self.compilers
-                if compiler.job is not None and late:
+                if compiler in self.compilers and self._is_late(compiler):
+                    assert compiler.job is not None  # of what has no program nobody waits
                     index, text = compiler.job, compiler.child.stderr()
                     self._drop(compiler)
                     yield index, self._late(index, text)
@@ -282,6 +284,20 @@ class _Pool:
             yield from self._bury(compiler)
         elif compiler.job is not None and compiler.child.started and not began:
             compiler.deadline = time.monotonic() + self._limit(compiler.job)
+            compiler.before = compiler.child.worked()
+
+    def _is_late(self, compiler: _Compiler) -> bool:
+        """Whether its program has had its time: on the clock, and as long as others had the
+        processor instead, of processor time too. So a busy machine estimates as an idle one does.
+        """
+        over = time.monotonic() - compiler.deadline
+        if compiler.job is None or over <= 0:
+            return False
+        limit, now = self._limit(compiler.job), compiler.child.worked()
+        if compiler.before is None or now is None or over >= (CROWDED - 1) * limit:
+            return True
+        worked = now - compiler.before
+        return worked >= limit or worked < IDLE * (limit + over)
 
     def _limit(self, index: int) -> float:
         """Seconds for a program."""
@@ -331,6 +347,7 @@ class _Pool:
         index = self.pending.popleft()
         program = self.programs[index]
         compiler.clear()
+        compiler.before = None
         compiler.job, compiler.deadline = index, time.monotonic() + self.timeout + STARTUP
         compiler.child.send(
             {
@@ -434,6 +451,7 @@ class _Compiler:
         kind: children of one kind do the same.
         without: flags that it was started without.
         job: the program that it has, and the time until which it may have it.
+        before: processor seconds that it had worked when it began.
         spare: whether another caller had it before.
     """
 
@@ -443,6 +461,7 @@ class _Compiler:
         self.folder = child.folder
         self.job: int | None = None
         self.deadline = 0.0
+        self.before: float | None = None
 
     @classmethod
     def get(cls, purposes: Collection[str]) -> _Compiler:

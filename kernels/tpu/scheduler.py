@@ -134,6 +134,11 @@ class KernelSchedule:
                 opened.append(place)
         return tuple(stop - start for start, stop in found)
 
+    @cached_property
+    def by_hand(self) -> libtpu.ByHand | None:
+        """A round of its loop, where it is a gather of XLA's; else None."""
+        return libtpu.by_hand(self.bundles)
+
     def text(self, start: int = 0, stop: int | None = None, width: int | None = None) -> str:
         """Bundles start to stop, one line each: address, mark, loop depth, operations.
 

@@ -87,7 +87,7 @@ def test_the_parts_of_a_step(monkeypatch, tmp_path):
     assert [(r.value, r.unit, r.quantity) for r in totals] == [
         (pytest.approx(8.5), "ms", "time"),
         (pytest.approx(760e-9, abs=1e-6), "GB", "traffic"),
-        (1.0, "ms", "lower bound"),
+        (1.0, "ms", "own estimate"),
     ]
     assert (totals[0].bound, totals[0].method) == ("HBM", "a method")
     assert len(rows) == 2 * len(parts)

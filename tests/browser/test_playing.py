@@ -13,6 +13,7 @@ from jax.experimental import pallas as pl
 from kernels import checks, neuron, pictures, tpu
 from kernels.giou.nki import giou_kernel
 from kernels.matmul import BlockSizes, matmul
+from kernels.matmul.nki import matmul_kernel
 from kernels.pallas import calls
 
 M, K, N = 384, 1024, 640
@@ -373,6 +374,15 @@ def test_zoom_and_pan(played):
     page.mouse.move(x + 30, y, steps=4)
     page.mouse.up()
     assert span(page)[0] < start
+
+
+def test_a_lane_counts_its_instructions(played):
+    xt, y = (jax.ShapeDtypeStruct((128, n), jnp.float32) for n in (128, 512))
+    found = neuron.estimate(matmul_kernel, xt, y, chip="trn1")
+    told = played(pictures.timeline(found)).locator(".kernel-stage").text_content()
+    assert found.engines["Tensor"].instructions == 1
+    assert "·  1 instruction," in told and "1 instructions" not in told
+    assert f"·  {found.engines['DMA'].instructions} instructions" in told
 
 
 def test_short_bars_are_merged_and_come_apart(played):

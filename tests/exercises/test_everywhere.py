@@ -3,18 +3,45 @@
 import jax
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
-from kernels.exercises import exercises
+from kernels.exercises import exercises, judges
 from kernels.exercises.everywhere import PROGRAMS
+from kernels.ladder import Refused
 
 
-def test_needed_speedup_turns_amdahl_round():
-    share, wanted = np.array([0.5, 0.5, 0.9, 0.25]), np.array([1.5, 2.5, 5.0, 1.0])
-    found = exercises()["needed_speedup"].formula(share, wanted)
-    assert found == pytest.approx([3, np.inf, 9, 1])
-    within = np.isfinite(found)
-    step = 1 / (1 - share + share / found)
-    assert step[within] == pytest.approx(wanted[within])
+def test_distances_by_hand():
+    x, y = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
+    found = exercises()["distances"].formula(x, y)
+    assert found.tolist() == [[9, 16, 25], [16, 9, 0]]
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "rounds"),
+    [
+        (None, "float32", True),
+        ("high", "float32", True),
+        ("highest", "float32", False),
+        (None, "bfloat16", False),
+    ],
+)
+def test_a_product_of_float32_rounds_unless_its_precision_is_the_highest(precision, dtype, rounds):
+    x = jax.ShapeDtypeStruct((8, 8), dtype)
+
+    def product(x):
+        kept = jax.numpy.float32
+        return jax.numpy.dot(x, x, precision=precision, preferred_element_type=kept)
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] = product(x_ref[...])
+
+    wide = jax.ShapeDtypeStruct((8, 8), "float32")
+    for function in (product, pl.pallas_call(kernel, out_shape=wide)):
+        if rounds:
+            with pytest.raises(Refused, match="rounds its float32 factors"):
+                judges.float32_products([(function, [x])])
+        else:
+            assert judges.float32_products([(function, [x])]) == "no factor is rounded"
 
 
 def test_ahead_is_a_tie_where_the_bands_touch():

@@ -11,12 +11,21 @@ from kernels.giou import xla
 from kernels.giou.formula import score
 
 
-def never_gives_up(share, wanted):
-    return share / (1 / wanted - (1 - share))
+def all_differences(x, y):
+    return ((x[:, None] - y) ** 2).sum(-1)
 
 
-def forgets_the_rest(share, wanted):
-    return 1 + (wanted - 1) / share
+def expanded(x, y, precision="highest", twice=2):
+    products = jnp.dot(x, y.T, precision=precision)
+    return (x * x).sum(1)[:, None] + (y * y).sum(1) - twice * products
+
+
+def rounded(x, y):
+    return expanded(x, y, precision=None)
+
+
+def one_product(x, y):
+    return expanded(x, y, twice=1)
 
 
 def trusts_estimates(ours, theirs, our_band, their_band):
@@ -107,8 +116,9 @@ def multiply_adds(function, *arguments):
 
 
 WRONG = (
-    ("needed_speedup", never_gives_up, "interpret", "not finite"),
-    ("needed_speedup", forgets_the_rest, "interpret", "allowed"),
+    ("distances", all_differences, "speed", "the bar is 150,000"),
+    ("distances", rounded, "compile", "rounds its float32 factors to bfloat16"),
+    ("distances", one_product, "interpret", "allowed"),
     ("ahead", trusts_estimates, "interpret", "estimated"),
     ("ahead", bands_of_one, "interpret", "estimated"),
     ("ahead", one_number_for_a_band, "interpret", "estimated"),

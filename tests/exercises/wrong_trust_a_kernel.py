@@ -23,6 +23,24 @@ def rounds_down(x, y, *, interpret, sums=jnp.float32):
     )(x, y)
 
 
+def rounds_factors(x, y, *, interpret):
+    def kernel(x_ref, y_ref, z_ref):
+        z = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=sums)
+        z_ref[...] = z.astype(z_ref.dtype)
+
+    sums = jnp.int32 if x.dtype == jnp.int8 else jnp.float32
+    dtype = sums if x.dtype == jnp.int8 else x.dtype
+    (m, k), n = x.shape, y.shape[1]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), dtype),
+        grid=(pl.cdiv(m, 64),),
+        in_specs=[pl.BlockSpec((64, k), lambda i: (i, 0)), pl.BlockSpec((k, n), lambda i: (0, 0))],
+        out_specs=pl.BlockSpec((64, n), lambda i: (i, 0)),
+        interpret=interpret,
+    )(x, y)
+
+
 def reads_hbm(x_ref, o_ref, buffer_ref, arrived):
     o_ref[...] = 2 * x_ref[...]
 
@@ -79,6 +97,7 @@ def too_large(bug):
 
 WRONG = (
     ("careful", rounds_down, "interpret", "ragged"),
+    ("careful", rounds_factors, "compile", "rounds its float32 factors to bfloat16"),
     ("from_hbm", reads_hbm, "simulate", "HBM"),
     ("from_hbm", does_not_wait, "simulate", "race"),
     ("from_hbm", does_not_copy, "interpret", "is nan"),

@@ -11,7 +11,16 @@ import pytest
 from kernels import compat, gpu
 from kernels.compat import xla_gpu, xla_tables
 from kernels.gpu import sass, toolchain
-from kernels.gpu.estimate import BEST, IN_LINE, LAUNCH, LIBRARY, library_product, parts
+from kernels.gpu.estimate import (
+    BEST,
+    IN_LINE,
+    LAUNCH,
+    LIBRARY,
+    estimate_compiled,
+    library_product,
+    parts,
+)
+from kernels.gpu.export import export
 
 S = jax.ShapeDtypeStruct
 # chip → most of the median error, and of the error that nine in ten stay below. The constants were
@@ -132,3 +141,50 @@ def test_bytes_and_operations_are_read_from_the_program():
     assert call.product == (8, 64, 32, 16) and call.flops == 2 * 8 * 64 * 32 * 16
     assert call.bytes == 2 * 8 * (64 * 32 + 32 * 16 + 64 * 16) and call.dtype == "bfloat16"
     assert twice.bytes == 2 * 2 * 8 * 64 * 16 and not twice.flops  # an operand counts once
+
+
+FUSED = """HloModule jit_f
+
+%inner (p: bf16[64,32], q: bf16[32,16]) -> f32[64,16] {
+  %p = bf16[64,32]{1,0} parameter(0)
+  %q = bf16[32,16]{1,0} parameter(1)
+  ROOT %d = f32[64,16]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%outer (a: s8[64,32], b: bf16[32,16]) -> f32[64,16] {
+  %a = s8[64,32]{1,0} parameter(0)
+  %c = bf16[64,32]{1,0} convert(%a)
+  %b = bf16[32,16]{1,0} parameter(1)
+  %f = f32[64,16]{1,0} fusion(%c, %b), kind=kCustom, calls=%inner
+  ROOT %n = f32[64,16]{1,0} negate(%f)
+}
+
+ENTRY %main (x: s8[64,32], y: bf16[32,16]) -> f32[64,16] {
+  %x = s8[64,32]{1,0} parameter(0)
+  %y = bf16[32,16]{1,0} parameter(1)
+  ROOT %both = f32[64,16]{1,0} fusion(%x, %y), kind=kCustom, calls=%outer
+}
+"""
+
+
+def test_products_inside_a_fusion_are_counted():
+    (both,) = xla_gpu.operations(FUSED)
+    assert both.flops == 2 * 64 * 32 * 16 and both.dtype == "bfloat16" and not both.product
+    assert both.bytes == 64 * 32 + 2 * 32 * 16 + 4 * 64 * 16
+    (none,) = xla_gpu.operations(FUSED.replace(" dot(", " add("))
+    assert not none.flops
+
+
+@pytest.mark.cuda
+def test_a_fused_product_takes_its_multiplications():
+    """By Triton on tensor cores; by XLA's own loop without them, at a fraction of the rate."""
+    x, y = S((1024, 512), jnp.bfloat16), S((512, 2048), jnp.bfloat16)
+    flops, h100 = 2 * 1024 * 512 * 2048, gpu.CHIPS["h100"]
+    program = export(jnp.dot, x, y, chip="h100")
+    least = {}
+    for form in ("triton", "emitted"):
+        tile = (64, 64, 64) if form == "triton" else None
+        made = gpu.compile(jnp.dot, x, y, gemm=form, tile=tile, passes=False)
+        least[form] = estimate_compiled(program, made).seconds[0]
+    assert least["triton"] >= flops / h100.bf16_flops
+    assert least["emitted"] >= flops / h100.float32_flops > 10 * least["triton"]

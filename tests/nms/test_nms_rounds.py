@@ -1,11 +1,15 @@
 """The model of nms: rounds are counted on the boxes, and a round costs something."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from kernels import optional
 from kernels.catalog import OPERATORS
-from kernels.nms.rounds import block_of, model, rounds
+from kernels.nms import rounds as module
+from kernels.nms.rounds import Modelled, block_of, model, rounds
+from kernels.records.schema import LATE
 from kernels.workload import Workload
 
 WORKLOADS = OPERATORS["nms"].workloads
@@ -46,3 +50,19 @@ def test_a_modelled_time():
     assert found.seconds == pytest.approx(found.fixed + (found.rounds - 4) * found.each)
     assert found.fixed < found.seconds < found.worst
     assert found.record().kind == "estimated" and "rounds" in found.record().method
+
+
+def test_a_time_whose_profile_was_late_is_not_kept(monkeypatch, capsys):
+    kept = []
+
+    def modelled(workload, implementation, chips):
+        late = f"; no static profile: the compiler {LATE} nms" * (workload.name == "n1024")
+        estimate = SimpleNamespace(method=f"schedule{late}")
+        return [Modelled(implementation, workload, "v5e", 9, 99, 1e-5, 1e-6, estimate)]
+
+    monkeypatch.setattr(module, "model", modelled)
+    monkeypatch.setattr(module, "add", lambda file, records: kept.extend(records))
+    module.main(["pallas"], ["v5e"])
+    names = [workload.name for workload in WORKLOADS.figures]
+    assert [record.workload for record in kept] == [n for n in names if n != "n1024"]
+    assert capsys.readouterr().out.count("not kept: the profile ran out of time") == 1

@@ -68,7 +68,7 @@ def test_a_ratio_is_to_the_best_other_of_the_same_kind():
         {"options": {"activation": "relu"}},
         {"pass_": "gradient"},
         {"unit": "GB"},
-        {"quantity": "lower bound"},
+        {"quantity": "own estimate"},
         {"part": {"where": "attention", "what": "kernel"}},
     ],
 )

@@ -61,10 +61,10 @@ def test_theirs_has_a_place_and_a_loss(row, tmp_path):
     write(file, trials(row, 1.1, *others))
     [one] = found(file)
     assert (one.place, one.known, len(one.trials)) == (2, 20, 21)
-    assert one.among_the_best and one.loss == pytest.approx(0.1)
+    assert not one.first and one.loss == pytest.approx(0.1)
     write(file, trials(row, 3.5, *others))
     [one] = found(file)
-    assert one.place == 4 and not one.among_the_best and one.loss == pytest.approx(2.5)
+    assert one.place == 4 and not one.first and one.loss == pytest.approx(2.5)
     assert isinstance(one, Searched) and one.row == row
 
 
@@ -74,8 +74,11 @@ def test_a_tie_is_told(row):
     )
     known = [of(1.0005, 2.0), of(1.002, 2.0), of(1.5, math.inf, 3.0)]
     assert [each.tied for each in known] == [True, False, False]
-    assert "In 1 of these, another tuning has the same estimate" in " ".join(searched.told(known))
-    assert "same estimate" not in " ".join(searched.told(known[1:]))
+    assert all(each.first for each in known)
+    assert "theirs comes first, 1 of them with another" in " ".join(searched.told(known))
+    assert "with another" not in " ".join(searched.told(known[1:]))
+    # One of three, of three, and of three that have an estimate
+    assert "by chance it would in about 1." in " ".join(searched.told(known))
 
 
 def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
@@ -126,7 +129,7 @@ def test_a_refused_tuning_has_no_place(row, tmp_path):
     file = tmp_path / SEARCHED
     write(file, trials(row, math.inf, 1.0, 2.0))
     [one] = found(file)
-    assert one.place is None and one.loss is None and not one.among_the_best
+    assert one.place is None and one.loss is None and not one.first
     write(file, trials(row, 1.0)[:0])
     assert found(file) == []
 
@@ -163,8 +166,8 @@ def test_the_command_ranks_and_tells_the_record(row, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert [each.key for each in asked] == [row.key]
     assert "2 of 3" in result.output and "In 0 of 1 rankings (0%)" in result.output
-    assert "2.0% more than our first choice" in " ".join(result.output.split())
-    assert "the bar of 3% is reached" in " ".join(result.output.split())
+    assert "estimated 2.0% slower than our first choice" in " ".join(result.output.split())
+    assert "our bar was 3%, and it is reached" in " ".join(result.output.split())
 
 
 def test_the_record_of_several_is_the_middle_one(row):

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -187,6 +188,43 @@ def test_timeout(scratch):
         tpu.compile(multiply, BF16, BF16, timeout=0.01)
     assert caught.value.kind == "timeout"
     assert tpu.compile(multiply, BF16, BF16).hlo  # and the caller goes on
+
+
+@pytest.mark.parametrize(
+    ("past", "worked", "late"),
+    [
+        (-1.0, 99.0, False),  # before its deadline
+        (0.1, 10.5, True),  # it had its ten seconds
+        (5.0, 6.0, False),  # others have the processor
+        (19.0, 9.9, False),
+        (20.5, 9.9, True),  # but not for ever
+        (0.5, 0.2, True),  # it does nothing: it hangs
+        (0.1, None, True),  # nobody says how much it worked
+    ],
+)
+def test_a_limit_is_one_of_processor_time_on_a_busy_machine(past, worked, late):
+    of = SimpleNamespace(
+        job=0,
+        deadline=time.monotonic() - past,
+        before=100.0,
+        child=SimpleNamespace(worked=lambda: None if worked is None else 100.0 + worked),
+    )
+    made = SimpleNamespace(_limit=lambda index: 10.0)
+    assert pool._Pool._is_late(made, of) is late
+    of.job = None
+    assert pool._Pool._is_late(made, of) is False
+
+
+def test_what_a_child_has_worked():
+    code = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    made = child.Child([sys.executable, "-c", code + "\ninput()"])
+    try:
+        end = time.monotonic() + 30
+        while (made.worked() or 0) < 0.3 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert sys.platform != "linux" or 0.3 <= made.worked() < 3
+    finally:
+        made.close()
 
 
 def _pretend(monkeypatch, tmp_path, body):

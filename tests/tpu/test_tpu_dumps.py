@@ -34,6 +34,39 @@ def test_utilisation(dump):
     assert 0 < adds <= dump.used[:, valu].sum()
 
 
+FETCH = """  %4 = dma.hbm_to_vmem [thread:$0]  /*hbm=*/%s1, /*size_in_granules=*/512 /*
+base_bounds: (16032, 32, 4)
+window_bounds: (1, 32, 1)
+iteration_bounds: (1)
+element_size_in_bytes: 512 */"""
+WRITE = FETCH.replace("hbm_to_vmem", "vmem_to_hbm").replace("(1, 32, 1)", "(2, 32)")
+
+
+def gather(rows=2, wait=True):
+    """A loop that fetches rows, works for three bundles, and writes a block."""
+    waits = ["%5 = dma.done.wait [#allocation3], 1024"] if wait else []
+    body = [*[FETCH] * rows, *waits, "vst", "vst", "vst", WRITE, "%6 = dma.done.wait %s2"]
+    lines = ["   0   :  { nop }", *(f" {hex(i + 1)}   : > {{ {o} }}" for i, o in enumerate(body))]
+    return "\n".join([*lines, " 0x99   :  { nop }"])
+
+
+def test_a_gathers_round():
+    one = libtpu.by_hand(libtpu.read_bundles(gather()))
+    assert (one.fetched, one.written) == (2 * 32 * 512, 2 * 32 * 512)
+    assert (one.asking, one.working) == (2, 6)
+    many = libtpu.by_hand(libtpu.read_bundles(gather(rows=128)))
+    assert many.fetched == 64 * one.fetched and many.asking == 128
+    assert many.working == one.working
+    plain = libtpu.by_hand(libtpu.read_bundles(gather(wait=False)))
+    assert plain.asking + plain.working == one.asking + one.working - 1
+
+
+def test_what_fetches_no_rows_is_no_gather(dump):
+    assert libtpu.by_hand(()) is None
+    assert libtpu.by_hand(libtpu.read_bundles(gather(rows=1))) is None
+    assert libtpu.by_hand(libtpu.read_bundles(gather().replace("vmem_to_hbm", "other"))) is None
+
+
 @pytest.mark.parametrize("text", ["", "nothing here", "A, B\n", "A, B\n1 2 3\n", "\x00\x01"])
 def test_unknown_formats_give_nothing(text, tmp_path):
     assert libtpu.read_utilisation(text) == ((), None, None)

@@ -277,7 +277,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
         if held and again and dst._storage.stored:
             refuse(
                 f"store writes {again} elements of {dst} a second time: which write comes last "
-                "is left to the DMA queues"
+                "is left to the DMA engines"
             )
         core.copy("store", taken, source)
     finally:

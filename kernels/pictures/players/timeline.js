@@ -110,7 +110,7 @@ kernelPlayers.timeline = (() => {
         const y = top(l);
         const told = make("text", { x: lane.binds ? 12 : 0, y: y - 6, fill: "currentColor", "font-size": 12 },
           make("tspan", { "font-weight": 600 }, lane.name), `  ${(100 * lane.busy).toFixed(0)} % busy${lane.binds ? ", binds" : ""}`);
-        if (width > 480) told.append(make("tspan", { opacity: 0.7 }, `  ·  ${lane.instructions} instructions${lane.cycles ? `, ${lane.cycles.toLocaleString("en")} cycles` : ""}`));
+        if (width > 480) told.append(make("tspan", { opacity: 0.7 }, `  ·  ${lane.instructions} instruction${lane.instructions === 1 ? "" : "s"}${lane.cycles ? `, ${lane.cycles.toLocaleString("en")} cycles` : ""}`));
         if (lane.binds) parts.push(make("circle", { cx: 4, cy: y - 10, r: 4, fill: "var(--colour-1)" }));
         parts.push(told, make("rect", { x: 0, y, width, height: BAR, fill: "currentColor", "fill-opacity": 0.05 }));
         for (const { a, b, slots: own } of barsOf(lane)) {

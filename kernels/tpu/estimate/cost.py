@@ -318,6 +318,9 @@ class Cost:
             return self._prefetch(instruction)
         if instruction.allocates:
             return _operation(instruction, kind="buffer", method="none", bound=COMPUTE)
+        kernel = self.schedules.get(instruction.name)
+        if kernel and module.gathers(instruction) and kernel.by_hand:
+            return self._gather(instruction, kernel.by_hand)
         read, written = module.traffic(instruction)
         floor = self._hbm(*module.traffic(instruction, self._weight))
         if module.only_moves(instruction):
@@ -347,6 +350,26 @@ class Cost:
             hbm_bytes=round(read + written),
             method=method if cycles else "none",
             bound=bound,
+            model_cycles=model,
+            floor_cycles=floor,
+        )
+
+    def _gather(self, instruction: Instruction, one: libtpu.ByHand) -> OpEstimate:
+        """A gather: each round asks for its rows and waits for the last, works, and waits until
+        what it wrote is out. Nothing runs beside the next round."""
+        rounds = math.ceil(sum(a.bytes for a in instruction.results) / one.written)
+        latency = libtpu.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0] * self.rates.latency
+        moving = self._hbm(one.fetched, 0) + latency
+        bundles = one.asking + one.working
+        model = rounds * bundles
+        floor = self._hbm(rounds * one.fetched, rounds * one.written)
+        return _operation(
+            instruction,
+            kind="gather",
+            cycles=rounds * (max(one.asking, moving) + one.working + self._hbm(0, one.written)),
+            hbm_bytes=rounds * (one.fetched + one.written),
+            method="rounds of a gather, one after another",
+            bound=LATENCY,
             model_cycles=model,
             floor_cycles=floor,
         )

@@ -19,13 +19,13 @@ from kernels.pallas.work import share_of_branches, shares_of_branches
 from kernels.tpu import chips
 from kernels.tpu.diagnose import TpuCompileError
 from kernels.tpu.export import Program, export
-from kernels.tpu.hlo import Instruction
+from kernels.tpu.hlo import DTYPES, Instruction
 from kernels.tpu.pool import Compiled
 from kernels.tpu.scheduler import KernelSchedule, schedule_of
 
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
 CYCLES_PER_SECOND = 80_000  # that the profile simulates on a laptop
-BUDGET = 20.0  # seconds that the profile may take
+BUDGET = 20.0  # seconds that the profile may take, unless the caller says otherwise
 TABLE = 16  # grid steps at most of a kernel whose scalars are looked up in a table
 
 
@@ -171,8 +171,12 @@ class Profile:
         kernel, cut."""
         module = self.compiled.module
         profiled: dict[str, int] = {}
+        # A profile that hangs is of no use.
+        seconds = min(self.timeout, self.budget)
         if not any(i.is_kernel for i in module.run):
-            return profiled  # bytes and schedule tell of XLA's own operations
+            # Bytes and schedule tell of XLA's own operations, but of sorts.
+            yield from self._profile_sorts(profiled, seconds)
+            return profiled
         length = sum(
             k.issue_cycles * k.rounds * k.instruction.times for k in self.kernels.values()
         ) + sum(
@@ -182,8 +186,6 @@ class Profile:
             if not i.is_kernel
         )
         whole = 3.0 * REDUCED_CYCLES
-        # A profile that hangs is of no use.
-        seconds = min(self.timeout, self.budget, BUDGET)
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, Compiled):
@@ -201,7 +203,42 @@ class Profile:
         waiting = [k for k in self.kernels.values() if k.cycles is None and not k.waits_by_data]
         if waiting:
             yield from self._profile_kernels(waiting, seconds)
+        yield from self._profile_sorts(profiled, seconds)
         return profiled
+
+    def _profile_sorts(
+        self, profiled: dict[str, int], seconds: float
+    ) -> Generator[Request, list[Any], None]:
+        """Each sort of XLA's, alone: one price beside a kernel and without one.
+
+        A sort is straight code whose bundles wait for the cross-lane unit's results, which the
+        schedule does not show and the profile does.
+        """
+        sorts = {i.name: i for i in self.compiled.module.run if i.opcode == "sort"}
+        kinds: dict[tuple[Any, int, bool], list[str]] = {}
+        for name, instruction in sorts.items():
+            profiled.pop(name, None)
+            if kind := _sorted(instruction):
+                kinds.setdefault(kind, []).append(name)
+        if not kinds:
+            return
+        programs = [
+            _sort_alone(arrays, dimension, stable, self.program.chip)
+            for arrays, dimension, stable in kinds
+        ]
+        results = yield Request(programs, ("profile",), seconds)
+        for names, result in zip(kinds.values(), results, strict=True):
+            found = [
+                i.profiled_cycles
+                for i in (result.module.run if isinstance(result, Compiled) else ())
+                if i.opcode == "sort" and i.profiled_cycles
+            ]
+            if found:
+                profiled.update(dict.fromkeys(names, found[0]))
+            else:
+                failed = isinstance(result, TpuCompileError)
+                why = result.message if failed else "it says nothing of a sort"
+                self.note(f"no static profile: {why}")
 
     def _profile_kernels(
         self, kernels: list[Kernel], seconds: float, before: Mapping[int, str] | None = None
@@ -274,6 +311,29 @@ def _cycles_of(result: Compiled | TpuCompileError) -> int | str:
         if each.is_kernel and each.profiled_cycles:
             return each.profiled_cycles
     return "it cannot follow a DMA of this kernel"
+
+
+def _sorted(instruction: Instruction) -> tuple[Any, int, bool] | None:
+    """The arrays that an instruction sorts, their dimension, and whether stably; None where one has
+    a dtype that is not sorted here."""
+    dimension = re.search(r"dimensions=\{(\d+)\}", instruction.attributes)
+    arrays = tuple((a.shape, DTYPES.get(a.dtype, "")) for a in instruction.operands)
+    if not dimension or not all(dtype for _, dtype in arrays):
+        return None
+    return arrays, int(dimension[1]), "is_stable=true" in instruction.attributes
+
+
+def _sort_alone(
+    arrays: tuple[tuple[tuple[int, ...], str], ...], dimension: int, stable: bool, chip: str
+) -> Program:
+    """The program that sorts such arrays by the first of them."""
+    import jax
+
+    def sort(*given: Any) -> Any:
+        return jax.lax.sort(given, dimension=dimension, is_stable=stable, num_keys=1)
+
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
+    return export(sort, *shapes, chip=chip, name=f"a sort of {arrays[0][0][dimension]:,}")
 
 
 def _find(calls: Sequence[Any], instruction: Instruction) -> Any:

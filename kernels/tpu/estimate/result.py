@@ -71,7 +71,7 @@ class Estimate:
         utilisation: matrix operations against the chip's peak for their dtype, 0 to 1 (float32
             against bfloat16's peak).
         ops: each operation; relayouts are named so.
-        optimal_seconds: XLA's own lower bound, None where a kernel without a cost estimate
+        optimal_seconds: XLA's own estimate, None where a kernel without a cost estimate
             hides in it.
         flops: matrix operations.
         libtpu: the version of the compiler.
