@@ -120,7 +120,7 @@ def model(
             raise each
         seconds.append(each.seconds)
     n = len(boxes)
-    counted = rounds(boxes, scores, threshold, block=block_of(implementation))
+    counted = rounds(boxes, scores, threshold, block=block_of(implementation, n))
     blocks = _blocks(implementation, n)
     return [
         Modelled(
@@ -185,21 +185,22 @@ def rounds(boxes: Any, scores: Any, threshold: float, *, block: int | None = Non
     return count
 
 
-def block_of(implementation: str) -> int | None:
+def block_of(implementation: str, n: int) -> int | None:
     """How many boxes an implementation settles together; None for all.
 
     Args:
         implementation: of IMPLEMENTATIONS.
+        n: boxes in all.
     """
     if implementation == "xla_matrix":
         return None
     from kernels.nms import pallas, xla
 
-    return pallas.BLOCK if implementation == "pallas" else xla.BLOCK
+    return pallas.BLOCK if implementation == "pallas" else xla.block_for(n)
 
 
 def _blocks(implementation: str, n: int) -> int:
-    block = block_of(implementation)
+    block = block_of(implementation, n)
     return -(-n // block) if block else 1
 
 

@@ -8,7 +8,6 @@ from jax import lax
 
 from kernels.nms.overlap import by_score, in_input_order, overlaps
 
-BLOCK = 512  # boxes that are settled together
 LOOPS = 8  # at most, over the blocks; each sees the boxes from its first block on
 
 
@@ -50,9 +49,9 @@ def nms_by_matrix(boxes, scores, threshold, rounds=None):
     return in_input_order(order, settled(drops, jnp.ones(len(scores), bool), rounds))
 
 
-@functools.partial(jax.jit, static_argnames=("threshold", "rounds"))
-def nms_in_blocks(boxes, scores, threshold, rounds=None):
-    """Greedy suppression by blocks of BLOCK boxes: settle one in rounds, then drop from all later.
+@functools.partial(jax.jit, static_argnames=("threshold", "rounds", "block"))
+def nms_in_blocks(boxes, scores, threshold, rounds=None, block=None):
+    """Greedy suppression by blocks of boxes: settle one in rounds, then drop from all later.
 
     Each loop ignores the boxes before its first block, so that a pair is compared about once.
 
@@ -61,6 +60,7 @@ def nms_in_blocks(boxes, scores, threshold, rounds=None):
         scores: [n].
         threshold: of the overlap, 0 to 1.
         rounds: of settling a block; None until nothing changes, a number for an estimate of one.
+        block: boxes that are settled together; None for block_for(n).
 
     Returns:
         bool [n].
@@ -70,7 +70,7 @@ def nms_in_blocks(boxes, scores, threshold, rounds=None):
     """
     n = len(scores)
     order, boxes = by_score(boxes, scores)
-    size = min(BLOCK, max(n, 1))
+    size = min(block or block_for(n), max(n, 1))
     blocks = -(-n // size)
     # What fills the last block up is empty: it overlaps nothing.
     table = jnp.pad(jnp.stack(boxes), ((0, 0), (0, blocks * size - n)))
@@ -94,6 +94,11 @@ def nms_in_blocks(boxes, scores, threshold, rounds=None):
         keep.append(alive[: (last - first) * size])
         alive = alive[(last - first) * size :]
     return in_input_order(order, jnp.concatenate([*keep, alive])[:n])
+
+
+def block_for(n):
+    """The boxes in a block that the estimates favour for n boxes, tried at the chapter's sizes."""
+    return 1024 if 1024 < n <= 8192 else 512
 
 
 def settled(drops, alive, rounds):

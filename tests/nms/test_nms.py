@@ -206,6 +206,15 @@ def test_refuses_an_unknown_implementation_and_too_many_boxes():
         jax.eval_shape(lambda *given: nms(*given, iou_threshold=0.5), *many)
 
 
+@pytest.mark.parametrize("n, block", [(509, 128), (509, 7), (509, 1024), (2100, None)])
+def test_blocks_of_any_size_choose_the_same(n, block):
+    boxes, scores = OPERATORS["nms"].workloads.arguments(Workload("drawn", {"n": n}))
+    expected = reference(boxes, scores, iou_threshold=0.5)
+    kept = xla.nms_in_blocks(boxes, scores, 0.5, block=block)
+    np.testing.assert_array_equal(kept, expected)
+    assert 0 < np.sum(kept) < n
+
+
 def test_the_reference_is_greedy():
     """By hand: C overlaps A and B, B overlaps A by less than a half."""
     boxes = box(0, 0, 10, 10, 4, 0, 14, 10, 2, 0, 12, 10)

@@ -29,7 +29,7 @@ def test_blocks_count_together():
     assert rounds(*drawn("disjoint", 300), 0.5, block=128) == 3  # each finds nothing changed
     assert rounds(*drawn("disjoint", 300), 0.5) == 1
     assert rounds(*drawn("identical", 300), 0.5, block=128) == 2 + 1 + 1
-    assert rounds(*drawn("disjoint", 300), 0.5, block=block_of("xla_blocks")) == 1
+    assert rounds(*drawn("disjoint", 300), 0.5, block=block_of("xla_blocks", 300)) == 1
 
 
 def test_no_boxes_need_no_round_in_blocks():
