@@ -57,20 +57,26 @@ def machine(interpret):
     )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
-def _differentiable(q, k, v, causal, scale, interpret):
-    return _forward(q, k, v, causal, scale, interpret)[0]
-
-
-def _forward(q, k, v, causal, scale, interpret):
-    call = functools.partial(
+def _call(q, k, causal, scale):
+    """JAX's function of arrays of these sizes."""
+    return functools.partial(
         flash_attention,
         causal=causal,
         sm_scale=scale,
         block_sizes=blocks(q.shape[2], k.shape[2]),
     )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+def _differentiable(q, k, v, causal, scale, interpret):
+    # Not by _forward: its kernel writes the sums and maxima that a gradient needs.
     with machine(interpret):
-        return jax.vjp(call, q, k, v)
+        return _call(q, k, causal, scale)(q, k, v)
+
+
+def _forward(q, k, v, causal, scale, interpret):
+    with machine(interpret):
+        return jax.vjp(_call(q, k, causal, scale), q, k, v)
 
 
 def _backward(causal, scale, interpret, back, do):

@@ -65,17 +65,19 @@ def differentiable(kernel):
     def simulated(interpret):
         return machine(False if interpret is True else interpret)
 
+    def called(heads, n, m, d, causal, scale, interpret):
+        made = kernel(heads, n, m, d, causal, interpret is True)
+        return lambda q, k, v: jax.vmap(made)((scale * q).astype(q.dtype), k, v)
+
     @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
     def attend(q, k, v, causal, scale, interpret):
-        return forward(q, k, v, causal, scale, interpret)[0]
+        # Not by forward: its kernel writes the sums that a gradient needs.
+        call = called(*q.shape[1:3], *k.shape[2:], causal, scale, interpret)
+        with simulated(interpret):
+            return call(q, k, v)
 
     def forward(q, k, v, causal, scale, interpret):
-        (_, heads, n, d), m = q.shape, k.shape[2]
-        made = kernel(heads, n, m, d, causal, interpret is True)
-
-        def call(q, k, v):
-            return jax.vmap(made)((scale * q).astype(q.dtype), k, v)
-
+        call = called(*q.shape[1:3], *k.shape[2:], causal, scale, interpret)
         with simulated(interpret):
             return jax.vjp(call, q, k, v)
 

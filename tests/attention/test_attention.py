@@ -232,6 +232,20 @@ def test_jax_s_kernels_refuse_what_they_would_get_wrong(implementation):
         attention(q, k, v, implementation=implementation)
 
 
+@pytest.mark.parametrize("implementation", ["jax_flash", "jax_splash"])
+def test_a_forward_pass_of_jax_s_kernels_writes_nothing_for_a_gradient(implementation):
+    arrays = shapes(1, 1, 128, 64)
+    attend = functools.partial(attention, implementation=implementation, interpret=False)
+
+    def outputs(function):
+        first, *_ = calls(function, *arrays)
+        return sum(o.role == "output" for o in first.operands)
+
+    alone, kept = outputs(attend), outputs(lambda *a: jax.vjp(attend, *a)[0])
+    assert alone < kept
+    assert alone == 1 or implementation != "jax_flash"
+
+
 def test_splash_does_not_claim_what_the_simulator_refuses():
     """Before JAX 0.12 two cores write its running maximum, on which no result depends."""
     subject = ladder.Subject.of(OPERATOR, OPERATOR["jax_splash"])
