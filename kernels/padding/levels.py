@@ -5,7 +5,7 @@
 1: the same with whole numbers.
 2: what a row has in common is computed once a row; then a column counter runs through the bricks.
 3: nothing but copies: a row is made of pieces of a doubled row of bricks, one like the other.
-4: eight bytes a store; it is the last one's kernel, whose stores are wider still.
+4: eight bytes a store; it is the last one's kernel, whose elements are wider still.
 """
 
 import functools

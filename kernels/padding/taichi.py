@@ -15,7 +15,7 @@ from kernels.padding.pieces import laid
 
 ti = taichi.module()
 
-LANES = 4  # of 8 bytes in a word: two stores of SSE, one of AVX
+LANES = 4  # of 8 bytes in a word: four stores, and one place to find for all of them
 PIECE = 2048  # bytes that the inner loop copies at a time, or a little more
 TABLE = 2**22  # bytes of phases; more would not stay in a cache
 
