@@ -135,7 +135,7 @@ def vit_attention(
         implementation: "pallas" (ours, for a TPU) reads qkv as it is, with whole sequences in VMEM:
             on a v5e some 2,000 tokens of 768 features; a longer one is unpacked. The others unpack
             the heads first and call attention: "unpacked" (by our "pallas"), "xla", "sdpa",
-            "jax_flash" (for N that 128 divides), "torch" and "torch_sdpa".
+            "jax_flash" and "jax_splash" (for N that 128 divides), "torch" and "torch_sdpa".
         scale: of the products; None is D ** -0.5.
         interpret: None interprets a kernel where there is no TPU.
 
@@ -245,6 +245,15 @@ VIT_ATTENTION = Operator(
             "jax_flash",
             PALLAS_TPU,
             "rows:jax_flash",
+            accepts=_whole_lanes,
+            tunable=False,
+            shipped_with="JAX",
+        ),
+        Implementation(
+            "jax_splash",
+            PALLAS_TPU,
+            "rows:jax_splash",
+            rungs=("interpret", "compile"),  # as of attention
             accepts=_whole_lanes,
             tunable=False,
             shipped_with="JAX",

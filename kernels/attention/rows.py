@@ -4,6 +4,7 @@ These are the two relayouts that the packed kernel saves, which reads the rows a
 """
 
 from kernels.attention import jax_flash as flash
+from kernels.attention import jax_splash as splash
 from kernels.attention import pallas as ours
 from kernels.attention import sdpa as of_jax
 from kernels.attention import xla as formula
@@ -24,3 +25,4 @@ xla = by(formula.attention)
 sdpa = by(of_jax.attention)
 unpacked = by(ours.attention)
 jax_flash = by(flash.attention)
+jax_splash = by(splash.attention)

@@ -18,7 +18,6 @@ from kernels.attention import jax_flash, operator, packed, pallas
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.layout import tensor_heads as split_heads
 from kernels.attention.layout import tensor_rows as merge_heads
-from kernels.backends.pallas_tpu import PALLAS_TPU
 from kernels.backends.torch import TORCH
 from kernels.optional import require
 
@@ -29,17 +28,20 @@ __all__ = ["attention", "merge_heads", "split_heads", "vit_attention"]
 DTYPES = operator.TENSORS
 
 
+_OURS = ("cpu", "xla", "jax")
+# Where a kernel runs; PyTorch's own run anywhere.
+DEVICES = {"pallas": _OURS, "unpacked": _OURS, "jax_flash": ("xla", "jax")}
+
+
 def _on_tensors(of: Any) -> tuple[str, ...]:
-    """The implementations that take tensors: PyTorch's own, and the kernels for a TPU."""
-    return tuple(i.name for i in of.implementations if i.backend in (TORCH, PALLAS_TPU))
+    """The implementations that take tensors: PyTorch's own, and the kernels that run on some."""
+    return tuple(i.name for i in of.implementations if i.backend is TORCH or i.name in DEVICES)
 
 
 ATTENTION = _on_tensors(operator.ATTENTION)
 VIT_ATTENTION = _on_tensors(operator.VIT_ATTENTION)
 # Loaded here, since torch.compile cannot trace an import.
 _OF_TORCH = {i.name: i.function for i in operator.ATTENTION.implementations if i.backend is TORCH}
-# Where a kernel runs; PyTorch's own run anywhere.
-DEVICES = {"pallas": ("cpu", "xla", "jax"), "jax_flash": ("xla", "jax")}
 
 
 def attention(

@@ -249,6 +249,12 @@ def test_a_second_derivative_is_refused():
 Q = torch.zeros(2, 3, 8, 16)
 
 
+@pytest.mark.parametrize("implementation", ["jax_splash", "tokamax", "mosaic_gpu"])
+def test_no_other_kernel_answers_for_one_that_takes_no_tensors(implementation):
+    with pytest.raises(ValueError, match=f"implementation is '{implementation}'; accepted: pallas"):
+        attention(Q, Q, Q, implementation=implementation)
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
