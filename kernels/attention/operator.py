@@ -39,8 +39,9 @@ def attention(
     Args:
         q: [B, H, N, D], float32 or bfloat16, D at most 256. No dimension may be zero.
         k, v: [B, H, M, D] in q's dtype.
-        implementation: "xla" (the formula), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours,
-            for a TPU), "mosaic_gpu" (ours, for Hopper GPUs: bfloat16, D at most 128; its gradient
+        implementation: "xla" (the formula), "xla_sliced" (some heads at a time, so that XLA keeps
+            their scores in VMEM), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours, for a
+            TPU), "mosaic_gpu" (ours, for Hopper GPUs: bfloat16, D at most 128; its gradient
             is the formula's), "jax_flash" and "jax_splash" (the kernels that ship with JAX, for the
             lengths that they take), "tokamax" (its splash attention, for the same lengths), "torch"
             (the formula) or "torch_sdpa" (F.scaled_dot_product_attention), the last two on tensors;
@@ -134,8 +135,9 @@ def vit_attention(
         num_heads: H.
         implementation: "pallas" (ours, for a TPU) reads qkv as it is, with whole sequences in VMEM:
             on a v5e some 2,000 tokens of 768 features; a longer one is unpacked. The others unpack
-            the heads first and call attention: "unpacked" (by our "pallas"), "xla", "sdpa",
-            "jax_flash" and "jax_splash" (for N that 128 divides), "torch" and "torch_sdpa".
+            the heads first and call attention: "unpacked" (by our "pallas"), "xla", "xla_sliced"
+            (some images at a time), "sdpa", "jax_flash" and "jax_splash" (for N that 128 divides),
+            "torch" and "torch_sdpa".
         scale: of the products; None is D ** -0.5.
         interpret: None interprets a kernel where there is no TPU.
 
@@ -178,6 +180,7 @@ ATTENTION = Operator(
     differentiable=("q", "k", "v"),
     implementations=(
         Implementation("xla", XLA, "xla:attention", lacks=_OWN),
+        Implementation("xla_sliced", XLA, "xla:in_slices", lacks=_OWN),
         Implementation("sdpa", XLA, "sdpa:attention", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:attention"),
         Implementation(
@@ -238,6 +241,7 @@ VIT_ATTENTION = Operator(
     differentiable=("qkv",),
     implementations=(
         Implementation("xla", XLA, "rows:xla"),
+        Implementation("xla_sliced", XLA, "rows:xla_sliced"),
         Implementation("sdpa", XLA, "rows:sdpa"),
         Implementation("pallas", PALLAS_TPU, "packed:vit_attention"),
         Implementation("unpacked", PALLAS_TPU, "rows:unpacked"),

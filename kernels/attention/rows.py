@@ -3,6 +3,10 @@
 These are the two relayouts that the packed kernel saves, which reads the rows as they are.
 """
 
+import functools
+
+import jax
+
 from kernels.attention import jax_flash as flash
 from kernels.attention import jax_splash as splash
 from kernels.attention import pallas as ours
@@ -23,6 +27,18 @@ def by(attention):
 
 xla = by(formula.attention)
 sdpa = by(of_jax.attention)
+
+
+@functools.partial(jax.jit, static_argnames=("num_heads", "scale"))
+def xla_sliced(qkv, num_heads, *, scale):
+    """The formula, some images at a time: XLA keeps their scores and their heads in VMEM."""
+    batch, tokens, _ = qkv.shape
+    size = formula.slice_of(batch, num_heads * tokens**2)
+    some = jax.checkpoint(functools.partial(xla, num_heads=num_heads, scale=scale))
+    out = jax.lax.map(some, qkv.reshape(-1, size, *qkv.shape[1:]))
+    return out.reshape(batch, tokens, -1)
+
+
 unpacked = by(ours.attention)
 jax_flash = by(flash.attention)
 jax_splash = by(splash.attention)

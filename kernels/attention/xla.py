@@ -1,9 +1,25 @@
-"""Attention as a formula: two einsums around a softmax, with the probabilities in HBM."""
+"""Attention as a formula: two einsums around a softmax, for all heads at once or for some."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
+
+SLICE_BYTES = 4 << 20  # of scores; few enough for VMEM, and what estimates favour
+
+
+def slice_of(parts, scores):
+    """How many parts go into a slice.
+
+    Args:
+        parts: in all, heads or images.
+        scores: of one part.
+
+    Returns:
+        The largest number that divides `parts` and keeps its scores within SLICE_BYTES; at least 1.
+    """
+    fits = max(1, SLICE_BYTES // max(4 * scores, 1))
+    return next(s for s in range(min(parts, fits), 0, -1) if parts % s == 0)
 
 
 def _masked(q, k, v, scale, mask):
@@ -25,6 +41,19 @@ def attention(q, k, v, *, causal, scale):
     """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]."""
     mask = jnp.tril(jnp.ones((q.shape[2], k.shape[2]), bool)) if causal else None
     return _masked(q, k, v, scale, mask)
+
+
+@functools.partial(jax.jit, static_argnames=("causal", "scale"))
+def in_slices(q, k, v, *, causal, scale):
+    """The same, some heads at a time, so that XLA keeps their scores in VMEM; backward too."""
+
+    @jax.checkpoint  # or the loop would keep all scores for the way back
+    def formula(parts):
+        return attention(*parts, causal=causal, scale=scale)
+
+    size = slice_of(q.shape[0] * q.shape[1], q.shape[2] * k.shape[2])
+    slices = [x.reshape(-1, 1, size, *x.shape[2:]) for x in (q, k, v)]
+    return jax.lax.map(formula, slices).reshape(*q.shape[:3], v.shape[3])
 
 
 @functools.partial(jax.jit, static_argnames=("scale", "plan"))

@@ -20,6 +20,7 @@ from kernels.attention import (
     reference,
 )
 from kernels.attention.blocks import plan
+from kernels.attention.xla import slice_of
 from kernels.catalog import OPERATORS
 from kernels.pallas import calls
 from kernels.tpu import CHIPS
@@ -212,7 +213,7 @@ ONE = np.ones((1, 2, 8, 4), np.float32)
         (ONE, ONE, ONE, {"scale": float("nan")}, "scale is nan"),
         (ONE, ONE, ONE, {"scale": "1"}, "scale is '1'"),
         (ONE, ONE, ONE, {"causal": "yes"}, "causal is 'yes'"),
-        (ONE, ONE, ONE, {"implementation": "cudnn"}, "accepted: xla, sdpa, pallas, jax_flash"),
+        (ONE, ONE, ONE, {"implementation": "cudnn"}, "accepted: xla, xla_sliced, sdpa, pallas"),
         (ONE, ONE, ONE, {"implementation": "xla", "block": SMALL}, "block is 128/128×128/2"),
         (ONE, ONE, ONE, {"block": (128, 128)}, r"block is \(128, 128\); accepted: None or Block"),
     ],
@@ -230,6 +231,34 @@ def test_jax_s_kernels_refuse_what_they_would_get_wrong(implementation):
     q, k, v = operands(1, 1, 128, 128, 136)
     with pytest.raises(ValueError, match=rf"is 136; .* for {implementation}"):
         attention(q, k, v, implementation=implementation)
+
+
+@pytest.mark.parametrize("parts, scores, size", [(12, 1, 12), (12, 1 << 18, 4), (7, 1 << 18, 1)])
+def test_a_slice_divides_the_heads_and_keeps_its_scores_small(parts, scores, size):
+    assert slice_of(parts, scores) == size
+    assert slice_of(parts, 1 << 40) == 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_slices_give_what_the_whole_gives_and_hold_fewer_scores(causal):
+    arrays = operands(2, 6, 512, 512, 16)
+    assert slice_of(12, 512**2) == 4  # so the loop has three rounds
+
+    def results(name):
+        def of(*a):
+            out, back = jax.vjp(
+                functools.partial(attention, implementation=name, causal=causal), *a
+            )
+            return out, back(jnp.cos(out))
+
+        return jax.jit(of).lower(*arrays).compile(), of(*arrays)
+
+    (whole, expected), (loop, got) = results("xla"), results("xla_sliced")
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        assert np.abs(a).max() > 0
+    held = [c.memory_analysis().temp_size_in_bytes for c in (loop, whole)]
+    assert held[0] < 0.6 * held[1], held
 
 
 @pytest.mark.parametrize("implementation", ["jax_flash", "jax_splash"])
