@@ -424,10 +424,13 @@ def test_the_hooks_are_valid_and_run(here):
     manifest = ROOT / ".pre-commit-hooks.yaml"
     checked = [sys.executable, "-m", "pre_commit", "validate-manifest", manifest]
     assert subprocess.run(checked, check=False).returncode == 0
-    (prove, _) = yaml.safe_load(manifest.read_text())
+    hooks = yaml.safe_load(manifest.read_text())
+    assert all(each["additional_dependencies"] == [".[tpu]"] for each in hooks)
+    (prove, _) = hooks
     # As a repository has it, but run by this Python instead of one that has to be installed.
     entry = prove["entry"].replace("python", sys.executable, 1)
-    hook = prove | {"language": "system", "entry": f"{entry} --rung interpret"}
+    system = prove | {"additional_dependencies": []}
+    hook = system | {"language": "system", "entry": f"{entry} --rung interpret"}
     config = {"repos": [{"repo": "local", "hooks": [hook]}]}
     (here / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     (here / "other.py").write_text("x = 1\n")
