@@ -106,7 +106,7 @@ def branches_kernel(x_ref, y_ref, z_ref, acc_ref, *, k):
 def v4(x, y, *, interpret=None):
     """The first step writes the accumulator instead of adding to zeros; the last adds on the way
     to the result. Two passes over the accumulator are gone."""
-    if x.shape[1] <= LARGE.bk:  # a first step that is also the last would read what nobody wrote
+    if x.shape[1] <= LARGE.bk:  # a first step that is also the last would add its product twice
         return blocked(full_kernel, x, y, LARGE, interpret, "matmul_v4")
     return blocked(branches_kernel, x, y, LARGE, interpret, "matmul_v4", scratch=True)
 
