@@ -69,7 +69,7 @@ def test_it_is_attention_of_the_unpacked_heads(shape, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("implementation", ["xla", "sdpa", "pallas"])
+@pytest.mark.parametrize("implementation", ["xla", "xla_sliced", "sdpa", "pallas"])
 def test_gradients_of_a_loss_that_is_not_a_sum(implementation):
     qkv = packed_qkv(2, 37, 2, 16)
 
@@ -237,7 +237,7 @@ X = np.ones((1, 4, 3 * 2 * 8), np.float32)
         (X, 2, {"scale": float("nan")}, "scale is nan"),
         (X, 2, {"scale": float("inf")}, "scale is inf"),
         (X, 2, {"scale": True}, "scale is True"),
-        (X, 2, {"implementation": "cudnn"}, "accepted: xla, sdpa, pallas, unpacked"),
+        (X, 2, {"implementation": "cudnn"}, "accepted: xla, xla_sliced, sdpa, pallas, unpacked"),
     ],
 )
 def test_refuses_before_anything_runs(qkv, heads, options, says):
