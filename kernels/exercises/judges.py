@@ -117,30 +117,27 @@ def copies_ahead(programs: list[Any]) -> str:
     return f"{started} copies are under way when it first waits"
 
 
-def int8_products(programs: list[Any]) -> str:
-    """Some matrix product has int8 factors."""
+def _products(programs: list[Any]) -> list[tuple[Any, list[str]]]:
+    """The matrix products of the first program, and the dtypes of each one's factors."""
     function, arrays = programs[0]
-    found = [
-        equation
+    return [
+        (equation, [jaxprs.dtype(v) for v in jaxprs.inputs(equation)])
         for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
         if jaxprs.operation(equation) == "dot_general"
-        and all(jaxprs.dtype(v) == "int8" for v in jaxprs.inputs(equation))
     ]
-    if not found:
+
+
+def int8_products(programs: list[Any]) -> str:
+    """Some matrix product has int8 factors."""
+    if not any(set(factors) == {"int8"} for _, factors in _products(programs)):
         raise Refused("no matrix product of it has int8 factors")
     return "it multiplies in int8"
 
 
 def float32_products(programs: list[Any]) -> str:
     """No matrix product, in a kernel or outside, rounds its float32 factors on a TPU."""
-    function, arrays = programs[0]
-    products = [
-        equation
-        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
-        if jaxprs.operation(equation) == "dot_general"
-        and any(jaxprs.dtype(v) == "float32" for v in jaxprs.inputs(equation))
-    ]
-    if any(jaxprs.precisions(product) != ("HIGHEST", "HIGHEST") for product in products):
+    wide = [product for product, factors in _products(programs) if "float32" in factors]
+    if any(jaxprs.precisions(product) != ("HIGHEST", "HIGHEST") for product in wide):
         raise Refused(
             'a product rounds its float32 factors to bfloat16 on a TPU; precision="highest" '
             "keeps them"
