@@ -51,7 +51,7 @@ def blocks(q, k, v, spec):
 
     def scores(q_smem, k_smem):
         def products(acc_ref):
-            plgpu.wgmma(acc_ref, q_smem, plgpu.transpose_ref(k_smem, (1, 0)))
+            plgpu.wgmma(acc_ref, q_smem, k_smem.transpose((1, 0)))
             return acc_ref[...]
 
         return pl.run_scoped(products, plgpu.ACC((TQ, TK), jnp.float32))

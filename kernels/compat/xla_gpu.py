@@ -403,7 +403,7 @@ def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, in
     """
     found: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
     for line in assignment.splitlines():
-        if made := re.match(r"allocation (\d+): size (\d+), (.*?):?$", line):
+        if made := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):
             found.append((int(made[1]), int(made[2]), made[3], []))
         value = re.match(r" value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$", line)
         if value and found:

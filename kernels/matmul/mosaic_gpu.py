@@ -53,7 +53,7 @@ def product(x, y, spec, bn):
     def step(_, x_smem, y_smem, acc_ref):  # [BM, BK], [BK, bn] or [bn, BK]
         mine = pl.ds(jax.lax.axis_index("wg") * half, half)
         if spec.transpose_rhs:
-            right = plgpu.transpose_ref(y_smem.at[mine], (1, 0))
+            right = y_smem.at[mine].transpose((1, 0))
         else:
             right = y_smem.at[:, mine]
         plgpu.wgmma(acc_ref, x_smem, right)

@@ -138,6 +138,8 @@ class _Rules:
         self.function = function
         self.helper = helper
         try:
+            if function.__code__.co_filename == "<string>":
+                raise OSError("Python 3.13 answers with the source of python -c")
             lines, first = inspect.getsourcelines(function)
         except (OSError, TypeError) as error:
             raise NeuronError(f"the source of {function.__name__} is not to be had") from error

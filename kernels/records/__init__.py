@@ -2,7 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from kernels.records.schema import KINDS, PASSES, QUANTITIES, Key, Problem, Record, estimated
+from kernels.records.schema import (
+    KINDS,
+    PASSES,
+    QUANTITIES,
+    Key,
+    Problem,
+    Record,
+    estimated,
+    recorded_with,
+)
 from kernels.records.store import TuningStore, add, read, write
 
 if TYPE_CHECKING:
@@ -20,6 +29,7 @@ __all__ = [
     "compare",
     "estimated",
     "read",
+    "recorded_with",
     "write",
 ]
 

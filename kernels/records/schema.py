@@ -10,11 +10,12 @@ import datetime
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels import optional
 from kernels.checks import fail, one_of
 
 if TYPE_CHECKING:
@@ -358,6 +359,23 @@ def versions(*packages: str) -> str:
     from importlib.metadata import version
 
     return ", ".join(f"{name} {version(name)}" for name in packages)
+
+
+def recorded_with(records: Iterable[Record]) -> str:
+    """Whose compilers made recorded estimates, to be said beside live ones.
+
+    Args:
+        records: that are shown; those of no TPU compiler do not count.
+
+    Returns:
+        Words; empty where all are of the installed JAX and libtpu, or libtpu is not installed.
+    """
+    if not optional.available("libtpu"):
+        return ""
+    installed = versions("jax", "libtpu")
+    compilers = {re.match(r"jax \S+, libtpu [\d.]+", record.versions) for record in records}
+    others = sorted({match[0] for match in compilers if match} - {installed})
+    return f"recorded with {'; '.join(others)}; estimated here with {installed}" if others else ""
 
 
 # What an estimate comes from: of the private names of other packages these, and of kernels/tpu all

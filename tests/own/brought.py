@@ -189,5 +189,8 @@ def by_pl_kernel(x):
 
         pl.run_scoped(inside, pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA)
 
-    mesh = pltpu.create_tensorcore_mesh("core", num_cores=1)
+    if hasattr(pltpu, "TensorCoreMesh"):  # since JAX 0.12
+        mesh = pltpu.TensorCoreMesh(axis_name="core", num_cores=1)
+    else:
+        mesh = pltpu.create_tensorcore_mesh("core", num_cores=1)
     return pl.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)(x)

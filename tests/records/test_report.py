@@ -9,7 +9,7 @@ import pytest
 from kernels import records
 from kernels.catalog import OPERATORS
 from kernels.pallas.work import matmul_flops
-from kernels.records import Key, report, store
+from kernels.records import Key, report, schema, store
 from kernels.workload import Workload
 
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
@@ -222,6 +222,22 @@ def test_a_planted_measurement_appears_beside_the_estimate(results):
     assert {row[2] for row in records.compare("matmul", implementations=["xla"]).rows} == {"xla"}
     with pytest.raises(ValueError, match="operator is 'cholesky'; accepted: "):
         records.compare("cholesky")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        (["jax 9.9.9, libtpu 1.2", "jax 9.9.9, libtpu 1.2, torchax 0.1"], "jax 9.9.9, libtpu 1.2;"),
+        (["jax 9.9.9, libtpu 1.2", None], "jax 9.9.9, libtpu 1.2;"),
+        ([None, "kernels 0.1.0"], ""),
+        ([], ""),
+    ],
+)
+def test_what_other_compilers_recorded_says_so(recorded, said):
+    pytest.importorskip("libtpu")
+    installed = schema.versions("jax", "libtpu")
+    words = records.recorded_with(of(1.0, versions=each or installed) for each in recorded)
+    assert words == (said and f"recorded with {said} estimated here with {installed}")
 
 
 def test_all_of_results_can_be_shown():

@@ -275,7 +275,10 @@ def test_no_estimate_of_collectives():
 
 
 def test_a_kernel_that_interprets_itself_is_refused_however_it_is_made():
-    mesh = pltpu.create_tensorcore_mesh("core", num_cores=1)
+    if hasattr(pltpu, "TensorCoreMesh"):  # since JAX 0.12
+        mesh = pltpu.TensorCoreMesh(axis_name="core", num_cores=1)
+    else:
+        mesh = pltpu.create_tensorcore_mesh("core", num_cores=1)
 
     def function(x):
         def kernel(x, o):
