@@ -11,6 +11,7 @@ from pathlib import Path
 import build_book
 import nbformat
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,6 +103,9 @@ def test_every_icon_has_its_rule_and_its_drawing(html):
     for icon in icons:
         assert any(codes.get(name) in drawn for name in icon), icon
     assert len(codes) < 200, "icons that no page uses are still there"
+    boxes = dict(re.findall(r'--(pst-icon-[a-z-]+):"(.)"', css))
+    for name in re.findall(r"--pst-icon-admonition-[a-z]+:var\(--([a-z-]+)\)", css):
+        assert ord(boxes[name]) in drawn, name
 
 
 @pytest.mark.parametrize(
@@ -166,18 +170,34 @@ def write_notebook(path, *sources):
 
 @pytest.mark.slow
 def test_a_failing_notebook_is_told_by_cell(tmp_path):
-    def fault(source):
-        path = write_notebook(tmp_path / "fault.ipynb", "1 + 1", source)
-        with pytest.raises(build_book.BookError) as error:
-            build_book.run_notebook(path, timeout=5)
-        return str(error.value)
+    shown = set()
 
-    message = fault("1 / 0")
-    assert "fault.ipynb, code cell 2" in message and "ZeroDivisionError" in message
-    message = fault("import sys; print('a warning', file=sys.stderr)")
-    assert "fault.ipynb, code cell 2 wrote to stderr" in message and "a warning" in message
-    message = fault("import time; time.sleep(60)")
-    assert "fault.ipynb, code cell 2" in message and "longer than 5 s" in message
+    def fault(source):
+        path = write_notebook(tmp_path / "fault.ipynb", "1 + 1", source, "print('after')")
+        with pytest.raises(build_book.Failed) as failure:
+            build_book.run_notebook(path, timeout=5)
+        shown.add(build_book.outputs_of(path, {path: failure.value}))
+        outputs = [cell.outputs for cell in failure.value.notebook.cells]
+        assert outputs[0] and outputs[1] and not outputs[2]
+        title, line = failure.value.brief.splitlines()
+        assert str(failure.value).startswith(title) and title.startswith("fault.ipynb, code cell 2")
+        return title.partition(": ")[2], line.removeprefix("    "), str(failure.value)
+
+    error, line, story = fault("x = 0\n1 / x")
+    assert (error, line) == ("ZeroDivisionError: division by zero", "1 / x")
+    assert "Traceback (most recent call last)" in story
+    assert fault("assert None")[0] == "AssertionError"
+    error, line, story = fault("raise ValueError('\\n  two\\n  lines')")
+    assert error == "ValueError: two lines"
+    assert len(fault("raise ValueError('long' * 1000)")[0]) == 160
+    error, line, story = fault("import sys\nprint('a warning\\nand more', file=sys.stderr)")
+    assert (error, line) == ("wrote to stderr: a warning and more", "import sys")
+    assert "a warning\nand more" in story
+    error, line, story = fault("import time; time.sleep(60)")
+    assert error == "took longer than 5 s, the timeout in _config.yml"
+    error, line, story = fault("import os\nos.write(2, b'why'); os.abort()")
+    assert error == "ended the kernel" and "why" in story
+    assert len(shown) == 7, "a page would not be made anew where another cell fails"
 
 
 # A cell that requires a package which nobody has.
@@ -200,7 +220,8 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
     def executed():
         """How many notebooks one more call executes, and which lack a package."""
         before = len(lines)
-        missing = build_book.run_notebooks(paths, 60, lines.append)
+        missing, failed = build_book.run_notebooks(paths, 60, lines.append)
+        assert not failed
         return sum("executed" in line for line in lines[before:]), missing
 
     assert executed() == (1, [lacks])
@@ -221,8 +242,9 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
         assert executed() == (0, [])
     # Any other error stays one; so does an import that is not required through the package.
     write_notebook(lacks, "import no_such_package")
-    with pytest.raises(build_book.BookError, match=r"lacks\.ipynb, code cell 1"):
-        build_book.run_notebooks(paths, 60, lines.append)
+    missing, failed = build_book.run_notebooks(paths, 60, lines.append)
+    assert missing == [] and "lacks.ipynb, code cell 1: ModuleNotFound" in str(failed.pop(lacks))
+    assert not failed
 
 
 def nbmake(folder):
@@ -258,13 +280,130 @@ def test_tests_and_book_execute_a_notebook_once(tmp_path, monkeypatch):
     runs.write_text("")
     count = f"with open({str(runs)!r}, 'a') as file: file.write('.')"
     path = write_notebook(tmp_path / "once.ipynb", count)
-    assert build_book.run_notebooks([path], 60, str) == []
+    assert build_book.run_notebooks([path], 60, str) == ([], {})
     assert "1 passed" in nbmake(tmp_path)
     assert runs.read_text() == "."
     write_notebook(path, count, "1 + 1")
     assert "1 passed" in nbmake(tmp_path)
-    assert build_book.run_notebooks([path], 60, str) == []
+    assert build_book.run_notebooks([path], 60, str) == ([], {})
     assert runs.read_text() == ".."
     monkeypatch.setattr(build_book, "digest", lambda *patterns: "another package")
-    assert build_book.run_notebooks([path], 60, str) == []
+    assert build_book.run_notebooks([path], 60, str) == ([], {})
     assert runs.read_text() == "..."
+
+
+@pytest.fixture
+def small_book(tmp_path):
+    """The folder of a book of three chapters, of which two fail as long as there is no file named
+    mended: `hidden` in a cell that its page does not show, `loud` by what it says on stderr."""
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    config["sphinx"]["local_extensions"] = {"failures": str(ROOT / "book" / "_ext")}
+    chapters = [{"file": f"notebooks/{name}"} for name in ("hidden", "loud", "right")]
+    (tmp_path / "_config.yml").write_text(yaml.safe_dump(config))
+    (tmp_path / "_toc.yml").write_text(
+        yaml.safe_dump({"format": "jb-book", "root": "book/index", "chapters": chapters})
+    )
+    for folder in ("book", "notebooks", "tools"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "book" / "index.md").write_text("# A book\n")
+    (tmp_path / "book" / "references.bib").touch()
+    (tmp_path / "book" / "_static").symlink_to(ROOT / "book" / "_static")
+    shutil.copy(ROOT / "tools" / "build_book.py", tmp_path / "tools")
+    whole = f"import os, sys\nwhole = os.path.exists({str(tmp_path / 'mended')!r})"
+    write_chapter(
+        tmp_path,
+        "hidden",
+        whole,
+        "print('until here')",
+        "# why\nassert whole, '''not <so>:\n$ ?'''",
+    )
+    write_chapter(tmp_path, "loud", whole, "whole or print('a warning', file=sys.stderr)")
+    write_chapter(tmp_path, "right", "print('until here')")
+    return tmp_path
+
+
+def write_chapter(book, name, *sources):
+    """A chapter with a title; its last cell is not shown, the one before it is."""
+    path = write_notebook(book / "notebooks" / f"{name}.ipynb", *sources, "print('after')")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(f"# The {name} one"))
+    notebook.cells[-2].metadata["tags"] = ["remove-cell"] if name == "hidden" else []
+    nbformat.write(notebook, path)
+
+
+def in_small_book(book, *command):
+    """Run Python in the tools of a small book."""
+    left_out = {"KERNELS_BUILD"}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=book / "tools",
+        env={name: value for name, value in os.environ.items() if name not in left_out},
+        capture_output=True,
+        text=True,
+    )
+
+
+def small_page(book, name):
+    """A page of a small book as it is now, and the words of its banner."""
+    page = soup.__wrapped__(book / "_build" / "html" / f"{name}.html").article
+    banner = page.select_one(".admonition")
+    return page, banner and " ".join(banner.get_text(" ").split())
+
+
+@pytest.mark.slow
+def test_a_failing_chapter_leaves_the_others_readable(small_book):
+    build = "build_book.py"
+    done = in_small_book(small_book, build)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [
+        "hidden.ipynb, code cell 3: AssertionError: not <so>: $ ?",
+        "    assert whole, '''not <so>:",
+        "loud.ipynb, code cell 2: wrote to stderr: a warning",
+        "    whole or print('a warning', file=sys.stderr)",
+        "The book is built without the outputs after these cells. "
+        "Whole tracebacks: _build/failed.log",
+    ]
+    log = (small_book / "_build" / "failed.log").read_text(encoding="utf-8")
+    assert "Traceback (most recent call last)" in log and "loud.ipynb, code cell 2" in log
+
+    page, banner = small_page(small_book, "notebooks/right")
+    assert banner is None and "until here" in page.get_text() and "after" in page.get_text()
+    page, banner = small_page(small_book, "notebooks/hidden")
+    assert "stopped at code cell 3" in banner and "AssertionError: not <so>" in banner
+    assert re.search(r"Python 3\.\d+\.\d+ and JAX \d", banner) and "no outputs" in banner
+    assert page.select_one("h1 + .admonition a[href='#failed-cell']")
+    shown = [output.get_text().strip() for output in page.select("div.cell_output")]
+    assert shown[0] == "until here" and "AssertionError" in shown[1] and len(shown) == 2
+    assert "assert whole" in page.select_one("#failed-cell .cell_input").get_text()
+    page, banner = small_page(small_book, "notebooks/loud")
+    assert "stopped at code cell 2" in banner and "wrote to stderr: a warning" in banner
+    (output,) = page.select("div.cell_output")
+    assert output.select_one(".stderr").get_text().strip() == "a warning"
+    page, banner = small_page(small_book, "book/index")
+    links = [link["href"] for link in page.select("h1 + .admonition li a")]
+    assert links == ["../notebooks/hidden.html", "../notebooks/loud.html"]
+    assert "The hidden one , code cell 3: AssertionError: not <so>" in banner
+
+    # A failed one is as one that never ran: for the tests, and when the book is built again.
+    ask = "import build_book; print([bool(build_book.kept(p)) for p in build_book.toc_notebooks()])"
+    assert in_small_book(small_book, "-c", ask).stdout == "[False, False, True]\n"
+    (small_book / "mended").touch()
+    done = in_small_book(small_book, build)
+    assert done.returncode == 0, done.stderr
+    assert "running 2 of 3 notebooks" in done.stdout
+    assert in_small_book(small_book, "-c", ask).stdout == "[True, True, True]\n"
+    for name in ("book/index", "notebooks/hidden", "notebooks/loud", "notebooks/right"):
+        page, banner = small_page(small_book, name)
+        assert banner is None and not page.select(".traceback, .stderr, #failed-cell"), name
+
+    # What the book's builder finds is told too.
+    write_chapter(small_book, "right", "print('until here')", "1 / 0")
+    (small_book / "book" / "index.md").write_text("# A book\n\n[Nowhere](nowhere.md)\n")
+    done = in_small_book(small_book, build)
+    assert done.returncode == 1 and "running 1 of 3 notebooks" in done.stdout
+    assert "nowhere" in done.stderr and "builder found fault" in done.stderr
+    assert done.stderr.endswith(
+        "right.ipynb, code cell 2: ZeroDivisionError: division by zero\n    1 / 0\n"
+        "Whole tracebacks: _build/failed.log\n"
+    )
+    assert "ZeroDivisionError" in small_page(small_book, "book/index")[1]

@@ -5,11 +5,13 @@
 An executed notebook is kept in _build/.jupyter_cache, where the book's builder (myst-nb) finds it,
 and so do the tests (notebooks/conftest.py). It is run again when its code cells change, or anything
 it could import does. One that lacks an optional package (kernels.optional.MissingPackage) is named,
-and its page stays without outputs.
+and its page stays without outputs. One that a cell stops fails the build at its end: the pages are
+built first, its own with the outputs up to that cell and a banner (book/_ext/failures.py).
 """
 
 import argparse
 import contextlib
+import copy
 import fcntl
 import hashlib
 import json
@@ -34,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("KERNELS_BUILD") or ROOT / "_build")  # the tests take another
 HTML = BUILD / "html"
 CACHE = BUILD / ".jupyter_cache"
+LOG = BUILD / "failed.log"
 
 # Before any kernel starts: the CPU unless a device is asked for, and no word that is not the
 # notebook's own (each of these would end up in a page, or in the home folder of the reader).
@@ -44,11 +47,50 @@ os.environ.update(
     IPYTHONDIR=str(BUILD / ".ipython"),
     PYDEVD_DISABLE_FILE_VALIDATION="1",
     JAX_PPRINT_USE_COLOR="false",  # colour codes would be dark on dark
+    PYTHONWARNINGS="ignore:Guards may run slower on Python 3.13.0:RuntimeWarning",  # PyTorch's
 )
+Path(os.environ["IPYTHONDIR"]).mkdir(parents=True, exist_ok=True)
 
 
 class BookError(Exception):
     """What went wrong, in words for whoever wrote the page."""
+
+
+class Failed(BookError):
+    """A cell stopped its notebook. In words it is the whole story.
+
+    Args:
+        path: of the notebook.
+        notebook: as far as it was executed.
+        index: of the cell.
+        error: why it stopped; a line of it is kept.
+        said: what there is to say beside it; by default the traceback.
+
+    Attributes:
+        notebook: with the outputs up to that cell, which no tag hides; not for the cache.
+        number: of the cell, counting code cells.
+        error: one line.
+        brief: the cell and the error in a line, and where it happened in another.
+    """
+
+    def __init__(self, path, notebook, index, error, said=""):
+        self.notebook = notebook = copy.deepcopy(notebook)
+        cell = notebook.cells[index]
+        self.number = len(code_cells(notebook, index + 1))
+        line = " ".join(plain(error).split()).removesuffix(":")
+        self.error = line if len(line) <= 160 else line[:159] + "…"
+        tracebacks = ["\n".join(o.traceback) for o in cell.outputs if o.output_type == "error"]
+        said = plain(said or "".join(tracebacks))
+        title = f"{path.name}, code cell {self.number}: {self.error}"
+        self.brief = f"{title}\n    {failed_line(cell, said)}"
+        super().__init__(f"{title}\n{head(cell.source)}\n{said}".rstrip())
+        for later in code_cells(notebook)[self.number :]:
+            later.outputs = []
+        if not tracebacks:
+            cell.outputs.append(nbformat.v4.new_output("error", traceback=[self.error]))
+        cell.metadata = nbformat.from_dict({"tags": ["failed"]})
+        # The page takes the outputs from here, not from the cache.
+        notebook.metadata["mystnb"] = {"execution_mode": "off", "output_stderr": "show"}
 
 
 class NotRun(Exception):
@@ -94,8 +136,10 @@ def toc_notebooks():
     return [path for name in toc_files() if (path := ROOT / f"{name}.ipynb").exists()]
 
 
-def code_cells(notebook):
-    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+def code_cells(notebook, end=None):
+    """The cells that are executed, of all or of those before the index `end`."""
+    cells = notebook.cells[:end]
+    return [cell for cell in cells if cell.cell_type == "code" and cell.source.strip()]
 
 
 def run_notebook(path, timeout):
@@ -110,9 +154,12 @@ def run_notebook(path, timeout):
 
     Raises:
         NotRun: where an optional package is missing.
-        BookError: where a cell fails, takes too long, ends the kernel, or writes to stderr.
+        Failed: where a cell fails, takes too long, ends the kernel, or writes to stderr.
     """
     notebook = nbformat.read(path, as_version=4)
+    for cell in code_cells(notebook):
+        cell.outputs = []  # those of whoever worked in it
+    indices = []
     started = time.monotonic()
     # What the kernel's process says is no output of a cell; it tells why a kernel died.
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
@@ -121,49 +168,42 @@ def run_notebook(path, timeout):
             timeout=timeout,
             record_timing=False,  # it would go into the metadata, by which the cache is searched
             resources={"metadata": {"path": folder}},
+            on_cell_execute=lambda cell, cell_index: indices.append(cell_index),
         )
         try:
             client.execute(stderr=said)
         except nbclient.exceptions.CellExecutionError as failure:
             if failure.ename == "MissingPackage":
                 raise NotRun(plain(failure.evalue)) from None
-            outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
-            error = [o for o in outputs if o.output_type == "error"][-1]
-            said = plain("\n".join(error.traceback))
-            raise BookError(f"{failed_cell(notebook, path)}\n{said}") from None
+            error = f"{failure.ename}: {failure.evalue}"
+            raise Failed(path, notebook, indices[-1], error) from None
         except nbclient.exceptions.CellTimeoutError:
-            raise BookError(
-                f"{failed_cell(notebook, path)}\ntook longer than {timeout} s, "
-                "the timeout in _config.yml"
-            ) from None
+            error = f"took longer than {timeout} s, the timeout in _config.yml"
+            raise Failed(path, notebook, indices[-1], error) from None
         except nbclient.exceptions.DeadKernelError:
             said.seek(0)
-            raise BookError(
-                f"{failed_cell(notebook, path)}\nended the kernel:\n{said.read()[-2000:]}"
-            ) from None
-    if said := said_on_stderr(notebook, path):
-        raise BookError(said)
+            words = said.read()[-2000:]
+            raise Failed(path, notebook, indices[-1], "ended the kernel", words) from None
+    if failure := said_on_stderr(notebook, path):
+        raise failure
     return notebook, time.monotonic() - started
 
 
 def said_on_stderr(notebook, path):
-    """The first cell that wrote to stderr, which a page must not show.
+    """What is wrong where a cell wrote to stderr, which a page must not show.
 
     Args:
         notebook: as it was executed.
         path: of it.
 
     Returns:
-        The cell and what it wrote, in words; else empty.
+        Failed, of the first such cell; else None.
     """
-    for number, cell in enumerate(code_cells(notebook), 1):
-        said = "".join(o.text for o in cell.outputs if o.get("name") == "stderr")
-        if said and "remove-stderr" not in cell.metadata.get("tags", []):
-            return (
-                f"{path.name}, code cell {number} wrote to stderr:\n{said}\n"
-                "Its first lines:\n" + head(cell.source)
-            )
-    return ""
+    for index, cell in enumerate(notebook.cells):
+        words = "".join(o.text for o in cell.get("outputs", []) if o.get("name") == "stderr")
+        if words and "remove-stderr" not in cell.metadata.get("tags", []):
+            return Failed(path, notebook, index, f"wrote to stderr: {words}", words)
+    return None
 
 
 def plain(text):
@@ -175,17 +215,13 @@ def head(source, lines=6):
     return "\n".join("    " + line for line in source.splitlines()[:lines])
 
 
-def failed_cell(notebook, path):
-    """Which cell stopped the run: the last one that started."""
-    cells = code_cells(notebook)
-    number = max(
-        (n for n, c in enumerate(cells, 1) if c.get("execution_count") or c.outputs), default=1
-    )
-    # The cell that fails has a count too; one that ran into the timeout or died has none yet.
-    failed = any(o.output_type == "error" for o in cells[number - 1].outputs) if cells else True
-    if not failed and number < len(cells):
-        number += 1
-    return f"{path.name}, code cell {number}:\n{head(cells[number - 1].source)}"
+def failed_line(cell, traceback):
+    """The line of a cell that a traceback names; else its first one."""
+    lines = cell.source.splitlines()
+    named = re.search(rf"Cell In\[{cell.execution_count}\], line (\d+)", traceback)
+    if named and int(named[1]) <= len(lines):
+        return lines[int(named[1]) - 1].strip()
+    return cell.source.strip().partition("\n")[0]
 
 
 @contextlib.contextmanager
@@ -246,18 +282,16 @@ def run_notebooks(paths, timeout, say):
         say: takes a line on how far it is.
 
     Returns:
-        Those that lack an optional package. Of these the cache holds an unexecuted copy, which is
-        tried again each time.
-
-    Raises:
-        BookError: where any of them fails; it tells of all that do.
+        Those that lack an optional package, of which the cache holds an unexecuted copy; and by
+        path, what Failed says of the others that did not run to their end. Both are tried again
+        each time.
     """
     todo = [path for path in paths if not kept(path)]
     if not todo:
         say(f"{len(paths)} notebooks are as they were when they last ran")
-        return []
+        return [], {}
     say(f"running {len(todo)} of {len(paths)} notebooks")
-    errors, not_run = [], []
+    not_run, failed = [], {}
 
     def run(path):
         with locked(path.name):
@@ -269,8 +303,8 @@ def run_notebooks(paths, timeout, say):
                 keep(path, nbformat.read(path, as_version=4), not_run=True)
                 not_run.append(path)
                 return f"not run: {path.name}: {error}"
-            except BookError as error:
-                errors.append(str(error))
+            except Failed as failure:
+                failed[path] = failure
                 return f"failed   {path.name}"
             keep(path, notebook, execution_seconds=seconds)
             return f"executed {path.name} {seconds:.1f} s"
@@ -284,9 +318,7 @@ def run_notebooks(paths, timeout, say):
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    if errors:
-        raise BookError("\n\n".join(errors))
-    return sorted(not_run)
+    return sorted(not_run), {path: failed[path] for path in todo if path in failed}
 
 
 def run_sphinx(verbose, say):
@@ -319,10 +351,28 @@ def run_sphinx(verbose, say):
         raise BookError("\n".join(telling or lines[-40:]) + "\nThe book's builder found fault.")
 
 
-def outputs_of(path):
+def leave(failed):
+    """For book/_ext/failures.py, what it shows; and the tracebacks for whoever mends it.
+
+    Args:
+        failed: as run_notebooks gives it.
+    """
+    pages = {
+        path.relative_to(ROOT).with_suffix("").as_posix(): {
+            "cell": failure.number,
+            "error": failure.error,
+            "notebook": failure.notebook,
+        }
+        for path, failure in failed.items()
+    }
+    remember("failed", json.dumps(pages))
+    LOG.write_text("\n\n".join(map(str, failed.values())), encoding="utf-8")
+
+
+def outputs_of(path, failed):
     """One hash over what the cells of a notebook answered; empty where it was not run."""
-    found = kept(path)
-    return found and hashlib.sha256(nbformat.writes(found[0]).encode()).hexdigest()
+    shown = failed[path].notebook if path in failed else (kept(path) or [None])[0]
+    return shown and hashlib.sha256(nbformat.writes(shown).encode()).hexdigest()
 
 
 def check_pages(paths):
@@ -356,7 +406,7 @@ def build_book(verbose=False, say=print_line):
         The notebooks that were not run, because an optional package is missing.
 
     Raises:
-        BookError: where the book is not whole.
+        BookError: where the book is not whole; the pages are built before it.
     """
     with locked("book"):  # make book and make test may run at once
         return _build_book(verbose, say)
@@ -365,7 +415,8 @@ def build_book(verbose=False, say=print_line):
 def _build_book(verbose, say):
     notebooks = toc_notebooks()
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
-    not_run = run_notebooks(notebooks, config["execute"]["timeout"], say)
+    not_run, failed = run_notebooks(notebooks, config["execute"]["timeout"], say)
+    leave(failed)
     # Sphinx sees that a page changed; not that its outputs, its place or its builder did.
     pages = digest(
         "kernels/**/*",
@@ -381,15 +432,27 @@ def _build_book(verbose, say):
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             (BUILD / ".pages").unlink()
-    shown = {str(path.relative_to(ROOT)): outputs_of(path) for path in notebooks}
+    briefs = [failure.brief for failure in failed.values()]
+    shown = {str(path.relative_to(ROOT)): outputs_of(path, failed) for path in notebooks}
+    shown[toc_files()[0]] = briefs  # the landing page lists them
     before = json.loads(recall("shown") or "{}")
     for name, outputs in shown.items():
         if outputs != before.get(name):
             (BUILD / ".doctrees" / name).with_suffix(".doctree").unlink(missing_ok=True)
-    run_sphinx(verbose, say)
-    check_pages([path for path in notebooks if path not in not_run])
-    remember("pages", pages)
-    remember("shown", json.dumps(shown))
+    remember("shown", "{}")  # an interrupted build has to read all chapters anew
+    faults = []
+    try:
+        run_sphinx(verbose, say)
+        check_pages([path for path in notebooks if path not in {*not_run, *failed}])
+        remember("pages", pages)
+        remember("shown", json.dumps(shown))
+    except BookError as error:
+        faults = [f"{error}\n"]
+    if failed:
+        built = "" if faults else "The book is built without the outputs after these cells. "
+        faults += [*briefs, f"{built}Whole tracebacks: {os.path.relpath(LOG, ROOT)}"]
+    if faults:
+        raise BookError("\n".join(faults))
     return not_run
 
 

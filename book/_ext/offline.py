@@ -11,6 +11,7 @@ from pathlib import Path
 ICON = re.compile(r"\bfa-([a-z0-9-]+)")
 ICON_RULE = re.compile(r"((?:\.fa-[a-z0-9-]+:before,?)+)\{content:[^}]*\}")
 CODE = re.compile(r'"\\([0-9a-f]{2,4}) ?"')
+BARE = re.compile("[\ue000-\uf8ff]")  # those of the boxes stand as characters
 
 
 def _is_thebe(asset):
@@ -43,7 +44,8 @@ def _slim_icons(app, exception):
         options = subset.Options(flavor="woff", ignore_missing_unicodes=True)
         whole = subset.load_font(font, options)
         cut = subset.Subsetter(options)
-        cut.populate(unicodes={int(code, 16) for code in CODE.findall(styles)})
+        bare = {ord(icon) for icon in BARE.findall(styles)}
+        cut.populate(unicodes=bare | {int(code, 16) for code in CODE.findall(styles)})
         cut.subset(whole)
         # The name is the one that the style sheets ask for; a browser looks at what is inside.
         subset.save_font(whole, font.with_suffix(".woff2"), options)
