@@ -4,8 +4,9 @@
 # The rendered book is beside it, at http://127.0.0.1:8888/static/html/index.html
 FROM python:3.13-slim
 
+# Taichi wants libX11, also where nothing is drawn.
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ git make \
+    && apt-get install --yes --no-install-recommends g++ git libx11-6 make \
     && rm -rf /var/lib/apt/lists/*
 
 RUN useradd --create-home reader && install -d -o reader /home/reader/book

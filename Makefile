@@ -17,14 +17,14 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve quick test test-full test-optimised test-torchax test-xla canary lab dist lint format hooks clean distclean
+.PHONY: help venv book serve quick test test-full coverage test-optimised test-torchax test-xla canary lab dist lint format hooks clean distclean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 venv: ## make the environment in .venv (EXTRAS=torchax adds to it)
 	@# Any Python since 3.6 runs the installer, which looks for the one to build with.
-	@for python in "$(PYTHON)" python3 python python3.13 python3.12 python3.11 \
+	@for python in "$(PYTHON)" python3 python python3.13 python3.12 python3.11 python3.14 \
 	  "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin/python3; do \
 	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 6))' >/dev/null 2>&1 || continue; \
 	  exec "$$python" tools/install.py --venv "$(VENV)" --extras "$(EXTRAS)" \
@@ -48,15 +48,18 @@ quick: venv ## a first look in minutes: no notebook, no browser, three workloads
 test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k name")
 	@"$(py)" -m pytest $(ARGS)
 
+test-full: venv ## run all workloads on all chips
+	@"$(py)" -m pytest --tier full $(ARGS)
+
 # Children write their part where they run, hence the whole path.
-test-full: export COVERAGE_FILE = $(CURDIR)/_build/coverage/data
-test-full: venv ## run all workloads on all chips, and say which branches of kernels/ were taken
+coverage: export COVERAGE_FILE = $(CURDIR)/_build/coverage/data
+coverage: venv ## make test-full, and say which branches of kernels/ it takes
 	@mkdir -p _build/coverage
 	@"$(py)" -m pytest --tier full --cov $(ARGS)
 	@echo "lines and branches of kernels/ taken: $$("$(py)" -m coverage report --format=total) %"
 
 test-optimised: venv ## run every kernel once more, compiled for the CPU as a reader's is
-	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/test_ladder.py --tier full -k interpret $(ARGS)
+	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/test_ladder.py -k interpret $(ARGS)
 
 test-torchax: ## run the tests of torchax in a process of their own
 	@$(MAKE) --no-print-directory venv EXTRAS=torchax

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -25,10 +26,11 @@ EXTRAS = {
     "axe_playwright_python": "dev",
 }
 
-# program → how to get it
+# program, or a library that a package loads → how to get it
 TOOLS = {
     "g++": "on Debian and Ubuntu: `sudo apt install g++`",
     "chromium": "on Debian and Ubuntu: `sudo apt install chromium`",
+    "libX11.so.6": "on Debian and Ubuntu: `sudo apt install libx11-6`",
 }
 
 
@@ -77,7 +79,8 @@ def require(module: str, purpose: str) -> ModuleType:
         The module.
 
     Raises:
-        MissingPackage: where it is not installed; the message says how to get it.
+        MissingPackage: where it, or a library that it loads, is not installed; the message says
+            how to get it.
     """
     if not available(module):
         raise MissingPackage(
@@ -85,7 +88,18 @@ def require(module: str, purpose: str) -> ModuleType:
             f"{_command(EXTRAS[module])}.",
             name=module,
         )
-    return importlib.import_module(module)
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        lacking = re.match(r"(\S+): cannot open shared object file", str(error))
+        if lacking is None:
+            raise
+        how = TOOLS.get(lacking[1], "your system's packages have it")
+        raise MissingPackage(
+            f"{module} is needed for {purpose}, and lacks the library {lacking[1]}. "
+            f"Install it; {how}.",
+            name=module,
+        ) from error
 
 
 def _command(extra: str) -> str:

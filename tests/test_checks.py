@@ -49,5 +49,24 @@ def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     assert error.value.name == "taichi"
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("libX11.so.6: cannot open shared object file: No such file", "apt install libx11-6"),
+        ("libodd.so.1: cannot open shared object file: No such file", "lacks the library libodd"),
+        ("cannot import name 'kernel'", None),
+    ],
+)
+def test_a_package_that_lacks_a_library_is_missing_and_no_other_fault_is(
+    monkeypatch, tmp_path, words, says
+):
+    (tmp_path / "brittle_package.py").write_text(f"raise ImportError({words!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError) as error:
+        optional.require("brittle_package", "padding")
+    assert isinstance(error.value, optional.MissingPackage) == bool(says)
+    assert (says or words) in str(error.value)
+
+
 def test_a_present_package_is_imported():
     assert optional.require("matplotlib", "plots").__name__ == "matplotlib"

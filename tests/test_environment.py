@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 NEEDS = [*PROJECT["dependencies"], *(need for extra in EXTRAS.values() for need in extra)]
-RANGE = SpecifierSet(PROJECT["requires-python"])
-MINORS = [f"3.{n}" for n in range(6, 30) if f"3.{n}" in RANGE]
+EVERY = [f"3.{n}" for n in range(6, 30)]
+MINORS = [*SpecifierSet(PROJECT["requires-python"]).filter(EVERY)]  # the last is tried if named
+PROMISED = [line.split(" :: ")[-1] for line in PROJECT["classifiers"]]
 INSTALL = ROOT / "tools" / "install.py"
 
 
@@ -126,16 +127,28 @@ def test_no_pin_needs_a_newer_python_than_the_oldest_that_it_is_for():
         assert not needs or SpecifierSet(needs).contains(oldest), name
 
 
-def test_python_ranges_agree():
+def test_python_ranges_agree(installer):
+    assert MINORS[:-1] == PROMISED
+    assert installer.supported() == ((3, 11), (3, 14), (3, 15))
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     python = next(line for line in conda if isinstance(line, str) and line.startswith("python "))
-    assert SpecifierSet(python.removeprefix("python ")) == RANGE
+    assert [*SpecifierSet(python.removeprefix("python ")).filter(EVERY)] == PROMISED
     base = re.search(r"^FROM python:(3\.\d+)-slim$", (ROOT / "Dockerfile").read_text(), re.M)
-    assert base.group(1) in MINORS
+    assert base.group(1) in PROMISED
     workflow = yaml.safe_load((ROOT / ".github/workflows/book.yml").read_text())
-    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == MINORS
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == PROMISED
+    for name in ("README.md", "book/install.md"):
+        text = (ROOT / name).read_text()
+        assert f"Python {', '.join(PROMISED[:-1])} or {PROMISED[-1]}" in text
+        assert f"PYTHON=python{MINORS[-1]}" in text
     ruff = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
     assert ruff["target-version"] == "py" + MINORS[0].replace(".", "")
+
+
+def test_a_python_that_is_only_tried_goes_without_taichi_alone():
+    machine = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": MINORS[-1]}
+    needs = map(Requirement, NEEDS)
+    assert {n.name for n in needs if n.marker and not n.marker.evaluate(machine)} == {"taichi"}
 
 
 def test_conda_installs_what_make_does():
@@ -156,6 +169,8 @@ def test_image_runs_make_as_an_ordinary_user_with_the_token_on():
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()
     after = [step[1] for step in steps[user:] if step[0] == "RUN"]
     assert after and all(step.removeprefix("make ") in targets for step in after)
+    needs = re.findall(r"missing\+=\((\S+)\)", (ROOT / ".ci/run").read_text())
+    assert {name for name in needs if name not in text} == {"python3", "python3-venv"}
     command = ast.literal_eval(next(step[1] for step in steps if step[0] == "CMD"))
     assert command[:2] == ["make", "lab"]
     assert not re.search(r"(token|password)\s*=", text + (ROOT / "Makefile").read_text())
@@ -291,7 +306,7 @@ def test_an_old_python_can_read_the_installer():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.8.10", "3.99.1"])
+@pytest.mark.parametrize("version", ["3.8.10", "3.15.0"])
 def test_python_of_another_version(tmp_path, version):
     python = fake_python(tmp_path, f"echo {version}")
     status, said = install(checkout(tmp_path), "--python", python)
@@ -402,9 +417,20 @@ def test_make_takes_python3_where_it_is_supported_or_else_the_newest_that_is(
         assert f"{told} taken, Python {number}. PYTHON=PATH chooses another." in said
 
 
-def test_make_takes_the_python_that_is_named(tmp_path):
-    pythons = {"bin/python3": "3.11.7", "bin/python3.12": "3.12.1"}
-    assert taken(make_with(tmp_path, pythons, "PYTHON=python3.12")).endswith("3.12 3.12.1")
+@pytest.mark.parametrize("version", ["3.12.1", "3.14.2"])
+def test_make_takes_the_python_that_is_named(tmp_path, version):
+    said = make_with(
+        tmp_path, {"bin/python3": "3.11.7", "bin/python3.x": version}, "PYTHON=python3.x"
+    )
+    assert taken(said) == f"bin/python3.x {version}"
+    assert ("nobody has tried the book on it" in said) == (version == "3.14.2")
+
+
+@pytest.mark.parametrize("name", ["python3", "python3.14"])
+def test_where_the_only_python_is_untried_make_says_how_to_name_it(tmp_path, name):
+    said = make_with(tmp_path, {f"bin/{name}": "3.14.2"})
+    assert not taken(said) and f"bin/{name} is Python 3.14.2" in said
+    assert f"These are here:\n  make PYTHON=bin/{name} (3.14.2, on which nobody has tried" in said
 
 
 @pytest.mark.parametrize(("name", "told"), [("python3.9", "is Python 3.9.2"), ("no", "does not")])
@@ -423,10 +449,9 @@ def test_where_no_python_does_make_says_what_to_install(tmp_path):
     assert "There is no Python here. Install Python 3.11 to 3.13" in said
 
 
-def test_a_venv_of_another_python_than_the_one_named_is_made_again(tmp_path, capsys, monkeypatch):
-    sys.path.insert(0, str(INSTALL.parent))
-    import install as installer
-
+def test_a_venv_of_another_python_than_the_one_named_is_made_again(
+    tmp_path, capsys, monkeypatch, installer
+):
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / ".installed.json").touch()
@@ -441,6 +466,17 @@ def test_a_venv_of_another_python_than_the_one_named_is_made_again(tmp_path, cap
     versions["new"] = ""
     installer.make_venv("new", "3.13.0", venv, chosen=True)
     assert "has Python 3.11.7; making it again" in capsys.readouterr().out
+
+
+def test_another_python_is_the_newest_of_another_minor_version(tmp_path, installer, monkeypatch):
+    here = [("a", "3.13.1"), ("b", "3.13.0"), ("c", "3.12.3"), ("d", "3.11.7")]
+    monkeypatch.setattr(installer, "supported_pythons", lambda: here)
+    monkeypatch.setattr(installer, "version_of", lambda python: "3.13.7")
+    monkeypatch.setattr(installer, "whole", lambda python: python not in without_venv)
+    without_venv = []
+    for path in ("c", "d", ""):
+        assert installer.another(tmp_path) == path
+        without_venv.append(path)
 
 
 def test_python_without_venv(tmp_path):
@@ -463,10 +499,7 @@ def test_no_network_and_then_again(tmp_path):
     assert "making it again" in said
 
 
-def test_full_disk_and_missing_wheel_are_told_in_plain_words(tmp_path):
-    sys.path.insert(0, str(INSTALL.parent))
-    import install as installer
-
+def test_full_disk_and_missing_wheel_are_told_in_plain_words(tmp_path, installer):
     for output, words in [
         ("OSError: [Errno 28] No space left on device", "disk is full"),
         (
@@ -494,10 +527,7 @@ def test_a_folder_that_is_no_venv_is_left_alone(tmp_path):
     assert "not a venv" in said and (root / ".venv" / "mine").exists()
 
 
-def test_packages_left_out_on_this_machine_are_named():
-    sys.path.insert(0, str(INSTALL.parent))
-    import install as installer
-
+def test_packages_left_out_on_this_machine_are_named(installer):
     code = installer.LEFT_OUT.replace(
         "import sys, tomllib",
         "import sys, tomllib, platform\nplatform.machine = lambda: 'riscv'",
@@ -509,10 +539,7 @@ def test_packages_left_out_on_this_machine_are_named():
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_xla_pins_replace_the_others(tmp_path):
-    sys.path.insert(0, str(INSTALL.parent))
-    import install as installer
-
+def test_xla_pins_replace_the_others(tmp_path, installer):
     plain, xla = pins()
     path = installer.constraints(tmp_path, ["xla"])
     lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
@@ -526,15 +553,27 @@ def test_xla_pins_replace_the_others(tmp_path):
 # --- the whole run ------------------------------------------------------------------------------
 
 
-def ci_run(tmp_path, *, gigabytes, machine="Linux x86_64", fails=""):
+ANOTHER = "pyenv/3.13/bin/python3"  # what the installer names, in these tests
+
+
+def ci_run(
+    tmp_path, *, gigabytes=40, machine="Linux x86_64", fails="nothing", another=ANOTHER, without=""
+):
     """What .ci/run asks make for, and what it says, with that much disk on that machine."""
     root = tmp_path / "a book"
     (root / ".ci").mkdir(parents=True)
-    shutil.copy(ROOT / ".ci" / "run", root / ".ci")
+    (root / ".venv").mkdir()
+    (root / "kernels/__pycache__").mkdir(parents=True)
+    for name in (".ci/run", ".dockerignore", "README.md"):
+        shutil.copy(ROOT / name, root / name)
+    (tmp_path / "copies").mkdir()
     programs = {
-        "make": f'echo "make $*" >> "{root}/asked"; [ "$*" != "{fails}" ]',
+        "make": f'echo "make $*" >> "{root}/asked"\n'
+        f'[ "$1" != -C ] || find "$2" > "{tmp_path}/copied"\n'
+        f'case "$*" in *"{fails}") exit 1; esac',
         "df": f'printf "head\\nroot 1 1 {gigabytes << 20} 1%% /\\n"',
         "uname": f'echo "{machine}"',
+        "python3": f'case "$*" in *--another) echo "{another}"; esac',
         "apt-get": "true",
         "chromium": "true",
     }
@@ -543,36 +582,56 @@ def ci_run(tmp_path, *, gigabytes, machine="Linux x86_64", fails=""):
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
-    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [root / ".ci" / "run"], env={"PATH": path}, capture_output=True, text=True
-    )
-    return done.returncode, (root / "asked").read_text().splitlines(), done.stderr
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CI_WITHOUT": without}
+    env["TMPDIR"] = str(tmp_path / "copies")
+    done = subprocess.run([root / ".ci" / "run"], env=env, capture_output=True, text=True)
+    assert not any((tmp_path / "copies").iterdir())
+    asked = (root / "asked").read_text()
+    assert re.findall(r"^--- +\d+ s  (.*\n)", done.stdout, re.M) == asked.splitlines(keepends=True)
+    assert re.sub(r"^ +\d+ s  ", "", done.stdout.split("\n\n")[-1], flags=re.M) == asked
+    asked = re.sub(r"-C \S+ ", "-C COPY ", asked).splitlines()
+    return done.returncode, asked, done.stderr
 
 
-def test_the_whole_run_has_both_suites(tmp_path):
-    status, asked, said = ci_run(tmp_path, gigabytes=40)
+def test_the_whole_run_has_both_suites_and_another_python(tmp_path):
+    status, asked, said = ci_run(tmp_path)
     assert (status, said) == (0, "")
     assert asked == [
         "make venv",
         "make venv EXTRAS=torchax",
         "make book",
+        f"make -C COPY book PYTHON={ANOTHER}",
+        f"make -C COPY quick PYTHON={ANOTHER}",
         "make test-full",
         "make test-optimised",
         "make test-torchax",
         "make test-xla",
-        "make canary",
     ]
+    copied = (tmp_path / "copied").read_text()
+    assert "/README.md" in copied and "/kernels\n" in copied
+    assert ".venv" not in copied and "__pycache__" not in copied
+
+
+def test_what_the_whole_run_leaves_out_runs_each_week():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/book.yml").read_text())["jobs"]
+    assert jobs["weekly"]["if"] == "github.event_name == 'schedule'"
+    weekly = " ".join(step.get("run", "") for step in jobs["weekly"]["steps"])
+    assert "make canary" in weekly and "make coverage" in weekly
+    once = [step["env"]["CI_WITHOUT"] for step in jobs["test"]["steps"] if step.get("run")]
+    assert once == ["another ${{ matrix.python != '3.13' && 'test-torchax test-xla' || '' }}"]
 
 
 @pytest.mark.parametrize(
     ("where", "words"),
     [
         ({"gigabytes": 5}, "NOT RUN: make test-xla\n!!! it needs 14 GB of disk, and 5 GB are free"),
-        ({"gigabytes": 40, "machine": "Darwin arm64"}, "NOT RUN: make test-xla\n!!! torch_xla is"),
+        ({"machine": "Darwin arm64"}, "NOT RUN: make test-xla\n!!! torch_xla is"),
+        ({"fails": "venv EXTRAS=torchax"}, "NOT RUN: make test-torchax\n!!! torchax could not"),
+        ({"another": ""}, "NOT RUN: make book quick PYTHON=another\n!!! no other Python that the"),
+        ({"without": "another"}, "NOT RUN: make book quick PYTHON=another\n!!! CI_WITHOUT names"),
         (
-            {"gigabytes": 40, "fails": "venv EXTRAS=torchax"},
-            "NOT RUN: make test-torchax",
+            {"without": "another test-torchax test-xla"},
+            "NOT RUN: make test-xla\n!!! CI_WITHOUT names it",
         ),
     ],
 )
@@ -582,14 +641,16 @@ def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
     assert words in said
     for suite in ("make test-torchax", "make test-xla"):
         assert (suite in asked) == (suite not in said)
+    assert any("PYTHON=" in line for line in asked) == ("PYTHON=another" not in said)
 
 
-def test_what_the_newest_releases_break_is_said_aloud_and_fails_nothing(tmp_path):
-    status, asked, said = ci_run(tmp_path, gigabytes=40, fails="canary")
-    assert status == 0 and asked[-1] == "make canary"
-    assert "!!! CANARY: something is wrong on the newest releases" in said
-
-
-@pytest.mark.parametrize("fails", ["test-full", "test-optimised", "test-torchax", "test-xla"])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        *(f"book PYTHON={ANOTHER}", f"quick PYTHON={ANOTHER}"),
+        *("test-full", "test-optimised", "test-torchax", "test-xla"),
+    ],
+)
 def test_a_suite_that_fails_fails_the_run(tmp_path, fails):
-    assert ci_run(tmp_path, gigabytes=40, fails=fails)[0]
+    status, asked, _ = ci_run(tmp_path, fails=fails)
+    assert status and asked[-1].endswith(fails)

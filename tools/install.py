@@ -50,10 +50,12 @@ class Stop(Exception):
 
 
 def supported():
-    """The range of Python versions in pyproject.toml: lowest allowed, lowest not allowed."""
+    """Of pyproject.toml: the first Python that is promised, the first that is only tried where it
+    is named, and the first that is refused."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    low, high = re.search(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', text).groups()
-    return (3, int(low)), (3, int(high))
+    last = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', text)[-1]
+    low, refused = re.search(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', text).groups()
+    return (3, int(low)), (3, int(last) + 1), (3, int(refused))
 
 
 def ask(python, code):
@@ -90,8 +92,8 @@ def minor(version):
 
 def everywhere():
     """Every Python that may be here: on PATH, and where pyenv, uv and conda keep theirs."""
-    low, high = supported()
-    names = ["python3.{}".format(n) for n in range(high[1] - 1, low[1] - 1, -1)]
+    low, _, refused = supported()
+    names = ["python3.{}".format(n) for n in range(refused[1] - 1, low[1] - 1, -1)]
     names += ["python3", "python"]
     home, env = pathlib.Path.home(), os.environ.get
     share = pathlib.Path(env("XDG_DATA_HOME") or home / ".local/share")
@@ -112,39 +114,54 @@ def everywhere():
     return list(once.values())
 
 
-def supported_pythons():
-    """(path, version) of every Python here that the book supports, the newest first."""
-    low, high = supported()
+def supported_pythons(untried=False):
+    """(path, version) of every Python here that the book supports, the newest first.
+
+    Args:
+        untried: whether those come too that are only tried where they are named.
+    """
+    low, high, refused = supported()
     found = [(path, version_of(path)) for path in everywhere()]
-    fit = [(path, version) for path, version in found if version and low <= minor(version) < high]
-    return sorted(fit, key=lambda each: numbers(each[1]), reverse=True)
+    end = refused if untried else high
+    fit = [(path, version) for path, version in found if version and low <= minor(version) < end]
+    return sorted(fit, key=lambda each: [int(n) for n in each[1].split(".")], reverse=True)
 
 
-def numbers(version):
-    return tuple(int(part) for part in version.split("."))
+def whole(python):
+    return ask(python, "import venv, ensurepip") is not None
+
+
+def another(venv):
+    """The newest Python here of another minor version than the venv's; or an empty string."""
+    has = version_of(python_in(venv)) or "0.0.0"
+    return next((p for p, v in supported_pythons() if minor(v) != minor(has) and whole(p)), "")
 
 
 def find_python(wanted):
     """Path and version: the Python named, the one that runs this, or the newest that fits."""
-    low, high = supported()
+    low, high, refused = supported()
     path = (shutil.which(wanted) or wanted) if wanted else sys.executable
     version = version_of(path)
-    if version and low <= minor(version) < high:
+    promised = "Python {}.{} to {}.{}".format(low[0], low[1], high[0], high[1] - 1)
+    if version and low <= minor(version) < (refused if wanted else high):
+        if minor(version) >= high:
+            say("{} is Python {}: nobody has tried the book on it.".format(path, version))
         return path, version
     told = "{} is Python {}".format(path, version) if version else "{} does not run".format(path)
     here = supported_pythons()
     if here and not wanted:
-        whole = [each for each in here if ask(each[0], "import venv, ensurepip") is not None]
-        path, version = (whole or here)[0]
-        say(
-            "{}; the book needs Python {}.{} to {}.{}, so {} is taken, Python {}. "
-            "PYTHON=PATH chooses another.".format(
-                told, low[0], low[1], high[0], high[1] - 1, path, version
-            )
-        )
+        path, version = next((each for each in here if whole(each[0])), here[0])
+        told = "{}; the book needs {}, so {} is taken".format(told, promised, path)
+        say("{}, Python {}. PYTHON=PATH chooses another.".format(told, version))
         return path, version
+    here = [
+        "  make PYTHON={} ({}{})\n".format(
+            path, version, ", on which nobody has tried the book" * (minor(version) >= high)
+        )
+        for path, version in supported_pythons(untried=True)
+    ]
     raise Stop(
-        "This book needs Python {}.{} to {}.{}. Found: {}.\n"
+        "This book needs {}. Found: {}.\n"
         "{}"
         "Install one of these, then run the same command again:\n"
         "  Debian, Ubuntu   apt install python3 python3-venv\n"
@@ -152,13 +169,7 @@ def find_python(wanted):
         "  macOS            brew install python@3.13\n"
         "  anywhere         conda env create -f environment.yml\n"
         "A Python in an unusual place can be named: make PYTHON=PATH".format(
-            low[0],
-            low[1],
-            high[0],
-            high[1] - 1,
-            told,
-            "".join(["These are here:\n"] * bool(here))
-            + "".join("  make PYTHON={} ({})\n".format(*each) for each in here),
+            promised, told, "".join(["These are here:\n"] * bool(here) + here)
         )
     )
 
@@ -183,14 +194,14 @@ def make_venv(python, version, venv, chosen):
         Stop: where the folder is in the way, or Python cannot make a venv.
         OSError: where the disk is full.
     """
-    low, high = supported()
+    low, _, refused = supported()
     unfinished = venv / ".unfinished"
     if venv.exists() and not venv.is_dir():
         raise Stop("{} is in the way: it is not a folder. Move it, then run again.".format(venv))
     if venv.is_dir() and any(venv.iterdir()):
         has = ask(python_in(venv), "import sys, pip; print('%d.%d.%d' % sys.version_info[:3])")
         ours = unfinished.exists() or (venv / ".installed.json").exists()
-        fits = has and low <= minor(has) < high
+        fits = has and low <= minor(has) < refused
         fits = fits and (not chosen or minor(has) == minor(version))
         if fits and not unfinished.exists():
             return
@@ -209,7 +220,7 @@ def make_venv(python, version, venv, chosen):
         why = "has Python " + has if has and not fits else "is left from a run that did not finish"
         say("{} {}; making it again".format(venv, why))
         shutil.rmtree(str(venv))
-    if ask(python, "import venv, ensurepip") is None:
+    if not whole(python):
         raise Stop(
             "{} (Python {}) cannot make a virtual environment: its venv or ensurepip module is "
             "missing.\nOn Debian and Ubuntu: apt install python3-venv".format(python, version)
@@ -581,10 +592,18 @@ def main():
     parser.add_argument(
         "--newest", action="store_true", help="JAX, its compilers, Taichi and torch unpinned"
     )
+    parser.add_argument(
+        "--another",
+        action="store_true",
+        help="install nothing, and name the newest Python here of another version than the venv's",
+    )
     options = parser.parse_args()
     extras = sorted({e for e in re.split(r"[,\s]+", options.extras) if e})
     try:
         venv = pathlib.Path(options.venv).absolute()
+        if options.another:
+            say(another(venv))
+            return 0
         install(venv, extras, options.python, options.newest)
     except Stop as stop:
         sys.stderr.write("\n{}\n".format(stop))
