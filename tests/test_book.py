@@ -200,6 +200,28 @@ def test_a_failing_notebook_is_told_by_cell(tmp_path):
     assert len(shown) == 7, "a page would not be made anew where another cell fails"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_kernel_that_does_not_start_is_started_once_more(tmp_path, monkeypatch, deaths):
+    path = write_notebook(tmp_path / "whole.ipynb", "print('shown')")
+    execute, starts = build_book.nbclient.NotebookClient.execute, []
+
+    def die(client, **options):
+        starts.append(client)
+        if len(starts) <= deaths:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+        return execute(client, **options)
+
+    monkeypatch.setattr(build_book.nbclient.NotebookClient, "execute", die)
+    if deaths == 1:
+        notebook, _ = build_book.run_notebook(path, timeout=60)
+        assert notebook.cells[0].outputs[0].text == "shown\n"
+    else:
+        with pytest.raises(RuntimeError, match="before replying"):
+            build_book.run_notebook(path, timeout=60)
+    assert len(starts) == 2
+
+
 # A cell that requires a package which nobody has.
 LACKS = """
 from kernels import optional

@@ -142,12 +142,13 @@ def code_cells(notebook, end=None):
     return [cell for cell in cells if cell.cell_type == "code" and cell.source.strip()]
 
 
-def run_notebook(path, timeout):
+def run_notebook(path, timeout, again=True):
     """Run a notebook, in an empty folder, so that no path can be assumed.
 
     Args:
         path: of the notebook.
         timeout: seconds for each cell.
+        again: whether to try once more where the kernel does not start.
 
     Returns:
         The executed notebook and its seconds.
@@ -184,6 +185,11 @@ def run_notebook(path, timeout):
             said.seek(0)
             words = said.read()[-2000:]
             raise Failed(path, notebook, indices[-1], "ended the kernel", words) from None
+        except RuntimeError:
+            if indices or not again:
+                raise
+            # It died before it answered: another kernel took its port, which they draw.
+            return run_notebook(path, timeout, again=False)
     if failure := said_on_stderr(notebook, path):
         raise failure
     return notebook, time.monotonic() - started

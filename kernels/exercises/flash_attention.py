@@ -290,7 +290,11 @@ EXERCISES = (
         rungs=("interpret",),
         backend=XLA,
         bar=Bar(
-            "estimated cycles on a v5e", bars.cycles, bar=RIVAL_CYCLES, ours=16_190, workload=AT
+            "estimated cycles on a v5e",
+            bars.cycles,
+            bar=RIVAL_CYCLES,
+            ours=(("0.0.42.1", 16_190), ("0.0.50.1", 16_205)),
+            workload=AT,
         ),
         magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
         hint="What passes between XLA's operations costs most: n × n numbers, of how many bytes "
