@@ -382,7 +382,7 @@ def test_a_failing_chapter_leaves_the_others_readable(small_book):
         "    assert whole, '''not <so>:",
         "loud.ipynb, code cell 2: wrote to stderr: a warning",
         "    whole or print('a warning', file=sys.stderr)",
-        "The book is built without the outputs after these cells. "
+        "The book is built without the outputs after these cells; make serve shows it. "
         "Whole tracebacks: _build/failed.log",
     ]
     log = (small_book / "_build" / "failed.log").read_text(encoding="utf-8")

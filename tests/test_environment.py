@@ -417,6 +417,21 @@ def test_make_takes_python3_where_it_is_supported_or_else_the_newest_that_is(
         assert f"{told} taken, Python {number}. PYTHON=PATH chooses another." in said
 
 
+@pytest.mark.parametrize(("state", "kept"), [("finished", True), ("unfinished", False)])
+def test_a_venv_that_works_is_kept_whichever_python_runs_the_installer(
+    asked_of_pip, installer, monkeypatch, state, kept
+):
+    _, venv = asked_of_pip()
+    (venv / ".installed.json").write_text('{"state": "of other pins", "extras": []}')
+    if state == "unfinished":
+        (venv / ".unfinished").touch()
+    chosen = []
+    monkeypatch.setattr(installer, "find_python", lambda wanted: ("another", "3.12.1"))
+    monkeypatch.setattr(installer, "make_venv", lambda python, *_, **__: chosen.append(python))
+    installer.install(venv, ["dev"], None)
+    assert chosen == [str(installer.python_in(venv)) if kept else "another"]
+
+
 @pytest.mark.parametrize("version", ["3.12.1", "3.14.2"])
 def test_make_takes_the_python_that_is_named(tmp_path, version):
     said = make_with(
@@ -430,7 +445,9 @@ def test_make_takes_the_python_that_is_named(tmp_path, version):
 def test_where_the_only_python_is_untried_make_says_how_to_name_it(tmp_path, name):
     said = make_with(tmp_path, {f"bin/{name}": "3.14.2"})
     assert not taken(said) and f"bin/{name} is Python 3.14.2" in said
-    assert f"These are here:\n  make PYTHON=bin/{name} (3.14.2, on which nobody has tried" in said
+    assert (
+        f"These are here:\n  make book PYTHON=bin/{name} (3.14.2, on which nobody has tried" in said
+    )
 
 
 @pytest.mark.parametrize(("name", "told"), [("python3.9", "is Python 3.9.2"), ("no", "does not")])
@@ -438,7 +455,7 @@ def test_a_python_that_is_named_and_does_not_do_is_no_reason_to_take_another(tmp
     pythons = {"bin/python3": "3.11.7", "bin/python3.9": "3.9.2"}
     said = make_with(tmp_path, pythons, PYTHON=name)
     assert told in said and not taken(said)
-    assert "These are here:\n  make PYTHON=bin/python3 (3.11.7)\n" in said
+    assert "These are here:\n  make book PYTHON=bin/python3 (3.11.7)\n" in said
 
 
 def test_where_no_python_does_make_says_what_to_install(tmp_path):
@@ -585,10 +602,12 @@ def ci_run(
     env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CI_WITHOUT": without}
     env["TMPDIR"] = str(tmp_path / "copies")
     done = subprocess.run([root / ".ci" / "run"], env=env, capture_output=True, text=True)
-    assert not any((tmp_path / "copies").iterdir())
+    kept = [str(path) for path in (tmp_path / "copies").iterdir()]
+    assert kept == re.findall(r"^!!! its copy of the project is kept: (.*)$", done.stderr, re.M)
     asked = (root / "asked").read_text()
-    assert re.findall(r"^--- +\d+ s  (.*\n)", done.stdout, re.M) == asked.splitlines(keepends=True)
-    assert re.sub(r"^ +\d+ s  ", "", done.stdout.split("\n\n")[-1], flags=re.M) == asked
+    expected = re.sub(rf"(?<={re.escape(fails)})$", "  FAILED", asked, flags=re.M)
+    assert re.findall(r"^--- +\d+ s  (.*\n)", done.stdout, re.M) == expected.splitlines(True)
+    assert re.sub(r"^ +\d+ s  ", "", done.stdout.split("\n\n")[-1], flags=re.M) == expected
     asked = re.sub(r"-C \S+ ", "-C COPY ", asked).splitlines()
     return done.returncode, asked, done.stderr
 
@@ -652,5 +671,6 @@ def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
     ],
 )
 def test_a_suite_that_fails_fails_the_run(tmp_path, fails):
-    status, asked, _ = ci_run(tmp_path, fails=fails)
+    status, asked, said = ci_run(tmp_path, fails=fails)
     assert status and asked[-1].endswith(fails)
+    assert ("is kept:" in said) == (ANOTHER in fails)

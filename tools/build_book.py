@@ -455,7 +455,8 @@ def _build_book(verbose, say):
     except BookError as error:
         faults = [f"{error}\n"]
     if failed:
-        built = "" if faults else "The book is built without the outputs after these cells. "
+        built = "The book is built without the outputs after these cells; make serve shows it. "
+        built *= not faults
         faults += [*briefs, f"{built}Whole tracebacks: {os.path.relpath(LOG, ROOT)}"]
     if faults:
         raise BookError("\n".join(faults))

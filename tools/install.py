@@ -155,7 +155,7 @@ def find_python(wanted):
         say("{}, Python {}. PYTHON=PATH chooses another.".format(told, version))
         return path, version
     here = [
-        "  make PYTHON={} ({}{})\n".format(
+        "  make book PYTHON={} ({}{})\n".format(
             path, version, ", on which nobody has tried the book" * (minor(version) >= high)
         )
         for path, version in supported_pythons(untried=True)
@@ -168,7 +168,7 @@ def find_python(wanted):
         "  Fedora           dnf install python3.13\n"
         "  macOS            brew install python@3.13\n"
         "  anywhere         conda env create -f environment.yml\n"
-        "A Python in an unusual place can be named: make PYTHON=PATH".format(
+        "A Python in an unusual place can be named: make book PYTHON=PATH".format(
             promised, told, "".join(["These are here:\n"] * bool(here) + here)
         )
     )
@@ -563,7 +563,11 @@ def install(venv, extras, wanted, newest_releases=False):
         return
     if "xla" not in extras and "xla" not in have:
         extras = sorted(set(extras) | set(have))  # what was asked for before stays
-    python, version = find_python(wanted)
+    python, version = str(python_in(venv)), version_of(python_in(venv))
+    low, _, refused = supported()
+    finished = stamp_path.exists() and not (venv / ".unfinished").exists()
+    if wanted or not (finished and version and low <= minor(version) < refused):
+        python, version = find_python(wanted)
     make_venv(python, version, venv, chosen=wanted)
     started = time.time()
     say("installing {} into {}; the first time takes minutes".format(", ".join(extras), venv))
