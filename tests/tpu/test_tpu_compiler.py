@@ -370,7 +370,7 @@ def _processes(folder):
     return found
 
 
-def _wait(condition, seconds=30.0):
+def _wait(condition, seconds=90.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
