@@ -391,14 +391,14 @@ def test_a_failing_chapter_leaves_the_others_readable(small_book):
     page, banner = small_page(small_book, "notebooks/right")
     assert banner is None and "until here" in page.get_text() and "after" in page.get_text()
     page, banner = small_page(small_book, "notebooks/hidden")
-    assert "stopped at code cell 3" in banner and "AssertionError: not <so>" in banner
+    assert "failed at code cell 3" in banner and "AssertionError: not <so>" in banner
     assert re.search(r"Python 3\.\d+\.\d+ and JAX \d", banner) and "no outputs" in banner
     assert page.select_one("h1 + .admonition a[href='#failed-cell']")
     shown = [output.get_text().strip() for output in page.select("div.cell_output")]
     assert shown[0] == "until here" and "AssertionError" in shown[1] and len(shown) == 2
     assert "assert whole" in page.select_one("#failed-cell .cell_input").get_text()
     page, banner = small_page(small_book, "notebooks/loud")
-    assert "stopped at code cell 2" in banner and "wrote to stderr: a warning" in banner
+    assert "failed at code cell 2" in banner and "wrote to stderr: a warning" in banner
     (output,) = page.select("div.cell_output")
     assert output.select_one(".stderr").get_text().strip() == "a warning"
     page, banner = small_page(small_book, "book/index")

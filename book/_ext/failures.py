@@ -45,7 +45,7 @@ def _of_chapter(doctree, failure):
         block["force"] = True  # colour it also where it is no Python
     link = nodes.reference("", "this cell", internal=True, refid=ANCHOR)
     error = nodes.literal("", failure["error"])
-    yield f"This chapter stopped at code cell {failure['cell']}"
+    yield f"This chapter failed at code cell {failure['cell']}"
     yield _text(f"{_here()}, ", link, " failed: ", error)
     yield _text("What follows it has no outputs.")
 

@@ -236,7 +236,7 @@ def test_a_planted_measurement_appears_beside_the_estimate(results):
 def test_what_other_compilers_recorded_says_so(recorded, said):
     pytest.importorskip("libtpu")
     installed = schema.versions("jax", "libtpu")
-    words = records.recorded_with(of(1.0, versions=each or installed) for each in recorded)
+    words = records.recorded_with(of(1.0, versions=stamp or installed) for stamp in recorded)
     assert words == (said and f"recorded with {said} estimated here with {installed}")
 
 
