@@ -32,15 +32,15 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from kernels.catalog import OPERATORS, RUNGS, Implementation, Operator, find
-from kernels.checks import fail, one_of
+from kernels.machines.checks import fail, one_of
+from kernels.proof.catalog import OPERATORS, RUNGS, Implementation, Operator, find
 
 if TYPE_CHECKING:
-    from kernels.backends.base import Backend, Job
-    from kernels.ladder import Check
-    from kernels.tpu.export import Program
-    from kernels.wallclock import Measurement
-    from kernels.workload import Workload
+    from kernels.figures.wallclock import Measurement
+    from kernels.machines.tpu.export import Program
+    from kernels.proof.backends.base import Backend, Job
+    from kernels.proof.ladder import Check
+    from kernels.proof.workload import Workload
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,7 +81,7 @@ def start(
     python -m kernels prove my_kernels.py
     python -m kernels explain my_kernels.py:softmax --args "f32[8192,1024]" --chip v6e
     """
-    from kernels.optional import available
+    from kernels.machines.optional import available
 
     dev = Path("/dev")
     tpu = [*dev.glob("accel*"), *dev.glob("vfio/[0-9]*")]
@@ -135,7 +135,7 @@ def verify(
     except ValueError as error:
         errors.print(f"[red]{error}[/]")
         raise typer.Exit(2) from None
-    from kernels import ladder
+    from kernels.proof import ladder
 
     jobs = [
         (operator, implementation, name, ladder.workloads(operator, implementation, draws, seed))
@@ -209,9 +209,9 @@ def prove(
     python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
     """
     with _reported():
-        from kernels.own.proving import RUNGS as known
-        from kernels.own.proving import prove_file
-        from kernels.own.report import Report
+        from kernels.yours.proving import RUNGS as known
+        from kernels.yours.proving import prove_file
+        from kernels.yours.report import Report
 
         _writable(junit, markdown)
         columns = (TextColumn("{task.description}"), TimeElapsedColumn())
@@ -321,14 +321,14 @@ def explain(
     with _reported():
         _writable(html)
         if ".py" in entry:
-            from kernels.own import machines
+            from kernels.yours import machines
 
             page = machines.machine(chip)
             page.ready()
             pictures = html is not None
             made, second = _explained(entry, args, trips or [], chip, timeout, pictures, compare)
         else:
-            from kernels.own import on_tpu as page
+            from kernels.yours import on_tpu as page
 
             given = (("--args", args), ("--trips", trips), ("--html", html), ("--compare", compare))
             for option, value in given:
@@ -337,7 +337,7 @@ def explain(
             made, second = _explained_entry(entry, workload, chip, timeout), None
         drawn = made.pop("pictures", ())
         if html is not None:
-            from kernels.own.explaining import page as whole
+            from kernels.yours.explaining import page as whole
 
             _write(html, whole(made | {"pictures": drawn}, second))
         if json:
@@ -354,10 +354,10 @@ def explain(
 
 def _explained_entry(entry: str, workload: str | None, chip: str, timeout: float) -> dict[str, Any]:
     """What explain says of a catalog entry."""
-    from kernels.ladder import Subject
-    from kernels.tpu import explain as page
-    from kernels.tpu.estimate import estimate_program
-    from kernels.tpu.lowering import abstract_device
+    from kernels.machines.tpu import explain as page
+    from kernels.machines.tpu.estimate import estimate_program
+    from kernels.machines.tpu.lowering import abstract_device
+    from kernels.proof.ladder import Subject
 
     program, title = _program(entry, workload, chip)
     made = page.facts(program, estimate_program(program, timeout=timeout), title)
@@ -378,8 +378,8 @@ def _explained(
     compare: str | None,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What explain says of a function of a file, and of what it is compared with."""
-    from kernels.own.explaining import explain_file, other
-    from kernels.own.shapes import trips_of
+    from kernels.yours.explaining import explain_file, other
+    from kernels.yours.shapes import trips_of
 
     path, name = _place(entry)
     if not name:
@@ -427,9 +427,9 @@ def estimate(
 ) -> None:
     """Estimate run times on a TPU or a NeuronCore; nothing is measured."""
     with _reported():
-        from kernels.records import add, estimated
-        from kernels.records.schema import LATE
-        from kernels.tpu.diagnose import TpuCompileError
+        from kernels.figures import add, estimated
+        from kernels.figures.schema import LATE
+        from kernels.machines.tpu.diagnose import TpuCompileError
 
         asked = _estimates(entry, workload, chip, figures, gradient)
         by_backend: dict[Backend, list[_Asked]] = {}
@@ -510,7 +510,7 @@ def _estimates(
 
     Raises ValueError where nothing of it can be estimated.
     """
-    from kernels.ladder import Subject
+    from kernels.proof.ladder import Subject
 
     named = list(find(entry))
     able = [(o, i) for o, i in named if i.backend.chips]
@@ -546,7 +546,7 @@ def _largest(operator: Operator, implementation: Implementation) -> Workload:
 
 def _estimated(found: Any) -> tuple[str, ...]:
     """A row of the table: what of an estimate its model knows."""
-    from kernels.tpu.explain import format_seconds
+    from kernels.machines.tpu.explain import format_seconds
 
     hbm = getattr(found, "hbm_utilisation", None)
     return (
@@ -587,10 +587,10 @@ def tune(
         for option, value in (("--args", args), ("--over", over)):
             if value:
                 fail(option, value, "with FILE.py:NAME")
-        from kernels import tpu
-        from kernels.records import Key, TuningStore
-        from kernels.tpu.explain import format_seconds
-        from kernels.tpu.pool import libtpu_version
+        from kernels.figures import Key, TuningStore
+        from kernels.machines import tpu
+        from kernels.machines.tpu.explain import format_seconds
+        from kernels.machines.tpu.pool import libtpu_version
 
         libtpu_version()
         operator, implementation, problem = _subject(entry, workload)
@@ -652,10 +652,10 @@ def _tune_own(
     entry: str, args: str, over: list[str], chip: str, most: int, timeout: float, fresh: bool
 ) -> None:
     """Rank the keyword arguments of a function of a file."""
-    from kernels.own.tuning import tune_file
-    from kernels.tpu.chips import CHIPS
-    from kernels.tpu.explain import format_seconds
-    from kernels.tpu.pool import libtpu_version
+    from kernels.machines.tpu.chips import CHIPS
+    from kernels.machines.tpu.explain import format_seconds
+    from kernels.machines.tpu.pool import libtpu_version
+    from kernels.yours.tuning import tune_file
 
     libtpu_version()
     one_of("--chip", chip, CHIPS)
@@ -722,7 +722,7 @@ def guard(
     python -m kernels guard --baseline estimates.json
     """
     with _reported():
-        from kernels.own import guarding
+        from kernels.yours import guarding
 
         _writable(markdown, baseline if update else None)
         found = guarding.guard(
@@ -782,8 +782,8 @@ def validate(
     python -m kernels validate --tuner --most 3
     """
     with _reported():
-        from kernels.records import bands, validation
-        from kernels.tpu.pool import libtpu_version
+        from kernels.figures import bands, validation
+        from kernels.machines.tpu.pool import libtpu_version
 
         libtpu_version()
         if tuner:
@@ -822,7 +822,7 @@ def _validate_tuner(
     chips: Sequence[str], kinds: Sequence[str], most: int | None, fresh: bool
 ) -> None:
     """Rank published tunings among others of their search space, one problem after another."""
-    from kernels.records import report, searched
+    from kernels.figures import report, searched
 
     problems = searched.problems(most, chips, kinds)
     found = []
@@ -867,7 +867,8 @@ def bench(
 ) -> None:
     """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
     with _reported():
-        from kernels import records, wallclock
+        from kernels import figures
+        from kernels.figures import wallclock
 
         one_of("--device", device, ("cpu", "cuda"))
         chosen: dict[str, list[Implementation]] = {}
@@ -893,12 +894,12 @@ def bench(
                 for refusing, reason in found.refused.items():
                     errors.print(f"[yellow]{name}/{refusing}, {problem}:[/] {escape(reason)}")
                 if record:
-                    records.add("measured.csv", found.records())
+                    figures.add("measured.csv", found.records())
                 console.print(_measured(found))
 
 
 def _measured(found: Measurement) -> Table:
-    from kernels.tpu.explain import format_seconds
+    from kernels.machines.tpu.explain import format_seconds
 
     table = _table(f"{found.operator.name}, {found.title}: measured on {found.machine}")
     table.add_column("", overflow="fold")
@@ -920,7 +921,7 @@ def _measured(found: Measurement) -> Table:
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
     """Turn what a reader can do something about into a line and an exit code, not a traceback."""
-    from kernels.optional import MissingPackage
+    from kernels.machines.optional import MissingPackage
 
     try:
         yield
@@ -931,7 +932,7 @@ def _reported() -> Iterator[None]:
         errors.print("[yellow]stopped[/]")
         raise typer.Exit(130) from None
     except RuntimeError as error:
-        from kernels.tpu.diagnose import TpuCompileError
+        from kernels.machines.tpu.diagnose import TpuCompileError
 
         if not isinstance(error, TpuCompileError):
             raise
@@ -941,7 +942,7 @@ def _reported() -> Iterator[None]:
 
 def _subject(entry: str, workload: str | None) -> tuple[Operator, Implementation, Workload]:
     """The catalog entry for a TPU, and the workload, that the command line names."""
-    from kernels.tpu import CHIPS
+    from kernels.machines.tpu import CHIPS
 
     operator, implementation = next(find(entry))
     if "/" not in entry:
@@ -956,9 +957,9 @@ def _subject(entry: str, workload: str | None) -> tuple[Operator, Implementation
 
 def _program(entry: str, workload: str | None, chip: str) -> tuple[Program, str]:
     """The exported program of an entry, and its title."""
-    from kernels import ladder
-    from kernels.tpu.export import export
-    from kernels.tpu.pool import libtpu_version
+    from kernels.machines.tpu.export import export
+    from kernels.machines.tpu.pool import libtpu_version
+    from kernels.proof import ladder
 
     libtpu_version()
     operator, implementation, problem = _subject(entry, workload)
@@ -977,7 +978,7 @@ def _table(title: str) -> Table:
 
 def _report(checks: list[Check], verbose: bool) -> None:
     """One row for each entry and rung, then each check that did not pass, with its reason."""
-    from kernels import ladder
+    from kernels.proof import ladder
 
     table = _table("Against the float64 reference")
     table.add_column("entry", no_wrap=True)

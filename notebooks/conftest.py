@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.compat import nbmake
+from kernels.machines.compat import nbmake
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 

@@ -8,7 +8,7 @@ every chip. quick takes a few workloads of each, the same for all, on one chip.
 import itertools
 
 from kernels import ladder
-from kernels.catalog import RUNGS
+from kernels.proof.catalog import RUNGS
 
 TIERS = ("quick", "test", "full")
 DRAWS = 2  # random workloads beside the named ones

@@ -49,7 +49,7 @@ def pytest_configure(config):
         return
     if os.environ.get("TESTS_OPTIMISED"):
         return
-    from kernels.compat import xla
+    from kernels.machines.compat import xla
 
     before = os.environ.get("XLA_FLAGS")
     os.environ["XLA_FLAGS"] = f"{xla.quick_to_compile()} {before or ''}"
@@ -167,7 +167,7 @@ def html(request):
 def status(pytestconfig):
     """Keeps what a rung found for the book's status page, where it was proven on everything; each
     worker in a file of its own."""
-    from kernels.records import status
+    from kernels.figures import status
 
     # What other releases do is nothing for that page either.
     if pytestconfig.getoption("tier") != "full" or "CANARY_REPORT" in os.environ:

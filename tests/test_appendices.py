@@ -10,8 +10,8 @@ import jupytext
 import pytest
 from typer.main import get_command
 
-from kernels.catalog import RUNGS, find
 from kernels.cli import app
+from kernels.proof.catalog import RUNGS, find
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("colab", "docker", "gpu", "neuron", "tpu_vm", "version_bridge")
@@ -112,7 +112,7 @@ def test_extras_exist():
 
 
 def test_notes_of_the_compile_rung_are_its_own():
-    source = (ROOT / "kernels" / "neuron" / "compiler.py").read_text()
+    source = (ROOT / "kernels" / "machines" / "neuron" / "compiler.py").read_text()
     notes = re.findall(r"^\| `(.+?)` \| linted", page("neuron"), re.M)
     assert len(notes) == 3
     for note in notes:
@@ -120,11 +120,11 @@ def test_notes_of_the_compile_rung_are_its_own():
 
 
 def test_what_is_imported_on_an_aws_machine_is_what_the_page_says():
-    from kernels.neuron import vendor
+    from kernels.machines.neuron import vendor
 
     for module in vendor.MODULES.values():
         assert f"| `{module}`, `{module}.language` |" in page("neuron")
-    assert 'Path("/dev/neuron0")' in (ROOT / "kernels/neuron/vendor.py").read_text()
+    assert 'Path("/dev/neuron0")' in (ROOT / "kernels/machines/neuron/vendor.py").read_text()
 
 
 def test_pages_say_what_was_checked():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.catalog import OPERATORS
+from kernels.proof.catalog import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kernels"
@@ -37,17 +37,26 @@ def test_imports_run_one_way():
 @pytest.mark.parametrize(
     ("planted", "says"),
     [
-        ({"tpu/chips.py": "import kernels.catalog"}, "kernels.tpu is not allowed to import"),
         (
-            {"budget.py": "def late():\n    from kernels import ladder"},
-            "kernels.budget is not allowed to import kernels.ladder",
+            {"machines/tpu/chips.py": "import kernels.proof.catalog"},
+            "kernels.machines.tpu is not allowed to import",
+        ),
+        (
+            {"proof/budget.py": "def late():\n    from kernels.proof import ladder"},
+            "kernels.proof.budget is not allowed to import kernels.proof.ladder",
         ),
         ({"nms/stray.py": "import kernels.giou"}, "kernels.nms is not allowed to import"),
-        ({"cholesky/operator.py": "import kernels.ladder"}, "kernels.cholesky is not allowed"),
+        (
+            {"cholesky/operator.py": "import kernels.figures.store"},
+            "kernels.cholesky is not allowed",
+        ),
         ({"stray.py": ""}, "- kernels.stray"),
         (
-            {"tpu/one.py": "import kernels.tpu.other", "tpu/other.py": "import kernels.tpu.one"},
-            "No cycles are allowed in kernels.tpu",
+            {
+                "machines/tpu/one.py": "import kernels.machines.tpu.other",
+                "machines/tpu/other.py": "import kernels.machines.tpu.one",
+            },
+            "No cycles are allowed in kernels.machines.tpu",
         ),
     ],
     ids=["machine", "base", "operator", "new-operator", "unknown", "circle"],
@@ -70,8 +79,8 @@ def test_an_arrow_that_runs_the_other_way_is_found(tmp_path, planted, says):
 
 def test_importing_the_package_imports_nothing_heavy():
     code = (
-        "import sys, kernels, kernels.catalog, kernels.cli, kernels.vector, kernels.matmul\n"
-        "import kernels.padding, kernels.taichi\n"
+        "import sys, kernels, kernels.proof.catalog, kernels.cli, kernels.vector, kernels.matmul\n"
+        "import kernels.padding, kernels.machines.taichi\n"
         "heavy = {'jax', 'torch', 'matplotlib', 'taichi', 'quadrants', 'libtpu'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )

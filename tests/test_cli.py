@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kernels import ladder
-from kernels.catalog import OPERATORS
 from kernels.cli import app
+from kernels.proof.catalog import OPERATORS
 
 RUNNER = CliRunner()
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import kernels
-from kernels.catalog import OPERATORS
-from kernels.optional import MissingPackage
+from kernels.machines.optional import MissingPackage
+from kernels.proof.catalog import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -99,11 +99,15 @@ def crammed(source):
 
 
 def test_there_is_something_to_read():
-    assert {f"kernels.{path}" for path in ("vector.iota", "pictures.Player", "records.add")} <= (
-        OFFERED.keys()
-    )
+    some = ("vector.iota", "lessons.pictures.Player", "figures.add")
+    assert {f"kernels.{path}" for path in some} <= OFFERED.keys()
     assert len(OFFERED) > 50
-    assert {"kernels", "kernels.checks", "kernels.tpu.export", "tools.install"} <= SOURCES.keys()
+    assert {
+        "kernels",
+        "kernels.machines.checks",
+        "kernels.machines.tpu.export",
+        "tools.install",
+    } <= SOURCES.keys()
 
 
 @pytest.mark.parametrize("name", OFFERED)

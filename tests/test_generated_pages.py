@@ -13,10 +13,10 @@ from jupyter_cache.base import CacheBundleIn
 from sphinx.application import Sphinx
 
 from kernels import matmul
-from kernels.catalog import OPERATORS
-from kernels.ladder import Check
-from kernels.neuron.calibration import PROGRAMS
-from kernels.records import Key, bands, calibration, status, store
+from kernels.figures import Key, bands, calibration, status, store
+from kernels.machines.neuron.calibration import PROGRAMS
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.ladder import Check
 
 ROOT = Path(__file__).resolve().parent.parent
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
@@ -213,7 +213,11 @@ def test_the_page_of_the_package_has_every_public_name(book):
         package = __import__(f"kernels.{module}", fromlist=["__all__"])
         missing = {f"{package.__name__}.{name}" for name in package.__all__} - found
         assert not missing
-    assert {"kernels.ladder.verify", "kernels.timing.measure", "kernels.budget.compare"} <= found
+    assert {
+        "kernels.proof.ladder.verify",
+        "kernels.machines.timing.measure",
+        "kernels.proof.budget.compare",
+    } <= found
     signature = soup.find(id="kernels.nms.nms").get_text()
     assert "iou_threshold" in signature and "implementation" in signature
     assert "Visit boxes from the best score down" in said

@@ -13,8 +13,8 @@ import pytest
 from jax.experimental import checkify
 from jax.experimental import pallas as pl
 
-from kernels.neuron import vendor
-from kernels.taichi.runtime import QUIET
+from kernels.machines.neuron import vendor
+from kernels.machines.taichi.runtime import QUIET
 
 pytestmark = pytest.mark.slow
 

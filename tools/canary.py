@@ -4,8 +4,8 @@
 
 It makes an environment of its own, .venv-canary, of the newest Python that the book supports, with
 JAX, its compilers, Taichi, Quadrants and PyTorch at their newest releases, whatever constraints.txt
-says. There it runs the version bridge, the gallery, tests/pallas, tests/tpu, and rungs 1 to 3 of
-every implementation. It ends in time: what it did not come to is counted, and is no failure.
+says. There it runs the version bridge, the gallery, the tests of Pallas and of the TPU, and rungs 1
+to 3 of every implementation. It ends in time: what it did not come to is counted, and is no failure.
 Its exit status: 0 where all is well, 1 where a check fails, 2 where the newest releases could not
 be installed, 3 where there is no Python for them, 4 where it came to less than half of its checks.
 """
@@ -30,12 +30,12 @@ MINUTES = 12
 GRACE = 60  # seconds that a test which has begun may take after the end
 # What tells most first; the ladder comes last, since it is the longest and may be cut short.
 CHECKS = (
-    "tests/test_compat.py",
+    "tests/machines/test_compat.py",
     "tests/test_then_and_now.py",
-    "tests/pallas",
-    "tests/test_gallery.py",
-    "tests/tpu",
-    "tests/test_ladder.py",
+    "tests/machines/pallas",
+    "tests/lessons/test_gallery.py",
+    "tests/machines/tpu",
+    "tests/proof/test_ladder.py",
 )
 
 # Runs in the canary's environment: each package that is not pinned there, pinned and installed.

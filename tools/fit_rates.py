@@ -1,4 +1,4 @@
-"""Fit the constants of kernels/tpu/estimate/rates.py to published times of XLA programs.
+"""Fit the constants of kernels/machines/tpu/estimate/rates.py to published times of XLA programs.
 
     python tools/fit_rates.py FOLDER [CHIP …]
 
@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from kernels.records import bands, validation
-from kernels.records.programs import program
-from kernels.tpu import CHIPS
-from kernels.tpu.diagnose import TpuCompileError
-from kernels.tpu.estimate.cost import Cost
-from kernels.tpu.estimate.rates import LAUNCH_SECONDS, RATES, Rates
-from kernels.tpu.export import export
-from kernels.tpu.pool import Compiled, compile_program
+from kernels.figures import bands, validation
+from kernels.figures.programs import program
+from kernels.machines.tpu import CHIPS
+from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.estimate.cost import Cost
+from kernels.machines.tpu.estimate.rates import LAUNCH_SECONDS, RATES, Rates
+from kernels.machines.tpu.export import export
+from kernels.machines.tpu.pool import Compiled, compile_program
 
 SEARCHED = {
     "read": (0.5, 1.0),

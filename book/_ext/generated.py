@@ -19,21 +19,12 @@ from jupyter_cache import get_cache
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from kernels.catalog import OPERATORS, RUNGS
-from kernels.neuron.calibration import PROGRAMS
-from kernels.records import (
-    bands,
-    calibration,
-    plots,
-    report,
-    searched,
-    status,
-    store,
-    validation,
-)
-from kernels.records import gpu as brackets
-from kernels.records.programs import BARS, BIAS, FAMILIES, OTHER
-from kernels.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
+from kernels.figures import bands, calibration, plots, report, searched, status, store, validation
+from kernels.figures import gpu as brackets
+from kernels.figures.programs import BARS, BIAS, FAMILIES, OTHER
+from kernels.machines.neuron.calibration import PROGRAMS
+from kernels.machines.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
+from kernels.proof.catalog import OPERATORS, RUNGS
 
 DASH = "—"
 UNKNOWN = "not found out"
@@ -638,35 +629,39 @@ class Status(Generated):
 # Section → modules; what is in them is found.
 AROUND = {
     "The catalog, the ladder and the budget": (
-        "kernels.catalog",
-        "kernels.ladder",
-        "kernels.budget",
-        "kernels.workload",
-        "kernels.exercises",
-        "kernels.gallery",
+        "kernels.proof.catalog",
+        "kernels.proof.ladder",
+        "kernels.proof.budget",
+        "kernels.proof.workload",
+        "kernels.lessons.exercises",
+        "kernels.lessons.gallery",
     ),
-    "Looking into kernels": ("kernels.pallas", "kernels.pictures", "kernels.pictures.plots"),
+    "Looking into kernels": (
+        "kernels.machines.pallas",
+        "kernels.lessons.pictures",
+        "kernels.lessons.pictures.plots",
+    ),
     "Machines": (
-        "kernels.tpu",
-        "kernels.tpu.estimate.bands",
-        "kernels.gpu",
-        "kernels.neuron",
-        "kernels.neuron.api",
-        "kernels.neuron.linter",
-        "kernels.neuron.gpsimd",
-        "kernels.taichi",
-        "kernels.taichi.assembly",
+        "kernels.machines.tpu",
+        "kernels.machines.tpu.estimate.bands",
+        "kernels.machines.gpu",
+        "kernels.machines.neuron",
+        "kernels.machines.neuron.api",
+        "kernels.machines.neuron.linter",
+        "kernels.machines.neuron.gpsimd",
+        "kernels.machines.taichi",
+        "kernels.machines.taichi.assembly",
     ),
     "Records and times": (
-        "kernels.records",
-        "kernels.records.report",
-        "kernels.records.bands",
-        "kernels.records.plots",
-        "kernels.records.programs",
-        "kernels.records.validation",
-        "kernels.records.status",
-        "kernels.timing",
-        "kernels.wallclock",
+        "kernels.figures",
+        "kernels.figures.report",
+        "kernels.figures.bands",
+        "kernels.figures.plots",
+        "kernels.figures.programs",
+        "kernels.figures.validation",
+        "kernels.figures.status",
+        "kernels.machines.timing",
+        "kernels.figures.wallclock",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Bring the players of kernels/pictures into the book: one script and one style sheet. And
+"""Bring the players of kernels/lessons/pictures into the book: one script and one style sheet. And
 {tuned-matmul}, the one that the landing page opens with, which plays by itself."""
 
 import functools
@@ -7,7 +7,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-import kernels.pictures
+import kernels.lessons.pictures
 
 PLAYERS = Path(kernels.pictures.__file__).with_name("players")
 
@@ -29,8 +29,8 @@ class TunedMatmul(SphinxDirective):
     def run(self):
         import jax
 
+        from kernels.machines.pallas import calls
         from kernels.matmul import BlockSizes, matmul
-        from kernels.pallas import calls
 
         like = jax.ShapeDtypeStruct((4096, 4096), "bfloat16")
         block = BlockSizes(512, 4096, 512)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from kernels import checks
+from kernels.machines import checks
 
 MAX_HEAD_DIM = 256
 

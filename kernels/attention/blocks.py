@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.checks import fail, positive_int
-from kernels.tpu.chips import CHIPS, Chip, here
-from kernels.tpu.plan import Plan
+from kernels.machines.checks import fail, positive_int
+from kernels.machines.tpu.chips import CHIPS, Chip, here
+from kernels.machines.tpu.plan import Plan
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
 MOST = 100 << 20  # bytes of VMEM that the kernels ask for, of the 128 MiB of a v5e or v6e

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu.flash_attention import BlockSizes, flash_attention
 
-from kernels.checks import fail
-from kernels.pallas import interprets
+from kernels.machines.checks import fail
+from kernels.machines.pallas import interprets
 
 LANES = 128
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
 from kernels.attention.jax_flash import check, machine
-from kernels.pallas import interprets
+from kernels.machines.pallas import interprets
 
 
 def blocks(n, m):

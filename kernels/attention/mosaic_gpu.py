@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels import checks
 from kernels.attention import xla
-from kernels.gpu.interpreted import interprets
+from kernels.machines import checks
+from kernels.machines.gpu.interpreted import interprets
 
 TQ, TK = 64, 64  # queries of a warpgroup, keys of a step
 STAGES = 2  # steps whose keys and values are in flight

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels import checks
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.blocks import BlockSizes
 from kernels.attention.blocks import plan as plan_blocks
-from kernels.backends.mosaic_gpu import MOSAIC_GPU
-from kernels.backends.pallas_tpu import PALLAS_TPU
-from kernels.backends.torch import TORCH
-from kernels.backends.xla import XLA
-from kernels.contract import Implementation, Operator
-from kernels.workload import Workload
+from kernels.machines import checks
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.torch import TORCH
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
+from kernels.proof.workload import Workload
 
 DTYPES = ("float32", "bfloat16")
 TENSORS = tuple(f"torch.{dtype}" for dtype in DTYPES)

@@ -19,9 +19,9 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.attention import pallas
 from kernels.attention.blocks import vmem_limit
 from kernels.attention.layout import pack, unpack
-from kernels.pallas import interprets
-from kernels.tpu.chips import CHIPS, here
-from kernels.tpu.plan import Plan
+from kernels.machines.pallas import interprets
+from kernels.machines.tpu.chips import CHIPS, here
+from kernels.machines.tpu.plan import Plan
 
 LANES = 128
 BLOCK = 256  # queries at a time, where there are many

@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.attention import blocks
 from kernels.attention.blocks import LANES
-from kernels.pallas import interprets
+from kernels.machines.pallas import interprets
 
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees

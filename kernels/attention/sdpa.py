@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kernels.compat.xla import stored
+from kernels.machines.compat.xla import stored
 
 
 @functools.partial(jax.jit, static_argnames=("causal", "scale"))

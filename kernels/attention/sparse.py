@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.attention.pallas import block_spec, compiler_params, forward_block, make_tiling
-from kernels.pallas import interprets
+from kernels.machines.pallas import interprets
 
 
 def _kernel(query_ref, key_ref, q_ref, k_ref, v_ref, o_ref, *state, tiling):

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from kernels.attention.layout import tensor_heads, tensor_rows
-from kernels.optional import require
+from kernels.machines.optional import require
 
 torch = require("torch", "attention on PyTorch tensors")
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from kernels.attention.jax_flash import check
 from kernels.attention.jax_splash import differentiable
-from kernels.compat import tokamax
-from kernels.pallas import interprets
+from kernels.machines.compat import tokamax
+from kernels.machines.pallas import interprets
 
 
 def blocks(n, m, d):

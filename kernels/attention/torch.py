@@ -13,13 +13,13 @@ from typing import Any
 import jax
 from jax import export
 
-from kernels import checks
 from kernels.attention import jax_flash, operator, packed, pallas
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.layout import tensor_heads as split_heads
 from kernels.attention.layout import tensor_rows as merge_heads
-from kernels.backends.torch import TORCH
-from kernels.optional import require
+from kernels.machines import checks
+from kernels.machines.optional import require
+from kernels.proof.backends.torch import TORCH
 
 torch = require("torch", "attention on PyTorch tensors")
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from kernels import checks
 from kernels.attention.torch import VIT_ATTENTION, vit_attention
-from kernels.compat.torch import import_torchvision
-from kernels.optional import require
+from kernels.machines import checks
+from kernels.machines.compat.torch import import_torchvision
+from kernels.machines.optional import require
 
 import_torchvision()  # which timm imports
 require("timm", "a vision transformer")

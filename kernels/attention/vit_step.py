@@ -20,10 +20,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kernels import checks
-from kernels.optional import require
-from kernels.records.schema import Key, Named, Record, versions
-from kernels.records.store import add, read
+from kernels.figures.schema import Key, Named, Record, versions
+from kernels.figures.store import add, read
+from kernels.machines import checks
+from kernels.machines.optional import require
 
 DEPTH, BATCH = 12, 128  # ViT-B/16, and the batch of the published comparison
 LEARNING_RATE = 1e-3
@@ -126,7 +126,7 @@ def step(
     from torchax import amp
 
     from kernels.attention.vit import IMAGE, vision_transformer
-    from kernels.compat.torch import autocast_of_torchax
+    from kernels.machines.compat.torch import autocast_of_torchax
 
     # A function that is not named here is computed in float32.
     narrow = (F.linear, F.conv2d, F.scaled_dot_product_attention)
@@ -190,9 +190,9 @@ def estimate_steps(
         ValueError, MissingPackage: as `step` does.
         TpuCompileError: for what the compiler refuses.
     """
-    from kernels.tpu.diagnose import TpuCompileError
-    from kernels.tpu.estimate import estimate_all
-    from kernels.tpu.export import export
+    from kernels.machines.tpu.diagnose import TpuCompileError
+    from kernels.machines.tpu.estimate import estimate_all
+    from kernels.machines.tpu.export import export
 
     programs = []
     for attention in attentions:

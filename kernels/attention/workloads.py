@@ -3,7 +3,7 @@
 import numpy as np
 
 from kernels.attention.blocks import BlockSizes
-from kernels.workload import Workload, Workloads, size, values
+from kernels.proof.workload import Workload, Workloads, size, values
 
 
 def _make(workload, rng):

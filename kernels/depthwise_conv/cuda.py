@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.checks import fail, one_of
-from kernels.gpu import threads
-from kernels.gpu.cuda import cuda
-from kernels.gpu.kernel import Kernel
+from kernels.machines.checks import fail, one_of
+from kernels.machines.gpu import threads
+from kernels.machines.gpu.cuda import cuda
+from kernels.machines.gpu.kernel import Kernel
 
 ROWS = 8  # of a block of the last kernel
 HEAD = """#define KERNEL extern "C" __global__ void

@@ -1,6 +1,6 @@
 """The convolution by FFT: T log T steps a row and not T². Gradients by PyTorch's autograd."""
 
-from kernels.optional import require
+from kernels.machines.optional import require
 
 CACHED = 2**18  # numbers of a part: its spectra stay in a CPU's cache, which halves the time
 

@@ -13,7 +13,7 @@ import functools
 
 import numpy as np
 
-from kernels import taichi as machine
+from kernels.machines import taichi as machine
 
 ti = machine.module()
 

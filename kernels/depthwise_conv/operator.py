@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import checks
-from kernels.backends.numpy import NUMPY
-from kernels.backends.taichi import TAICHI
-from kernels.backends.torch import TORCH
-from kernels.contract import Implementation, Operator
-from kernels.workload import Workload
+from kernels.machines import checks
+from kernels.proof.backends.numpy import NUMPY
+from kernels.proof.backends.taichi import TAICHI
+from kernels.proof.backends.torch import TORCH
+from kernels.proof.contract import Implementation, Operator
+from kernels.proof.workload import Workload
 
 DTYPES = ("float32", "float64")
 
@@ -93,7 +93,7 @@ def _in_numpy(function: Callable[..., Any], w: Any, k: Any, eps: float) -> Any:
 def _in_torch(chosen: Implementation, w: Any, k: Any, eps: float) -> Any:
     if not isinstance(k, np.ndarray):
         return chosen(w, k, eps)
-    from kernels.optional import require
+    from kernels.machines.optional import require
 
     torch = require("torch", "depthwise convolution in PyTorch")
     # PyTorch has no tensors that are only read, nor any with negative strides.

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from kernels import taichi as machine
 from kernels.depthwise_conv.levels import ROWS, plain
 from kernels.depthwise_conv.shared import BLOCK, tiled
 from kernels.depthwise_conv.taichi import gradient_of_w
-from kernels.gpu.chips import chip as chip_of
-from kernels.gpu.kernel import Kernel, alone
-from kernels.taichi.ptx import ptx
+from kernels.machines import taichi as machine
+from kernels.machines.gpu.chips import chip as chip_of
+from kernels.machines.gpu.kernel import Kernel, alone
+from kernels.machines.taichi.ptx import ptx
 
 ti = machine.module()
 

@@ -8,8 +8,8 @@ threads read each element.
 
 import functools
 
-from kernels import taichi as machine
 from kernels.depthwise_conv.levels import ROWS, element
+from kernels.machines import taichi as machine
 
 ti = machine.module()
 

@@ -1,6 +1,6 @@
 """How much there is to do."""
 
-from kernels import checks
+from kernels.machines import checks
 
 
 def flops(b: int, c: int, t: int) -> int:

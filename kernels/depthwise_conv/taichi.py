@@ -9,8 +9,8 @@ import functools
 
 import numpy as np
 
-from kernels import taichi as machine
 from kernels.depthwise_conv.levels import ROWS, STEPS, element, padded, tiled
+from kernels.machines import taichi as machine
 
 ti = machine.module()
 

@@ -1,6 +1,6 @@
 """The convolution in PyTorch, in one line; gradients by its autograd."""
 
-from kernels.optional import require
+from kernels.machines.optional import require
 
 
 def depthwise_conv(w, k, eps):

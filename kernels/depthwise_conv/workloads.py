@@ -3,8 +3,8 @@
 import numpy as np
 
 from kernels.depthwise_conv.sizes import flops
-from kernels.optional import require
-from kernels.workload import Workload, Workloads, size, values
+from kernels.machines.optional import require
+from kernels.proof.workload import Workload, Workloads, size, values
 
 LENGTHS = (96, 192, 384, 768, 1536, 3072)  # of the curve on which the FFT overtakes
 

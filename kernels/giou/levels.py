@@ -15,7 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.giou.formula import score
 from kernels.giou.pallas import by_planes
-from kernels.pallas import interprets
+from kernels.machines.pallas import interprets
 
 
 def planes_kernel(*refs):  # eight coordinates and the scores, each [bm, bn]

@@ -1,8 +1,8 @@
 """GIOU in beta 1 of NKI, `neuronxcc.nki` of SDK 2.20 to 2.26: operators, index grids, masks."""
 
-from kernels.neuron import run
-from kernels.neuron.api import beta1_nki as nki
-from kernels.neuron.api import beta1_nl as nl
+from kernels.machines.neuron import run
+from kernels.machines.neuron.api import beta1_nki as nki
+from kernels.machines.neuron.api import beta1_nl as nl
 
 EPSILON = 1e-5
 BOXES = 512  # as in kernels.giou.nki; here the compiler makes the tiles

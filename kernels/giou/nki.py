@@ -1,7 +1,7 @@
 """GIOU in NKI, for a NeuronCore-v2 (Inf2, Trn1): samples in partitions, boxes along them."""
 
-from kernels.neuron import run
-from kernels.neuron.api import nisa, nki, nl
+from kernels.machines.neuron import run
+from kernels.machines.neuron.api import nisa, nki, nl
 
 EPSILON = 1e-5
 # A pair of boxes takes 30 numbers of 4 bytes, if no tile's room is used twice, and the next tile is

@@ -5,15 +5,15 @@ giou(preds, targets): [B, N, 4], [B, N, 4] → [B, N]
 
 from typing import Any
 
-from kernels import checks
-from kernels.backends.gpsimd import GPSIMD
-from kernels.backends.nki import NKI, NKI_BETA1
-from kernels.backends.numpy import NUMPY
-from kernels.backends.pallas_tpu import PALLAS_TPU
-from kernels.backends.torch import TORCH
-from kernels.backends.xla import XLA
-from kernels.contract import Implementation, Operator
-from kernels.workload import Workload
+from kernels.machines import checks
+from kernels.proof.backends.gpsimd import GPSIMD
+from kernels.proof.backends.nki import NKI, NKI_BETA1
+from kernels.proof.backends.numpy import NUMPY
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.torch import TORCH
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
+from kernels.proof.workload import Workload
 
 
 def giou(preds: Any, targets: Any, *, implementation: str = "pallas", interpret: Any = None) -> Any:

@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.giou.formula import gradients, score
-from kernels.pallas import interprets
+from kernels.machines.pallas import interprets
 
 LANES = 128
 SAMPLES, BOXES = 128, 256  # a block where 128 does not divide N

@@ -1,6 +1,6 @@
 """GIOU in PyTorch, gradients by its autograd."""
 
-from kernels.optional import require
+from kernels.machines.optional import require
 
 EPSILON = 1e-5
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.workload import Workload, Workloads, size
+from kernels.proof.workload import Workload, Workloads, size
 
 IMAGE = 256  # pixels a side, as in the published benchmark
 

@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas.ops.gpu import blackwell_matmul_mgpu as shipped
 
-from kernels.checks import fail
+from kernels.machines.checks import fail
 
 STEPS = (
     "basic",

@@ -16,12 +16,12 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels import checks
+from kernels.machines import checks
+from kernels.machines.pallas import interprets
+from kernels.machines.tpu.chips import CHIPS, here
+from kernels.machines.tpu.plan import Plan
 from kernels.matmul.blocks import LANES, BlockSizes, vmem_limit
 from kernels.matmul.products import accumulator, mask_tail, product, result_dtype
-from kernels.pallas import interprets
-from kernels.tpu.chips import CHIPS, here
-from kernels.tpu.plan import Plan
 
 MOST_STEPS = 80_000  # each takes three int32 of a v5e's 1 MiB of scalar memory
 

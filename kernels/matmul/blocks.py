@@ -9,10 +9,10 @@ from typing import Any
 import ml_dtypes  # noqa: F401  names bfloat16 and float8 to NumPy
 import numpy as np
 
-from kernels.checks import fail, positive_int
+from kernels.machines.checks import fail, positive_int
+from kernels.machines.tpu.chips import CHIPS, Chip, here
+from kernels.machines.tpu.plan import Plan
 from kernels.matmul.tuned import TABLE
-from kernels.tpu.chips import CHIPS, Chip, here
-from kernels.tpu.plan import Plan
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
 RESERVE = 16 << 20  # bytes of VMEM that no kernel asks for: XLA keeps other arrays there

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.machines.pallas import interprets
 from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.products import accumulator, mask_tails, product, result_dtype
-from kernels.pallas import interprets
 
 SMALL = BlockSizes(128, 128, 128)
 LARGE = BlockSizes(512, 1024, 1024)  # the published kernel's

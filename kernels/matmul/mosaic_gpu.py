@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels import checks
-from kernels.compat import jaxprs
-from kernels.gpu.interpreted import interprets, multiprocessors
+from kernels.machines import checks
+from kernels.machines.compat import jaxprs
+from kernels.machines.gpu.interpreted import interprets, multiprocessors
 
 BM, BK = 128, 64  # 64 bfloat16 are the 128 bytes that swizzling wants
 BAND = 8  # tiles: blocks that run at once share rows of x and columns of y, which L2 then holds

@@ -6,9 +6,9 @@ partitions of both. A block of y is fetched once for all rows of x, a block of x
 that block, and what a block of k gives is added to sums in SBUF.
 """
 
-from kernels.checks import one_of
-from kernels.neuron import run
-from kernels.neuron.api import nisa, nki, nl
+from kernels.machines.checks import one_of
+from kernels.machines.neuron import run
+from kernels.machines.neuron.api import nisa, nki, nl
 
 # In tiles. Of a partition's 192 KiB, in bfloat16 (twice that in float32): 16 of x are 4 KiB a tile
 # of k, 2 of y are 2 KiB, eight tiles of k are held of each, twice: 96 KiB; and the sums 64 KiB.

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels import checks
-from kernels.backends.mosaic_gpu import MOSAIC_GPU
-from kernels.backends.nki import NKI
-from kernels.backends.pallas_tpu import PALLAS_TPU
-from kernels.backends.xla import XLA
-from kernels.contract import Implementation, Operator
+from kernels.machines import checks
 from kernels.matmul.blocks import BlockSizes, sublanes
-from kernels.workload import Workload
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
+from kernels.proof.backends.nki import NKI
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
+from kernels.proof.workload import Workload
 
 DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
 LONGEST = 2**31 // 128**2 - 1  # products of int8 that int32 can add up, even if all are (−128)²

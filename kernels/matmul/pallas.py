@@ -15,12 +15,12 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels import checks
+from kernels.machines import checks
+from kernels.machines.pallas import interprets
+from kernels.machines.tpu.plan import Plan
 from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.products import accumulator, mask_tails, product, result_dtype
 from kernels.matmul.quantized import Dequantise
-from kernels.pallas import interprets
-from kernels.tpu.plan import Plan
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kernels import checks
+from kernels.machines import checks
 
 LARGEST = 127  # −128 is left unused, so that a negated matrix quantises to the negated integers
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.machines.tpu.chips import CHIPS, here
 from kernels.matmul.blocks import LANES, BlockSizes, candidates, nearest
-from kernels.tpu.chips import CHIPS, here
-from kernels.workload import Workload, Workloads, size, values
+from kernels.proof.workload import Workload, Workloads, size, values
 
 
 def _make(workload, rng):

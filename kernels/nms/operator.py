@@ -7,10 +7,10 @@ import math
 from numbers import Real
 from typing import Any
 
-from kernels import checks
-from kernels.backends.pallas_tpu import PALLAS_TPU
-from kernels.backends.xla import XLA
-from kernels.contract import Implementation, Operator
+from kernels.machines import checks
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
 
 DTYPES = ("float32",)
 

@@ -13,9 +13,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.checks import fail
+from kernels.machines.checks import fail
+from kernels.machines.pallas import interprets
 from kernels.nms.overlap import by_score, in_input_order, overlaps
-from kernels.pallas import interprets
 
 LEFT, RIGHT = 0, 2
 BLOCK = 128  # boxes: a row of them fills the lanes of a register

@@ -24,11 +24,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kernels import checks
+from kernels.figures.schema import LATE, Key, Record, title, versions
+from kernels.figures.store import add
+from kernels.machines import checks
 from kernels.nms.workloads import nms as WORKLOADS
-from kernels.records.schema import LATE, Key, Record, title, versions
-from kernels.records.store import add
-from kernels.workload import Workload
+from kernels.proof.workload import Workload
 
 IMPLEMENTATIONS = ("xla_matrix", "xla_blocks", "pallas")
 FEW, MANY = 1, 3  # rounds of the two programs that are estimated
@@ -100,9 +100,9 @@ def model(
         ValueError: for an implementation whose time does not depend on rounds.
         TpuCompileError: where a program is refused.
     """
-    from kernels.tpu.diagnose import TpuCompileError
-    from kernels.tpu.estimate import estimate_all
-    from kernels.tpu.export import export
+    from kernels.machines.tpu.diagnose import TpuCompileError
+    from kernels.machines.tpu.estimate import estimate_all
+    from kernels.machines.tpu.export import export
 
     checks.one_of("implementation", implementation, IMPLEMENTATIONS)
     boxes, scores = WORKLOADS.arguments(workload)
@@ -218,7 +218,7 @@ def main(
     chip: Annotated[list[str] | None, typer.Option("--chip", "-c", help="May be repeated.")] = None,
 ) -> None:
     """Estimate nms at the sizes of its chapter, and keep the figures."""
-    from kernels.tpu.explain import format_seconds
+    from kernels.machines.tpu.explain import format_seconds
 
     for implementation in implementations or IMPLEMENTATIONS:
         for workload in WORKLOADS.figures:

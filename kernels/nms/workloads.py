@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.workload import SIZES, Workload, Workloads
+from kernels.proof.workload import SIZES, Workload, Workloads
 
 IMAGE = 640.0  # pixels: the side of the image in which boxes are drawn
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import checks, taichi
-from kernels.optional import require
+from kernels.machines import checks, taichi
+from kernels.machines.optional import require
 from kernels.padding.lattice import Plan
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.checks import fail
+from kernels.machines.checks import fail
 
 Shift = tuple[int, int]
 

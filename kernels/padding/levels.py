@@ -10,8 +10,8 @@
 
 import functools
 
-from kernels import taichi
-from kernels.checks import fail
+from kernels.machines import taichi
+from kernels.machines.checks import fail
 from kernels.padding.pieces import doubled, laid
 
 ti = taichi.module()

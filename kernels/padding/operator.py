@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels import checks
-from kernels.backends.numpy import NUMPY
-from kernels.backends.taichi import TAICHI
-from kernels.backends.torch import TORCH
-from kernels.backends.xla import XLA
-from kernels.contract import Implementation, Operator
+from kernels.machines import checks
 from kernels.padding import arrays
 from kernels.padding.lattice import Plan, plan
-from kernels.workload import Workload
+from kernels.proof.backends.numpy import NUMPY
+from kernels.proof.backends.taichi import TAICHI
+from kernels.proof.backends.torch import TORCH
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
+from kernels.proof.workload import Workload
 
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = (*INTEGERS, "float16", "bfloat16", "float32", "float64")

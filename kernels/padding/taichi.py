@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from kernels import taichi
+from kernels.machines import taichi
 from kernels.padding import levels
 from kernels.padding.pieces import laid
 

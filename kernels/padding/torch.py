@@ -2,7 +2,7 @@
 
 import torch
 
-from kernels.checks import fail
+from kernels.machines.checks import fail
 from kernels.padding.pieces import laid
 
 MOST = 2**24  # whole numbers above it are not all in float32

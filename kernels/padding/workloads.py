@@ -2,8 +2,8 @@
 
 import functools
 
-from kernels.optional import require
-from kernels.workload import Workload, Workloads, size, values
+from kernels.machines.optional import require
+from kernels.proof.workload import Workload, Workloads, size, values
 
 SHORT = ("uint8", "int16", "int32", "int64", "uint16", "float16", "bfloat16", "float32", "float64")
 

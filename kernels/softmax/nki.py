@@ -6,8 +6,8 @@ row's largest), raises, writes the result, and adds it to the row's sum.
 
 import numpy as np
 
-from kernels.neuron import run
-from kernels.neuron.api import nisa, nki, nl
+from kernels.machines.neuron import run
+from kernels.machines.neuron.api import nisa, nki, nl
 
 # A row of float32 that stays: x and exp(x) take 8 bytes an element, and the next tile's x 4 more
 # while this one is worked on. 12 B × 8192 = 96 KiB of a partition's 192.

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from kernels import checks
-from kernels.backends.nki import NKI
-from kernels.backends.xla import XLA
-from kernels.contract import Implementation, Operator
+from kernels.machines import checks
+from kernels.proof.backends.nki import NKI
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
 
 DTYPES = ("float32", "bfloat16", "torch.float32", "torch.bfloat16")
 

@@ -1,6 +1,6 @@
 """The problems that softmax is proven on."""
 
-from kernels.workload import Workload, Workloads, size, values
+from kernels.proof.workload import Workload, Workloads, size, values
 
 
 def _make(workload, rng):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels.gpu.interpreted import interprets
+from kernels.machines.gpu.interpreted import interprets
 from kernels.vector.gradient import differentiable
 
 BLOCK = 1024  # elements of a block: eight for each of a warpgroup's 128 threads

@@ -5,12 +5,12 @@ add_vectors(x, y): [n], [n] → [n]          iota(n) → int32 [n], 0 … n - 1
 
 from typing import Any
 
-from kernels import checks
-from kernels.backends.mosaic_gpu import MOSAIC_GPU
-from kernels.backends.pallas_gpu import PALLAS_GPU
-from kernels.backends.pallas_tpu import PALLAS_TPU
-from kernels.backends.xla import XLA
-from kernels.contract import Implementation, Operator
+from kernels.machines import checks
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
+from kernels.proof.backends.pallas_gpu import PALLAS_GPU
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
 
 DTYPES = ("float32", "bfloat16", "int32")
 MAX_INT32 = 2**31 - 1

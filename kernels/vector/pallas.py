@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.checks import fail
-from kernels.pallas import interprets
+from kernels.machines.checks import fail
+from kernels.machines.pallas import interprets
 from kernels.vector.gradient import differentiable
 
 BLOCK = 1 << 16  # elements; three double-buffered blocks of 4 bytes take 1.5 MiB of VMEM

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from kernels.pallas import interprets
+from kernels.machines.pallas import interprets
 from kernels.vector.gradient import differentiable
 
 BLOCK = 1024  # elements a program; Triton wants a power of two

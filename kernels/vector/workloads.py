@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.workload import Workload, Workloads, size, values
+from kernels.proof.workload import Workload, Workloads, size, values
 
 
 def _make_vectors(workload, rng):

@@ -21,12 +21,12 @@ from kernels.attention import (
 )
 from kernels.attention.blocks import plan
 from kernels.attention.xla import slice_of
-from kernels.catalog import OPERATORS
-from kernels.pallas import calls
-from kernels.tpu import CHIPS
-from kernels.tpu.lowering import abstract_device
-from kernels.tpu.plan import vmem_limit
-from kernels.workload import Workload
+from kernels.machines.pallas import calls
+from kernels.machines.tpu import CHIPS
+from kernels.machines.tpu.lowering import abstract_device
+from kernels.machines.tpu.plan import vmem_limit
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload
 
 SMALL = BlockSizes(tokens=128, tq=128, tk=128, heads=2)
 OPERATOR = OPERATORS["attention"]

@@ -12,10 +12,10 @@ from close import assert_close
 from kernels import ladder
 from kernels.attention import attention, packed, reference, vit_attention
 from kernels.attention.layout import pack, unpack
-from kernels.backends.pallas_tpu import PALLAS_TPU
-from kernels.budget import compare
-from kernels.catalog import OPERATORS
-from kernels.pallas import calls
+from kernels.machines.pallas import calls
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.budget import compare
+from kernels.proof.catalog import OPERATORS
 
 RNG = np.random.default_rng(0)
 

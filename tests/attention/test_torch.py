@@ -325,7 +325,7 @@ def test_a_missing_package_is_named(missing):
     code = (
         "import importlib.util as u; find = u.find_spec\n"
         f"u.find_spec = lambda name, *a: None if name == {missing!r} else find(name, *a)\n"
-        "from kernels.optional import MissingPackage\n"
+        "from kernels.machines.optional import MissingPackage\n"
         "try: import kernels.attention.vit\n"
         "except MissingPackage as error: print(error)"
     )

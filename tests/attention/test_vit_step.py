@@ -6,9 +6,9 @@ import pytest
 
 from kernels.attention import vit_step
 from kernels.attention.vit_step import ATTENTIONS, Step
-from kernels.catalog import OPERATORS
-from kernels.records import read, store
-from kernels.tpu.estimate import Estimate, OpEstimate
+from kernels.figures import read, store
+from kernels.machines.tpu.estimate import Estimate, OpEstimate
+from kernels.proof.catalog import OPERATORS
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from jax.experimental import pallas as pl
 
 from kernels import checks, neuron, pictures, tpu
 from kernels.giou.nki import giou_kernel
+from kernels.machines.pallas import calls
 from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.nki import matmul_kernel
-from kernels.pallas import calls
 
 M, K, N = 384, 1024, 640
 

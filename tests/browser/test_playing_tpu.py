@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tpu"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "machines" / "tpu"))
 
 from tpu_samples import blocked, estimate, kernel, made_schedule
 

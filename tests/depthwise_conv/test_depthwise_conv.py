@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import budget, optional
-from kernels.catalog import OPERATORS
 from kernels.depthwise_conv import depthwise_conv, flops, reference
+from kernels.proof.catalog import OPERATORS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

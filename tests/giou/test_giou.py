@@ -10,12 +10,12 @@ from close import assert_close
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import optional, records
-from kernels.catalog import OPERATORS
+from kernels import figures, optional
+from kernels.figures import Key
 from kernels.giou import giou, reference
 from kernels.giou.pallas import LANES, LONGEST, _as_boxes, _as_rows
-from kernels.records import Key
-from kernels.workload import Workload
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload
 
 ON_A_CPU = ("numpy", "xla", "torch", "pallas", "v0", "v1", "v2", "v3")
 WITH_GRADIENT = ("xla", "pallas", "torch")
@@ -165,7 +165,7 @@ def estimated(name, chip):
     boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
     function = functools.partial(giou, implementation=name, interpret=False)
     found = tpu.estimate(function, boxes, boxes, chip=chip)
-    return records.estimated("giou", name, WORKLOADS["published"], "forward", found)
+    return figures.estimated("giou", name, WORKLOADS["published"], "forward", found)
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def estimated(name, chip):
 def test_the_book_has_these_figures(name, chip):
     """Where they were made with these versions."""
     record = estimated(name, chip)
-    kept = {r.identity: r for r in records.read("estimated.csv")}
+    kept = {r.identity: r for r in figures.read("estimated.csv")}
     if record.versions in {each.versions for each in kept.values()}:  # a part of the identity
         assert kept[record.identity].value == pytest.approx(record.value, rel=1e-3)
 
@@ -201,7 +201,7 @@ def test_the_gradient_takes_less_than_two_thirds_of_what_xla_s_takes(chip):
     [ours, theirs] = (
         next(
             r.value
-            for r in records.read("estimated.csv")
+            for r in figures.read("estimated.csv")
             if r.key == Key.of("giou", name, WORKLOADS["published"], chip, "gradient")
         )
         for name in ("pallas", "xla")

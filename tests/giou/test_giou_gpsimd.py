@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kernels import budget, optional
 from kernels.giou import giou, reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SOURCES, build
-from kernels.neuron import gpsimd
-from kernels.workload import Workload
+from kernels.machines.neuron import gpsimd
+from kernels.proof.workload import Workload
 
 pytestmark = pytest.mark.skipif(
     not (optional.available("g++") and sys.platform == "linux"),

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import budget, neuron
-from kernels.catalog import OPERATORS
 from kernels.giou import giou, neuronxcc, nki, reference
-from kernels.neuron import InterpretParams, vendor
+from kernels.machines.neuron import InterpretParams, vendor
+from kernels.proof.catalog import OPERATORS
 
 WORKLOADS = OPERATORS["giou"].workloads
 GENERATIONS = ("nki", "neuronxcc")
 
 
 def boxes(b, n, values="normal", seed=0):
-    from kernels.workload import Workload
+    from kernels.proof.workload import Workload
 
     return WORKLOADS.arguments(Workload("test", {"b": b, "n": n}, values=values), seed)
 

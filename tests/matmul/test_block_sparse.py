@@ -11,11 +11,11 @@ from close import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.budget import compare
+from kernels.machines.optional import available
+from kernels.machines.pallas import calls
 from kernels.matmul import BlockSparse, block_sparse_matmul, reference
 from kernels.matmul.block_sparse import MOST_STEPS, _steps, make_plan
-from kernels.optional import available
-from kernels.pallas import calls
+from kernels.proof.budget import compare
 
 
 def sparse(m, k, block, keep, dtype="float32", seed=0):
@@ -261,8 +261,8 @@ def test_a_wrong_block_is_noticed():
 @pytest.mark.slow
 @pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
-    from kernels.tpu.estimate import estimate_all
-    from kernels.tpu.export import export
+    from kernels.machines.tpu.estimate import estimate_all
+    from kernels.machines.tpu.export import export
 
     def program(number, k):
         shapes = [(number, 256, 256), (k, 512), (number,), (number,)]

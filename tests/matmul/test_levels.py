@@ -8,12 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kernels.figures import read
+from kernels.machines.pallas import calls
+from kernels.machines.tpu import CHIPS
+from kernels.machines.tpu.lowering import abstract_device
 from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import TUNED, nearest
-from kernels.pallas import calls
-from kernels.records import read
-from kernels.tpu import CHIPS
-from kernels.tpu.lowering import abstract_device
 
 LEVELS = ("v0", "v1", "v2", "v3", "v4", "v5")
 SQUARE = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)

@@ -11,11 +11,11 @@ from close import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.budget import compare
+from kernels.machines.pallas import calls
+from kernels.machines.tpu import CHIPS, lower, simulate
 from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import RESERVE
-from kernels.pallas import calls
-from kernels.tpu import CHIPS, lower, simulate
+from kernels.proof.budget import compare
 
 RNG = np.random.default_rng(0)
 

@@ -8,13 +8,13 @@ import pytest
 from close import assert_close
 
 from kernels import ladder
-from kernels.backends.pallas_tpu import PALLAS_TPU
-from kernels.budget import compare, ulp
-from kernels.catalog import OPERATORS
+from kernels.machines.pallas import calls
 from kernels.matmul import BlockSizes, matmul, quantize, quantized_matmul
 from kernels.matmul.operator import LONGEST
 from kernels.matmul.reference import quantized_matmul as reference
-from kernels.pallas import calls
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.budget import compare, ulp
+from kernels.proof.catalog import OPERATORS
 
 LAYER = OPERATORS["quantized_matmul"]
 SMALL = BlockSizes(32, 128, 128)

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kernels.catalog import OPERATORS
-from kernels.compat.xla import optimised
+from kernels.machines.compat.xla import optimised
 from kernels.nms import nms, overlap, xla
 from kernels.nms.operator import NMS
 from kernels.nms.reference import nms as reference
 from kernels.nms.workloads import KINDS
-from kernels.workload import Workload
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload
 
 SIZES = (0, 1, 2, 31, 127, 128, 129, 256, 300)  # few, since each is compiled
 THRESHOLDS = (0.0, 0.3, 0.7, 1.0)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from kernels import optional
-from kernels.catalog import OPERATORS
+from kernels.figures.schema import LATE
 from kernels.nms import rounds as module
 from kernels.nms.rounds import Modelled, block_of, model, rounds
-from kernels.records.schema import LATE
-from kernels.workload import Workload
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload
 
 WORKLOADS = OPERATORS["nms"].workloads
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import optional
-from kernels.catalog import OPERATORS
 from kernels.padding import brick_pad, floor, lattice, reference
 from kernels.padding.operator import BRICK_PAD, DTYPES
 from kernels.padding.workloads import basis
-from kernels.workload import values
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import values
 
 ROOT = Path(__file__).resolve().parents[2]
 BRICKS = OPERATORS["brick_pad"]
@@ -245,7 +245,7 @@ def test_what_float32_cannot_count_is_refused_where_it_counts():
 
 
 def test_a_result_beyond_32_bits_is_refused_and_not_written(monkeypatch):
-    from kernels.taichi import runtime
+    from kernels.machines.taichi import runtime
 
     monkeypatch.setattr(runtime, "MOST", 100)
     with pytest.raises(ValueError, match=r"out.shape is .*; accepted: 1 to 2³¹ - 1 elements"):
@@ -278,7 +278,7 @@ def test_quadrants_runs_the_same_kernels():
     code = """
 import sys
 import numpy as np
-from kernels.catalog import OPERATORS
+from kernels.proof.catalog import OPERATORS
 from kernels.padding import brick_pad, reference
 
 workloads = OPERATORS["brick_pad"].workloads

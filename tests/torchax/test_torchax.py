@@ -19,7 +19,7 @@ from torchax.interop import call_torch
 from kernels.attention import reference, vit_step
 from kernels.attention.torch import attention, vit_attention
 from kernels.attention.vit import vision_transformer
-from kernels.compat import jax_pallas, jaxprs
+from kernels.machines.compat import jax_pallas, jaxprs
 
 SMALL = dict(img_size=64, embed_dim=64, depth=1, num_heads=2, num_classes=10)
 
@@ -116,7 +116,7 @@ def test_what_is_refused():
     ],
 )
 def test_a_step_lowered_for_a_tpu_holds_the_kernels(attention, kernels):
-    from kernels.tpu.export import export
+    from kernels.machines.tpu.export import export
 
     function, shapes = vit_step.step(attention, depth=1, batch=2)
     program = export(function, *shapes)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.neuron import gpsimd
+from kernels.machines.neuron import gpsimd
 
 HERE = Path(__file__).parent
 SOURCES = (HERE / "giou.cpp", HERE / "shape.cpp")  # as AWS's build takes them

@@ -1,0 +1,195 @@
+"""What the tests last found of every implementation at every rung.
+
+    python -m kernels.figures.status
+
+keeps a whole run of this checkout's tests in results/status.csv, for readers who have not run them.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from kernels.figures.store import locked, write_rows
+from kernels.proof import ladder
+from kernels.proof.catalog import Implementation, find
+
+ROOT = Path(__file__).parents[2]  # of a checkout
+PARTS = Path("_build") / "status"  # a file for each process of the tests
+KEPT = "status.csv"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one rung found about one implementation.
+
+    Args:
+        passed, partial, skipped, failed: how many workloads.
+        message: the first reason or note.
+        seconds: of all of them.
+        date: when, in local time.
+        machine: on what.
+    """
+
+    operator: str
+    implementation: str
+    rung: str
+    passed: int
+    partial: int
+    skipped: int
+    failed: int
+    message: str
+    seconds: float
+    date: str
+    machine: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What was tried."""
+        return self.operator, self.implementation, self.rung
+
+    @property
+    def outcome(self) -> str:
+        """The worst status that there was."""
+        return ladder.worst(status for status, count in self.counts.items() if count)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Status → how many workloads ended so."""
+        return {status: getattr(self, status) for status in ladder.STATUSES}
+
+
+COLUMNS = tuple(f.name for f in fields(Finding))
+
+
+def machine() -> str:
+    """The class of this machine: no name, nothing that tells two of a kind apart."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.system()} {platform.machine()}, {cores} cores"
+
+
+def summary(checks: Sequence[ladder.Check]) -> Finding:
+    """The checks of one implementation at one rung, as one finding of today."""
+    first = checks[0]
+    worst = ladder.worst(c.status for c in checks)
+    messages = [c.message for c in checks if c.status == worst and c.message]
+    return Finding(
+        operator=first.operator,
+        implementation=first.implementation,
+        rung=first.rung,
+        **{s: sum(c.status == s for c in checks) for s in ladder.STATUSES},
+        message=messages[0] if messages else "",
+        seconds=round(sum(c.seconds for c in checks), 1),
+        date=datetime.datetime.now().isoformat(" ", "minutes"),
+        machine=machine(),
+    )
+
+
+def note(checks: Sequence[ladder.Check], part: str = "main", root: Path | None = None) -> None:
+    """Remember what a rung found.
+
+    Args:
+        checks: of one implementation at one rung.
+        part: the process that tells; each one has a file of its own.
+        root: of the repository; None is this one's.
+    """
+    path = (root or ROOT) / PARTS / f"{part}.csv"
+    found = summary(checks)
+    known = {each.key: each for each in _read(path)} | {found.key: found}
+    _write(path, known.values())
+
+
+def here(root: Path | None = None) -> dict[tuple[str, str, str], Finding]:
+    """The newest finding of each rung that the tests of this checkout climbed."""
+    parts = sorted(((root or ROOT) / PARTS).glob("*.csv"))
+    return _newest(each for path in parts for each in _read(path))
+
+
+def findings(root: Path | None = None) -> dict[tuple[str, str, str], Finding]:
+    """The newest finding of each rung: of this checkout's tests, or else the one that it came
+    with."""
+    return _newest([*_read((root or ROOT) / "results" / KEPT), *here(root).values()])
+
+
+def claims() -> list[tuple[str, str, str]]:
+    """Every rung that an implementation claims."""
+    return [(o.name, i.name, rung) for o, i in find() for rung in i.rungs]
+
+
+def why_empty(implementation: Implementation, rung: str) -> str:
+    """Why there is no finding of a rung: a word or two, and after a colon the reason."""
+    if rung != "measure" and (reason := implementation.backend.why_not(rung)):
+        return f"no such rung: {reason}"
+    if rung in implementation.rungs:
+        return "not run: the tests have not climbed it yet"
+    return f"on request: python -m kernels verify OPERATOR/IMPLEMENTATION --rung {rung}"
+
+
+def packages(constraints: Path | None = None) -> list[tuple[str, str, str]]:
+    """(name, pinned version, installed version or "") of every line of constraints.txt that is for
+    this Python and this machine."""
+    from packaging.requirements import Requirement
+
+    found = []
+    for line in (constraints or ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if not (line := line.partition("#")[0].strip()):
+            continue
+        pin = Requirement(line)
+        if pin.marker and not pin.marker.evaluate():
+            continue
+        try:
+            installed = version(pin.name)
+        except PackageNotFoundError:
+            installed = ""
+        found.append((pin.name, str(pin.specifier).removeprefix("=="), installed))
+    return found
+
+
+def _read(path: Path) -> list[Finding]:
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    if not rows or tuple(rows[0]) != COLUMNS:
+        return []  # of an older format: the tests will write it anew
+    return [_finding(dict(zip(COLUMNS, row, strict=True))) for row in rows[1:]]
+
+
+def _finding(row: dict[str, Any]) -> Finding:
+    counts = {status: int(row[status]) for status in ladder.STATUSES}
+    return Finding(**row | counts | {"seconds": float(row["seconds"])})
+
+
+def _write(path: Path, found: Iterable[Finding]) -> None:
+    ordered = sorted(found, key=lambda each: each.key)
+    with locked(path):
+        write_rows(path, COLUMNS, map(astuple, ordered))
+
+
+def _newest(found: Iterable[Finding]) -> dict[tuple[str, str, str], Finding]:
+    return {each.key: each for each in sorted(found, key=lambda each: each.date)}
+
+
+def main() -> None:
+    """Keep a whole run of the tests in results/status.csv."""
+    found = here()
+    if missing := [claim for claim in claims() if claim not in found]:
+        told = ", ".join(f"{o}/{i} {rung}" for o, i, rung in missing[:5])
+        print(f"Not a whole run: {len(missing)} rungs are missing, such as {told}.")
+        print("Run tests/proof/test_ladder.py first.")
+        raise typer.Exit(1)
+    _write(ROOT / "results" / KEPT, (found[claim] for claim in claims()))
+    print(f"{len(claims())} rungs are in results/{KEPT}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""What the chapters teach with: exercises, a gallery of bugs, and pictures."""

@@ -1,0 +1,187 @@
+"""Exercises: `check(name, answer)` says at once whether a reader's kernel is right, or why not.
+
+One file a chapter, each with its EXERCISES. An answer climbs the ladder that the book's own kernels
+climb, on the exercise's workloads.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import html
+import importlib
+import inspect
+import pkgutil
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.lessons.exercises.bars import Tried
+from kernels.lessons.exercises.exercise import Exercise
+from kernels.machines import optional
+from kernels.machines.checks import brief, fail, one_of
+from kernels.proof import ladder
+
+__all__ = ["Answer", "Exercise", "chapters", "check", "exercises"]
+
+# What a finding usually means, by words that it holds.
+ADVICE = (
+    ("is nan", "Memory that nobody wrote holds NaN here: is this element ever written?"),
+    ("every element is zero", "Is the result written at all?"),
+    ("race: ", "Two programs write the same block: which dimension may really be parallel?"),
+    ("depends on the order", "A result must not depend on which parallel program runs first."),
+    ("shape is", "Look at out_shape, and at the block of the output."),
+    ("allowed", "The shape is right, the numbers are not: try the smallest workload by hand."),
+    ("which core", "Two cores met at one place: where does the share of each begin and end?"),
+    ("no core writes", "Which share does this element belong to?"),
+    ("no kernel reached", "The answer has to call pl.pallas_call."),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of an answer.
+
+    Args:
+        exercise: its name.
+        passed: whether it is right; None where there is no answer yet.
+        lines: what to tell.
+        medal: whether it is as fast as the book's own solution, where speed is the bar.
+    """
+
+    exercise: str
+    passed: bool | None
+    lines: tuple[str, ...]
+    medal: bool = False
+
+    def __str__(self) -> str:
+        mark = {True: "right", False: "not yet right", None: "not written yet"}[self.passed]
+        return "\n".join((f"{self.exercise}: {mark}", *(f"  {line}" for line in self.lines)))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        first, *more = str(self).splitlines()
+        body = "".join(f"<br>\n{html.escape(line.strip())}" for line in more)
+        return f'<div class="kernel-answer"><strong>{html.escape(first)}</strong>{body}</div>'
+
+
+@functools.cache
+def exercises() -> dict[str, Exercise]:
+    """Every exercise by name."""
+    found: dict[str, Exercise] = {}
+    for exercises in chapters().values():
+        for each in exercises:
+            if each.name in found:
+                raise ValueError(f"two exercises are called {each.name}")
+            found[each.name] = each
+    return found
+
+
+@functools.cache
+def chapters() -> dict[str, tuple[Exercise, ...]]:
+    """The exercises of each chapter, by its name; a file here is named after its chapter."""
+    names = (m.name for m in pkgutil.iter_modules(__path__))
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: m.EXERCISES for name, m in modules.items() if hasattr(m, "EXERCISES")}
+
+
+def check(name: str, answer: Callable[..., Any]) -> Answer:
+    """Prove an answer to an exercise, rung by rung, and stop at the first that refuses it.
+
+    Args:
+        name: the exercise's.
+        answer: what the exercise asks for, a kernel or a function. A body of nothing but `...`
+            counts as not written yet.
+
+    Returns:
+        An Answer, which a notebook shows.
+
+    Raises:
+        ValueError: for an unknown exercise, and for an answer that is no function.
+    """
+    one_of("name", name, tuple(exercises()))
+    if not callable(answer):
+        fail("answer", f"a {type(answer).__name__}", "a function")
+    exercise = exercises()[name]
+    if _unwritten(answer):
+        return Answer(name, None, (_addressed(exercise.task, answer),))
+    adopted = exercise.backend.adopt(answer)
+    subject = ladder.Subject(
+        exercise,
+        name,
+        exercise.backend,
+        functools.partial(exercise.call, adopted),
+        differentiable=bool(exercise.differentiable),
+    )
+    passed: list[str] = []
+    for rung in exercise.rungs:
+        note = ""
+        for found in ladder.climb(subject, rung, exercise.workloads.named):
+            if found.status == ladder.FAILED:
+                return Answer(name, False, _why(exercise, rung, found, passed))
+            if found.status == ladder.SKIPPED:  # nothing ran, so nothing is right
+                return Answer(name, False, (f"cannot be proven at {rung}: {found.message}",))
+            note = found.message
+        gradients = " with gradients" * bool(exercise.differentiable and rung == "interpret")
+        passed.append(rung + gradients + f" ({note})" * bool(note))
+    if exercise.judge:
+        first = exercise.workloads.named[0]
+        try:
+            passed.append(exercise.judge(ladder.programs(subject, first)))
+        except optional.MissingPackage as error:
+            return Answer(name, False, (f"cannot be judged: {error}",))
+        except Exception as error:  # whatever the compiler says of a wrong program
+            said = str(error) if isinstance(error, ladder.Refused) else brief(error)
+            found = ladder.Check(name, name, "compile", str(first), ladder.FAILED, said)
+            return Answer(name, False, _why(exercise, "compile", found, passed))
+    fast: tuple[str, ...] = ()
+    medal = False
+    if exercise.bar:
+        workload = exercise.bar.workload or exercise.workloads.named[0]
+        try:
+            told, medal = exercise.bar.judge(Tried(adopted, subject, workload))
+        except optional.MissingPackage as error:
+            return Answer(name, False, (f"cannot be judged: {error}",))
+        except Exception as error:
+            said = str(error) if isinstance(error, ladder.Refused) else brief(error)
+            found = ladder.Check(name, name, "speed", str(workload), ladder.FAILED, said)
+            return Answer(name, False, _why(exercise, "speed", found, passed))
+        fast = (told,)
+    count = len(exercise.workloads.named)
+    problems = f"{count} workload{'s' * (count > 1)}"
+    return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}", *fast), medal)
+
+
+def _why(exercise: Exercise, rung: str, found: ladder.Check, passed: list[str]) -> tuple[str, ...]:
+    lines = [f"refused at {rung}, on {found.workload}", found.message]
+    lines += [advice for words, advice in ADVICE if words in found.message][:1]
+    if passed:
+        lines.append(f"passed before: {', '.join(passed)}")
+    if exercise.hint:
+        lines.append(f"hint: {exercise.hint}")
+    return tuple(lines)
+
+
+def _addressed(task: str, answer: Callable[..., Any]) -> str:
+    """The task with the name that the reader's function has."""
+    named = getattr(answer, "__name__", "")
+    return re.sub(r"^Write \w+\(", f"Write {named}(", task) if named.isidentifier() else task
+
+
+def _unwritten(answer: Callable[..., Any]) -> bool:
+    """Whether the body is a docstring, `...` and `pass`, and no more."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(answer)))
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return False
+    function = tree.body[0]
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    return all(
+        isinstance(each, ast.Pass)
+        or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        for each in function.body
+    )

@@ -1,0 +1,144 @@
+"""Speed as the bar of an exercise: what is measured of an answer, and how near it comes.
+
+A figure is counted or estimated, never a wall clock's, so that it is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.proof import ladder
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload
+
+CHIP = "v5e"
+LEVEL = 0.02  # of the figure: so near to ours, an answer is as fast
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An answer on the problem that its speed is measured on.
+
+    Args:
+        answer: the reader's function, as its backend adopts it.
+        subject: the same, as the ladder takes it.
+        workload: the problem.
+    """
+
+    answer: Callable[..., Any]
+    subject: ladder.Subject
+    workload: Workload
+
+    @functools.cached_property
+    def arguments(self) -> Sequence[Any]:
+        """The positional arguments of the problem."""
+        return self.subject.job(self.workload).arguments
+
+    @functools.cached_property
+    def program(self) -> tuple[Callable[..., Any], list[Any]]:
+        """The call as compiled for the machine, and the arrays that it takes."""
+        return ladder.programs(self.subject, self.workload)[0]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure that an answer has to reach, and the one that earns a medal.
+
+    Args:
+        figure: what is measured, in words with its unit: "bundles in a step on a v5e".
+        measure: gives it; raises Refused where there is nothing to measure.
+        bar: an answer is right from here on.
+        ours: what this book's own solution has; an answer within 2 % of it earns the medal. Where
+            releases of libtpu differ in it: (version, figure) of each, the oldest first.
+        more: whether more is better, as of a share; less is, as a rule.
+        spec: how the figure is written.
+        workload: the problem; None for the first that the exercise is proven on.
+    """
+
+    figure: str
+    measure: Callable[[Tried], float]
+    bar: float
+    ours: float | tuple[tuple[str, float], ...]
+    more: bool = False
+    spec: str = ",.0f"
+    workload: Workload | None = None
+
+    def judge(self, tried: Tried) -> tuple[str, bool]:
+        """Measure an answer.
+
+        Args:
+            tried: the answer.
+
+        Returns:
+            What is to be told, and whether it earns the medal.
+
+        Raises:
+            Refused: where it misses the bar; the words say by how much.
+        """
+        found = float(self.measure(tried))
+        told = f"{found:{self.spec}} {self.figure}; the bar is {self.bar:{self.spec}}"
+        if not self._reaches(found, self.bar):
+            raise Refused(f"{told}, {self._apart(found, self.bar)} away")
+        slack = -LEVEL if self.more else LEVEL
+        ours = self.figure_of_ours()
+        if self._reaches(found, ours * (1 + slack)):
+            return f"{told}: a medal, ours has {ours:{self.spec}}", True
+        apart = self._apart(found, ours)
+        return f"{told}; {apart} to the medal, ours has {ours:{self.spec}}", False
+
+    def figure_of_ours(self) -> float:
+        """What this book's own solution has with the compiler that is installed.
+
+        Returns:
+            The figure; of a release of libtpu that has none, the newest one's.
+        """
+        if not isinstance(self.ours, tuple):
+            return self.ours
+        from kernels.machines.tpu.pool import libtpu_version
+
+        return dict(self.ours).get(libtpu_version(), self.ours[-1][1])
+
+    def _reaches(self, found: float, wanted: float) -> bool:
+        return found >= wanted if self.more else found <= wanted
+
+    @staticmethod
+    def _apart(found: float, wanted: float) -> str:
+        apart = abs(found - wanted) / wanted
+        return f"{apart:.0%}" if apart >= 0.01 else f"{apart:.1%}"
+
+
+def bundles(name: str) -> Callable[[Tried], float]:
+    """Bundles of a grid step of the kernel of this name; a loop in a step hides how many."""
+
+    def measure(tried: Tried) -> float:
+        found = _schedule(tried)[name]
+        if any(bundle.depth > 1 for bundle in found.bundles):
+            raise Refused("a loop inside a grid step repeats its bundles; unroll it, to count them")
+        return found.step_bundles
+
+    return measure
+
+
+def cycles(tried: Tried) -> float:
+    """The estimated cycles of the whole program, XLA's operations around the kernels included."""
+    from kernels.machines import tpu
+
+    function, arrays = tried.program
+    return tpu.estimate(function, *arrays, chip=CHIP).cycles
+
+
+def nki_microseconds(tried: Tried) -> float:
+    """The estimated time of a kernel on an Inf2, in microseconds."""
+    from kernels.machines import neuron
+
+    return neuron.estimate(tried.answer, *tried.arguments).seconds * 1e6
+
+
+def _schedule(tried: Tried) -> Any:
+    from kernels.machines import tpu
+
+    function, arrays = tried.program
+    return tpu.schedule(function, *arrays, chip=CHIP)

@@ -1,0 +1,130 @@
+"""Exercises of the chapter "A matmul in blocks"."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from kernels.lessons.exercises import judges
+from kernels.lessons.exercises.exercise import Exercise, call_kernel, problems
+from kernels.proof.workload import Workload, values
+
+
+def _layer(workload, rng):
+    m, k, n = (workload.sizes[name] for name in "mkn")
+    return tuple(values("normal", shape, "float32", rng) for shape in ((m, k), (k, n), (n,)))
+
+
+def _two(workload, rng):
+    return _layer(workload, rng)[:2]
+
+
+def _magnitude(x, y):
+    return abs(x) @ abs(y)
+
+
+EXERCISES = (
+    Exercise(
+        "matmul_bias",
+        "Write layer(x, y, b, *, interpret) for relu(x y + b), [m, k], [k, n], [n] → [m, n], with "
+        "blocks of 128 × 128 of the result; m and n are multiples of 128, k is any.",
+        lambda x, y, b: np.maximum(x @ y + b, 0),
+        call_kernel,
+        problems(
+            _layer,
+            Workload("square", {"m": 256, "k": 256, "n": 256}),
+            Workload("oblong", {"m": 128, "k": 64, "n": 384}, why="a block map with i for j"),
+            Workload("thin", {"m": 256, "k": 1, "n": 128}),
+        ),
+        magnitude=lambda x, y, b: abs(x) @ abs(y) + abs(b),
+        hint="On a TPU a row is a block of (1, 128) of b[None, :].",
+    ),
+    Exercise(
+        "columns_first",
+        "Write columns_first(x, y, *, interpret) for x y, [m, k], [k, n] → [m, n], with blocks of "
+        "128 × 128 of the result, so that each block of y is fetched once; m and n are multiples "
+        "of 128, k is any.",
+        lambda x, y: x @ y,
+        call_kernel,
+        problems(
+            _two,
+            Workload("square", {"m": 256, "k": 256, "n": 256}),
+            Workload("oblong", {"m": 128, "k": 64, "n": 384}, why="a block map with i for j"),
+        ),
+        rungs=("interpret",),
+        judge=judges.both(judges.lowered, judges.fetches(x=4, y=2)),
+        magnitude=lambda x, y: abs(x) @ abs(y),
+        hint="The last coordinate of the grid runs fastest.",
+    ),
+    Exercise(
+        "input_fusion",
+        "Write fused(x, y, *, before, interpret) for before(x) y, [m, k], [k, n] → [m, n], where "
+        "before is a function of each element, applied in the kernel; blocks of 128 × 128 of the "
+        "result; m and n are multiples of 128, k is any.",
+        lambda x, y, before: before(x) @ y,
+        call_kernel,
+        problems(
+            _two,
+            Workload("tanh", {"m": 256, "k": 64, "n": 128}, options={"before": jnp.tanh}),
+            Workload("cos", {"m": 128, "k": 31, "n": 256}, options={"before": jnp.cos}),
+        ),
+        rungs=("interpret",),
+        judge=judges.both(judges.lowered, judges.only_kernel),
+        magnitude=lambda x, y, before: abs(before(x)) @ abs(y),
+        hint="A kernel may take a function, by functools.partial.",
+    ),
+    Exercise(
+        "transposed_rhs",
+        "Write times_transposed(x, y, *, interpret) for x yᵀ, [m, k], [n, k] → [m, n], with blocks "
+        "of 128 × 128 of the result; m and n are multiples of 128, k is any. Nothing is transposed "
+        "outside of the kernel.",
+        lambda x, y: x @ y.T,
+        call_kernel,
+        problems(
+            lambda workload, rng: tuple(
+                values("normal", (workload.sizes[rows], workload.sizes["k"]), "float32", rng)
+                for rows in "mn"
+            ),
+            Workload("square", {"m": 128, "k": 128, "n": 128}, why="x y has the same shape"),
+            Workload("oblong", {"m": 128, "k": 64, "n": 256}),
+        ),
+        rungs=("interpret",),
+        judge=judges.both(judges.lowered, judges.only_kernel),
+        magnitude=lambda x, y: abs(x) @ abs(y.T),
+        hint="jax.lax.dot_general says which dimensions are summed over: here the last of both.",
+    ),
+    Exercise(
+        "accumulated",
+        "Write accumulated(x, y, *, interpret) for max(x y, 0), [m, k], [k, n] → [m, n], by a grid "
+        "of three dimensions with blocks of 128 × 128 × 128 and sums that stay in VMEM; sizes are "
+        "multiples of 128.",
+        lambda x, y: np.maximum(x @ y, 0),
+        call_kernel,
+        problems(
+            _two,
+            Workload("oblong", {"m": 128, "k": 384, "n": 256}, why="a block map with i for j"),
+            Workload("short", {"m": 256, "k": 128, "n": 128}, why="the first step is the last"),
+        ),
+        judge=judges.grid(3, 128),
+        magnitude=_magnitude,
+        hint="Which dimension of the grid runs fastest? When does a sum begin, and when is it "
+        "finished? See pl.when.",
+    ),
+    Exercise(
+        "ragged_k",
+        "Write ragged(x, y, *, interpret) for cos(x) y, [m, k], [k, n] → [m, n], in blocks of 128 "
+        "along k, for any k; m and n are multiples of 128. Nothing is padded, and no cosine taken, "
+        "outside of the kernel.",
+        lambda x, y: np.cos(x) @ y,
+        call_kernel,
+        problems(
+            _two,
+            Workload("rest", {"m": 128, "k": 200, "n": 128}, why="72 of the last 128 are real"),
+            Workload("less", {"m": 128, "k": 31, "n": 256}, why="no whole block at all"),
+            Workload("whole", {"m": 256, "k": 256, "n": 128}, why="nothing to mask"),
+        ),
+        rungs=("interpret", "simulate"),
+        judge=judges.both(judges.lowered, judges.grid(3, 128), judges.only_kernel),
+        magnitude=lambda x, y: abs(np.cos(x)) @ abs(y),
+        hint="Beyond its array a block holds anything, NaN here, and 0 times NaN is NaN: mask both "
+        "factors. pl.program_id(2) * 128 is where a block begins.",
+    ),
+)

@@ -1,0 +1,153 @@
+"""Exercises of the chapter "Brick padding in Taichi"."""
+
+import numpy as np
+
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.counted import counted
+from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.machines import taichi
+from kernels.padding import reference
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.backends.taichi import TAICHI
+from kernels.proof.workload import Workload, values
+
+MOST_DIVISIONS = 0.005  # for each pixel; level 2 has two for each row of pixels, 0.025
+OURS_DIVISIONS = 7 / (64 * 80)  # one for each row of bricks, and two for how many there are
+
+
+def _tile(workload, rng):
+    h, w, rows, cols, climb = workload.sizes.values()
+    return values("normal", (h, w), "float32", rng), rows, cols, climb
+
+
+def _columns(tile, rows, cols, climb):
+    border = rows, cols
+    return reference.brick_pad(tile, border=border, shift_x=(tile.shape[1], climb))
+
+
+def _launch(kernel, tile, rows, cols, climb):
+    shape = tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols
+    out = np.full(shape, np.nan, tile.dtype)  # what nobody writes is seen
+    taichi.launch(kernel.made(), out, tile, rows, cols, climb)
+    return out
+
+
+def _numbered(workload, rng):
+    h, w, step = workload.sizes.values()
+    return np.arange(1, h * w + 1, dtype=np.float32).reshape(h, w), step
+
+
+def _unit(tile, step):
+    """The first rows of a wall, from its tile down, up to where it repeats; found in the wall."""
+    rows = tile.size
+    wall = reference.brick_pad(tile, border=(rows, 0), shift_y=(-step, tile.shape[0]))[rows:]
+    period = next(p for p in range(1, rows + 1) if np.array_equal(wall[p:], wall[:-p]))
+    return wall[:period]
+
+
+def _in_rows(tile, rows, cols, step):
+    border = rows, cols
+    return reference.brick_pad(tile, border=border, shift_y=(-step, tile.shape[0]))
+
+
+def _divisions(tried):
+    """Whole divisions and remainders for each pixel of the image."""
+    tile, rows, cols, step = tried.arguments
+    out = np.empty((tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols), tile.dtype)
+    return counted(tried.answer, out, tile, rows, cols, step).divisions / out.size
+
+
+def _row(workload, rng):
+    w, word, step = workload.sizes.values()
+    return np.arange(1, w + 1, dtype=np.float32), word, step
+
+
+def _copies(row, word, step):
+    phases = sorted({-step * course % len(row) % word for course in range(len(row))})
+    return np.stack([np.roll(row, -phase) for phase in phases])
+
+
+EXERCISES = (
+    Exercise(
+        "brick_unit",
+        "Write unit(tile, step), [h, w] → [rows, w]: the smallest piece of a wall that, laid below "
+        "itself again and again, is the wall. It begins with the tile, and each row of bricks "
+        "lies `step` pixels further right than the one above it.",
+        _unit,
+        call,
+        problems(
+            _numbered,
+            Workload("small", {"h": 3, "w": 8, "step": 2}),
+            Workload("prime", {"h": 2, "w": 7, "step": 3}),
+            Workload("straight", {"h": 4, "w": 5, "step": 0}, why="rows that are not moved"),
+            Workload("back", {"h": 3, "w": 6, "step": -4}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="After how many rows of bricks is the shift a multiple of w?",
+    ),
+    Exercise(
+        "brick_fast",
+        "Write the Taichi kernel rows_of_bricks(out, tile, rows, cols, step) of a wall of rows of "
+        "bricks: each row lies `step` pixels further right than the one above it, `rows` and "
+        f"`cols` are the border; with at most {MOST_DIVISIONS} divisions of whole numbers, % among "
+        "them, for each pixel of a wall of 64 × 80.",
+        _in_rows,
+        _launch,
+        problems(
+            _tile,
+            Workload("chapter", {"h": 6, "w": 10, "rows": 9, "cols": 14, "step": 3}),
+            Workload("none", {"h": 5, "w": 4, "rows": 0, "cols": 0, "step": 2}, why="no border"),
+            Workload("back", {"h": 3, "w": 7, "rows": 11, "cols": 4, "step": -2}),
+            Workload("pixel", {"h": 1, "w": 1, "rows": 3, "cols": 2, "step": 0}),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        bar=Bar(
+            "divisions a pixel",
+            _divisions,
+            bar=MOST_DIVISIONS,
+            ours=OURS_DIVISIONS,
+            spec=".2g",
+            workload=Workload("bar", {"h": 16, "w": 20, "rows": 24, "cols": 30, "step": 6}),
+        ),
+        hint="All rows of pixels in one row of bricks begin at the same place in their rows of the "
+        "tile. What does the outermost loop have to run over?",
+    ),
+    Exercise(
+        "brick_copies",
+        "Write copies(row, word, step), [w] → [phases, w], for w a multiple of word: the row once "
+        "for each phase in which a row of bricks begins, if each is moved by `step` pixels, and "
+        "for no other; the copy of phase p begins with element p of the row, and phases ascend.",
+        _copies,
+        call,
+        problems(
+            _row,
+            Workload("chapter", {"w": 96, "word": 32, "step": 30}),
+            Workload("whole", {"w": 96, "word": 32, "step": 32}),
+            Workload("odd", {"w": 64, "word": 32, "step": 5}),
+            Workload("narrow", {"w": 96, "word": 8, "step": 12}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="A row of bricks begins at a multiple of gcd(w, step), and a word is word pixels.",
+    ),
+    Exercise(
+        "brick_columns",
+        "Write the Taichi kernel columns(out, tile, rows, cols, climb) of a wall of columns of "
+        "bricks, as level 2 has it: each column lies `climb` pixels higher than the one to its "
+        "left, `rows` and `cols` are the border; it sees its arguments and ti, no more.",
+        _columns,
+        _launch,
+        problems(
+            _tile,
+            Workload("chapter", {"h": 6, "w": 10, "rows": 9, "cols": 14, "climb": 3}),
+            Workload("none", {"h": 5, "w": 4, "rows": 0, "cols": 0, "climb": 2}, why="no border"),
+            Workload("down", {"h": 7, "w": 3, "rows": 4, "cols": 11, "climb": -2}),
+            Workload("pixel", {"h": 1, "w": 1, "rows": 3, "cols": 2, "climb": 0}),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        hint="In the image's first row, which row of the tile is that? Rows count down, climb up.",
+    ),
+)

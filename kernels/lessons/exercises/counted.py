@@ -1,0 +1,148 @@
+"""What a Taichi kernel does, counted: its source runs as plain Python, on numbers that keep count.
+
+The compiler may do with less, or do it several times at once; this counts what the source asks
+for, which is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from kernels.proof.ladder import Refused
+
+
+class Count(SimpleNamespace):
+    """What a loop did.
+
+    Args:
+        loads, stores: of elements of arrays.
+        divisions: of whole numbers, remainders among them.
+    """
+
+    loads: int = 0
+    stores: int = 0
+    divisions: int = 0
+
+
+class _Whole(int):
+    """A whole number that counts divisions by it and of it."""
+
+    count: Count
+
+
+def _plain(name: str, divides: bool) -> Any:
+    act = getattr(operator, name)
+
+    def forward(self: _Whole, other: Any) -> Any:
+        self.count.divisions += divides
+        return _like(self.count, act(int(self), _bare(other)))
+
+    def backward(self: _Whole, other: Any) -> Any:
+        self.count.divisions += divides
+        return _like(self.count, act(_bare(other), int(self)))
+
+    return forward, backward
+
+
+def _bare(number: Any) -> Any:
+    return int(number) if isinstance(number, _Whole) else number
+
+
+def _like(count: Count, number: Any) -> Any:
+    if not isinstance(number, (int, np.integer)):
+        return number
+    found = _Whole(number)
+    found.count = count
+    return found
+
+
+for _name, _divides in (
+    *(("add", False), ("sub", False), ("mul", False)),
+    *(("floordiv", True), ("mod", True)),
+):
+    _forward, _backward = _plain(_name, _divides)
+    setattr(_Whole, f"__{_name}__", _forward)
+    setattr(_Whole, f"__r{_name}__", _backward)
+
+
+class _Array:
+    """An array that counts what is read and written."""
+
+    def __init__(self, array: np.ndarray, count: Count):
+        self.array, self.count = array, count
+        self.shape = tuple(_like(count, n) for n in array.shape)
+
+    def _place(self, place: Any) -> tuple[int, ...]:
+        place = tuple(int(i) for i in (place if isinstance(place, tuple) else (place,)))
+        if not all(0 <= i < n for i, n in zip(place, self.array.shape, strict=True)):
+            raise Refused(f"element {list(place)} is outside of {list(self.array.shape)}")
+        return place
+
+    def __getitem__(self, place: Any) -> Any:
+        self.count.loads += 1
+        return self.array[self._place(place)]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.count.stores += 1
+        self.array[self._place(place)] = value
+
+
+def _ndrange(*ends: int) -> Any:
+    return (tuple(map(int, place)) for place in np.ndindex(*map(int, ends)))
+
+
+def _static(value: Any) -> Any:
+    return value
+
+
+def counted(kernel: Any, *arguments: Any) -> Count:
+    """Run a kernel's source on copies of its arguments, and count.
+
+    Args:
+        kernel: a kernels.taichi.KernelSource.
+        arguments: arrays and numbers.
+
+    Returns:
+        The count.
+
+    Raises:
+        Refused: where the kernel uses something of Taichi that is not counted.
+    """
+    count = Count()
+    scope: dict[str, Any] = {"np": np, "ti": _taichi()}
+    exec(compile(kernel.text, f"<{kernel.name}>", "exec"), scope)
+    given = [
+        _Array(a.copy(), count) if isinstance(a, np.ndarray) else _like(count, a) for a in arguments
+    ]
+    try:
+        scope[kernel.name](*given)
+    except AttributeError as error:
+        raise Refused(f"this cannot be counted: {error}") from error
+    return count
+
+
+@functools.cache
+def _taichi() -> SimpleNamespace:
+    """As much of Taichi as a kernel of these exercises needs."""
+    types = SimpleNamespace(ndarray=lambda *_, **__: None)
+    return SimpleNamespace(
+        kernel=_static,
+        func=_static,
+        static=_static,
+        types=types,
+        template=lambda: None,
+        ndrange=_ndrange,
+        loop_config=lambda **_: None,
+        Vector=lambda numbers, *_, **__: np.array(numbers, np.float64),
+        cast=lambda value, _: value,
+        min=min,
+        max=max,
+        i32=int,
+        f32=float,
+        f64=float,
+    )

@@ -1,0 +1,279 @@
+"""Exercises of the chapter "Depthwise convolution in Taichi"."""
+
+import numpy as np
+
+from kernels.depthwise_conv import reference
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.counted import counted
+from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.machines import taichi
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.backends.taichi import TAICHI
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload, values
+
+MOST_LOADS, LOADS_OURS = 0.4, 0.327  # for each product: the bar, and our own; v3 has 0.512
+
+
+def _rows(workload, rng):
+    b, c, t = (workload.sizes[name] for name in "bct")
+    return tuple(values("normal", shape, "float32", rng) for shape in ((c, t), (b, c, t)))
+
+
+def _loads(tried):
+    """Loads from memory for each product that is needed."""
+    w, k = tried.arguments
+    b, c, t = k.shape
+    return counted(tried.answer, np.empty_like(k), w, k).loads / (b * c * t * (t + 1) / 2)
+
+
+def _launch_conv(kernel, w, k):
+    out = np.full(k.shape, np.nan, k.dtype)
+    taichi.launch(kernel.made(), out, w, k)
+    return out
+
+
+def _decaying(workload, rng):
+    b, c, t = (workload.sizes[name] for name in "bct")
+    a = rng.uniform(0.5, 0.99, c).astype(np.float32)
+    return a, values(workload.values, (b, c, t), "float32", rng)
+
+
+def _decayed(a, k):
+    lags = np.arange(k.shape[-1])[::-1]
+    return reference.depthwise_conv(a[:, None] ** lags, k)
+
+
+def _launch(kernel, a, k):
+    out = np.full(k.shape, np.nan, k.dtype)  # what nobody writes is seen
+    taichi.launch(kernel.made(), out, a, k)
+    return out
+
+
+def _decaying_pull(workload, rng):
+    a, k = _decaying(workload, rng)
+    return a, k, values("normal", k.shape, "float32", rng)
+
+
+def _pull(a, k, g):
+    """Each lag by itself, as the sums are written; the gradients of k and, last, of a: flat."""
+    steps = k.shape[-1]
+    a, of_k, of_a = a[:, None], np.zeros_like(k), np.zeros_like(a)
+    for d in range(steps):
+        later, earlier = g[..., d:], k[..., : steps - d]
+        of_k[..., : steps - d] += a**d * later
+        of_a += d * a[:, 0] ** max(d - 1, 0) * (later * earlier).sum((0, 2))
+    return np.append(of_k, of_a)
+
+
+def _launch_pull(kernel, a, k, g):
+    out, state = np.empty_like(k), np.zeros_like(k[..., 0])
+    for t in range(k.shape[-1]):
+        out[..., t] = state = a * state + k[..., t]
+    of_k, of_a = np.full(k.shape, np.nan, k.dtype), np.full(a.shape, np.nan, k.dtype)
+    taichi.launch(kernel.made(), of_k, of_a, a, out, g)
+    return np.append(of_k, of_a)
+
+
+def _causal(w, k, eps):
+    """The reference itself."""
+    return reference.depthwise_conv(w, k, eps)
+
+
+def _circular(w, k, eps):
+    """The end of a row comes round to its beginning."""
+    steps = k.shape[-1]
+    spectrum = np.fft.rfft(w[:, ::-1], steps) * np.fft.rfft(k, steps)
+    return (eps + np.fft.irfft(spectrum, steps)).astype(k.dtype)
+
+
+def _one_ahead(w, k, eps):
+    """Each step sees the one after it too."""
+    return _causal(w, k, eps) + np.append(k[..., 1:], 0 * k[..., :1], -1)
+
+
+def _first_only(w, k, eps):
+    """Causal but for the first step, which sees the middle."""
+    out = _causal(w, k, eps)
+    out[..., 0] += k[..., k.shape[-1] // 2]
+    return out
+
+
+def _centred(w, k, eps):
+    """The mean of a row is taken away before: it is a mean of the future too."""
+    return _causal(w, k - k.mean(-1, keepdims=True), eps)
+
+
+# Each function, and whether it is causal; the order is that of the workloads.
+JUDGED = (_causal, _circular, _one_ahead, _first_only, _centred)
+
+
+def _judges(answer, number, *, interpret):
+    function = JUDGED[number]
+    said = np.asarray(answer(function))
+    if said.dtype != bool or said.shape:
+        raise Refused(f"the result is {said}, where True or False is wanted")
+    if said != (function is _causal):
+        raise Refused(f"the result is {said} for this one: {function.__doc__}")
+    return said
+
+
+def _kept_apart(w, k, eps):
+    """The sums as they are written."""
+    steps = k.shape[-1]
+    out = np.full(k.shape, eps, k.dtype)
+    for t, u in np.argwhere(np.tri(steps)):
+        out[..., t] += w[:, steps - 1 - (t - u)] * k[..., u]
+    return out
+
+
+def _zeros_ahead(w, k, eps):
+    """The whole square of weights, those of the future zero."""
+    steps = k.shape[-1]
+    lags = np.subtract.outer(np.arange(steps), np.arange(steps))
+    square = np.where(lags >= 0, w[:, steps - 1 - np.maximum(lags, 0)], 0)
+    return (eps + (square * k[..., None, :]).sum(-1)).astype(k.dtype)
+
+
+def _tiles_of_four(w, k, eps):
+    """Four steps at a time: each takes its tile's later ones too, times zero."""
+    last = np.arange(k.shape[-1]) // 4 * 4 + 4
+    later = [0 * k[..., t + 1 : end].sum(-1) for t, end in enumerate(last)]
+    return _kept_apart(w, k, eps) + np.stack(later, -1)
+
+
+def _rows_together(w, k, eps):
+    """The mean of all rows is taken away, and added again."""
+    mean = k.mean(0)
+    return _kept_apart(w, (k - mean) + mean, eps)
+
+
+def _clipped(w, k, eps):
+    """What is not finite is made so: it reaches no step at all."""
+    return _kept_apart(w, np.nan_to_num(k), eps)
+
+
+# Each function, and whether an infinity in it stays out of what does not see it.
+CONTAINED = (
+    (_kept_apart, True),
+    (_zeros_ahead, False),
+    (_tiles_of_four, False),
+    (_rows_together, False),
+    (_clipped, True),
+)
+
+
+def _contains(answer, number, *, interpret):
+    function, contained = CONTAINED[number]
+    with np.errstate(all="ignore"):  # infinities are what this is about
+        said = np.asarray(answer(function))
+    if said.dtype != bool or said.shape:
+        raise Refused(f"the result is {said}, where True or False is wanted")
+    if said != contained:
+        raise Refused(f"the result is {said} for this one: {function.__doc__}")
+    return said
+
+
+EXERCISES = (
+    Exercise(
+        "conv_fast",
+        "Write the Taichi kernel conv(out, w, k), [B, C, T], [C, T], [B, C, T], for the chapter's "
+        f"sums with an eps of 0, that loads at most {MOST_LOADS} elements of w and k for each "
+        "product, for B = 4, C = 2 and T = 64.",
+        lambda w, k: reference.depthwise_conv(w, k),
+        _launch_conv,
+        problems(
+            _rows,
+            Workload("small", {"b": 4, "c": 3, "t": 40}),
+            Workload("one", {"b": 1, "c": 1, "t": 1}),
+            Workload("ragged", {"b": 5, "c": 2, "t": 33}, why="no tile divides it"),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        bar=Bar(
+            "loads for each product",
+            _loads,
+            bar=MOST_LOADS,
+            ours=LOADS_OURS,
+            spec=".3g",
+            workload=Workload("bar", {"b": 4, "c": 2, "t": 64}),
+        ),
+        magnitude=lambda w, k: reference.depthwise_conv(abs(w), abs(k)),
+        hint="A tile of n steps and m rows takes n weights and m elements of k for n m products; "
+        "but of the n weights, n - 1 were there at the step before.",
+    ),
+    Exercise(
+        "conv_decay",
+        "Write the Taichi kernel decay(out, a, k), [B, C, T], [C], [B, C, T], for the weights "
+        "w[c, (T-1) - d] = a[c]^d and an eps of 0, in T steps a row; it sees its arguments and "
+        "ti, no more.",
+        _decayed,
+        _launch,
+        problems(
+            _decaying,
+            Workload("small", {"b": 2, "c": 3, "t": 40}),
+            Workload("one", {"b": 1, "c": 1, "t": 1}),
+            Workload("long", {"b": 5, "c": 4, "t": 257}, why="rows that run at the same time"),
+            Workload("wide", {"b": 3, "c": 2, "t": 64}, values="wide"),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        magnitude=lambda a, k: _decayed(a, abs(k)),
+        hint="out[t] = a out[t-1] + k[t]: only rows may run at the same time.",
+    ),
+    Exercise(
+        "conv_gradient",
+        "Write the Taichi kernel pull(of_k, of_a, a, out, g) for the gradients of the exercise "
+        "before, in T steps a row: g [B, C, T] came back to its result, out [B, C, T]; of_k "
+        "[B, C, T] and of_a [C] are the gradients of k and of a [C].",
+        _pull,
+        _launch_pull,
+        problems(
+            _decaying_pull,
+            Workload("small", {"b": 3, "c": 2, "t": 20}),
+            Workload("one", {"b": 1, "c": 1, "t": 1}),
+            Workload("long", {"b": 2, "c": 3, "t": 65}),
+        ),
+        rungs=("interpret", "simulate"),
+        backend=TAICHI,
+        magnitude=lambda a, k, g: _pull(a, abs(k), abs(g)),
+        hint="k[u] reaches out[u], and through it all later steps: of_k[u] = g[u] + a of_k[u+1]. "
+        "And a multiplies out[t-1] at step t. The result is told as one row: of_k, then of_a.",
+    ),
+    Exercise(
+        "conv_causal",
+        "Write is_causal(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
+        "number → [B, C, T], lets no step see a later one; it is called as often as you like.",
+        lambda number: JUDGED[number] is _causal,
+        _judges,
+        problems(
+            lambda workload, rng: tuple(workload.sizes.values()),
+            *(
+                Workload(function.__name__[1:], {"number": number})
+                for number, function in enumerate(JUDGED)
+            ),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="Change a step of k, and look at the steps before it. Which step, and how much?",
+    ),
+    Exercise(
+        "conv_infinity",
+        "Write contains(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
+        "number → [B, C, T], keeps an infinity in k out of every element that does not see it: "
+        "earlier steps, other rows and other channels. What the others become does not matter.",
+        lambda number: CONTAINED[number][1],
+        _contains,
+        problems(
+            lambda workload, rng: tuple(workload.sizes.values()),
+            *(
+                Workload(function.__name__[1:], {"number": number})
+                for number, (function, _) in enumerate(CONTAINED)
+            ),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="Put an infinity into one element of k, and look at all that do not see it. At which "
+        "steps might it go unnoticed?",
+    ),
+)

@@ -1,0 +1,158 @@
+"""Exercises of the chapter "The same operator on every machine, and when not to write a kernel"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernels.giou.reference import giou
+from kernels.lessons.exercises import judges
+from kernels.lessons.exercises.bars import Bar, cycles
+from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.proof.backends.pallas_gpu import PALLAS_GPU
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.backends.xla import XLA
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload, values
+
+
+def _distances(x, y):
+    return ((x[:, None] - y) ** 2).sum(-1)
+
+
+def _points(workload, rng):
+    n, m, d = workload.sizes.values()
+    return values("normal", (n, d), "float32", rng), values("normal", (m, d), "float32", rng)
+
+
+def _ahead(ours, theirs, our_band, their_band):
+    def least_and_most(times, band):
+        low, high = band  # of the estimates, relative to what was measured
+        return times / (1 + high), times / (1 + low)
+
+    our_least, our_most = least_and_most(ours, our_band)
+    their_least, their_most = least_and_most(theirs, their_band)
+    return (our_most < their_least).astype(np.int64) - (their_most < our_least)
+
+
+def _estimates(workload, rng):
+    n = workload.sizes["n"]
+    ours, theirs = 1e-3 * rng.lognormal(0, 0.5, (2, n))
+    low, high = -rng.uniform(0, 0.4, (2, n)), rng.uniform(0, 0.8, (2, n))
+    if workload.name == "measured":
+        theirs[::10] = ours[::10]
+        low, high = 0 * low, 0 * high
+    return ours, theirs, *np.stack([low, high], 1)
+
+
+def _linear(x, w):
+    return jnp.tanh(x @ w).sum()
+
+
+def _attend(q, k):
+    return jnp.einsum("bqd,bkd->bqk", q, k)
+
+
+def _repeated(x, w):
+    """Five turns of a loop, of one product each."""
+    return jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=5)[0]
+
+
+# Programs, the shapes of their arguments, and how many products of which size they are made of.
+PROGRAMS = {
+    "linear": (_linear, ((6, 8), (8, 10)), 1, 6 * 8 * 10),
+    "gradients": (jax.grad(_linear, (0, 1)), ((6, 8), (8, 10)), 3, 6 * 8 * 10),
+    "batched": (jax.jit(_attend), ((2, 5, 4), (2, 7, 4)), 1, 2 * 5 * 7 * 4),
+    "loop": (_repeated, ((6, 8), (8, 8)), 5, 6 * 8 * 8),
+}
+
+
+def _program(workload, rng):
+    function, shapes, *_ = PROGRAMS[workload.name]
+    return function, *(np.ones(shape, np.float32) for shape in shapes)
+
+
+def _product_flops(function, *arguments):
+    (found,) = (each for each in PROGRAMS.values() if each[0] is function)
+    return np.int64(2 * found[2] * found[3])
+
+
+EXERCISES = (
+    Exercise(
+        "distances",
+        "Write distances(x, y), float32 [n, d] and [m, d] → [n, m]: the squared distance of each "
+        "point of x to each of y. Write it in plain JAX, so that 2,048 by 2,048 points of 128 "
+        "numbers are estimated at 150,000 cycles or fewer on a v5e, and let no product round its "
+        "factors to bfloat16.",
+        _distances,
+        call,
+        problems(
+            _points,
+            Workload("square", {"n": 256, "m": 256, "d": 128}),
+            Workload("ragged", {"n": 5, "m": 123, "d": 3}),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        # An expansion adds x², y² and -2xy, and loses digits where these cancel.
+        magnitude=lambda x, y: _distances(abs(x), -abs(y)),
+        judge=judges.float32_products,
+        bar=Bar(
+            "estimated cycles on a v5e",
+            cycles,
+            bar=150_000,
+            ours=83_658,
+            workload=Workload("large", {"n": 2048, "m": 2048, "d": 128}),
+        ),
+        hint="(x - y)² = x² - 2xy + y². Which of the three terms depends on both i and j?",
+    ),
+    Exercise(
+        "ahead",
+        "Write ahead(ours, theirs, our_band, their_band): 1 where our kernel surely takes less "
+        "time than theirs, -1 where it surely takes more, 0 where nobody can tell. The times are "
+        "arrays of one shape [n]. A band is [2, n]: the least and the greatest relative error of "
+        "such estimates, (estimated - measured) / measured.",
+        _ahead,
+        call,
+        problems(
+            _estimates,
+            Workload("estimated", {"n": 200}, "float64"),
+            Workload("measured", {"n": 200}, "float64", why="bands of zero, and ties"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="An estimate that is 25 % too high stands for t / 1.25. Surely less: even our slowest "
+        "is faster than their fastest.",
+    ),
+    Exercise(
+        "giou_on_a_gpu",
+        "Write giou(preds, targets, *, interpret) → [B, N] for a GPU: one pl.pallas_call for "
+        "Triton, with compiler_params=plgpu.CompilerParams(), that loads [B, N, 4] where it lies.",
+        giou,
+        call_kernel,
+        problems(
+            OPERATORS["giou"].workloads.make,
+            *(OPERATORS["giou"].workloads[name] for name in ("one", "ragged", "degenerate")),
+        ),
+        rungs=("interpret", "compile"),
+        backend=PALLAS_GPU,
+        hint="Coordinate c of pair i is element 4 i + c of the flat array; blocks are powers of 2.",
+    ),
+    Exercise(
+        "product_flops",
+        "Write product_flops(function, *arguments): the operations of all matrix products in a "
+        "JAX function's trace, two for a multiply-add; those inside jax.jit and jax.lax.scan are "
+        "among them, each turn of a scan by itself.",
+        _product_flops,
+        call,
+        problems(
+            _program,
+            Workload("linear", {"products": 1}),
+            Workload("gradients", {"products": 3}, why="the trace of a gradient"),
+            Workload("batched", {"products": 1}, why="a batch, and a jit around it"),
+            Workload("loop", {"products": 5}, why="a scan of five turns"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="A dot_general has dimension_numbers among its params: what it sums over, and its "
+        "batch. An equation's params may hold a jaxpr of its own, and a scan's its length.",
+    ),
+)

@@ -1,0 +1,139 @@
+"""Exercises of the chapter "GIOU in GpSimd C++"."""
+
+import numpy as np
+
+from kernels.giou import reference, workloads
+from kernels.giou.gpsimd import PRELUDE, SHAPE
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.machines.neuron import gpsimd
+from kernels.proof.backends.gpsimd import GPSIMD
+from kernels.proof.workload import Workload
+
+COPIES = 27  # of a core with 4,096 pairs; 24 would take the pool's last byte
+ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000
+
+
+def _kernel(answer, preds, targets, *, interpret):
+    return gpsimd.call((PRELUDE + answer(), SHAPE), "giou", preds, targets, interpret=interpret)
+
+
+def _smoothed(preds, targets):
+    """Each score averaged with the one before it, in one row of all pairs."""
+    scores = reference.giou(preds, targets).ravel()
+    return ((scores + np.append(scores[:1], scores[:-1])) / 2).reshape(preds.shape[:2])
+
+
+def _smoothed_magnitude(preds, targets):
+    sizes = reference.giou_magnitude(preds, targets).ravel()
+    return (sizes + np.append(sizes[:1], sizes[:-1])).reshape(preds.shape[:2])
+
+
+def _anchored(preds, targets):
+    """Each predicted box of a sample against the sample's first true one."""
+    return reference.giou(preds, np.broadcast_to(targets[:, :1], targets.shape))
+
+
+def _anchored_magnitude(preds, targets):
+    return reference.giou_magnitude(preds, np.broadcast_to(targets[:, :1], targets.shape))
+
+
+def _loaded(tried):
+    """Bytes that all cores together copy to TCM."""
+    sources = PRELUDE + tried.answer(), SHAPE
+    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
+    return sum(each.loaded_bytes for each in traffic)
+
+
+def _copied(tried):
+    """Copies to TCM and from it, of the core that has the most."""
+    sources = PRELUDE + tried.answer(), SHAPE
+    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
+    return max(each.loads + each.stores for each in traffic)
+
+
+EXERCISES = (
+    Exercise(
+        "giou_loss",
+        "Write giou_loss(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
+        "preds, const torch::Tensor& targets): the loss 1 - GIOU, parts dealt to cores in turn.",
+        lambda preds, targets: 1 - reference.giou(preds, targets),
+        _kernel,
+        problems(
+            workloads.giou.make,
+            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
+            Workload("prime", {"b": 131, "n": 101}, why="no part divides it"),
+            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
+            Workload("degenerate", {"b": 33, "n": 128}, values="degenerate"),
+        ),
+        backend=GPSIMD,
+        magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
+        hint="Core c takes the parts c, c + cores, c + 2 cores, …; score() and Tcm are there.",
+    ),
+    Exercise(
+        "giou_smoothed",
+        "Write smoothed(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
+        "preds, const torch::Tensor& targets): each score averaged with that of the pair before "
+        "it, all pairs in one row; the first keeps its own.",
+        _smoothed,
+        _kernel,
+        problems(
+            workloads.giou.make,
+            Workload("one", {"b": 1, "n": 1}, why="nothing is before it"),
+            Workload("prime", {"b": 13, "n": 101}, why="shares end anywhere"),
+            Workload("long", {"b": 3, "n": 1409}, why="more parts than one for a core"),
+        ),
+        backend=GPSIMD,
+        magnitude=_smoothed_magnitude,
+        hint="A core must not read what another writes. Its inputs everybody may read.",
+    ),
+    Exercise(
+        "gpsimd_in_place",
+        "Write in_place(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
+        "preds, const torch::Tensor& targets): GIOU, for which a core that has 4,096 pairs makes "
+        f"at most {COPIES} copies to TCM and from it; giou.cpp makes 30.",
+        reference.giou,
+        _kernel,
+        problems(
+            workloads.giou.make,
+            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
+            Workload("prime", {"b": 131, "n": 101}, why="no part divides it"),
+            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
+        ),
+        backend=GPSIMD,
+        bar=Bar(
+            "copies of the busiest core",
+            _copied,
+            bar=COPIES,
+            ours=27,
+            workload=Workload("bar", {"b": 128, "n": 256}),
+        ),
+        magnitude=reference.giou_magnitude,
+        hint="A pair takes 36 bytes of TCM. Where could its score lie, so that 32 are enough?",
+    ),
+    Exercise(
+        "gpsimd_anchor",
+        "Write anchored(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
+        "preds, const torch::Tensor& targets): the scores of each sample's predicted boxes against "
+        "the first true box of that sample; for 16 samples of 1,000 boxes the cores together copy "
+        f"at most {ANCHOR_BYTES:,} bytes to TCM.",
+        _anchored,
+        _kernel,
+        problems(
+            workloads.giou.make,
+            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
+            Workload("prime", {"b": 13, "n": 101}, why="shares end inside of a sample"),
+            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
+        ),
+        backend=GPSIMD,
+        bar=Bar(
+            "bytes to TCM",
+            _loaded,
+            bar=ANCHOR_BYTES,
+            ours=256_256,
+            workload=Workload("bar", {"b": 16, "n": 1000}),
+        ),
+        magnitude=_anchored_magnitude,
+        hint="Which of the true boxes does a core need, and how often?",
+    ),
+)

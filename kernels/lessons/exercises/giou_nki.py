@@ -1,0 +1,163 @@
+"""Exercises of the chapter "GIOU in NKI"."""
+
+import numpy as np
+
+from kernels.giou import nki as published
+from kernels.giou import reference, workloads
+from kernels.lessons.exercises import bars
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.machines import neuron
+from kernels.proof.backends.nki import NKI
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload, values
+
+GIOU_MICROSECONDS = 22  # of a tile of 256 boxes a sample; the published kernel takes 24.6
+
+
+def _drawn(workload, rng):
+    b, n = (workload.sizes[name] for name in "bn")
+    corners = rng.uniform(0, 100, (b, n, 2))
+    return (
+        np.concatenate([corners, corners + rng.uniform(1, 50, (b, n, 2))], -1, dtype=np.float32),
+    )
+
+
+def _shares(boxes):
+    areas = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+    return areas / areas.max(1, keepdims=True)
+
+
+def _once(kernel, boxes, *, interpret):
+    """Right, and each box is fetched once."""
+    result = neuron.run(kernel, boxes, interpret=interpret)
+    if isinstance(interpret, neuron.InterpretParams):
+        least = boxes.size // 4 * 5 * 4  # four numbers in and one out
+        moved = neuron.estimate(kernel, boxes).dma_bytes
+        if moved > least:
+            raise Refused(f"its copies move {moved:,} bytes, where {least:,} are enough")
+    return result
+
+
+def _shorter(kernel, preds, targets, *, interpret):
+    """Right as ever, and one instruction shorter than the chapter's; both are counted."""
+    result = neuron.run(kernel, preds, targets, interpret=interpret)
+    if isinstance(interpret, neuron.InterpretParams):
+        ours, theirs = (
+            neuron.estimate(each, preds, targets).engines["Vector"].instructions
+            for each in (published.giou_kernel, kernel)
+        )
+        if theirs >= ours:
+            raise Refused(f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}")
+    return result
+
+
+def _terms(workload, rng):
+    shape = tuple(workload.sizes[name] for name in "tbn")
+    return (values(workload.values, shape, "float32", rng),)
+
+
+def _carried(kernel, boxes, *, interpret):
+    result, backwards = (
+        np.asarray(
+            neuron.run(kernel, boxes, interpret=neuron.InterpretParams(limits=False, order=order))
+        )
+        for order in (None, 0)
+    )
+    if np.array_equal(result, backwards):
+        raise Refused("in another order it gives the same: no turn needs the one before")
+    return result
+
+
+EXERCISES = (
+    Exercise(
+        "nki_shorter",
+        "Write kernel(preds, targets), [B, N, 4] twice in HBM → [B, N], B at most 128 and N at "
+        "most 512: the chapter's GIOU with one instruction less on the Vector engine.",
+        reference.giou,
+        _shorter,
+        problems(
+            workloads.giou.make,
+            Workload("tile", {"b": 128, "n": 64}),
+            Workload("part", {"b": 5, "n": 101}, why="not all partitions"),
+            Workload("degenerate", {"b": 33, "n": 64}, values="degenerate"),
+        ),
+        backend=NKI,
+        magnitude=reference.giou_magnitude,
+        hint="-(c - u) / c is u / c - 1: scalar_tensor_tensor subtracts 1 and adds a tile.",
+    ),
+    Exercise(
+        "nki_sum",
+        "Write kernel(x), [T, B, N] in HBM → [B, N]: the sum over T, for any B, with an "
+        "accumulator in SBUF; N is at most 512.",
+        lambda x: x.sum(0),
+        lambda kernel, x, *, interpret: neuron.run(kernel, x, interpret=interpret),
+        problems(
+            _terms,
+            Workload("tile", {"t": 3, "b": 128, "n": 16}),
+            Workload("one", {"t": 1, "b": 1, "n": 1}),
+            Workload("ragged", {"t": 5, "b": 131, "n": 33}, why="three rows beyond a tile"),
+            Workload("wide", {"t": 4, "b": 7, "n": 64}, values="wide"),
+        ),
+        backend=NKI,
+        magnitude=lambda x: abs(x).sum(0),
+        hint="A tile has at most 128 partitions, and nl.ndarray sets nothing.",
+    ),
+    Exercise(
+        "nki_carried",
+        "Write kernel(x), [B, N] in HBM → 4 x + 1, by two turns of nl.affine_range(2) that are "
+        "right in the order written and wrong in the other; B is at most 128.",
+        lambda x: 4 * x + 1,
+        _carried,
+        problems(
+            lambda workload, rng: (
+                values("normal", tuple(workload.sizes.values()), "float32", rng),
+            ),
+            Workload("small", {"b": 2, "n": 8}),
+            Workload("tile", {"b": 128, "n": 32}),
+        ),
+        rungs=("interpret",),
+        backend=NKI,
+        magnitude=lambda x: 4 * abs(x) + 1,
+        hint="Doubling and adding do not commute. nisa.tensor_scalar does either with a number.",
+    ),
+    Exercise(
+        "nki_fast",
+        "Write kernel(preds, targets), [B, N, 4] twice in HBM → [B, N], B at most 128 and N at "
+        f"most 512: GIOU, estimated at {GIOU_MICROSECONDS} µs or less on an Inf2 for a tile of 128 "
+        "samples of 256 boxes.",
+        reference.giou,
+        lambda kernel, *boxes, interpret: neuron.run(kernel, *boxes, interpret=interpret),
+        problems(
+            workloads.giou.make,
+            Workload("tile", {"b": 128, "n": 64}),
+            Workload("degenerate", {"b": 33, "n": 64}, values="degenerate"),
+        ),
+        backend=NKI,
+        bar=Bar(
+            "µs, estimated for an Inf2",
+            bars.nki_microseconds,
+            bar=GIOU_MICROSECONDS,
+            ours=19.9,
+            spec=".1f",
+            workload=Workload("bar", {"b": 128, "n": 256}),
+        ),
+        magnitude=reference.giou_magnitude,
+        hint="The Vector engine binds, and the Scalar engine is idle: what could it take?",
+    ),
+    Exercise(
+        "nki_once",
+        "Write kernel(boxes), [B, N, 4] in HBM → [B, N]: the area of each box as a share of the "
+        "largest area of its sample, for any B and N at most 1024; each box crosses from HBM once.",
+        _shares,
+        _once,
+        problems(
+            _drawn,
+            Workload("tile", {"b": 128, "n": 256}),
+            Workload("ragged", {"b": 131, "n": 33}, why="three samples beyond a tile"),
+            Workload("one", {"b": 1, "n": 1}),
+        ),
+        backend=NKI,
+        hint="Areas stay in SBUF until the largest is known. nisa.tensor_reduce finds it.",
+    ),
+)

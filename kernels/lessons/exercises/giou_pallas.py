@@ -1,0 +1,206 @@
+"""Exercises of the chapter "GIOU in Pallas"."""
+
+import jax
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.giou import reference, workloads
+from kernels.lessons.exercises import bars, judges
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.workload import Workload, values
+
+LANES = 128
+SMALLEST = 1e-5
+TALL = 64  # rows of planes in a block
+SCORE_BUNDLES, SCORE_OURS = 155, 137  # of a step: the bar, and our own
+
+
+def _points(workload, rng):
+    shape = (*workload.sizes.values(), 2)
+    return tuple(values("normal", shape, "float32", rng) for _ in range(2))
+
+
+def _apart(preds, targets):
+    return ((preds - targets) ** 2).sum(-1)
+
+
+def _planes(workload, rng):
+    return tuple(
+        np.ascontiguousarray(np.moveaxis(boxes, -1, 0))
+        for boxes in workloads.giou.make(workload, rng)
+    )
+
+
+def _iou_areas(preds, targets):
+    p, t = preds, targets
+    sides = np.minimum(p[2:], t[2:]) - np.maximum(p[:2], t[:2])
+    inter = np.maximum(sides, 0).prod(0)
+    return inter, *((b[2] - b[0]) * (b[3] - b[1]) for b in (p, t))
+
+
+def _iou(preds, targets):
+    inter, of_p, of_t = _iou_areas(preds, targets)
+    return inter / np.maximum(of_p + of_t - inter, SMALLEST)
+
+
+def _iou_magnitude(preds, targets):
+    inter, of_p, of_t = _iou_areas(preds, targets)
+    union = np.maximum(of_p + of_t - inter, SMALLEST)
+    return inter / union * (1 + (abs(of_p) + abs(of_t) + inter) / union)
+
+
+def _by_planes(kernel, preds, targets, *, interpret):
+    _, b, n = preds.shape
+    planes = pl.BlockSpec((4, 8, LANES), lambda i, j: (0, i, j))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((b, n), preds.dtype),
+        grid=(pl.cdiv(b, 8), pl.cdiv(n, LANES)),
+        in_specs=[planes, planes],
+        out_specs=pl.BlockSpec((8, LANES), lambda i, j: (i, j)),
+        interpret=interpret,
+    )(preds, targets)
+
+
+def _tall(kernel, preds, targets, *, interpret):
+    _, rows, lanes = preds.shape
+    planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((rows, lanes), preds.dtype),
+        grid=(pl.cdiv(rows, TALL),),
+        in_specs=[planes, planes],
+        out_specs=pl.BlockSpec((TALL, LANES), lambda i: (i, 0)),
+        interpret=interpret,
+        name="scores",
+    )(preds, targets)
+
+
+def _total(kernel, preds, targets, *, interpret):
+    planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((1, 1), preds.dtype),
+        grid=(preds.shape[1] // TALL,),
+        in_specs=[planes, planes],
+        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
+        interpret=interpret,
+    )(preds, targets)
+
+
+def _of_planes(function):
+    return lambda preds, targets: function(np.moveaxis(preds, 0, -1), np.moveaxis(targets, 0, -1))
+
+
+def _nested(workload, rng):
+    """True boxes, and predicted ones strictly inside of them."""
+    shape = workload.sizes["b"], workload.sizes["n"]
+    corner = rng.integers(0, 90, (*shape, 2))
+    side = rng.integers(8, 100, (*shape, 2))
+    targets = np.concatenate([corner, corner + side], -1).astype(np.float32)
+    cut = rng.integers(1, 4, (*shape, 4)) * [1, 1, -1, -1]
+    return (targets + cut).astype(np.float32), targets
+
+
+def _pull(preds, targets):
+    @jax.jit  # one compilation instead of one for each operation
+    @jax.grad
+    def pulls(preds, targets):
+        return reference.giou(preds, targets).sum()
+
+    return np.asarray(pulls(preds, targets))[..., 0]
+
+
+EXERCISES = (
+    Exercise(
+        "giou_points",
+        "Write apart(preds, targets, *, interpret), [B, n, 2] twice → [B, n], for n a multiple of "
+        "128: the squared distance of two points, in a kernel that reads them where they lie, so "
+        "that XLA moves nothing before it. A block may be a whole array.",
+        _apart,
+        call_kernel,
+        problems(
+            _points,
+            Workload("two", {"b": 16, "n": 256}),
+            Workload("one", {"b": 8, "n": 128}, why="a single part of 128 points"),
+            Workload("long", {"b": 8, "n": 512}),
+        ),
+        judge=judges.both(judges.kernels(1), judges.no_relayout),
+        magnitude=lambda preds, targets: ((abs(preds) + abs(targets)) ** 2).sum(-1),
+        hint="In memory it is [B, n / 128, 2, 128]: of each 128 points the abscissas, then the "
+        "ordinates. How many rows of 128 has a sample?",
+    ),
+    Exercise(
+        "giou_iou",
+        "Write kernel(p_ref, t_ref, o_ref) for blocks of planes [4, 8, 128] and scores [8, 128]: "
+        "the plain intersection over union I / U, where U counts as at least 1e-5.",
+        _iou,
+        _by_planes,
+        problems(
+            _planes,
+            Workload("ragged", {"b": 5, "n": 130}, why="no block divides it"),
+            Workload("degenerate", {"b": 16, "n": 128}, values="degenerate", why="U may be 0"),
+        ),
+        magnitude=_iou_magnitude,
+        hint="A side of the intersection is at least 0, and each side by itself.",
+    ),
+    Exercise(
+        "giou_pull",
+        "Write pull(preds, targets), [B, N, 4] twice → [B, N]: the derivative of GIOU by the left "
+        "edge of a predicted box that lies inside the true one; in closed form, without jax.grad.",
+        _pull,
+        call,
+        problems(
+            _nested,
+            Workload("tiny", {"b": 1, "n": 4}),
+            Workload("many", {"b": 7, "n": 64}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="The enclosing box is the true one, and so is the union: only I moves.",
+    ),
+    Exercise(
+        "giou_total",
+        "Write kernel(p_ref, t_ref, o_ref) for the sum of 1 - GIOU over all pairs, in [1, 1] in "
+        "SMEM, on planes [4, 64, 128]: the grid goes through them one after another. Areas below "
+        "1e-5 count as 1e-5.",
+        lambda preds, targets: (1 - _of_planes(reference.giou)(preds, targets)).sum().reshape(1, 1),
+        _total,
+        problems(
+            _planes,
+            Workload("three", {"b": 192, "n": 128}),
+            Workload("one", {"b": 64, "n": 128}, why="the first program is the last"),
+        ),
+        judge=judges.fetches(preds=3, targets=3),
+        magnitude=lambda preds, targets: (
+            (1 + _of_planes(reference.giou_magnitude)(preds, targets)).sum().reshape(1, 1)
+        ),
+        hint="o_ref holds nothing before program 0, and stays where it is between programs.",
+    ),
+    Exercise(
+        "giou_fast",
+        "Write kernel(p_ref, t_ref, o_ref) for GIOU on planes [4, 64, 128] and scores [64, 128], "
+        f"which takes at most {SCORE_BUNDLES} bundles a step on a v5e. Areas below 1e-5 count as "
+        "1e-5, as in the chapter.",
+        _of_planes(reference.giou),
+        _tall,
+        problems(
+            _planes,
+            Workload("ragged", {"b": 70, "n": 128}, why="no block divides it"),
+            Workload("degenerate", {"b": 64, "n": 128}, values="degenerate", why="U may be 0"),
+        ),
+        rungs=("interpret",),
+        bar=Bar(
+            "bundles in a step on a v5e",
+            bars.bundles("scores"),
+            bar=SCORE_BUNDLES,
+            ours=SCORE_OURS,
+            workload=Workload("bar", {"b": 256, "n": 128}),
+        ),
+        magnitude=_of_planes(reference.giou_magnitude),
+        hint="I / U - (C - U) / C has two divisions. How few can it have?",
+    ),
+)

@@ -1,0 +1,157 @@
+"""Exercises of the chapter "A GPU without a GPU"."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from kernels.lessons.exercises import judges
+from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.machines.gpu.occupancy import occupancy
+from kernels.machines.gpu.threads import run_on_threads
+from kernels.proof.backends.pallas_gpu import PALLAS_GPU
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload, values
+
+REGISTERS = 128  # of a thread of the fast product: two blocks of 256 threads then fit into an SM
+BLOCKS = 2
+SIDE = BANKS = 32  # of a tile in shared memory; banks that it has, of four bytes
+THREADS = 64  # of a block that sums
+
+
+def _sizes(workload, rng):
+    return tuple(workload.sizes.values())
+
+
+def _blocks(threads, registers, shared_bytes):
+    return occupancy("h100", threads=threads, registers=registers, shared_bytes=shared_bytes).blocks
+
+
+def _banks(answer, side, *, interpret):
+    """The fewest banks that a row and a column of the reader's tile lie in."""
+    places = [[int(answer(row, column)) for column in range(side)] for row in range(side)]
+    taken = {place for row in places for place in row}
+    if taken != set(range(side * side)):
+        inside = len(taken & set(range(side * side)))
+        raise Refused(f"{inside:,} of the {side * side:,} places are taken, by as many numbers")
+    fewest = []
+    for name, lines in (("row", places), ("column", list(zip(*places, strict=True)))):
+        banks = [len({place % BANKS for place in line}) for line in lines]
+        if min(banks) < side:
+            worst = banks.index(min(banks))
+            raise Refused(f"the {side} numbers of {name} {worst} lie in {min(banks)} of the banks")
+        fewest.append(min(banks))
+    return np.array(fewest)
+
+
+def _on_threads(answer, x, *, interpret):
+    """What the reader's CUDA C++ writes, on threads of the CPU that ThreadSanitizer watches."""
+    numbers = ", ".join(f"{number:.9g}f" for number in np.asarray(x).ravel())
+    main = f"""
+std::vector<float> in{{{numbers}}}, out({len(x)});
+launch(dim3({len(x)}), dim3({THREADS}), [&] {{ sums(out.data(), in.data()); }});
+for (float sum : out) printf("%.9g ", sum);
+"""
+    found = run_on_threads(answer(), main)
+    if found.problem:
+        raise Refused(f"{found.problem} in line {found.line}")
+    return np.array(found.printed.split(), np.float32)
+
+
+def one_matrix(workload, rng):
+    """Float32 numbers of the shape that the sizes are."""
+    return (values("normal", tuple(workload.sizes.values()), "float32", rng),)
+
+
+def two_matrices(workload, rng):
+    """The operands of a product, [M, K] and [K, N] of bfloat16."""
+    m, k, n = workload.sizes.values()
+    return tuple(
+        values("normal", shape, "float32", rng).astype(jnp.bfloat16) for shape in ((m, k), (k, n))
+    )
+
+
+EXERCISES = (
+    Exercise(
+        "gpu_blocks",
+        "Write blocks(threads, registers, shared_bytes): how many blocks of a kernel an SM of an "
+        "H100 keeps at once; registers are those of a thread, the rest is of a block.",
+        _blocks,
+        call,
+        problems(
+            _sizes,
+            Workload("registers", {"t": 256, "r": 112, "s": 0}, "int64"),
+            Workload("shared", {"t": 128, "r": 32, "s": 98304}, "int64"),
+            Workload("threads", {"t": 1024, "r": 32, "s": 0}, "int64"),
+            Workload("small", {"t": 32, "r": 16, "s": 0}, "int64", why="32 blocks at most"),
+            Workload("rounded", {"t": 96, "r": 65, "s": 5000}, "int64", why="65 is given as 72"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="Four limits. A warp is given its registers 256 at a time, each of four schedulers "
+        "has 16,384; a block is given shared memory 128 bytes at a time, and 1,024 more.",
+    ),
+    Exercise(
+        "bank_places",
+        f"Write place(row, column): where in shared memory the numbers of a tile of {SIDE} × "
+        f"{SIDE} lie, in places 0 to {SIDE * SIDE - 1:,}, so that a warp meets all {SIDE} banks "
+        "when it reads a row, and when it reads a column.",
+        lambda side: np.full(2, side),
+        _banks,
+        problems(_sizes, Workload("tile", {"side": SIDE}, "int64")),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="Place p lies in bank p % 32. A row may be stored in another order, each in its own.",
+    ),
+    Exercise(
+        "gpu_halves",
+        "Write block_sums(), which returns the CUDA C++ of __global__ void sums(float* out, const "
+        f"float* in): out[b] is the sum of the {THREADS} numbers of block b, which has {THREADS} "
+        "threads. ThreadSanitizer has nothing to say of it.",
+        lambda x: x.sum(1),
+        _on_threads,
+        problems(
+            one_matrix,
+            Workload("two", {"blocks": 2, "numbers": THREADS}),
+            Workload("three", {"blocks": 3, "numbers": THREADS}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        magnitude=lambda x: np.abs(x).sum(1),
+        hint="In each round of the loop some threads read what others wrote in the round before.",
+    ),
+    Exercise(
+        "gpu_row_sums",
+        "Write row_sums(x, *, interpret) for a GPU: [M, N] float32 → [M], a program for each row, "
+        "in Pallas for Triton; N may be any number up to 1024.",
+        lambda x: x.sum(1),
+        call_kernel,
+        problems(
+            one_matrix,
+            Workload("ragged", {"m": 3, "n": 1000}),
+            Workload("one", {"m": 1, "n": 1}),
+            Workload("whole", {"m": 2, "n": 1024}),
+        ),
+        rungs=("interpret", "compile"),
+        backend=PALLAS_GPU,
+        magnitude=lambda x: np.abs(x).sum(1),
+        hint="Load 1024 numbers with a mask, and 0 where it is false.",
+    ),
+    Exercise(
+        "gpu_product",
+        "Write product(x, y, *, interpret) for a GPU: [M, K], [K, N] bfloat16 → [M, N] float32, "
+        "sizes multiples of 256, whose kernel spills nothing on an H100, has at most "
+        f"{REGISTERS} registers a thread, at least {BLOCKS} blocks an SM, and uses HGMMA.",
+        lambda x, y: x @ y,
+        call_kernel,
+        problems(
+            two_matrices,
+            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
+            Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        backend=PALLAS_GPU,
+        magnitude=lambda x, y: np.abs(x) @ np.abs(y),
+        judge=judges.on_gpu(registers=REGISTERS, blocks=BLOCKS, uses="HGMMA"),
+        hint="A tile of 128 × 128 float32 is 16,384 numbers: how many threads share them?",
+    ),
+)

@@ -1,0 +1,133 @@
+"""Exercises of the chapter "Grids and memory spaces"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.exercises import judges
+from kernels.lessons.exercises.exercise import Exercise, call_kernel, problems
+from kernels.proof.workload import Workload, values
+
+SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
+
+
+def _squares(kernel, n, *, interpret):
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
+        grid=(n,),
+        out_specs=SMEM,
+        interpret=interpret,
+    )()
+
+
+def _table(kernel, m, n, *, interpret):
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), jnp.int32),
+        grid=(m, n),
+        out_specs=SMEM,
+        interpret=interpret,
+    )()
+
+
+def _running_maximum(kernel, x, *, interpret):
+    blocks = x.shape[0] // 8
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((blocks,), x.dtype),
+        grid=(blocks,),
+        in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
+        out_specs=SMEM,
+        scratch_shapes=[pltpu.SMEM((1,), x.dtype)],
+        interpret=interpret,
+    )(x)
+
+
+def _block_sums(kernel, x, *, interpret):
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((8, 128), x.dtype),
+        grid=(x.shape[0] // 8,),
+        in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda b: (0, 0)),
+        interpret=interpret,
+    )(x)
+
+
+def _negative(workload, rng):
+    x = values("normal", (8 * workload.sizes["blocks"], 128), "float32", rng)
+    return (-abs(x) - 1 if workload.name == "negative" else x,)
+
+
+EXERCISES = (
+    Exercise(
+        "squares_backwards",
+        "Write kernel(o_ref) for a grid of n programs: program p writes i² to element i = n-1-p.",
+        lambda n: np.arange(n, dtype=np.int32) ** 2,
+        _squares,
+        problems(
+            lambda workload, rng: (workload.sizes["n"],),
+            Workload("tiny", {"n": 4}, "int32"),
+            Workload("one", {"n": 1}, "int32"),
+            Workload("prime", {"n": 37}, "int32"),
+        ),
+        hint="pl.num_programs(0) is n.",
+    ),
+    Exercise(
+        "table",
+        "Write kernel(o_ref) for a grid of m × n programs: program (i, j) writes i j to o[i, j].",
+        lambda m, n: np.outer(np.arange(m, dtype=np.int32), np.arange(n, dtype=np.int32)),
+        _table,
+        problems(
+            lambda workload, rng: (workload.sizes["m"], workload.sizes["n"]),
+            Workload("square", {"m": 3, "n": 3}, "int32"),
+            Workload("oblong", {"m": 2, "n": 7}, "int32", why="i and j taken for each other"),
+        ),
+    ),
+    Exercise(
+        "running_maximum",
+        "Write kernel(x_ref, o_ref, highest_ref): program b has a block [8, 128] of x and writes "
+        "the largest number of the blocks 0 to b; highest_ref keeps a number between programs.",
+        lambda x: np.maximum.accumulate(x.reshape(-1, 8 * 128).max(1)),
+        _running_maximum,
+        problems(
+            _negative,
+            Workload("eight", {"blocks": 8}),
+            Workload("negative", {"blocks": 3}, why="zero is larger than all of it"),
+        ),
+        hint="What does highest_ref hold before the first program? See pl.when.",
+    ),
+    Exercise(
+        "block_sums",
+        "Write kernel(x_ref, o_ref) for the sum of the blocks of 8 rows of x, [8 b, 128] → "
+        "[8, 128]: every program has a block of x, and all have the same block of o.",
+        lambda x: x.reshape(-1, 8, 128).sum(0),
+        _block_sums,
+        problems(
+            _negative,
+            Workload("eight", {"blocks": 8}),
+            Workload("one", {"blocks": 1}, why="the first program is the last"),
+        ),
+        magnitude=lambda x: abs(x).reshape(-1, 8, 128).sum(0),
+        hint="o_ref holds nothing before the first program; after that it keeps what it had.",
+    ),
+    Exercise(
+        "diagonal",
+        "Write diagonal(x, *, interpret) for the blocks on the diagonal of a matrix, [128 b, 128 b]"
+        " → [128 b, 128], of which no other block is fetched.",
+        lambda x: np.concatenate([x[i : i + 128, i : i + 128] for i in range(0, len(x), 128)]),
+        call_kernel,
+        problems(
+            lambda workload, rng: (
+                values("normal", (128 * workload.sizes["blocks"],) * 2, "float32", rng),
+            ),
+            Workload("three", {"blocks": 3}),
+            Workload("one", {"blocks": 1}),
+        ),
+        judge=judges.both(judges.only_kernel, judges.fetches(x=3)),
+        hint="A program's number may stand twice in what an index map returns.",
+    ),
+)

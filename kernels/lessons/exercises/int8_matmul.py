@@ -1,0 +1,249 @@
+"""Exercises of the chapter "An int8 matmul"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kernels.lessons.exercises import bars, judges
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.exercise import Exercise, compared, problems
+from kernels.matmul import quantize, quantized_matmul
+from kernels.proof import ladder
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.workload import Workload, values
+
+INT8_CYCLES = 18_500  # of 1024³, the rows of x quantized in the kernel
+
+
+def _spiky(workload, rng):
+    """Tokens with outlier channels, weights, and which channels they are."""
+    m, k, n, some = workload.sizes.values()
+    x, y = (values("normal", shape, "float32", rng) for shape in ((m, k), (k, n)))
+    outliers = tuple(int(i) for i in np.sort(rng.choice(k, some, replace=False)))
+    x[:, outliers] *= 60
+    return x, y / np.float32(np.sqrt(k)), outliers
+
+
+def _error(result, x, y):
+    right = np.float64(x) @ np.float64(y)
+    wrong = np.linalg.norm(np.float64(result) - right, axis=1)
+    return float(np.median(wrong / np.linalg.norm(right, axis=1)))
+
+
+def _apart(answer, x, y, outliers, *, interpret):
+    """Whether the error is less than half of what int8 has for the whole."""
+    z = compared(answer(x, y, outliers))
+    if not interpret:
+        return z
+    if np.shape(z) != (len(x), y.shape[1]):
+        raise ladder.Refused(f"shape is {np.shape(z)}, the reference has {(len(x), y.shape[1])}")
+    (q, r), (p, c) = quantize(x, axis=1), quantize(y, axis=0)
+    limit = _error(quantized_matmul(q, p, r, c, jnp.zeros(y.shape[1])), x, y) / 2
+    if not (found := _error(z, x, y)) <= limit:
+        raise ladder.Refused(f"the error is {found:.2%}, wanted at most {limit:.2%}")
+    return np.True_
+
+
+def _quantised(kernel, x, *, interpret):
+    like = (
+        jax.ShapeDtypeStruct(x.shape, jnp.int8),
+        jax.ShapeDtypeStruct((x.shape[0], 1), x.dtype),
+    )
+    q, scale = pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
+    return jnp.where(scale > 0, q.astype(x.dtype) * scale, jnp.nan)
+
+
+def _round_trip(x):
+    largest = abs(x).max(1, keepdims=True)
+    scale = np.where(largest > 0, largest / 127, 1)
+    return np.round(x / scale) * scale
+
+
+def _rows(workload, rng):
+    """Rows of very different sizes, and one whole number of steps from any tie of rounding."""
+    rows, columns = workload.sizes.values()
+    steps = rng.integers(-126, 127, (rows, columns)) + rng.uniform(-0.4, 0.4, (rows, columns))
+    steps[np.arange(rows), rng.integers(0, columns, rows)] = rng.choice([-127, 127], rows)
+    sizes = 2.0 ** rng.integers(-9, 9, (rows, 1))
+    sizes[rows // 2] = 0  # a token of padding
+    return ((steps * sizes).astype(np.float32),)
+
+
+def _int4(kernel, x, packed, *, interpret):
+    like = jax.ShapeDtypeStruct((x.shape[0], packed.shape[1]), jnp.float32)
+    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x, packed)
+
+
+def _packed(workload, rng):
+    """Activations, and weights of 4 bits: row i in the low half of a byte, row i + k/2 high."""
+    m, k, n = workload.sizes.values()
+    y = rng.integers(-8, 8, (k, n))
+    low, high = y[: k // 2] & 15, y[k // 2 :] & 15
+    return values("normal", (m, k), "bfloat16", rng), (high << 4 | low).astype(np.uint8).view(
+        "int8"
+    )
+
+
+def _unpacked(packed):
+    wide = np.asarray(packed).astype(np.int64)
+    return np.concatenate([(wide << 60) >> 60, wide >> 4])
+
+
+def _scaled(kernel, x, y, zero, r, c, *, interpret):
+    like = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), jnp.float32)
+    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x, y, zero, r, c)
+
+
+def _shifted(workload, rng):
+    """A layer whose rows have zero points of their own."""
+    x, y, r, c = _layer(workload, rng)
+    return x, y, rng.integers(-128, 128, (len(x), 1)).astype(np.int32), r, c
+
+
+def _layer(workload, rng):
+    m, k, n = workload.sizes.values()
+    shapes = (((m, k), "int8"), ((k, n), "int8"), ((m, 1), "float32"), ((1, n), "float32"))
+    return tuple(values("normal", shape, dtype, rng) for shape, dtype in shapes)
+
+
+def _arriving(workload, rng):
+    """Activations in bfloat16 that no rounding of a scale brings near a tie, and weights."""
+    m, k, n = workload.sizes.values()
+    x = rng.integers(-30, 31, (m, k)) + rng.choice([-0.25, 0, 0.25], (m, k))
+    x[np.arange(m), rng.integers(0, k, m)] = rng.choice([-127, 127], m)
+    x *= 2.0 ** rng.integers(-9, 9, (m, 1))
+    x[m // 2] = 0  # a token of padding
+    y, c = (
+        values("normal", shape, kind, rng)
+        for shape, kind in (((k, n), "int8"), ((1, n), "float32"))
+    )
+    return jnp.asarray(x, jnp.bfloat16), y, c
+
+
+def _on_arrival(x, y, c, size=lambda x: x):
+    """The layer with rows of x quantized; or, of the same sums, the sums of absolute values."""
+    x = np.asarray(x, np.float64)
+    largest = abs(x).max(1, keepdims=True)
+    s = np.where(largest > 0, largest / 127, 1)
+    return (size(np.round(x / s)) @ size(np.asarray(y, np.float64))) * s * size(c)
+
+
+def _wide(x):
+    return np.asarray(x).astype(np.int64)
+
+
+EXERCISES = (
+    Exercise(
+        "quantised",
+        "Write kernel(x_ref, q_ref, s_ref) that quantizes the rows of x, float32 [m, k]: s [m, 1] "
+        "is a row's largest magnitude over 127, or 1 for a row of zeros, and q, int8 [m, k], is "
+        "x / s, rounded.",
+        _round_trip,
+        _quantised,
+        problems(
+            _rows,
+            Workload("tile", {"m": 32, "k": 128}),
+            Workload("long", {"m": 32, "k": 640}),
+        ),
+        rungs=("interpret", "simulate"),
+        judge=judges.lowered,
+        magnitude=lambda x: abs(x).max(1, keepdims=True) + 0 * x,
+        hint="astype cuts off what is behind the point; jnp.round does not.",
+    ),
+    Exercise(
+        "int4_weights",
+        "Write kernel(x_ref, y_ref, z_ref) for z = x y in one block: x is bfloat16 [m, k], y_ref "
+        "int8 [k/2, n] holds weights from -8 to 7, row i of y in the low four bits of row i and "
+        "row i + k/2 in the high four; z is float32.",
+        lambda x, packed: x @ _unpacked(packed),
+        _int4,
+        problems(
+            _packed,
+            Workload("tile", {"m": 32, "k": 256, "n": 128}),
+            Workload("long", {"m": 32, "k": 1024, "n": 128}),
+        ),
+        rungs=("interpret", "simulate"),
+        judge=judges.lowered,
+        magnitude=lambda x, packed: abs(x) @ abs(_unpacked(packed)),
+        hint="In int32, shifting left by 28 and back by 28 keeps four bits with their sign.",
+    ),
+    Exercise(
+        "smooth",
+        "Write smooth(x, y) for SmoothQuant: the scale s_k of each of the channels, [k], by which "
+        "x is divided and y multiplied, so that both have the same largest magnitude in it.",
+        lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
+        lambda answer, x, y, outliers, *, interpret: compared(answer(x, y)),
+        problems(
+            _spiky,
+            Workload("few", {"m": 8, "k": 16, "n": 4, "outliers": 2}),
+            Workload("wide", {"m": 32, "k": 256, "n": 64, "outliers": 6}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        magnitude=lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
+        hint="A channel is a column of x and a row of y.",
+    ),
+    Exercise(
+        "apart",
+        "Write apart(x, y, outliers) for x y, [m, k], [k, n] → [m, n]: the channels in the tuple "
+        "outliers in bfloat16 or better, the others in int8; the median error of a token is to be "
+        "at most half of what it is with everything in int8.",
+        lambda x, y, outliers: np.True_,
+        _apart,
+        problems(
+            _spiky,
+            Workload("few", {"m": 32, "k": 256, "n": 64, "outliers": 6}),
+            Workload("one", {"m": 16, "k": 128, "n": 128, "outliers": 1}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        judge=judges.int8_products,
+        hint="x[:, outliers] are the columns of x, y[outliers] the rows of y that belong to them.",
+    ),
+    Exercise(
+        "scaled",
+        "Write kernel(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref) for z = ((x - a) y) r c, in one "
+        "block: x and y are int8, a int32 [m, 1] holds the zero points of the rows of x, r [m, 1] "
+        "and c [1, n] are scales, z is float32.",
+        lambda x, y, a, r, c: ((_wide(x) - a) @ _wide(y)) * r * c,
+        _scaled,
+        problems(
+            _shifted,
+            Workload("tile", {"m": 32, "k": 128, "n": 128}),
+            Workload("long", {"m": 32, "k": 1024, "n": 128}, why="sums beyond int16"),
+        ),
+        rungs=("interpret",),
+        judge=judges.both(judges.lowered, judges.int8_products),
+        magnitude=lambda x, y, a, r, c: (abs(_wide(x) - a) @ abs(_wide(y))) * abs(r * c),
+        hint="x - a does not fit into int8. But (x - a) y is x y less a times the sum of each "
+        "column of y, and a product with a row of ones in int8 adds up columns.",
+    ),
+    Exercise(
+        "fast_int8",
+        "Write layer(x, y, c, *, interpret), x bfloat16 [m, k], y int8 [k, n], c float32 [1, n] → "
+        "bfloat16 [m, n]: quantize each row of x as it arrives (its largest magnitude over 127 is "
+        "the scale, 1 for a row of zeros), multiply in int8, and scale back by the row's scale and "
+        "by c. Sizes are multiples of 128; for m = k = n = 1024 everything together is estimated "
+        f"at {INT8_CYCLES:,} cycles or fewer on a v5e.",
+        _on_arrival,
+        lambda answer, *arguments, interpret: compared(answer(*arguments, interpret=interpret)),
+        problems(
+            _arriving,
+            Workload("tile", {"m": 128, "k": 128, "n": 128}, "bfloat16"),
+            Workload("oblong", {"m": 256, "k": 256, "n": 1024}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        judge=judges.int8_products,
+        bar=Bar(
+            "estimated cycles on a v5e",
+            bars.cycles,
+            bar=INT8_CYCLES,
+            ours=(("0.0.42.1", 17_661), ("0.0.50.1", 17_668)),
+            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+        ),
+        magnitude=lambda x, y, c: _on_arrival(x, y, c, size=abs),
+        hint="A program that has all of k has all that a row's scale needs. How often is a row "
+        "quantized, if its block meets several blocks of y?",
+    ),
+)

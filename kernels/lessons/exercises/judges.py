@@ -1,0 +1,252 @@
+"""What an exercise may ask of a program beyond its result: read from the trace, or compiled.
+
+A judge takes the programs of an answer, each a function and its arrays; it returns what it found,
+in a few words, or raises ladder.Refused with what is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.machines.pallas.calls import calls_in
+from kernels.proof.ladder import Refused
+
+CHIP = "v5e"
+Judge = Callable[[list[Any]], str]
+
+# What an answer may do around its kernel: nothing of it computes.
+AROUND = ("pallas_call", "reshape", "broadcast_in_dim", "squeeze", "expand_dims")
+
+
+def only_kernel(programs: list[Any]) -> str:
+    """Nothing but the kernel may compute."""
+    function, arrays = programs[0]
+    outside = jax_pallas.outside_kernels(jaxprs.trace(function, *arrays))
+    # What runs another program, as jit does, is judged by that.
+    run = [jaxprs.operation(e) for e in outside if not any(jaxprs.inner_jaxprs(e))]
+    if names := [name for name in run if name not in AROUND]:
+        raise Refused(f"{names[0]} runs outside the kernel, on an array in HBM")
+    return "nothing runs outside the kernel"
+
+
+def lowered(programs: list[Any]) -> str:
+    """The lowering for a TPU takes every program; it knows blocks, dtypes and operations."""
+    from kernels.machines import tpu
+
+    for function, arrays in programs:
+        tpu.lower(function, *arrays, chip=CHIP)
+    return f"lowered for a {CHIP}"
+
+
+def both(*judges: Judge) -> Judge:
+    """What several judges say."""
+    return lambda programs: ", ".join(judge(programs) for judge in judges)
+
+
+def kernels(least: int) -> Judge:
+    """At least so many pallas_calls in the last program: that of the gradient, if there is one."""
+
+    def judge(programs: list[Any]) -> str:
+        function, arrays = programs[-1]
+        found = len(calls_in(jaxprs.trace(function, *arrays)))
+        if found < least:
+            raise Refused(
+                f"kernels in the program, its gradients included: {found}, wanted {least}"
+            )
+        return f"{found} kernel{'s' * (found != 1)}"
+
+    return judge
+
+
+def grid(dimensions: int, block: int) -> Judge:
+    """The first kernel has a grid of so many dimensions, and no side of its blocks is longer."""
+
+    def judge(programs: list[Any]) -> str:
+        function, arrays = programs[0]
+        (call, *_) = calls_in(jaxprs.trace(function, *arrays))
+        if len(call.grid) != dimensions:
+            raise Refused(f"the grid is {call.grid}, wanted one of {dimensions} dimensions")
+        for operand in call.operands:
+            if max(operand.block) > block:
+                raise Refused(
+                    f"a block of {operand.name} is {operand.block}, wanted at most {block} a side"
+                )
+        return f"a grid of {call.grid}"
+
+    return judge
+
+
+def products(most: int) -> Judge:
+    """No matrix product in a kernel may have more numbers than that."""
+
+    def judge(programs: list[Any]) -> str:
+        function, arrays = programs[0]
+        sizes = [
+            math.prod(jaxprs.shape(jaxprs.outputs(equation)[0]))
+            for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+            if jaxprs.operation(equation) == "dot_general"
+        ]
+        if not sizes:
+            raise Refused("no matrix product is left")
+        if max(sizes) > most:
+            raise Refused(f"a product of it has {max(sizes)} numbers, at most {most} wanted")
+        return f"no product of more than {most} numbers"
+
+    return judge
+
+
+def copies_ahead(programs: list[Any]) -> str:
+    """A second copy is on its way before the kernel waits for the first."""
+    function, arrays = programs[0]
+    order = [
+        name
+        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+        if (name := jaxprs.operation(equation)) in ("dma_start", "dma_wait")
+    ]
+    if not order:
+        raise Refused("the kernel starts no copy")
+    started = order.index("dma_wait") if "dma_wait" in order else len(order)
+    if started < 2:
+        raise Refused(
+            f"{started} copy is under way when the kernel first waits, wanted 2: the next one has "
+            "to be started before"
+        )
+    return f"{started} copies are under way when it first waits"
+
+
+def _products(programs: list[Any]) -> list[tuple[Any, list[str]]]:
+    """The matrix products of the first program, and the dtypes of each one's factors."""
+    function, arrays = programs[0]
+    return [
+        (equation, [jaxprs.dtype(v) for v in jaxprs.inputs(equation)])
+        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+        if jaxprs.operation(equation) == "dot_general"
+    ]
+
+
+def int8_products(programs: list[Any]) -> str:
+    """Some matrix product has int8 factors."""
+    if not any(set(factors) == {"int8"} for _, factors in _products(programs)):
+        raise Refused("no matrix product of it has int8 factors")
+    return "it multiplies in int8"
+
+
+def float32_products(programs: list[Any]) -> str:
+    """No matrix product, in a kernel or outside, rounds its float32 factors on a TPU."""
+    wide = [product for product, factors in _products(programs) if "float32" in factors]
+    if any(jaxprs.precisions(product) != ("HIGHEST", "HIGHEST") for product in wide):
+        raise Refused(
+            'a product rounds its float32 factors to bfloat16 on a TPU; precision="highest" '
+            "keeps them"
+        )
+    return "no factor is rounded"
+
+
+def fetches(**most: int) -> Judge:
+    """An input's block may be fetched so many times, over the whole grid."""
+
+    def judge(programs: list[Any]) -> str:
+        function, arrays = programs[0]
+        (call, *_) = calls_in(jaxprs.trace(function, *arrays))
+        told = []
+        for operand, (name, limit) in zip(call.inputs, most.items(), strict=False):
+            found = int(operand.moved.sum())
+            if found > limit:
+                raise Refused(f"{name} is fetched {found} times, {limit} would do")
+            told.append(f"{name} is fetched {found} times")
+        return ", ".join(told)
+
+    return judge
+
+
+def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
+    """The compiled kernel may have so many bundles in a grid step, and so many spills.
+
+    Args:
+        bundles: at most so many; None for any number.
+        spills: at most so many; None for any number.
+    """
+
+    def judge(programs: list[Any]) -> str:
+        from kernels.machines import tpu
+
+        function, arrays = programs[0]
+        kernel = tpu.schedule(function, *arrays, chip=CHIP)[0]
+        if spills is not None and kernel.spills > spills:
+            raise Refused(f"{kernel.spills} spills on a {CHIP}, at most {spills} wanted")
+        if bundles is not None and kernel.step_bundles > bundles:
+            raise Refused(
+                f"{kernel.step_bundles} bundles in a step on a {CHIP}, at most {bundles} wanted"
+            )
+        return f"{kernel.step_bundles} bundles in a step, {kernel.spills} spills on a {CHIP}"
+
+    return judge
+
+
+def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
+    """The only kernel, compiled for an H100: no spill, few registers, enough blocks an SM.
+
+    Args:
+        registers: of a thread, at most so many.
+        blocks: that an SM keeps at once, at least so many.
+        uses: an operation that has to stand in its machine code.
+    """
+
+    def judge(programs: list[Any]) -> str:
+        from kernels.machines import gpu
+
+        function, arrays = programs[0]
+        kernel = gpu.compile(function, *arrays, passes=False).kernel()
+        if kernel.spills:
+            raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
+        if kernel.registers > registers:
+            raise Refused(f"{kernel.registers} registers a thread, at most {registers} wanted")
+        if kernel.occupancy.blocks < blocks:
+            held = kernel.occupancy
+            raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
+        if not kernel.counts[uses]:
+            raise Refused(f"no {uses} in its machine code")
+        many = "1 block" if kernel.occupancy.blocks == 1 else f"{kernel.occupancy.blocks} blocks"
+        return f"{kernel.registers} registers, {many} an SM of an H100"
+
+    return judge
+
+
+def no_relayout(programs: list[Any]) -> str:
+    """No operation of the program compiled by XLA may only move data inside HBM."""
+    module, _ = _compiled(programs)
+    moves = [i for i in module.run if i.opcode in ("copy", "reshape") or module.only_moves(i)]
+    if moves:
+        raise Refused(
+            f"{moves[0].opcode} {moves[0].name} only moves data, to {moves[0].results[0]}"
+        )
+    return f"no relayout among {len(module.run)} operations on a {CHIP}"
+
+
+def read_by(most: int) -> Judge:
+    """So many kernels of the program compiled by XLA may read an array as large as the first."""
+
+    def judge(programs: list[Any]) -> str:
+        module, arrays = _compiled(programs)
+        readers = [
+            i.name
+            for i in module.run
+            if not i.opcode.startswith("copy-")
+            and any(o.shape == arrays[0].shape for o in i.operands)
+        ]
+        if len(readers) > most:
+            raise Refused(f"{len(readers)} kernels read x: {', '.join(readers)}; wanted {most}")
+        return f"x is read by {len(readers)} of {len(module.run)} operations on a {CHIP}"
+
+    return judge
+
+
+def _compiled(programs: list[Any]) -> Any:
+    from kernels.machines import tpu
+    from kernels.machines.tpu import hlo
+
+    function, arrays = programs[0]
+    return hlo.parse(tpu.compile(function, *arrays, chip=CHIP, executable=False).hlo), arrays

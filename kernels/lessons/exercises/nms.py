@@ -1,0 +1,263 @@
+"""Exercises of the chapter "Sequential algorithms on a sequential machine: NMS"."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.exercises import bars
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.nms import reference, workloads
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.backends.xla import XLA
+from kernels.proof.workload import Workload
+
+THRESHOLD = 0.5
+BLOCK = 128
+DROP_BUNDLES = 470  # of a step of the kernel; with a division and without the MXU 695
+
+
+def _pairs(workload, rng):
+    """drops [128, 128]: a chain, a stack of equal boxes, pairs at random; and who is alive."""
+    chain, stack, gone, percent = workload.sizes.values()
+    drops = np.zeros((BLOCK, BLOCK), np.float32)
+    for i in range(chain - 1):
+        drops[i, i + 1] = 1
+    both = slice(chain, chain + stack)
+    drops[both, both] = np.triu(np.ones((stack, stack)), 1)
+    drops[np.triu(rng.random(drops.shape) < percent / 100, 1)] = 1
+    alive = np.ones((1, BLOCK), np.float32)
+    alive[0, rng.permutation(BLOCK)[:gone]] = 0
+    return drops, alive
+
+
+def _dropped_by(drops, alive):
+    """One box after another: the first that is kept and drops it, or -1."""
+    by, kept = np.full(alive.shape, -1, drops.dtype), []
+    for i in np.flatnonzero(alive[0] > 0):
+        by[0, i] = next((j for j in kept if drops[j, i] > 0), -1)
+        if by[0, i] < 0:
+            kept.append(i)
+    return by
+
+
+def _settle(kernel, drops, alive, *, interpret):
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((1, BLOCK), jnp.float32),
+        interpret=interpret,
+        name="settle",
+    )(drops, alive)
+
+
+def _drawn(n, rng):
+    return workloads.nms.make(Workload("drawn", {"n": n}), rng)
+
+
+def _classed(workload, rng):
+    """Boxes, scores and classes; among the small boxes of "scales" lies a very large one."""
+    n = workload.sizes["n"]
+    boxes, scores = _drawn(n, rng)
+    if workload.name == "scales":
+        boxes = boxes / np.float32(1000)
+        boxes[0] = (0, 0, 1e6, 1e6)
+    return boxes, scores, rng.integers(0, workload.sizes["classes"], n).astype(np.int32)
+
+
+def _by_class(boxes, scores, classes):
+    keep = np.zeros(len(boxes), bool)
+    for each in np.unique(classes):
+        mine = classes == each
+        keep[mine] = reference.nms(boxes[mine], scores[mine], iou_threshold=THRESHOLD)
+    return keep
+
+
+def _table(workload, rng):
+    """[5, n], the best score first: left, top, right, bottom, area; and how many to keep."""
+    boxes, scores = _drawn(workload.sizes["n"], rng)
+    left, top, right, bottom = boxes[np.argsort(-scores, kind="stable")].T
+    area = (right - left) * (bottom - top)
+    return np.stack([left, top, right, bottom, area]), workload.sizes["most"]
+
+
+def _best(table, most):
+    scores = -np.arange(table.shape[1])
+    keep = reference.nms(table[:4].T, scores, iou_threshold=THRESHOLD)
+    return (keep & (np.cumsum(keep) <= most)).astype(np.float64)
+
+
+def _at_most(kernel, table, most, *, interpret):
+    n = table.shape[1]
+    return pl.pallas_call(
+        functools.partial(kernel, most=most),
+        out_shape=jax.ShapeDtypeStruct((n,), jnp.float32),
+        grid=(n,),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec((5, n), lambda i: (0, 0))],
+        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
+        scratch_shapes=[pltpu.VMEM((1, n), jnp.float32), pltpu.SMEM((1,), jnp.int32)],
+        interpret=interpret,
+    )(table, table)
+
+
+def _first(workload, rng):
+    """[128, 4] columns of the kept boxes' corners, float32 [1, 128], and [4, n] rows of others."""
+    boxes, _ = _drawn(BLOCK + workload.sizes["n"], rng)
+    kept = (rng.random((1, BLOCK)) < workload.sizes["kept"] / 100).astype(np.float32)
+    return boxes[:BLOCK], kept, np.ascontiguousarray(boxes[BLOCK:].T)
+
+
+def _dropped(first, kept, others):
+    one = np.split(first, 4, 1)
+    sides = [
+        np.maximum(np.minimum(one[i + 2], others[i + 2]) - np.maximum(one[i], others[i]), 0)
+        for i in (0, 1)
+    ]
+    area = (one[2] - one[0]) * (one[3] - one[1])
+    areas = (others[2] - others[0]) * (others[3] - others[1])
+    inter = sides[0] * sides[1]
+    overlap = inter > THRESHOLD * (area + areas - inter)
+    return (overlap & (kept.T > 0)).any(0, keepdims=True).astype(np.float32)
+
+
+def _drop(kernel, first, kept, others, *, interpret):
+    n = others.shape[1]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((1, n), jnp.float32),
+        grid=(n // (4 * BLOCK),),
+        in_specs=[
+            pl.BlockSpec((BLOCK, 4), lambda i: (0, 0)),
+            pl.BlockSpec((1, BLOCK), lambda i: (0, 0)),
+            pl.BlockSpec((4, 4 * BLOCK), lambda i: (0, i)),
+        ],
+        out_specs=pl.BlockSpec((1, 4 * BLOCK), lambda i: (0, i)),
+        interpret=interpret,
+        name="drop",
+    )(first, kept, others)
+
+
+def _kept(workload, rng):
+    """Which boxes are kept, in input order, and the scores; "late" keeps those of the first few."""
+    n = workload.sizes["n"]
+    scores = rng.random(n).astype(np.float32)
+    keep = rng.random(n) < 0.02
+    if workload.name == "late":
+        keep = scores > np.sort(scores)[-100]
+    return keep, scores
+
+
+def _busy(keep, scores):
+    in_order = keep[np.argsort(-scores, kind="stable")]
+    blocks = -(-len(keep) // BLOCK)
+    busy = [b for b in range(blocks) if in_order[BLOCK * b : BLOCK * (b + 1)].any()]
+    return np.array(busy + [busy[-1]] * (blocks - len(busy)), np.int32)
+
+
+def _table_of(answer, keep, scores):
+    return jax.jit(answer)(keep, scores)
+
+
+EXERCISES = (
+    Exercise(
+        "nms_dropped_by",
+        "Write kernel(drops_ref, alive_ref, by_ref): drops_ref [128, 128] has a 1 where the box of "
+        "the row, if it is kept, drops the box of the column; alive_ref [1, 128] a 0 for a box "
+        "that was dropped before; by_ref [1, 128] is to hold, for each box that is dropped here, "
+        "the rank of the first kept box that drops it, and -1 for every other.",
+        _dropped_by,
+        _settle,
+        problems(
+            _pairs,
+            *(
+                Workload(
+                    name, {"chain": chain, "stack": stack, "gone": gone, "percent": odds}, why=why
+                )
+                for name, chain, stack, gone, odds, why in (
+                    ("chain", 9, 0, 0, 0, ""),
+                    ("stack", 0, 40, 0, 0, ""),
+                    ("several", 0, 0, 0, 4, "more than one kept box may drop a box"),
+                    ("gone", 20, 9, 30, 4, "some were dropped before"),
+                    ("longest", BLOCK, 0, 1, 0, ""),
+                )
+            ),
+        ),
+        hint="First settle. Who drops a box is then a question for each column of the matrix, and "
+        "`keep` lies along the lanes, where its rows want it along the sublanes.",
+    ),
+    Exercise(
+        "nms_classes",
+        "Write by_class(boxes, scores, classes), [n, 4], [n], int32 [n] → bool [n]: the boxes that "
+        "are kept at a threshold of 0.5, if boxes of different classes do not drop each other; "
+        "classes are 0, 1 and 2.",
+        _by_class,
+        call,
+        problems(
+            _classed,
+            Workload("three", {"n": 60, "classes": 3}),
+            Workload("one", {"n": 40, "classes": 1}, why="a class without boxes"),
+            Workload("scales", {"n": 60, "classes": 3}, why="an offset leaves the boxes no bits"),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        hint="What does not belong to a class must overlap nothing, and must not be kept.",
+    ),
+    Exercise(
+        "nms_at_most",
+        "Write kernel(box_ref, boxes_ref, keep_ref, dropped_ref, count_ref, *, most): "
+        "one_box_kernel, threshold 0.5, that keeps the best `most` boxes only; box_ref [5, n] and "
+        "keep_ref [n] are in SMEM, count_ref is a whole number between programs.",
+        _best,
+        _at_most,
+        problems(
+            _table,
+            Workload("two", {"n": 24, "most": 2}),
+            Workload("none", {"n": 8, "most": 0}),
+        ),
+        hint="Both scratches hold what was there before: see program 0.",
+    ),
+    Exercise(
+        "nms_busy",
+        "Write busy(keep, scores), bool [n] in input order, float32 [n] → int32 [blocks]: the "
+        "blocks of 128, in the order of the scores, that keep a box, first to last; the places "
+        "left over repeat the last of them. The last block may be shorter, some block keeps a "
+        "box, and the function has to run under jax.jit.",
+        _busy,
+        _table_of,
+        problems(
+            _kept,
+            Workload("sparse", {"n": 2000}),
+            Workload("late", {"n": 1000}, why="the best are kept, and no others"),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        hint="Under jit a shape cannot depend on values: jnp.nonzero takes size= and fill_value=.",
+    ),
+    Exercise(
+        "nms_fast",
+        "Write kernel(first_ref, kept_ref, others_ref, o_ref): first_ref [128, 4] has left, top, "
+        "right and bottom of 128 boxes, kept_ref [1, 128] 1 for those that are kept, others_ref "
+        "[4, 512] later boxes; o_ref [1, 512] is 1 where a kept one overlaps by more than 0.5, "
+        f"else 0; in at most {DROP_BUNDLES} bundles a step on a v5e.",
+        _dropped,
+        _drop,
+        problems(
+            _first,
+            Workload("few", {"n": 1024, "kept": 10}),
+            Workload("all", {"n": 512, "kept": 100}),
+            Workload("none", {"n": 512, "kept": 0}),
+        ),
+        rungs=("interpret",),
+        bar=Bar(
+            "bundles in a step on a v5e",
+            bars.bundles("drop"),
+            bar=DROP_BUNDLES,
+            ours=(("0.0.42.1", 418), ("0.0.50.1", 414)),
+        ),
+        hint="I / U > 0.5 needs no division. And who of 128 rows is kept and overlaps is a product "
+        "of [1, 128] and [128, 512] zeros and ones, which the MXU has time for.",
+    ),
+)

@@ -1,0 +1,214 @@
+"""Exercises of the chapter "Attention in a vision transformer"."""
+
+import functools
+
+import numpy as np
+
+from kernels.attention import reference
+from kernels.lessons.exercises import bars
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.exercise import Exercise, compared, problems
+from kernels.machines.optional import require
+from kernels.proof.backends.torch import TORCH
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload, values
+
+WIDTH = 64  # of a head
+PAIR_BUNDLES = 1_700  # of two heads' backward pass; upright it takes 2,291
+
+
+def _pairs(workload, rng):
+    b, n = workload.sizes.values()
+    return (values("normal", (b, n, 3 * 2 * WIDTH), workload.dtype, rng),)
+
+
+def _pairs_and_gradients(workload, rng):
+    shape = (*workload.sizes.values(), 2 * WIDTH)
+    return *_pairs(workload, rng), values("normal", shape, workload.dtype, rng)
+
+
+def _two_heads(kernel, qkv, *, interpret):
+    import jax
+    from jax.experimental import pallas as pl
+
+    pictures, tokens, columns = qkv.shape
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((pictures, tokens, columns // 3), qkv.dtype),
+        grid=(pictures,),
+        in_specs=[pl.BlockSpec((None, tokens, columns), lambda i: (i, 0, 0))],
+        out_specs=pl.BlockSpec((None, tokens, columns // 3), lambda i: (i, 0, 0)),
+        interpret=interpret,
+        name="pair",
+    )(qkv)
+
+
+def _pulled(kernel, qkv, do, *, interpret):
+    import jax
+    from jax.experimental import pallas as pl
+
+    blocks = [pl.BlockSpec((None, *array.shape[1:]), lambda i: (i, 0, 0)) for array in (qkv, do)]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
+        grid=(len(qkv),),
+        in_specs=blocks,
+        out_specs=blocks[0],
+        interpret=interpret,
+        name="pair_backward",
+    )(qkv, do)
+
+
+def _dqkv(qkv, do, sizes=False):
+    """The gradient of both heads; or, of the same sums, the sums of absolute values."""
+    size = abs if sizes else lambda x: x
+    parts = [[], [], []]
+    for head in range(2):
+        q, k, v = (qkv[..., WIDTH * (2 * part + head) :][..., :WIDTH] for part in range(3))
+        d = do[..., WIDTH * head :][..., :WIDTH]
+        s = q @ k.swapaxes(1, 2) / 8
+        p = np.exp(s - s.max(-1, keepdims=True))
+        p = p / p.sum(-1, keepdims=True)
+        dp = size(d) @ size(v).swapaxes(1, 2)
+        if sizes:  # of the scores too, since an exponential multiplies by their error
+            ds = p * (dp + (p * dp).sum(-1, keepdims=True))
+            reach = 1 + abs(q) @ abs(k).swapaxes(1, 2) / 8
+            p, ds = p * reach, ds * (reach + (p * reach).sum(-1, keepdims=True))
+        else:
+            ds = p * (dp - (p * dp).sum(-1, keepdims=True))
+        found = (
+            ds @ size(k) / 8,
+            ds.swapaxes(1, 2) @ size(q) / 8,
+            p.swapaxes(1, 2) @ size(d),
+        )
+        for part, each in zip(parts, found, strict=True):
+            part.append(each)
+    return np.concatenate([each for part in parts for each in part], -1)
+
+
+def _dqkv_magnitude(qkv, do):
+    return _dqkv(qkv, do, sizes=True)
+
+
+def _padded(kernel, qkv, *, tokens, interpret):
+    return _two_heads(functools.partial(kernel, tokens=tokens), qkv, interpret=interpret)
+
+
+def _real(qkv, tokens):
+    """What each real token sees of the real ones; zeros for the others."""
+    o = np.zeros((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
+    o[:, :tokens] = reference.vit_attention(qkv[:, :tokens], 2)
+    return o
+
+
+def _real_magnitude(qkv, tokens):
+    size = np.ones((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
+    size[:, :tokens] = reference.vit_attention_magnitude(qkv[:, :tokens], 2)
+    return size
+
+
+def _with_nan(qkv, tokens):
+    qkv[:, tokens:] = np.nan
+    return qkv
+
+
+def _packed(workload, rng):
+    b, n, heads = (workload.sizes[name] for name in ("b", "n", "heads"))
+    return values("normal", (b, n, 3 * heads * WIDTH), "float32", rng), heads
+
+
+def _halves(answer, qkv, heads):
+    torch = require("torch", "an exercise on PyTorch tensors")
+    from kernels.machines.compat.torch import watched
+
+    ran = []  # the pictures that each call of the packed kernel had
+
+    def note(operator, arguments):
+        if operator.startswith("kernels.vit_attention_forward"):
+            ran.append(len(arguments[0]))
+
+    with watched(note):
+        result = answer(torch.from_numpy(qkv), heads)
+    if sum(ran) != len(qkv) // 2:
+        told = f"{sum(ran)} of {len(qkv)}" if ran else "none"
+        raise Refused(f"the packed kernel had {told} of the pictures, and not the second half")
+    return compared(result)
+
+
+EXERCISES = (
+    Exercise(
+        "vit_padded",
+        "Write kernel(qkv_ref, o_ref, *, tokens) for two heads of 64 side by side, [n, 3·2·64] → "
+        "[n, 2·64]: only the first `tokens` of the n rows are real; no real token sees the others, "
+        "and their own rows of the result are zero. The others may hold NaN.",
+        lambda qkv, tokens: _real(np.nan_to_num(qkv), tokens),
+        _padded,
+        problems(
+            lambda workload, rng: (_with_nan(*_pairs(workload, rng), **workload.options),),
+            Workload("some", {"b": 2, "n": 64}, options={"tokens": 50}),
+            Workload("all", {"b": 1, "n": 32}, options={"tokens": 32}, why="nothing to mask"),
+            Workload("one", {"b": 1, "n": 16}, options={"tokens": 1}, why="it sees itself"),
+        ),
+        rungs=("interpret", "simulate"),
+        magnitude=lambda qkv, tokens: _real_magnitude(np.nan_to_num(qkv), tokens),
+        hint="0 times NaN is NaN: a score of minus infinity is not enough where v is NaN too.",
+    ),
+    Exercise(
+        "vit_backward",
+        "Write kernel(qkv_ref, do_ref, dqkv_ref) for two heads of 64 side by side, [n, 3·2·64], "
+        "[n, 2·64] → [n, 3·2·64]: the gradient of their attention, in the layout of qkv; the "
+        "probabilities are computed anew, and the scale is 1/8.",
+        _dqkv,
+        _pulled,
+        problems(
+            _pairs_and_gradients,
+            Workload("two", {"b": 2, "n": 32}),
+            Workload("one", {"b": 1, "n": 1}, why="a single key has no gradient"),
+        ),
+        rungs=("interpret", "simulate"),
+        magnitude=_dqkv_magnitude,
+        hint="dv = pᵀ do, dp = do vᵀ, ds = p (dp - the row's sum of p dp), dq = ds k / 8, "
+        "dk = dsᵀ q / 8.",
+    ),
+    Exercise(
+        "vit_fast",
+        "Write kernel(qkv_ref, do_ref, dqkv_ref) for the gradient that vit_backward asks "
+        f"for, in bfloat16 too, in at most {PAIR_BUNDLES:,} bundles a picture on a v5e, for 256 "
+        "tokens in bfloat16.",
+        _dqkv,
+        _pulled,
+        problems(
+            _pairs_and_gradients,
+            Workload("float32", {"b": 2, "n": 32}),
+            Workload("bfloat16", {"b": 1, "n": 64}, "bfloat16"),
+        ),
+        rungs=("interpret",),
+        bar=Bar(
+            "bundles a picture on a v5e",
+            bars.bundles("pair_backward"),
+            bar=PAIR_BUNDLES,
+            ours=(("0.0.42.1", 1_385), ("0.0.50.1", 1_405)),
+            workload=Workload("bar", {"b": 2, "n": 256}, "bfloat16"),
+        ),
+        magnitude=_dqkv_magnitude,
+        hint="With the scores on their side, [keys, queries], both sums of the softmax run over "
+        "sublanes. Which of the five products need nothing of the softmax?",
+    ),
+    Exercise(
+        "vit_halves",
+        "Write halves(qkv, heads), [B, N, 3 H D] → [B, N, H D], in PyTorch: the first half of the "
+        'pictures by implementation="torch", the second by "pallas"; of an odd number, the '
+        "second half is the smaller.",
+        reference.vit_attention,
+        _halves,
+        problems(
+            _packed,
+            Workload("even", {"b": 4, "n": 16, "heads": 2}),
+            Workload("odd", {"b": 3, "n": 24, "heads": 3}, why="halves of unlike size"),
+        ),
+        rungs=("interpret",),
+        backend=TORCH,
+        magnitude=reference.vit_attention_magnitude,
+        hint="A part of a batch begins where a picture does; torch.cat puts two parts together.",
+    ),
+)

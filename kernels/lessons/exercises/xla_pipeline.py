@@ -1,0 +1,209 @@
+"""Exercises of the chapter "The XLA pipeline"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernels.lessons.exercises import judges
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.machines.tpu import hlo
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.backends.xla import XLA
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload, values
+
+HEADS = 8
+
+
+def _one(workload, rng):
+    return (values("normal", tuple(workload.sizes.values()), "float32", rng),)
+
+
+def _polynomial(c, x):
+    return sum(each * x**power for power, each in enumerate(c))
+
+
+def _coefficients(workload, rng):
+    n, length = workload.sizes.values()
+    return values("normal", (length,), "float32", rng), values("normal", (n, n), "float32", rng)
+
+
+def _jitted(answer, c, x):
+    return jax.jit(answer)(c, x)
+
+
+def _passes(tried):
+    """What the CPU's program reads and writes, its loops counted turn by turn, in arrays of x."""
+    function, (c, x) = tried.program
+    compiled = jax.jit(function).lower(c, x).compile()
+    moved = sum(i.hbm_bytes * i.times for i in hlo.parse(compiled.as_text()).run)
+    return moved / (2 * x.nbytes)
+
+
+def _head_norms(x):
+    return (x * x).reshape(len(x), HEADS, -1).sum(2)
+
+
+def _step(answer, w, v, g, *, interpret):
+    """The new state, if it takes the memory of the old one."""
+    if not hasattr(answer, "lower"):
+        raise Refused("the answer is not jitted: jax.jit makes it so, and takes donate_argnums")
+    memory = answer.lower(w, v, g).compile().memory_analysis()
+    if memory.alias_size_in_bytes != w.nbytes + v.nbytes:
+        raise Refused(
+            f"{memory.alias_size_in_bytes} bytes of the results lie in an argument's memory, "
+            f"{w.nbytes + v.nbytes} can"
+        )
+    return np.stack(answer(w, v, g))
+
+
+def _momentum(w, v, g):
+    v = 0.9 * v + g
+    return np.stack([w - 0.1 * v, v])
+
+
+def _layer(x, inward, outward):
+    return jnp.maximum(x @ inward, 0) @ outward
+
+
+def _layer_specs(answer, x, inward, outward, *, interpret):
+    """Whether four specs came; and for the judge the specs themselves."""
+    found = answer()
+    if not (
+        isinstance(found, tuple)
+        and [type(spec) for spec in found] == [jax.sharding.PartitionSpec] * 4
+    ):
+        raise Refused(f"{type(found).__name__} is returned, wanted: four of PartitionSpec")
+    return np.True_ if interpret else found
+
+
+def _exchanges_sums(programs):
+    """Compiled over 2 × 2 chips, only the result's sums are exchanged, and no chip holds more than
+    half of the arguments.
+    """
+    from kernels.machines import tpu
+
+    function, arguments = programs[0]
+    *in_specs, out = function(*arguments)
+    mesh = {"x": 2, "y": 2}
+    options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out}
+    compiled = tpu.compile(_layer, *arguments, chip=judges.CHIP, executable=False, **options)
+    held, half = compiled.memory.arguments, sum(each.nbytes for each in arguments) // 2
+    if held > half:
+        raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
+    found = hlo.parse(compiled.hlo).collectives
+    told = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in found) or "none"
+    if [i.opcode for i in found] != ["all-reduce"]:
+        raise Refused(f"the exchanges are {told}; wanted is one all-reduce")
+    if (size := found[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
+        raise Refused(f"{told} of {size} bytes on each; half of the result are {most}")
+    return f"{told}, {held} bytes of arguments on each of 4 chips"
+
+
+EXERCISES = (
+    Exercise(
+        "polynomial",
+        "Write polynomial(c, x), float32 [length] and [n, n] → [n, n]: c[0] + c[1] x + c[2] x² "
+        "and so on for each element, so that the CPU's program moves little more than x and the "
+        "result, however many coefficients there are.",
+        _polynomial,
+        _jitted,
+        problems(
+            _coefficients,
+            Workload("long", {"n": 256, "length": 40}),
+            Workload("short", {"n": 7, "length": 3}),
+            Workload("constant", {"n": 5, "length": 1}, why="the result still has the shape of x"),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        magnitude=lambda c, x: _polynomial(abs(c), abs(x)),
+        bar=Bar(
+            "times the bytes of x and of the result, moved by the CPU's program",
+            _passes,
+            bar=1.1,
+            ours=1.0,
+            spec=".2f",
+        ),
+        hint="A loop of JAX stays a loop in XLA, and each of its turns stores a matrix. A loop of "
+        "Python is gone once it is traced. Horner's rule needs no powers.",
+    ),
+    Exercise(
+        "one_pass",
+        "Write one_pass(x) for the variance of each column, [m, n] → [n], so that the program "
+        "compiled for a TPU has one kernel that reads x.",
+        lambda x: x.var(0),
+        call,
+        problems(
+            _one,
+            Workload("large", {"m": 4096, "n": 1024}),
+            Workload("prime", {"m": 101, "n": 3}),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        magnitude=lambda x: (x * x).mean(0) + x.mean(0) ** 2,
+        judge=judges.read_by(1),
+        hint="The mean has to be known before (x - mean)², but not before x².",
+    ),
+    Exercise(
+        "head_norms",
+        "Write head_norms(x) for the sum of squares in each of 8 heads, [n, 8 d] → [n, 8], so that "
+        "the program compiled for a TPU has no operation that only moves data.",
+        _head_norms,
+        call,
+        problems(
+            _one,
+            Workload("large", {"n": 2048, "width": 512}),
+            Workload("small", {"n": 3, "width": 32}),
+        ),
+        rungs=("interpret",),
+        backend=XLA,
+        magnitude=_head_norms,
+        judge=judges.no_relayout,
+        hint="A sum over some columns is a product with a matrix of zeros and ones.",
+    ),
+    Exercise(
+        "layer_specs",
+        "Write layer_specs(), which returns a PartitionSpec for x, w1, w2 and the result of "
+        "relu(x w1) w2, [n, d], [d, 4 d], [4 d, d] → [n, d], over a mesh of 2 × 2 chips with the "
+        "axes x and y, so that a chip holds at most half of the arguments and one all-reduce of "
+        "half of the result is all that is exchanged.",
+        lambda x, inward, outward: np.True_,
+        _layer_specs,
+        problems(
+            lambda workload, rng: tuple(
+                np.ones(shape, np.float32)
+                for shape in (
+                    (workload.sizes["n"], workload.sizes["d"]),
+                    (workload.sizes["d"], 4 * workload.sizes["d"]),
+                    (4 * workload.sizes["d"], workload.sizes["d"]),
+                )
+            ),
+            Workload("wide", {"n": 512, "d": 256}),
+            Workload("again", {"n": 512, "d": 256}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        judge=_exchanges_sums,
+        hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
+        "second product needs in what the first one left it?",
+    ),
+    Exercise(
+        "donated",
+        "Write donated(w, v, g), jitted, for a step with momentum: v ← 0.9 v + g, then "
+        "w ← w - 0.1 v; it returns w and v, in the memory of the old ones.",
+        _momentum,
+        _step,
+        problems(
+            lambda workload, rng: tuple(
+                values("normal", (workload.sizes["n"],), "float32", rng) for _ in "wvg"
+            ),
+            Workload("tile", {"n": 1024}),
+            Workload("prime", {"n": 101}),
+        ),
+        rungs=("interpret",),
+        backend=PYTHON,
+        magnitude=lambda w, v, g: _momentum(abs(w), -abs(v), -abs(g)) * [[1], [-1]],
+        hint="donate_argnums takes a tuple.",
+    ),
+)

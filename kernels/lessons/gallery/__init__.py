@@ -1,0 +1,66 @@
+"""The bug gallery: kernels that are wrong on purpose, each with the rung that catches it.
+
+One file a bug. Each holds one kernel that is wrong or, with repaired=True, right, so that the line
+that matters can be seen. To add a bug, add a file; nothing lists it elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.lessons.gallery.bug import Bug
+from kernels.proof import ladder
+from kernels.proof.catalog import OPERATORS, RUNGS
+
+__all__ = ["Bug", "Catch", "bugs", "climb"]
+
+CLIMBED = RUNGS[:3]  # as far as a machine without an accelerator gets
+
+
+@dataclass(frozen=True)
+class Catch:
+    """Where a kernel fell off the ladder.
+
+    Args:
+        rung: the first that refused it.
+        workload: the one on which it did.
+        message: what the rung said.
+    """
+
+    rung: str
+    workload: str
+    message: str
+
+
+def bugs() -> dict[str, Bug]:
+    """Every bug by name, ordered by the rung that catches it."""
+    names = [m.name for m in pkgutil.iter_modules(__path__) if m.name != "bug"]
+    found = {name: importlib.import_module(f"{__name__}.{name}").BUG for name in names}
+    return dict(sorted(found.items(), key=lambda item: (RUNGS.index(item[1].caught_by), item[0])))
+
+
+def climb(name: str, *, repaired: bool = False) -> Catch | None:
+    """Let a bug climb rung by rung.
+
+    Args:
+        name: the bug's.
+        repaired: whether its repaired kernel climbs instead.
+
+    Returns:
+        What caught it first, or None if nothing did.
+    """
+    bug = bugs()[name]
+    function: Any = importlib.import_module(f"{__name__}.{name}").kernel
+    if repaired:
+        function = functools.partial(function, repaired=True)
+    operator, more = OPERATORS[bug.operator], bug.differentiable
+    subject = ladder.Subject(operator, name, bug.backend, function, differentiable=more)
+    for rung in CLIMBED:
+        for check in ladder.climb(subject, rung, bug.workloads):
+            if check.status == ladder.FAILED:
+                return Catch(rung, check.workload, check.message)
+    return None

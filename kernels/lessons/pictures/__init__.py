@@ -1,0 +1,39 @@
+"""Pictures of kernels, drawn from what JAX traced or the simulator recorded, never by hand; and of
+machines, drawn from their data.
+
+Each function returns a Picture: one SVG that takes its text colour from the page, so that it
+reads in light and in dark, and that prints. Some return a Player: a Picture that becomes
+interactive in the built book.
+"""
+
+from kernels.lessons.pictures.canvas import COLOURS, Picture, Player, Table
+from kernels.lessons.pictures.code import Code, source
+from kernels.lessons.pictures.gpus import heat, lives, occupancy, waves
+from kernels.lessons.pictures.graphs import graph
+from kernels.lessons.pictures.grids import memory, order, play, programs, traffic
+from kernels.lessons.pictures.machines import neuron_core, timeline
+from kernels.lessons.pictures.pipelines import pipeline
+from kernels.lessons.pictures.schedules import schedule
+
+__all__ = [
+    "COLOURS",
+    "Code",
+    "Picture",
+    "Player",
+    "Table",
+    "graph",
+    "heat",
+    "lives",
+    "memory",
+    "neuron_core",
+    "occupancy",
+    "order",
+    "pipeline",
+    "play",
+    "programs",
+    "schedule",
+    "source",
+    "timeline",
+    "traffic",
+    "waves",
+]

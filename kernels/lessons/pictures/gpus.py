@@ -1,0 +1,207 @@
+"""A kernel on a GPU: how full it keeps an SM, the schedule of its loop, and its last wave."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kernels.lessons.pictures.canvas import Canvas, Picture, Player, in_bytes
+from kernels.machines.checks import fail
+
+if TYPE_CHECKING:
+    from kernels.machines.gpu.compiler import Compiled
+    from kernels.machines.gpu.kernel import Kernel
+
+BINDS, ROOM = "#c8443c", "#3b78c2"
+HEAT = "#d07b1f"
+PER_ROW = 32  # instructions in a row of a heat map
+MOST = 15  # cycles: the stall count has four bits
+SHOWN = 4  # waves in the still picture
+
+
+def occupancy(kernel: Kernel) -> Picture:
+    """How many blocks of a kernel an SM keeps, by each of the limits; the least binds.
+
+    Args:
+        kernel: a kernels.gpu.Kernel whose threads are known.
+
+    Raises:
+        ValueError: for one whose launch is not known.
+    """
+    if not kernel.threads:
+        fail("kernel", f"{kernel.name}, whose threads are not known", "one that is launched")
+    found = kernel.occupancy
+    most = max(found.limits.values())
+    left, width, tall = 130, 420, 24
+    canvas = Canvas(left + width + 60, 34 + len(found.limits) * tall)
+    head = f"{found.blocks} blocks, {found.warps} warps: {found.share:.0%} of an SM"
+    canvas.text(0, 14, head, size=14, weight=600)
+    for place, (name, blocks) in enumerate(found.limits.items()):
+        y = 26 + place * tall
+        binds = name == found.limiter
+        canvas.text(left - 8, y + 14, name, anchor="end", weight=600 if binds else 400)
+        fill = canvas.hatch(BINDS) if binds else ROOM
+        wide = width * blocks / most
+        canvas.rect(left, y + 2, wide, tall - 8, fill=fill, fill_opacity=1 if binds else 0.6)
+        canvas.text(left + wide + 8, y + 14, str(blocks), weight=600 if binds else 400)
+    edge = left + width * found.blocks / most
+    canvas.parts.append(
+        f'<path d="M{edge:.1f} 22V{canvas.height - 4:.1f}" stroke="currentColor" '
+        'stroke-dasharray="4 3"/>'
+    )
+    limits = ", ".join(f"{name} {blocks}" for name, blocks in found.limits.items())
+    return canvas.picture(
+        f"{kernel.name} on {kernel.chip}: {head}; blocks that each limit allows: {limits}"
+    )
+
+
+def heat(kernel: Kernel) -> Picture:
+    """The static schedule of the loop that multiplies, or else of the longest, as a heat map.
+
+    A cell is an instruction, the darker the longer the warp stands before the next one; a dot marks
+    one that waits for a scoreboard, which takes a time that the code does not tell.
+
+    Args:
+        kernel: a kernels.gpu.Kernel with a loop.
+
+    Raises:
+        ValueError: for one without a loop.
+    """
+    from kernels.machines.gpu import sass
+
+    if not kernel.loops:
+        fail("kernel", f"{kernel.name}, which has no loop", "one with a loop")
+    loop = max(kernel.loops, key=lambda each: (sass.flops(each), len(each.instructions)))
+    cell, left = 19, 56
+    rows = -(-len(loop.instructions) // PER_ROW)
+    canvas = Canvas(left + PER_ROW * cell, 58 + rows * cell)
+    waits = sum(bool(each.waits) for each in loop.instructions)
+    head = (
+        f"{len(loop.instructions)} instructions, {loop.issue_cycles} cycles by their stall counts, "
+        f"{waits} that wait"
+    )
+    canvas.text(0, 14, head, size=14, weight=600)
+    for place, each in enumerate(loop.instructions):
+        x, y = left + place % PER_ROW * cell, 26 + place // PER_ROW * cell
+        if place % PER_ROW == 0:
+            canvas.text(left - 8, y + 14, f"{each.address:x}", size=11, anchor="end")
+        told = f"{each.text}: stall {each.stall}"
+        told += f", waits for {', '.join(map(str, each.waits))}" if each.waits else ""
+        canvas.parts.append(f"<g><title>{html.escape(told)}</title>")
+        shade = 0.08 + 0.9 * each.stall / MOST
+        canvas.rect(x, y, cell - 2, cell - 2, fill=HEAT, fill_opacity=shade, stroke="none")
+        if each.waits:
+            canvas.parts.append(
+                f'<circle cx="{x + 8.5:.1f}" cy="{y + 8.5:.1f}" r="3.4" fill="currentColor"/>'
+            )
+        canvas.parts.append("</g>")
+    foot = canvas.height - 20
+    canvas.text(left, foot + 12, "stall", size=11)
+    for place, stall in enumerate((1, 4, 8, 15)):
+        at = left + 36 + place * 52
+        shade = 0.08 + 0.9 * stall / MOST
+        canvas.rect(at, foot, 16, 16, fill=HEAT, fill_opacity=shade, stroke="none")
+        canvas.text(at + 20, foot + 12, str(stall), size=11)
+    canvas.text(left + 260, foot + 12, "● waits for a scoreboard", size=11)
+    return canvas.picture(f"The loop of {kernel.name} on {kernel.chip}: {head}")
+
+
+def lives(compiled: Compiled) -> Picture:
+    """When each value of a compiled program is alive, and how many bytes it takes meanwhile.
+
+    Args:
+        compiled: a kernels.gpu.Compiled.
+
+    Raises:
+        ValueError: for a program with nothing in memory.
+    """
+    shown = sorted((each for each in compiled.lives if each.size), key=lambda each: each.first)
+    if not shown:
+        fail("compiled", f"{compiled.name}, with nothing in memory", "a program with arrays")
+    steps, left, cell, tall = len(compiled.order) + 1, 200, 64, 26
+    canvas = Canvas(left + steps * cell + 110, 110 + len(shown) * tall)
+    alive = [sum(e.size for e in shown if e.first <= at <= e.last) for at in range(steps)]
+    peak = max(range(steps), key=lambda at: alive[at])
+    names = (*compiled.order, "end")
+    head = f"{in_bytes(alive[peak])} at most, at {names[peak]}"
+    canvas.text(0, 14, head, size=14, weight=600)
+    canvas.rect(left + peak * cell, 24, cell, len(shown) * tall + 4, fill=HEAT, fill_opacity=0.14)
+    for row, each in enumerate(shown):
+        y = 28 + row * tall
+        canvas.text(left - 8, y + 14, each.name, size=11, anchor="end")
+        wide = (each.last - each.first + 1) * cell
+        canvas.rect(
+            left + each.first * cell + 1, y, wide - 2, tall - 8, fill=ROOM, fill_opacity=0.6
+        )
+        canvas.text(left + (each.last + 1) * cell + 6, y + 14, in_bytes(each.size), size=11)
+    foot = 40 + len(shown) * tall
+    for at, name in enumerate(names):
+        canvas.parts.append(
+            f'<text transform="translate({left + at * cell + 8:.1f} {foot:.1f}) rotate(28)" '
+            f'font-size="10" fill="currentColor">{html.escape(name)}</text>'
+        )
+    told = "; ".join(f"{e.name} {in_bytes(e.size)} from {names[e.first]}" for e in shown)
+    return canvas.picture(f"What is alive when in {compiled.name}: {head}. {told}")
+
+
+def waves(kernels: Mapping[str, Kernel], start: str | None = None) -> Player:
+    """The waves in which a kernel's blocks run, and how full the last one is, for a choice of them.
+
+    Args:
+        kernels: what to call each choice, such as its tile → a kernels.gpu.Kernel that is launched.
+        start: the choice that is shown first, by default the first.
+
+    Raises:
+        ValueError: for none, for a kernel whose launch is not known, and for an unknown start.
+    """
+    from kernels.machines.checks import one_of
+    from kernels.machines.gpu.chips import chip
+
+    if not kernels:
+        fail("kernels", "empty", "one or more")
+    choices: list[dict[str, Any]] = []
+    for label, kernel in kernels.items():
+        if not (kernel.blocks and kernel.threads):
+            fail(f"kernels[{label!r}]", "one whose launch is not known", "one that is launched")
+        sms = chip(kernel.chip).sms
+        places = sms * kernel.occupancy.blocks
+        count = -(-kernel.blocks // places)
+        choices.append(
+            {
+                "label": label,
+                "blocks": kernel.blocks,
+                "each": kernel.occupancy.blocks,
+                "sms": sms,
+                "places": places,
+                "waves": count,
+                "last": kernel.blocks - (count - 1) * places,
+                "busy": round(kernel.blocks / (count * places), 4),
+            }
+        )
+    labels = list(kernels)
+    start = labels[0] if start is None else start
+    one_of("start", start, labels)
+    first = labels.index(start)
+    data = {"choices": choices, "start": first, "shown": SHOWN}
+    chosen = choices[first]
+    left, width, tall = 70, 460, 26
+    shown = min(SHOWN, chosen["waves"])
+    canvas = Canvas(left + width + 90, 34 + shown * tall)
+    head = f"{start}: {chosen['blocks']:,} blocks, {chosen['places']:,} at once"
+    canvas.text(0, 14, head, size=14, weight=600)
+    for row in range(shown):
+        wave = chosen["waves"] - shown + row  # the last ones
+        held = chosen["last"] if wave == chosen["waves"] - 1 else chosen["places"]
+        y = 26 + row * tall
+        canvas.text(left - 8, y + 14, f"wave {wave + 1}", size=11, anchor="end")
+        canvas.rect(left, y + 2, width, tall - 8, fill="none", stroke_opacity=0.4)
+        wide = width * held / chosen["places"]
+        canvas.rect(left, y + 2, wide, tall - 8, fill=ROOM, fill_opacity=0.6)
+        canvas.text(left + width + 8, y + 14, f"{held / chosen['places']:.0%}", size=11)
+    told = "; ".join(
+        f"{each['label']}: {each['waves']} waves, {each['busy']:.0%} of the places taken"
+        for each in choices
+    )
+    picture = canvas.picture(told)
+    return Player(picture.svg, picture.says, "waves", data)

@@ -1,0 +1,137 @@
+"""Plots of estimates under the roof of their chip.
+
+Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.machines import optional
+from kernels.machines.tpu import CHIPS, Estimate
+
+# Told apart by lightness and by marker, so that they survive greyscale; mid tones, so that they
+# stand on white and on black alike.
+COLOURS = ("#3b7dd8", "#d9822b", "#2a9d6f", "#b04fb5", "#8a8a8a")
+MARKERS = ("o", "s", "^", "D", "v")
+INK = "#757575"  # axes, text and limits; the book's style sheet lights plots up in the dark
+
+
+def style() -> None:
+    """Let matplotlib draw so that a plot stands on a light page and on a dark one, as SVG."""
+    optional.require("matplotlib", "drawing")
+    import matplotlib
+
+    clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
+    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    matplotlib.rcParams.update(dict.fromkeys(clear, "none") | dict.fromkeys(ink, INK))
+    matplotlib.rcParams["legend.frameon"] = False
+    if "IPython" in sys.modules:  # in a notebook
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("svg")
+
+
+def _axes(axes: Any, size: tuple[float, float]) -> Any:
+    style()
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
+
+
+def _whiskers(estimate: Estimate, rate: float, roof: float) -> list[list[float]]:
+    """How far a rate may lie below and above, by the band of its estimate, and not above the roof;
+    0 where it has none, or where the band lies on the other side."""
+    least, most = estimate.band.around(1.0) if estimate.band else (1.0, 1.0)
+    return [[max(rate - rate / most, 0.0)], [max(min(rate / least, roof) - rate, 0.0)]]
+
+
+def plain(axis: Any) -> None:
+    """Label a logarithmic axis at 1, 2 and 5 times powers of ten, with numbers written out.
+
+    Args:
+        axis: an Axes' xaxis or yaxis, logarithmic already.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def roofline(
+    estimates: Mapping[str, Estimate] | Sequence[Estimate],
+    title: str | None = None,
+    axes: Any = None,
+) -> Any:
+    """Draw estimates under the roof of their chip.
+
+    Args:
+        estimates: label → Estimate, all for one chip and with matrix products.
+        title: by default it states how near the best one comes.
+        axes: a matplotlib Axes; None makes one.
+
+    Returns:
+        The Axes.
+
+    Raises:
+        ValueError: for estimates of several chips or without products.
+    """
+    if not isinstance(estimates, Mapping):
+        estimates = {e.name: e for e in estimates}
+    chips = {e.chip for e in estimates.values()}
+    if len(chips) != 1 or any(not e.flops for e in estimates.values()):
+        raise ValueError(
+            f"estimates is of {', '.join(sorted(chips)) or 'nothing'}; accepted: estimates for one "
+            "chip, each with matrix products"
+        )
+    chip = CHIPS[chips.pop()]
+    axes = _axes(axes, (6.4, 4.0))
+    ridge = chip.bf16_flops / chip.hbm_bytes_per_second
+    at = {name: e.flops / max(e.hbm_bytes, 1) for name, e in estimates.items()}
+    low = min([ridge / 8, *at.values()]) / 2
+    high = max([ridge * 8, *at.values()]) * 2
+    x = np.geomspace(low, high, 200)
+    roof = np.minimum(chip.bf16_flops, x * chip.hbm_bytes_per_second) / 1e12
+    axes.plot(x, roof, color=INK, lw=2)
+    axes.annotate(
+        f"{chip.bf16_flops / 1e12:.0f} TFLOP/s, bf16",
+        (high, roof[-1]),
+        ha="right",
+        va="bottom",
+        color=INK,
+    )
+    axes.annotate(
+        f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s",
+        (x[20], roof[20]),
+        ha="right",
+        va="bottom",
+        color=INK,
+    )
+    for i, (name, e) in enumerate(estimates.items()):
+        rate = e.flops / e.seconds / 1e12
+        kwargs = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        axes.errorbar(
+            at[name],
+            rate,
+            yerr=_whiskers(e, rate, np.interp(at[name], x, roof)),
+            ls="none",
+            ms=8,
+            capsize=3,
+            label=name,
+            **kwargs,
+        )
+    axes.set(xscale="log", yscale="log", xlabel="operations for each byte of HBM (FLOP/byte)")
+    axes.set_ylabel("rate, estimated (TFLOP/s)")
+    axes.set_ylim(top=roof[-1] * 4)
+    plain(axes.xaxis)
+    plain(axes.yaxis)
+    best = max(estimates, key=lambda n: estimates[n].utilisation)
+    share = estimates[best].utilisation
+    axes.set_title(title or f"{best} reaches {share:.0%} of {chip.name}'s peak (estimated)")
+    axes.legend(loc="lower right")
+    return axes

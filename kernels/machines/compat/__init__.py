@@ -1,0 +1,48 @@
+"""Every private name of other packages that this one uses: the one door that an upgrade knocks at.
+
+A module a package. Each function says which private thing it uses and in which releases it was seen
+there; whoever needs a private thing writes such a function here, and a test finds it anywhere
+else. Importing this imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+
+
+class Changed(UserWarning):
+    """A package is not built as this one knows it, and something is lost: what, and where."""
+
+
+def changed(package: str, what: str) -> None:
+    """Say, once a place, that a release is not built as it was.
+
+    Args:
+        package: The distribution, such as "jax".
+        what: What is different there, and what follows for whoever calls.
+    """
+    warnings.warn(f"{package} {release(package)}: {what}", Changed, stacklevel=3)
+
+
+def release(package: str) -> str:
+    """The installed version of a distribution; empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def at_least(package: str, *numbers: int) -> bool:
+    """Whether the installed release of a distribution is `numbers` or newer.
+
+    Args:
+        package: The distribution, such as "jax".
+        numbers: Of a release, as in at_least("jax", 0, 12).
+    """
+    digits = []
+    for part in release(package).split(".")[: len(numbers)]:
+        if not part.isdecimal():
+            break
+        digits.append(int(part))
+    return tuple(digits) >= numbers

@@ -1,0 +1,235 @@
+"""JAX's simulation of a TPU: what it says of races, and two of its habits put right.
+
+Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen in JAX 0.10.2,
+0.11.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import logging
+import re
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kernels.machines.compat import changed
+
+REPORT = "RACE DETECTED"
+_ACCESS = re.compile(r"(read|write) of \('(\w+)', .*?\)\[(.*)\] from \(?(\d+), (\d+)\)?,? (.*)")
+_SLICE = re.compile(r"slice\((\d+), (\d+), 1\)")
+
+
+def parameters(**options: Any) -> Any:
+    """pltpu.InterpretParams(**options) that goes on after a race, and reports every one."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    return going_on(pltpu.InterpretParams, options)
+
+
+def going_on(kind: Any, options: dict[str, Any]) -> Any:
+    """kind(**options) that goes on after a race, and reports every one.
+
+    Up to 0.11 a race was printed; 0.12 raises at the first unless `on_race="warn"`.
+
+    Args:
+        kind: pltpu.InterpretParams or InterpretGPUParams.
+        options: its fields.
+    """
+    import dataclasses
+
+    known = any(each.name == "on_race" for each in dataclasses.fields(kind))
+    return kind(**(options | ({"on_race": "warn"} if known else {})))
+
+
+@contextlib.contextmanager
+def forced(params: Any) -> Iterator[None]:
+    """Within it every pallas_call and core_map that is traced is interpreted so, whatever it says.
+
+    pltpu.force_tpu_interpret_mode, which takes `True` as well: JAX's plain interpreter. Its setting
+    is part of the key of jax.jit, so nothing traced within is met outside.
+
+    Args:
+        params: as `interpret=` takes them.
+    """
+    from jax.experimental.pallas import tpu as pltpu
+
+    with pltpu.force_tpu_interpret_mode(params), _as_a_chip():
+        yield
+
+
+@contextlib.contextmanager
+def _as_a_chip() -> Iterator[None]:
+    """Within it emit_pipeline, which asks what the chip is like, is told of a v5e.
+
+    Private: `registry` of jax._src.pallas.mosaic.tpu_info, of JAX 0.10 to 0.12; where it is not,
+    nothing is told.
+    """
+    try:
+        from jax._src.pallas.mosaic import tpu_info
+
+        registry, version = tpu_info.registry, tpu_info.ChipVersion.TPU_V5E
+    except (ImportError, AttributeError):
+        yield
+        return
+    added = "cpu" not in registry
+    if added:
+        registry["cpu"] = lambda: tpu_info.get_tpu_info_for_chip(version, 1)
+    try:
+        yield
+    finally:
+        if added:
+            registry.pop("cpu", None)
+
+
+@contextlib.contextmanager
+def races() -> Iterator[list[str]]:
+    """Within it nothing of a race is printed or logged; after it the list holds each, in a line."""
+    found: list[str] = []
+    with silent() as reports:
+        try:
+            yield found
+        finally:
+            found.extend(lines(reports()))
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[Callable[[], str]]:
+    """Within it nothing of a race is printed or logged; what it gives says what would have been.
+
+    JAX up to 0.11 prints a report; 0.12 logs a read's to race_detection_state's logger, and a
+    write's to the root logger.
+    """
+    reports: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if REPORT in text:
+            reports.append(text)
+        return REPORT not in text
+
+    root = logging.getLogger()
+    of_jax = logging.getLogger("jax._src.pallas.mosaic.interpret.race_detection_state")
+    quiet_handler = logging.NullHandler()  # without any, logging.warning would set up one for good
+    printed = io.StringIO()
+    for logger in (root, of_jax):
+        logger.addFilter(keep)
+    root.addHandler(quiet_handler)
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield lambda: "".join([printed.getvalue(), *reports])
+    finally:
+        root.removeHandler(quiet_handler)
+        for logger in (root, of_jax):
+            logger.removeFilter(keep)
+
+
+def lines(text: str) -> list[str]:
+    """One line for each race that JAX reported: who touches what, and in which line of code."""
+    told = []
+    for report in text.split(REPORT)[1:]:
+        accesses = [_access(line) for line in report.splitlines() if " of (" in line]
+        told.append(", unordered with ".join(sorted(accesses)))
+    return list(dict.fromkeys(told))
+
+
+def _access(line: str) -> str:
+    found = _ACCESS.search(line)
+    if not found:
+        changed("jax", f"a race is reported in other words: {line.strip()!r}")
+        return line.strip()
+    verb, memory, where, device, core, source = found.groups()
+    # JAX numbers the DMA engines from 100 on, in the place of the device.
+    who = "a DMA" if int(device) >= 100 else f"core {core}"
+    part = ", ".join(f"{a}:{b}" for a, b in _SLICE.findall(where)) or "..."
+    line_number = re.search(r"/([^/]+\.py:\d+)", source)
+    place = f" ({line_number[1]})" if line_number else ""
+    return f"a {verb} of {memory}[{part}] by {who}{place}"
+
+
+def last_words(error: BaseException) -> str:
+    """The line of a nested traceback that says what went wrong, without buffer numbers.
+
+    Args:
+        error: of a callback of the interpreter.
+
+    Returns:
+        The line; empty for an exception that is none.
+    """
+    import jax
+
+    if not isinstance(error, jax.errors.JaxRuntimeError):
+        return ""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    known = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    return re.sub(r"\(\d+ \d+ (\w+) \d+\)", r"\1", (known or lines)[-1])
+
+
+def is_its_own(error: BaseException | None) -> bool:
+    """Whether an exception is a gap of JAX's interpreters, and not a fault of the kernel.
+
+    What they refuse of a kernel, such as a read outside a buffer, they say in other exceptions.
+
+    Args:
+        error: of a call within `forced`.
+    """
+    gaps = ("AttributeError", "NotImplementedError", "AssertionError", "KeyError")
+    inside = ("pallas/mosaic/interpret/", "state/discharge.py", "pallas/hlo_interpreter.py")
+    if error is None:
+        return False
+    frames = [f.filename for f in traceback.extract_tb(error.__traceback__)]
+    own = [f for f in frames if "/jax/_src/" in f]
+    if type(error).__name__ in gaps and frames and own and frames[-1] == own[-1]:
+        return any(part in f for part in (*inside, "pallas/primitives.py") for f in own[-3:])
+    files = re.findall(r'File "([^"]+)"', str(error))
+    kind = last_words(error).split(":")[0]
+    return bool(files) and kind in gaps and any(part in files[-1] for part in inside)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep JAX from logging the traceback of a callback whose error we report ourselves."""
+    logger = logging.getLogger("jax._src.callback")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextlib.contextmanager
+def compiled_once() -> Iterator[None]:
+    """Let the second core run what was compiled for the first: JAX compiles it for each again.
+
+    For small kernels compiling costs more than running. Patches `thread_map._run_jaxpr`, of JAX
+    0.8 to 0.12; before 0.8 there was none, and nothing is patched.
+    """
+    try:
+        from jax._src.pallas.mosaic.interpret import thread_map
+
+        original = thread_map._run_jaxpr
+    except (ImportError, AttributeError):
+        yield
+        return
+    import jax
+
+    lock = threading.Lock()
+    compiled: dict[int, tuple[Any, Any]] = {}  # of a jaxpr: it, lest its id be given again
+
+    def run(jaxpr: Any, consts: Any, *args: Any) -> None:
+        with lock:
+            if id(jaxpr) not in compiled:
+                call = jax.jit(functools.partial(jax.core.eval_jaxpr, jaxpr))
+                compiled[id(jaxpr)] = jaxpr, call.lower(consts, *args).compile()
+            program = compiled[id(jaxpr)][1]
+        program(consts, *args)
+
+    thread_map._run_jaxpr = run
+    try:
+        yield
+    finally:
+        thread_map._run_jaxpr = original

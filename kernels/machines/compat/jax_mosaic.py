@@ -1,0 +1,224 @@
+"""JAX's simulation of a GPU's block, for kernels of Mosaic GPU, with three gaps filled.
+
+It multiplies operands that lie in shared memory as they are: a transposed one, and one that is in
+registers, are taught here. A barrier where too few arrive is waited for without end: here a wait
+has a limit. And what it raises is told without its own frames.
+
+Private: `jax._src.pallas.mosaic_gpu.interpret`, and `TransposeTransform` of `jax._src.state`. Seen
+in JAX 0.10.2 and 0.12.0.1, which knows transposed operands itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernels.machines.compat import jax_interpreter
+
+_patience = 60.0  # seconds that a thread waits at a barrier before it gives up
+
+
+def parameters(**options: Any) -> Any:
+    """InterpretGPUParams(**options), what plgpu.kernel takes as interpret=, that reports races."""
+    from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
+
+    _teach()
+    return jax_interpreter.going_on(InterpretGPUParams, options)
+
+
+@contextlib.contextmanager
+def machine(params: Any, patience: float) -> Iterator[list[str]]:
+    """Within it every kernel of Mosaic GPU that is traced is simulated; the list gets the races.
+
+    Args:
+        params: as `parameters` makes them.
+        patience: seconds that a thread waits at a barrier before it gives up.
+    """
+    global _patience
+    from jax._src.pallas.mosaic_gpu.interpret import interpret_pallas_call as interpreter
+    from jax._src.pallas.mosaic_gpu.interpret.params import force_gpu_interpret_mode
+
+    before, _patience = _patience, patience
+    found: list[str] = []
+    try:
+        with (
+            force_gpu_interpret_mode(params),
+            jax_interpreter.silent() as reports,
+            jax_interpreter.quiet(),
+            jax_interpreter.compiled_once(),
+        ):
+            yield found
+            found += _races(reports())
+            if not found and getattr(interpreter.get_races(), "races_found", False):
+                found.append("two threads use the same memory, one of them to write")
+    finally:
+        _patience = before
+        # It keeps the simulated machine after an exception, and would then hang.
+        interpreter.reset_gpu_interpret_mode_state()
+
+
+def _races(report: str) -> list[str]:
+    """One line for each race: what is touched, and in which lines of code."""
+    told = []
+    verbs: Sequence[str]
+    lines: Sequence[str]
+    for each in report.split(jax_interpreter.REPORT)[1:]:
+        verbs = re.findall(r"\b(read|write) of", each)
+        lines = re.findall(r"/([^/\s]+\.py:\d+)", each)
+        if len(verbs) == len(lines) == 2:  # which of the two is told first is luck
+            verbs, lines = zip(*sorted(zip(verbs, lines, strict=True)), strict=True)
+        what = " and ".join(f"a {verb}" for verb in verbs[:2]) or "two accesses"
+        where = f" ({', '.join(dict.fromkeys(lines))})" if lines else ""
+        # A notebook's cell is a file named by a number.
+        where = re.sub(r"\b\d+\.py:(\d+), \d+\.py:(\d+)", r"the cell, lines \1 and \2", where)
+        where = re.sub(r"\b\d+\.py:", "the cell, line ", where)
+        told.append(f"{what} of the same memory, unordered{where}")
+    return list(dict.fromkeys(told))
+
+
+class _Impatient(threading.Condition):
+    """A condition that is not waited for without end."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not super().wait(_patience if timeout is None else timeout):
+            raise TimeoutError(
+                f"a thread waited {_patience:g} s at a barrier: fewer arrive than it counts"
+            )
+        return True
+
+
+@functools.cache
+def _teach() -> None:
+    """Fill the gaps; once is enough."""
+    from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
+
+    barrier: Any = shared_memory.Barrier
+    made = barrier.__init__
+
+    @functools.wraps(made)
+    def with_patience(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        self.cv = _Impatient()
+
+    barrier.__init__ = with_patience
+    if "device_id" in inspect.signature(gpu_callbacks.wgmma).parameters:
+        gpu_callbacks.wgmma = _wgmma
+    else:  # since 0.12
+        gpu_callbacks.wgmma = functools.partial(_wgmma_of_registers, gpu_callbacks.wgmma)
+
+
+def _wgmma_of_registers(
+    known: Any,
+    *,
+    token: Any,
+    mesh_location: Any,
+    thread: Any,
+    acc_allocation_key_as_array: Any,
+    acc_transforms: Any,
+    a_allocation_key_as_array: Any,
+    a_transforms: Any,
+    b_allocation_key_as_array: Any,
+    b_transforms: Any,
+    source_info: Any = None,
+) -> Any:
+    """acc += a b as `known` does it, where a may be an array."""
+    import jax
+    import numpy as np
+    from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
+
+    if np.issubdtype(a_allocation_key_as_array.dtype, np.integer):
+        return known(
+            token=token,
+            mesh_location=mesh_location,
+            thread=thread,
+            acc_allocation_key_as_array=acc_allocation_key_as_array,
+            acc_transforms=acc_transforms,
+            a_allocation_key_as_array=a_allocation_key_as_array,
+            a_transforms=a_transforms,
+            b_allocation_key_as_array=b_allocation_key_as_array,
+            b_transforms=b_transforms,
+            source_info=source_info,
+        )
+    memory: Any = gpu_callbacks._get_shared_memory()
+    classes: Any = gpu_callbacks.memory  # since 0.12
+    logging = classes.GPULoggingInfo(mesh_location, thread, source_info)
+
+    def place(key: Any, transforms: Any) -> tuple[Any, Any]:
+        key = gpu_callbacks.HostAllocationKey.from_array(key)
+        kept = jax.tree.map(int, gpu_callbacks._remove_noop_transforms(transforms))
+        return key, memory.access(key, kept)
+
+    a = np.asarray(a_allocation_key_as_array)
+    b, _, _ = memory.get_buffer_content(
+        *place(b_allocation_key_as_array, b_transforms), thread, logging_info=logging
+    )
+    at = place(acc_allocation_key_as_array, acc_transforms)
+    acc, _, _ = memory.get_buffer_content(*at, thread, logging_info=logging)
+    product = a.astype(acc.dtype) @ b.astype(acc.dtype)
+    memory.store_buffer_content(*at, acc + product, thread, logging_info=logging)
+    return token
+
+
+def _wgmma(
+    *,
+    token: Any,
+    device_id: Any,
+    grid_point_coords: Any,
+    thread_id: Any,
+    acc_allocation_key_as_array: Any,
+    acc_transforms: Any,
+    acc_dtype: Any,
+    a_allocation_key_as_array: Any,
+    a_transforms: Any,
+    b_allocation_key_as_array: Any,
+    b_transforms: Any,
+    source_info: Any = None,
+) -> Any:
+    """acc += a b, as the simulation's own does it, where a may be an array and both transposed."""
+    import jax
+    import numpy as np
+    from jax._src.pallas.mosaic.interpret import utils
+    from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
+    from jax._src.state.types import TransposeTransform
+
+    memory: Any = gpu_callbacks._get_shared_memory()  # up to 0.11
+    classes: Any = utils
+    thread = memory.get_global_thread_id(int(device_id), int(thread_id))
+    logging = classes.GPULoggingInfo(
+        device_id=int(device_id),
+        grid_point_coords=tuple(int(x) for x in grid_point_coords),
+        thread_id=int(thread_id),
+        source_info=source_info,
+    )
+
+    def place(transforms: Any) -> tuple[Any, list[Any]]:
+        """The part of the buffer, and how it is turned afterwards."""
+        kept = [t for t in transforms if not isinstance(t, gpu_callbacks.NOOP_TRANSFORMS)]
+        cut = list(itertools.takewhile(lambda t: not isinstance(t, TransposeTransform), kept))
+        turned = kept[len(cut) :]
+        if not all(isinstance(t, TransposeTransform) for t in turned):
+            raise NotImplementedError("a part of a transposed ref: cut it first, then transpose it")
+        return utils.to_range(jax.tree.map(int, tuple(cut))), turned
+
+    def content(key: Any, transforms: Any) -> Any:
+        if not np.issubdtype(key.dtype, np.integer):
+            return np.asarray(key)  # an array, in registers
+        part, turned = place(transforms)
+        key = gpu_callbacks.HostAllocationKey.from_array(key)
+        found, _, _ = memory.get_buffer_content(key, part, thread, logging_info=logging)
+        return functools.reduce(lambda x, t: np.transpose(x, t.permutation), turned, found)
+
+    a = content(a_allocation_key_as_array, a_transforms)
+    b = content(b_allocation_key_as_array, b_transforms)
+    key = gpu_callbacks.HostAllocationKey.from_array(acc_allocation_key_as_array)
+    part, _ = place(acc_transforms)
+    acc, _, _ = memory.get_buffer_content(key, part, thread, logging_info=logging)
+    product = a.astype(acc_dtype) @ b.astype(acc_dtype)
+    memory.store_buffer_content(key, part, acc + product, thread, logging_info=logging)
+    return token

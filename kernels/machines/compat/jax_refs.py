@@ -1,0 +1,139 @@
+"""How the equations of a Pallas kernel name parts of its refs: reads, writes, copies, scratch.
+
+Private: the trees in the parameters of `get`, `swap`, `addupdate` and `dma_start`, NDIndexer,
+Slice, the transforms of a ref, AbstractRef, `run_scoped`. Seen in JAX 0.10.2; the copies of 0.7.1,
+whose transforms stand beside their ref, are read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.machines.compat import jaxprs
+
+ACCESSES = ("get", "swap", "addupdate")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Stands for the operand of that number in an equation."""
+
+    number: int
+
+
+Size = Slot | int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a ref: the ref, and one index after another that is taken of it.
+
+    Args:
+        ref: as an operand.
+        steps: each a tuple with an entry for each dimension, a place or (start, size, stride); None
+            instead of it for what changes the shape otherwise.
+        shape: of the whole ref.
+        dtype: of the ref.
+    """
+
+    ref: Slot
+    steps: tuple[tuple[Any, ...] | None, ...]
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The sizes of the part, those that an index drops left out."""
+        for step in reversed(self.steps):
+            if step is not None:
+                return tuple(each[1] for each in step if isinstance(each, tuple))
+        return self.shape
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that a kernel starts by hand.
+
+    Args:
+        source: what is read.
+        target: what is written.
+        remote: whether another chip takes part.
+    """
+
+    source: Part
+    target: Part
+    remote: bool
+
+
+def access(equation: Any) -> tuple[Part, Slot | None]:
+    """The part that a get, swap or addupdate touches, and the operand that it writes there."""
+    writes = jaxprs.operation(equation) != "get"
+    first = 2 if writes else 1
+    slots = [Slot(i) for i in range(first, len(jaxprs.inputs(equation)))]
+    transforms = equation.params["tree"].unflatten(slots)
+    return _part(equation, Slot(0), transforms), Slot(1) if writes else None
+
+
+def copy(equation: Any) -> Copy:
+    """What a dma_start moves."""
+    slots = [Slot(i) for i in range(len(jaxprs.inputs(equation)))]
+    found = list(equation.params["tree"].unflatten(slots))
+    if len(found) == 5:  # source, target, its semaphore, the source's, device
+        source, target, *_, device = found
+        ends = [_split(source), _split(target)]
+    else:  # each with its transforms after it
+        ends, device = [(found[0], found[1]), (found[2], found[3])], found[-1]
+    source, target = (_part(equation, ref, transforms) for ref, transforms in ends)
+    return Copy(source, target, device is not None)
+
+
+def signals_remotely(equation: Any) -> bool:
+    """Whether a semaphore_signal reaches another chip."""
+    slots = [Slot(i) for i in range(len(jaxprs.inputs(equation)))]
+    tree = equation.params.get("args_tree")
+    return tree is not None and tree.unflatten(slots)[3] is not None
+
+
+def memory(variable: Any) -> str:
+    """JAX's word for the memory that a ref lies in, such as "vmem"; "" for what is no ref."""
+    space = getattr(variable.aval, "memory_space", None)
+    return str(getattr(space, "value", space) or "").lower()
+
+
+def is_ref(variable: Any) -> bool:
+    """Whether a variable is a ref, and not a value."""
+    return hasattr(variable.aval, "inner_aval")
+
+
+def scoped(equation: Any) -> Any:
+    """The jaxpr that a run_scoped runs: its inputs are the refs, its constants the operands."""
+    return jaxprs.opened(equation.params["jaxpr"])
+
+
+def scalars(variable: Any) -> tuple[int, ...] | None:
+    """The shape of a ref in scalar memory; None for any other."""
+    aval = getattr(variable.aval, "inner_aval", variable.aval)
+    return tuple(aval.shape) if memory(variable) == "smem" and hasattr(aval, "shape") else None
+
+
+def _split(end: Any) -> tuple[Any, Sequence[Any]]:
+    return (end, ()) if isinstance(end, Slot) else (end.ref, end.transforms)
+
+
+def _part(equation: Any, ref: Slot, transforms: Sequence[Any]) -> Part:
+    variable = jaxprs.inputs(equation)[ref.number]
+    aval = getattr(variable.aval, "inner_aval", variable.aval)
+    steps = tuple(_step(each) for each in transforms or ())
+    return Part(ref, steps, tuple(aval.shape), str(aval.dtype))
+
+
+def _step(transform: Any) -> tuple[Any, ...] | None:
+    indices = getattr(transform, "indices", None)
+    if indices is None:
+        return None
+    return tuple(
+        (each.start, each.size, each.stride) if hasattr(each, "stride") else each
+        for each in indices
+    )

@@ -1,0 +1,564 @@
+"""XLA's compiler for NVIDIA's GPUs, on a machine without one: its plugin, options and dumps.
+
+Private: `jax._src.lib.xla_client` (a plugin loaded by path), the methods of a topology, XLA's
+options, and the names and the text of what it dumps. Seen in JAX 0.10.2 and 0.12.0.1. An option
+that is gone is refused by name when a program is compiled; a dump that is named otherwise is not
+read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.machines.compat import changed
+
+# Custom calls in which Pallas hands a kernel over; jax.export wants to be told that they may.
+TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
+
+_SPEC = """gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_core: {shared_sm} shared_memory_per_block_optin: {shared_block}
+  threads_per_core_limit: {threads} core_count: {sms} fpus_per_core: {lanes}
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: {bandwidth} l2_cache_size: {l2} clock_rate_ghz: {clock}
+  device_memory_size: {memory}
+  cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: {features} }}
+  registers_per_core_limit: {registers} registers_per_block_limit: 65536
+  thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64
+  device_vendor: "NVIDIA Corporation" name: "{name}"
+  driver_version: "13.0.0" runtime_version: "12.9.0" compile_time_toolkit_version: "12.9.0"
+  dnn_version: "9.10.0"
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 }}
+device_description_str: "{name}"
+"""
+
+
+def target(**figures: Any) -> str:
+    """XLA's description of a GPU, in which everything is a published figure.
+
+    Args:
+        figures: name, major, minor, sms, lanes, threads, registers, shared_sm, shared_block,
+            bandwidth, l2, clock (GHz), memory.
+
+    Returns:
+        A text proto.
+    """
+    features = "ACCELERATED_FEATURES" if figures["major"] >= 9 else "NONE"
+    return _SPEC.format(features=features, **figures)
+
+
+class Plugin:
+    """XLA's plugin, loaded by its path, so that JAX does not know of it."""
+
+    def __init__(self, path: str) -> None:
+        """Load it.
+
+        Args:
+            path: of the library.
+        """
+        from jax._src.lib import xla_client
+
+        self._client = xla_client
+        with _silent():  # it says that there is no CUDA runtime
+            self._api = xla_client.load_pjrt_plugin_dynamically("cuda", path)
+        xla_client.initialize_pjrt_plugin("cuda")
+
+    def devices(self, spec: str, count: int) -> Sequence[Any]:
+        """Devices to compile for.
+
+        Args:
+            spec: as `target` makes it.
+            count: how many, side by side in one machine.
+        """
+        from jax.experimental import topologies
+
+        made: Any = self._client.make_c_api_device_topology(
+            self._api, "gpu", target_config=spec, topology=f"1x1x{count}"
+        )
+        return topologies.TopologyDescription(made._make_compile_only_devices()).devices
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def known(device_kind: str, capability: tuple[int, int]) -> Iterator[None]:
+    """Within it, Triton's side of Pallas knows what a GPU can do that JAX has no name for.
+
+    Since JAX 0.12 it asks by the device's kind, and of one that is not in its list the GPU in the
+    machine. Private: `_get_device_arch_name` of jax._src.pallas.triton.gpu_info.
+
+    Args:
+        device_kind: NVIDIA's name.
+        capability: its compute capability, (major, minor).
+    """
+    try:
+        module: Any = importlib.import_module("jax._src.pallas.triton.gpu_info")  # since 0.12
+        before = module._get_device_arch_name
+    except (ImportError, AttributeError):
+        yield
+        return
+
+    def told(kind: str) -> str:
+        return ".".join(map(str, capability)) if kind == device_kind else before(kind)
+
+    module._get_device_arch_name = told
+    try:
+        yield
+    finally:
+        module._get_device_arch_name = before
+
+
+def exportable() -> list[Any]:
+    """For jax.export's disabled_checks: both ways in which a Pallas kernel travels."""
+    import jax
+
+    return [jax.export.DisabledSafetyCheck.custom_call(name) for name in (TRITON, MOSAIC)]
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def gemm(form: str, tile: Mapping[str, int]) -> dict[str, Any]:
+    """The options that make XLA take one form of a matrix product.
+
+    Args:
+        form: "library", "triton" or "emitted".
+        tile: for "triton": block_m, block_n, block_k, num_stages, num_warps, split_k.
+    """
+    if form == "triton":
+        text = " ".join(f"{name}: {value}" for name, value in tile.items())
+        return {"xla_gpu_override_gemm_autotuner": f"{text} num_ctas: 1"}
+    options: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
+    if form == "emitted":
+        # What is smaller than this, XLA writes itself.
+        options |= {"xla_gpu_gemm_rewrite_size_threshold": 1 << 60}
+    return options
+
+
+def dumping(folder: Path, passes: bool) -> dict[str, Any]:
+    """The options that make XLA write what it does into a folder.
+
+    Args:
+        folder: an empty one.
+        passes: whether to write the program after each pass that changed it, too.
+    """
+    found: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
+    found["xla_dump_emitter_re"] = ".*"  # since JAX 0.12, no LLVM IR and PTX without it
+    return found | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
+
+
+# --- dumps ----------------------------------------------------------------------------------------
+
+
+def passes(folder: Path) -> list[tuple[str, str, str, str]]:
+    """What the passes made of the program, in their order.
+
+    Args:
+        folder: that XLA wrote to.
+
+    Returns:
+        For each pass that changed it: its pipeline, its name, and the text before and after.
+    """
+    found = []
+    before = ""
+    named = re.compile(r"\.(\d{4})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
+    module = _module(folder)
+    for path in sorted(folder.glob(f"{module}.*.txt")):
+        if not (name := named.search(path.name)):
+            continue
+        after = plain(path.read_text(encoding="utf-8", errors="replace"))
+        if before and after != before:
+            pipeline, step = name[2], name[3]
+            step = f"before {pipeline}" if step == "pipeline-start" else step
+            found.append((pipeline, step, before, after))
+        before = after
+    return found
+
+
+def _module(folder: Path) -> str:
+    """The prefix of the whole program's files; XLA compiles small modules of its own besides."""
+    whole = sorted(folder.glob("*.thunk_sequence.txt"))
+    if not whole:
+        changed("jaxlib", "XLA dumps no sequence of thunks: there is nothing to show of a program")
+        return "-"
+    # The caller's is the last one: XLA may have tried others before.
+    return whole[-1].name.removesuffix(".thunk_sequence.txt")
+
+
+_NOISE = re.compile(
+    r", metadata=\{[^{}]*\}|, frontend_attributes=\{(?:[^{}]|\{[^{}]*\})*\}"
+    r"|, sharding=\{replicated\}"
+)
+
+
+def plain(text: str) -> str:
+    """HLO without what says where it came from, and without tables of files and lines.
+
+    Args:
+        text: of a module.
+    """
+    text = _NOISE.sub("", text)
+    text = re.sub(r"\n(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:.+\n)*", "\n", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def brief(text: str) -> str:
+    """HLO without the backend's configuration, which is long.
+
+    Args:
+        text: of a module.
+    """
+    return re.sub(r", backend_config=\{.*\}$", "", text, flags=re.M)
+
+
+def text(folder: Path, ending: str) -> str:
+    """One of the files of the program; empty where there is none.
+
+    Args:
+        folder: that XLA wrote to.
+        ending: of its name, after the module's.
+    """
+    found = sorted(folder.glob(f"{_module(folder)}.{ending}"))
+    return found[0].read_text(encoding="utf-8", errors="replace") if found else ""
+
+
+def assembly(folder: Path) -> list[str]:
+    """The PTX of every kernel, in the order in which XLA made it.
+
+    Args:
+        folder: that XLA wrote to.
+    """
+    return [text for text in _numbered(folder, "ptx") if ".entry" in text]
+
+
+def llvm(folder: Path) -> list[str]:
+    """The optimised LLVM IR of every kernel that XLA emitted itself, in order.
+
+    Args:
+        folder: that XLA wrote to.
+    """
+    return [text for text in _numbered(folder, "ir-with-opt.ll") if "define" in text]
+
+
+def defined(text: str) -> str:
+    """The kernel that a piece of LLVM IR defines; empty where it defines none.
+
+    Args:
+        text: LLVM IR.
+    """
+    found = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
+    return found[1] if found else ""
+
+
+def _numbered(folder: Path, ending: str) -> list[str]:
+    """The files that XLA wrote one of for each kernel, by their numbers."""
+    found = []
+    for path in folder.glob(f"{_module(folder)}.*.{ending}"):
+        if number := re.search(rf"\.(\d+)\.{re.escape(ending)}$", path.name):
+            found.append((int(number[1]), path.read_text(encoding="utf-8", errors="replace")))
+    return [text for _, text in sorted(found)]
+
+
+def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """What Mosaic GPU wrote.
+
+    Args:
+        folder: that MOSAIC_GPU_DUMP_TO named.
+
+    Returns:
+        For each kernel its PTX, and its grid, threads and shared_bytes where they are constants.
+    """
+    found = []
+    for path in sorted(folder.glob("*.ptx"), key=lambda path: path.stat().st_mtime_ns):
+        log = path.with_suffix(".mlir-passes.log")
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        found.append((path.read_text(errors="replace"), _launch(lines)))
+    return found
+
+
+def _launch(lines: Sequence[str]) -> dict[str, Any]:
+    """How the first pass of Mosaic GPU says that a kernel is launched."""
+    constants: dict[str, int] = {}
+    for line in lines:
+        if constant := re.search(r"(%\w+) = arith\.constant (\d+) : ", line):
+            constants[constant[1]] = int(constant[2])
+        if "gpu.launch " not in line:
+            continue
+        grid, threads = (  # before them stand the blocks of a cluster, where there are clusters
+            tuple(constants.get(name, 0) for name in re.findall(r"= (%\w+)", part))
+            for part in re.findall(r" in \(([^)]*)\)", line)[-2:]
+        )
+        shared = re.search(r"dynamic_shared_memory_size (%\w+)", line)
+        bytes_ = constants.get(shared[1], 0) if shared else 0
+        return {"grid": grid, "threads": threads, "shared_bytes": bytes_}
+    return {}
+
+
+def triton(folder: Path) -> list[str]:
+    """The TritonIR of every kernel that XLA has Triton write, before any pass of Triton's.
+
+    Args:
+        folder: that XLA wrote to.
+    """
+    module = _module(folder)
+    found = sorted(folder.glob(f"{module}.*.ttir.txt"))
+    whole = [path for path in found if "before_validation" not in path.name]
+    return [path.read_text(encoding="utf-8", errors="replace") for path in whole]
+
+
+def graphs(sequence: str) -> list[tuple[str, ...]]:
+    """The stretches of a program that are recorded as a CUDA graph, each as the names of its steps.
+
+    Args:
+        sequence: the text of XLA's thunk sequence after its passes.
+    """
+    found: list[list[str]] = []
+    inside = -1  # columns that the steps of a graph are indented by, at least
+    for line in sequence.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if "kCommandBuffer" in line:
+            found.append([])
+            inside = indent
+        elif line.strip() and inside >= 0:
+            if indent <= inside:
+                inside = -1
+                continue
+            found[-1] += [name or kind for kind, name, _ in thunks(line)]
+    return [tuple(names) for names in found]
+
+
+def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
+    """When each value of the program is alive.
+
+    Args:
+        text: of XLA's live ranges.
+
+    Returns:
+        The instructions in the order in which they run; and of each value, whose name ends in {}
+        where it is no part of a tuple, the first and the last place that it is alive at.
+    """
+    order = re.findall(r"^    \d+:(\S+)$", text.split("BufferLiveRange")[0], re.M)
+    found = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
+    return order, [(name, int(first), int(last)) for name, first, last in found]
+
+
+def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """The steps of a compiled program.
+
+    Args:
+        sequence: the text of XLA's thunk sequence.
+
+    Returns:
+        Kind, name, and of a kernel its grid, threads and shared_bytes.
+    """
+    found = []
+    for line in sequence.splitlines():
+        if not (step := re.match(r"\s*\d+: k(\w+)\s+\[[^\]]*\]\s*(.*)$", line)):
+            continue
+        launch = re.search(
+            r"grid: \[([\d, ]+)\] threads: \[([\d, ]+)\]\s+shared_memory: (\d+)", step[2]
+        )
+        details: dict[str, Any] = {}
+        if launch:
+            details = {
+                "grid": tuple(map(int, launch[1].split(","))),
+                "threads": tuple(map(int, launch[2].split(","))),
+                "shared_bytes": int(launch[3]),
+            }
+        name = step[2].split(" grid:")[0].strip()
+        found.append((step[1], name.removeprefix("k") if name == f"k{step[1]}" else name, details))
+    return found
+
+
+def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, int, int, str]]]]:
+    """XLA's plan of memory.
+
+    Args:
+        assignment: the text of its buffer assignment.
+
+    Returns:
+        For each allocation: its number, its bytes, what it is, and its values: name, offset, bytes
+        and shape.
+    """
+    found: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
+    for line in assignment.splitlines():
+        if made := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):
+            found.append((int(made[1]), int(made[2]), made[3], []))
+        value = re.match(r" value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$", line)
+        if value and found:
+            found[-1][3].append((value[1], int(value[3]), int(value[2]), value[4]))
+        if line.startswith("Total bytes used"):
+            break
+    return found
+
+
+# --- the optimised program ------------------------------------------------------------------------
+
+_SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f64": 8, "s64": 8}
+_DTYPES = {"bf16": "bfloat16", "f16": "bfloat16", "s8": "int8", "u8": "uint8"}
+# What costs nothing: names of what is there.
+_FREE = ("parameter", "get-tuple-element", "tuple", "bitcast", "constant")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A step of the optimised program.
+
+    Args:
+        name: of the instruction.
+        target: of a custom call; else its opcode.
+        bytes: of its operands, each once, and of its result.
+        flops: of matrix products in it, a library's or a fusion's, a multiply-add counting two.
+        dtype: of the factors; of the result where nothing is multiplied.
+        product: batch, m, k and n where it is one product; else ().
+    """
+
+    name: str
+    target: str
+    bytes: int
+    flops: int
+    dtype: str
+    product: tuple[int, ...] = ()
+
+
+def operations(hlo: str) -> list[Operation]:
+    """The steps of the optimised program.
+
+    Args:
+        hlo: its text.
+    """
+    shapes, found = {}, []
+    entry = hlo.split("\nENTRY")[-1]
+    line = re.compile(r"^\s+(?:ROOT )?%(\S+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$")
+    for text_of in entry.splitlines():
+        if not (step := line.match(text_of)):
+            continue
+        name, shape, opcode, given, rest = step.groups()
+        shapes[name] = arrays = _arrays(shape)
+        if opcode in _FREE:
+            continue
+        target = re.search(r'custom_call_target="([^"]*)"', rest)
+        called = re.search(r"calls=%([\w.-]+)", rest)
+        operands = [
+            shapes.get(each, []) for each in dict.fromkeys(re.findall(r"%([\w.-]+)", given))
+        ]
+        inputs = [array for each in operands for array in each]
+        result = arrays[:1] if target else arrays  # the rest of a library call is its workspace
+        product = _product(rest, inputs, result) if target and "cublas" in target[1] else ()
+        flops = 2 * math.prod(product) if product else 0
+        dtype = inputs[0][0] if product else (result[0][0] if result else "f32")
+        for factors, many in _dots(hlo, called[1]) if called else ():
+            flops, dtype = flops + many, factors
+        found.append(
+            Operation(
+                name,
+                target[1] if target else opcode,
+                sum(map(_bytes, [*inputs, *result])),
+                flops,
+                _DTYPES.get(dtype, "float32"),
+                product,
+            )
+        )
+    return found
+
+
+def _dots(hlo: str, computation: str) -> list[tuple[str, int]]:
+    """The products inside a fusion: the dtype of their factors, and their operations, a
+    multiply-add counting two."""
+    _, _, rest_of = hlo.partition(f"\n%{computation} (")
+    body = rest_of.split("\n}", 1)[0]
+    shapes: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    found = []
+    for text_of in body.splitlines():
+        if not (
+            step := re.match(r"^\s+(?:ROOT )?%(\S+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*)$", text_of)
+        ):
+            continue
+        name, shape, opcode, rest = step.groups()
+        shapes[name] = _arrays(shape)
+        if inner := re.search(r"calls=%([\w.-]+)", rest):
+            found += _dots(hlo, inner[1])
+        summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", rest)
+        left = re.match(r"%([\w.-]+)", rest)
+        if opcode == "dot" and summed and left and shapes.get(left[1]) and shapes[name]:
+            [(dtype, sizes)] = shapes[left[1]]
+            depth = math.prod(sizes[int(n)] for n in summed[1].split(",") if n)
+            found.append((dtype, 2 * math.prod(shapes[name][0][1]) * depth))
+    return found
+
+
+def left_by_triton(hlo: str) -> list[tuple[str, str]]:
+    """The products that Triton was to make and did not: since JAX 0.12 XLA then writes its own
+    loops, and says nothing.
+
+    Args:
+        hlo: the optimised program.
+
+    Returns:
+        HLO's dtypes of both factors of each.
+    """
+    found = []
+    for line in hlo.splitlines():
+        called = re.search(r"kind=kCustom, calls=%(\S+?),", line)
+        if not called or '"kind":"' in line:
+            continue
+        body = hlo.split(f"\n%{called[1]} ", 1)[-1].split("\n}", 1)[0]
+        for factors in re.findall(r" dot\(%(\S+), %(\S+)\)", body):
+            left, right = (re.search(rf"%{re.escape(name)} = (\w+)\[", body) for name in factors)
+            found.append((left[1] if left else "f32", right[1] if right else "f32"))
+    return found
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of a number.
+
+    Args:
+        dtype: HLO's name.
+    """
+    return _SIZES.get(dtype, 4)
+
+
+def _arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
+    """(dtype, sizes) of each array in a shape of HLO."""
+    return [
+        (dtype, tuple(int(n) for n in sizes.split(",") if n))
+        for dtype, sizes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", shape)
+    ]
+
+
+def _bytes(array: tuple[str, tuple[int, ...]]) -> int:
+    return itemsize(array[0]) * math.prod(array[1])
+
+
+def _product(configuration: str, inputs: list, result: list) -> tuple[int, ...]:
+    """batch, m, k, n of a library's product; () where its text is not as it is known."""
+    found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', configuration)
+    if not found or len(inputs) < 2 or not result:
+        return ()
+    batches = re.search(r'"lhs_batch_dimensions":\[([^\]]*)\]', configuration)
+    (_, left), (_, right), (_, made) = inputs[0], inputs[1], result[0]
+    depth = math.prod(left[int(each)] for each in re.findall(r"\d+", found[1]))
+    batch = math.prod(left[int(each)] for each in re.findall(r"\d+", batches[1])) if batches else 1
+    rows, columns = math.prod(left) // (batch * depth), math.prod(right) // (batch * depth)
+    return (batch, rows, depth, columns) if batch * rows * columns == math.prod(made) else ()

@@ -1,0 +1,172 @@
+"""A kernel down to the machine's instructions: assembled by ptxas, read by nvdisasm."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from kernels.machines import child
+from kernels.machines.gpu import sass as code
+from kernels.machines.gpu import toolchain
+from kernels.machines.gpu.chips import chip as chip_of
+from kernels.machines.gpu.errors import GpuCompileError, translate
+from kernels.machines.gpu.occupancy import Occupancy, occupancy
+
+ASSEMBLER_SECONDS = 120.0  # that ptxas may take for one kernel
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a compiled program. What it is made of is found out when it is asked for.
+
+    Args:
+        name: as the program launches it.
+        chip: one of CHIPS.
+        ptx: NVIDIA's virtual machine code.
+        grid: blocks in each of three directions; () where the program does not say.
+        threads: of a block, all of them.
+        dynamic_bytes: of shared memory that the launch gives a block besides what the kernel has.
+    """
+
+    name: str
+    chip: str
+    ptx: str = field(repr=False)
+    grid: tuple[int, ...] = ()
+    threads: int = 0
+    dynamic_bytes: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole grid."""
+        return math.prod(self.grid) if self.grid else 0
+
+    @property
+    def sass(self) -> str:
+        """The machine code, as nvdisasm writes it."""
+        return self._assembled.sass
+
+    @property
+    def registers(self) -> int:
+        """Registers of 32 bits that a thread has."""
+        return self._assembled.registers
+
+    @property
+    def spills(self) -> int:
+        """Bytes that a thread stores to local memory, and loads from it, for want of registers."""
+        return self._assembled.spills
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a block, the kernel's own and those of the launch."""
+        return self._assembled.shared_bytes + self.dynamic_bytes
+
+    @cached_property
+    def occupancy(self) -> Occupancy:
+        """How many blocks an SM keeps at once, and what keeps it from more."""
+        return occupancy(
+            self.chip,
+            threads=self.threads,
+            registers=max(self.registers, 1),
+            shared_bytes=self.shared_bytes,
+        )
+
+    @cached_property
+    def instructions(self) -> tuple[code.Instruction, ...]:
+        """The machine code, instruction by instruction, with its static schedule."""
+        return code.read(self.sass)
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Operation → how often it stands in the code: FFMA, LDG, HGMMA …"""
+        return code.counts(self.instructions)
+
+    @property
+    def products(self) -> bool:
+        """Whether tensor cores multiply in it."""
+        return any(name.endswith("MMA") for name in self.counts)
+
+    @cached_property
+    def loops(self) -> tuple[code.Loop, ...]:
+        """Its loops, the innermost first."""
+        return code.loops(self.instructions)
+
+    @property
+    def _assembled(self) -> _Assembled:
+        return assemble(self.ptx, self.chip)
+
+
+def alone(ptx: str, kernel: str) -> str:
+    """PTX without its other kernels, so that what ptxas says is of this one.
+
+    Args:
+        ptx: of a module.
+        kernel: the name of one kernel in it.
+    """
+    parts = re.split(r"(?=^(?:\s*// \.globl\s+\w+\n)?\.visible \.entry )", ptx, flags=re.M)
+    kept = [p for p in parts if ".visible .entry" not in p or f".visible .entry {kernel}(" in p]
+    return "".join(kept)
+
+
+@dataclass(frozen=True)
+class _Assembled:
+    sass: str
+    registers: int
+    spills: int
+    shared_bytes: int
+
+
+@functools.lru_cache(maxsize=256)
+def assemble(ptx: str, chip: str) -> _Assembled:
+    """Assemble one kernel, and read what came of it.
+
+    Args:
+        ptx: of one kernel.
+        chip: one of CHIPS.
+
+    Raises:
+        GpuCompileError: where ptxas refuses it, or takes too long.
+        MissingPackage: where ptxas or nvdisasm is not installed.
+    """
+    target = chip_of(chip)
+    ptxas = toolchain.part(toolchain.PTXAS, "turning PTX into machine code")
+    nvdisasm = toolchain.part(toolchain.NVDISASM, "reading machine code")
+    if found := re.search(r"^\.target (sm_\w+)", ptx, re.M):
+        architecture = found[1]  # what it was written for, on a chip that runs it
+    else:
+        architecture = target.sm
+    with tempfile.TemporaryDirectory(prefix="kernels-gpu-") as folder:
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx, encoding="utf-8")
+        done = _run([ptxas, "-v", f"-arch={architecture}", source, "-o", cubin])
+        report = done.stderr + done.stdout
+        if done.status:
+            raise translate(report)
+        shown = _run([nvdisasm, "-c", "-hex", cubin])
+        if shown.status:
+            raise GpuCompileError("other", child.last_line(shown.stderr), shown.stderr)
+    used = re.search(r"Used (\d+) registers", report)
+    static = re.search(r"(\d+) bytes smem", report)
+    spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    return _Assembled(
+        sass=shown.stdout,
+        registers=int(used[1]) if used else 0,
+        spills=int(spilled[1]) + int(spilled[2]) if spilled else 0,
+        shared_bytes=int(static[1]) if static else 0,
+    )
+
+
+def _run(command: list[object]) -> child.Done:
+    try:
+        return child.run(
+            [str(part) for part in command],
+            seconds=ASSEMBLER_SECONDS,
+            environment=toolchain.environment(),
+        )
+    except child.ChildLate as late:
+        raise GpuCompileError("timeout", str(late), seconds=ASSEMBLER_SECONDS) from None

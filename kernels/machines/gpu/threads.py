@@ -1,0 +1,138 @@
+"""A kernel in CUDA C++ on the CPU's threads, under g++'s sanitizers.
+
+Every thread of a block is a thread of the CPU, `__shared__` is memory that they share, and
+`__syncthreads()` is a barrier. So ThreadSanitizer sees two threads that use the same place with no
+barrier between, and AddressSanitizer an index that leaves its array. Neither knows a warp: threads
+of one run here in any order, which is what CUDA promises since Volta.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels.machines import child, optional
+from kernels.machines.checks import one_of
+
+SECONDS = 60.0
+SANITIZERS = {
+    "races": ("-fsanitize=thread", "TSAN_OPTIONS", "halt_on_error=1"),
+    "bounds": ("-fsanitize=address,undefined", "ASAN_OPTIONS", "detect_leaks=0"),
+}
+
+HEADER = r"""
+#include <barrier>
+#include <cstddef>
+#include <cstdio>
+#include <functional>
+#include <thread>
+#include <vector>
+
+struct Place { unsigned x, y, z; };
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  unsigned all() const { return x * y * z; }
+};
+static thread_local Place threadIdx, blockIdx;
+static dim3 blockDim, gridDim;
+static std::barrier<>* block_barrier;
+
+#define __global__ static
+#define __device__ static
+#define __shared__ static
+#define __restrict__
+#define __launch_bounds__(...)
+#define __syncthreads() block_barrier->arrive_and_wait()
+
+static void launch(dim3 grid, dim3 block, std::function<void()> kernel) {
+  gridDim = grid;
+  blockDim = block;
+  for (unsigned b = 0; b < grid.all(); ++b) {  // one block after another
+    std::barrier<> barrier(block.all());
+    block_barrier = &barrier;
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < block.all(); ++t)
+      threads.emplace_back([=] {
+        blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+        threadIdx = {t % block.x, t / block.x % block.y, t / block.x / block.y};
+        kernel();
+      });
+    for (auto& thread : threads) thread.join();
+  }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a sanitizer said of a kernel.
+
+    Args:
+        problem: in its words, such as "data race" or "heap-buffer-overflow"; "" where it found
+            nothing.
+        line: of the source, counted from 1; 0 where it named none.
+        printed: by the program.
+        report: the sanitizer's, whole.
+    """
+
+    problem: str
+    line: int
+    printed: str = field(repr=False)
+    report: str = field(repr=False)
+
+
+def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:
+    """Run CUDA C++ on CPU threads, watched by a sanitizer.
+
+    Args:
+        source: kernels, without `extern "C"`.
+        main: the body of a main function: it makes arrays and calls
+            `launch(dim3(blocks), dim3(threads), [&] { kernel(…); });`.
+        watch: "races" (ThreadSanitizer) or "bounds" (AddressSanitizer).
+
+    Returns:
+        What was found.
+
+    Raises:
+        ValueError: for another `watch`, and for source that g++ refuses.
+        MissingPackage: without g++.
+    """
+    one_of("watch", watch, SANITIZERS)
+    compiler = optional.tool("g++", "running CUDA C++ on the CPU")
+    flag, variable, setting = SANITIZERS[watch]
+    source = source.replace('extern "C"', "")
+    with tempfile.TemporaryDirectory(prefix="kernels-gpu-") as folder:
+        path, program = Path(folder) / "kernel.cc", Path(folder) / "kernel"
+        text = f'{HEADER}\n#line 1 "kernel.cu"\n{source}\nint main() {{\n{main}\n}}\n'
+        path.write_text(text, encoding="utf-8")
+        options = ["-std=c++20", "-O1", "-g", "-pthread", "-w", flag]
+        built = child.run([compiler, *options, str(path), "-o", str(program)], seconds=SECONDS)
+        if built.status:
+            error = re.search(r"kernel\.cu:(\d+):\d+: error: ([^\n]*)", built.stderr)
+            said = f"line {error[1]}: {error[2]}" if error else child.last_line(built.stderr)
+            raise ValueError(f"source is refused by g++, {said}; accepted: C++20 with CUDA's words")
+        done = _run(str(program), {variable: setting})
+    report = done.stderr
+    problem = re.search(
+        r"(?:ThreadSanitizer|AddressSanitizer): ([\w-]+(?: race)?)|runtime error: ([^\n]*)", report
+    )
+    line = re.search(r"kernel\.cu:(\d+)", report)
+    return Found(
+        (problem[1] or problem[2]) if problem else "",
+        int(line[1]) if problem and line else 0,
+        done.stdout,
+        report,
+    )
+
+
+def _run(program: str, variables: dict[str, str]) -> child.Done:
+    """Run it, with its memory where the sanitizer expects it."""
+    command = [program]
+    if setarch := shutil.which("setarch"):  # older ones cannot take addresses drawn at random
+        command = [setarch, "-R", program]
+    return child.run(command, seconds=SECONDS, environment=dict(os.environ) | variables)

@@ -1,0 +1,31 @@
+"""AWS Neuron as far as a laptop reaches it: simulate a kernel, lint it, estimate its time."""
+
+from kernels.machines.neuron.chips import CHIPS, Chip
+from kernels.machines.neuron.compiler import lower
+from kernels.machines.neuron.errors import NeuronError
+from kernels.machines.neuron.estimator import EngineUse, Estimate, Slot, estimate
+from kernels.machines.neuron.install import install
+from kernels.machines.neuron.launch import Launch, launched, run
+from kernels.machines.neuron.linter import Finding, lint
+from kernels.machines.neuron.simulator import InterpretParams, simulate
+from kernels.machines.neuron.vendor import device
+
+__all__ = [
+    "CHIPS",
+    "Chip",
+    "EngineUse",
+    "Estimate",
+    "Finding",
+    "InterpretParams",
+    "Launch",
+    "NeuronError",
+    "Slot",
+    "device",
+    "estimate",
+    "install",
+    "launched",
+    "lint",
+    "lower",
+    "run",
+    "simulate",
+]

@@ -1,0 +1,36 @@
+"""neuronxcc.nki.compiler: where a tile is to lie, which the simulator leaves to itself.
+
+It holds what is live to the size of the memories, whoever allocates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.machines.neuron.errors import absent
+from kernels.machines.neuron.machine import PSUM, SBUF
+
+
+class _Allocator(str):
+    """A memory, and functions that choose a place in it: all of them are this memory."""
+
+    def alloc(self, *arguments: Any, **options: Any) -> str:
+        """Any place."""
+        return str(self)
+
+    mod_alloc = auto_alloc = alloc
+
+
+sbuf, psum = _Allocator(SBUF), _Allocator(PSUM)
+
+
+def _as_it_is(kernel: Any = None, **options: Any) -> Any:
+    return _as_it_is if kernel is None else kernel
+
+
+enable_stack_allocator = skip_middle_end_transformations = force_auto_alloc = _as_it_is
+enable_mutable_parameter = no_reorder = _as_it_is
+
+
+def __getattr__(name: str) -> Any:
+    return absent("neuronxcc.nki.compiler", name, globals(), ["multi_buffer"])

@@ -1,0 +1,116 @@
+"""What the simulated NeuronCore, the lint and the vendor's tools refuse, in plain words."""
+
+from __future__ import annotations
+
+import difflib
+import dis
+import functools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+HERE = str(Path(__file__).parent)
+
+
+class NeuronError(RuntimeError):
+    """A kernel that a NeuronCore, or the language it is written in, does not take.
+
+    message: one line, which names the instruction, the tile and the limit. source: "file.py:line"
+    of the kernel, where that is known.
+    """
+
+    def __init__(self, message: str, source: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.source = source
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.source})" if self.source else self.message
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        return type(self), (self.message, self.source)
+
+
+class MissingName(NeuronError, AttributeError):
+    """A name that this generation of NKI does not have; the message says what to write instead."""
+
+
+class MissingImport(NeuronError, ModuleNotFoundError):
+    """The same, where an import statement asks for it: Python would put words of its own in place
+    of an AttributeError's."""
+
+
+def place() -> str | None:
+    """Where in the kernel we are: the innermost frame outside this package, as "file.py:line"."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return located(frame.f_code.co_filename, frame.f_lineno)
+
+
+@functools.cache
+def located(path: str, line: int) -> str:
+    """A line of a file without its folder; a notebook's cell is a file named by a number."""
+    name = Path(path).name
+    return f"the cell, line {line}" if name.removesuffix(".py").isdigit() else f"{name}:{line}"
+
+
+def absent(
+    module: str,
+    name: str,
+    there: Mapping[str, Any] | Sequence[str],
+    documented: Iterable[str] = (),
+    instead: Mapping[str, str] | None = None,
+) -> Any:
+    """Say that a module of the vendor's has no such name here, and which it has.
+
+    Args:
+        there: the simulator's module.
+        documented: names that the vendor has and the simulator has not.
+        instead: names that this generation does not have, and what to write.
+    """
+    if name.startswith("__"):
+        raise AttributeError(name)
+    error = MissingImport if _importing(sys._getframe(2)) else MissingName
+    if instead and name in instead:
+        raise error(f"{module} has no {name}: {instead[name]}", place())
+    names = _public(there) if isinstance(there, Mapping) else there
+    near = difflib.get_close_matches(name, names, 3)
+    near_words = f"the nearest are {', '.join(near)}; " if near and name not in documented else ""
+    raise error(
+        f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(names)}", place()
+    )
+
+
+def _importing(frame: FrameType) -> bool:
+    """Whether a frame stands at `from module import name`."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+
+
+def _public(there: Mapping[str, Any]) -> list[str]:
+    """The names of a module that its vendor's module has too."""
+    own = there.get("__name__", "")
+    found = []
+    for name, value in there.items():
+        home = getattr(value, "__module__", None) or ""
+        if (
+            name.startswith("_")
+            or isinstance(value, ModuleType)
+            or name in ("annotations", "absent")
+        ):
+            continue
+        shared = home == "kernels.machines.neuron.instructions" and isinstance(value, (type, Enum))
+        plain = not callable(value) and name.islower()
+        if home == own or shared or plain or name in ("ds", "mgrid", "nc"):
+            found.append(name)
+    return sorted(found)
+
+
+def refuse(message: str) -> None:
+    """Raise NeuronError for the line of the kernel that is running."""
+    raise NeuronError(message, place())

@@ -1,0 +1,446 @@
+"""How long a kernel would take, by the documented cost of each instruction. An estimate, always.
+
+The kernel runs in the simulator, which notes every instruction and computes nothing, unless the
+kernel steers by numbers. Then a list schedule puts the instructions on the engines: each engine
+takes its own in program order, and an instruction starts when its operands, its engine and the
+memory port it shares are free. The DMA queues together are one more engine, which takes copies as
+they are ready. A tile takes its room in SBUF when it is first written, so copies run ahead of the
+engines only as far as there is room. What beta 1's compiler moves out of a loop, because no
+iteration changes it, is counted once.
+
+Of a long kernel, loops run six iterations only: the first four, one in the middle, the last. What
+the others do is made of the third and the fourth: the same instructions, on tiles and places that
+move by the same steps. The one in the middle has to agree, or the loop runs whole.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels.machines.checks import fail
+from kernels.machines.neuron.chips import ENGINES, Chip
+from kernels.machines.neuron.chips import chip as find_chip
+from kernels.machines.neuron.kernel import function_of
+from kernels.machines.neuron.machine import (
+    PSUM,
+    SBUF,
+    Access,
+    Instruction,
+    Machine,
+    NeedsNumbers,
+    Sample,
+    lives,
+)
+from kernels.machines.neuron.simulator import InterpretParams, run_recorded
+
+DMA = "DMA"
+LONG = 10_000  # instructions; a kernel of more is not run whole, where its loops allow that
+
+
+@dataclass(frozen=True)
+class EngineUse:
+    """What one engine does.
+
+    Args:
+        instructions: how many.
+        cycles: of its clock; for the DMA queues none.
+        seconds: that it is busy.
+        by_name: cycles of each kind of instruction.
+    """
+
+    instructions: int
+    cycles: float
+    seconds: float
+    by_name: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One instruction on the time line.
+
+    Args:
+        engine, instruction: their names.
+        number: in program order.
+        start, end: seconds.
+        source: the kernel's line.
+        after: the numbers of the instructions that it had to wait for.
+    """
+
+    engine: str
+    instruction: str
+    number: int
+    start: float
+    end: float
+    source: str | None
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate of one kernel, launch and synchronisation not counted.
+
+    Args:
+        seconds: from the first instruction to the last.
+        bound: the engine that is busy the longest.
+        engines: "Tensor", "Vector", "Scalar", "GpSimd" and "DMA".
+        dma_bytes: that are moved.
+        sbuf_bytes, psum_bytes: the most that is live in a partition, in program order.
+        kernel, chip: their names.
+        timeline: every instruction.
+        method: how it came about, in words.
+        extrapolated: the share of the instructions that never ran, but were made from those
+            of loops' first iterations.
+    """
+
+    kernel: str
+    chip: str
+    seconds: float
+    bound: str
+    engines: Mapping[str, EngineUse]
+    dma_bytes: int
+    sbuf_bytes: int
+    psum_bytes: int
+    timeline: tuple[Slot, ...] = field(repr=False)
+    method: str = field(repr=False)
+    extrapolated: float = 0.0
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """The share of the time that each engine works."""
+        return {name: use.seconds / self.seconds for name, use in self.engines.items()}
+
+
+def estimate(
+    kernel: Any,
+    *arrays: Any,
+    chip: str = "inf2",
+    dma_bytes_per_second: float | None = None,
+    reciprocal_cycles: float | None = None,
+    whole: bool | None = None,
+    **options: Any,
+) -> Estimate:
+    """Estimate the run time of `kernel` on one NeuronCore.
+
+    Costs are those of AWS's architecture guides and of nki.isa: N cycles for N elements a
+    partition and one input, 2 N for two in SBUF, 8 N for a reciprocal on the Vector engine, at
+    least 64; half the rate for a stride above 16 bytes; 100 cycles more for what is short or
+    waits for the instruction before it; 150 for the start of a GpSimd program. Programs of
+    kernel[grid] follow each other in beta 1; in the modern API each is a core, and the slowest
+    counts. Not counted: the launch, the engines' signals to each other, and what a compiler does
+    better or worse.
+
+    Args:
+        kernel: as `simulate` takes it.
+        *arrays: as `simulate` takes them; a ShapeDtypeStruct does for an array, where the kernel
+            does not steer by its numbers.
+        **options: as `simulate` takes them.
+        chip: "inf2", "trn1", "trn2" or "trn3".
+        dma_bytes_per_second: of all DMA queues of the core together; the documents
+            disagree, and by default it is the chip's lower figure.
+        reciprocal_cycles: of the Vector engine, for an element; by default the documents'
+            8, but kernels of 2025 say at most 2.8 (kernels.neuron.calibration).
+        whole: True runs every iteration of loops, False leaves those out that are like the
+            ones before them, and None does so where the kernel has more than 10,000
+            instructions; then nothing holds that what is read or returned was written in
+            full.
+
+    Raises:
+        NeuronError: for a kernel that the simulator refuses.
+        ValueError: for another chip, rate or number of cycles.
+    """
+    found = find_chip(chip)
+    share = found.hbm_bytes_per_second / found.cores
+    asked = found.dma_bytes_per_second if dma_bytes_per_second is None else dma_bytes_per_second
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
+        fail("dma_bytes_per_second", repr(asked), "a number above 0, or None")
+    rate = min(asked, share)
+    each = found.reciprocal_cycles if reciprocal_cycles is None else reciprocal_cycles
+    if isinstance(each, bool) or not isinstance(each, (int, float)) or not each > 0:
+        fail("reciprocal_cycles", repr(each), "a number above 0, or None")
+    found = dataclasses.replace(found, reciprocal_cycles=each)
+    if whole not in (None, True, False):
+        fail("whole", repr(whole), "None, True or False")
+    core = _recorded(kernel, arrays, options, InterpretParams(chip=chip), whole)
+    made = core.sample.made / len(core.instructions) if core.sample and core.sample.made else 0.0
+    slots = _programs(core, found, rate)
+    engines = _engines(slots, found)
+    return Estimate(
+        function_of(kernel).__name__,
+        found.name,
+        max((slot.end for slot in slots), default=0.0),
+        max(engines, key=lambda name: engines[name].seconds),
+        engines,
+        sum(instruction.bytes for instruction in core.instructions if not instruction.hoisted),
+        core.peak(SBUF)[0],
+        core.peak(PSUM)[0],
+        tuple(slots),
+        "list schedule of the instructions that the simulator ran"
+        + (f", {made:.1%} of them made from loops' first iterations" if made else "")
+        + f", at the costs of AWS's architecture guide; DMA at {rate / 1e9:.0f} GB/s; "
+        + (f"reciprocals at {each:g} cycles; " if reciprocal_cycles is not None else "")
+        + "launch and signals not counted",
+        made,
+    )
+
+
+def _recorded(
+    kernel: Any,
+    arrays: tuple[Any, ...],
+    options: dict[str, Any],
+    params: InterpretParams,
+    whole: bool | None,
+) -> Machine:
+    """A run of the kernel, with or without all iterations of its loops."""
+    try:
+        core = None if whole else _sampled(kernel, arrays, options, params)
+        if core is None or (whole is None and len(core.instructions) <= LONG):
+            core = run_recorded(kernel, arrays, options, params, numbers=False)[1]
+        return core
+    except NeedsNumbers as error:
+        if not all(hasattr(a, "__array__") for a in arrays if hasattr(a, "shape")):
+            fail("arrays", "shapes alone", f"arrays: the kernel steers by numbers ({error})")
+        return run_recorded(kernel, arrays, options, params)[1]
+
+
+def _sampled(
+    kernel: Any, arrays: tuple[Any, ...], options: dict[str, Any], params: InterpretParams
+) -> Machine | None:
+    """A run whose loops leave iterations out, except those whose tiles are used later on; None
+    where the kernel does not bear that: then a whole run says what is wrong."""
+    known: set[str | None] = set()
+    while True:
+        sample, core = Sample(), None
+        sample.whole |= known
+        try:
+            core = run_recorded(kernel, arrays, options, params, False, sample)[1]
+        except NeedsNumbers:
+            raise
+        except Exception:  # of any type: a loop is unsteady, or a list of tiles too short
+            if sample.leaks | sample.whole == known:
+                return None
+        if sample.leaks <= known and core is not None:
+            return core
+        known |= sample.whole | sample.leaks
+
+
+def _programs(core: Machine, chip: Chip, rate: float) -> list[Slot]:
+    """The time line; of several cores that of the slowest."""
+    if core.turns is None:
+        return _Schedule(core, chip, rate, core.instructions).slots()
+    lines = []
+    for program in core.grid_programs:
+        own = [each for each in core.instructions if each.program == program]
+        lines.append(_Schedule(core, chip, rate, own).slots())
+    return max(lines, key=lambda slots: max((slot.end for slot in slots), default=0.0))
+
+
+def cycles(instruction: Instruction, chip: Chip, waits: bool) -> float:
+    """Of the engine's clock.
+
+    Args:
+        waits: whether it reads what the engine wrote just before.
+    """
+    work = instruction.work
+    if instruction.name == "reciprocal" and instruction.engine == "Vector":
+        work = chip.reciprocal_cycles * instruction.elements
+    if instruction.engine == "Tensor":  # pipelined, and no figure is given for what waits
+        return max(chip.least_cycles, work)
+    if instruction.stride > chip.wide_stride_bytes:
+        work *= 2
+    if chip.fast_vector and instruction.engine == "Vector":
+        work /= instruction.fast
+    if instruction.extra:  # a GpSimd program's start, which the documents give for itself
+        return instruction.extra + work
+    more = waits or instruction.elements < chip.short
+    return max(chip.least_cycles, work) + chip.dependent_cycles * more
+
+
+def _engines(slots: Sequence[Slot], chip: Chip) -> dict[str, EngineUse]:
+    found = {}
+    for name in (*ENGINES, DMA):
+        own = [slot for slot in slots if slot.engine == name]
+        seconds = sum(slot.end - slot.start for slot in own)
+        clock = chip.clock_hz.get(name, 0)
+        kinds: Counter[str] = Counter()
+        for slot in own:
+            kinds[slot.instruction] += round((slot.end - slot.start) * clock)
+        found[name] = EngineUse(len(own), sum(kinds.values()), seconds, dict(kinds))
+    return found
+
+
+class _Schedule:
+    """The list schedule."""
+
+    def __init__(
+        self, core: Machine, chip: Chip, rate: float, instructions: Sequence[Instruction]
+    ) -> None:
+        self.core, self.chip, self.rate = core, chip, rate
+        self.instructions = instructions
+        self.free: dict[str, float] = {}  # engine or port → when
+        self.copies: list[tuple[float, float]] = []  # when the DMA queues are busy, sorted
+        self.last: dict[str, int] = {}  # engine → its latest instruction
+        self.wrote: dict[int, list[tuple[Access, int]]] = {}  # storage → by whom
+        self.reads: dict[int, list[tuple[Access, int]]] = {}
+        self.done: dict[int, float] = {}  # storage → when the last who touched it had ended
+        self.ends: list[float] = []
+        self.born: dict[int, list[int]] = {}  # instruction → tiles that it touches first
+        self.dies: dict[int, list[int]] = {}  # instruction → tiles that it touches last
+        for (storage, _), (first, last) in lives(core.rooms, instructions, SBUF).items():
+            self.born.setdefault(first, []).append(storage)
+            self.dies.setdefault(last, []).append(storage)
+        self.released: list[tuple[float, int]] = []  # when a dead tile's room is free, and bytes
+        self.waiting = 0  # bytes of those
+        self.held = 0  # bytes of live tiles
+
+    def slots(self) -> list[Slot]:
+        found = []
+        for number, each in enumerate(self.instructions):
+            slot = self._slot(number, each)
+            if slot is not None:
+                found.append(slot)
+        return found
+
+    def _slot(self, number: int, instruction: Instruction) -> Slot | None:
+        engine = instruction.engine
+        after = self._conflicts(instruction)
+        ends = self.ends
+        ready = max([ends[n] for n in after], default=0.0)
+        ready = max(ready, self._room(number))
+        if instruction.hoisted:  # the result is there already
+            ends.append(ready)
+            self._touch(number, instruction)
+            self._release(number)
+            return None
+        if engine == DMA:
+            # The start of one copy hides behind the bytes of another.
+            lanes = min(instruction.partitions, self.chip.dma_queues) / self.chip.dma_queues
+            length = instruction.bytes / (self.rate * lanes)
+            start = self._gap(ready + self.chip.dma_start_seconds, length)
+            end = start + length
+        else:
+            engines = (engine, "Scalar") if instruction.either else (engine,)
+            tried = [self._on(name, instruction, ready, after) for name in engines]
+            start, end, engine, ports = min(tried, key=lambda one: one[1])
+            for port in ports:
+                self.free[port] = end
+        self.last[engine] = number
+        ends.append(end)
+        self._touch(number, instruction)
+        self._release(number)
+        return Slot(
+            engine, instruction.name, number, start, end, instruction.source, tuple(sorted(after))
+        )
+
+    def _on(
+        self, engine: str, instruction: Instruction, ready: float, after: set[int]
+    ) -> tuple[float, float, str, list[str]]:
+        """When an instruction would start and end on an engine, and what it keeps busy."""
+        placed = (
+            instruction if engine == instruction.engine else instruction._replace(engine=engine)
+        )
+        before = self.last.get(engine)
+        waits = before is not None and before in after
+        ports = _ports(placed, self.chip)
+        start = max([ready, *[self.free.get(port, 0.0) for port in ports]])
+        return (
+            start,
+            start + cycles(placed, self.chip, waits) / self.chip.clock_hz[engine],
+            engine,
+            ports,
+        )
+
+    def _gap(self, ready: float, length: float) -> float:
+        """When the queues have time for a copy; one that is ready overtakes one that waits."""
+        copies = self.copies
+        at = bisect.bisect_right(copies, (ready, float("inf")))
+        start = ready
+        if at and copies[at - 1][1] > start:
+            start = copies[at - 1][1]
+        while at < len(copies) and start + length > copies[at][0]:
+            start = max(start, copies[at][1])
+            at += 1
+        end = start + length
+        if at and copies[at - 1][1] == start:  # one busy stretch
+            start_of = copies.pop(at - 1)[0]
+            at -= 1
+        else:
+            start_of = start
+        if at < len(copies) and copies[at][0] == end:
+            end = copies.pop(at)[1]
+        copies.insert(at, (start_of, end))
+        return start
+
+    def _conflicts(self, instruction: Instruction) -> set[int]:
+        """Earlier instructions that wrote what it reads, or touched what it writes."""
+        found = set()
+        for access in instruction.reads:
+            for other, number in self.wrote.get(access.storage, ()):
+                if access.overlaps(other):
+                    found.add(number)
+        if not instruction.fresh:  # else nobody has touched it before
+            for access in instruction.writes:
+                for known in (self.wrote, self.reads):
+                    for other, number in known.get(access.storage, ()):
+                        if access.overlaps(other):
+                            found.add(number)
+        return found
+
+    def _touch(self, number: int, instruction: Instruction) -> None:
+        end = self.ends[number]
+        for access in instruction.reads:
+            storage = access.storage
+            self.done[storage] = max(self.done.get(storage, 0.0), end)
+            if storage in self.wrote:  # nobody waits for those who read an argument
+                self.reads.setdefault(storage, []).append((access, number))
+        for access in instruction.writes:
+            storage = access.storage
+            self.done[storage] = max(self.done.get(storage, 0.0), end)
+            if not instruction.fresh:  # whoever waits for this one has waited for those
+                for known in (self.wrote, self.reads):
+                    if storage in known:
+                        known[storage] = [k for k in known[storage] if not access.covers(k[0])]
+            self.wrote.setdefault(storage, []).append((access, number))
+
+    def _room(self, number: int) -> float:
+        """When SBUF has room for the tiles that this instruction touches first."""
+        new = sum(self.core.room(storage) for storage in self.born.get(number, ()))
+        if not new:
+            return 0.0
+        self.held += new
+        over = self.held + self.waiting - self.chip.sbuf_bytes
+        at = 0.0
+        if over > 0:
+            self.released.sort(reverse=True)
+            while over > 0 and self.released:
+                at, size = self.released.pop()
+                over -= size
+                self.waiting -= size
+        return at
+
+    def _release(self, number: int) -> None:
+        for storage in self.dies.get(number, ()):
+            size = self.core.room(storage)
+            self.held -= size
+            self.waiting += size
+            self.released.append((self.done[storage], size))
+            if not self.core.rooms[storage].block:
+                self.wrote.pop(storage, None)
+                self.reads.pop(storage, None)
+
+
+def _ports(instruction: Instruction, chip: Chip) -> list[str]:
+    """The engine, and the ports to memory that another engine shares (architecture guide)."""
+    engine = instruction.engine
+    found = [engine]
+    if not chip.shared_ports:
+        return found
+    if engine in ("Vector", "GpSimd") and instruction.sbuf:
+        found.append("SBUF port")
+    if engine in ("Vector", "Scalar") and instruction.psum:
+        found.append("PSUM port")
+    return found

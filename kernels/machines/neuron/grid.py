@@ -1,0 +1,100 @@
+"""The programs of a launch grid: one after another, or both cores of kernel[2] by turns."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kernels.machines.neuron.errors import NeuronError, place
+from kernels.machines.neuron.machine import Machine
+
+
+def run_each(core: Machine, call: Callable[[], Any], programs: list[int]) -> Any:
+    """Each program from its start to its end; what the last one returned."""
+    returned = None
+    for program in programs:
+        core.enter(program)
+        returned = call()
+    return returned
+
+
+class _Ended(Exception):
+    """Another program has failed."""
+
+
+class Turns:
+    """Programs that wait for each other: one runs at a time, and hands over where it waits."""
+
+    def __init__(self, core: Machine, programs: list[int]) -> None:
+        self.core = core
+        self.left = list(programs)  # that have not ended
+        self.arrived: dict[int, str | None] = {}
+        self.turn = programs[0]
+        self.changed = threading.Condition()
+        self.failure: BaseException | None = None
+        self.returned: Any = None
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """All programs; what one of them returned."""
+        threads = [
+            threading.Thread(
+                target=contextvars.copy_context().run, args=(self._program, program, call)
+            )
+            for program in self.left
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.failure is not None:
+            raise self.failure
+        return self.returned
+
+    def _program(self, program: int, call: Callable[[], Any]) -> None:
+        try:
+            self._wait(program)
+            self.core.enter(program)
+            self.returned = call()
+        except _Ended:
+            return
+        except BaseException as error:
+            with self.changed:
+                self.failure = self.failure or error
+                self.changed.notify_all()
+            return
+        with self.changed:
+            self.left.remove(program)
+            self._hand_over()
+
+    def _wait(self, program: int) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn == program or self.failure is not None)
+            if self.failure is not None:
+                raise _Ended
+
+    def _hand_over(self) -> None:
+        """Whose turn is next: one that runs, or all of them when all have come."""
+        free = [program for program in self.left if program not in self.arrived]
+        if not free and self.left:
+            if len(self.left) < len(self.core.grid_programs):
+                where = next(iter(self.arrived.values()))
+                self.failure = NeuronError(
+                    f"core {self.left[0]} waits for one that has ended and never comes", where
+                )
+            self.arrived.clear()
+            free = self.left
+        if free:
+            self.turn = free[0]
+        self.changed.notify_all()
+
+    def meet(self, name: str) -> None:
+        """Wait until every program has come as far."""
+        program = self.core.program
+        kept = self.core.leave()
+        with self.changed:
+            self.arrived[program] = place()
+            self._hand_over()
+        self._wait(program)
+        self.core.come_back(program, kept)

@@ -1,0 +1,60 @@
+"""What a kernel is, whoever decorated it, and the two generations of NKI that there are."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.machines.neuron.errors import NeuronError
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation of the API, as the simulator provides it.
+
+    Args:
+        name: "nki" or "neuronxcc".
+        tile: the class of its tiles.
+        modules: the vendor's module names, and the simulator's modules that stand for them.
+    """
+
+    name: str
+    tile: type
+    modules: Mapping[str, types.ModuleType]
+
+
+GENERATIONS: dict[str, Generation] = {}  # each generation's package enters itself
+
+
+def function_of(kernel: Any) -> types.FunctionType:
+    """The Python function behind a kernel, whoever decorated it; NeuronError without one."""
+    seen = kernel
+    for _ in range(8):
+        if isinstance(seen, types.FunctionType):
+            return seen
+        names = ("function", "__wrapped__", "func", "fn", "_func", "kernel")
+        seen = next((found for name in names if (found := getattr(seen, name, None))), None)
+    raise NeuronError(
+        f"the kernel is a {type(kernel).__name__}; accepted: a function with @nki.jit"
+    )
+
+
+def generation_of(kernel: Any) -> str:
+    """ "nki" or "neuronxcc": the API that a kernel is written in."""
+    known = getattr(kernel, "generation", None)
+    if known in GENERATIONS:
+        return known
+    names = {
+        module.__name__
+        for module in function_of(kernel).__globals__.values()
+        if isinstance(module, types.ModuleType)
+    }
+    old = any(name.startswith(("neuronxcc", "kernels.machines.neuron.beta1")) for name in names)
+    return "neuronxcc" if old else "nki"
+
+
+def standing() -> dict[str, types.ModuleType]:
+    """The vendor's module names of all generations, and what stands for them here."""
+    return {name: module for each in GENERATIONS.values() for name, module in each.modules.items()}

@@ -1,0 +1,86 @@
+"""Start a kernel: on the device, in the simulator, or for those who only want to look at it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.machines.checks import fail
+from kernels.machines.neuron import vendor
+from kernels.machines.neuron.kernel import generation_of
+from kernels.machines.neuron.simulator import InterpretParams, simulate
+
+_launches: ContextVar[list[Launch] | None] = ContextVar("launches", default=None)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, and what it was started with.
+
+    Args:
+        kernel: of either generation.
+        arguments, options: those of the call.
+    """
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+def run(kernel: Any, *arguments: Any, interpret: Any = None, **options: Any) -> Any:
+    """Start a kernel, as an operator does.
+
+    Args:
+        kernel: of either generation.
+        *arguments: of the kernel.
+        interpret: None runs on the Neuron device of this machine, and simulates where there
+            is none; True only computes; InterpretParams simulates as it says; False runs on
+            the device, with the vendor's package, and raises MissingPackage where that is
+            missing.
+        **options: the kernel's keyword arguments.
+
+    Returns:
+        What the kernel returns.
+    """
+    launches = _launches.get()
+    if launches is not None:
+        launches.append(Launch(kernel, arguments, options))
+    generation = generation_of(kernel)
+    if interpret is None:
+        interpret = False if vendor.device() and vendor.find(generation) else InterpretParams()
+    if interpret is True:
+        interpret = InterpretParams(limits=False)
+    if isinstance(interpret, InterpretParams):
+        return simulate(kernel, *arguments, params=interpret, **options)
+    if interpret is not False:
+        fail("interpret", repr(interpret), "None, True, False or neuron.InterpretParams")
+    vendor.require(generation, "running this kernel on a Neuron device")
+    return kernel(*arguments, **options)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[Launch]]:
+    """The kernels that start inside a `with` block, in order."""
+    found: list[Launch] = []
+    token = _launches.set(found)
+    try:
+        yield found
+    finally:
+        _launches.reset(token)
+
+
+def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Launch]:
+    """The kernels that a call starts, in order; the call only computes. What it raises is raised,
+    also after a kernel has started.
+
+    Args:
+        function: an operator's.
+        *arguments: of its call.
+        **options: of its call.
+    """
+    with watched() as found:
+        function(*arguments, interpret=True, **options)
+    return found

@@ -1,0 +1,381 @@
+"""What the compilers of modern NKI do not take, found in the kernel's source.
+
+The simulator runs Python; the compilers of NKI 0.1 to 0.6 parse it, and know less of it. (From 0.7
+on kernels are traced by Python, which takes more. What passes here, all of them take.) Refused:
+
+- comprehensions, generators, lambda, try, with, raise, import, del, global, nonlocal, functions and
+  classes inside the kernel, sets, await, match and the walrus: the compiler's syntax tree (KLR, its
+  open front end) has no place for them; NKI's migration guide to 0.7 names generators and classes
+- operators, comparisons, truth and loops on tiles, and assignment into one: a tile's numbers are
+  not known while a kernel is compiled (NKI language guide). An argument may be None, a number or a
+  list, so its truth, a loop over it and `x != None` are left alone
+- nl.arange, nl.mgrid, mask=, nl.par_dim, nl.divide: removed in 0.1 and 0.2
+- an instruction of nki.isa without dst (migration guide to beta 2)
+- a call into NumPy or any other library but math, and into neuronxcc.nki, which 0.4 refuses
+
+In a helper, raise and calls into libraries are left alone: the kernels that AWS ships check their
+arguments so. test_neuron_linter.py holds the patterns of theirs that have to pass.
+
+In beta 1 a loop's body was traced once, with an index that is no number. So refused in a loop over
+nl.affine_range or nl.sequential_range of neuronxcc.nki: branches on the index, min, max and range
+of it, and a Python number that is counted up (all from the same migration guide).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.machines.neuron.errors import NeuronError
+from kernels.machines.neuron.kernel import function_of, generation_of
+from kernels.machines.neuron.simulator import Kernel
+
+SYNTAX: dict[type, tuple[str, str]] = {
+    ast.ListComp: ("a list comprehension", "a for loop that appends to a list"),
+    ast.SetComp: ("a set comprehension", "a for loop"),
+    ast.DictComp: ("a dict comprehension", "a for loop that fills a dict"),
+    ast.GeneratorExp: ("a generator", "a for loop"),
+    ast.Lambda: ("a lambda", "a function beside the kernel"),
+    ast.Try: ("try", "assert before the instruction"),
+    ast.With: ("with", "plain statements"),
+    ast.Raise: ("raise", "assert condition, text"),
+    ast.Import: ("an import", "an import at the top of the file"),
+    ast.ImportFrom: ("an import", "an import at the top of the file"),
+    ast.Delete: ("del", "nothing: a tile's room is free after its last use"),
+    ast.Global: ("global", "an argument"),
+    ast.Nonlocal: ("nonlocal", "an argument"),
+    ast.FunctionDef: ("a function inside the kernel", "a function beside the kernel"),
+    ast.AsyncFunctionDef: ("an async function", "a function beside the kernel"),
+    ast.ClassDef: ("a class inside the kernel", "a class beside it that inherits nl.NKIObject"),
+    ast.Set: ("a set", "a list or a tuple"),
+    ast.Await: ("await", "plain statements"),
+    ast.Yield: ("yield", "a list"),
+    ast.YieldFrom: ("yield from", "a list"),
+    ast.Match: ("match", "if and elif"),
+    ast.NamedExpr: ("the operator :=", "an assignment on a line of its own"),
+}
+REMOVED = {
+    "arange": "a slice, as in tile[:, 0:n:2]",
+    "mgrid": "a slice, as in tile[:, 0:n:2]",
+    "par_dim": "the partitions as the first dimension",
+    "divide": "nisa.reciprocal, and a product",
+}
+# Names of nki.isa that write no tile.
+WITHOUT_DST = (
+    "get_nc_version",
+    "register_alloc",
+    "register_move",
+    "register_load",
+    "register_store",
+    "core_barrier",
+    "sendrecv",
+    "set_rng_seed",
+    "quantize_mx",
+)
+PLAIN = ("math", "builtins")
+MAKERS = ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load")
+MODERN, BETA1 = (
+    ("nki", "kernels.machines.neuron.modern"),
+    ("neuronxcc", "kernels.machines.neuron.beta1"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a compiler does not take.
+
+    Args:
+        file, line: where it stands.
+        what: is not taken.
+        instead: what to write.
+    """
+
+    file: str
+    line: int
+    what: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: write {self.instead} ({self.file}:{self.line})"
+
+
+def lint(kernel: Any) -> list[Finding]:
+    """What the vendor's compiler would refuse in a kernel and in the functions that it calls.
+
+    Args:
+        kernel: a function with @nki.jit, of either generation; what is refused is listed at
+            the top of this module.
+
+    Returns:
+        Findings in the order of the source; an empty list where there are none.
+
+    Raises:
+        NeuronError: where the source is not to be had.
+    """
+    beta1 = generation_of(kernel) == "neuronxcc"
+    found: list[Finding] = []
+    seen: set[types.CodeType] = set()
+    waiting = [function_of(kernel)]
+    first = waiting[0]
+    while waiting:
+        function = waiting.pop()
+        if function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        rules = (_Beta1 if beta1 else _Modern)(function, function is not first)
+        found += rules.findings()
+        waiting += rules.helpers
+    return found
+
+
+class _Rules:
+    """The source of one function, and what is said about it."""
+
+    def __init__(self, function: types.FunctionType, helper: bool = False) -> None:
+        self.function = function
+        self.helper = helper
+        try:
+            if function.__code__.co_filename == "<string>":
+                raise OSError("Python 3.13 answers with the source of python -c")
+            lines, first = inspect.getsourcelines(function)
+        except (OSError, TypeError) as error:
+            raise NeuronError(f"the source of {function.__name__} is not to be had") from error
+        self.first = first
+        self.file = Path(function.__code__.co_filename).name
+        module: Any = ast.parse(textwrap.dedent("".join(lines)))
+        (self.tree,) = module.body
+        self.helpers: list[types.FunctionType] = []
+        self.said: dict[tuple[int, str], Finding] = {}
+
+    def findings(self) -> list[Finding]:
+        self.judge()
+        return sorted(self.said.values(), key=lambda finding: finding.line)
+
+    def judge(self) -> None:
+        raise NotImplementedError
+
+    def say(self, node: ast.AST, what: str, instead: str) -> None:
+        line = getattr(node, "lineno", 1) + max(self.first, 1) - 1
+        kind = what.partition(", ")[
+            0
+        ]  # of an expression, what is outside says it for what is inside
+        self.said.setdefault((line, kind), Finding(self.file, line, what, instead))
+
+    def body(self) -> Iterator[ast.AST]:
+        for statement in self.tree.body:
+            yield from ast.walk(statement)
+
+    def module(self, node: ast.AST) -> str | None:
+        """The name of the module that an expression is, by the function's globals."""
+        if isinstance(node, ast.Name):
+            value = self.function.__globals__.get(node.id)
+            return value.__name__ if isinstance(value, types.ModuleType) else None
+        if isinstance(node, ast.Attribute) and (outer := self.module(node.value)):
+            return f"{outer}.{node.attr}"
+        return None
+
+
+class _Modern(_Rules):
+    def judge(self) -> None:
+        self.tiles = self._find_tiles()
+        for node in self.body():
+            if isinstance(node, ast.Raise) and self.helper:
+                continue
+            if type(node) in SYNTAX:
+                what, instead = SYNTAX[type(node)]
+                self.say(node, f"{what} is not in the kernel language", instead)
+            elif isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.Attribute) and node.attr in REMOVED:
+                if self._is(node.value, ".language"):
+                    self.say(node, f"nl.{node.attr} is gone", REMOVED[node.attr])
+            else:
+                self._on_tiles(node)
+        self._modules()
+
+    def _is(self, node: ast.AST, end: str) -> bool:
+        name = self.module(node)
+        return name is not None and name.startswith(MODERN) and name.endswith(end)
+
+    def _call(self, node: ast.Call) -> None:
+        names = {keyword.arg for keyword in node.keywords}
+        if "mask" in names:
+            self.say(node, "mask= is gone", "a slice that min() cuts")
+        called: Any = node.func
+        instruction = isinstance(called, ast.Attribute) and self._is(called.value, ".isa")
+        writes = instruction and called.attr not in WITHOUT_DST
+        if writes and "dst" not in names and not node.args:
+            self.say(node, f"nisa.{called.attr} without dst", "dst=tile, first")
+        if isinstance(node.func, ast.Name):
+            value = self.function.__globals__.get(node.func.id)
+            if isinstance(value, Kernel):
+                value = value.function
+            if isinstance(value, types.FunctionType) and not _is_ours(value):
+                self.helpers.append(value)
+
+    def _modules(self) -> None:
+        """Calls into libraries that the compiler does not have."""
+        for node in self.body():
+            name = self.module(node.func) if isinstance(node, ast.Call) else None
+            if name is None:
+                continue
+            if name.startswith(BETA1):
+                self.say(node, f"{name} in a kernel of modern NKI", "its like in nki")
+            elif not self.helper and not name.startswith((*MODERN, *PLAIN)):
+                self.say(node, f"a call of {name} in a kernel", "plain Python, or an argument")
+
+    def _on_tiles(self, node: ast.AST) -> None:
+        tile, made = self._is_tile, self._is_made
+        if isinstance(node, ast.BinOp) and (tile(node.left) or tile(node.right)):
+            self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
+        elif isinstance(node, ast.UnaryOp) and (
+            made(node.operand) if isinstance(node.op, ast.Not) else tile(node.operand)
+        ):
+            self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_scalar(dst, …)")
+        elif isinstance(node, ast.AugAssign) and (tile(node.target) or tile(node.value)):
+            self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
+        elif isinstance(node, ast.Compare) and any(map(tile, (node.left, *node.comparators))):
+            asks = any(isinstance(c, ast.Constant) and c.value is None for c in node.comparators)
+            if not asks and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+                self.say(node, f"a comparison of a tile, {_text(node)}", "nisa.tensor_scalar")
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and made(node.test):
+            self.say(node, f"a branch on a tile, {_text(node.test)}", "a condition on shapes")
+        elif isinstance(node, ast.For) and made(node.iter):
+            self.say(node, f"a loop over a tile, {_text(node.iter)}", "a range, and slices")
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Subscript) and made(t.value) for t in node.targets
+        ):
+            self.say(node, f"assignment into a tile, {_text(node)}", "nisa.tensor_copy(dst, src)")
+
+    def _find_tiles(self) -> set[str]:
+        """Names that hold tiles: arguments without a default, and what is made of nl.ndarray."""
+        given = self.tree.args
+        if self.helper:  # whose arguments may be lists of sizes as well
+            given = ast.arguments([], [], None, [], [], None, [])
+        positional = [*given.posonlyargs, *given.args]
+        plain = len(positional) - len(given.defaults)
+        self.tiles = {
+            argument.arg
+            for argument in positional[:plain]
+            if not (
+                isinstance(argument.annotation, ast.Name) and argument.annotation.id != "tensor"
+            )
+            and self._is_indexed(argument.arg)
+        }
+        while True:
+            found = {
+                target.id
+                for node in self.body()
+                if isinstance(node, ast.Assign) and self._is_tile(node.value)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            if found <= self.tiles:
+                return self.tiles
+            self.tiles |= found
+
+    def _is_indexed(self, name: str) -> bool:
+        """Whether an argument has a shape, or is sliced: a number has neither."""
+        for node in self.body():
+            if isinstance(node, (ast.Attribute, ast.Subscript)) and (
+                isinstance(node.value, ast.Name) and node.value.id == name
+            ):
+                return True
+        return False
+
+    def _is_made(self, node: ast.AST) -> bool:
+        """Whether a tile that the kernel itself has made, so that it is nothing else."""
+        arguments = {argument.arg for argument in self.tree.args.args}
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        return self._is_tile(node) and not (isinstance(node, ast.Name) and node.id in arguments)
+
+    def _is_tile(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in self.tiles
+        if isinstance(node, ast.Subscript):
+            return self._is_tile(node.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            made = node.func.attr in MAKERS and self._is(node.func.value, ".language")
+            return made or (node.func.attr == "reshape" and self._is_tile(node.func.value))
+        return isinstance(node, ast.BinOp) and (
+            self._is_tile(node.left) or self._is_tile(node.right)
+        )
+
+
+class _Beta1(_Rules):
+    def judge(self) -> None:
+        for node in self.body():
+            if isinstance(node, ast.For) and self._is_traced(node.iter):
+                self._loop(node)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                value = self.function.__globals__.get(node.func.id)
+                if isinstance(value, types.FunctionType):
+                    self.helpers.append(value)
+
+    def _is_traced(self, node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("affine_range", "sequential_range")
+        )
+
+    def _loop(self, loop: ast.For) -> None:
+        indices = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        assert isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute)
+        kind = f"nl.{loop.iter.func.attr}"
+        while True:  # and the names that are made of them
+            more = {
+                target.id
+                for node in ast.walk(loop)
+                if isinstance(node, ast.Assign) and _names(node.value) & indices
+                for target in node.targets
+                if isinstance(target, ast.Name) and not _loads(node.value)
+            }
+            if more <= indices:
+                break
+            indices |= more
+        for node in (each for statement in loop.body for each in ast.walk(statement)):
+            if isinstance(node, (ast.If, ast.While, ast.IfExp)) and _names(node.test) & indices:
+                self.say(node, f"a branch on the index of {kind}", "mask=")
+            elif (
+                isinstance(node, ast.AugAssign)
+                and isinstance(node.target, ast.Name)
+                and not _loads(node.value)
+            ):
+                self.say(
+                    node,
+                    f"{_text(node)} in a loop of {kind}, whose body is traced once",
+                    "an expression of the index",
+                )
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("min", "max", "range")
+                and any(_names(argument) & indices for argument in node.args)
+            ):
+                self.say(node, f"{_text(node)} of the index of {kind}", "mask=")
+
+
+def _is_ours(function: types.FunctionType) -> bool:
+    """Whether a function is an instruction, imported by its name."""
+    return function.__module__.startswith(("kernels.machines.neuron.", "nki.", "neuronxcc."))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _loads(node: ast.AST) -> bool:
+    """Whether a value is a tile, and no number any more."""
+    return any(isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(node))
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node).splitlines()[0][:60]

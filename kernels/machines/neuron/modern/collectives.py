@@ -1,0 +1,56 @@
+"""nki.collectives: what the cores of several ranks do together.
+
+One rank is simulated, so each of these refuses the call. The names are there, so that a kernel
+that uses them for several ranks only runs on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.machines.neuron.errors import absent, refuse
+
+NAMES = (
+    "all_gather",
+    "all_gather_v",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_v",
+    "collective_permute",
+    "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id",
+    "collective_permute_implicit_reduce",
+    "rank_id",
+    "reduce_scatter",
+)
+
+
+@dataclass
+class ReplicaGroup:
+    """Which ranks belong together.
+
+    Args:
+        replica_group: lists of ranks.
+    """
+
+    replica_group: Any = None
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def collective(*arguments: Any, **options: Any) -> None:
+        refuse(
+            f"not simulated: nki.collectives.{name}, which takes several ranks; one is simulated, "
+            "and its cores exchange tiles by nki.isa.sendrecv"
+        )
+
+    collective.__name__ = name
+    return collective
+
+
+globals().update({name: _refusing(name) for name in NAMES})
+
+
+def __getattr__(name: str) -> Any:
+    return absent("nki.collectives", name, ["ReplicaGroup"])

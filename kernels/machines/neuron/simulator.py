@@ -1,0 +1,234 @@
+"""Run a kernel on the simulated core, in either generation of NKI."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels.machines.checks import fail
+from kernels.machines.neuron import dtypes
+from kernels.machines.neuron.chips import chip as find_chip
+from kernels.machines.neuron.errors import HERE, NeuronError, located
+from kernels.machines.neuron.grid import Turns, run_each
+from kernels.machines.neuron.kernel import GENERATIONS, generation_of
+from kernels.machines.neuron.machine import ON_CHIP, Machine, Sample, View, _machine
+from kernels.machines.neuron.rebinding import simulated
+
+
+@dataclass(frozen=True)
+class InterpretParams:
+    """How a kernel is simulated.
+
+    Args:
+        limits: hold the NeuronCore's limits; False computes only, in memory that is zero at
+            first.
+        order: seed of the order in which the iterations of nl.affine_range run; None is the
+            order written, 0 is backwards.
+        chip: whose limits are held.
+    """
+
+    limits: bool = True
+    order: int | None = None
+    chip: str = "inf2"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.limits, bool):
+            fail("limits", repr(self.limits), "True or False")
+        seed = self.order
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+            fail("order", repr(seed), "None or a whole number of at least 0")
+        find_chip(self.chip)
+
+
+_TARGETS = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "trn1n": "trn1"}
+
+
+class Kernel:
+    """What @nki.jit makes of a function. Called inside another kernel it is part of it; called with
+    arrays it simulates. kernel[grid] starts as many programs.
+
+    target: the chip that the decorator asks for; None for the simulator's default.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        generation: str,
+        grid: tuple[int, ...] = (),
+        target: str | None = None,
+    ) -> None:
+        self.function = function
+        self.generation = generation
+        self.grid = grid
+        self.chip = None if target is None else _TARGETS.get(target, target)
+        functools.update_wrapper(self, function)
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,)))
+        if not sizes or min(sizes) < 1:
+            raise NeuronError(f"the grid is {grid}; accepted: whole numbers of at least 1")
+        return Kernel(self.function, self.generation, sizes, self.chip)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if _machine.get() is not None:
+            return self.function(*arguments, **options)
+        return simulate(self, *arguments, **options)
+
+
+def simulate(
+    kernel: Any, *arrays: Any, params: InterpretParams | None = None, **options: Any
+) -> Any:
+    """Run `kernel` on NumPy arrays, on a simulated NeuronCore; no Neuron package is needed.
+
+    Refused, with NeuronError in one line that names the instruction, the tile and the limit:
+    more than 128 partitions; a step along the partitions; an operand that starts at a partition
+    where none of its size may; operands in HBM; slices beyond a tile; a read of elements never
+    written; operands that differ in shape; dtypes that an instruction does not take; an element
+    of HBM written twice and not read between; an output element never written; an iteration of
+    nl.affine_range that reads what another one wrote; a sum in PSUM on what no product wrote;
+    more than a partition's room in SBUF or PSUM at once; and in the modern API operators on
+    tiles, nl.divide, masks, nl.arange, and instructions without dst. A name that is missing
+    here is refused as "not simulated", with those that are there.
+
+    Not simulated: time (see `estimate`), the engines' parallelism beyond independent
+    iterations, the scalar engine's approximations, and whatever a compiler does wrong.
+
+    Args:
+        kernel: a function with @nki.jit, of the modern API or of beta 1, or kernel[grid].
+        *arrays: its arguments; what is no array is passed on as it is.
+        **options: its keyword arguments.
+        params: by default the limits of Inf2 are held (or of the chip that the decorator
+            names), and loops run in the order written.
+
+    Returns:
+        What the kernel returns, as NumPy arrays; arrays that it writes to are updated.
+    """
+    if params is None:
+        params = InterpretParams(chip=getattr(kernel, "chip", None) or "inf2")
+    return run_recorded(kernel, arrays, options, params)[0]
+
+
+def run_recorded(
+    kernel: Any,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    params: InterpretParams,
+    numbers: bool = True,
+    sample: Sample | None = None,
+) -> tuple[Any, Machine]:
+    """The kernel's result, and the machine with all instructions that ran.
+
+    Args:
+        numbers: whether they are computed; without, the result is empty memory.
+        sample: where loops leave iterations out.
+    """
+    if not isinstance(params, InterpretParams):
+        fail("params", repr(params), "neuron.InterpretParams or None")
+    function = simulated(kernel)
+    grid = getattr(kernel, "grid", ())
+    grid = grid if isinstance(grid, tuple) else ()
+    core = Machine(params.limits, params.order, find_chip(params.chip), numbers, grid, sample)
+    kind = GENERATIONS[generation_of(kernel)].tile
+    core.flat = core.hoists = generation_of(kernel) == "neuronxcc"
+    names = list(inspect.signature(function).parameters)
+    views: list[tuple[Any, View]] = []
+
+    def entered(argument: Any, name: str) -> Any:
+        if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
+            return type(argument)(
+                entered(each, f"{name}[{at}]") for at, each in enumerate(argument)
+            )
+        array = as_array(argument, numbers)
+        if array is None:
+            return argument
+        if array.dtype.itemsize > 4:
+            fail(name, f"{array.dtype}", "a dtype of at most 32 bits: a NeuronCore has no other")
+        view = core.given(array, name, kind)
+        views.append((argument, view))
+        return view
+
+    given = [
+        entered(argument, names[at] if at < len(names) else f"argument {at}")
+        for at, argument in enumerate(arguments)
+    ]
+    named = {name: entered(argument, name) for name, argument in options.items()}
+    token = _machine.set(core)
+    try:
+        returned = _run(core, lambda: function(*given, **named), kind)
+        outputs = _outputs(returned)
+        written = [(argument, view) for argument, view in views if view._storage.stored]
+        core.finish([*outputs, *(view for _, view in written)])
+    except TypeError as error:
+        raise _translated(error) from error
+    finally:
+        _machine.reset(token)
+    for argument, view in written:
+        if isinstance(argument, np.ndarray) and numbers:
+            argument[...] = view._data
+    return _arrays(returned), core
+
+
+def _run(core: Machine, call: Callable[[], Any], kind: type) -> Any:
+    """All programs of the grid, in this run's order."""
+    if not core.grid:
+        return call()
+    programs = list(core.grid_programs)
+    if core.order is not None:
+        programs.reverse()
+    if 1 < len(programs) <= 8 and kind.__name__ == "Tensor":  # cores, which may wait for each other
+        core.turns = Turns(core, programs)
+        return core.turns.run(call)
+    return run_each(core, call, programs)
+
+
+def as_array(value: Any, numbers: bool = True) -> np.ndarray | None:
+    """A copy of an array or tensor in NumPy; zeros for a ShapeDtypeStruct; None for the rest."""
+    if isinstance(value, View) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return None
+    if str(value.dtype) == "torch.bfloat16":  # which NumPy does not know
+        value = value.detach().cpu().float().numpy().astype(dtypes.bfloat16)
+    if not hasattr(value, "__array__") or not numbers:
+        return np.zeros(value.shape, dtypes.of(value.dtype))
+    return np.array(np.asarray(value), order="C")
+
+
+def _outputs(returned: Any) -> list[View]:
+    if returned is None:
+        return []
+    outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    for output in outputs:
+        if not isinstance(output, View):
+            raise NeuronError(f"the kernel returns a {type(output).__name__}; accepted: a tensor")
+        if output.buffer in ON_CHIP:
+            raise NeuronError(
+                f"the kernel returns {output}; accepted: a tensor with buffer=nl.shared_hbm"
+            )
+    return outputs
+
+
+def _arrays(returned: Any) -> Any:
+    if isinstance(returned, (tuple, list)):
+        return type(returned)(_arrays(each) for each in returned)
+    return None if returned is None else np.array(returned._data)
+
+
+def _translated(error: TypeError) -> Exception:
+    """A call of an instruction with the wrong arguments is the kernel's mistake, not ours."""
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    if last is None or last.tb_frame.f_code.co_filename.startswith(HERE):
+        return error
+    text = str(error)
+    if "missing" in text and "'dst'" in text:
+        text = f"{text.split('()')[0]} without dst: instructions write into dst, and return nothing"
+    elif "unexpected keyword argument 'mask'" in text:
+        text = f"{text.split('()')[0]} with mask=: masks are gone, cut the slice with min()"
+    elif "unexpected keyword argument" in text:
+        text = f"{text.split('()')[0]} has no argument {text.rpartition(' ')[2]}"
+    return NeuronError(text, located(last.tb_frame.f_code.co_filename, last.tb_lineno))

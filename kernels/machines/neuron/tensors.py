@@ -1,0 +1,581 @@
+"""Tiles as the kernel sees them: slices and views for both generations; a modern tile has no
+operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.machines.neuron import dtypes
+from kernels.machines.neuron.errors import NeuronError, absent, place, refuse
+from kernels.machines.neuron.machine import ON_CHIP, NeedsNumbers, Picked, View, machine
+
+ARITHMETIC = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+}
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+UNARY = {"neg": "-", "pos": "+", "invert": "~", "abs": "abs"}
+
+
+class Span(NamedTuple):
+    """nl.ds(start, size): so many elements from a start on."""
+
+    start: Any
+    size: int
+
+
+class Register:
+    """A number that an engine holds; the language guide calls it a virtual register."""
+
+    def __init__(self, value: int | None = None) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "a register"
+
+    def number(self) -> int:
+        """What it holds."""
+        if self.value is None:
+            refuse("a register is read that nothing was moved into")
+        assert self.value is not None
+        return self.value
+
+    def __bool__(self) -> bool:
+        return self.number() != 0
+
+    __int__ = __index__ = number
+
+
+def strided(
+    base: np.ndarray, first: int, shape: Sequence[int], strides: Sequence[int]
+) -> np.ndarray:
+    """Elements of a flat array by a pattern; strides in bytes. NumPy's own function does not take
+    the dtypes of ml_dtypes."""
+    return np.ndarray(shape, base.dtype, base.view(np.uint8), first * base.itemsize, strides)
+
+
+def sliced(view: View, key: Any) -> Any:
+    """view[key] for whole numbers, slices, nl.ds and an ellipsis.
+
+    On chip a tile keeps its partitions and at least one dimension more.
+    """
+    keys = _spread(view, key)
+    limits = machine().limits
+    box, axes = view._box, view._axes
+    known = box is not None and axes is not None
+    new = list(box or ()) if known else []
+    kept_axes: list[int | None] = []
+    parts: list[slice] = []
+    dropped: list[int] = []
+    par, data = view._par, view._data
+    on_chip = view._on_chip
+    for axis, one in enumerate(keys):
+        size = data.shape[axis]
+        if isinstance(one, slice):
+            if one.start is None and one.stop is None and one.step is None:
+                parts.append(one)
+                kept_axes.append(axes[axis] if known and axes else None)
+                continue
+            start, stop, step = _bounds(view, axis, one, limits)
+        else:
+            if limits and not -size <= one < size:
+                refuse(f"index {one} of {view} is out of bounds: dimension {axis} has {size}")
+            start = int(one) + size * (one < 0)
+            stop, step = start + 1, 1
+            if axis != par or not on_chip:
+                dropped.append(axis)
+        if limits and axis == par and step != 1 and on_chip:
+            refuse(
+                f"slice of {view} with step {step} along the partitions: an operand lies in "
+                "neighbouring partitions"
+            )
+        parts.append(slice(start, stop, step))
+        own = axes[axis] if known and axes else None
+        if own is not None and new[own][1] - new[own][0] == size:
+            # Else the view takes steps already, and the box that it has is large enough.
+            first, length = new[own][0], len(range(start, stop, step))
+            new[own] = (first + start, first + start + max(length - 1, 0) * abs(step) + 1)
+        kept_axes.append(own)
+    found = data[tuple(parts)]
+    blocks = sum(axis < par for axis in dropped)
+    while on_chip and len(dropped) > blocks and found.ndim - len(dropped) < 2:
+        dropped.remove(next(axis for axis in dropped if axis > par))
+    if dropped:
+        found = found[tuple([0 if axis in dropped else slice(None) for axis in range(found.ndim)])]
+        kept_axes = [own for axis, own in enumerate(kept_axes) if axis not in dropped]
+    left = par - blocks
+    return type(view)(
+        view._storage,
+        found,
+        tuple(new) if known else None,
+        tuple(kept_axes) if known else None,
+        left,
+    )
+
+
+def _spread(view: View, key: Any) -> list[Any]:
+    """The key, one for each dimension."""
+    keys = list(key) if isinstance(key, tuple) and not isinstance(key, Span) else [key]
+    for at, one in enumerate(keys):
+        if isinstance(one, Span):
+            start = one.start.number() if isinstance(one.start, Register) else one.start
+            keys[at] = slice(start, start + one.size, 1)
+        elif isinstance(one, Register):
+            keys[at] = one.number()
+        elif isinstance(one, (bool, View)) or not isinstance(
+            one, (int, np.integer, slice, type(Ellipsis))
+        ):
+            refuse(
+                f"{view} is indexed with a {type(one).__name__}; accepted: whole numbers, slices, "
+                "nl.ds and an ellipsis"
+            )
+    if Ellipsis in keys:
+        at = keys.index(Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (view.ndim - len(keys) + 1)
+    keys += [slice(None)] * (view.ndim - len(keys))
+    if len(keys) > view.ndim:
+        refuse(f"{view} is indexed in {len(keys)} dimensions, and has {view.ndim}")
+    return keys
+
+
+def _bounds(view: View, axis: int, one: slice, limits: bool) -> tuple[int, int, int]:
+    size = view._data.shape[axis]
+    if limits:
+        start = 0 if one.start is None else one.start
+        stop = size if one.stop is None else one.stop
+        step = 1 if one.step is None else one.step
+        if start < 0:
+            start += size
+        if stop < 0:
+            stop += size
+        # The end of a strided slice may lie beyond its last element.
+        last = start + (stop - start - 1) // step * step if step > 0 else size
+        if start == stop <= size and step > 0 and not view._on_chip:
+            return start, stop, step  # of no elements: no instruction takes it
+        if step < 1 or start < 0 or stop <= start or last >= size:
+            text = f"{one.start or 0}:{size if one.stop is None else one.stop}"
+            text += f":{step}" if step != 1 else ""
+            refuse(f"slice {text} of {view} is out of bounds: dimension {axis} has {size} elements")
+        return start, min(stop, size), step
+    return one.indices(size)
+
+
+def offsets(name: str, index: Any) -> np.ndarray:
+    """The numbers of a tile that steers an access."""
+    if isinstance(index, Register):
+        return np.array([index.number()])
+    if not isinstance(index, View):
+        refuse(f"{name}: the offset is a {type(index).__name__}; accepted: a tile or a register")
+    core = machine()
+    if not core.numbers:
+        return np.zeros(index.shape[0] if index.size > 1 else 1, np.int64)
+    core.check_written(name, index, whole=True)
+    if not dtypes.is_integer(index.dtype):
+        refuse(f"{name}: offsets {index} are {dtypes.name(index.dtype)}; accepted: whole numbers")
+    return index._values().reshape(-1).astype(np.int64)
+
+
+class Viewable(View):
+    """A tile with the view methods of NkiTensor; all share its memory."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        return sliced(self, key)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        there = [known for known in dir(type(self)) if not known.startswith("_")]
+        return absent("a tile", name, there, ["T"])
+
+    def _strided(self, shape: Sequence[int], strides: Sequence[int]) -> Any:
+        base = self._storage.data.reshape(-1)
+        if base.dtype != self.dtype:
+            base = base.view(self.dtype)
+        return self._like(strided(base, self._offset // self.itemsize, shape, strides))
+
+    def _keeps(self, method: str, dim: int) -> int:
+        """A dimension that is none of the partitions."""
+        at = dim + self.ndim if dim < 0 else dim
+        if not 0 <= at < self.ndim:
+            refuse(f"{method} of {self}: there is no dimension {dim}")
+        if self._on_chip and at == 0:
+            refuse(f"{method} of {self}: dimension 0 is the partitions, and stays")
+        return at
+
+    def permute(self, dims: Sequence[int]) -> Any:
+        """Its dimensions in another order; on the chip the partitions stay first."""
+        if sorted(dims) != list(range(self.ndim)):
+            refuse(f"permute of {self} by {tuple(dims)}: no order of its dimensions")
+        if self._on_chip and dims[0] != 0:
+            refuse(f"permute of {self} by {tuple(dims)}: the partitions stay first")
+        axes = None if self._axes is None else tuple(self._axes[d] for d in dims)
+        return self._like(self._data.transpose(dims), self._box if axes else None, axes)
+
+    def broadcast(self, dim: int, size: int) -> Any:
+        """A dimension of size 1 repeated."""
+        at = self._keeps("broadcast", dim)
+        if self.shape[at] != 1:
+            refuse(f"broadcast of {self}: dimension {dim} has {self.shape[at]} elements, not 1")
+        strides, shape = list(self._data.strides), list(self.shape)
+        strides[at], shape[at] = 0, size
+        return self._strided(shape, strides)
+
+    def broadcast_to(self, shape: Sequence[int]) -> Any:
+        """Dimensions of size 1 repeated, all but the partitions."""
+        wanted = tuple(shape)
+        same = len(wanted) == self.ndim and all(n in (1, w) for n, w in zip(self.shape, wanted))
+        if not same or (self._on_chip and wanted[0] != self.shape[0]):
+            refuse(f"broadcast_to of {self} to {list(wanted)}: only dimensions of size 1 repeat")
+        strides = [
+            0 if n == 1 != w else s for n, w, s in zip(self.shape, wanted, self._data.strides)
+        ]
+        return self._strided(wanted, strides)
+
+    def expand_dim(self, dim: int) -> Any:
+        """A new dimension of size 1."""
+        at = dim + self.ndim + 1 if dim < 0 else dim
+        if self._on_chip and at == 0:
+            refuse(f"expand_dim of {self}: dimension 0 is the partitions, and stays")
+        axes = None if self._axes is None else (*self._axes[:at], None, *self._axes[at:])
+        return self._like(np.expand_dims(self._data, at), self._box if axes else None, axes)
+
+    def squeeze_dim(self, dim: int) -> Any:
+        """Without a dimension of size 1."""
+        at = self._keeps("squeeze_dim", dim)
+        if self.shape[at] != 1:
+            refuse(f"squeeze_dim of {self}: dimension {dim} has {self.shape[at]} elements, not 1")
+        axes = None if self._axes is None else (*self._axes[:at], *self._axes[at + 1 :])
+        return self._like(self._data.squeeze(at), self._box if axes else None, axes)
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> Any:
+        """One dimension split."""
+        at = self._keeps("reshape_dim", dim) if len(shape) > 1 else dim
+        parts = list(shape)
+        if -1 in parts:
+            rest = -math.prod(parts)
+            parts[parts.index(-1)] = self.shape[at] // rest
+        if math.prod(parts) != self.shape[at]:
+            refuse(f"reshape_dim of {self}: {list(shape)} are not {self.shape[at]} elements")
+        step = self._data.strides[at]
+        inner = [step * math.prod(parts[i + 1 :]) for i in range(len(parts))]
+        new = (*self.shape[:at], *parts, *self.shape[at + 1 :])
+        strides = (*self._data.strides[:at], *inner, *self._data.strides[at + 1 :])
+        return self._strided(new, strides)
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> Any:
+        """Neighbouring dimensions merged."""
+        at = self._keeps("flatten_dims", start_dim)
+        end = end_dim + self.ndim if end_dim < 0 else end_dim
+        shape, strides = self.shape, self._data.strides
+        for axis in range(at, end):
+            if shape[axis + 1] > 1 and strides[axis] != strides[axis + 1] * shape[axis + 1]:
+                refuse(f"flatten_dims of {self}: dimensions {at} to {end} are not in one piece")
+        merged = math.prod(shape[at : end + 1])
+        return self._strided(
+            (*shape[:at], merged, *shape[end + 1 :]),
+            (*strides[:at], strides[end], *strides[end + 1 :]),
+        )
+
+    def rearrange(
+        self,
+        src_pattern: Sequence[Any],
+        dst_pattern: Sequence[Any],
+        fixed_sizes: Mapping[str, int] | None = None,
+    ) -> Any:
+        """Dimensions split, put in another order and merged, by names: ("b", ("h", "w")) to
+        ("b", "w", "h") with {"h": 4}."""
+        source, wanted = [
+            [(one,) if isinstance(one, str) else tuple(one) for one in pattern]
+            for pattern in (src_pattern, dst_pattern)
+        ]
+        names = [name for group in source for name in group]
+        other = [name for group in wanted for name in group]
+        what = f"rearrange of {self} from {src_pattern} to {dst_pattern}"
+        if len(source) != self.ndim or sorted(names) != sorted(other) or len({*names}) < len(names):
+            refuse(f"{what}: accepted: each dimension once on either side, as the tile has them")
+        sizes = dict(fixed_sizes or {})
+        for group, size in zip(source, self.shape):
+            open_ = [name for name in group if name not in sizes]
+            known = math.prod(sizes[name] for name in group if name in sizes)
+            if len(open_) > 1 or size % known or (not open_ and size != known):
+                refuse(f"{what}: {group} of {size} elements needs all sizes but one, and they fit")
+            sizes.update(dict.fromkeys(open_, size // known))
+        found = self
+        for at in range(self.ndim - 1, -1, -1):
+            if len(source[at]) > 1:
+                found = found.reshape_dim(at, [sizes[name] for name in source[at]])
+        found = found.permute([names.index(name) for name in other])
+        for at, group in enumerate(wanted):
+            if len(group) > 1:
+                found = found.flatten_dims(at, at + len(group) - 1)
+        return found
+
+    def indirect(self, index: Any, num_elem: int | None = None) -> Any:
+        """Columns that numbers choose, on NeuronCore-v4: of each 16 partitions, column i is the one
+        that index[i % 16, i // 16] of those 16 names. Not for the Tensor engine, whose groups have
+        32 partitions."""
+        core = machine()
+        if core.limits and core.chip.generation < 4:
+            refuse(f"indirect of {self} needs NeuronCore-v4 (trn3); {core.chip.name} has less")
+        if not isinstance(index, View) or not self._on_chip or index.buffer != "sbuf":
+            refuse(f"indirect of {self} by {index}; accepted: a tile on the chip, an index in SBUF")
+        rows = self.shape[0]
+        if self.ndim != 2 or index.shape[0] != rows or rows % 16:
+            refuse(f"indirect of {self} by {index}; accepted: as many partitions, a multiple of 16")
+        count = index._elements * 16 if num_elem is None else int(num_elem)
+        if not 0 < count <= index._elements * 16:
+            refuse(
+                f"indirect of {self}: num_elem is {num_elem}; {index} has {index._elements * 16}"
+            )
+        numbers = offsets("indirect", index)
+        if numbers.size < index.size:  # nothing is computed
+            numbers = np.zeros(index.size, np.int64)
+        snakes = numbers.reshape(rows // 16, 16, -1).transpose(0, 2, 1).reshape(rows // 16, -1)
+        columns = np.repeat(snakes[:, :count], 16, axis=0)
+        outside = (columns < 0) | (columns >= self.shape[1])
+        if core.limits and outside.any():
+            refuse(
+                f"indirect of {self}: {int(outside.sum())} offsets, {int(columns[outside][0])} "
+                f"among them, are out of bounds: a partition has {self.shape[1]} elements"
+            )
+        item = self.itemsize
+        row, step = (stride // item for stride in self._data.strides)
+        places = self._offset // item + np.arange(rows)[:, None] * row + columns * step
+        found = indirect(self, places, np.zeros(rows, bool))
+        found._snake = True
+        return found
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> Any:
+        """A range of one dimension."""
+        keys = [slice(None)] * self.ndim
+        keys[dim] = slice(start, end, step)
+        return self[tuple(keys)]
+
+    def select(self, dim: int, index: Any) -> Any:
+        """One element of a dimension, which goes away; index may be a tile of one number."""
+        if isinstance(index, (View, Register)):
+            (at,) = offsets("select", index)[:1]
+            if machine().limits and not 0 <= at < self.shape[dim]:
+                refuse(
+                    f"select: index {at} of {self} is out of bounds: there are {self.shape[dim]}"
+                )
+            index = int(at)
+        keys: list[Any] = [slice(None)] * self.ndim
+        keys[dim] = index
+        return self[tuple(keys)]
+
+    def vector_select(self, dim: int, vector_offset: Any) -> Any:
+        """For each partition the element of dimension 0 that its number says; of HBM only."""
+        if dim != 0 or self._on_chip:
+            refuse(f"vector_select of {self}: dimension 0 of a tensor in HBM, and nothing else")
+        pattern = [[self.strides[0], vector_offset.shape[0]]]
+        pattern += [[stride, size] for stride, size in zip(self.strides[1:], self.shape[1:])]
+        return self.ap(pattern, vector_offset=vector_offset, indirect_dim=0)
+
+    def get_pattern(self) -> list[list[int]]:
+        """[[stride, size], …] of its dimensions."""
+        return [[stride, size] for stride, size in zip(self.strides, self.shape)]
+
+    def is_contiguous(self) -> bool:
+        """Whether it lies in one piece, in each partition on the chip."""
+        return self._run == (self._elements if self._on_chip else self.size) * self.itemsize
+
+    @property
+    def base_tensor(self) -> Any:
+        """The tensor itself, where it is no view: kernels of AWS's library ask so."""
+        if self._data.shape != self._storage.data.shape:
+            refuse(f"not simulated: base_tensor of {self}, which is a part of a tensor")
+        return self
+
+    def is_indirect(self) -> bool:
+        """Whether a tile steers where it lies."""
+        return isinstance(self, Picked)
+
+    def view(self, dtype: Any) -> Any:
+        """The same bits as another dtype."""
+        wanted = dtypes.of(dtype)
+        data = self._data
+        if data.strides[-1] != data.itemsize and wanted.itemsize != data.itemsize:
+            refuse(
+                f"view of {self} as {dtypes.name(wanted)}: its last dimension is not in one piece"
+            )
+        if (data.shape[-1] * data.itemsize) % wanted.itemsize:
+            refuse(f"view of {self} as {dtypes.name(wanted)}: its rows are no multiple of that")
+        if wanted.itemsize == data.itemsize:
+            return self._like(data.view(wanted), self._box, self._axes, self._par)
+        return self._like(data.view(wanted))
+
+    reinterpret_cast = view
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int | None = None,
+        scalar_offset: Any = None,
+        vector_offset: Any = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> Any:
+        """Any pattern of [stride, size], of elements of the storage; offset counts from this view.
+
+        Args:
+            scalar_offset, vector_offset: tiles (or a register) of numbers that count in
+                steps of dimension `indirect_dim`, one for all or one for each of the
+                pattern's first dimension.
+        """
+        storage = self._storage
+        base = storage.data.reshape(-1)
+        wanted = self.dtype if dtype is None else dtypes.of(dtype)
+        if wanted != base.dtype:
+            base = base.view(wanted)
+        item = wanted.itemsize
+        first = self._offset // item + (offset or 0)
+        shape = [int(size) for _, size in pattern]
+        strides = [int(stride) for stride, _ in pattern]
+        core = machine()
+        if scalar_offset is None and vector_offset is None:
+            low = first + sum(min(0, s * (n - 1)) for s, n in zip(strides, shape))
+            high = first + sum(max(0, s * (n - 1)) for s, n in zip(strides, shape))
+            if low < 0 or high >= base.size:
+                beyond = high if high >= base.size else low
+                return Beyond(
+                    f"ap of {self}: the pattern reaches element {beyond} of {base.size}", place()
+                )
+            if core.limits and storage.buffer in ON_CHIP and shape[0] > 1:
+                row = storage.data.strides[0] // item
+                if strides[0] != row:
+                    refuse(
+                        f"ap of {self}: the first step is {strides[0]} elements; a partition has "
+                        f"{row}, and an operand lies in neighbouring partitions"
+                    )
+            return self._like(strided(base, first, shape, [stride * item for stride in strides]))
+        step = self.strides[indirect_dim]
+        limit = self.shape[indirect_dim]
+        places = np.full((1,) * len(shape), first, np.int64)
+        numbers = offsets("ap", vector_offset if scalar_offset is None else scalar_offset)
+        outside = (numbers < 0) | (numbers >= limit)
+        for axis, (stride, size) in enumerate(zip(strides, shape)):
+            line = np.arange(size) * stride
+            if axis == 0 and vector_offset is not None:
+                if numbers.size < size:
+                    refuse(f"ap of {self}: {numbers.size} offsets for {size} partitions")
+                line = numbers[:size] * step
+            places = places + line.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        if vector_offset is None:
+            places = places + int(numbers[0]) * step
+            bad = np.broadcast_to(outside[:1], (shape[0],))
+        else:
+            bad = outside[: shape[0]]
+        return indirect(self, places, bad)
+
+
+class Beyond:
+    """A pattern that reaches out of its tile: a kernel may make it, and must not use it."""
+
+    def __init__(self, message: str, source: str | None) -> None:
+        self._error = NeuronError(message, source)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+    def __getitem__(self, key: Any) -> Any:
+        raise self._error
+
+
+def indirect(view: Viewable, places: np.ndarray, bad: np.ndarray) -> Any:
+    """Elements that numbers choose.
+
+    Args:
+        bad: which of the first dimension are out of bounds.
+    """
+    kind = _INDIRECT.setdefault(
+        type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad", "_snake")})
+    )
+    found = kind(view._storage, places, None, view._storage.data)
+    found._bad = bad
+    found._snake = False
+    return found
+
+
+_INDIRECT: dict[type, type] = {}
+
+
+class Tensor(Viewable):
+    """A tile of modern NKI: it is sliced and handed to instructions, and has no operators."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        refuse(f"assignment into {self}: instructions write into dst, as in nisa.tensor_copy")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        refuse(f"np.{ufunc.__name__} of {self}: NumPy knows no tile, call an instruction")
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        refuse(f"np.{function.__name__} of {self}: NumPy knows no tile, call an instruction")
+
+    __hash__ = object.__hash__
+
+
+def _operator(name: str, sign: str) -> Any:
+    def refused(self: Tensor, other: Any = None) -> Any:
+        if other is None and sign in ("==", "!="):
+            return sign == "!="
+        if machine().limits:
+            other = "a tile" if isinstance(other, View) else other
+            what = f"the operator {sign} on {self}" + ("" if name in UNARY else f" and {other}")
+            refuse(
+                f"{what}: a tile has no operators, call an instruction such as nisa.tensor_tensor"
+            )
+        function = getattr(np.ndarray, f"__{name}__")
+        values = other._data if isinstance(other, View) else other
+        with np.errstate(all="ignore"):
+            more = () if name in UNARY else (np.asarray(values, self.dtype),)
+            return _fresh(function(self._data, *more))
+
+    return refused
+
+
+def _fresh(values: np.ndarray) -> Tensor:
+    tile = machine().allocate(values.shape, values.dtype, "sbuf", kind=Tensor)
+    machine().write("operator", tile, values)
+    return tile
+
+
+for _name, _sign in {**COMPARISONS, **UNARY}.items():
+    setattr(Tensor, f"__{_name}__", _operator(_name, _sign))
+for _name, _sign in ARITHMETIC.items():
+    for _each in (_name, f"r{_name}"):
+        setattr(Tensor, f"__{_each}__", _operator(_each, _sign))
+    setattr(Tensor, f"__i{_name}__", _operator(_name, _sign))
+
+__all__ = [
+    "ARITHMETIC",
+    "COMPARISONS",
+    "UNARY",
+    "NeedsNumbers",
+    "Register",
+    "Span",
+    "Tensor",
+    "Viewable",
+    "indirect",
+    "offsets",
+    "sliced",
+]

@@ -1,0 +1,54 @@
+"""AWS's own packages: found by importing them, since the names are placeholders elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from kernels.machines.optional import MissingPackage
+
+MODULES = {"nki": "nki", "neuronxcc": "neuronxcc.nki"}  # generation → module
+SETUP = "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/setup/"
+
+
+@functools.cache
+def find(name: str) -> ModuleType | None:
+    """The vendor's module, or None where it is missing, a placeholder that raises, or a folder."""
+    before = set(sys.modules)
+    try:
+        module = importlib.import_module(MODULES[name])
+        importlib.import_module(f"{MODULES[name]}.language")
+        usable = callable(getattr(module, "jit", None))
+    except Exception:  # a placeholder raises what it likes
+        usable = False
+    if usable and not module.__name__.startswith("kernels."):
+        return module
+    for half in set(sys.modules) - before:  # that a failed import leaves behind
+        if half.split(".")[0] == name:
+            del sys.modules[half]
+    return None
+
+
+def require(name: str, purpose: str) -> ModuleType:
+    """The vendor's module, or MissingPackage saying how to get it.
+
+    Args:
+        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
+    """
+    module = find(name)
+    if module is None:
+        raise MissingPackage(
+            f"{MODULES[name]} is needed for {purpose}, and is not installed. It comes from AWS's "
+            "own package repository, on Linux; a package of that name elsewhere is a placeholder. "
+            f"See {SETUP}. interpret=None simulates the kernel.",
+            name=name,
+        )
+    return module
+
+
+def device() -> bool:
+    """Whether this machine has a Neuron device."""
+    return Path("/dev/neuron0").exists()

@@ -1,0 +1,156 @@
+"""Taichi in a process of its own, which may die: debug runs, profiles, other devices.
+
+A kernel that leaves its array can take its process with it, and Taichi is started once in a
+process. So a debug run happens in a child. The child is kept for the next run, until it fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.machines.checks import fail, one_of, positive_int
+from kernels.machines.child import Child, ChildDied, ChildError, Spares, last_line, python
+from kernels.machines.optional import available, require
+from kernels.machines.taichi import runtime
+
+SECONDS = 120.0  # that a run may take, compilation included
+WORKER = str(Path(__file__).with_name("child.py"))
+
+_spares = Spares()
+
+
+class TaichiError(RuntimeError):
+    """A kernel failed in its child process; the message holds the child's last words."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One launch of a compiled task, as Taichi's profiler counts it.
+
+    Args:
+        name: as Taichi gives it.
+        milliseconds: measured.
+    """
+
+    name: str
+    milliseconds: float
+
+
+def simulate(
+    function: Callable[..., Any],
+    *arguments: Any,
+    threads: int = 1,
+    seconds: float = SECONDS,
+    **options: Any,
+) -> Any:
+    """Run `function(*arguments, **options)` in Taichi's debug mode: every access is checked.
+
+    Args:
+        function: of a module, not of a notebook, since the child imports it.
+        *arguments: NumPy arrays, tensors on the CPU, or whatever else can be pickled.
+        threads: of the CPU.
+        seconds: that the child may take.
+        **options: of the function.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        TaichiError: an access is out of bounds, or the child dies, or takes longer.
+        ValueError: as the function raises it.
+    """
+    return _ask(_settings("cpu", threads, debug=True), function, arguments, options, seconds)[0]
+
+
+def run(
+    function: Callable[..., Any],
+    *arguments: Any,
+    device: str = "cpu",
+    threads: int | None = None,
+    seconds: float = SECONDS,
+    **options: Any,
+) -> Any:
+    """The same without checks, on another device or with other threads than this process has.
+
+    Args:
+        function, seconds: as `simulate` takes them.
+        *arguments: the same.
+        **options: the same.
+        device: "cpu" or "cuda", to which NumPy arrays are brought, and from which they return.
+        threads: of the CPU; None is as many as this process has.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        TaichiError, ValueError: as in `simulate`.
+    """
+    one_of("device", device, runtime.ARCHS)
+    return _ask(_settings(device, threads), function, arguments, options, seconds)[0]
+
+
+def profile(
+    function: Callable[..., Any], *arguments: Any, seconds: float = SECONDS, **options: Any
+) -> tuple[Task, ...]:
+    """The tasks that the second call of `function` launched; the first one compiles them.
+
+    Small serial tasks, with which Taichi prepares a parallel one, are among them.
+
+    Args:
+        function, seconds: as `simulate` takes them.
+        *arguments: the same.
+        **options: the same.
+    """
+    settings = _settings("cpu", None, profiled=True)
+    return tuple(Task(*task) for task in _ask(settings, function, arguments, options, seconds)[1])
+
+
+def _settings(device: str, threads: int | None, **more: bool) -> tuple[tuple[str, Any], ...]:
+    if threads is not None:
+        positive_int("threads", threads)
+    threads = threads or runtime.threads()
+    return tuple(sorted({"device": device, "threads": threads, **more}.items()))
+
+
+def _ask(settings, function, arguments, options, seconds):
+    """The result, and the tasks where the child profiles; see `simulate` for what it raises."""
+    if not available(runtime.name()):
+        require(runtime.name(), "kernels in Taichi")
+    bare = function
+    while isinstance(bare, functools.partial):
+        bare = bare.func
+    if getattr(bare, "__module__", None) == "__main__":
+        fail("function", f"{bare.__name__} of a notebook or script", "a function of a module")
+    kind = (runtime.name(), settings)
+    child = _spares.take(kind) or Child(python(WORKER), environment=os.environ | runtime.QUIET)
+    try:
+        answer = child.ask((dict(settings), function, arguments, options), seconds)
+    except ChildDied as error:
+        raise TaichiError(_last_words(error)) from None
+    except ChildError as error:
+        child.close()
+        raise TaichiError(str(error)) from None
+    except BaseException:
+        child.close()
+        raise
+    if "result" in answer:
+        _spares.keep(kind, child)
+        return answer["result"], answer.get("tasks", ())
+    child.close()  # after an access out of bounds nothing in it can be trusted
+    raise {"ValueError": ValueError}.get(answer["kind"], TaichiError)(answer["says"])
+
+
+def _last_words(error: ChildDied) -> str:
+    """How the child died: Taichi catches signals, says which, prints its stack and ends with a
+    status of its own."""
+    caught = re.search(r"\[E [^\]]*\] Received (signal .*)", error.stderr)
+    if not caught:
+        return str(error)
+    last = last_line(error.stderr[: caught.start()])
+    return f"the process died of {caught[1]}" + (f": {last}" if last else "")

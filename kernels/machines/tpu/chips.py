@@ -1,0 +1,192 @@
+"""The TPU chips that kernels are compiled for, and what is published of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernels.machines.checks import one_of
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One TPU generation, by its short name and by the name that JAX gives its devices.
+
+    All rates and sizes are those of one chip: all of its tensor cores together.
+
+    Args:
+        name: as CHIPS has it.
+        device_kind: JAX's name.
+        topology: the smallest one that the compiler takes.
+        tensor_cores: cores that share a chip and split "parallel" grid dimensions.
+        clock_hz: cycles a second of a tensor core.
+        hbm_bytes_per_second, hbm_bytes: main memory.
+        bf16_flops, int8_ops: peak operations a second, a multiply-add counting two.
+        vmem_bytes: vector memory of one core.
+        vmem_limit_bytes: what the compiler grants one kernel unless `vmem_limit_bytes` asks for
+            more.
+        mxus: matrix units a core.
+        mxu_size: rows and columns of each.
+        sources: where each figure is from, in words.
+    """
+
+    name: str
+    device_kind: str
+    tensor_cores: int
+    topology: str
+    clock_hz: float
+    hbm_bytes_per_second: float
+    hbm_bytes: int
+    bf16_flops: float
+    int8_ops: float
+    vmem_bytes: int
+    vmem_limit_bytes: int
+    mxus: int
+    mxu_size: int
+    sources: tuple[tuple[str, str], ...]
+
+    @property
+    def hbm_bytes_per_cycle(self) -> float:
+        """Bytes between HBM and the chip in one cycle, at the published bandwidth."""
+        return self.hbm_bytes_per_second / self.clock_hz
+
+    def peak(self, dtype: str) -> float:
+        """Peak operations a second for operands of `dtype`: int8's for 8-bit integers, bf16's else.
+
+        float32 has no published rate: the MXU multiplies it in several bfloat16 passes.
+        """
+        return self.int8_ops if dtype in ("int8", "uint8") else self.bf16_flops
+
+    def source(self, field: str) -> str:
+        """Where the figure `field` is from."""
+        found = dict(self.sources)
+        one_of("field", field, found)
+        return found[field]
+
+
+def _sources(generation: str, clock: str) -> tuple[tuple[str, str], ...]:
+    google = f"Google Cloud documentation, TPU {generation}, system architecture"
+    jax = "JAX's table of TPU hardware (get_tpu_info_for_chip), jax 0.10.2"
+    asked = "the compiler's own words when a kernel asks for more, libtpu 0.0.42.1"
+    return (
+        ("hbm_bytes_per_second", google),
+        ("hbm_bytes", google),
+        ("bf16_flops", google),
+        ("int8_ops", google),
+        ("clock_hz", clock),
+        ("tensor_cores", jax),
+        ("device_kind", "what the compiler calls the devices of the topology"),
+        ("topology", "the smallest that libtpu 0.0.42.1 takes: one whole host"),
+        ("vmem_bytes", jax),
+        ("vmem_limit_bytes", asked),
+        ("mxus", jax),
+        ("mxu_size", jax),
+    )
+
+
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip(
+            "v5e",
+            "TPU v5 lite",
+            tensor_cores=1,
+            topology="v5e:2x2",
+            clock_hz=1.5e9,
+            hbm_bytes_per_second=819e9,
+            hbm_bytes=16 << 30,
+            bf16_flops=197e12,
+            int8_ops=394e12,
+            vmem_bytes=128 << 20,
+            vmem_limit_bytes=16 << 20,
+            mxus=4,
+            mxu_size=128,
+            sources=_sources(
+                "v5e", "peak bf16 rate / (4 MXUs x 128 x 128 x 2 operations) = 1.503 GHz, rounded"
+            ),
+        ),
+        Chip(
+            "v6e",
+            "TPU v6 lite",
+            tensor_cores=1,
+            topology="v6e:2x2",
+            clock_hz=1.75e9,
+            hbm_bytes_per_second=1638e9,
+            hbm_bytes=32 << 30,
+            bf16_flops=918e12,
+            int8_ops=1836e12,
+            vmem_bytes=128 << 20,
+            vmem_limit_bytes=32 << 20,
+            mxus=2,
+            mxu_size=256,
+            sources=_sources(
+                "v6e",
+                "peak bf16 rate / (2 MXUs x 256 x 256 x 2 operations x 2 a cycle) = 1.751 GHz",
+            ),
+        ),
+        Chip(
+            "v5p",
+            "TPU v5",
+            tensor_cores=2,
+            topology="v5p:2x2x1",
+            clock_hz=1.75e9,
+            hbm_bytes_per_second=2765e9,
+            hbm_bytes=95 << 30,
+            bf16_flops=459e12,
+            int8_ops=918e12,
+            vmem_bytes=64 << 20,
+            vmem_limit_bytes=64 << 20,
+            mxus=4,
+            mxu_size=128,
+            sources=_sources(
+                "v5p", "peak bf16 rate / (2 cores x 4 MXUs x 128 x 128 x 2 operations) = 1.751 GHz"
+            ),
+        ),
+    )
+}
+
+
+def chip(name: str) -> Chip:
+    """The chip of that name; ValueError lists the names there are."""
+    one_of("chip", name, CHIPS)
+    return CHIPS[name]
+
+
+# Devices of a topology → its name, for chips in a plane and for chips in a cube.
+PLANE = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
+CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8"}
+
+
+def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
+    """The topology that holds a mesh of chips: axis name → size; without a mesh, one chip.
+
+    ValueError lists how many chips a mesh may have.
+    """
+    if mesh is None:
+        return chip(name).topology
+    known = CUBE if chip(name).topology.count("x") == 2 else PLANE
+    sizes = tuple(mesh.values())
+    if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
+        raise ValueError(f"mesh is {dict(mesh)}; accepted: a size of 1 or more for each axis")
+    if math.prod(sizes) not in known:
+        raise ValueError(
+            f"mesh is {dict(mesh)}, which makes {math.prod(sizes)} chips; accepted: "
+            f"{', '.join(map(str, known))}"
+        )
+    return f"{name}:{known[math.prod(sizes)]}"
+
+
+def here(fallback: str = "v5e") -> str:
+    """The chip that JAX traces for: that of the abstract device or of the default one.
+
+    `fallback` where it is none of CHIPS, as on a machine without a TPU.
+    """
+    import jax
+    from jax.sharding import get_abstract_mesh
+
+    abstract = getattr(get_abstract_mesh(), "abstract_device", None)
+    kind = getattr(abstract, "device_kind", None)
+    if kind is None and jax.default_backend() == "tpu":
+        kind = jax.devices()[0].device_kind
+    return next((chip.name for chip in CHIPS.values() if chip.device_kind == kind), fallback)

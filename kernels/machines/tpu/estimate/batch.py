@@ -1,0 +1,248 @@
+"""Estimate programs, several at a time: their compilations go to the same children."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from typing import Any
+
+from kernels.machines.compat import libtpu
+from kernels.machines.pallas.calls import off_limits
+from kernels.machines.tpu import pool
+from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.estimate.cost import Cost
+from kernels.machines.tpu.estimate.profile import BUDGET, Profile, Request, match, schedule_kernels
+from kernels.machines.tpu.estimate.result import Estimate
+from kernels.machines.tpu.export import Program, export
+from kernels.machines.tpu.pool import Compiled
+
+
+class Memo:
+    """The estimates of this process that were asked for last, by their programs.
+
+    Args:
+        most_bytes: of HLO and schedules that they may hold together; the oldest go first.
+    """
+
+    def __init__(self, most_bytes: int = 256 << 20) -> None:
+        self.most_bytes = most_bytes
+        self._kept: OrderedDict[Hashable, Estimate] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: Hashable) -> Estimate | None:
+        """The estimate, which is then the last to go; None where there is none."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def put(self, key: Hashable, estimate: Estimate) -> None:
+        """Keep an estimate, and let go of the oldest ones."""
+        self._bytes += _size(estimate) - _size(self._kept.pop(key, None))
+        self._kept[key] = estimate
+        while self._bytes > self.most_bytes and self._kept:
+            self._bytes -= _size(self._kept.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _size(estimate: Estimate | None) -> int:
+    """Bytes that an estimate holds, about: of its HLO, which is kept as text and as objects some
+    four times as large, and of the operations of its schedules."""
+    if estimate is None or estimate.compiled is None:
+        return 0
+    bundles = (b for dump in estimate.compiled.dumps for b in dump.bundles)
+    words = sum(50 + len(o) for b in bundles for o in b.operations)
+    return 5 * len(estimate.compiled.hlo) + words
+
+
+_memo = Memo()
+
+
+def estimate(
+    function: Callable[..., Any],
+    *args: Any,
+    chip: str = "v5e",
+    timeout: float = pool.TIMEOUT,
+    budget: float = BUDGET,
+    large: bool = False,
+    values: Mapping[str | int, Any] | None = None,
+    **options: Any,
+) -> Estimate:
+    """Estimate the run time of `function(*args, **options)` on `chip`, kernels and XLA's operations
+    alike.
+
+    A program that was estimated before in this process, and is remembered, is not again.
+
+    Args:
+        function: kernels inside are taken as compiled, whatever they do on this machine.
+        args: arrays or jax.ShapeDtypeStruct.
+        chip: one of CHIPS.
+        timeout: seconds for a compilation.
+        budget: seconds that the static profile may simulate; beyond it, a kernel's grid is cut and
+            extrapolated, and XLA's own cycles are taken.
+        large: of a program of hundreds of operations, write down the schedule of its kernels
+            alone; the whole one would fill the disk.
+        values: name or number of an argument → its value, where the kernels' work depends on it:
+            the size of a dynamic grid, a table of pages, the rows of each group. Of `args`, only
+            shapes and dtypes count. What depends on a value that is neither given nor a constant
+            of the program is named in Estimate.depends, and the estimate is a range.
+        options: any other keyword argument is the function's own, as in compile.
+
+    Raises:
+        TpuCompileError: as compile does, and for what has no model here: a kernel on the
+            SparseCore, one that reaches other chips, collectives.
+        ValueError, MissingPackage: as compile does; EndlessLoop, which is a ValueError, for a
+            kernel with a loop that its own scalars never end.
+    """
+    pool.libtpu_version()
+    program = export(function, *args, chip=chip, values=values, **options)
+    return estimate_program(program, timeout=timeout, budget=budget, large=large)
+
+
+def estimate_program(
+    program: Program,
+    *,
+    timeout: float = pool.TIMEOUT,
+    budget: float = BUDGET,
+    large: bool = False,
+) -> Estimate:
+    """Estimate an exported program.
+
+    Args:
+        program: as kernels.tpu.export makes it.
+        timeout: seconds for a compilation.
+        budget: seconds that the static profile may simulate, as of estimate.
+        large: of a program of hundreds of operations, write down the schedule of its kernels
+            alone.
+
+    Returns:
+        What it would take on its chip.
+
+    Raises:
+        TpuCompileError: where the compiler refuses it.
+    """
+    [found] = estimate_all([program], timeout=timeout, budget=budget, large=large)
+    if isinstance(found, TpuCompileError):
+        raise found
+    return found
+
+
+def estimate_all(
+    programs: Sequence[Program],
+    *,
+    timeout: float = pool.TIMEOUT,
+    budget: float = BUDGET,
+    large: bool = False,
+    progress: bool = True,
+    profile: bool = True,
+) -> list[Estimate | TpuCompileError]:
+    """Estimate several programs, their compilations side by side.
+
+    Args:
+        programs: as kernels.tpu.export makes them.
+        timeout: seconds for a compilation.
+        budget: seconds that the static profile may simulate, as of estimate.
+        large: of a program of hundreds of operations, write down the schedule of its kernels
+            alone.
+        progress: whether to show a bar in a terminal.
+        profile: whether to ask the static profile; without, schedule and bytes tell of kernels.
+
+    Returns:
+        In order, each program's estimate or why the compiler refused it.
+    """
+    found: dict[int, Estimate | TpuCompileError] = {}
+    waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
+
+    def key(program: Program) -> Hashable:
+        return program.fingerprint, program.chip, budget, large, profile
+
+    def advance(index: int, generator: Generator[Request, Any, Any], answer: Any) -> None:
+        try:
+            waiting[index] = (generator, generator.send(answer))
+        except StopIteration as end:
+            found[index] = end.value
+            _memo.put(key(programs[index]), end.value)
+        except TpuCompileError as error:
+            found[index] = error
+
+    for index, program in enumerate(programs):
+        known = _memo.get(key(program))
+        if known is not None:
+            found[index] = known
+        else:
+            advance(index, _steps(program, timeout, budget, large, profile), None)
+    while waiting:
+        # Requests for the same purpose go to one pool; the same program is compiled once.
+        purposes = next(iter(waiting.values()))[1].purposes
+        served = {i: w for i, w in waiting.items() if w[1].purposes == purposes}
+        distinct: dict[Any, int] = {}
+        wanted: list[Program] = []
+        for _, request in served.values():
+            for program in request.programs:
+                same = (program.fingerprint, program.chip, program.row_major)
+                if same not in distinct:
+                    distinct[same] = len(wanted)
+                    wanted.append(program)
+        seconds = max(request.timeout for _, request in served.values())
+        results = pool.compile_all(wanted, purposes=purposes, timeout=seconds, progress=progress)
+        for index, (generator, request) in served.items():
+            del waiting[index]
+            answers = [
+                results[distinct[p.fingerprint, p.chip, p.row_major]] for p in request.programs
+            ]
+            advance(index, generator, answers)
+    return [found[i] for i in range(len(programs))]
+
+
+def _steps(
+    program: Program, timeout: float, budget: float, large: bool, profile: bool
+) -> Generator[Request, list[Any], Estimate]:
+    """Ask for one compilation after another, and return the estimate."""
+    notes: list[str] = []
+
+    if reason := off_limits(program.jaxpr):
+        raise TpuCompileError("unsupported", f"no estimate of {program.name}: {reason}")
+    for call in program.calls:
+        _ = call.walk  # raises for a loop without end, before anything is compiled
+
+    def note(words: str) -> None:
+        if words not in notes:
+            notes.append(words)
+
+    def lost(purpose: str) -> bool:
+        """Whether this libtpu cannot serve a purpose any more; then a note says so."""
+        flag = libtpu.lost(purpose, pool.dropped())
+        if flag:
+            note(f"no {purpose}: libtpu {pool.libtpu_version()} has no flag {flag}")
+        return bool(flag)
+
+    [compiled] = yield Request([program], () if large else ("schedule",), timeout)
+    lost("schedule")
+    if isinstance(compiled, TpuCompileError) and compiled.kind in ("crashed", "disk"):
+        # The compiler may have died of writing its schedule down.
+        note(f"no schedule: {compiled.message}")
+        [compiled] = yield Request([program], (), timeout)
+    if not isinstance(compiled, Compiled):
+        raise compiled
+    if exchanges := compiled.module.collectives:
+        raise TpuCompileError(
+            "unsupported",
+            f"no estimate of {program.name}: chips exchange data in {exchanges[0].opcode}, and the "
+            "links between them have no model",
+        )
+    kernels = match(program, compiled)
+    if large and not lost("schedule"):
+        yield from schedule_kernels(list(kernels.values()), program.chip, timeout)
+    profiled: dict[str, int] = {}
+    if profile and not lost("profile"):
+        profiled = yield from Profile(program, compiled, kernels, timeout, budget, note).run()
+        lost("profile")
+    trips = program.trips.get("")
+    cost = Cost(compiled, kernels, profiled, program.integers, trips)
+    return cost.total(program, cost.operations(), notes)

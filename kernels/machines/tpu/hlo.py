@@ -1,0 +1,630 @@
+"""Read the HLO of a program, as traced or as compiled: its instructions, their bytes and cycles."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from kernels.machines.compat import libtpu
+
+# Bits of an element, by HLO's names.
+BITS = {
+    "pred": 8,
+    **{f"{kind}{bits}": bits for kind in "su" for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+    **{"bf16": 16, "c64": 64, "c128": 128},
+}
+# What NumPy and JAX call those of them that they sort.
+DTYPES = {
+    **{"pred": "bool", "bf16": "bfloat16"},
+    **{
+        f"{kind}{bits}": f"{word}{bits}"
+        for kind, word in zip("suf", ("int", "uint", "float"), strict=True)
+        for bits in (8, 16, 32)
+        if (kind, bits) != ("f", 8)
+    },
+}
+_ARRAY = re.compile(r"([a-z]+\d*\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of HLO: dtype, shape, and the layout that the compiler gave it.
+
+    Args:
+        layout: dimensions from the fastest to the slowest.
+        tile: the first level of tiling, such as (8, 128).
+        space: 0 is HBM, 1 VMEM.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: tuple[int, ...] = ()
+    tile: tuple[int, ...] = ()
+    space: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory, the padding to whole tiles included."""
+        sizes = [self.shape[i] for i in reversed(self.layout)] or list(self.shape)
+        for i, step in enumerate(reversed(self.tile), 1):
+            if i <= len(sizes):
+                sizes[-i] = -(-sizes[-i] // step) * step
+        bits = BITS.get(self.dtype, 8 if self.dtype.startswith("f8") else 0)
+        return math.prod(sizes) * bits // 8
+
+    def __str__(self) -> str:
+        order = ",".join(map(str, self.layout))
+        tile = f":T({','.join(map(str, self.tile))})" if self.tile else ""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]{{{order}{tile}}}"
+
+
+def arrays(text: str) -> tuple[Array, ...]:
+    """Every array in the text of a shape; a tuple has several."""
+    found = []
+    for dtype, shape, layout in _ARRAY.findall(text):
+        if dtype not in BITS and not dtype.startswith("f8"):
+            continue
+        order, _, rest = layout.partition(":")
+        tile = re.search(r"T\(([\d,]+)\)", rest)
+        space = re.search(r"S\((\d+)\)", rest)
+        found.append(
+            Array(
+                dtype,
+                _numbers(shape),
+                _numbers(order),
+                _numbers(tile[1]) if tile else (),
+                int(space[1]) if space else 0,
+            )
+        )
+    return tuple(found)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n.strip().isdigit())
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One HLO instruction, with the arrays it reads and writes.
+
+    Args:
+        times: how often it runs, as the trip counts of the loops around it tell; counted is
+            False where a loop does not tell.
+        inputs: the names of its operands.
+        origin: the JAX operation that it came from.
+    """
+
+    name: str
+    opcode: str
+    results: tuple[Array, ...]
+    operands: tuple[Array, ...]
+    attributes: str = field(repr=False)
+    called: tuple[str, ...] = ()
+    value: str = ""  # of a constant, or a parameter's number
+    times: int = 1
+    counted: bool = True
+    inputs: tuple[str, ...] = ()
+
+    @cached_property
+    def config(self) -> dict:
+        """The backend_config, as far as it is JSON."""
+        start = self.attributes.find("backend_config={")
+        if start < 0:
+            return {}
+        try:
+            text = self.attributes[start + len("backend_config=") :]
+            return json.JSONDecoder().raw_decode(text)[0]
+        except ValueError:
+            return {}
+
+    @property
+    def origin(self) -> str:
+        """The path of JAX operations behind it, such as jit(f)/dot_general."""
+        found = re.search(r'op_name="([^"]*)"', self.attributes)
+        return found[1] if found else ""
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether chips exchange data in it; of an asynchronous one, its start."""
+        return self.opcode.removesuffix("-start") in COLLECTIVES
+
+    @property
+    def group_size(self) -> int:
+        """How many chips take part in each group of a collective; 1 where it does not say."""
+        text = self.attributes
+        if found := re.search(r"replica_groups=\{\{([\d,]*)\}", text):
+            return len(found[1].split(","))
+        if found := re.search(r"replica_groups=\[\d+,(\d+)\]<=", text):
+            return int(found[1])
+        if found := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", text):
+            sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
+            return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", found[2]))
+        return 1
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a Pallas kernel."""
+        return 'custom_call_target="tpu_custom_call"' in self.attributes
+
+    @property
+    def allocates(self) -> bool:
+        """Whether it only names memory, and does nothing."""
+        return 'custom_call_target="AllocateBuffer"' in self.attributes
+
+    def grouped_flops(self, groups: Sequence[Sequence[int]] = ()) -> float:
+        """Operations of a product of groups of rows, each with a matrix of its own: jax.lax's
+        ragged_dot, for which XLA brings a kernel.
+
+        It goes tile by tile, and once more over a tile in which a group ends.
+
+        Args:
+            groups: lists of integers that the program is given. One with as many as there are
+                matrices is taken for the lengths of the groups. Without it, every group is taken
+                to end within a tile: the lengths of the kernel's tables tell how many visits that
+                makes.
+
+        Returns:
+            0 for what is no such product.
+        """
+        shapes = [a.shape for a in self.operands]
+        rows = next((s for s in shapes if len(s) == 2), ())
+        matrices = next((s for s in shapes if len(s) == 3), ())
+        if not rows or not matrices or len(self.results) != 1:
+            return 0.0
+        [m, k], [count, *sides] = rows, matrices
+        result = self.results[0].shape
+        if k not in sides or result[0] != m:
+            return 0.0
+        tables = [a.shape[0] for a in self.operands if a.dtype == "s32" and len(a.shape) == 1]
+        visits = max(tables, default=0)
+        tiles = visits - count + 1
+        if tiles <= 0:
+            return 2.0 * m * k * result[-1]
+        known = next((sizes for sizes in groups if len(sizes) == count and sum(sizes) <= m), None)
+        if known is not None:
+            ends = list(itertools.accumulate(map(int, known)))
+            spans = [(start, end) for start, end in zip([0, *ends], ends) if end > start]
+            visits = sum(-(-end * tiles // m) - start * tiles // m for start, end in spans)
+        return 2.0 * m * k * result[-1] * visits / tiles
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes of its operands and results that live in HBM, once each."""
+        return sum(a.bytes for a in (*self.operands, *self.results) if a.space == 0)
+
+    @property
+    def across_programs(self) -> bool:
+        """Whether the program before this one makes the copy, at its end: XLA's cross-program
+        prefetch of an argument."""
+        return "cross_program_prefetch_index=" in self.attributes
+
+    @property
+    def window_bytes(self) -> float:
+        """Bytes of the blocks of HBM that XLA's own matmul takes at a time; 0 where unknown."""
+        if len(self.operands) != 2 or len(self.results) != 1:
+            return 0
+        sizes = libtpu.windows(self.config)
+        arrays = zip(("input", "kernel", "output"), (*self.operands, *self.results))
+        return sum(
+            min(1.0, sizes.get(name, 0) / math.prod(a.shape)) * a.bytes
+            for name, a in arrays
+            if a.space == 0
+        )
+
+    @property
+    def fetches(self) -> tuple[int, ...]:
+        """How often XLA's own matmul reads each of its two operands; () where it does not say.
+
+        It goes over the windows of columns, then of rows, then of what is summed, the last fastest.
+        """
+        bounds = libtpu.bounds(self.config)
+        if len(self.operands) != 2 or len(bounds) != 3:
+            return ()
+        columns, rows, summed = bounds
+        return (columns if rows * summed > 1 else 1, rows if summed > 1 else 1)
+
+    @property
+    def iterations(self) -> int:
+        """How often XLA's own fusion runs through its loop; 1 where it does not say."""
+        return math.prod(libtpu.bounds(self.config))
+
+    @property
+    def windowed(self) -> bool:
+        """Whether it says how often that is."""
+        return bool(libtpu.bounds(self.config))
+
+    @property
+    def shared(self) -> bool:
+        """Whether the cores of a chip share XLA's own fusion."""
+        return libtpu.shared(self.config)
+
+    @property
+    def classic_cycles(self) -> int | None:
+        """XLA's own estimate for one run; None where XLA made none."""
+        return libtpu.classic_cycles(self.config)
+
+    @property
+    def profiled_cycles(self) -> int | None:
+        """The static profile's cycles for one run; None without a profile."""
+        return libtpu.profiled_cycles(self.config)
+
+
+# The share of an operand that a kernel reads, of the kernel and the operand's place.
+KernelShare = Callable[[Instruction, int], float]
+# Instructions in which chips exchange data.
+COLLECTIVES = {
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "reduce-scatter",
+    "collective-permute",
+    "collective-broadcast",
+    "ragged-all-to-all",
+}
+# Instructions that cost nothing, or whose cost is that of what they call.
+FREE = {
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "after-all",
+    "partition-id",
+}
+# What a fusion that only moves data is made of.
+MOVING = FREE | {"copy", "transpose", "reshape", "broadcast", "convert", "copy-start", "copy-done"}
+# What a fusion does only for the elements that are asked for.
+_LAZY = {"copy", "transpose", "reshape", "convert"}
+_CONTROL = {"while", "conditional", "call", "async-start"}
+# What reads only a part of its first operand.
+PARTS = {"slice", "dynamic-slice", "gather", "slice-start"}
+# What writes only a part of its result, which is its first operand.
+UPDATES = {"dynamic-update-slice", "scatter"}
+
+
+def _updated(instruction: Instruction) -> float:
+    """The share of its result that an update in place writes."""
+    # The update itself comes second, or after the indices.
+    update = instruction.operands[1 if instruction.opcode == "dynamic-update-slice" else -1 :][:1]
+    sizes = [math.prod(a.shape) for a in (*update, *instruction.results[:1])]
+    return min(1.0, sizes[0] / sizes[1]) if len(sizes) == 2 and sizes[1] else 1.0
+
+
+def _cut(part: Array, whole: Array) -> float:
+    """The share of an array that is fetched for a slice of it: whole tiles of its layout, as each
+    lies in HBM in one piece."""
+    return replace(whole, shape=part.shape).bytes / (whole.bytes or 1)
+
+
+@dataclass(frozen=True)
+class Module:
+    """An HLO module: its computations by name, each a list of instructions.
+
+    Args:
+        entry: the computation that the program begins with.
+        roots: of each, the name of its result.
+    """
+
+    computations: dict[str, tuple[Instruction, ...]] = field(repr=False)
+    entry: str
+    roots: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def run(self) -> list[Instruction]:
+        """What the program executes: the entry computation, loops and calls unrolled into times.
+
+        Of a conditional, the branch with the larger estimate counts.
+        """
+        return list(self._run(self.entry, 1, True))
+
+    @property
+    def collectives(self) -> list[Instruction]:
+        """The exchanges between chips that the program executes, in order."""
+        found = []
+        for each in self.run:
+            inside = [i for name in each.called for i in self._nested(name)]
+            found += [i for i in (each, *inside) if i.is_collective]
+        return found
+
+    def _run(self, name: str, times: int, counted: bool) -> Iterator[Instruction]:
+        for each in self.computations.get(name, ()):
+            if each.opcode == "while":
+                count = self.trips(each)
+                body = re.search(r"\bbody=%([^\s,]+)", each.attributes)
+                if body:
+                    yield from self._run(body[1], times * (count or 1), counted and bool(count))
+            elif each.opcode == "conditional":
+                branches = [list(self._run(c, times, counted)) for c in each.called]
+                if branches:
+                    yield from max(
+                        branches,
+                        key=lambda b: sum((i.classic_cycles or 0) * i.times for i in b),
+                    )
+            elif each.opcode in _CONTROL:
+                for called in each.called:
+                    yield from self._run(called, times, counted)
+            elif each.opcode not in FREE:
+                yield replace(each, times=times, counted=counted)
+
+    def trips(self, loop: Instruction) -> int | None:
+        """How often a while loop runs; None where its text does not tell.
+
+        XLA says it, or the condition is that of a scan: a counter below one constant.
+        """
+        said = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
+        if said:
+            return int(said[1])
+        name = re.search(r"\bcondition=%([^\s,]+)", loop.attributes)
+        inside = list(self._nested(name[1])) if name else []
+        limits = {i.value for i in inside if i.opcode == "constant" and i.value.isdigit()}
+        below = [i for i in inside if i.opcode == "compare" and "direction=LT" in i.attributes]
+        return int(limits.pop()) if len(limits) == 1 and len(below) == 1 else None
+
+    def _nested(self, name: str) -> Iterator[Instruction]:
+        for each in self.computations.get(name, ()):
+            yield each
+            for called in each.called:
+                yield from self._nested(called)
+
+    def slices(self, instruction: Instruction) -> bool:
+        """Whether it may read or write only a part of an operand."""
+        parts = {"dynamic-slice", "dynamic-update-slice", "slice", "gather", "scatter"}
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return bool(parts & (inside | {instruction.opcode}))
+
+    def traffic(
+        self, instruction: Instruction, weigh: Callable[[Array], float] = lambda array: 1.0
+    ) -> tuple[float, float]:
+        """Bytes that an instruction of XLA's own reads from HBM, and writes to it, in one run.
+
+        Of an operand that is sliced or gathered from, the part that is read; of a result that is
+        updated in place, the part that is written. What a product's windows fetch again counts
+        again.
+
+        Args:
+            weigh: how much a byte of an array counts.
+        """
+        operands, inputs = instruction.operands, instruction.inputs
+        shares = [1.0] * len(operands)
+        if len(inputs) == len(operands):  # none of them is a tuple
+            shares = [
+                self._share_of(self.entry, instruction, place, lambda *_: 1.0, False)
+                for place in range(len(inputs))
+            ]
+        again = instruction.fetches if self.multiplies(instruction) else ()
+        read = sum(
+            share * times * a.bytes * weigh(a)
+            for share, times, a in zip(shares, again or [1] * len(operands), operands)
+            if a.space == 0
+        )
+        written = sum(
+            share * a.bytes * weigh(a)
+            for share, a in zip(self._written(instruction), instruction.results)
+            if a.space == 0
+        )
+        return read, written
+
+    def _written(self, instruction: Instruction) -> list[float]:
+        """The share that is written of each result."""
+        if instruction.opcode in UPDATES:
+            return [_updated(instruction)]
+        name = instruction.called[0] if instruction.called else ""
+        inside = {i.name: i for i in self.computations.get(name, ())}
+        root = inside.get(self.roots.get(name, ""))
+        if instruction.opcode != "fusion" or root is None:
+            return [1.0] * len(instruction.results)
+        makers = [inside.get(i) for i in root.inputs] if root.opcode == "tuple" else [root]
+        shares = []
+        for maker in makers:
+            while maker is not None and maker.opcode == "bitcast" and maker.inputs:
+                maker = inside.get(maker.inputs[0])
+            updates = maker is not None and maker.opcode in UPDATES
+            shares.append(_updated(maker) if maker is not None and updates else 1.0)
+        return shares
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """The program's arguments."""
+        return tuple(i for i in self.computations.get(self.entry, ()) if i.opcode == "parameter")
+
+    def share_read(self, parameter: Instruction, kernel: KernelShare) -> float:
+        """How much of an argument the program reads, 0 to 1: the sum over its readers, at most 1.
+
+        Args:
+            kernel: for a Pallas kernel and the place of an operand, the share that it reads.
+        """
+        return self._share(self.entry, parameter.name, kernel, fused=False)
+
+    def _share(self, computation: str, name: str, kernel: KernelShare, fused: bool) -> float:
+        share = 0.0
+        for reader in self.computations.get(computation, ()):
+            for place, operand in enumerate(reader.inputs):
+                if operand == name and share < 1:
+                    share += self._share_of(computation, reader, place, kernel, fused)
+        # A fusion's own result may be the argument itself.
+        whole = fused and self.roots.get(computation) == name
+        return 1.0 if whole else min(share, 1.0)
+
+    def _share_of(
+        self, computation: str, reader: Instruction, place: int, kernel: KernelShare, fused: bool
+    ) -> float:
+        """The share of an operand that one of its readers reads."""
+        if reader.is_kernel:
+            return kernel(reader, place)
+        if reader.opcode == "bitcast" or (fused and reader.opcode in _LAZY):
+            return self._share(computation, reader.name, kernel, fused)
+        if reader.opcode in UPDATES and place == 0:
+            return 0.0  # it is updated where it lies
+        if reader.opcode in PARTS and place == 0:
+            # An asynchronous one names its operand among its results, and first.
+            part = reader.results[reader.opcode == "slice-start" :][:1]
+            if reader.opcode != "gather" and part and reader.operands:
+                return _cut(part[0], reader.operands[0])
+            sizes = [math.prod(a.shape) for a in (*part, *reader.operands[:1])]
+            return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
+        if reader.opcode == "fusion" and reader.called:
+            inside = reader.called[0]
+            for each in self.computations.get(inside, ()):
+                if each.opcode == "parameter" and each.value.strip() == str(place):
+                    return self._share(inside, each.name, kernel, fused=True)
+        return 1.0
+
+    def multiplies(self, instruction: Instruction) -> bool:
+        """Whether a matrix product is in it, which HLO for a TPU calls a convolution."""
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return bool({"convolution", "dot"} & (inside | {instruction.opcode}))
+
+    def gathers(self, instruction: Instruction) -> bool:
+        """Whether it is a fusion that fetches rows by their numbers."""
+        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
+        return "gather" in inside and instruction.opcode == "fusion"
+
+    def product_flops(self, instruction: Instruction) -> dict[str, float]:
+        """What the products in an instruction of XLA's own do at least.
+
+        A batch of products is a convolution whose windows hold one product each, so what is summed
+        is the right operand's input features alone.
+
+        Returns:
+            "int8" or "bfloat16", as Chip.peak takes it → operations, a multiply-add counting two.
+        """
+        found: dict[str, float] = {}
+        inside = [i for name in instruction.called for i in self._nested(name)]
+        for each in (instruction, *inside):
+            labels = re.search(r"dim_labels=\w+_(\w+)->", each.attributes)
+            if each.opcode != "convolution" or not labels or len(each.operands) != 2:
+                continue
+            summed = each.operands[1].shape[labels[1].index("i")]
+            narrow = all(BITS.get(a.dtype, 8) <= 8 for a in each.operands)
+            flops = 2.0 * math.prod(each.results[0].shape) * summed
+            dtype = "int8" if narrow else "bfloat16"
+            found[dtype] = found.get(dtype, 0.0) + flops
+        return found
+
+    def only_moves(self, instruction: Instruction) -> bool:
+        """Whether it computes nothing: a copy, a transpose, or a fusion of such."""
+        if instruction.opcode in ("copy", "transpose"):
+            return True
+        if instruction.opcode != "fusion":
+            return False
+        inside = {
+            each.opcode for name in instruction.called for each in self.computations.get(name, ())
+        }
+        return bool(inside - FREE) and inside <= MOVING
+
+
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT\s+)?%?(\S+)\s+=\s+(.*)$")
+_COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([^\s({]+)\s*(?:\(.*)?\{\s*$")
+_OPERAND = re.compile(r"%?([A-Za-z_][\w.\-]*)")
+_CALLED = re.compile(
+    r"\b(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([^\s,}]+)"
+    r"|\bbranch_computations=\{([^}]*)\}"
+)
+
+
+def _lines(text: str) -> list[str]:
+    """One for each instruction: the metadata of a kernel goes over several lines."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if lines and line.startswith(('"', "}}")):
+            lines[-1] += line
+        else:
+            lines.append(line)
+    return lines
+
+
+def parse(text: str) -> Module:
+    """Read an HLO module as `compiled.as_text()` or `lowered.as_text("hlo")` gives it."""
+    raw: dict[str, list[tuple[str, str, str, str, str]]] = {}
+    roots: dict[str, str] = {}
+    entry = name = ""
+    for line in _lines(text):
+        if line and not line[0].isspace():
+            found = _COMPUTATION.match(line)
+            name = found[2] if found else ""
+            if found and found[1]:
+                entry = name
+            continue
+        found = _INSTRUCTION.match(line) if name else None
+        if found:
+            raw.setdefault(name, []).append((found[1], *_split(found[2])))
+            if line.lstrip().startswith("ROOT "):
+                roots[name] = found[1]
+    computations = {}
+    for name, lines in raw.items():
+        results = {each: arrays(shape) for each, shape, *_ in lines}
+        inputs = {
+            each: tuple(o for o in _OPERAND.findall(inside) if o in results)
+            for each, _, opcode, inside, _ in lines
+        }
+        computations[name] = tuple(
+            Instruction(
+                each,
+                opcode,
+                results[each],
+                tuple(a for o in inputs[each] for a in results[o]),
+                attributes,
+                tuple(
+                    c.strip().lstrip("%")
+                    for one, several in _CALLED.findall(attributes)
+                    for c in (one or several).split(",")
+                    if c.strip()
+                ),
+                inside if opcode in ("constant", "parameter") else "",
+                inputs=inputs[each],
+            )
+            for each, shape, opcode, inside, attributes in lines
+        )
+    return Module(computations, entry, roots)
+
+
+def listing(text: str, computation: str = "entry") -> str:
+    """A computation as the compiler writes it, without metadata and configuration.
+
+    Args:
+        computation: "entry", or the name of one that a fusion or a loop calls.
+    """
+    lines, inside = [], False
+    for line in _lines(text):
+        found = _COMPUTATION.match(line) if line and not line[0].isspace() else None
+        if found:
+            inside = bool(found[1]) if computation == "entry" else found[2] == computation
+        if inside:
+            lines.append(_without(line, ("metadata", "backend_config", "frontend_attributes")))
+            inside = line != "}"
+    return "\n".join(lines)
+
+
+def _without(line: str, names: tuple[str, ...]) -> str:
+    """A line of HLO without the attributes of those names, which are in braces."""
+    for name in names:
+        start = line.find(f", {name}={{")
+        if start >= 0:
+            opening = start + len(f", {name}={{")
+            end = opening + _at_depth_0(line[opening:], "}") + 1
+            line = line[:start] + line[end:]
+    return line
+
+
+def _split(text: str) -> tuple[str, str, str, str]:
+    """shape, opcode, operands and attributes of what stands right of the equals sign."""
+    end = _at_depth_0(text, " ")
+    shape, rest = text[:end], text[end:].lstrip()
+    opcode, _, rest = rest.partition("(")
+    end = _at_depth_0(rest, ")")
+    return shape, opcode.strip(), rest[:end], rest[end + 1 :]
+
+
+def _at_depth_0(text: str, sign: str) -> int:
+    depth = 0
+    for i, c in enumerate(text):
+        if depth == 0 and c == sign:
+            return i
+        depth += (c in "([{") - (c in ")]}")
+    return len(text)

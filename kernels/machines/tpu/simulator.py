@@ -1,0 +1,106 @@
+"""Run a Pallas kernel in JAX's simulation of a TPU: memories, DMA, semaphores, two cores.
+
+Four things differ from `interpret=True`. Memory starts as NaN; a read outside a buffer raises;
+a DMA delivers only when it is waited for; and programs along "parallel" grid dimensions run in
+shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
+"parallel" promises that two would do, and a v4 or v5p joins two into one device.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.machines.compat import jax_interpreter
+
+CORES = 2
+
+
+class SimulationError(RuntimeError):
+    """The simulated machine refused the kernel; the message is the machine's own last words."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What one run on the simulated TPU gave.
+
+    Args:
+        result: what the kernel returned, as NumPy arrays.
+        races: each race found, in a line.
+        order: int [programs, grid rank], the program ids in the order in which they ran.
+        core: int [programs], which core ran each.
+    """
+
+    result: Any
+    races: tuple[str, ...]
+    order: np.ndarray = field(repr=False)
+    core: np.ndarray = field(repr=False)
+
+
+def simulate(
+    function: Callable[..., Any], *args: Any, seed: int = 0, cores: int = CORES, **options: Any
+) -> Simulation:
+    """Run `function(*args, **options)` once on the simulated TPU.
+
+    Args:
+        function: the kernels in it are simulated, whether it takes `interpret=` or not.
+        args: arrays.
+        seed: of the order in which programs along parallel dimensions run.
+        cores: that share the programs along parallel dimensions.
+        options: keyword arguments of the function.
+
+    Returns:
+        Its result, the races found, and which core ran which program when.
+
+    Raises:
+        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds, a semaphore
+            left raised.
+    """
+    import jax
+    from jax.experimental.pallas import tpu as pltpu
+
+    visits: list[tuple[tuple[int, ...], int]] = []
+
+    def record(token: Any, point: Any, core: Any) -> Any:
+        visits.append((tuple(int(i) for i in point), int(core)))
+        return token
+
+    params = jax_interpreter.parameters(
+        detect_races=True,
+        out_of_bounds_reads="raise",
+        uninitialized_memory="nan",
+        num_cores_or_threads=cores,
+        random_seed=seed,
+        grid_point_recorder=record,
+    )
+    if _takes_interpret(function):
+        options["interpret"] = params
+    try:
+        with (
+            jax_interpreter.forced(params),
+            jax_interpreter.races() as races,
+            jax_interpreter.quiet(),
+            jax_interpreter.compiled_once(),
+        ):
+            result = function(*args, **options)
+            result = jax.tree.map(np.asarray, jax.block_until_ready(result))
+    except jax.errors.JaxRuntimeError as error:
+        raise SimulationError(jax_interpreter.last_words(error)) from error
+    finally:
+        # JAX keeps the simulated machine's state after an exception, and would then hang.
+        pltpu.reset_tpu_interpret_mode_state()
+    order = np.array([point for point, _ in visits])
+    return Simulation(result, tuple(races), order, np.array([c for _, c in visits]))
+
+
+def _takes_interpret(function: Callable[..., Any]) -> bool:
+    """Whether it has to be told too: without it, it may do on a CPU what is no kernel."""
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of something built in
+        return False
+    return any(each.name == "interpret" or each.kind is each.VAR_KEYWORD for each in known)

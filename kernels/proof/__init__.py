@@ -1,0 +1,1 @@
+"""What proves a kernel: its contract, workloads, rungs, judge and error budget, and the catalog."""

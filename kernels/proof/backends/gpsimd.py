@@ -1,0 +1,35 @@
+"""C++ for GpSimd, the eight small processors of a NeuronCore: emulated here."""
+
+from __future__ import annotations
+
+from kernels.proof.backends.base import Backend, Job, Simulated
+
+
+class _GpSimd(Backend):
+    name = "GpSimd C++"
+    claims = ("interpret", "simulate", "compile")
+    takes_interpret = True
+    needs = ("g++",)
+
+    def simulate(self, job: Job, order: int) -> Simulated:
+        """Eight cores, one after the other in an order of this seed, every access checked."""
+        from kernels.machines.neuron import gpsimd
+
+        interpret = gpsimd.InterpretParams(order=order)
+        return Simulated(job.function(*job.arguments, interpret=interpret, **job.options))
+
+    def compile_one(self, job: Job) -> str:
+        from kernels.machines.neuron import gpsimd
+
+        return gpsimd.lower(job.function, *job.arguments, **job.options)
+
+    def why_not(self, rung: str, device: str = "cpu") -> str:
+        if rung != "measure":
+            return ""
+        return (
+            "needs an AWS Neuron device (Inf2 or Trn1) and AWS's build for it: emulated, it tells "
+            "nothing"
+        )
+
+
+GPSIMD = _GpSimd()

@@ -1,0 +1,111 @@
+"""What the backends share whose functions take JAX's arrays: programs and gradients."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.proof.backends.job import Job
+
+
+def _traced(job: Job) -> tuple[int, ...]:
+    """Positions of the arguments that are traced: arrays whose values nothing depends on."""
+    return tuple(
+        i for i, a in enumerate(job.arguments) if hasattr(a, "shape") and i not in job.static
+    )
+
+
+def _call(job: Job, **more: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The function of its traced arrays alone, and these."""
+    places = _traced(job)
+
+    def call(*arrays: Any) -> Any:
+        given = list(job.arguments)
+        for place, array in zip(places, arrays, strict=True):
+            given[place] = array
+        return job.function(*given, **job.options, **more)
+
+    return call, [job.arguments[place] for place in places]
+
+
+def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function (cotangents, *arrays) → (results, gradients by the wanted ones)."""
+    import jax
+
+    wanted = [_traced(job).index(place) for place in job.wanted]
+
+    def gradient(cotangents: Any, *arrays: Any) -> tuple[Any, Any]:
+        def of_wanted(*chosen: Any) -> Any:
+            given = list(arrays)
+            for place, array in zip(wanted, chosen, strict=True):
+                given[place] = array
+            return call(*given)
+
+        result, back = jax.vjp(of_wanted, *[arrays[place] for place in wanted])
+        cast = jax.tree.map(_cotangent, cotangents, result)
+        return result, back(cast)
+
+    return gradient
+
+
+def _cotangent(given: Any, result: Any) -> Any:
+    """What comes back to a result: of its dtype, or JAX's nothing to an integer."""
+    import jax
+    import jax.numpy as jnp
+
+    if jnp.issubdtype(result.dtype, jnp.inexact):
+        return given.astype(result.dtype)
+    return np.zeros(result.shape, jax.dtypes.float0)
+
+
+def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]]:
+    """What is compiled of a job: the call, and the call with its gradients where they are wanted.
+
+    Args:
+        job: the call.
+        more: further keyword arguments of its function.
+
+    Returns:
+        Each with the arrays that it takes. The second takes the cotangents first (an array, or a
+        tuple for several outputs), and gives the results before the gradients.
+    """
+    import jax
+
+    call, arrays = _call(job, **more)
+    found: list[tuple[Callable[..., Any], list[Any]]] = [(call, arrays)]
+    if job.wanted:
+        pulled = _pulled(job, call)
+
+        def gradient(cotangents: Any, *given: Any) -> tuple[Any, ...]:
+            result, gradients = pulled(cotangents, *given)
+            return *(result if isinstance(result, (tuple, list)) else (result,)), *gradients
+
+        found.append((gradient, [jax.eval_shape(call, *arrays), *arrays]))
+    return found
+
+
+def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
+    """The gradients by the wanted arguments; one compilation instead of one for each operation."""
+    import jax
+
+    call, arrays = _call(job, **more)
+    gradient = jax.jit(_pulled(job, call))
+    shape = jax.eval_shape(call, *arrays)
+    given = type(shape)(cotangents) if isinstance(shape, (tuple, list)) else cotangents[0]
+    return [np.asarray(g) for g in gradient(given, *arrays)[1]]
+
+
+def prepare(job: Job) -> Callable[[], Any]:
+    """A call without arguments that runs the compiled job on JAX's device."""
+    import jax
+
+    call, arrays = _call(job)
+    arrays = [jax.device_put(array) for array in arrays]
+    if not job.wanted:
+        return functools.partial(jax.jit(call), *arrays)
+    shapes = jax.eval_shape(call, *arrays)
+    ones = jax.tree.map(lambda shape: np.ones(shape.shape, shape.dtype), shapes)
+    return functools.partial(jax.jit(_pulled(job, call)), ones, *arrays)

@@ -1,0 +1,67 @@
+"""Pallas for a GPU, through Triton: compiled down to machine code, without a GPU.
+
+JAX 0.11 deprecates this route: Triton is on its way out of Pallas, and Mosaic GPU takes its place
+(backends.mosaic_gpu). It stays here as long as JAX has it, and for the chips before Hopper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.proof.backends import jax_arrays
+from kernels.proof.backends.base import Backend, Job, Refused
+from kernels.proof.backends.pallas_tpu import check_index_maps
+
+COMPILE_SECONDS = 120.0  # that a compilation may take
+
+
+class PallasGpu(Backend):
+    """What both routes to a GPU share; by itself, that through Triton."""
+
+    name = "Pallas GPU"
+    claims: tuple[str, ...] = ("interpret", "compile")
+    takes_interpret = True
+    compiled_for: tuple[str, ...] = ("h100", "a100", "b200")
+
+    def compile_one(self, job: Job) -> str:
+        from kernels.machines.gpu import compiler, toolchain
+        from kernels.machines.gpu.errors import GpuCompileError
+        from kernels.machines.gpu.export import export
+
+        there = toolchain.available()
+        for program, arrays in jax_arrays.programs(job, interpret=False):
+            for chip in self.compiled_for:
+                try:
+                    exported = export(program, *arrays, chip=chip, name=job.name)
+                    self._look_at(exported)
+                    if there:
+                        # XLA has its kernels assembled, so ptxas has had its say too.
+                        compiled = compiler.compile_program(exported, timeout=COMPILE_SECONDS)
+                        if not compiled.kernels:
+                            raise Refused(f"no kernel was compiled for {chip}")
+                except GpuCompileError as error:
+                    raise Refused(f"{chip}: {error}") from error
+        if there:
+            return ""
+        return "lowered only: the compilers, make venv EXTRAS=gpu, are not installed"
+
+    def _look_at(self, program: Any) -> None:
+        """Refuse what the compiler would take, and what is wrong."""
+        check_index_maps(program.calls)
+
+    def why_not(self, rung: str, device: str = "cpu") -> str:
+        if rung != "measure":
+            return super().why_not(rung, device) if rung == "simulate" else ""
+        import jax
+
+        if (backend := jax.default_backend()) == "gpu":
+            return ""
+        return f"needs a GPU; JAX's backend here is {backend}, and interpreted it tells nothing"
+
+    def chip(self, device: str = "cpu") -> str:
+        import jax
+
+        return jax.devices()[0].device_kind
+
+
+PALLAS_GPU = PallasGpu()

@@ -1,0 +1,242 @@
+"""Pallas for a TPU: interpreted and simulated by JAX, compiled by libtpu without a TPU."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from kernels.machines import optional
+from kernels.machines.checks import brief, located, user_file
+from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.proof.backends import jax_arrays
+from kernels.proof.backends.base import Compiled, Job, Refused, Simulated, Skipped
+from kernels.proof.backends.xla import OnTpu
+
+CHIPS = ("v5e", "v6e")  # that every kernel is compiled for
+COMPILE_SECONDS = 120.0  # that a compilation may take
+
+
+def check_index_maps(calls: Sequence[Any]) -> None:
+    """Refuse a program without a kernel, and index maps that leave their arrays: interpreters and
+    compilers clamp them."""
+    if not calls:
+        raise Refused("no kernel reached the program")
+    for each in calls:
+        if problems := each.problems():
+            raise Refused(problems[0])
+
+
+class _PallasTpu(OnTpu):
+    name = "Pallas TPU"
+    claims = ("interpret", "simulate", "compile")
+    takes_interpret = True
+    compiled_for: tuple[str, ...] = CHIPS
+
+    def simulate(self, job: Job, order: int) -> Simulated:
+        """On two cores, with NaN in memory that nobody wrote, watched for races."""
+        from kernels.machines.tpu.simulator import SimulationError, simulate
+
+        try:
+            run = simulate(job.function, *job.arguments, seed=order, **job.options)
+        except SimulationError as error:
+            raise Refused(str(error)) from error
+        if races := self._races(job, run.races):
+            raise Refused(f"race: {races[0]}")
+        # What is parallel is spread over the cores; a core alone keeps to the order.
+        return Simulated(run.result, alone=len(set(run.core)) < 2)
+
+    def compile(self, jobs: Iterable[Callable[[], Job]]) -> Iterator[Compiled]:
+        """Lower every job for every chip, and compile it where libtpu is installed.
+
+        All programs go to one pool of compiler processes, so that libtpu starts once in each.
+        """
+        from kernels.machines.tpu.diagnose import TpuCompileError
+        from kernels.machines.tpu.export import Program, export
+        from kernels.machines.tpu.pool import compile_each
+
+        owners: list[int] = []  # program → its job
+        left: list[int] = []  # by job: what its answer still waits for
+        errors: list[Exception | None] = []
+        seconds: list[float] = []
+        refused: dict[int, int] = {}  # job → the program whose refusal is told
+
+        def exported() -> Iterator[Program]:
+            for place, make in enumerate(jobs):
+                start = time.perf_counter()
+                left.append(1)
+                errors.append(None)
+                made = []
+                try:
+                    job = make()
+                    for function, arrays in jax_arrays.programs(job, **self._interpreting(False)):
+                        for chip in self.compiled_for:
+                            with self._as_compiled():
+                                made.append(export(function, *arrays, chip=chip, name=job.name))
+                            self._look_at(made[-1])
+                except Exception as error:  # a wrong kernel's words are the finding
+                    errors[place] = error
+                    made = []
+                seconds.append(time.perf_counter() - start)
+                left[place] = len(made)
+                for program in made:
+                    owners.append(place)
+                    yield program
+
+        if not optional.available("libtpu"):
+            list(exported())
+            note = "lowered only: the compiler, libtpu, is not installed"
+            for error, took in zip(errors, seconds, strict=True):
+                yield Compiled(error, "" if error else note, took)
+            return
+        done = 0
+        results = compile_each(exported(), timeout=COMPILE_SECONDS, progress=False)
+        for index, result in results:
+            place = owners[index]
+            left[place] -= 1
+            seconds[place] += getattr(result, "seconds", None) or 0.0
+            # Of several chips the first one's words, whichever answered first.
+            told = not errors[place] or index < refused.get(place, 0)
+            if isinstance(result, TpuCompileError) and told:
+                errors[place], refused[place] = Refused(brief(result)), index
+            while done < len(seconds) and not left[done]:
+                yield Compiled(errors[done], "", seconds[done])
+                done += 1
+        for place in range(done, len(seconds)):
+            yield Compiled(errors[place], "", seconds[place])
+
+    def _look_at(self, program: Any) -> None:
+        """Refuse what the compiler would take, and what is wrong."""
+        check_index_maps(program.calls)
+
+    def _races(self, job: Job, races: Sequence[str]) -> Sequence[str]:
+        """Those races that matter."""
+        return races
+
+    def _as_compiled(self) -> AbstractContextManager[Any]:
+        """Within it a function is traced as it is compiled."""
+        return contextlib.nullcontext()
+
+    def why_not(self, rung: str, device: str = "cpu") -> str:
+        if rung != "measure":
+            return ""
+        import jax
+
+        if (backend := jax.default_backend()) == "tpu":
+            return ""
+        return f"needs a TPU; JAX's backend here is {backend}, and interpreted it tells nothing"
+
+
+class Brought(_PallasTpu):
+    """A kernel that somebody brought: nothing is asked of its signature.
+
+    Whether it is interpreted, simulated or compiled is decided from outside, whatever it says.
+
+    Args:
+        chips: that it is compiled for.
+    """
+
+    takes_interpret = False
+
+    def __init__(self, chips: Sequence[str] = CHIPS) -> None:
+        self.compiled_for = tuple(chips)
+
+    def interpret(self, job: Job) -> Any:
+        """By JAX's plain interpreter; what that has not learned, by the simulated TPU.
+
+        That one copies by hand, waits for semaphores and knows emit_pipeline.
+        """
+        return self._interpreted(lambda: super(Brought, self).interpret(job))
+
+    def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
+        return self._interpreted(lambda: super(Brought, self).pull(job, cotangents))
+
+    def _interpreted(self, call: Callable[[], Any]) -> Any:
+        import jax
+        from jax.experimental.pallas import tpu as pltpu
+
+        from kernels.machines.compat import jax_interpreter
+
+        try:
+            with jax_interpreter.forced(True):
+                return jax.block_until_ready(call())
+        except Exception:  # of the kernel, or of the interpreter: the other one tells
+            pass
+        try:
+            with jax_interpreter.forced(jax_interpreter.parameters()), jax_interpreter.quiet():
+                return jax.block_until_ready(call())
+        except Exception as error:
+            pltpu.reset_tpu_interpret_mode_state()
+            if jax_interpreter.is_its_own(error):
+                words = jax_interpreter.last_words(error) or brief(error)
+                raise Skipped(f"JAX's interpreters do not know all of it: {words}") from None
+            words = jax_interpreter.last_words(error)
+            raise Refused(words or located(error)) from error
+
+    def simulate(self, job: Job, order: int) -> Simulated:
+        from kernels.machines.compat import jax_interpreter
+
+        try:
+            return super().simulate(job, order)
+        except Refused as refused:
+            if refused.__cause__ and jax_interpreter.is_its_own(refused.__cause__.__cause__):
+                words = f"JAX's simulation of a TPU does not know all of it: {refused}"
+                raise Skipped(words) from None
+            raise
+        except Exception as error:
+            if jax_interpreter.is_its_own(error):
+                words = f"JAX's simulation of a TPU does not know all of it: {brief(error)}"
+                raise Skipped(words) from None
+            raise Refused(located(error)) from error
+
+    def _look_at(self, program: Any) -> None:
+        # What pl.kernel makes has no grid and no index maps: there is nothing to look at.
+        own = any(map(jax_pallas.is_kernel, jax_pallas.outside_kernels(program.jaxpr)))
+        if program.calls or not own:
+            check_index_maps(program.calls)
+
+    def _races(self, job: Job, races: Sequence[str]) -> Sequence[str]:
+        """Without those on a result that the program drops: some kernels keep scratch in one, and
+        every core writes its own over the others'."""
+        if not races:
+            return races
+        import numpy as np
+
+        from kernels.machines.pallas.calls import calls_in
+
+        function, arrays = jax_arrays.programs(dataclasses.replace(job, wanted=()))[0]
+        with self._as_compiled():
+            jaxpr = jaxprs.trace(function, *arrays)
+        made, idle = calls_in(jaxpr), jaxprs.unused(jaxpr)
+        blocks: dict[bool, dict[str, str]] = {True: {}, False: {}}
+        for call in made:
+            line = next((f for f in jaxprs.frames(call.equation) if user_file(f[0])), ("", 0))
+            place = f" ({Path(line[0]).name}:{line[1]})" if line[1] else ""
+            results = jaxprs.outputs(call.equation)
+            for operand, result in zip(call.outputs, results, strict=True):
+                for start in np.unique(operand.starts, axis=0):
+                    ends = np.minimum(start + operand.block, operand.shape)
+                    cut = ", ".join(f"{a}:{b}" for a, b in zip(start, ends, strict=True))
+                    words = f", writing back {operand.name} of {call.name}{place}"
+                    blocks[result in idle].setdefault(f"a write of hbm[{cut}]", words)
+        kept = []
+        for race in races:
+            accesses = race.split(", unordered with ")
+            written = [access.split(" by ")[0] for access in accesses]
+            if all(w in blocks[True] and w not in blocks[False] for w in written):
+                continue
+            told = [
+                a if "(" in a else a + blocks[False].get(w, "") for a, w in zip(accesses, written)
+            ]
+            kept.append("; unordered with ".join(told))
+        return kept
+
+    def _as_compiled(self) -> AbstractContextManager[Any]:
+        return jax_pallas.compiled()
+
+
+PALLAS_TPU = _PallasTpu()

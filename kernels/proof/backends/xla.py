@@ -1,0 +1,63 @@
+"""XLA: what jax.numpy says, compiled by XLA for whatever JAX has here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernels.proof.backends import jax_arrays
+from kernels.proof.backends.base import Backend, Job
+
+
+class OnTpu(Backend):
+    """What the TPU's compiler takes, and is estimated by."""
+
+    chips = ("v5e", "v6e", "v5p")
+
+    def estimate(
+        self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
+    ) -> list[Any]:
+        from kernels.machines.tpu.diagnose import TpuCompileError
+        from kernels.machines.tpu.estimate import estimate_all
+        from kernels.machines.tpu.export import export
+        from kernels.machines.tpu.pool import libtpu_version
+
+        libtpu_version()  # says by name that it is missing
+        found: list[Any] = []
+        exported = {}
+        for place, (job, chip) in enumerate(jobs):
+            found.append(None)
+            function, arrays = jax_arrays.programs(job, **self._interpreting(False))[-1]
+            try:
+                exported[place] = export(function, *arrays, chip=chip, name=job.name)
+            except (ValueError, TpuCompileError) as error:
+                found[place] = error
+        estimates = estimate_all(list(exported.values()), timeout=timeout, budget=budget)
+        for place, estimate in zip(exported, estimates, strict=True):
+            found[place] = estimate
+        return found
+
+    def chip(self, device: str = "cpu") -> str:
+        import jax
+
+        from kernels.machines import tpu
+        from kernels.proof.backends import machines
+
+        if jax.default_backend() == "cpu":
+            return machines.processor()
+        return tpu.chips.here(fallback=jax.devices()[0].device_kind)
+
+
+class _Xla(OnTpu):
+    name = "XLA"
+    is_library = True
+
+    def why_not(self, rung: str, device: str = "cpu") -> str:
+        if rung != "measure":
+            return super().why_not(rung, device)
+        import jax
+
+        return "runs on the CPU here" if device == "cuda" and jax.default_backend() != "gpu" else ""
+
+
+XLA = _Xla()

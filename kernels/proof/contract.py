@@ -1,0 +1,266 @@
+"""What an operator declares, and what the rungs ask of it.
+
+An operator is a folder with an `operator.py`, which holds the public function and, for each, one
+Operator. Everything else follows from the declaration: dispatch, catalog, command line, the rungs,
+the pages of the book.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernels.machines import optional
+from kernels.machines.checks import fail
+
+if TYPE_CHECKING:
+    from kernels.proof.backends.base import Backend
+    from kernels.proof.workload import Workload, Workloads
+
+RUNGS = ("interpret", "simulate", "compile", "measure")
+
+
+def load(package: str, source: str) -> Any:
+    """What a source names.
+
+    Args:
+        package: the folder.
+        source: a module of it and a name there, such as "pallas:add_vectors".
+
+    Raises:
+        ValueError: where the source has another form.
+        ImportError, AttributeError: where there is nothing of that name.
+    """
+    module, colon, name = source.partition(":")
+    if not (module and colon and name):
+        fail("source", repr(source), '"MODULE:NAME", of the operator\'s folder')
+    return getattr(importlib.import_module(f"{package}.{module}"), name)
+
+
+def _everything(workload: Workload) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way in which an operator is written.
+
+    Args:
+        name: how it is asked for, as in `implementation="pallas"`.
+        backend: what it is written in; decides how each rung is climbed.
+        source: "MODULE:FUNCTION" in the operator's folder; loaded when it is first called.
+        rungs: those that it claims; None for all that its backend proves without the device.
+        accepts: whether it takes a workload; others are not offered to it.
+        lacks: options of the public function that it has not, each with the reason; asking for one
+            is an error that says so.
+        tunable: whether it takes a workload's tuning; what chooses for itself never does.
+        differentiable: whether it has the operator's gradients.
+        chapter: the chapter that builds it, where that is not the operator's.
+        shipped_with: the library that it comes with, where it is a kernel that we did not write.
+        needs: a package that it needs beside its backend's; where it is not installed, no rung is
+            claimed, and a call says what to install.
+    """
+
+    name: str
+    backend: Backend
+    source: str
+    rungs: tuple[str, ...] = ()
+    accepts: Callable[[Workload], bool] = _everything
+    lacks: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tunable: bool = True
+    differentiable: bool = True
+    chapter: str = ""
+    shipped_with: str = ""
+    needs: str = ""
+    package: str = field(default="", repr=False)  # the operator's folder; the operator says it
+
+    def __post_init__(self) -> None:
+        if self.needs and not optional.available(self.needs):
+            object.__setattr__(self, "rungs", ())
+        elif not self.rungs:
+            object.__setattr__(self, "rungs", self.backend.claims)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a kernel that we wrote: not a library's, nor left to a compiler."""
+        return not (self.backend.is_library or self.shipped_with)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function itself, behind the public one's checks."""
+        return load(self.package, self.source)
+
+    def __call__(self, *arguments: Any, interpret: Any = None, **options: Any) -> Any:
+        """Run it. What interprets or simulates itself gets `interpret`, the rest has no use for
+        it. Raises ValueError for an option that it lacks."""
+        for name in options.keys() & self.lacks.keys():
+            value = options.pop(name)
+            if value is not None and value is not False:
+                nothing = False if value is True else None
+                fail(name, value, f'{nothing}, since "{self.name}" {self.lacks[name]}')
+        if self.backend.takes_interpret:
+            options["interpret"] = interpret
+        return self.function(*arguments, **options)
+
+
+class Contract(Hashable, Protocol):
+    """What the rungs ask of whatever they prove: an operator, or an exercise.
+
+    reference: the float64 oracle, of the same arguments as the function. magnitude: the sums of
+    absolute values behind each result, where it is a sum. rounding: the root of the sum of the
+    squares of the terms, where each term is rounded to the dtype of the arguments before they are
+    added up. gradient_magnitude: the sums of absolute values behind each gradient, of the arguments
+    and the cotangents. outputs: a name for each result. differentiable: names of arguments.
+    static: names of array arguments whose values the program is made from. plain: the name of the
+    plainest implementation, which sets the error budget.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reference(self) -> Callable[..., Any]: ...
+    @property
+    def magnitude(self) -> Callable[..., Any] | None: ...
+    @property
+    def rounding(self) -> Callable[..., Any] | None: ...
+    @property
+    def gradient_magnitude(self) -> Callable[..., Any] | None: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    @property
+    def differentiable(self) -> tuple[str, ...]: ...
+    @property
+    def static(self) -> tuple[str, ...]: ...
+    @property
+    def workloads(self) -> Workloads: ...
+    @property
+    def plain(self) -> str: ...
+
+    def plainest(self) -> tuple[Callable[..., Any], Backend]:
+        """The plainest implementation, and what it is written in."""
+        ...
+
+
+def positions(contract: Contract, names: Sequence[str]) -> tuple[int, ...]:
+    """Where arguments stand among the positional ones.
+
+    Args:
+        contract: whose reference says how they are called.
+        names: of the arguments.
+
+    Raises:
+        ValueError: for a name that the reference has not.
+    """
+    known = list(inspect.signature(contract.reference).parameters)
+    for name in names:
+        if name not in known:
+            fail("differentiable or static", repr(name), f"{', '.join(known)} (of {contract.name})")
+    return tuple(known.index(name) for name in names)
+
+
+class Operator:
+    """One operator: a public function, its float64 reference, and its implementations.
+
+    A source is "MODULE:NAME" in the operator's folder, loaded when it is first needed, so that
+    declaring an operator imports nothing heavy.
+
+    Args:
+        function: the public one: it checks its arguments, then hands over to `OPERATOR[name]`.
+        summary: what it computes, in a line.
+        chapter: the chapter that is about it.
+        implementations: the ways in which it is written.
+        reference: source of the float64 oracle; its positional arguments are the function's.
+        workloads: source of its Workloads.
+        plain: the plainest implementation, which sets the error budget.
+        outputs: a name for each result; a function with several returns a tuple.
+        differentiable: names of arguments, at any position; empty where no gradient is defined.
+        static: names of array arguments whose values decide what is compiled, such as a mask.
+        magnitude, rounding, gradient_magnitude: sources of what Contract calls so; None where the
+            operator has none. Without a gradient_magnitude, pulling the cotangents back through
+            the magnitude gives it, as it does for what is linear in each argument.
+
+    Raises:
+        ValueError: for a name that stands twice, and for a plain form that is not there.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        summary: str,
+        chapter: str,
+        implementations: Sequence[Implementation],
+        reference: str,
+        workloads: str,
+        plain: str = "xla",
+        outputs: tuple[str, ...] = ("result",),
+        differentiable: tuple[str, ...] = (),
+        static: tuple[str, ...] = (),
+        magnitude: str | None = None,
+        rounding: str | None = None,
+        gradient_magnitude: str | None = None,
+    ) -> None:
+        self.function, self.summary, self.chapter, self.plain = function, summary, chapter, plain
+        self.name: str = function.__name__
+        self.package: str = function.__module__.rpartition(".")[0]
+        self.implementations = tuple(replace(i, package=self.package) for i in implementations)
+        self.outputs, self.differentiable, self.static = outputs, differentiable, static
+        self._reference, self._workloads = reference, workloads
+        self._magnitude, self._rounding = magnitude, rounding
+        self._gradient_magnitude = gradient_magnitude
+        if len(set(self.names)) < len(self.names):
+            fail(f"implementations of {self.name}", ", ".join(self.names), "each name once")
+        if plain not in self.names:
+            fail(f"plain of {self.name}", repr(plain), ", ".join(self.names))
+
+    def __repr__(self) -> str:
+        return f"<Operator {self.name}>"
+
+    def _load(self, source: str | None) -> Any:
+        return source and load(self.package, source)
+
+    @property
+    def reference(self) -> Callable[..., Any]:
+        """The oracle."""
+        return self._load(self._reference)
+
+    @property
+    def workloads(self) -> Workloads:
+        """The named and the random problems."""
+        return self._load(self._workloads)
+
+    @property
+    def magnitude(self) -> Callable[..., Any] | None:
+        """See Contract."""
+        return self._load(self._magnitude)
+
+    @property
+    def rounding(self) -> Callable[..., Any] | None:
+        """See Contract."""
+        return self._load(self._rounding)
+
+    @property
+    def gradient_magnitude(self) -> Callable[..., Any] | None:
+        """See Contract."""
+        return self._load(self._gradient_magnitude)
+
+    def plainest(self) -> tuple[Callable[..., Any], Backend]:
+        """The public function with the plainest implementation, and what that is written in."""
+        call = functools.partial(self.function, implementation=self.plain)
+        return call, self[self.plain].backend
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its implementations."""
+        return tuple(i.name for i in self.implementations)
+
+    def __getitem__(self, name: str) -> Implementation:
+        """The implementation of that name; ValueError lists those there are."""
+        for implementation in self.implementations:
+            if implementation.name == name:
+                return implementation
+        fail("implementation", repr(name), ", ".join(self.names))

@@ -1,0 +1,258 @@
+"""What every implementation is held against, and the verdict: results and gradients by the budget.
+
+The reference is computed in float64, once for all implementations of an operator; the plainest
+implementation says how far from it one may be (see kernels.budget).
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kernels.proof import budget
+from kernels.proof.backends.base import Backend, Job, Refused
+from kernels.proof.contract import Contract, positions
+from kernels.proof.workload import Workload
+
+KEPT = 64  # workloads whose expected values are remembered
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """By output. results: float64, the oracle's. magnitudes: of the sums behind them; roundings:
+    what those of their terms amount to; None each where the operator does not say. plain: the
+    plainest implementation's."""
+
+    results: tuple[Any, ...]
+    magnitudes: tuple[Any, ...]
+    roundings: tuple[Any, ...]
+    plain: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Pulled:
+    """By differentiable argument. gradients: autodiff of the reference. sizes: of the sums behind
+    each, or None. plain: autodiff of the plainest implementation. cotangents: by output, what comes
+    back to it: random, the same for all implementations."""
+
+    cotangents: tuple[np.ndarray, ...]
+    gradients: Sequence[Any]
+    sizes: Sequence[Any] | None
+    plain: Sequence[Any]
+
+
+def outputs(contract: Contract, found: Any) -> tuple[Any, ...]:
+    """The results of a call as NumPy arrays, one for each output.
+
+    Args:
+        contract: says how many outputs there are.
+        found: what the call returned.
+
+    Raises:
+        Refused: where there are more or fewer.
+    """
+    wanted = contract.outputs
+    several = isinstance(found, (tuple, list))
+    if len(wanted) == 1 and not several:
+        return (np.asarray(found),)
+    count = len(found) if several else 1
+    if not several or count != len(wanted):
+        raise Refused(f"results: {count}, wanted {len(wanted)}: {', '.join(wanted)}")
+    return tuple(map(np.asarray, found))
+
+
+def has_gradient(contract: Contract, workload: Workload, arguments: Sequence[Any]) -> bool:
+    """Whether gradients of a workload are defined: integers and 8-bit floats have none, and neither
+    has a sum that is not finite."""
+    wanted = [arguments[place] for place in positions(contract, contract.differentiable)]
+    floats = all(str(getattr(a, "dtype", "")) in ("float32", "bfloat16") for a in wanted)
+    return bool(wanted) and floats and workload.values != "nonfinite"
+
+
+def results(contract: Contract, name: str, workload: Workload, seed: int, found: Any) -> float:
+    """Judge what an implementation returned.
+
+    Args:
+        contract: what it has to fulfil.
+        name: of the implementation; the plainest is judged by NumPy in float32.
+        workload: the problem.
+        seed: of the arguments' values.
+        found: what it returned.
+
+    Returns:
+        The share of the error budget that the worst element took.
+
+    Raises:
+        Refused: where that is more than all of it, with the element.
+    """
+    got = outputs(contract, found)
+    expected = _expected(contract, workload, seed)
+    plain = expected.plain
+    if name == contract.plain:  # it is itself judged by NumPy's
+        arguments = contract.workloads.arguments(workload, seed)
+        narrow = [a.astype(np.float32) if _is_float(a) else a for a in arguments]
+        with np.errstate(invalid="ignore"):
+            made = outputs(contract, contract.reference(*narrow, **workload.options))
+        plain = tuple(p.astype(g.dtype) for p, g in zip(made, got, strict=True))
+    used = 0.0
+    for i, output in enumerate(contract.outputs):
+        near = plain[i]
+        if _is_float(got[i]) and near.dtype != got[i].dtype:  # what is rounded is rounded in both
+            near = near.astype(got[i].dtype)
+        verdict = budget.compare(
+            got[i],
+            expected.results[i],
+            near,
+            expected.magnitudes[i],
+            rounding=expected.roundings[i],
+        )
+        if not verdict.passed:
+            prefix = f"{output}: " if len(got) > 1 else ""
+            raise Refused(prefix + verdict.message, output, verdict.place)
+        used = max(used, verdict.used)
+    return used
+
+
+def tells(contract: Contract, workload: Workload, seed: int) -> bool:
+    """Whether a workload can tell right from wrong.
+
+    Args:
+        contract: what has to be fulfilled.
+        workload: the problem.
+        seed: of the arguments' values.
+
+    Returns:
+        False where the reference is not finite, or the plainest implementation has lost every
+        digit of the largest element: then almost anything would pass.
+    """
+    expected = _expected(contract, workload, seed)
+    for result, plain in zip(expected.results, expected.plain, strict=True):
+        if not np.isfinite(np.asarray(result, np.float64)).all():
+            return False
+        with np.errstate(invalid="ignore", over="ignore"):
+            off = np.abs(np.asarray(plain).astype(np.float64) - result).max(initial=0)
+        if not off <= 0.1 * np.abs(result).max(initial=0):
+            return False
+    return True
+
+
+def gradients(
+    contract: Contract, backend: Backend, workload: Workload, seed: int, job: Job
+) -> float:
+    """Judge gradients against autodiff of the reference, with random cotangents.
+
+    Args:
+        contract: what has to be fulfilled.
+        backend: what the job's function is written in.
+        workload: the problem.
+        seed: of the arguments' and the cotangents' values.
+        job: the call, and the arguments whose gradients are wanted.
+
+    Returns:
+        The share of the error budget that the worst element took.
+
+    Raises:
+        Refused: where that is more than all of it, with the argument's name and the element.
+    """
+    expected = _pulled(contract, workload, seed)
+    got = backend.pull(job, expected.cotangents)
+    used = 0.0
+    for i, name in enumerate(contract.differentiable):
+        size = expected.sizes and expected.sizes[i]
+        verdict = budget.compare(got[i], expected.gradients[i], expected.plain[i], size)
+        if not verdict.passed:
+            raise Refused(
+                f"gradient of {name}: {verdict.message}", f"gradient of {name}", verdict.place
+            )
+        used = max(used, verdict.used)
+    return used
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _expected(contract: Contract, workload: Workload, seed: int) -> _Expected:
+    """Computed once for all implementations and rungs."""
+    import jax
+
+    arguments = contract.workloads.arguments(workload, seed)
+    function, _ = contract.plainest()
+    plain = function(*arguments, **workload.options)
+    wide = [_wide(a) for a in arguments]
+
+    def of(function: Callable[..., Any] | None) -> tuple[Any, ...]:
+        if function is None:
+            return (None,) * len(contract.outputs)
+        return outputs(contract, function(*wide, **workload.options))
+
+    with jax.enable_x64(True), np.errstate(invalid="ignore"):
+        return _Expected(
+            of(contract.reference),
+            of(contract.magnitude),
+            of(contract.rounding),
+            outputs(contract, plain),
+        )
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
+    """Computed once for all implementations."""
+    import jax
+
+    from kernels.proof.backends import jax_arrays
+
+    arguments = contract.workloads.arguments(workload, seed)
+    function, backend = contract.plainest()
+    job = Job(
+        function,
+        arguments,
+        dict(workload.options),
+        positions(contract, contract.differentiable),
+        positions(contract, contract.static),
+    )
+    # Two workloads of one size do not share their cotangents, nor do two seeds.
+    rng = np.random.default_rng((seed, zlib.crc32(str(workload).encode())))
+    shapes = _expected(contract, workload, seed).plain
+    cotangents = tuple(rng.standard_normal(r.shape).astype(r.dtype) for r in shapes)
+    plain = backend.pull(job, cotangents)
+    with jax.enable_x64(True):
+        wide = replace(job, function=contract.reference, arguments=[_wide(a) for a in arguments])
+        wide_cotangents = [_wide(c) for c in cotangents]
+        found = jax_arrays.pull(wide, wide_cotangents)
+        sizes = None
+        if contract.gradient_magnitude:
+            made = contract.gradient_magnitude(
+                *wide.arguments, *wide_cotangents, **workload.options
+            )
+            sizes = [np.asarray(s) for s in made]
+        elif contract.magnitude:
+            # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
+            positive = replace(
+                wide,
+                function=contract.magnitude,
+                arguments=[abs(a) if _is_float(a) else a for a in wide.arguments],
+            )
+            sizes = jax_arrays.pull(positive, [abs(c) for c in wide_cotangents])
+    return _Pulled(cotangents, found, sizes, plain)
+
+
+def _is_float(value: Any) -> bool:
+    return hasattr(value, "dtype") and np.dtype(value.dtype).kind not in "iub"
+
+
+def _wide(value: Any) -> Any:
+    return np.asarray(value).astype(np.float64) if _is_float(value) else value
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two results are equal in every bit but those of NaN."""
+    pairs = zip(_leaves(first), _leaves(second), strict=True)
+    return all(np.array_equal(_wide(a), _wide(b), equal_nan=True) for a, b in pairs)
+
+
+def _leaves(result: Any) -> list[np.ndarray]:
+    several = isinstance(result, (tuple, list))
+    return [np.asarray(each) for each in (result if several else (result,))]

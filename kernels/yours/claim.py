@@ -1,0 +1,416 @@
+"""A stranger's kernel as the rungs know one: a contract.Contract made of what he declared.
+
+His arguments and results may be trees; here they are lists of leaves. The oracle is his reference
+in float64, the plain form his reference in the arguments' own dtype. Nothing is asked of him about
+the size of his sums: it is estimated, see `magnitude`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kernels.machines.checks import fail
+from kernels.machines.compat import jaxprs
+from kernels.proof.backends.base import Backend
+from kernels.proof.backends.xla import XLA
+from kernels.proof.workload import Workload, Workloads
+from kernels.yours.declared import Declared
+
+DRAWS = 2  # of the values as given
+MOST_MEANS = 4  # arrays that get a large mean, one after the other
+PROBES = 15  # directions in which the reference is varied to learn how it amplifies
+STEP = 1e-9  # of that variation, relative to each number
+NOTHING = 1e-6  # of what is common: an element that small is zero by construction
+TAIL = 1e3  # of its Cauchy draws, cut there
+ROUNDINGS = 8  # half ulps of a size that the budget allows at least: see kernels.budget
+MEANS = {"float32": 1000.0, "float64": 1000.0}  # in standard deviations; fewer in a narrow dtype
+NARROW_MEAN = 16.0
+DECADES = {"float32": 3.0, "float64": 3.0}
+NARROW_DECADES = 2.0
+
+
+class Drawn(Workload):
+    """A draw of the stranger's arguments, whose sizes he knows himself."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Claim:
+    """A declared function as a contract: see kernels.proof.contract.Contract.
+
+    Args:
+        declared: what it is, and what it has to equal.
+
+    Raises:
+        ValueError: where `arguments` draws what is no tuple, or nothing that is an array, and for
+            names of arguments that there are not.
+    """
+
+    plain = "the reference"
+    rounding: Callable[..., Any] | None
+    gradient_magnitude: Callable[..., Any] | None
+
+    def __init__(self, declared: Declared) -> None:
+        self.declared = declared
+        self.name = declared.name
+        leaves, self._tree, paths = self._flat(np.random.default_rng(0))
+        names = _parameters(declared, self._tree)
+        self._owners = [_owner(path, names) for path in paths]
+        self.leaves = _identifiers(paths, names)
+        arrays = [n for n, leaf in zip(self.leaves, leaves) if _is_array(leaf)]
+        if not arrays:
+            fail("arguments", f"a function that draws no array for {self.name}", "one that does")
+        self.differentiable = self._named("differentiable", leaves, floats=True)
+        self.static = self._named("static", leaves)
+        self._first = leaves
+        self.reference = self._signed(self._oracle)
+        self.magnitude = self._signed(functools.partial(self._size, absolute=True))
+        narrow = any(_is_float(leaf) and leaf.dtype.itemsize < 4 for leaf in leaves)
+        terms = functools.partial(self._size, absolute=False)
+        self.rounding = self._signed(terms) if narrow else None
+        self.gradient_magnitude = self._pull_size if self.differentiable else None
+
+    # --- what the rungs ask ---------------------------------------------------------------------
+
+    @functools.cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """A name for each leaf of the reference's result."""
+        import jax
+
+        made = self._call(self.declared.reference, self._first)
+        paths, _ = jax.tree_util.tree_flatten_with_path(made)
+        if not paths:
+            fail("reference", f"a function that returns {made!r}", "one that returns arrays")
+        if not any(_tells(each) for _, each in paths):
+            given = "a function that gives no finite number for the arguments drawn"
+            fail("reference", given, "one whose results a wrong kernel would miss")
+        found = [jax.tree_util.keystr(path) for path, _ in paths]
+        return tuple(f"result{each}" for each in found)
+
+    @functools.cached_property
+    def workloads(self) -> Workloads:
+        """The draws: as given, with a large mean, over many powers of ten."""
+        named = [Drawn(f"values as drawn, {n + 1}", {"draw": n}, self._dtype) for n in range(DRAWS)]
+        floats = [
+            place
+            for place, leaf in enumerate(self._first)
+            if _is_float(leaf) and leaf.size > 1 and _is_data(leaf)
+        ]
+        if "mean" in self.declared.values:
+            named += [
+                Drawn(f"large mean of {self.leaves[p]}", {"draw": 0, "mean": p}, self._dtype)
+                for p in floats[:MOST_MEANS]
+            ]
+        if "wide" in self.declared.values and floats:
+            named.append(Drawn("wide range of values", {"draw": 0, "wide": 1}, self._dtype, "wide"))
+        if "given" not in self.declared.values:
+            named = named[DRAWS:] or named
+        return Workloads(make=self._make, named=tuple(named), draw=lambda rng: named[0])
+
+    def plainest(self) -> tuple[Callable[..., Any], Backend]:
+        """The reference in the dtype of its arguments."""
+        return self._signed(self._plain), XLA
+
+    def function(self, *leaves: Any) -> tuple[Any, ...]:
+        """The stranger's function, of leaves and with leaves."""
+        import jax
+
+        return tuple(jax.tree.leaves(self._call(self.declared.function, leaves)))
+
+    # --- values ---------------------------------------------------------------------------------
+
+    @property
+    def _dtype(self) -> str:
+        return next((str(a.dtype) for a in self._first if _is_array(a)), "float32")
+
+    def _flat(self, rng: np.random.Generator) -> tuple[list[Any], Any, list[Any]]:
+        """One draw: its leaves, their tree, and the path of each."""
+        import jax
+
+        drawn = self.declared.arguments(rng)
+        if isinstance(drawn, dict):
+            drawn = ((), drawn)
+        elif isinstance(drawn, (tuple, list)):
+            drawn = (tuple(drawn), {})
+        else:
+            fail(
+                "arguments",
+                f"a function that draws {type(drawn).__name__}",
+                "one of a tuple, or a dict",
+            )
+        paths, tree = jax.tree_util.tree_flatten_with_path(drawn)
+        return [_canonical(leaf) for _, leaf in paths], tree, [path for path, _ in paths]
+
+    def _make(self, workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
+        sizes = workload.sizes
+        seed = int(rng.integers(1 << 31)) + sizes["draw"]
+        leaves, tree, _ = self._flat(np.random.default_rng(seed))
+        if tree != self._tree:
+            fail("arguments", f"a function that draws {tree} once and {self._tree} before", "one")
+        if "mean" in sizes:
+            place = sizes["mean"]
+            leaves[place] = _with_mean(leaves[place])
+        if "wide" in sizes:
+            spread = np.random.default_rng(seed + 1)
+            leaves = [_spread(a, spread) if _is_float(a) and _is_data(a) else a for a in leaves]
+        return tuple(leaves)
+
+    # --- functions of leaves --------------------------------------------------------------------
+
+    def _call(self, function: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        given = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
+        args, kwargs = jax.tree.unflatten(self._tree, given)
+        return function(*args, **kwargs)
+
+    def _plain(self, *leaves: Any) -> tuple[Any, ...]:
+        import jax
+
+        try:
+            made = self._call(self.declared.reference, leaves)
+        except TypeError:  # NumPy's, that writes into its arrays
+            if any(isinstance(a, jax.core.Tracer) for a in leaves):
+                raise
+            args, kwargs = jax.tree.unflatten(self._tree, list(leaves))
+            made = self.declared.reference(*args, **kwargs)
+        return tuple(jax.tree.leaves(made))
+
+    def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
+        """The reference, where it casts to a narrow float cast to float64 instead."""
+        return self._widely(leaves)(leaves)
+
+    def _widely(self, leaves: Sequence[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """The oracle for such leaves, compiled once; NumPy's own is run as it is."""
+        import jax
+
+        # Integers stay what they are: a reference may loop over them in Python.
+        places = [i for i, a in enumerate(leaves) if _is_float(a) or hasattr(a, "aval")]
+
+        def of_arrays(*arrays: Any) -> tuple[Any, ...]:
+            given = list(leaves)
+            for place, array in zip(places, arrays, strict=True):
+                given[place] = array
+            return self._plain(*given)
+
+        wide = jaxprs.widened(of_arrays)
+        if not any(isinstance(each, jax.core.Tracer) for each in leaves):
+            try:
+                wide = jax.jit(wide).lower(*[leaves[place] for place in places]).compile()
+            except (jax.errors.JAXTypeError, TypeError, ValueError):  # NumPy's own
+                return lambda values: self._plain(*values)
+        return lambda values: tuple(wide(*[values[place] for place in places]))
+
+    def _signed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with the leaves' names as its parameters', which the rungs go by."""
+
+        def signed(*leaves: Any) -> Any:
+            return function(*leaves)
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        signed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, kind) for name in self.leaves]
+        )
+        return signed
+
+    def _named(self, what: str, leaves: Sequence[Any], floats: bool = False) -> tuple[str, ...]:
+        """The leaves of the arguments that `differentiable` or `static` names."""
+        found = []
+        for name in getattr(self.declared, what):
+            own = [
+                leaf_name
+                for leaf_name, owner, leaf in zip(self.leaves, self._owners, leaves, strict=True)
+                if owner == name and (_is_float(leaf) if floats else _is_array(leaf))
+            ]
+            if not own:
+                known = ", ".join(dict.fromkeys(self._owners))
+                fail(
+                    what,
+                    repr(name),
+                    f"of {self.name}'s arguments with {'float ' * floats}arrays: {known}",
+                )
+            found += own
+        return tuple(found)
+
+    # --- how large what an element adds up is ---------------------------------------------------
+
+    def _size(self, *leaves: Any, absolute: bool) -> list[np.ndarray]:
+        oracle = self._widely(leaves)
+        return _amplified(lambda *values: oracle(values), leaves, absolute)
+
+    def _pull_size(self, *given: Any) -> list[np.ndarray]:
+        """The same of the gradients, by the differentiable arguments; at least what rounding alone
+        may do to them.
+
+        In a softmax that sees almost nothing but one key, what comes back to the logits is a
+        difference of two sums that are nearly equal: however little it depends on the arguments, it
+        is no more exact than these. A kernel may even add them up in another order than the
+        reference, as flash attention does, so that what they have in common does not cancel.
+        """
+        import jax
+
+        from kernels.proof.backends import jax_arrays
+        from kernels.proof.backends.base import Job
+        from kernels.proof.contract import positions
+
+        count, results = len(self.leaves), len(self.outputs)
+        wanted = positions(self, self.differentiable)  # type: ignore[arg-type]
+        values = list(given[:count])
+        gradient, _ = jax_arrays.programs(Job(self.reference, values, {}, wanted))[1]
+        compiled = jax.jit(gradient)
+
+        def taken(changed: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(changed[count:]), *(a for a in changed[:count] if hasattr(a, "shape"))
+
+        def gradients(*changed: Any) -> list[Any]:
+            return list(compiled(*taken(changed)))[results:]
+
+        rounded = jax.jit(jaxprs.rounded(gradient))(*taken(given))[results:]
+        return [
+            np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
+            for size, errors in zip(_amplified(gradients, given, absolute=True), rounded)
+        ]
+
+
+def _amplified(
+    function: Callable[..., Any], values: Sequence[Any], absolute: bool
+) -> list[np.ndarray]:
+    """How much relative changes of the values change each result: its condition, in its own unit.
+
+    To first order a result moves by Σ J x ε. With ε drawn from a Cauchy distribution that sum is
+    one too, of scale Σ |J x|; so the median of its absolute value over several draws estimates it.
+    Of a product of matrices that is the sum of its terms' absolute values (twice, as both factors
+    move).
+
+    Args:
+        function: of the values; runs in float64.
+        values: arrays and others; the float64 arrays are varied.
+        absolute: for Σ |J x|; else the root of Σ (J x)², by draws of ±1.
+
+    Returns:
+        For each result an array of its shape, at least its own absolute value.
+
+    Source:
+        Indyk, "Stable distributions, pseudorandom generators, embeddings and data stream
+        computation", Journal of the ACM 53 (2006).
+    """
+    rng = np.random.default_rng(0)
+    base = [np.asarray(r, np.float64) for r in function(*values)]
+    distances: list[list[np.ndarray]] = [[] for _ in base]
+    for _ in range(PROBES):
+        changed = []
+        for value in values:
+            if isinstance(value, np.ndarray) and value.dtype == np.float64:
+                if absolute:
+                    draw = np.clip(rng.standard_cauchy(value.shape), -TAIL, TAIL)
+                else:
+                    draw = rng.choice((-1.0, 1.0), value.shape)
+                value = value * (1 + STEP * draw)
+            changed.append(value)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for kept, first, other in zip(distances, base, function(*changed), strict=True):
+                kept.append(np.abs(np.asarray(other, np.float64) - first) / STEP)
+    found = []
+    for first, kept in zip(base, distances, strict=True):
+        each = np.stack(kept)
+        with np.errstate(invalid="ignore"):
+            typical = np.median(each, 0) if absolute else np.sqrt(np.mean(each**2, 0))
+        size = np.maximum(np.abs(first), np.nan_to_num(typical, posinf=0.0))
+        # What is zero whatever the values are, as where terms cancel by construction, has terms
+        # nevertheless: about those of the other elements.
+        common = np.median(size[size > 0]) if (size > 0).any() else 0.0
+        found.append(np.where(size <= NOTHING * common, common, size))
+    return found
+
+
+# --- leaves ---------------------------------------------------------------------------------------
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _tells(result: Any) -> bool:
+    """Whether a result has a number that another could differ from."""
+    values = np.asarray(result)
+    if values.dtype.kind in "OSU":
+        return False
+    return bool(values.size if values.dtype.kind in "iub" else np.isfinite(values).any())
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind not in "iubOSU"
+
+
+def _is_data(value: np.ndarray) -> bool:
+    """Whether its values may be changed: not those of a mask, nor of what is one number."""
+    wide = value.astype(np.float64)
+    return bool(np.isfinite(wide).all() and (wide != np.round(wide)).any() and np.ptp(wide) > 0)
+
+
+def _canonical(leaf: Any) -> Any:
+    """As JAX would take it, in NumPy: 64 bits become 32."""
+    import jax
+    import jax.numpy as jnp
+
+    if not _is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+        return leaf
+    return np.asarray(jnp.asarray(leaf))
+
+
+def _with_mean(array: np.ndarray) -> np.ndarray:
+    wide = array.astype(np.float64)
+    deviations = MEANS.get(str(array.dtype), NARROW_MEAN)
+    return (wide + deviations * wide.std()).astype(array.dtype)
+
+
+def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    decades = DECADES.get(str(array.dtype), NARROW_DECADES)
+    with np.errstate(over="ignore"):
+        found = array.astype(np.float64) * 10.0 ** rng.uniform(-decades, decades, array.shape)
+    largest = float(ml_dtypes.finfo(array.dtype).max)
+    return np.clip(found, -largest, largest).astype(array.dtype)
+
+
+def _parameters(declared: Declared, tree: Any) -> list[str]:
+    """What the positional arguments are called: by the reference, or else by the function."""
+    for function in (declared.reference, declared.function):
+        try:
+            known = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):
+            continue
+        names = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if names:
+            return names
+    return []
+
+
+def _owner(path: Any, names: Sequence[str]) -> str:
+    """The argument that a leaf belongs to. path: of (args, kwargs)."""
+    which, key = path[0].idx, path[1]
+    if which == 1:
+        return str(key.key)
+    return names[key.idx] if key.idx < len(names) else f"argument{key.idx}"
+
+
+def _identifiers(paths: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:
+    """A name for each leaf, that may stand as a parameter's."""
+    import jax
+
+    found: list[str] = []
+    for path in paths:
+        rest = re.sub(r"\W+", "_", jax.tree_util.keystr(path[2:])).strip("_")
+        name = _owner(path, names) + (f"_{rest}" if rest else "")
+        while name in found:
+            name += "_"
+        found.append(name)
+    return tuple(found)

@@ -1,0 +1,121 @@
+"""What is to be proven of a function: declared beside it, or handed to `kernels.prove`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kernels.machines.checks import fail, one_of
+
+CHIPS = ("v5e", "v6e")
+# How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
+VALUES = ("given", "mean", "wide")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """A function, and what it is to be held against.
+
+    Args:
+        function: the kernel's wrapper, as its users call it.
+        reference: the same in plain JAX or NumPy: of the same arguments, in any dtype.
+        arguments: arguments(rng) draws a tuple of them anew, or a dict of named ones; each an
+            array, a number, or a tree of them.
+        differentiable: names of the arguments whose gradients are proven too.
+        static: names of the arguments whose arrays decide what is compiled.
+        chips: that it is compiled for.
+        values: how drawn values are changed for further problems; of VALUES.
+        name: by which it is reported and found.
+        file: that marked it; empty where nobody did.
+    """
+
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    arguments: Callable[..., Any]
+    differentiable: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    chips: tuple[str, ...] = CHIPS
+    values: tuple[str, ...] = VALUES
+    name: str = ""
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        for argument in ("function", "reference", "arguments"):
+            value = getattr(self, argument)
+            if not callable(value):
+                fail(argument, repr(value), "a function")
+        for argument in ("differentiable", "static", "chips", "values"):
+            value = getattr(self, argument)
+            if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+                fail(argument, repr(value), "a tuple of names")
+            object.__setattr__(self, argument, tuple(value))
+        for each in self.values:
+            one_of("values", each, VALUES)
+        if not self.name:
+            object.__setattr__(self, "name", name_of(self.function))
+
+
+# In the order in which files declared them; a child loads one file, and finds its own here.
+_known: list[Declared] = []
+
+
+def proves(
+    reference: Callable[..., Any],
+    *,
+    arguments: Callable[..., Any],
+    differentiable: Sequence[str] = (),
+    static: Sequence[str] = (),
+    chips: Sequence[str] = CHIPS,
+    values: Sequence[str] = VALUES,
+) -> Callable[[Function], Function]:
+    """Mark a function as one to prove, for `python -m kernels prove FILE`.
+
+    Args:
+        reference: the same in plain JAX or NumPy, of the same arguments.
+        arguments: arguments(rng) draws a tuple of arguments, or a dict of named ones, from a NumPy
+            generator.
+        differentiable: names of the arguments whose gradients are proven too.
+        static: names of the arguments whose arrays decide what is compiled.
+        chips: that it is compiled for.
+        values: what is proven beside the values as drawn: "mean" adds a large one to an array at a
+            time, "wide" spreads all over many powers of ten.
+
+    Returns:
+        A decorator that gives the function back as it is.
+
+    Raises:
+        ValueError: for what is no function, and for other values.
+    """
+
+    def mark(function: Function) -> Function:
+        _known.append(
+            Declared(
+                function,
+                reference,
+                arguments,
+                differentiable,  # type: ignore[arg-type]  # checked there, and made a tuple
+                static,  # type: ignore[arg-type]
+                chips,  # type: ignore[arg-type]
+                values,  # type: ignore[arg-type]
+                file=sys._getframe(1).f_code.co_filename,
+            )
+        )
+        return function
+
+    return mark
+
+
+def declared() -> tuple[Declared, ...]:
+    """Everything that was marked in this process, in order."""
+    return tuple(_known)
+
+
+def name_of(function: Any) -> str:
+    """A function's name, or that of its type."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return getattr(function, "__name__", "") or type(function).__name__

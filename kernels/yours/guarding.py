@@ -1,0 +1,193 @@
+"""Guard kernels in CI: fail when an estimate grows, or a rung is lost, against a baseline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernels.machines.checks import fail
+from kernels.yours.explaining import explain_file
+from kernels.yours.proving import RUNGS as ALL
+from kernels.yours.proving import declared_in, prove_file
+
+RUNGS = ("interpret", "compile")
+FORM = 1  # of the baseline
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What guarding found.
+
+    Args:
+        lines: of each kernel and chip: its name, the chip, seconds before and now (None where
+            there are none), and which rungs hold.
+        losses: what fails, a sentence each.
+        notes: what is worth knowing besides.
+    """
+
+    lines: tuple[tuple[str, str, float | None, float | None, tuple[str, ...]], ...]
+    losses: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table, as text."""
+        from kernels.machines.tpu.explain import format_seconds
+
+        shown = lambda value: "" if value is None else format_seconds(value)
+        return [
+            (
+                name,
+                chip,
+                shown(was),
+                shown(now),
+                f"{now / was - 1:+.1%}" if was and now is not None else "",
+                ", ".join(rungs),
+            )
+            for name, chip, was, now, rungs in self.lines
+        ]
+
+    def markdown(self) -> str:
+        """The table for a pull request."""
+        heads = ("kernel", "chip", "was", "is", "change", "rungs")
+        lines = ["### Estimates and rungs against the baseline", "", f"| {' | '.join(heads)} |"]
+        lines.append("| --- | --- | ---: | ---: | ---: | --- |")
+        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
+        lines += ["", *(f"- **FAILED** {words}" for words in self.losses)]
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def guard(
+    baseline: Path,
+    files: Sequence[tuple[str, str]] = (),
+    *,
+    update: bool = False,
+    percent: float = 2.0,
+    chips: Sequence[str] = (),
+    rungs: Sequence[str] = RUNGS,
+    timeout: float = 120.0,
+    progress: Callable[[str], None] | None = None,
+) -> Guarded:
+    """Estimate and prove the kernels of a baseline again, and compare.
+
+    Args:
+        baseline: a JSON file; the files in it are named from its folder.
+        files: path and name each, of files that `kernels.proves` marks; those of the baseline
+            where there are none.
+        update: write the baseline with what is found.
+        percent: how much an estimate may grow.
+        chips: that are guarded; empty for those that each kernel names.
+        rungs: that are proven.
+        timeout: seconds for a compilation.
+        progress: called with what is tried next.
+
+    Raises:
+        ValueError: for a baseline that cannot be read, or is not there and not to be written.
+    """
+    for rung in rungs:
+        if rung not in ALL:
+            fail("rung", repr(rung), ", ".join(ALL))
+    known = _read(baseline, update)
+    folder = baseline.resolve().parent
+    lines, losses, notes = [], [], []
+    if not files:
+        paths = dict.fromkeys(entry["file"] for entry in known.values())
+        if not paths:
+            fail("files", "left out", "FILE.py, since the baseline names none")
+        missing = [path for path in paths if not (folder / path).is_file()]
+        if not update:
+            losses = [f"{path} is in the baseline, and is gone" for path in missing]
+        files = [(str(folder / path), "") for path in paths if path not in missing]
+    made: dict[str, dict[str, Any]] = {}
+    seen: set[str] = set()
+    for path, name in files:
+        inside = os.path.relpath(Path(path).resolve(), folder)
+        report = prove_file(
+            path, name, rungs=tuple(rungs), chips=tuple(chips), timeout=timeout, progress=progress
+        )
+        for kernel, own in declared_in(path, name):
+            held = tuple(
+                rung
+                for rung in rungs
+                if all(f.status == "passed" for f in report.of(kernel, rung))
+                and report.of(kernel, rung)
+            )
+            why = {f.rung: f.message for f in report.findings if f.kernel == kernel and f.message}
+            for chip in chips or own:
+                if progress:
+                    progress(f"{kernel}: estimated for {chip}")
+                found = explain_file(path, kernel, chip=chip, timeout=timeout)
+                seconds = found.get("seconds")
+                key = f"{inside}:{kernel}@{chip}"
+                seen.add(key)
+                was = known.get(key, {})
+                before = was.get("seconds")
+                lines.append((kernel, chip, before, seconds, held))
+                made[key] = {"file": inside, "seconds": seconds, "rungs": list(held)}
+                if update:
+                    continue
+                title = f"{kernel} on {chip}"
+                if not was:
+                    notes.append(f"{title} is not in the baseline; --update adds it")
+                    continue
+                for rung in was["rungs"]:
+                    if rung in rungs and rung not in held:
+                        losses.append(
+                            f"{title} lost the rung {rung}: {why.get(rung, 'not climbed')}"
+                        )
+                if before is not None and seconds is None:
+                    losses.append(f"{title} compiles no more: {found['error']['message']}")
+                elif before is not None and seconds > before * (1 + percent / 100):
+                    grown = seconds / before - 1
+                    losses.append(
+                        f"{title} is estimated {grown:.1%} slower, {percent:g}% is allowed"
+                    )
+    whole = {inside for inside in (entry["file"] for entry in made.values())}
+    for key in known.keys() - seen:
+        gone = known[key]["file"] in whole and not any(name for _, name in files)
+        if gone and not update and (not chips or key.rpartition("@")[2] in chips):
+            losses.append(f"{key} is in the baseline, and is gone")
+    if update:
+        others = {key: value for key, value in known.items() if value["file"] not in whole}
+        kept = {k: value for k, value in others.items() if (folder / value["file"]).is_file()}
+        _store(baseline, kept | made)
+    return Guarded(tuple(lines), tuple(losses), tuple(notes))
+
+
+def _read(baseline: Path, update: bool) -> dict[str, dict[str, Any]]:
+    if not baseline.exists():
+        if update:
+            return {}
+        fail("--baseline", baseline, "a file that there is; --update writes one")
+    try:
+        found = json.loads(baseline.read_text(encoding="utf-8"))
+        entries = found["kernels"]
+        if found["form"] != FORM or not all(map(_is_entry, entries.values())):
+            raise KeyError
+        return entries
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        fail("--baseline", baseline, "a file that guard --update wrote")
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a value of a baseline has what _store writes of a kernel."""
+    rungs, seconds = value["rungs"], value.get("seconds")
+    return (
+        isinstance(value["file"], str)
+        and isinstance(rungs, list)
+        and all(isinstance(each, str) for each in rungs)
+        and (seconds is None or (type(seconds) in (int, float) and seconds >= 0))
+    )
+
+
+def _store(baseline: Path, entries: dict[str, dict[str, Any]]) -> None:
+    made = {"form": FORM, "kernels": dict(sorted(entries.items()))}
+    part = baseline.with_suffix(".part")
+    try:
+        part.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, baseline)
+    except OSError as error:
+        fail("--baseline", baseline, f"one that can be written ({error.strerror})")

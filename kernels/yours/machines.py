@@ -1,0 +1,52 @@
+"""Which machine a chip belongs to: what explains a function there, and what shows it.
+
+Each machine is a module with
+
+- `known()`, the names of its chips,
+- `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
+- `explain(function, arrays, values, …)`, which gives an explanation as data,
+- `page(made, console)` and `compare(first, second, console)`, which print one, and two side by
+  side,
+- `tables(made, second)`, which shows one, beside another where there is one, in HTML.
+
+Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from kernels.machines.checks import fail, one_of
+from kernels.machines.compat import jaxprs
+
+MODULES = ("kernels.yours.on_tpu", "kernels.yours.on_gpu")
+
+
+def returning(program: Any) -> Any:
+    """A program that was exported, as it is.
+
+    Args:
+        program: with its jaxpr.
+
+    Raises:
+        ValueError: for one that returns nothing: all that it computes is left out.
+    """
+    if not jaxprs.outputs(program.jaxpr):
+        fail("function", f"{program.name}, which returns no array", "one that returns its results")
+    return program
+
+
+def machine(chip: str, option: str = "--chip") -> Any:
+    """The module of the machine that has a chip.
+
+    Args:
+        chip: its short name, such as "v6e".
+        option: what it was given to, for the message.
+
+    Raises:
+        ValueError: for a chip of none, with those there are.
+    """
+    machines = [importlib.import_module(name) for name in MODULES]
+    one_of(option, chip, [each for own in machines for each in own.known()])
+    return next(own for own in machines if chip in own.known())

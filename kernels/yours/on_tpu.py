@@ -1,0 +1,128 @@
+"""TPUs, as `kernels explain` sees a machine: see kernels.yours.machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+MOST_OF_A_PICTURE = 400_000  # characters of HTML
+
+
+def known() -> tuple[str, ...]:
+    """The names of its chips."""
+    from kernels.machines.tpu.chips import CHIPS
+
+    return tuple(CHIPS)
+
+
+def ready() -> str:
+    """The version of its compiler.
+
+    Raises:
+        kernels.optional.MissingPackage: where it is not installed.
+    """
+    from kernels.machines.tpu.pool import libtpu_version
+
+    return libtpu_version()
+
+
+def explain(
+    function: Callable[..., Any],
+    arrays: Sequence[Any],
+    values: Mapping[int | str, Any],
+    *,
+    chip: str,
+    name: str,
+    title: str,
+    timeout: float,
+    pictures: bool,
+    trips: Mapping[str, int],
+) -> dict[str, Any]:
+    """Explain a function on one chip; in a child.
+
+    Args:
+        function: of arrays alone.
+        arrays: what it takes, or their shapes.
+        values: number of an argument → its value, where the work may depend on it.
+        chip: one of `known`.
+        name: of the function.
+        title: what the explanation is called.
+        timeout: seconds for a compilation.
+        pictures: whether to draw what a page shows.
+        trips: the name of a loop, or "" for every one → how often it runs, where data decides.
+
+    Returns:
+        What kernels.tpu.explain.facts or .refusal gives; with "pictures" a list of HTML.
+
+    Raises:
+        ValueError: for trips of what does not depend on data, and for a function that returns no
+            array.
+    """
+    from kernels.machines.compat import jax_pallas
+    from kernels.machines.tpu import explain as page
+    from kernels.machines.tpu.diagnose import TpuCompileError
+    from kernels.machines.tpu.estimate import estimate_program
+    from kernels.machines.tpu.export import export
+    from kernels.yours.machines import returning
+
+    program = None
+    try:
+        with jax_pallas.compiled():
+            program = export(function, *arrays, chip=chip, name=name, values=values)
+        program = returning(program).with_trips(trips)
+        found = estimate_program(program, timeout=timeout)
+    except TpuCompileError as error:
+        return page.refusal(program, error, title, chip)
+    made = page.facts(program, found, title)
+    if pictures:
+        made["pictures"] = _pictures(program, found)
+    return made
+
+
+def page(made: Mapping[str, Any], console: Any) -> None:
+    """Print an explanation."""
+    from kernels.machines.tpu import explain as own
+
+    own.page(made, console)
+
+
+def compare(first: Mapping[str, Any], second: Mapping[str, Any], console: Any) -> None:
+    """Print two explanations side by side."""
+    from kernels.machines.tpu import explain as own
+
+    own.compare(first, second, console)
+
+
+def tables(made: Mapping[str, Any], second: Mapping[str, Any] | None = None) -> list[str]:
+    """An explanation as pieces of HTML, beside a second one where there is one."""
+    from kernels.yours import tables as own
+
+    return own.tables(made, second)
+
+
+def _pictures(program: Any, found: Any) -> list[dict[str, str]]:
+    """What the page of a program shows: players where they can be drawn."""
+    from kernels.lessons import pictures
+
+    made: list[dict[str, str]] = []
+
+    def draw(title: str, make: Any) -> None:
+        try:
+            drawn = make()._repr_html_()
+        except Exception:  # a grid of a form that has no picture: the tables say it
+            return
+        if len(drawn) < MOST_OF_A_PICTURE:
+            made.append({"title": title, "html": drawn})
+
+    for call in program.calls[:2]:
+        draw(
+            f"The blocks that each program of {call.name} touches", lambda c=call: pictures.play(c)
+        )
+        draw(f"What {call.name} moves between HBM and VMEM", lambda c=call: pictures.traffic(c))
+        draw(f"What {call.name} keeps in VMEM", lambda c=call: pictures.memory(c))
+    for schedule in found.schedule.kernels[:1]:
+        draw(
+            f"The schedule of {schedule.name}, and its roofline",
+            lambda kernel=schedule.name: pictures.schedule(found, kernel),
+        )
+    return made

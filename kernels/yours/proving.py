@@ -1,0 +1,296 @@
+"""Prove a kernel that somebody brought, in a child process where that can be."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels.machines.checks import brief, one_of
+from kernels.yours import memory
+from kernels.yours.declared import CHIPS, VALUES, Declared
+from kernels.yours.report import FAILED, Finding, Report
+
+TIMEOUT = 300.0  # seconds for one problem at one rung
+LOADING = (
+    120.0  # seconds at least to start a child and load a file: JAX takes some on a busy machine
+)
+RUNGS = ("interpret", "simulate", "compile")
+# Of the problems of one shape, the first alone is simulated and compiled: values change nothing.
+ONCE = ("simulate", "compile")
+WORKER = str(Path(__file__).with_name("worker.py"))
+
+
+def prove(
+    function: Callable[..., Any],
+    reference: Callable[..., Any],
+    *,
+    arguments: Callable[..., Any],
+    differentiable: Sequence[str] = (),
+    static: Sequence[str] = (),
+    chips: Sequence[str] = CHIPS,
+    values: Sequence[str] = VALUES,
+    rungs: Sequence[str] = RUNGS,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+) -> Report:
+    """Prove a kernel against a reference: interpreted, simulated and compiled.
+
+    It runs in a child process, so that one that hangs or aborts does nobody else any harm. A
+    function of a notebook or a console is handed there by value; where that cannot be, it runs in
+    this process, with the same limit of time, and the report says so.
+
+    Args:
+        function: the kernel's wrapper, as its users call it. It need not take `interpret=`: what
+            runs it is decided from outside.
+        reference: the same in plain JAX or NumPy, of the same arguments. In float64 it is the
+            oracle, in the arguments' own dtype it sets the error budget.
+        arguments: arguments(rng) draws a tuple of arguments, or a dict of named ones, from a NumPy
+            generator, anew at each call.
+        differentiable: names of the arguments whose gradients are proven too.
+        static: names of the arguments whose arrays decide what is compiled, such as a mask.
+        chips: that it is compiled for.
+        values: "given" are the values as drawn; "mean" adds a large mean to an array at a time;
+            "wide" spreads all values over many powers of ten.
+        rungs: those to climb.
+        seed: of the values.
+        timeout: seconds for one problem at one rung.
+
+    Returns:
+        The report, with `passed`; shown as a table.
+
+    Raises:
+        ValueError: for a wrong argument, and where `arguments` or `reference` fail by themselves.
+    """
+    _check(rungs, chips)
+    declared = Declared(
+        function,
+        reference,
+        arguments,
+        differentiable,  # type: ignore[arg-type]  # checked there, and made a tuple
+        static,  # type: ignore[arg-type]
+        chips,  # type: ignore[arg-type]
+        values,  # type: ignore[arg-type]
+    )
+    pickled, why_not = _pickled(declared)
+    if pickled is None:
+        with _here(timeout) as asked:
+            report = _climb(asked, {"given": declared}, rungs, (), seed)
+        return report + Report((), (f"{declared.name} ran in this process: {why_not}",))
+    with asking(timeout) as asked:
+        return _climb(asked, {"pickled": pickled}, rungs, (), seed)
+
+
+def _pickled(declared: Declared) -> tuple[bytes | None, str]:
+    """A declaration as a child can load it, or None and why not."""
+    if not any("__main__" in (getattr(f, "__module__", "") or "") for f in _parts(declared)):
+        with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
+            return pickle.dumps(declared), ""
+    try:
+        import cloudpickle
+
+        return cloudpickle.dumps(declared), ""
+    except ImportError:
+        words = "what dies there takes this process along; `pip install cloudpickle` keeps it apart"
+        return None, words
+    except Exception as error:  # whatever somebody's objects raise when they are pickled
+        return None, f"it cannot be handed to another ({brief(error)})"
+
+
+def prove_file(
+    path: str,
+    name: str = "",
+    *,
+    rungs: Sequence[str] = RUNGS,
+    chips: Sequence[str] = (),
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Prove what a file marks with `kernels.proves`, in a child process.
+
+    Args:
+        path: of a Python file.
+        name: of one of its functions; all of them where it is left out.
+        rungs: those to climb.
+        chips: to compile for; empty for those that each names.
+        seed: of the values.
+        timeout: seconds for one problem at one rung.
+        progress: called with what is tried next, in words.
+
+    Raises:
+        ValueError: where the file cannot be loaded, or marks nothing of that name.
+    """
+    _check(rungs, chips)
+    with asking(timeout) as asked:
+        question = {"path": path, "name": name}
+        return _climb(asked, question, rungs, tuple(chips), seed, progress)
+
+
+def declared_in(path: str, name: str = "") -> list[tuple[str, tuple[str, ...]]]:
+    """What a file marks with `kernels.proves`: the name of each kernel, and its chips.
+
+    Args:
+        path: of a Python file.
+        name: of one of its functions; all of them where it is left out.
+
+    Raises:
+        ValueError: where the file cannot be loaded, or marks nothing of that name.
+    """
+    with asking(TIMEOUT) as ask:
+        answer = _loaded(ask, {"path": path, "name": name})
+    return [(each["name"], tuple(each.get("chips", ()))) for each in answer["kernels"]]
+
+
+def _loaded(ask: Ask, what: dict[str, Any]) -> dict[str, Any]:
+    try:
+        answer = ask({"what": "load", **what})
+    except Lost as lost:
+        raise ValueError(f"the file could not be loaded: {lost}") from None
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return answer
+
+
+def _check(rungs: Sequence[str], chips: Sequence[str]) -> None:
+    from kernels.machines.tpu.chips import CHIPS as known
+
+    for rung in rungs:
+        one_of("rungs", rung, RUNGS)
+    for chip in chips:
+        one_of("chips", chip, known)
+
+
+def _parts(declared: Declared) -> Iterator[Any]:
+    for each in (declared.function, declared.reference, declared.arguments):
+        while hasattr(each, "func"):
+            each = each.func
+        yield each
+
+
+Ask = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@contextlib.contextmanager
+def _here(timeout: float) -> Iterator[Ask]:
+    """Answers from this process: for what no other can load."""
+    from kernels.yours import answers
+
+    # A signal interrupts Python in the main thread alone, on systems that have it.
+    limited = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+    def late(number: int, frame: Any) -> None:
+        raise answers.Late
+
+    def ask(question: dict[str, Any]) -> dict[str, Any]:
+        if not limited:
+            return answers.answer(question)
+        before = signal.signal(signal.SIGALRM, late)
+        signal.setitimer(signal.ITIMER_REAL, timeout)
+        try:
+            return answers.answer(question)
+        except answers.Late:
+            raise Lost(_late(timeout)) from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    yield ask
+
+
+class Lost(Exception):
+    """The child ended; the message says how, in a line. loaded: what it has to be told again."""
+
+
+@contextlib.contextmanager
+def asking(timeout: float) -> Iterator[Ask]:
+    """Answers from a child, which is started anew where it ended."""
+    from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, python
+
+    alive: list[Child] = []
+    loaded: list[dict[str, Any]] = []
+
+    def ask(question: dict[str, Any]) -> dict[str, Any]:
+        if not alive or alive[-1].ended:
+            alive.append(Child(python(WORKER)))
+            if loaded and question["what"] != "load":
+                alive[-1].ask(loaded[0], max(timeout, LOADING))
+        seconds = timeout
+        if question["what"] == "load":
+            loaded[:] = [question]
+            seconds = max(timeout, LOADING)
+        try:
+            return alive[-1].ask(question, seconds)
+        except ChildLate:
+            raise Lost(_late(seconds)) from None
+        except ChildDied as died:
+            raise Lost(_died(died)) from None
+        except ChildError as error:
+            raise Lost(str(error)) from None
+
+    try:
+        yield ask
+    finally:
+        for each in alive:
+            each.close()
+
+
+def _late(timeout: float) -> str:
+    return (
+        f"not done after {timeout:g} s, and ended: a loop without end, or more than the rung can "
+        "do in that time"
+    )
+
+
+def _died(died: Any) -> str:
+    text = died.stderr
+    if died.status == -9 or memory.wanted(text):
+        return "its process was ended for want of memory"
+    return str(died)
+
+
+def _climb(
+    ask: Ask,
+    what: dict[str, Any],
+    rungs: Sequence[str],
+    chips: tuple[str, ...],
+    seed: int,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    answer = _loaded(ask, what)
+    findings: list[Finding] = []
+    notes: list[str] = []
+    for kernel in answer["kernels"]:
+        name = kernel["name"]
+        if "error" in kernel:
+            findings.append(
+                Finding(name, "load", "arguments and reference", FAILED, kernel["error"])
+            )
+            continue
+        for rung in rungs:
+            problems = kernel["problems"][: 1 if rung in ONCE else None]
+            for place, problem in enumerate(problems):
+                if progress:
+                    progress(f"{name}: {rung}, {problem}")
+                question = dict(
+                    what="climb", name=name, rung=rung, place=place, chips=chips, seed=seed
+                )
+                try:
+                    found = ask(question)
+                except Lost as lost:
+                    found = {"status": FAILED, "message": str(lost)}
+                if "error" in found:
+                    found = {"status": FAILED, "message": found["error"]}
+                if found["status"] == "dropped":
+                    notes.append(f"{name}: no problem with {problem}: {found['message']}")
+                    continue
+                findings.append(
+                    Finding(**{"kernel": name, "rung": rung, "problem": problem} | found)
+                )
+                if "not done after" in findings[-1].message:
+                    break  # nor will the next ones be
+    return Report(tuple(findings), tuple(notes))

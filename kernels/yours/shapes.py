@@ -1,0 +1,138 @@
+"""Arguments on a command line: "bf16[4096,4096] f32[128] k=3"."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from kernels.machines.checks import fail
+
+SHORT = {
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "i4": "int4",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "s4": "int4",
+    "s8": "int8",
+    "s16": "int16",
+    "s32": "int32",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "pred": "bool",
+}
+FORM = 'such as "bf16[4096,4096] i32[3]=[100,0,156] causal=True", with dtypes ' + ", ".join(SHORT)
+_ARRAY = re.compile(r"(\w+)\[([\d,\s]*)\](?:=(.+))?$")
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)$", re.S)
+
+
+def arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """Read the arguments of a function.
+
+    Args:
+        text: separated by spaces. "DTYPE[SIZES]" is an array, "DTYPE[SIZES]=VALUES" one whose
+            values matter, as those that a grid or a loop depends on; anything else is a Python
+            literal. "NAME=" before it makes a keyword argument of it.
+
+    Returns:
+        The positional arguments, and the named ones; arrays as jax.ShapeDtypeStruct, or as NumPy
+        arrays where their values are given.
+
+    Raises:
+        ValueError: for what cannot be read, with the form that can.
+    """
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for word in _words(text):
+        found = _NAMED.match(word)
+        if found and not _ARRAY.match(word):
+            named[found[1]] = _value(found[2], word)
+        elif named:
+            fail("--args", repr(text), "positional arguments before named ones")
+        else:
+            positional.append(_value(word, word))
+    return positional, named
+
+
+def _words(text: str) -> list[str]:
+    """Parts between spaces that no bracket holds together."""
+    words, depth, current = [], 0, ""
+    for letter in text:
+        depth += (letter in "[({") - (letter in "])}")
+        if letter.isspace() and not depth:
+            words.append(current)
+            current = ""
+        else:
+            current += letter
+    return [word for word in (*words, current) if word]
+
+
+def _value(text: str, word: str) -> Any:
+    import jax
+    import ml_dtypes
+    import numpy as np
+
+    if found := _ARRAY.match(text):
+        short, sizes, values = found.groups()
+        name = SHORT.get(short, short)
+        try:
+            dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+        except TypeError:
+            fail("--args", repr(word), FORM)
+        shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+        if values is None:
+            return jax.ShapeDtypeStruct(shape, dtype)
+        try:
+            return np.array(ast.literal_eval(values), dtype).reshape(shape)
+        except (ValueError, SyntaxError, TypeError):
+            fail("--args", repr(word), f"{int(np.prod(shape))} values in a list")
+    return literal(text, word, "--args", FORM)
+
+
+def literal(text: str, word: str, option: str = "--over", form: str = "Python literals") -> Any:
+    """A Python literal.
+
+    Args:
+        text: the literal.
+        word: what it stands in, for the message.
+        option: what it was given to.
+        form: what is accepted there.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        fail(option, repr(word), form)
+
+
+def trips_of(given: Sequence[str]) -> dict[str, int]:
+    """Read how often what data decides runs.
+
+    Args:
+        given: "N" for all, "KERNEL=N", or "FILE:LINE=N" of a loop, each.
+
+    Returns:
+        What stands before "=", or "", → the number.
+
+    Raises:
+        ValueError: for another form, and for what stands twice.
+    """
+    found: dict[str, int] = {}
+    for each in given:
+        name, _, count = each.rpartition("=")
+        if not count.isdigit() or name in found or (not name and "=" in each):
+            form = "N, KERNEL=N or FILE:LINE=N, once each"
+            fail("--trips", repr(each), form)
+        found[name] = int(count)
+    return found

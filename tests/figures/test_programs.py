@@ -1,0 +1,283 @@
+"""The programs of published rows: they compute what they are named after, at the row's sizes."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels import tpu
+from kernels.figures import Key, programs, read
+from kernels.figures.programs import BARS, FAMILIES, family, program
+from kernels.machines.compat import jaxprs
+from kernels.machines.optional import MissingPackage, available
+
+PUBLISHED = [row for row in read("published.csv") if row.chip in tpu.CHIPS]
+TIMES = [row for row in PUBLISHED if row.quantity == "time"]
+
+
+def key(operator, implementation, sizes, dtype="float32", tuning=(), **options):
+    return Key(
+        operator=operator,
+        implementation=implementation,
+        sizes=sizes,
+        dtype=dtype,
+        options=options,
+        tuning=dict(tuning),
+        chip="v5e",
+    )
+
+
+def drawn(arguments, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def draw(a):
+        if a is None or isinstance(a, np.ndarray):
+            return a
+        if a.dtype == bool:
+            return jnp.asarray(rng.random(a.shape) < 0.7)
+        if a.dtype == jnp.int32:
+            return jnp.asarray(rng.integers(0, 4, a.shape), jnp.int32)
+        return jnp.asarray(rng.standard_normal(a.shape), a.dtype)
+
+    return [draw(a) for a in arguments]
+
+
+def test_every_published_time_of_a_tpu_has_a_clock_and_a_program():
+    assert len(TIMES) > 400
+    assert {row.chip for row in TIMES} == {"v5e", "v6e", "v5p"}
+    for row in TIMES:
+        assert row.clock in ("device", "wall") and family(row), row.key
+
+
+def test_every_family_has_rows_and_a_sort():
+    assert {(row.operator, row.implementation) for row in TIMES} == set(FAMILIES)
+    assert {each.sort for each in FAMILIES.values()} == set(BARS)
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_a_row_of_each_family_can_be_traced(name):
+    known = FAMILIES[name]
+    row = min((r for r in TIMES if (r.operator, r.implementation) == name), key=lambda r: r.value)
+    if known.needs and not available(known.needs):
+        with pytest.raises(MissingPackage, match=r"pip install .*\[validation\]"):
+            program(row)
+        return
+    from kernels.machines.tpu.lowering import abstract_device
+
+    ran = program(row)
+    with abstract_device(row.chip):
+        assert jax.tree.leaves(jax.jit(ran.function).trace(*ran.arguments).out_info)
+    assert all(np.asarray(values).sum() == row.sizes["m"] for values in ran.values.values())
+
+
+def test_an_unknown_row_is_refused_in_words():
+    with pytest.raises(ValueError, match=r"row is matmul/nobody's; accepted: one of .*matmul/xla"):
+        program(dataclasses.replace(TIMES[0].key, operator="matmul", implementation="nobody's"))
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+
+def softmax_attention(q, k, v, bias, mask, causal):
+    """Query by query, in float64."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    heads = q.shape[2]
+    out = np.zeros((*q.shape[:3], v.shape[-1]))
+    for b, i, h in np.ndindex(*q.shape[:3]):
+        of = h * k.shape[2] // heads
+        scores = k[b, :, of] @ q[b, i, h] / np.sqrt(q.shape[-1])
+        if bias is not None:
+            scores = (
+                scores + np.broadcast_to(bias, (len(q), heads, q.shape[1], len(scores)))[b, h, i]
+            )
+        seen = np.arange(len(scores)) <= i if causal else np.ones(len(scores), bool)
+        if mask is not None:
+            seen &= np.broadcast_to(mask, (len(q), heads, q.shape[1], len(scores)))[b, h, i]
+        weights = np.where(seen, np.exp(scores - scores.max()), 0)
+        out[b, i, h] = weights @ v[b, :, of] / weights.sum()
+    return out
+
+
+@pytest.mark.parametrize("implementation", ["xla", "xla_chunked"])
+@pytest.mark.parametrize(
+    ("n", "options"),
+    [
+        (160, {"causal": True}),
+        (40, {"bias": "1,4,40,40", "mask": "2,1,1,40"}),
+        (128, {"leading": "1,2"}),
+    ],
+)
+def test_attention_is_attention(implementation, n, options):
+    """n = 160 leaves a remainder behind the chunks of 128, in queries and in keys."""
+    sizes = {"b": 2, "n": n, "m": n, "h": 4, "hkv": 2, "d": 8, "e": 16}
+    ran = program(key("dot_product_attention", implementation, sizes, **options))
+    q, k, v, bias, mask = drawn(ran.arguments)
+    if mask is not None:
+        mask = mask.at[..., 0].set(True)
+    found = np.asarray(ran.function(q, k, v, bias, mask))
+    flat = [x.reshape(2, n, *x.shape[-2:]) for x in (q, k, v)]
+    expected = softmax_attention(*flat, bias, mask, options.get("causal", False))
+    assert np.abs(found.reshape(expected.shape) - expected).max() < 0.03  # products in bfloat16
+    assert found.shape == (*q.shape[:-1], 16)
+
+
+def test_heads_first_is_the_same():
+    ran = program(
+        key("flash_attention", "xla", {"b": 1, "h": 2, "n": 40, "d": 8}, "float32", causal=True)
+    )
+    q, k, v = drawn(ran.arguments)
+    found = np.asarray(ran.function(q, k, v)).swapaxes(1, 2)
+    expected = softmax_attention(*(x.swapaxes(1, 2) for x in (q, k, v)), None, None, True)
+    assert np.abs(found - expected).max() < 1e-4
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["forward", "dlhs", "drhs"])
+def test_ragged_products_are_products_of_groups(form):
+    sizes = {"m": 12, "k": 5, "n": 7, "g": 3}
+    ran = program(key("ragged_dot", "xla", sizes, groups="4,0,8", form=form))
+    left, right, groups = drawn(ran.arguments)
+    found = np.asarray(ran.function(left, right, groups))
+    rows = np.split(np.arange(12), np.cumsum(groups)[:-1])
+    if form == "drhs":
+        expected = np.stack([np.asarray(left)[r].T @ np.asarray(right)[r] for r in rows])
+    else:
+        of = [w.T if form == "dlhs" else w for w in np.asarray(right)]
+        expected = np.concatenate([np.asarray(left)[r] @ w for r, w in zip(rows, of)])
+    assert found.shape == expected.shape and np.abs(found - expected).max() < 1e-4
+
+
+def test_groups_are_drawn_as_they_were():
+    sizes = {"m": 1000, "k": 8, "n": 8, "g": 4}
+    equal = programs.group_sizes(key("ragged_dot", "xla", sizes, groups="equal"))
+    assert equal.tolist() == [250] * 4
+    found = programs.group_sizes(key("ragged_dot", "xla", sizes, groups="drawn"))
+    again = np.bincount(np.random.default_rng(0).choice(4, 1000), minlength=4)
+    assert found.sum() == 1000 and found.tolist() == again.tolist() and found.dtype == np.int32
+
+
+def test_a_published_matmul_has_the_blocks_of_its_row():
+    for row in TIMES:
+        if (row.operator, row.implementation) == ("matmul", "published kernel"):
+            jaxpr = str(jax.make_jaxpr(program(row).function)(*program(row).arguments))
+            bm, bk, bn = str(row.tuning["block"]).split("×")
+            assert f"{bm},{bk}" in jaxpr.replace(" ", "") and f"{bk},{bn}" in jaxpr.replace(" ", "")
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def test_cross_entropy_in_chunks_is_cross_entropy():
+    sizes = {"t": 10, "d": 8, "v": 21}
+    whole = program(key("linear_cross_entropy", "xla", sizes, reduction="mean", residuals=True))
+    blocks = {"b_block_size": 4, "v_block_size": 8}
+    parts = program(
+        key("linear_cross_entropy", "xla_chunked", sizes, tuning=blocks, reduction="mean")
+    )
+    x, labels, w = drawn(whole.arguments)
+    loss, logs = whole.function(x, labels, w)
+    logits = np.asarray(x @ w, np.float64)
+    sums = np.log(np.exp(logits).sum(1))
+    assert np.allclose(logs, sums, rtol=1e-5)
+    assert loss == pytest.approx((sums - logits[np.arange(10), labels]).mean(), rel=1e-5)
+    # The columns that fill the last block count as well there: e⁰ each, as in the published one.
+    filled = np.log(np.exp(logits).sum(1) + 3)
+    expected = (filled - logits[np.arange(10), labels]).mean()
+    assert parts.function(x, labels, w) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_gate_is_a_gate():
+    sizes = {"m": 6, "k": 8, "n": 5}
+    ran = program(key("gated_linear_unit", "xla", sizes, activation="silu", leading="2,3"))
+    x, weights = drawn(ran.arguments)
+    gate, projection = (np.asarray(x) @ np.asarray(weights)[:, j] for j in (0, 1))
+    expected = gate / (1 + np.exp(-gate)) * projection
+    assert np.abs(np.asarray(ran.function(x, weights)) - expected).max() < 0.2
+    assert ran.function(x, weights).shape == (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "sizes", "expected"),
+    [
+        (
+            "rms_norm",
+            {"m": 4, "n": 8},
+            lambda x, w: x / np.sqrt((x * x).mean(1, keepdims=True)) * w,
+        ),
+        ("softmax", {"m": 4, "n": 8}, lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True)),
+        ("cumsum", {"n": 9}, np.cumsum),
+        ("scale", {"m": 4, "n": 8}, lambda x: 2 * x),
+        ("copy", {"m": 4, "n": 8}, lambda x: x),
+        ("embedding_lookup", {"t": 3, "v": 4, "d": 8}, lambda table, rows: table[rows]),
+    ],
+)
+def test_what_streams_computes_what_it_says(operator, sizes, expected):
+    ran = program(key(operator, "xla", sizes))
+    arguments = drawn(ran.arguments)
+    found = np.asarray(ran.function(*arguments))
+    assert np.abs(found - expected(*map(np.asarray, arguments))).max() < 1e-4
+
+
+def test_plain_attention_keeps_its_scores_in_its_own_dtype():
+    sizes = {"b": 1, "h": 2, "n": 8, "d": 4}
+    ran = program(key("flash_attention", "xla", sizes, "bfloat16", causal=True))
+    made = jaxprs.own_equations(jaxprs.trace(ran.function, *ran.arguments))
+    products = [jaxprs.outputs(e)[0] for e in made if jaxprs.operation(e) == "dot_general"]
+    assert [jaxprs.dtype(each) for each in products] == ["bfloat16", "bfloat16"]
+
+
+def test_a_softmax_takes_one_reduction_and_a_lookup_fills_nothing_in():
+    """As the published programs do: jax.nn.softmax would read the rows once more, and jnp.take
+    write the result twice."""
+    import jax
+
+    ran = program(key("softmax", "xla", {"m": 4, "n": 8}))
+    made = jaxprs.own_equations(jaxprs.trace(ran.function, *ran.arguments))
+    names = [jaxprs.operation(each) for each in made]
+    assert names.count("reduce") == 1 and not {"reduce_max", "reduce_sum"} & {*names}
+    ran = program(key("embedding_lookup", "xla", {"t": 2, "v": 4, "d": 8}))
+    table = np.ones(ran.arguments[0].shape, np.float32)
+    assert np.isfinite(ran.function(jax.numpy.asarray(table), np.array([0, 9]))).all()
+
+
+# --- rows that another program ran ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_ragged_row_of_another_program_is_told_by_its_time_at_the_peak(kernel, fits):
+    """2·16·8·32·4 operations: with all matrices they take 32.768 µs at 1 GFLOP/s."""
+    sizes = {"m": 16, "k": 8, "n": 32, "g": 4}
+    known = key("ragged_dot", "xla", sizes, "bfloat16", groups="equal")
+    row = known.record(
+        kind="published", value=0.033 if fits else 0.032, versions="-", date="-", source="-"
+    )
+    said = programs.another_program(row, kernel, 1e9)
+    assert bool(said) == (kernel == fits)
+    if said:
+        assert said.startswith(programs.OTHER)
+        ours, timed = said.split(", and what was timed ")
+        assert ("all matrices" in ours) == (not kernel) and ("all matrices" in timed) == fits
+    other = dataclasses.replace(row, operator="matmul")
+    assert programs.another_program(other, kernel, 1e9) == ""
+
+
+@pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
+def test_a_tuning_of_the_search_names_tiles_as_the_search_does(monkeypatch):
+    """Of the left side's gradient: tile_k of what comes out, tile_n of what is summed over."""
+    from kernels.machines.compat import tokamax
+
+    taken = []
+    monkeypatch.setattr(tokamax, "ragged_dot", lambda tuning: taken.append(tuning))
+    of = lambda row: (row.chip, row.operator, row.implementation, row.options.get("form"))
+    for form, swapped in (("dlhs", True), ("drhs", False)):
+        wanted = "v5p", "ragged_dot", "tokamax", form
+        row = next(row for row in TIMES if of(row) == wanted and row.sizes["k"] == 7168)
+        program(row)
+        tiles = row.tuning.typed()
+        names = ("tile_n", "tile_k") if swapped else ("tile_k", "tile_n")
+        assert (taken[-1]["tile_k"], taken[-1]["tile_n"]) == tuple(tiles[name] for name in names)

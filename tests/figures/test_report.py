@@ -1,0 +1,266 @@
+"""Figures side by side: each kind in its column, ratios within a kind, limits from the chip."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from kernels import figures
+from kernels.figures import Key, report, schema, store
+from kernels.machines.pallas.work import matmul_flops
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload
+
+CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
+ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
+    workload=CUBE.name,
+    kind="estimated",
+    value=6.0,
+    bound="compute",
+    method="profile",
+    versions="jax 0.10.2",
+    date="2026-01-01",
+    source="somebody",
+)
+
+
+def of(value, **more):
+    return dataclasses.replace(ONE, value=value, **more)
+
+
+def rows(*found):
+    (group,) = report.groups(found)
+    return {row.name: row for row in group.rows}
+
+
+def test_each_kind_has_its_column():
+    found = rows(ONE, of(7.0, kind="measured"), of(8.0, kind="published"))
+    assert {kind: r.value for kind, r in found["pallas"].figures.items()} == {
+        "estimated": 6.0,
+        "measured": 7.0,
+        "published": 8.0,
+    }
+
+
+def test_a_ratio_is_to_the_best_other_of_the_same_kind():
+    """Planted: a measurement that would be the best, were kinds mixed."""
+    found = rows(
+        ONE,
+        of(8.0, implementation="v3"),
+        of(12.0, implementation="v2"),
+        of(1.0, implementation="xla", kind="measured"),
+        of(float("inf"), implementation="v0"),
+    )
+    assert found["pallas"].ratio("estimated") == 6.0 / 8.0
+    assert found["v2"].others["estimated"] == (6.0, "pallas")
+    assert found["v2"].ratio("estimated") == 2.0
+    assert found["xla"].ratio("measured") is None
+    assert found["v0"].ratio("estimated") is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"chip": "v6e"},
+        {"sizes": {"m": 8192, "k": 8192, "n": 8191}},
+        {"dtype": "int8"},
+        {"options": {"activation": "relu"}},
+        {"pass_": "gradient"},
+        {"unit": "GB"},
+        {"quantity": "own estimate"},
+        {"part": {"where": "attention", "what": "kernel"}},
+    ],
+)
+def test_other_chips_problems_and_units_are_not_compared(other):
+    groups = report.groups([ONE, of(3.0, implementation="xla", **other)])
+    assert len(groups) == 2
+    assert all(row.ratio("estimated") is None for group in groups for row in group.rows)
+
+
+def test_the_newer_of_two_figures_counts():
+    found = rows(of(5.0, date="2026-02-02", versions="jax 0.11"), ONE)
+    assert found["pallas"].figures["estimated"].value == 5.0
+
+
+def test_how_an_answer_was_tuned_is_no_problem_of_its_own():
+    found = rows(ONE, of(9.0, tuning={"block": "128×128×128"}))
+    assert set(found) == {"pallas", "pallas block=128×128×128"}
+    assert found["pallas"].ratio("estimated") == 6.0 / 9.0
+    assert found["pallas"].others["estimated"] == (9.0, "pallas block=128×128×128")
+
+
+def test_a_name_is_no_problem_of_its_own():
+    """What was published of the same sizes stands beside it, whatever it is called there."""
+    found = rows(ONE, of(9.0, workload="", kind="published", implementation="published kernel"))
+    assert set(found) == {"pallas", "published kernel"}
+    (group,) = report.groups([of(9.0, workload="")])
+    assert (group.name, group.label) == ("cube_8192_bf16", "cube_8192_bf16")
+    (group,) = report.groups([of(9.0, workload="", sizes={"m": 1, "k": 2, "n": 3})])
+    assert (group.name, group.label) == ("", "m=1 k=2 n=3 bfloat16")
+
+
+def test_the_limit_is_the_chip_s_peak_or_its_memory():
+    flops, moved = 2 * 8192**3, 3 * 8192**2 * 2
+    assert report.floor(ONE).value == pytest.approx(flops / 197e12 * 1e3)
+    bound = report.floor(of(0.0, sizes={"m": 8192, "k": 1, "n": 8192}))
+    assert bound.value == pytest.approx((2 * 8192 + 8192**2) * 2 / 819e9 * 1e3)
+    assert "memory" in bound.why
+    assert rows(ONE)["pallas"].share("estimated") == pytest.approx(flops / 197e12 * 1e3 / 6)
+    both = report.floor(of(0.0, pass_="gradient"))
+    assert both.value == pytest.approx(3 * flops / 197e12 * 1e3) and moved / 819e9 < both.value
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chip": "RTX 3090"},
+        {"sizes": {"m": 8192, "k": 8192}},
+        {"sizes": {"depth": 12, "batch": 128}},
+        {"operator": "nms", "sizes": {"n": 256}, "options": {"iou_threshold": 0.5}},
+        {"operator": "cholesky"},
+        {"pass_": "step"},
+        {"pass_": "backward"},
+    ],
+)
+def test_where_no_limit_is_known_none_is_given(change):
+    assert report.floor(of(0.0, **change)) is None
+
+
+def test_no_recorded_estimate_is_faster_than_the_chip():
+    kept = [r for r in figures.read("estimated.csv") if r.quantity == "time"]
+    bounds = [(r, bound) for r in kept if (bound := report.floor(r)) is not None]
+    assert len(bounds) > 0.8 * len(kept)
+    assert [r.key for r, bound in bounds if r.value < 0.9999 * bound.value] == []
+
+
+def test_options_of_the_problem_count():
+    """Half the scores; and what is no work of its own, such as an activation, changes nothing."""
+    operator = OPERATORS["attention"].workloads
+    whole, half = (
+        report.floor(Key.of("attention", "pallas", operator[name], "v5e")).value
+        for name in ("n1024_d128", "n1024_d128_causal")
+    )
+    assert 0.5 < half / whole < 0.51
+    assert report.floor(of(0.0, options={"activation": "relu"})) == report.floor(ONE)
+
+
+def test_what_was_timed_beside_the_others_is_their_limit_and_no_row():
+    machine = {"kind": "measured", "chip": "a CPU"}
+    found = rows(of(8.0, **machine), of(2.0, implementation="fill_", quantity="limit", **machine))
+    assert set(found) == {"pallas"}
+    assert found["pallas"].share("measured") == 0.25
+    assert found["pallas"].ratio("measured") is None
+
+
+@pytest.mark.parametrize("name", [n for n, o in OPERATORS.items() if o.workloads.work])
+def test_work_is_what_the_plainest_implementation_does(name):
+    """Its bytes are those of the arrays, its operations at most those that JAX counts."""
+    operator = OPERATORS[name]
+    for workload in operator.workloads.named:
+        if workload.values != "normal" or workload.options.get("out_dtype"):
+            continue
+        arguments = operator.workloads.arguments(workload)
+        arrays = [a for a in arguments if hasattr(a, "shape")]
+
+        def call(*arrays, arguments=arguments, options=workload.options):
+            rest = [a for a in arguments if not hasattr(a, "shape")]
+            return operator.function(*arrays, *rest, implementation="xla", **options)
+
+        if name == "block_sparse_matmul":  # whose shapes depend on the indices
+            z = np.zeros((workload.options.get("m", workload.sizes["k"]), workload.sizes["n"]))
+            assert operator.workloads.work(workload, False)[1] == z.size * workload.itemsize
+            continue
+        result = jax.eval_shape(call, *arrays)
+        moved = sum(a.size * a.dtype.itemsize for a in (*arrays, result))
+        counted = sum(matmul_flops(jax.make_jaxpr(call)(*arrays)).values())
+        operations, least = operator.workloads.work(workload, False)
+        assert operations <= counted and least <= moved
+        if not workload.options.get("causal"):
+            assert (operations, least) == (counted, moved), workload
+
+
+def test_the_gradient_is_never_less_work():
+    for operator in OPERATORS.values():
+        if operator.workloads.work and operator.differentiable:
+            for workload in operator.workloads.named:
+                pairs = zip(*(operator.workloads.work(workload, way) for way in (False, True)))
+                assert all(forward <= both for forward, both in pairs)
+
+
+# --- beside each other in a chapter ----------------------------------------------------------
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    figures.write("estimated.csv", [ONE, of(7.0, implementation="xla"), of(3.0, chip="v6e")])
+    return tmp_path
+
+
+def test_without_a_measurement_a_line_says_how_to_make_one(results):
+    said = figures.compare("matmul", chips=("v5e", "v6e"))
+    assert "v5e or v6e" in said and "bench matmul --record" in repr(said)
+
+
+def test_a_planted_measurement_appears_beside_the_estimate(results):
+    figures.write("measured.csv", [of(6.5, kind="measured")])
+    table = figures.compare("matmul")
+    assert table.columns[-3:] == ("estimated, ms", "measured, ms", "of the limit, measured")
+    assert table.rows == (
+        ("cube_8192_bf16", "v5e", "pallas", "6.00", "6.50", "86 %"),
+        ("cube_8192_bf16", "v5e", "xla", "7.00", "–", "–"),
+    )
+    figures.write("published.csv", [of(9.0, kind="published", pass_="backward")])
+    back = of(9.5, kind="measured", pass_="backward")
+    figures.add("measured.csv", [back])
+    table = figures.compare("matmul")
+    assert table.columns[3] == "published, ms"
+    assert ("cube_8192_bf16, backward", "v5e", "pallas", "9.00", "–", "9.50", "–") in table.rows
+    assert isinstance(figures.compare("matmul", chips=["v6e"]), str)
+    assert isinstance(figures.compare("giou"), str)
+    assert {row[2] for row in figures.compare("matmul", implementations=["xla"]).rows} == {"xla"}
+    with pytest.raises(ValueError, match="operator is 'cholesky'; accepted: "):
+        figures.compare("cholesky")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        (["jax 9.9.9, libtpu 1.2", "jax 9.9.9, libtpu 1.2, torchax 0.1"], "jax 9.9.9, libtpu 1.2;"),
+        (["jax 9.9.9, libtpu 1.2", None], "jax 9.9.9, libtpu 1.2;"),
+        ([None, "kernels 0.1.0"], ""),
+        ([], ""),
+    ],
+)
+def test_what_other_compilers_recorded_says_so(recorded, said):
+    pytest.importorskip("libtpu")
+    installed = schema.versions("jax", "libtpu")
+    words = figures.recorded_with(of(1.0, versions=stamp or installed) for stamp in recorded)
+    assert words == (said and f"recorded with {said} estimated here with {installed}")
+
+
+def test_all_of_results_can_be_shown():
+    for group in (*report.figures(), *report.parts(), *report.trials()):
+        assert group.rows and list(report.sources(group))
+        for row in group.rows:
+            assert all(row.ratio(kind) != 0 and row.share(kind) != 0 for kind in row.figures)
+
+
+def test_groups_of_all_operators_have_an_order():
+    """As the catalog has them; what it has no name for behind, numbers by value."""
+    found = report.figures()
+    assert list(dict.fromkeys(g.operator for g in found)) == [
+        name for name in OPERATORS if any(g.operator == name for g in found)
+    ]
+    for operator in OPERATORS.values():
+        names = list(dict.fromkeys(g.name for g in found if g.operator == operator.name))
+        known = [w.name for w in (*operator.workloads.figures, *operator.workloads.named)]
+        assert [n for n in names if n in known] == [n for n in known if n in names]
+    sizes = [g.problem.sizes["n"] for g in found if g.operator == "attention" and not g.name]
+    assert sizes == [512, 1024, 2048, 4096]
+
+
+def test_a_size_of_one_s_own_has_a_limit():
+    own = Workload("custom", {"m": 512, "k": 512, "n": 512}, "bfloat16")
+    assert report.floor(Key.of("matmul", "pallas", own, "v5e")).value > 0

@@ -1,0 +1,95 @@
+"""Speed as a bar: what a miss and a medal are told, and that counting counts."""
+
+import numpy as np
+import pytest
+from test_exercises import TEXTS
+
+from kernels.lessons.exercises import exercises
+from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.counted import counted
+from kernels.machines.taichi import KernelSource
+from kernels.proof.ladder import Refused
+
+
+def bar(found, **options):
+    return Bar("bundles", lambda tried: found, bar=100, ours=80, **options).judge(None)
+
+
+@pytest.mark.parametrize(
+    ("found", "says", "medal"),
+    [
+        (80, "80 bundles; the bar is 100: a medal, ours has 80", True),
+        (81, "a medal", True),
+        (90, "90 bundles; the bar is 100; 12% to the medal, ours has 80", False),
+        (100, "25% to the medal", False),
+    ],
+)
+def test_what_reaches_the_bar_is_told_how_far_the_medal_is(found, says, medal):
+    told, earned = bar(found)
+    assert says in told and earned is medal
+
+
+@pytest.mark.parametrize(("found", "away"), [(101, "1%"), (100.4, "0.4%"), (250, "150%")])
+def test_a_near_miss_is_told_how_near(found, away):
+    with pytest.raises(Refused, match=f"the bar is 100, {away} away"):
+        bar(found)
+
+
+def test_of_a_share_more_is_better():
+    share = Bar("full", lambda tried: 0.7, bar=0.8, ours=0.9, more=True, spec=".0%")
+    with pytest.raises(Refused, match="70% full; the bar is 80%, 13% away"):
+        share.judge(None)
+    better = Bar("full", lambda tried: 0.95, bar=0.8, ours=0.9, more=True, spec=".0%")
+    assert better.judge(None)[1]
+
+
+def test_each_chapter_from_the_sixth_on_has_one_for_speed():
+    """Chapter 17 compares machines; its exercises ask for decisions."""
+    for path in TEXTS:
+        names = [n for n, e in exercises().items() if e.bar and f'check("{n}"' in path.read_text()]
+        assert names or path.stem[:2] not in map("{:02}".format, range(6, 17)), path.stem
+
+
+def test_the_solution_of_a_speed_exercise_earns_the_medal():
+    text = "\n".join(path.read_text() for path in TEXTS)
+    for name, exercise in exercises().items():
+        solution = text.rpartition(f'answer = exercises.check("{name}"')[2].partition("```")[0]
+        assert ("\nassert answer.medal" in solution) == bool(exercise.bar), name
+
+
+def test_our_own_is_better_than_the_bar():
+    for exercise in exercises().values():
+        if bar := exercise.bar:
+            assert (bar.figure_of_ours() > bar.bar) == bar.more, exercise.name
+
+
+def test_there_are_at_least_85():
+    assert len(exercises()) >= 85
+
+
+COUNTED = """
+@ti.kernel
+def some(out: ti.types.ndarray(ndim=2), x: ti.types.ndarray(ndim=2), step: ti.i32):
+    h = x.shape[0]
+    for row, col in ti.ndrange(out.shape[0], out.shape[1]):
+        u = (row - step) // h
+        out[row, col] = x[row % h, col] + u
+"""
+
+
+def test_counting():
+    found = counted(KernelSource("some", COUNTED), np.zeros((4, 3)), np.ones((2, 3)), 1)
+    assert (found.loads, found.stores, found.divisions) == (12, 12, 24)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("row % h, col", "row, col", r"element \[2, 0\] is outside of \[2, 3\]"),
+        ("ti.ndrange(", "ti.grouped(", "this cannot be counted: .*grouped"),
+    ],
+)
+def test_what_cannot_be_counted(old, new, says):
+    with pytest.raises(Refused, match=says):
+        source = KernelSource("some", COUNTED.replace(old, new))
+        counted(source, np.zeros((4, 3)), np.ones((2, 3)), 1)

@@ -1,0 +1,163 @@
+"""The checker says of what is wrong why. That solutions pass, running the notebooks proves."""
+
+import importlib
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels import optional
+from kernels.lessons.exercises import Exercise, chapters, check, exercises
+from kernels.machines.gpu import toolchain
+from kernels.machines.neuron.gpsimd import compiler
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.backends.xla import XLA
+
+HERE = Path(__file__).parent
+TEXTS = sorted((HERE.parents[2] / "notebooks" / "text").glob("*.md"))
+WRONG = [
+    case
+    for path in sorted(HERE.glob("wrong_*.py"))
+    for case in importlib.import_module(path.stem).WRONG
+]
+
+
+def needs_its_language(name):
+    tools = exercises()[name].backend.needs
+    if tools and not any(map(optional.available, tools)):
+        pytest.skip(f"needs {tools[0]}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "answer", "rung", "says"),
+    WRONG,
+    ids=[f"{name}-{getattr(answer, '__name__', '')}" for name, answer, *_ in WRONG],
+)
+def test_a_wrong_answer_is_told_why(name, answer, rung, says):
+    needs_its_language(name)
+    found = check(name, answer)
+    assert found.passed is False
+    if "cannot be judged" in str(found):
+        missing = not optional.available("libtpu") or not toolchain.available()
+        pytest.skip("needs libtpu or the extra gpu") if missing else pytest.fail(str(found))
+    assert f"refused at {rung}" in str(found) and says in str(found), str(found)
+    assert "not yet right" in found._repr_html_()
+
+
+def test_each_exercise_has_a_wrong_answer():
+    assert {name for name, *_ in WRONG} == set(exercises())
+
+
+def zeros(exercise: Exercise):
+    """An answer that writes zeros into its refs, or returns as many as are wanted."""
+
+    def answer(*arguments, **options):
+        options.pop("interpret", None)
+        refs = [a for a in arguments if "Ref" in type(getattr(a, "aval", None)).__name__]
+        for ref in refs:
+            if jnp.issubdtype(ref.dtype, jnp.number):  # and no semaphore
+                ref[...] = jnp.zeros(ref.shape, ref.dtype)
+        if refs:
+            return None
+        try:
+            return np.zeros_like(exercise.formula(*arguments, **options))
+        except (TypeError, ValueError):  # the answer is asked for each element by itself
+            return 0
+
+    return answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", exercises())
+def test_zeros_are_no_answer(name):
+    needs_its_language(name)
+    exercise = exercises()[name]
+    if exercise.backend not in (PALLAS_TPU, XLA, PYTHON):
+        pytest.skip(
+            f"zeros are tried in Pallas for a TPU, XLA and Python, not in {exercise.backend.name}"
+        )
+    found = check(name, zeros(exercise))
+    assert found.passed is False
+    assert "refused at interpret" in str(found), str(found)
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_an_untouched_cell_asks_for_the_answer(name):
+    def answer(*arguments, **options):
+        """To be written."""
+        ...
+
+    found = check(name, answer)
+    assert found.passed is None
+    assert "not written yet" in str(found)
+    task = exercises()[name].task
+    told, _, rest = task.partition("(")
+    named = rest and told.removeprefix("Write ").isidentifier()
+    # The function is called what the reader calls it, whatever the package does.
+    assert (f"Write answer({rest}" if named else task) in str(found)
+
+
+def axpy(a_ref, x_ref, y_ref, o_ref):
+    o_ref[...] = a_ref[0] * x_ref[...] + y_ref[...]
+
+
+@pytest.mark.slow
+def test_a_right_answer_passes():
+    answer = check("axpy", axpy)
+    assert answer.passed is True, str(answer)
+    assert "interpret, simulate, compile" in str(answer)
+
+
+def test_what_cannot_run_is_not_right(monkeypatch):
+    from wrong_giou_gpsimd import giou_loss
+
+    monkeypatch.setattr(optional.shutil, "which", lambda name: None)
+    compiler.gpp.cache_clear()
+    compiler._version.cache_clear()
+    try:
+        found = check("giou_loss", giou_loss)
+    finally:
+        compiler.gpp.cache_clear()
+    assert found.passed is False and "cannot be proven at interpret" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "says"),
+    [("cholesky", axpy, "name is 'cholesky'; accepted: .*axpy"), ("axpy", 3, "answer is a int")],
+)
+def test_what_is_refused(name, answer, says):
+    with pytest.raises(ValueError, match=says):
+        check(name, answer)
+
+
+def test_each_exercise_says_what_it_wants():
+    for each in exercises().values():
+        assert each.task.startswith("Write ") and each.task.endswith(".")
+        # Of one tile each place is looked at; otherwise an answer may suit a single size.
+        assert len(each.workloads.named) >= 2 or each.name == "bank_places"
+
+
+def checked(path):
+    return re.findall(r"exercises\.check\(\"(\w+)\"", path.read_text())
+
+
+def test_the_chapters_and_the_package_have_the_same_exercises():
+    """Each is checked in the cell to fill, and in the solution, which has to pass."""
+    for path in TEXTS:
+        known = [e.name for e in chapters().get(path.stem.partition("_")[2], ())]
+        assert sorted(set(checked(path))) == sorted(known), path.name
+        for name in known:
+            assert checked(path).count(name) >= 2, f"{path.name}: {name}"
+        assert path.read_text().count("\nassert answer.passed") == len(known), path.name
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_each_exercise_of_a_chapter_is_checked_or_open(path):
+    """An exercise that nothing checks says so, with :class: open-question."""
+    for text in path.read_text().split("```{exercise}")[1:]:
+        is_open = ":class: open-question" in text.split("```")[0]
+        assert is_open != ("exercises.check(" in text), text.split("```")[0]

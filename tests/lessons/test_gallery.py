@@ -1,0 +1,91 @@
+"""Each bug is caught by the rung that it names, and by none below; repaired, by none at all."""
+
+import numpy as np
+import pytest
+
+from kernels import gallery, ladder, optional
+from kernels.lessons.gallery import unscaled_result
+from kernels.proof.catalog import RUNGS
+
+pytestmark = pytest.mark.slow
+
+BUGS = gallery.bugs()
+OF_ATTENTION = (
+    "masked_first_block",
+    "late_rescale",
+    "stale_maximum",
+    "unscaled_gradient",
+    "padded_keys",
+    "rounded_probabilities",
+)
+
+
+@pytest.fixture(autouse=True)
+def what_the_bug_needs(request):
+    bug = BUGS.get(getattr(request.node, "callspec", None) and request.node.callspec.params["name"])
+    if bug and bug.needs and not optional.available(bug.needs):
+        pytest.skip(f"{bug.title}: only {bug.needs} sees it, and it is not installed")
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_rung_it_names_catches_it(name):
+    caught = gallery.climb(name)
+    assert caught is not None, "no rung catches it: has it been repaired?"
+    assert caught.rung == BUGS[name].caught_by
+    assert BUGS[name].says in caught.message
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_repaired_it_passes_every_rung(name):
+    """So the rung objects to the bug, and a repaired bug would fail the test above."""
+    assert gallery.climb(name, repaired=True) is None
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_when_its_rung_goes_blind_it_slips_through(name, monkeypatch):
+    """So the test above fails when a rung stops catching what it caught."""
+    rung = BUGS[name].caught_by
+    blind = ladder._one_by_one(rung, lambda subject, workload, seed: 0.0)
+    monkeypatch.setitem(ladder._CLIMB, rung, blind)
+    caught = gallery.climb(name)
+    assert caught is None or RUNGS.index(caught.rung) > RUNGS.index(rung)
+
+
+def test_the_gallery_holds_what_chapter_4_promises():
+    assert set(BUGS) >= {
+        "missing_init",
+        "wrong_index_map",
+        "parallel_reduction",
+        "illegal_block",
+        "out_of_bounds_read",
+        "race_on_output",
+        "vmem_overflow",
+        "missing_operation",
+        "missing_dtype",
+        "unaligned_slice",
+    }
+    assert {bug.caught_by for bug in BUGS.values()} == set(gallery.CLIMBED)
+
+
+def test_some_bugs_hide_on_a_friendly_workload():
+    names = ["wrong_index_map", "unmasked_tail", "short_grid", *OF_ATTENTION]
+    if optional.available("g++"):
+        names += ["gpsimd_lost_tail", "gpsimd_unchecked_malloc"]
+    for name in names:
+        friendly, telling = BUGS[name].workloads
+        assert str(telling) == gallery.climb(name).workload != str(friendly)
+
+
+def test_attention_has_six_bugs_that_interpreting_finds():
+    for name in OF_ATTENTION:
+        assert (BUGS[name].operator, BUGS[name].caught_by) == ("attention", "interpret")
+
+
+def test_a_cosine_lets_pass_what_is_a_million_times_too_large():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 128, 128)).astype(np.float32)
+    wrong = unscaled_result.kernel(x, y, interpret=True)
+    right = unscaled_result.kernel(x, y, interpret=True, repaired=True)
+    assert unscaled_result.cosine(wrong, x @ y) > 0.999999
+    assert np.allclose(wrong, unscaled_result.LARGER * right, rtol=1e-3)
+    assert unscaled_result.cosine(-wrong, x @ y) < -0.999999  # it does see a sign

@@ -1,0 +1,194 @@
+"""Pictures are well-formed, say what they show, and change when the kernel does."""
+
+import functools
+import re
+import xml.etree.ElementTree as ElementTree
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+from kernels import pictures
+from kernels.machines.pallas import calls
+from kernels.machines.tpu import hlo, simulate
+from kernels.matmul import BlockSizes, matmul
+from kernels.vector import add_vectors, iota
+
+X = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+
+
+def call_of(block):
+    return calls(functools.partial(matmul, block=BlockSizes(*block)), X, X)[0]
+
+
+def nothing(x):
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    spec = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    return pl.pallas_call(kernel, out_shape=X, grid=(0,), in_specs=[spec], out_specs=spec)(x)
+
+
+FOUR = call_of((512, 1024, 512))
+CALLS = {
+    "empty": calls(lambda x: nothing(x), X)[0],
+    "matmul": FOUR,
+    "long": call_of((128, 128, 128)),
+    "vmapped": calls(
+        jax.vmap(matmul),
+        *[
+            jax.ShapeDtypeStruct((3, 64, 128), jnp.float32),
+            jax.ShapeDtypeStruct((3, 128, 128), jnp.float32),
+        ],
+    )[0],
+    "smem": calls(lambda: iota(8))[0],
+    "gpu": calls(
+        functools.partial(add_vectors, implementation="triton"),
+        *[jax.ShapeDtypeStruct((8,), jnp.int32)] * 2,
+    )[0],
+}
+
+
+def words(picture):
+    root = ElementTree.fromstring(picture.svg)
+    return [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("draw", [pictures.programs, pictures.traffic, pictures.memory])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_picture_is_well_formed_and_inside_its_frame(draw, name):
+    picture = draw(CALLS[name])
+    root = ElementTree.fromstring(picture.svg)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    for rect in root.iter("{http://www.w3.org/2000/svg}rect"):
+        if "x" not in rect.attrib:
+            continue  # inside a pattern
+        x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+        assert left <= x and x + w <= left + width and top <= y and y + h <= top + height
+    assert picture.says and picture.says in picture._repr_html_()
+    assert not re.search(r"https?://(?!www\.w3\.org)", picture.svg)
+
+
+def test_the_four_programs_of_the_chapter():
+    told = words(pictures.programs(FOUR))
+    assert [w for w in told if w.startswith("program")] == [
+        "program (0, 0, 0)",
+        "program (0, 1, 0)",
+        "program (1, 0, 0)",
+        "program (1, 1, 0)",
+    ]
+    assert "x: input, float32 [1024, 1024] in blocks of [512, 1024]" in told
+
+
+def hatched(picture, colour):
+    return len(re.findall(rf'fill="url\(#hatch-\w+-{colour}\)"', picture.svg))
+
+
+def test_solid_where_a_block_moves_and_hatched_where_it_stays():
+    picture = pictures.programs(FOUR)
+    blue, orange = (c[1:] for c in pictures.COLOURS[:2])
+    assert hatched(picture, blue) == 2  # x stays for the second program of a row
+    assert hatched(picture, orange) == 0  # y moves every time
+
+
+def test_each_picture_has_a_hatching_of_its_own():
+    """Of two with one name a browser takes the first, and paints nothing where that is hidden."""
+    names = [
+        set(re.findall(r'id="(hatch-[^"]*)"', pictures.programs(call).svg))
+        for call in (FOUR, CALLS["long"])
+    ]
+    assert names[0] and names[1] and not names[0] & names[1]
+    used = set(re.findall(r"url\(#([^)]*)\)", pictures.programs(FOUR).svg))
+    assert used == names[0]
+
+
+def test_traffic_counts_what_calls_counts():
+    told = words(pictures.traffic(FOUR))
+    assert "2 blocks fetched" in told and "4 blocks written" in told
+    assert told.count("×2") == 2 and "8.0 MiB" in told
+
+
+def test_memory_shows_the_real_spaces():
+    assert "SMEM: all of it" in words(pictures.memory(CALLS["smem"]))
+    assert "VMEM: block [512, 1024]" in words(pictures.memory(FOUR))
+    assert not any("VMEM" in w for w in words(pictures.memory(CALLS["gpu"])))
+
+
+def test_more_programs_than_shown_are_counted():
+    assert "… and 500 more programs" in words(pictures.programs(CALLS["long"]))
+
+
+def test_order_numbers_every_program_on_its_core():
+    x = np.ones(1 << 18, np.float32)
+    run = simulate(add_vectors, x, x)
+    told = words(pictures.order(run, (4,)))
+    assert sorted(w for w in told if w.isdigit()) == ["1", "1", "2", "2"]
+    assert {"core 0", "core 1"} <= set(told)
+
+
+def example(a, b):
+    return -((a @ b) * 0.125)
+
+
+LOWERED = jax.jit(example).lower(
+    jax.ShapeDtypeStruct((64, 32), jnp.int8), jax.ShapeDtypeStruct((32, 128), jnp.bfloat16)
+)
+GRAPHS = {"traced": LOWERED.as_text("hlo"), "compiled": LOWERED.compile().as_text()}
+
+
+@pytest.mark.parametrize("layouts", [False, True])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_is_well_formed_inside_its_frame_and_nothing_overlaps(name, layouts):
+    picture = pictures.graph(hlo.parse(GRAPHS[name]), layouts=layouts)
+    root = ElementTree.fromstring(picture.svg)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    boxes = []
+    for rect in root.iter("{http://www.w3.org/2000/svg}rect"):
+        x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+        assert left <= x and x + w <= left + width and top <= y and y + h <= top + height
+        boxes.append((x, y, x + w, y + h))
+    for i, (x0, y0, x1, y1) in enumerate(boxes):
+        for u0, v0, u1, v1 in boxes[:i]:
+            assert x1 <= u0 or u1 <= x0 or y1 <= v0 or v1 <= y0
+
+
+def test_a_graph_has_a_box_for_each_instruction_and_an_arrow_for_each_use():
+    picture = pictures.graph(hlo.parse(GRAPHS["traced"]))
+    told = words(picture)
+    names = {"parameter 0", "parameter 1", "constant 0.125", "convert", "dot", "broadcast"}
+    assert names | {"multiply", "negate", "s8[64,32]", "bf16[64,128]"} <= set(told)
+    assert picture.says == "Graph of main.1: 8 instructions"
+    arrows = [p for p in re.findall(r'<path d="([^"]*)"', picture.svg) if "l4 7l4 -7" in p]
+    assert len(arrows) == 7
+
+
+def test_a_fusion_is_opened_and_its_boxes_share_a_name():
+    module = hlo.parse(GRAPHS["compiled"])
+    told = words(pictures.graph(module))
+    fusions = [i for i in module.run if i.opcode == "fusion"]
+    assert fusions and "fusion" not in told
+    for fusion in fusions:
+        (inside,) = (module.computations[name] for name in fusion.called)
+        made = [i for i in inside if i.opcode not in ("parameter", "fusion")]
+        assert told.count(fusion.name) == len(made)
+
+
+def test_an_empty_module_is_an_empty_picture():
+    assert "0 instructions" in pictures.graph(hlo.parse("")).says
+
+
+def test_a_neuron_core_is_drawn_from_its_data():
+    import dataclasses
+
+    from kernels.machines.neuron import CHIPS
+
+    chip = CHIPS["inf2"]
+    picture = pictures.neuron_core(chip)
+    shown = words(picture)
+    for word in ("HBM", "SBUF", "PSUM", "Tensor", "Vector", "Scalar", "GpSimd", "1.12 GHz"):
+        assert word in shown, word
+    assert "of 192.0 KiB" in shown and "16 engines" in shown
+    other = dataclasses.replace(chip, sbuf_bytes=256 << 10, dma_queues=3)
+    assert {"of 256.0 KiB", "3 engines"} <= set(words(pictures.neuron_core(other)))

@@ -1,0 +1,206 @@
+"""Players hold what their kernels do: index maps exactly, and time lines whole."""
+
+import dataclasses
+import functools
+import json
+import math
+import xml.etree.ElementTree as ElementTree
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+from kernels import neuron, pictures
+from kernels.attention import BlockSizes as TokenBlocks
+from kernels.attention import attention
+from kernels.giou.nki import giou_kernel
+from kernels.machines.pallas import calls
+from kernels.machines.pallas.calls import affine
+from kernels.matmul import BlockSizes, block_sparse_matmul, matmul
+from kernels.vector import add_vectors, iota
+
+LARGEST = 50_000  # characters of a player's data
+
+
+def blocked(*block, m=1024, k=1024, n=1024):
+    x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m, k), (k, n)))
+    return calls(functools.partial(matmul, block=BlockSizes(*block)), x, y)[0]
+
+
+def mapped(index_map, *, grid=(4, 2), block=(8, 128), shape=(256, 512)):
+    """A call whose one input has this index map."""
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[:8, :128]
+
+    def function(x):
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
+            grid=grid,
+            in_specs=[pl.BlockSpec(block, index_map)],
+            out_specs=pl.BlockSpec((8, 128), lambda *_: (0, 0)),
+        )(x)
+
+    return calls(function, jax.ShapeDtypeStruct(shape, jnp.float32))[0]
+
+
+def sparse():
+    places = ((3,), jnp.int32)
+    shapes = ((3, 128, 128), jnp.float32), ((256, 256), jnp.float32), places, places
+    return calls(block_sparse_matmul, *(jax.ShapeDtypeStruct(*each) for each in shapes))[0]
+
+
+def causal(tokens=512):
+    block = TokenBlocks(tokens=128, tq=128, tk=128, heads=1)
+    heads = [jax.ShapeDtypeStruct((1, 2, tokens, 128), jnp.bfloat16)] * 3
+    return calls(functools.partial(attention, block=block, causal=True), *heads)[0]
+
+
+GPU = functools.partial(add_vectors, implementation="triton")
+CALLS = {
+    "four": blocked(512, 1024, 512),
+    "long": blocked(128, 128, 128, m=4096, k=4096, n=4096),
+    "ragged": blocked(128, 128, 128, m=257, k=300, n=190),
+    "vmapped": calls(jax.vmap(matmul), *[jax.ShapeDtypeStruct((3, 128, 128), jnp.float32)] * 2)[0],
+    "smem": calls(lambda: iota(8))[0],
+    "gpu": calls(GPU, *[jax.ShapeDtypeStruct((8,), jnp.int32)] * 2)[0],
+    "causal": causal(),
+    "sparse": sparse(),
+}
+
+
+@functools.lru_cache
+def estimate(**options):
+    shape = jax.ShapeDtypeStruct((256, 64, 4), jnp.float32)
+    return neuron.estimate(giou_kernel, shape, shape, **options)
+
+
+PLAYERS = {
+    **{name: functools.partial(pictures.play, call) for name, call in CALLS.items()},
+    "engines": lambda: pictures.timeline(estimate()),
+    "engines, their first half": lambda: pictures.timeline(estimate(), estimate().seconds / 2),
+}
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_a_player_is_small_and_has_a_still_picture(name):
+    player = PLAYERS[name]()
+    text = json.dumps(player.data, allow_nan=False)
+    assert len(text) < LARGEST
+    root = ElementTree.fromstring(player.svg)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    for rect in root.iter("{http://www.w3.org/2000/svg}rect"):
+        x, y, w, h = (float(rect.attrib.get(k, 0)) for k in ("x", "y", "width", "height"))
+        assert left <= x and x + w <= left + width and top <= y and y + h <= top + height
+    html = player._repr_html_()
+    assert player.says and player.svg in html and f'kind="{player.kind}"' in html
+    held = html.partition('<script type="application/json">')[2].partition("</script>")[0]
+    assert json.loads(held) == json.loads(text)
+
+
+@pytest.mark.parametrize("name", ["four", "long", "ragged", "vmapped", "smem"])
+def test_an_affine_map_gives_every_start(name):
+    call = CALLS[name]
+    player = pictures.play(call)
+    assert not player.data["fixed"] and player.data["shown"] == len(call.programs)
+    for operand, told in zip(call.operands, player.data["operands"]):
+        offset, steps, unit = (np.array(told[key], int) for key in ("offset", "steps", "unit"))
+        steps = steps.reshape(len(unit), len(call.grid))
+        assert np.array_equal((offset + call.programs @ steps.T) * unit, operand.starts)
+
+
+def test_a_loop_of_one_step_still_knows_what_it_cuts():
+    call = CALLS["four"]
+    assert call.grid == (2, 2, 1)
+    assert affine(call)[0].steps.tolist() == [[1, 0, 0], [0, 0, 1]]
+    cuts = [axis["cuts"] for axis in pictures.play(call).data["axes"]]
+    assert cuts == [[(0, 0), (2, 0)], [(1, 1), (2, 1)], [(0, 1), (1, 0)]]
+
+
+def test_the_loops_have_the_names_of_the_index_maps():
+    assert CALLS["four"].axes == ("i", "j", "s")
+    assert mapped(lambda row, column: (row, column)).axes == ("row", "column")
+    assert mapped(lambda *ids: ids).axes == ("i", "j")
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        lambda i, j: (jnp.minimum(i, 2), j),
+        lambda i, j: (i * j, 0),
+        lambda i, j: (i // 2, j),
+        lambda i, j: (jnp.where(i == 3, 5, i), j),
+    ],
+    ids=["minimum", "product", "quotient", "one program"],
+)
+def test_a_map_that_is_not_affine_is_noticed(planted):
+    call = mapped(planted)
+    assert affine(call)[0] is None and affine(call)[1] is not None
+    data = pictures.play(call).data
+    assert "index map of x is no sum of multiples" in data["fixed"]
+    starts = [
+        np.broadcast_to(np.array(d), len(call.programs)) for d in data["operands"][0]["starts"]
+    ]
+    assert np.array_equal(np.stack(starts, 1), call.operands[0].starts)
+
+
+def test_elements_and_what_only_the_run_knows_cannot_be_changed():
+    elements = mapped(lambda i, j: (3 * i, j), block=(pl.Element(8), 128))
+    assert affine(elements)[0].unit.tolist() == [1, 128]
+    assert "counts elements" in pictures.play(elements).data["fixed"]
+    data = pictures.play(CALLS["sparse"]).data
+    assert "which only the run knows" in data["fixed"]
+    assert any("starts" not in told and "offset" not in told for told in data["operands"])
+
+
+@pytest.mark.parametrize(
+    ("index_map", "why"),
+    [
+        (lambda i, j: (3 - i, j), "x does not take its blocks one by one"),
+        (lambda i, j: (2 * i, j), "x does not take its blocks one by one"),
+        (lambda i, j: (i, j), "the grid is not as long as x has blocks"),
+    ],
+)
+def test_a_loop_that_does_not_walk_all_blocks_is_fixed(index_map, why):
+    axis = pictures.play(mapped(index_map)).data["axes"][0]
+    assert why in axis["fixed"]
+
+
+def test_a_long_recording_is_cut_off_and_says_so():
+    data = pictures.play(causal(tokens=128 * 64)).data
+    assert data["programs"] == 2 * 64 * 64 and 1000 < data["shown"] < data["programs"]
+    assert len(json.dumps(data)) < LARGEST
+
+
+def test_a_grid_of_no_programs_or_of_too_many_is_refused():
+    with pytest.raises(ValueError, match=r"call.grid is \(0,\); accepted: 1 to"):
+        pictures.play(mapped(lambda i: (0, 0), grid=(0,)))
+    with pytest.raises(ValueError, match=r"call.grid is \(1024, 512\); accepted: 1 to 262144"):
+        pictures.play(mapped(lambda i, j: (0, 0), grid=(1024, 512)))
+
+
+def test_a_time_line_holds_every_instruction():
+    found = estimate()
+    data = pictures.timeline(found).data
+    assert len(data["slots"]) == len(found.timeline)
+    for slot, (lane, kind, start, end, source, *after) in zip(found.timeline, data["slots"]):
+        assert data["lanes"][lane]["name"] == slot.engine
+        assert data["kinds"][kind] == slot.instruction
+        assert math.isclose(start * data["tick"], slot.start, abs_tol=data["tick"])
+        assert math.isclose(end * data["tick"], slot.end, abs_tol=data["tick"])
+        assert data["sources"][source] == slot.source and tuple(after) == slot.after
+        assert all(data["slots"][n][3] <= start + 2 for n in after)
+    assert [lane["name"] for lane in data["lanes"] if lane["binds"]] == [found.bound]
+
+
+def test_a_time_line_refuses_what_it_cannot_draw():
+    found = estimate()
+    with pytest.raises(ValueError, match="first is 0; accepted: seconds above 0"):
+        pictures.timeline(found, first=0)
+    times = 1 + 1500 // len(found.timeline)
+    many = dataclasses.replace(found, timeline=found.timeline * times)
+    with pytest.raises(ValueError, match="accepted: 1 to 1500 instructions"):
+        pictures.timeline(many)

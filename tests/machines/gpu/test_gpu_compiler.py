@@ -1,0 +1,245 @@
+"""Programs are compiled for GPUs that are not there, down to their machine code."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from kernels import gpu
+from kernels.machines.gpu import compiler
+from kernels.machines.gpu.cuda import cuda
+from kernels.machines.gpu.export import export
+from kernels.vector import add_vectors
+
+pytestmark = pytest.mark.cuda
+S = jax.ShapeDtypeStruct
+MATRIX = S((1024, 1024), jnp.bfloat16)
+V = S((1000,), jnp.float32)
+
+
+def seed(a, b):
+    return -((a @ b) * 0.125)
+
+
+@functools.cache
+def product(form):
+    tile = gpu.Tile(128, 128, 64, stages=4, warps=8) if form == "triton" else None
+    return gpu.compile(seed, MATRIX, MATRIX, gemm=form, tile=tile)
+
+
+def test_a_library_call_takes_the_factor_with_it():
+    compiled = product("library")
+    assert [t.kind for t in compiled.thunks] == ["CublasLtMatmul", "CustomKernel"]
+    assert '"alpha_real":0.125' in compiled.hlo
+    (kernel,) = compiled.kernels
+    assert kernel.name == compiled.thunks[1].name and kernel.blocks * kernel.threads * 4 == 1 << 20
+
+
+def test_a_tile_of_triton_uses_the_tensor_cores():
+    (kernel,) = product("triton").kernels
+    assert kernel.blocks == 8 * 8 and kernel.threads == 8 * 32
+    assert kernel.shared_bytes == 4 * (128 * 64 + 64 * 128) * 2  # four stages of both operands
+    assert kernel.counts["HGMMA"] and not kernel.spills and 64 <= kernel.registers <= 168
+    assert kernel.occupancy.limiter == "shared memory" and kernel.occupancy.blocks == 1
+    hottest = max(kernel.loops, key=lambda loop: loop.counts["HGMMA"])
+    assert hottest.counts["HGMMA"] and hottest.issue_cycles >= len(hottest.instructions)
+
+
+def test_emitted_code_multiplies_one_by_one():
+    compiled = product("emitted")
+    assert all(t.kind == "CustomKernel" for t in compiled.thunks)
+    assert not any(k.counts["HGMMA"] or k.counts["HMMA"] for k in compiled.kernels)
+
+
+def test_passes_are_those_that_changed_the_program():
+    compiled = product("library")
+    names = [each.name for each in compiled.passes]
+    assert "algsimp" in names and "cublas-gemm-rewriter" in names
+    rewriter = next(p for p in compiled.passes if p.name == "cublas-gemm-rewriter")
+    assert " dot(" in rewriter.before and "multiply(" in rewriter.before
+    assert "__cublas$" in rewriter.after and " dot(" not in rewriter.after
+    for one, other in zip(compiled.passes, compiled.passes[1:]):
+        assert one.before != one.after == other.before
+    assert "metadata={" not in compiled.passes[0].before
+    assert not gpu.compile(seed, MATRIX, MATRIX, passes=False).passes
+
+
+def test_what_a_pass_did_is_short():
+    rewriter = product("library").changed_by("cublas-gemm-rewriter")
+    assert "backend_config" not in rewriter.diff and "backend_config" in rewriter.after
+    lines = rewriter.diff.splitlines()
+    assert {line[0] for line in lines} == {"-", "+"}
+    assert any(line.startswith("- ") and " dot(" in line for line in lines)
+    assert "wrapped_negate" in product("library").entry
+    with pytest.raises(ValueError, match="name is 'nothing'; accepted: call-inliner"):
+        product("library").changed_by("nothing")
+
+
+def test_kernels_stand_in_the_order_of_the_steps():
+    names = [t.name for t in product("emitted").thunks]
+    assert [k.name for k in product("emitted").kernels] == names
+    assert [name in text for name, text in zip(names, product("emitted").llvm)] == [True, True]
+
+
+def test_live_ranges_graphs_and_tritonir_are_kept():
+    compiled = product("library")
+    (call,) = (each for each in compiled.order if each.startswith("custom-call"))
+    lives = {each.name: each for each in compiled.lives}
+    result, workspace = lives[f"{call}{{0}}"], lives[f"{call}{{1}}"]
+    assert result.size == 2 * 1024 * 1024 and workspace.size and not lives[call].size
+    assert workspace.first == workspace.last == compiled.order.index(call) == result.first
+    assert result.last > result.first and not compiled.graphs and not compiled.triton
+    few = {"xla_gpu_graph_min_graph_size": 1}
+    (graph,) = gpu.compile(seed, MATRIX, MATRIX, passes=False, options=few).graphs
+    assert graph == ("CublasLtMatmul", "wrapped_negate")
+    (tiles,) = product("triton").triton
+    assert "tt.dot" in tiles and "tensor<128x64xbf16>" in tiles
+
+
+def test_blocks_of_a_cluster_are_not_taken_for_the_grid():
+    from kernels.matmul import blackwell
+
+    one = S((256, 256), jnp.bfloat16)
+    step = functools.partial(blackwell.product, step=3)
+    kernel = gpu.compile(step, one, one, chip="b200", passes=False).kernel()
+    assert kernel.blocks == 2 and kernel.threads == 128
+    assert {i.name for i in kernel.instructions if i.operation == "UTCHMMA"} == {"UTCHMMA.2CTA"}
+    with pytest.raises(ValueError, match="step is 7; accepted: 0 to 6"):
+        blackwell.product(one, one, step=7)
+
+
+def test_buffers_hold_every_argument_and_the_result():
+    buffers = product("library").buffers
+    assert [b.size for b in buffers[:3]] == [2 * 1024 * 1024] * 3
+    assert sum("parameter" in b.purpose for b in buffers) == 2
+    assert buffers[0].purpose.startswith("output") and all(b.values for b in buffers)
+
+
+@pytest.mark.parametrize("chip", gpu.CHIPS)
+def test_a_pallas_kernel_goes_all_the_way(chip):
+    add = functools.partial(add_vectors, implementation="triton")
+    compiled = gpu.compile(add, V, V, chip=chip, passes=False)
+    (kernel,) = compiled.kernels
+    assert kernel.name == "add_vectors" and f".target {gpu.CHIPS[chip].sm}" in kernel.ptx
+    assert kernel.counts["LDG"] and kernel.counts["STG"] and kernel.counts["FADD"]
+    assert 8 <= kernel.registers <= 40 and not kernel.spills
+
+
+def test_a_mosaic_kernel_goes_all_the_way():
+    from jax.experimental.pallas import mosaic_gpu as plgpu
+
+    def add(x_ref, y_ref, o_ref):
+        o_ref[...] = x_ref[...] + y_ref[...]
+
+    made = S((256,), jnp.float32)
+    (kernel,) = gpu.compile(plgpu.kernel(add, out_type=made), made, made, passes=False).kernels
+    assert kernel.threads == 128 and kernel.grid == (1, 1, 1) and kernel.registers
+    assert kernel.counts["FADD"] == 2  # 256 numbers by 128 threads
+
+
+def test_what_is_for_one_chip_does_not_spoil_the_next():
+    """Mosaic GPU keeps what it knows of a chip: each has a child of its own."""
+    from jax.experimental.pallas import mosaic_gpu as plgpu
+
+    def double(x_ref, o_ref):
+        o_ref[...] = x_ref[...] + x_ref[...]
+
+    made = S((256,), jnp.float32)
+    for chip, sm in (("h100", "sm_90a"), ("b200", "sm_100a")):
+        compiled = gpu.compile(plgpu.kernel(double, out_type=made), made, chip=chip, passes=False)
+        assert f".target {sm}" in compiled.kernel().ptx
+
+
+def test_eight_gpus_share_a_product():
+    from jax.sharding import PartitionSpec as P
+
+    compiled = gpu.compile(
+        seed,
+        MATRIX,
+        MATRIX,
+        mesh={"x": 8},
+        in_specs=(P(None, "x"), P("x", None)),
+        out_specs=P("x", None),
+    )
+    assert any("ReduceScatter" in t.kind for t in compiled.thunks)
+    # Since JAX 0.12 Shardy does it.
+    assert any(p.name in ("spmd-partitioning", "shardy-xla") for p in compiled.passes)
+    with pytest.raises(ValueError, match="accepted: with mesh="):
+        gpu.compile(seed, MATRIX, MATRIX, in_specs=(P("x"), P()))
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_too_much_shared_memory_is_said_in_bytes():
+    with pytest.raises(gpu.GpuCompileError, match="asks for 524,288 bytes") as caught:
+        gpu.compile(seed, MATRIX, MATRIX, gemm="triton", tile=(256, 256, 128))
+    assert caught.value.kind == "shared memory" and caught.value.limit_bytes == 232448
+
+
+def test_a_time_limit_holds():
+    with pytest.raises(gpu.GpuCompileError, match="had not finished seed for h100") as caught:
+        gpu.compile(seed, MATRIX, MATRIX, timeout=0.001)
+    assert caught.value.kind == "timeout"
+
+
+def test_a_compiler_that_dies_ends_itself_alone(monkeypatch, tmp_path):
+    """Mosaic GPU aborts where something is amiss; the message says what it printed last."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import os, sys\n"
+        "print('F1122 mosaic.cc:1] Check failed: no runtime beside the plugin', file=sys.stderr)\n"
+        "sys.stderr.flush(); os.abort()\n"
+    )
+    monkeypatch.setattr(compiler, "WORKER", str(worker))
+    with pytest.raises(gpu.GpuCompileError) as caught:
+        gpu.compile(seed, MATRIX, MATRIX)
+    assert caught.value.kind == "crashed"
+    assert str(caught.value) == (
+        "Mosaic GPU ended its process on seed for h100 (SIGABRT): Check failed: no runtime beside "
+        "the plugin"
+    )
+
+
+def test_an_interpreted_kernel_is_not_compiled():
+    add = functools.partial(add_vectors, implementation="triton", interpret=True)
+    with pytest.raises(ValueError, match="interprets its kernel add_vectors"):
+        export(add, V, V)
+
+
+def test_hopper_code_is_refused_on_an_a100():
+    from jax.experimental.pallas.ops.gpu import hopper_matmul_mgpu as hopper
+
+    config = hopper.TuningConfig(64, 64, 64, 2, wg_dimension=hopper.MatmulDimension.M)
+    half = S((256, 256), jnp.float16)
+    with pytest.raises(gpu.GpuCompileError, match="which sm_80 does not have"):
+        gpu.compile(lambda a, b: hopper.matmul(a, b, None, config), half, half, chip="a100")
+
+
+# --- CUDA C++ -------------------------------------------------------------------------------------
+
+REVERSE = """
+extern "C" __global__ void reverse(float* o, const float* x) {
+  __shared__ float s[64];
+  int i = threadIdx.x, b = blockIdx.x * 64;
+  s[i] = x[b + i];
+  __syncthreads();
+  o[b + i] = s[63 - i];
+}
+extern "C" __global__ void one(float* o) { o[threadIdx.x] = 1.f; }
+"""
+
+
+def test_cuda_is_compiled_without_a_toolkit():
+    kernel = cuda(REVERSE, kernel="reverse", chip="rtx3090", grid=(2,), threads=64)
+    assert kernel.shared_bytes == 256 and kernel.counts["BAR"] == 1 and kernel.blocks == 2
+    assert kernel.occupancy.limiter == "blocks" and ".target sm_86" in kernel.ptx
+    assert "one(" not in kernel.ptx
+
+
+def test_cuda_that_is_wrong_is_refused_with_its_line():
+    with pytest.raises(gpu.GpuCompileError, match=r'line 5: identifier "y" is undefined'):
+        cuda(REVERSE.replace("x[b", "y[b"), kernel="reverse")
+    with pytest.raises(ValueError, match="kernel is ''; accepted: reverse, one"):
+        cuda(REVERSE)

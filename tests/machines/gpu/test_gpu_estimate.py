@@ -1,0 +1,191 @@
+"""A bracket of what a program would take; and cuBLAS's products, against XLA's measured ones."""
+
+import statistics
+from collections import Counter
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from kernels import gpu
+from kernels.machines import compat
+from kernels.machines.compat import xla_gpu, xla_tables
+from kernels.machines.gpu import sass, toolchain
+from kernels.machines.gpu.estimate import (
+    BEST,
+    IN_LINE,
+    LAUNCH,
+    LIBRARY,
+    estimate_compiled,
+    library_product,
+    parts,
+)
+from kernels.machines.gpu.export import export
+
+S = jax.ShapeDtypeStruct
+# chip → most of the median error, and of the error that nine in ten stay below. The constants were
+# fitted to the tables of JAX 0.10's plugin. In 0.12's the H100 is measured anew: its products
+# differ by a fifth, and constants fitted to those (4.5 µs, 90 %) leave 17 % and 53 %.
+ALLOWED = {"h100": (0.05, 0.15), "b200": (0.06, 0.20)}
+if compat.at_least("jax", 0, 12):
+    ALLOWED["h100"] = (0.23, 0.55)
+
+
+@pytest.mark.cuda
+def test_products_are_held_against_the_half_that_was_not_fitted():
+    table = xla_tables.products(toolchain.folder() / toolchain.PLUGIN)
+    for chip, (median, most) in ALLOWED.items():
+        rows = sorted((key[1:], seconds) for key, seconds in table.items() if key[0] == chip)
+        assert len(rows) == 375
+        off = []
+        for (batch, m, n, k), seconds in rows[1::2]:  # the others were fitted to
+            ratio = library_product(chip, m, k, n, batch=batch) / seconds
+            off.append(max(ratio, 1 / ratio) - 1)
+        assert statistics.median(off) <= median
+        assert sorted(off)[int(0.9 * len(off))] <= most
+
+
+def test_two_constants_a_chip_and_no_other_chip():
+    assert set(LIBRARY) == set(xla_tables.CHIPS) == set(ALLOWED)
+    with pytest.raises(ValueError, match="chip is 'l4'; accepted: h100, b200"):
+        library_product("l4", 128, 128, 128)
+
+
+@pytest.mark.cuda
+def test_a_product_is_one_figure_and_the_rest_a_bracket():
+    square = S((4096, 4096), jnp.bfloat16)
+    found = gpu.estimate(jnp.dot, square, square)
+    assert found.seconds[0] == found.seconds[1] == library_product("h100", 4096, 4096, 4096)
+    assert found.bound == "compute" and "fitted" in found.method
+    assert 2 * 4096**3 / found.seconds[0] < gpu.CHIPS["h100"].bf16_flops
+
+    found = gpu.estimate(jax.nn.softmax, S((4096, 4096), jnp.float32))
+    low, high = found.seconds
+    once = 2 * 4 * 4096**2 / gpu.CHIPS["h100"].bytes_per_second  # read once, written once
+    assert low == pytest.approx(once / BEST["memory"])
+    assert low < high < 2.5 * low and found.bound == "memory"
+    assert "all overlapped, and all in line" in found.method
+
+
+@pytest.mark.cuda
+def test_what_is_not_known_is_refused():
+    with pytest.raises(ValueError, match=r"function is one with __cudnn\$convForward in it"):
+        image, weight = S((8, 56, 56, 64), jnp.float16), S((3, 3, 64, 64), jnp.float16)
+        order = ("NHWC", "HWIO", "NHWC")
+        gpu.estimate(
+            lambda x, w: jax.lax.conv_general_dilated(
+                x, w, (1, 1), "SAME", dimension_numbers=order
+            ),
+            image,
+            weight,
+        )
+
+
+@pytest.mark.cuda
+def test_a_pallas_kernel_is_a_bracket_made_from_its_code():
+    from kernels.vector import add_vectors
+
+    v = S((1 << 24,), jnp.float32)
+    found = gpu.estimate(lambda x, y: add_vectors(x, y, implementation="triton"), v, v)
+    least = 3 * 4 * 2**24 / gpu.CHIPS["h100"].bytes_per_second
+    assert found.seconds[0] == pytest.approx(least / BEST["memory"]) and found.bound == "memory"
+    [step] = found.steps
+    assert step.kind == "pallas" and step.seconds[1] > step.seconds[0]
+
+
+def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies():
+    """A warp's round does 64·128·16 multiply-adds of a warpgroup of four, in three instructions."""
+    loop = sass.Loop(tuple(map(_instruction, ("LDSM R0, [R1]", PRODUCT, "BRA `(.L_1)"))))
+    kernel = SimpleNamespace(
+        name="k", chip="h100", loops=(loop,), instructions=(), counts=Counter()
+    )
+    flops = 2 * 64 * 128 * 16 / 4 * 1000  # a thousand rounds of a warp
+    made = parts(kernel, flops, 3.35e9)
+    per = gpu.CHIPS["h100"].sms * gpu.CHIPS["h100"].tensor_clock_hz
+    assert made.memory == pytest.approx(1e-3)
+    assert made.issue == pytest.approx(1000 * 3 / 4 / per)
+    assert made.accesses == pytest.approx(1000 / per) and made.bound == "memory"
+    low, high = made.bracket("pallas")
+    line = made.memory + made.products + made.issue + made.accesses
+    assert low == made.memory / BEST["memory"] and high == LAUNCH + line / IN_LINE["pallas"]
+    with pytest.raises(ValueError, match="who is 'me'; accepted: xla, pallas, cuda"):
+        made.bracket("me")
+    nothing = SimpleNamespace(name="k", chip="h100", loops=(), instructions=(), counts=Counter())
+    with pytest.raises(ValueError, match="whose code multiplies nothing"):
+        parts(nothing, 1.0, 1.0)
+
+
+PRODUCT = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24"
+
+
+def _instruction(text):
+    return sass.Instruction(0, text, stall=1)
+
+
+HLO = """HloModule m
+
+ENTRY %main (a: bf16[8,64,32], b: bf16[8,32,16]) -> bf16[8,64,16] {
+  %a = bf16[8,64,32]{2,1,0} parameter(0)
+  %b = bf16[8,32,16]{2,1,0} parameter(1)
+  %call.1 = (bf16[8,64,16]{2,1,0}, s8[100]{0}) custom-call(%a, %b), \
+custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":\
+{"lhs_contracting_dimensions":["2"],"lhs_batch_dimensions":["0"]}}
+  %get = bf16[8,64,16]{2,1,0} get-tuple-element(%call.1), index=0
+  ROOT %twice = bf16[8,64,16]{2,1,0} fusion(%get, %get), kind=kLoop, calls=%c
+}
+"""
+
+
+def test_bytes_and_operations_are_read_from_the_program():
+    call, twice = xla_gpu.operations(HLO)
+    assert call.product == (8, 64, 32, 16) and call.flops == 2 * 8 * 64 * 32 * 16
+    assert call.bytes == 2 * 8 * (64 * 32 + 32 * 16 + 64 * 16) and call.dtype == "bfloat16"
+    assert twice.bytes == 2 * 2 * 8 * 64 * 16 and not twice.flops  # an operand counts once
+
+
+FUSED = """HloModule jit_f
+
+%inner (p: bf16[64,32], q: bf16[32,16]) -> f32[64,16] {
+  %p = bf16[64,32]{1,0} parameter(0)
+  %q = bf16[32,16]{1,0} parameter(1)
+  ROOT %d = f32[64,16]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%outer (a: s8[64,32], b: bf16[32,16]) -> f32[64,16] {
+  %a = s8[64,32]{1,0} parameter(0)
+  %c = bf16[64,32]{1,0} convert(%a)
+  %b = bf16[32,16]{1,0} parameter(1)
+  %f = f32[64,16]{1,0} fusion(%c, %b), kind=kCustom, calls=%inner
+  ROOT %n = f32[64,16]{1,0} negate(%f)
+}
+
+ENTRY %main (x: s8[64,32], y: bf16[32,16]) -> f32[64,16] {
+  %x = s8[64,32]{1,0} parameter(0)
+  %y = bf16[32,16]{1,0} parameter(1)
+  ROOT %both = f32[64,16]{1,0} fusion(%x, %y), kind=kCustom, calls=%outer
+}
+"""
+
+
+def test_products_inside_a_fusion_are_counted():
+    (both,) = xla_gpu.operations(FUSED)
+    assert both.flops == 2 * 64 * 32 * 16 and both.dtype == "bfloat16" and not both.product
+    assert both.bytes == 64 * 32 + 2 * 32 * 16 + 4 * 64 * 16
+    (none,) = xla_gpu.operations(FUSED.replace(" dot(", " add("))
+    assert not none.flops
+
+
+@pytest.mark.cuda
+def test_a_fused_product_takes_its_multiplications():
+    """By Triton on tensor cores; by XLA's own loop without them, at a fraction of the rate."""
+    x, y = S((1024, 512), jnp.bfloat16), S((512, 2048), jnp.bfloat16)
+    flops, h100 = 2 * 1024 * 512 * 2048, gpu.CHIPS["h100"]
+    program = export(jnp.dot, x, y, chip="h100")
+    least = {}
+    for form in ("triton", "emitted"):
+        tile = (64, 64, 64) if form == "triton" else None
+        made = gpu.compile(jnp.dot, x, y, gemm=form, tile=tile, passes=False)
+        least[form] = estimate_compiled(program, made).seconds[0]
+    assert least["triton"] >= flops / h100.bf16_flops
+    assert least["emitted"] >= flops / h100.float32_flops > 10 * least["triton"]

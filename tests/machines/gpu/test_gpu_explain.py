@@ -1,0 +1,164 @@
+"""explain for a GPU: passes, thunks, registers, occupancy, schedule, bracket; refusals."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from rich.console import Console
+
+from kernels import pictures
+from kernels.machines.gpu import toolchain
+from kernels.machines.gpu.errors import GpuCompileError, overflow
+from kernels.machines.optional import MissingPackage
+from kernels.yours import cache, machines, on_gpu
+
+SQUARE = (np.ones((256, 256), jnp.bfloat16),) * 2
+GIVEN = dict(name="f", title="f", timeout=60.0, pictures=False, trips={})
+
+
+def shown(made):
+    console = Console(width=100, record=True, file=io.StringIO())
+    on_gpu.page(made, console)
+    return console.export_text()
+
+
+@pytest.mark.cuda
+def test_a_program_is_explained():
+    def f(x, y):
+        return -jax.nn.softmax(x @ y)
+
+    made = on_gpu.explain(f, SQUARE, {}, chip="h100", **GIVEN | {"pictures": True})
+    drawn = made.pop("pictures")
+    json.dumps(made)
+    assert made["seconds"] < made["most"] and made["bound"] in ("memory", "compute")
+    assert "cublas-gemm-rewriter" in [each["name"] for each in made["passes"]]
+    assert made["thunks"][0]["kind"] == "CublasLtMatmul"
+    [kernel] = made["kernels"]
+    assert kernel["registers"] > 0 and kernel["occupancy"]["limiter"] and kernel["waves"] == 1
+    text = shown(made)
+    for word in ("passes changed it", "registers", "occupancy", "stall", "µs, estimated"):
+        assert word in text
+    assert kernel["name"] in text and drawn and "svg" in drawn[0]["html"]
+    pieces = "".join(on_gpu.tables(made, made))
+    assert "Side by side" in pieces and "CublasLtMatmul" in pieces
+
+
+def test_what_the_compilers_refuse_is_one_line(monkeypatch):
+    from kernels.machines.gpu import compiler
+
+    known = (
+        (overflow(327680, 232448), "asks for 327,680 bytes of shared memory and may have 232,448"),
+        (
+            GpuCompileError("crashed", "Mosaic GPU ended its process on f for h100 (signal 6)"),
+            "Mosaic GPU ended its process",
+        ),
+        (
+            GpuCompileError("timeout", "the compiler had not finished f for h100 after 2 s"),
+            "had not finished f for h100 after 2 s",
+        ),
+    )
+    for error, words in known:
+
+        def refuse(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(compiler, "compile_program", refuse)
+        made = on_gpu.explain(lambda x, y: x @ y, SQUARE, {}, chip="h100", **GIVEN)
+        assert made["error"]["kind"] == error.kind
+        told = shown(made).strip().splitlines()
+        assert len(told) == 2 and words in told[1]
+        assert words in "".join(on_gpu.tables(made)).replace("&#x27;", "'")
+
+
+def test_an_unknown_chip_and_a_missing_tool_are_one_line(monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match=r"--chip is 'h200'; accepted: .*v5e.*h100"):
+        machines.machine("h200")
+    assert machines.machine("l4").known() == on_gpu.known()
+    monkeypatch.setenv(toolchain.FOLDER, str(tmp_path))
+    with pytest.raises(MissingPackage, match=r"jax-cuda12-pjrt.*`make venv EXTRAS=gpu`"):
+        on_gpu.ready()
+    plugin = tmp_path / toolchain.PLUGIN
+    plugin.parent.mkdir(parents=True)
+    plugin.touch()
+    with pytest.raises(MissingPackage, match=r"ptxas .*is not installed"):
+        on_gpu.ready()
+
+
+@pytest.mark.slow
+@pytest.mark.cuda
+def test_explain_takes_a_gpu_on_the_command_line(tmp_path):
+    (tmp_path / "mine.py").write_text("import jax.numpy as jnp\n\ndef norm(x):\n    return x - 1\n")
+
+    def explained():
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "kernels", "explain", "mine.py:norm"),
+                *("--args", "f32[512,512]", "--chip", "a100", "--json"),
+            ],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {cache.FOLDER: str(tmp_path / "cache")},
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert explained()["chip"] == "a100"
+    # What was explained before is known: nothing is compiled again.
+    [kept] = (tmp_path / "cache").glob("*.json")
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"seconds": 1.0}))
+    assert explained()["seconds"] == 1.0
+
+
+def test_what_cannot_be_explained_is_said_in_a_line():
+    def for_a_tpu(x, y):
+        return pl.pallas_call(
+            lambda x_ref, y_ref, o_ref: o_ref.__setitem__(..., x_ref[...]),
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=()),
+        )(x, y)
+
+    explain = lambda f, **more: on_gpu.explain(f, SQUARE, {}, chip="h100", **GIVEN | more)
+    with pytest.raises(ValueError, match=r"trips is body=3; accepted: none on h100"):
+        explain(jnp.dot, trips={"body": 3})
+    with pytest.raises(ValueError, match=r"function is f, which returns no array; accepted: one"):
+        explain(lambda x, y: None)
+    refused = explain(for_a_tpu)["error"]
+    assert refused["kind"] == "unsupported"
+    assert "is written for a TPU, with compiler_params of" in refused["message"]
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+def test_pictures_say_what_the_code_says():
+    from kernels import gpu
+
+    x = jax.ShapeDtypeStruct((4096, 4096), jnp.float32)
+    program = lambda x, y: x @ y
+    kernel = gpu.compile(
+        program, x, x, gemm="triton", tile=(128, 128, 32, 3, 8), passes=False
+    ).kernel()
+    full = kernel.occupancy
+    assert f"{full.blocks} blocks, {full.warps} warps" in pictures.occupancy(kernel).says
+    drawn = pictures.heat(kernel)
+    loop = max(kernel.loops, key=lambda each: each.counts["HGMMA"])
+    assert f"{len(loop.instructions)} instructions" in drawn.says
+    assert drawn.svg.count(": stall ") == len(loop.instructions)
+    player = pictures.waves({"128 × 128": kernel})
+    [choice] = player.data["choices"]
+    assert choice["blocks"] == 32 * 32 and choice["places"] == 132 * full.blocks
+    assert (choice["waves"] - 1) * choice["places"] + choice["last"] == choice["blocks"]
+    with pytest.raises(ValueError, match="kernels is empty"):
+        pictures.waves({})
+    with pytest.raises(ValueError, match="start is 'x'; accepted: 128 × 128"):
+        pictures.waves({"128 × 128": kernel}, start="x")

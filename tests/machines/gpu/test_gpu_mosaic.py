@@ -1,0 +1,184 @@
+"""Mosaic GPU: the simulated block, and what its kernels become on an H100."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from kernels import gpu, ladder
+from kernels.attention import attention
+from kernels.machines.compat import jax_mosaic, jaxprs
+from kernels.machines.gpu.simulator import SimulationError, simulate
+from kernels.matmul import matmul
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
+from kernels.proof.catalog import OPERATORS
+from kernels.vector import add_vectors
+
+X = np.arange(256, dtype=np.float32)
+KEY = jax.random.key(0)
+
+
+def copied(x, *, waits=True, arrivals=1, interpret=None):
+    """x + 1, by way of shared memory."""
+
+    def kernel(x_gmem, o_gmem, x_smem, arrived):
+        plgpu.copy_gmem_to_smem(x_gmem, x_smem, arrived)
+        if waits:
+            plgpu.barrier_wait(arrived)
+        o_gmem[...] = x_smem[...] + 1
+
+    return plgpu.kernel(
+        kernel,
+        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
+        scratch_types=[plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier(num_arrivals=arrivals)],
+        interpret=interpret,
+    )(x)
+
+
+def handed_over(x, *, waits=True):
+    """x + 3: one warpgroup adds 1 in shared memory, another 2 on the way out."""
+
+    def kernel(x_gmem, o_gmem, x_smem, filled):
+        @pl.when(jax.lax.axis_index("wg") == 0)
+        def _():
+            x_smem[...] = x_gmem[...] + 1
+            plgpu.barrier_arrive(filled)
+
+        @pl.when(jax.lax.axis_index("wg") == 1)
+        def _():
+            if waits:
+                plgpu.barrier_wait(filled)
+            o_gmem[...] = x_smem[...] + 2
+
+    return plgpu.kernel(
+        kernel,
+        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
+        scratch_types=[plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()],
+        num_threads=2,
+        thread_name="wg",
+    )(x)
+
+
+def test_a_block_is_simulated():
+    for function, more in ((copied, 1), (handed_over, 3)):
+        found = simulate(function, X)
+        assert np.array_equal(found.result, X + more) and found.races == ()
+
+
+def test_a_copy_that_nobody_waits_for_is_a_race():
+    (race,) = simulate(copied, X, waits=False).races
+    assert "a read and a write of the same memory, unordered (test_gpu_mosaic.py" in race
+
+
+def test_a_race_in_a_notebook_is_told_by_its_line():
+    report = "RACE DETECTED\nread of x\n/tmp/kernel_7/428.py:4\nwrite of x\n/tmp/kernel_7/428.py:3"
+    (race,) = jax_mosaic._races(report)
+    assert race.endswith("unordered (the cell, lines 4 and 3)")
+    (race,) = jax_mosaic._races(report.replace(":3", ":4"))
+    assert race.endswith("unordered (the cell, line 4)")
+
+
+def test_too_few_arrivals_end_in_words():
+    with pytest.raises(SimulationError, match="waited 1 s at a barrier: fewer arrive"):
+        simulate(copied, X, arrivals=2, patience=1.0)
+    assert np.array_equal(simulate(copied, X).result, X + 1)
+
+
+def test_a_race_between_warpgroups_is_found():
+    (race,) = simulate(handed_over, X, waits=False).races  # whatever the result: it is luck
+    assert "a read and a write of the same memory, unordered (test_gpu_mosaic.py" in race
+    assert simulate(handed_over, X, waits=False, races=False).races == ()
+
+
+def test_a_planted_fault_fails_when_it_is_interpreted(monkeypatch):
+    operator = OPERATORS["matmul"]
+    subject = ladder.Subject.of(operator, operator["mosaic_gpu"])
+    problem = operator.workloads["gelu"]
+    monkeypatch.setattr(jaxprs, "inlined", lambda function: lambda z: z)
+    jax.clear_caches()
+    (check,) = ladder.climb(subject, "interpret", [problem])
+    monkeypatch.undo()
+    jax.clear_caches()
+    assert check.status == "failed" and "reference" in check.message, check
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: matmul(X[None], X[:, None], implementation="mosaic_gpu"), "accepted: bfloat16"),
+        (
+            lambda: matmul(
+                jnp.ones((2, 2), jnp.bfloat16),
+                jnp.ones((2, 2), jnp.bfloat16),
+                implementation="mosaic_gpu",
+                prologue=jnp.tanh,
+            ),
+            "reads x straight into its tensor cores",
+        ),
+        (
+            lambda: attention(
+                *[jnp.ones((1, 1, 8, 256), jnp.bfloat16)] * 3, implementation="mosaic_gpu"
+            ),
+            "accepted: at most 128",
+        ),
+    ],
+)
+def test_what_it_does_not_take_is_refused(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_causal_attention_does_not_touch_what_is_hidden_from_a_whole_block():
+    """Values that are NaN would reach a sum with a weight of 0 wherever their block is visited."""
+    q, k, v = (jax.random.normal(key, (1, 1, 256, 64)) for key in jax.random.split(KEY, 3))
+    q, k, v = (each.astype(jnp.bfloat16) for each in (q, k, v))
+    hidden = v.at[:, :, 128:].set(jnp.nan)
+    attend = functools.partial(attention, implementation="mosaic_gpu")
+    first = np.asarray(simulate(attend, q, k, hidden, causal=True).result, np.float32)[0, 0]
+    assert np.isfinite(first[:128]).all() and np.isnan(first[128:]).all()
+    every = np.asarray(simulate(attend, q, k, hidden, causal=False).result, np.float32)
+    assert np.isnan(every).all()
+
+
+def test_a_kernel_of_another_route_is_none_of_mosaic_gpu():
+    operator = OPERATORS["add_vectors"]
+    triton = functools.partial(add_vectors, implementation="triton")
+    subject = ladder.Subject(operator, "triton", MOSAIC_GPU, triton)
+    (check,) = ladder.climb(subject, "compile", [operator.workloads["tiny"]])
+    assert check.status == "failed" and "no kernel of Mosaic GPU" in check.message
+
+
+@pytest.mark.cuda
+def test_the_matmul_is_three_warpgroups_of_an_h100():
+    square = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
+    multiply = functools.partial(matmul, implementation="mosaic_gpu")
+    for _ in range(2):  # the second time the compiler has it already
+        kernel = gpu.compile(multiply, square, square, passes=False).kernel("matmul")
+        assert kernel.grid == (132, 1, 1) and kernel.threads == 384
+        assert kernel.registers == 168 and not kernel.spills
+        wide = [i for i in kernel.instructions if i.name.startswith("HGMMA.64x128x16.F32.BF16")]
+        assert len(wide) == kernel.counts["HGMMA"] == 8
+        assert kernel.counts["UTMALDG"] and kernel.counts["UTMASTG"]
+        assert kernel.counts["USETMAXREG"] == 2
+
+
+@pytest.mark.cuda
+def test_a_chip_without_wgmma_says_so():
+    square = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
+    multiply = functools.partial(matmul, implementation="mosaic_gpu")
+    with pytest.raises(gpu.GpuCompileError, match=r"sm_80|wgmma|another generation"):
+        gpu.compile(multiply, square, square, chip="a100", passes=False)
+
+
+@pytest.mark.cuda
+def test_an_addition_goes_to_blackwell_too_and_to_nothing_before_hopper():
+    add = functools.partial(add_vectors, implementation="mosaic_gpu")
+    kernel = gpu.compile(add, X, X, chip="b200", passes=False).kernel("add_vectors")
+    assert ".target sm_100a" in kernel.ptx
+    assert any(name.startswith("FADD") for name in kernel.counts)
+    with pytest.raises(gpu.GpuCompileError, match="uses elect, which sm_80 does not have"):
+        gpu.compile(add, X, X, chip="a100", passes=False)

@@ -1,0 +1,634 @@
+"""The emulated GpSimd engine: each check refuses a planted fault and accepts its twin."""
+
+import functools
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from kernels import optional
+from kernels.machines.neuron import gpsimd
+from kernels.machines.neuron.gpsimd import compiler, emulator
+
+pytestmark = pytest.mark.skipif(
+    not (optional.available("g++") and sys.platform == "linux"),
+    reason="needs g++ on Linux; on Debian and Ubuntu: sudo apt install g++",
+)
+
+HEADERS = """
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <algorithm>
+#include <cassert>
+#include <torch/torch.h>
+#include <neuron/neuron-utils.hpp>
+using torch::neuron::tcm_free;
+using torch::neuron::tcm_malloc;
+"""
+SHAPES = """
+#include <torch/torch.h>
+#include "torchneuron/register.h"
+torch::Tensor same(torch::Tensor x) { return torch::empty(x.sizes(), torch::kFloat); }
+"""
+
+
+def library(*names):
+    """The host's file for kernels of these names."""
+    lines = "".join(f'm.def("{name}", &same, "{name}");' for name in names)
+    return f"{SHAPES}NEURON_LIBRARY(tests, m) {{ {lines} }}"
+
+
+SHAPE = library("twice")
+
+
+def twice(body, name="twice"):
+    """A kernel of a body that ends in `return out;`."""
+    return f"torch::Tensor {name}(const torch::Tensor& x) {{{body}}}\n"
+
+
+def alone(body):
+    """The sources of a library of one kernel, `twice`."""
+    return [HEADERS + twice(body), SHAPE]
+
+
+def body(
+    begin="id * share",
+    end="std::min(n, begin + share)",
+    allocate="(float*)tcm_malloc(share * sizeof(float))",
+    guard="if (!t) abort();",
+    load="in.tensor_to_tcm<float>(t, begin, end - begin);",
+    compute="for (size_t i = 0; i < end - begin; ++i) t[i] = 2 * t[i];",
+    store="to.tcm_to_tensor<float>(t, begin, end - begin);",
+    free="tcm_free(t);",
+    result="get_dst_tensor()",
+):
+    """2 x on all cores; a test replaces one line by a wrong one."""
+    return f"""
+      torch::Tensor out = {result};
+      const size_t n = x.numel(), id = get_cpu_id(), count = get_cpu_count();
+      const size_t share = (n + count - 1) / count;
+      const size_t begin = {begin}, end = {end};
+      if (begin >= n || begin >= end) return out;
+      float* t = {allocate};
+      {guard}
+      auto in = x.tcm_accessor();
+      auto to = out.tcm_accessor();
+      {load}
+      {compute}
+      {store}
+      {free}
+      return out;"""
+
+
+def right(**lines):
+    """The sources of 2 x, with some lines replaced."""
+    return alone(body(**lines))
+
+
+@functools.cache
+def libraries(many):
+    """Kernel → sources, for many kernels in few libraries: each is compiled once."""
+    found = {}
+    for first in range(0, len(many), compiler.MOST_KERNELS):
+        part = many[first : first + compiler.MOST_KERNELS]
+        names = [f"twice_{first + i}" for i in range(len(part))]
+        kernels = "".join(twice(body(**dict(lines)), name) for lines, name in zip(part, names))
+        found.update(dict.fromkeys(names, (HEADERS + kernels, library(*names))))
+    return found
+
+
+def one_of_many(all_lines, place):
+    """The sources and the name of the kernel with the lines all_lines[place]."""
+    name = f"twice_{place}"
+    return libraries(tuple(tuple(lines.items()) for lines in all_lines))[name], name
+
+
+X = np.arange(1, 97, dtype=np.float32).reshape(2, 48)
+
+
+def refuse(sources, *words, name="twice", **options):
+    with pytest.raises(gpsimd.GpSimdError) as caught:
+        gpsimd.run(sources, name, X, **options)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+    return caught.value.finding
+
+
+@given(n=st.integers(1, 300), cores=st.integers(1, 10), seed=st.integers(0, 99))
+def test_the_right_one_passes_in_every_order(n, cores, seed):
+    x = np.linspace(-1, 1, n, dtype=np.float32)
+    order = np.random.default_rng(seed).permutation(cores)
+    run = gpsimd.run(right(), "twice", x, cores=cores, order=order)
+    assert run.findings == () and np.array_equal(run.result, 2 * x)
+    assert (run.written == 1).all()
+    assert sum(t.loaded_bytes for t in run.traffic) == 4 * n
+    assert sum(t.stored_bytes for t in run.traffic) == 4 * n
+
+
+# Each: a line of `right`, what it becomes, the kind of the finding, and words of the message.
+FAULTS = {
+    "a store beyond the buffer": (
+        {"compute": "for (size_t i = 0; i <= end - begin; ++i) t[i] = 2;"},
+        "bounds",
+        "core 0: writes element 12 of a TCM buffer of 12 elements (4 bytes each)",
+    ),
+    "a load beyond the buffer": (
+        {"compute": "t[0] = t[end - begin + 2];"},
+        "bounds",
+        "core 0: reads element 14 of a TCM buffer of 12 elements",
+    ),
+    "a load before the buffer": (
+        {"compute": "volatile size_t one = 1; t[0] = *(t - one);"},
+        "bounds",
+        "core 0: reads element -1 of a TCM buffer of 12 elements",
+    ),
+    "a memset beyond the buffer": (
+        {"compute": "volatile size_t bytes = 50; memset(t, 0, bytes);"},
+        "bounds",
+        "core 0: memset writes element 48 of a TCM buffer of 48 elements (1 bytes each)",
+    ),
+    "a memcpy from beyond the buffer": (
+        {"compute": "volatile size_t bytes = 52; float own[13]; memcpy(own, t, bytes);"},
+        "bounds",
+        "core 0: memcpy reads element 48",
+    ),
+    "a transfer longer than the buffer": (
+        {"allocate": "(float*)tcm_malloc(share)"},
+        "bounds",
+        "core 0: tensor_to_tcm writes element 3 of a TCM buffer of 3 elements",
+    ),
+    "a transfer beyond the tensor": (
+        {"load": "in.tensor_to_tcm<float>(t, begin + 6, end - begin);"},
+        "bounds",
+        "core 7: tensor_to_tcm takes 12 elements from 90 on of input 0, which has 96",
+    ),
+    "a negative offset": (
+        {"load": "in.tensor_to_tcm<float>(t, begin - 1, end - begin);"},
+        "bounds",
+        "core 0: tensor_to_tcm takes 12 elements from 18446744073709551615 on of input 0",
+    ),
+    "a store beyond the result": (
+        {"store": "to.tcm_to_tensor<float>(t, begin + 1, end - begin);"},
+        "bounds",
+        "core 7: tcm_to_tensor takes 12 elements from 85 on of the result, which has 96",
+    ),
+    "a read of what was never loaded": (
+        {"load": "(void)in;"},
+        "unset",
+        "core 0: reads element 0 of a TCM buffer of 12 elements (4 bytes each), where nothing",
+    ),
+    "a store of what was never computed": (
+        {"load": "(void)in;", "compute": "t[0] = 1;"},
+        "unset",
+        "core 0: tcm_to_tensor reads element 1 of a TCM buffer of 12 elements",
+    ),
+    "a leak": ({"free": ""}, "leak", "core 0: tcm_malloc(48) was never freed"),
+    "a use after the free": (
+        {"free": "tcm_free(t); t[1] = 0;"},
+        "freed",
+        "core 0: writes a TCM buffer of 48 bytes after tcm_free",
+    ),
+    "a second free": ({"free": "tcm_free(t); tcm_free(t);"}, "freed", "core 0: tcm_free is given"),
+    "two cores at one element": (
+        {"begin": "id * (share - 1)"},
+        "twice",
+        "core 1: tcm_to_tensor writes element [0, 11] of the result, which core 0 has written",
+    ),
+    "a tail that nobody writes": (
+        {"end": "std::min(n, begin + n / count - 1)"},
+        "unwritten",
+        "no core writes element [0, 11] of the result, and 8 of 96 in all are missing",
+    ),
+    "an element of another core": (
+        {"load": "to.tensor_to_tcm<float>(t, 0, 1); in.tensor_to_tcm<float>(t, begin, share);"},
+        "unset",
+        "core 0: tensor_to_tcm reads element [0, 0] of the result, which it has not written",
+    ),
+    "elements of another width": (
+        {"load": "in.tensor_to_tcm<double>((double*)t, begin, 2);"},
+        "dtype",
+        "core 0: tensor_to_tcm takes elements of 8 bytes, and input 0 is float32[2, 48]",
+    ),
+    "floats as whole numbers": (
+        {"load": "in.tensor_to_tcm<int32_t>((int32_t*)t, begin, end - begin);"},
+        "dtype",
+        "core 0: tensor_to_tcm takes signed whole numbers of 4 bytes, and input 0 is float32[2",
+    ),
+    "a result of whole numbers": (
+        {"store": "to.tcm_to_tensor<uint32_t>((uint32_t*)t, begin, end - begin);"},
+        "dtype",
+        "core 0: tcm_to_tensor takes unsigned whole numbers of 4 bytes, and the result is float32",
+    ),
+    "a pointer to the stack": (
+        {"load": "float own[64]; in.tensor_to_tcm<float>(own, begin, end - begin);"},
+        "bounds",
+        "core 0: tensor_to_tcm is given a pointer that tcm_malloc has not returned",
+    ),
+    "a null pointer": (
+        {"allocate": "(float*)tcm_malloc(20000)", "guard": "", "load": "", "compute": "t[3] = 1;"},
+        "null",
+        "core 0: writes through a null pointer: tcm_malloc(20000) had returned null, as 0 of 16384",
+    ),
+    "a null pointer in a transfer": (
+        {"allocate": "(float*)tcm_malloc(20000)", "guard": ""},
+        "null",
+        "core 0: writes through a null pointer: tcm_malloc(20000)",
+    ),
+    "an accessor on eight cores": (
+        {"load": "in.tensor_to_tcm<float>(t, begin, share); auto a = x.accessor<float, 2>();"
+         " t[0] = a[0][0];"},
+        "accessor",
+        "core 0: accessor with 8 cores: only TCM accessors work there",
+    ),
+    "a tensor of one's own": (
+        {"result": "torch::empty(x.sizes(), torch::kFloat)"},
+        "result",
+        "core 0: returns without get_dst_tensor(): of 8 cores no returned tensor is taken",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_refused(fault):
+    _, kind, words = FAULTS[fault]
+    everything = [lines for lines, _, _ in FAULTS.values()]
+    sources, name = one_of_many(everything, list(FAULTS).index(fault))
+    assert refuse(sources, words, name=name).kind == kind
+
+
+TWINS = [
+        {"compute": "for (size_t i = end - begin; i--;) t[i] *= 2;"},
+        {"compute": "float own[12]; memcpy(own, t, 4 * share); for (float& v : own) v *= 2;"
+         " memcpy(t, own, 4 * share);"},
+        {"allocate": "(float*)tcm_malloc(16384)"},
+        {"free": "tcm_free(t); tcm_free(nullptr);"},
+        {"free": "tcm_free(t); t = (float*)tcm_malloc(16384); if (!t) abort(); tcm_free(t);"},
+        {"store": "for (size_t i = 0; i < end - begin; ++i)"
+         " to.tcm_to_tensor<float>(t + i, begin + i, 1);"},
+        {"store": "to.tcm_to_tensor<float>(t, begin, share);"
+         " to.tensor_to_tcm<float>(t, begin, share);"},
+        {"begin": "(count - 1 - id) * share"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", range(len(TWINS)))
+def test_a_right_twin_passes(place):
+    sources, name = one_of_many(TWINS, place)
+    for order in (None, range(7, -1, -1)):
+        run = gpsimd.run(sources, name, X, order=order)
+        assert np.array_equal(run.result, 2 * X)
+
+
+def test_a_race_is_found_in_either_order():
+    """Core 0 reads what core 7: writes, before or after it does."""
+    late = {
+        "store": "to.tcm_to_tensor<float>(t, begin, share);"
+        " if (!id) to.tensor_to_tcm<float>(t, 95, 1);"
+    }
+    refuse(right(**late), "core 0: tensor_to_tcm reads element [1, 47]", order=range(7, -1, -1))
+    found = gpsimd.run(right(**late), "twice", X, checks=False).findings
+    assert [f.kind for f in found] == ["unset", "race"]
+    assert (
+        "core 7: tcm_to_tensor writes element [1, 47] of the result, which core 0 has read"
+        in str(found[1])
+    )
+
+
+def test_the_message_names_the_line():
+    sources = right(compute="\n\nt[12] = 1;\n")
+    line = 1 + "".join(sources[0]).split("t[12]")[0].count("\n")
+    found = refuse(sources)
+    if found.source is None:
+        pytest.skip("needs addr2line: on Debian and Ubuntu: sudo apt install binutils")
+    assert found.source == f"source0.cpp:{line}"
+
+
+def test_a_message_names_the_line_of_a_transfer():
+    sources = right(store="\n\n\nto.tcm_to_tensor<float>(t, begin + 1, end - begin);\n")
+    line = 1 + sources[0].split("to.tcm_to_tensor")[0].count("\n")
+    found = refuse(sources, order=range(7, -1, -1))
+    assert found.source in (None, f"source0.cpp:{line}")
+
+
+CRASHES = {
+    "*(volatile int*)0x7000000 = 1;": "core 0: crashed at the address 0x7000000",
+    "volatile int zero = 0; t[0] = 7 / zero;": "core 0: divides an integer by zero",
+    "abort();": "core 0: ended itself",
+    "assert(n == 1);": "core 0: ended itself",
+    "exit(5);": "core 0: ended with exit status 5",
+    "raise(9);": "core 0: was ended by signal 9",
+}
+
+if platform.machine() != "x86_64":  # where such a division gives 0
+    del CRASHES["volatile int zero = 0; t[0] = 7 / zero;"]
+
+
+@pytest.mark.parametrize("line", CRASHES)
+def test_a_crash_is_told_and_the_caller_lives(line):
+    every = [{"compute": each} for each in CRASHES]
+    sources, name = one_of_many(every, list(CRASHES).index(line))
+    assert refuse(sources, CRASHES[line], name=name).kind == "crash"
+
+
+def test_an_endless_recursion_is_told():
+    code = "torch::Tensor out = get_dst_tensor(); return deep(1) > 0 ? out : x;"
+    deep = "int deep(volatile int n) { volatile char page[4096]; page[n] = 1; "
+    sources = alone(code)
+    sources[0] = deep + "return deep(n) + page[n]; }\n" + sources[0]
+    assert refuse(sources, "core 0: crashed").kind == "crash"
+
+
+def test_an_endless_loop_ends(monkeypatch):
+    monkeypatch.setattr(emulator, "SECONDS", 1)
+    start = time.monotonic()
+    found = refuse(right(compute="for (volatile int i = 0; ; ++i) {}"), "not ended after 1 seconds")
+    assert found.kind == "time" and time.monotonic() - start < 20
+
+
+def test_each_core_has_its_own_globals():
+    """On the machine it has; a counter that one core sets is not seen by the next."""
+    sources = right(compute="for (size_t i = 0; i < end - begin; ++i) t[i] *= ++calls ? 2 : 0;")
+    sources[0] = sources[0].replace(
+        "torch::Tensor twice(", "int calls = -1000;\ntorch::Tensor twice("
+    )
+    assert np.array_equal(gpsimd.run(sources, "twice", X).result, 2 * X)
+
+
+def test_without_checks_it_goes_on():
+    """And says what it met: here every core but the first writes an element of the one before."""
+    run = gpsimd.run(right(begin="id * (share - 1)"), "twice", X, checks=False)
+    kinds = [f.kind for f in run.findings]  # one for each core that met it
+    assert sorted(kinds) == ["twice"] * 7 + ["unwritten"]
+    assert (run.written == 2).sum() == 7 and (run.written == 0).sum() == 7
+    assert np.isnan(run.result[run.written == 0]).all()
+    assert np.array_equal(run.result[run.written > 0], 2 * X[run.written > 0])
+
+
+def test_without_checks_one_core_may_crash():
+    """The others run on, and the result holds what they wrote."""
+    null = "if (id == 3) { tcm_free(t); t = nullptr; }"
+    run = gpsimd.run(right(load=null + body.__defaults__[4]), "twice", X, checks=False)
+    found = {(f.kind, f.core) for f in run.findings}
+    assert found == {("null", 3), ("crash", 3), ("unwritten", None)}
+    assert (run.written == 0).sum() == 12 and (run.written == 1).sum() == 84
+
+
+def test_traffic_is_counted_by_core():
+    run = gpsimd.run(right(), "twice", X, cores=4, order=(2, 0, 3, 1))
+    assert [t.core for t in run.traffic] == [0, 1, 2, 3]
+    assert {(t.loads, t.loaded_bytes, t.stores, t.stored_bytes) for t in run.traffic} == {
+        (1, 96, 1, 96)
+    }
+    assert {t.tcm_bytes for t in run.traffic} == {96}
+
+
+def test_many_buffers_one_after_another():
+    """The addresses of freed buffers come again, and stay apart from those that live."""
+    code = """
+      torch::Tensor out = get_dst_tensor();
+      auto in = x.tcm_accessor();
+      auto to = out.tcm_accessor();
+      float* kept = (float*)tcm_malloc(4);
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        float* t = (float*)tcm_malloc(4);
+        in.tensor_to_tcm<float>(t, i, 1);
+        *t *= 2;
+        *kept = *t;
+        to.tcm_to_tensor<float>(kept, i, 1);
+        tcm_free(t);
+      }
+      tcm_free(kept);
+      return out;"""
+    x = np.arange(3000, dtype=np.float32)
+    assert np.array_equal(gpsimd.run(alone(code), "twice", x, cores=1).result, 2 * x)
+
+
+ELEMENTS = """
+  torch::Tensor out = torch::zeros(x.sizes(), torch::kFloat);
+  auto from = x.accessor<float, 2>();
+  auto to = out.accessor<float, 2>();
+  for (int64_t i = 0; i < x.sizes()[0]; ++i)
+    for (int64_t j = 0; j < x.sizes()[1]{more}; ++j) to[i][j] = 2 * from[i][j];
+  return out;"""
+
+
+def test_the_documents_accessor_on_one_core():
+    run = gpsimd.run(alone(ELEMENTS.format(more="")), "twice", X, cores=1)
+    assert np.array_equal(run.result, 2 * X)
+    words = "core 0: accessor takes index 48 of dimension 1 of input 0: float32[2, 48]"
+    refuse(alone(ELEMENTS.format(more=" + 1")), words, cores=1)
+
+
+def test_an_input_is_not_written():
+    code = "auto a = x.tcm_accessor(); a.tcm_to_tensor<float>((float*)0, 0, 1); return x;"
+    sources = alone(code)
+    sources[0] = sources[0].replace("const torch::Tensor& x", "torch::Tensor x")
+    refuse(sources, "core 0: tcm_to_tensor writes to input 0", cores=1)
+
+
+def test_const_tensors_are_read_only():
+    with pytest.raises(gpsimd.GpSimdCompileError, match="read-only"):
+        gpsimd.run(right(store="in.tcm_to_tensor<float>(t, begin, share);"), "twice", X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sources", "function", "array", "words"),
+    [
+        ([right()[0], library("thrice")], "thrice", X, "thrice"),
+        (right(compute="t[0] = undeclared;"), "twice", X, "source0.cpp:.*undeclared"),
+        (right(compute="torch::exp(x);"), "twice", X, "no operations on whole tensors"),
+        ([right()[0], '#include "mine.h"\n' + SHAPE], "twice", X, "mine.h: No such file"),
+    ],
+)
+def test_what_does_not_compile_is_told_in_plain_words(sources, function, array, words):
+    with pytest.raises(gpsimd.GpSimdCompileError, match=words) as caught:
+        gpsimd.run(sources, function, array)
+    assert "/" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_a_wrong_number_of_tensors():
+    with pytest.raises(gpsimd.GpSimdError, match="the shape function takes 1 tensors, and 2 are"):
+        gpsimd.run(right(), "twice", X, X)
+
+
+@pytest.mark.slow
+def test_a_shape_function_that_crashes():
+    sources = [right()[0], SHAPE.replace("return torch::empty", "abort(); return torch::empty")]
+    sources[1] = "#include <stdlib.h>\n" + sources[1]
+    refuse(sources, "before any core ran: SIGABRT")
+
+
+@pytest.mark.slow
+def test_a_shape_function_that_does_not_end(monkeypatch):
+    monkeypatch.setattr(emulator, "SECONDS", 1)
+    endless = "for (volatile int i = 0; ; ++i) {} return torch::empty"
+    sources = [right()[0], SHAPE.replace("return torch::empty", endless)]
+    refuse(sources, "before any core ran: SIGALRM")
+
+
+def test_a_shape_function_has_no_data():
+    code = "auto a = x.accessor<float, 2>(); float v = a[0][0]; return torch::full(x.sizes(), v,"
+    sources = [right()[0], SHAPE.replace("return torch::empty(x.sizes(),", code)]
+    refuse(sources, "accessor in a shape function")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (dict(cores=0), "cores is 0"),
+        (dict(cores=65), "cores is 65; accepted: at most 64"),
+        (dict(order=[0, 0, 1]), r"order is \[0, 0, 1\]; accepted: each of 0 to 7 once"),
+        (dict(tcm_bytes=-1), "tcm_bytes is -1"),
+        (dict(array=X.astype(np.float64)), r"arrays\[0\].dtype is 'float64'"),
+        (dict(array=np.zeros((1,) * 9, np.float32)), r"arrays\[0\].shape .* at most 8 dimensions"),
+        (dict(array=np.zeros(65536, np.float32)), "of at most 65535"),
+        (dict(function="thrice"), "function is 'thrice'; accepted: twice"),
+        (dict(sources=[]), "sources is empty"),
+        (dict(sources=[3]), r"sources\[0\] is a int"),
+        (dict(sources=[Path("gone.cpp")]), "the path gone.cpp"),
+        (dict(sources=right()[:1]), "sources is without a library; accepted: NEURON_LIBRARY"),
+        (dict(sources=library(*"abcdefghijk")), "a library of 11 kernels; accepted: at most 10"),
+    ],
+)
+def test_bad_arguments_are_named(call, words):
+    sources, function = call.pop("sources", right()), call.pop("function", "twice")
+    with pytest.raises(ValueError, match=words):
+        gpsimd.run(sources, function, call.pop("array", X), **call)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", emulator.DTYPES)
+def test_every_dtype(dtype):
+    kind = dict(zip(emulator.DTYPES, ("Float", "Int", "Char", "Long", "Short", "Byte")))[dtype]
+    cpp = {"float32": "float"}.get(dtype, f"{dtype}_t")
+    sources = [text.replace("kFloat", f"k{kind}").replace("float", cpp) for text in right()]
+    x = np.arange(96).astype(dtype)
+    result = gpsimd.run(sources, "twice", x).result
+    assert result.dtype == dtype and np.array_equal(result, (2 * x).astype(dtype))
+
+
+def test_one_file_may_hold_both():
+    sources = "".join(right())
+    assert np.array_equal(gpsimd.run(sources, "twice", X).result, 2 * X)
+
+
+def test_what_it_prints_is_kept():
+    sources = right(compute='printf("core %u\\n", get_cpu_id()); t[0] = 1;')
+    run = gpsimd.run(sources, "twice", X, order=range(7, -1, -1))
+    assert run.printed.split() == " ".join(f"core {c}" for c in range(7, -1, -1)).split()
+
+
+class TestCall:
+    def test_one_core_knows_no_limits(self):
+        """Rung 1 is arithmetic: no pool to exhaust, no leak, no other core."""
+        sources = right(allocate="(float*)tcm_malloc(20000)", free="")
+        result = gpsimd.call(sources, "twice", X, interpret=True)
+        assert np.array_equal(result, 2 * X)
+        with pytest.raises(gpsimd.GpSimdError, match="ended itself"):
+            gpsimd.call(sources, "twice", X, interpret=gpsimd.InterpretParams())
+
+    def test_the_seed_permutes_the_cores(self):
+        turns = [gpsimd.InterpretParams(order=seed).turns() for seed in (0, 0, 1)]
+        assert turns[0] == turns[1] != turns[2]
+        assert all(sorted(t) == list(range(8)) for t in turns)
+
+    def test_without_a_machine_interpret_false_says_so(self):
+        with pytest.raises(ValueError, match="interpret is False; accepted: None or True here"):
+            gpsimd.call(right(), "twice", X, interpret=False)
+        with pytest.raises(ValueError, match="interpret is 'yes'"):
+            gpsimd.call(right(), "twice", X, interpret="yes")
+
+    def test_with_a_machine_none_takes_it(self, monkeypatch):
+        monkeypatch.setattr(gpsimd, "custom_op", lambda: object())
+        on_device = lambda x: ("device", x)
+        for interpret in (None, False):
+            found = gpsimd.call(right(), "twice", X, interpret=interpret, on_device=on_device)
+            assert found == ("device", X)
+        result = gpsimd.call(right(), "twice", X, interpret=True, on_device=on_device)
+        assert np.array_equal(result, 2 * X)
+
+
+class TestLower:
+    def test_says_how_far_it_got(self):
+        function = lambda x, *, interpret: gpsimd.call(right(), "twice", x, interpret=interpret)
+        assert "AWS's build is not installed" in gpsimd.lower(function, X)
+
+    def test_a_warning_is_an_error(self):
+        sources = right(free="tcm_free(t); int unused = 3;")
+        assert np.array_equal(gpsimd.run(sources, "twice", X).result, 2 * X)
+        function = lambda x, *, interpret: gpsimd.call(sources, "twice", x, interpret=interpret)
+        with pytest.raises(gpsimd.GpSimdCompileError, match="unused variable"):
+            gpsimd.lower(function, X)
+
+    def test_what_runs_no_operator_is_refused(self):
+        with pytest.raises(gpsimd.GpSimdCompileError, match="no custom operator"):
+            gpsimd.lower(lambda x, *, interpret: x, X)
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", os.devnull)
+    compiler.gpp.cache_clear()
+    compiler._version.cache_clear()
+    try:
+        with pytest.raises(optional.MissingPackage, match="sudo apt install g\\+\\+"):
+            gpsimd.run(right(), "twice", X)
+    finally:
+        compiler.gpp.cache_clear()
+
+
+@pytest.mark.slow
+def test_without_a_home_it_still_works(monkeypatch, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    compiler._cache.cache_clear()
+    try:
+        assert np.array_equal(gpsimd.run(right(), "twice", X).result, 2 * X)
+    finally:
+        compiler._cache.cache_clear()
+
+
+def test_what_was_compiled_is_kept(monkeypatch):
+    gpsimd.run(right(), "twice", X)
+    monkeypatch.setattr(compiler, "_gpp", lambda *_: pytest.fail("compiled again"))
+    gpsimd.run(right(), "twice", X)
+
+
+@pytest.mark.slow
+def test_the_cache_stays_small(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiler, "KEPT", 4)
+    compiler._cache.cache_clear()
+    try:
+        for number in range(3):
+            gpsimd.run(right(guard=f"if (!t) exit({number});"), "twice", X)
+        kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert len(kept) == 4 and sum(path.stat().st_size for path in kept) < 3e6
+    finally:
+        compiler._cache.cache_clear()
+
+
+def test_the_headers_travel_with_the_package():
+    """A wheel holds what lies in the folder: hatchling takes kernels/ as it is."""
+    listed = subprocess.run(
+        ["git", "ls-files", "kernels/machines/neuron/gpsimd", "kernels/giou/gpsimd"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    if listed.returncode:
+        pytest.skip("needs a git checkout")
+    names = {Path(line).name for line in listed.stdout.splitlines()}
+    assert {"torch.h", "neuron-utils.hpp", "register.h", "runtime.cpp", "giou.cpp"} <= names

@@ -1,0 +1,65 @@
+"""python -m kernels knows NKI's entries."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kernels import __version__, figures, neuron
+from kernels.cli import app
+from kernels.figures import store
+
+
+def run(*words):
+    return CliRunner().invoke(app, words, env={"COLUMNS": "140", "NO_COLOR": "1"})
+
+
+def test_estimate_says_what_binds():
+    result = run("estimate", "giou/nki", "--workload", "ragged", "--chip", "trn1")
+    assert result.exit_code == 0
+    assert "not measured" in result.output and "trn1" in result.output
+    assert "Vector" in result.output and "µs" in result.output
+
+
+def test_estimates_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    assert run("estimate", "giou/neuronxcc", "--figures", "--record").exit_code == 0
+    (record,) = figures.read("estimated.csv")
+    assert (record.operator, record.implementation) == ("giou", "neuronxcc")
+    assert (record.kind, record.unit, record.chip) == ("estimated", "ms", "inf2")
+    assert record.versions == f"kernels {__version__}" and "list schedule" in record.method
+    again = dataclasses.replace(record, date="today")
+    (kept,) = (
+        r
+        for r in figures.read(Path(__file__).parents[3] / "results" / "estimated.csv")
+        if r.identity == record.identity
+    )
+    assert dataclasses.replace(kept, date="today") == again  # the book's figure is today's
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--chip", "v5e"), "chip is 'v5e'; accepted: inf2, trn1"),
+        (("--workload", "huge"), "workload is 'huge'; accepted: tiny"),
+    ],
+)
+def test_a_wrong_argument_is_named(words, says):
+    result = run("estimate", "giou/nki", *words)
+    assert result.exit_code == 2 and says in result.output
+
+
+def test_measuring_is_skipped_by_name():
+    if neuron.device():
+        pytest.skip("there is a Neuron device")
+    result = run("verify", "giou/nki", "--rung", "measure", "--draws", "0")
+    assert result.exit_code == 0 and "needs an AWS Neuron device" in result.output
+
+
+@pytest.mark.parametrize("name", ["nki_short_loop", "nki_unmasked_store", "nki_late_clamp"])
+def test_some_bugs_hide_on_a_friendly_workload(name):
+    from kernels import gallery
+
+    friendly, telling = gallery.bugs()[name].workloads
+    assert str(telling) == gallery.climb(name).workload != str(friendly)

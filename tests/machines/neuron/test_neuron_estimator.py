@@ -1,0 +1,395 @@
+"""Estimates agree with hand counts, and no time line breaks its own rules."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import neuron
+from kernels.giou import neuronxcc as old
+from kernels.giou import nki as new
+from kernels.machines.neuron import beta1
+from kernels.machines.neuron.beta1 import isa as bisa
+from kernels.machines.neuron.beta1 import language as bl
+from kernels.machines.neuron.modern import isa as nisa
+from kernels.machines.neuron.modern import jit
+from kernels.machines.neuron.modern import language as nl
+
+CHIP = neuron.CHIPS["inf2"]
+VECTOR, SCALAR, TENSOR = (CHIP.clock_hz[name] for name in ("Vector", "Scalar", "Tensor"))
+
+
+def boxes(b, n):
+    return np.zeros((b, n, 4), np.float32), np.ones((b, n, 4), np.float32)
+
+
+@jit
+def tiny(x, engine, n):
+    """One copy in, one instruction, one copy out."""
+    tile = nl.ndarray(x.shape, dtype=x.dtype)
+    nisa.dma_copy(dst=tile, src=x)
+    part = tile[:, 0:n]
+    if engine == "add":
+        nisa.tensor_tensor(dst=part, data1=part, data2=part, op=nl.add)
+    elif engine == "scale":
+        nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
+    elif engine == "reciprocal":
+        nisa.reciprocal(dst=part, data=part)
+    elif engine == "activation":
+        nisa.activation(dst=part, op=nl.reciprocal, data=part)
+    elif engine == "strided":
+        wide = tile[:, 0 : 8 * n : 8]
+        nisa.tensor_scalar(dst=wide, data=wide, op0=nl.multiply, operand0=2.0)
+    elif engine == "sixteen bytes":
+        wide = tile[:, 0 : 4 * n : 4]
+        nisa.tensor_scalar(dst=wide, data=wide, op0=nl.multiply, operand0=2.0)
+    elif engine == "gpsimd":
+        nisa.tensor_tensor(dst=part, data1=part, data2=part, op=nl.add, engine=nisa.engine.gpsimd)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("what", "n", "engine", "cycles"),
+    [
+        ("add", 512, "Vector", 1024),  # two inputs: 2 N
+        ("scale", 512, "Vector", 512),  # one input: N
+        ("reciprocal", 512, "Vector", 4096),  # 8 N
+        ("activation", 512, "Scalar", 512),  # N
+        ("gpsimd", 512, "GpSimd", 1024),
+        ("strided", 128, "Vector", 256),  # 32 bytes: half the rate
+        ("sixteen bytes", 128, "Vector", 128),  # 16 bytes: the full rate
+        ("scale", 64, "Vector", 64),
+        ("scale", 8, "Vector", 164),  # at least 64, and 100 because it is short
+        ("reciprocal", 8, "Vector", 164),
+    ],
+)
+def test_cycles_by_hand(what, n, engine, cycles):
+    x = np.ones((128, 1024), np.float32)
+    found = neuron.estimate(tiny, x, what, n)
+    use = found.engines[engine]
+    assert (use.instructions, use.cycles) == (1, cycles)
+    assert use.seconds == pytest.approx(cycles / CHIP.clock_hz[engine])
+    assert sum(u.instructions for u in found.engines.values()) == 3
+    # A copy of 512 KiB in, the instruction, the copy out: nothing can overlap.
+    copy = 1.3e-6 + x.nbytes / 272e9
+    assert found.dma_bytes == 2 * x.nbytes
+    assert found.seconds == pytest.approx(2 * copy + use.seconds)
+    assert found.sbuf_bytes == 4096 and found.psum_bytes == 0
+
+
+def test_an_instruction_that_waits_for_the_last_one_takes_100_cycles_more():
+    @jit
+    def kernel(x, dependent):
+        a, b, c = (nl.ndarray(x.shape, dtype=x.dtype) for _ in "abc")
+        nisa.dma_copy(dst=a, src=x)
+        nisa.tensor_scalar(dst=b, data=a, op0=nl.add, operand0=1.0)
+        nisa.tensor_scalar(dst=c, data=b if dependent else a, op0=nl.add, operand0=1.0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=c)
+        return out
+
+    x = np.ones((128, 256), np.float32)
+    free, bound = (neuron.estimate(kernel, x, d).engines["Vector"].cycles for d in (False, True))
+    assert (free, bound) == (512, 612)
+
+
+def test_parts_of_a_tile_that_share_nothing_do_not_wait_for_each_other():
+    @jit
+    def kernel(x, first, second):
+        a = nl.ndarray(x.shape, dtype=x.dtype)
+        nisa.memset(dst=a, value=0.0)
+        for part in (first, second):
+            view = a[:, part[0]] if len(part) == 1 else a[:, part[0]][:, part[1]]
+            nisa.tensor_scalar(dst=view, data=view, op0=nl.add, operand0=1.0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=a)
+        return out
+
+    def waits(first, second):
+        slots = neuron.estimate(kernel, np.ones((128, 512), np.float32), first, second).timeline
+        return 1 in slots[2].after
+
+    left, right, even = slice(0, 256), slice(256, 512), slice(0, 512, 2)
+    assert not waits((left,), (right,)) and waits((left,), (left,))
+    assert waits((even, slice(128, 256)), (right,))  # the even ones from 256 on
+    assert waits((left, slice(64, 128)), (slice(64, 128),))
+
+
+@pytest.mark.parametrize(("dtype", "passes"), [(np.float32, 4), ("bfloat16", 1)])
+def test_the_tensor_engine_by_hand(dtype, passes):
+    import ml_dtypes
+
+    @jit
+    def kernel(x, y):
+        a, b = nl.ndarray(x.shape, dtype=x.dtype), nl.ndarray(y.shape, dtype=y.dtype)
+        nisa.dma_copy(dst=a, src=x)
+        nisa.dma_copy(dst=b, src=y)
+        total = nl.ndarray((x.shape[1], y.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=total, stationary=a, moving=b)
+        c = nl.ndarray(total.shape, dtype=nl.float32)
+        nisa.tensor_copy(dst=c, src=total)
+        out = nl.ndarray(total.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=c)
+        return out
+
+    dtype = np.dtype(getattr(ml_dtypes, str(dtype), dtype))
+    found = neuron.estimate(kernel, np.ones((128, 128), dtype), np.ones((128, 512), dtype))
+    assert found.engines["Tensor"].cycles == 512 * passes
+    assert found.psum_bytes == 2048
+
+
+def test_giou_by_hand():
+    """Eight tiles of 128 samples; each a list that can be counted in kernels/giou/nki.py."""
+    n, tiles = 256, 8
+    found = neuron.estimate(new.giou_kernel, *boxes(1024, n))
+    wide = 2 * 4 * n * 2 + 4 * 2 * 2 * n  # high and low; four pairs of sides
+    areas = 2 * n + 2 * n + 2 * (n + 2 * n)  # p and t; inter and enclosing, with a clamp each
+    union = 2 * n + 2 * n + n + n  # sum, difference, two clamps
+    score = 8 * n + 2 * n + 2 * n + 8 * n + 2 * n + 2 * n  # two quotients, two differences
+    work = tiles * (wide + areas + union + score)
+    vector = found.engines["Vector"]
+    assert vector.instructions == tiles * 22 and found.engines["DMA"].instructions == tiles * 3
+    assert work == tiles * 72 * n
+    late = vector.cycles - work  # instructions that wait for the one before
+    assert late % 100 == 0 and 0 < late <= 100 * vector.instructions
+    assert found.dma_bytes == 1024 * n * 9 * 4 and found.bound == "Vector"
+
+
+def test_reciprocals_move_to_the_scalar_engine():
+    there = neuron.estimate(new.giou_kernel, *boxes(1024, 256), scalar_engine=True)
+    here = neuron.estimate(new.giou_kernel, *boxes(1024, 256))
+    moved = here.engines["Vector"].by_name["reciprocal"]
+    assert moved == 8 * 2 * 8 * 256 and "reciprocal" not in there.engines["Vector"].by_name
+    assert there.engines["Scalar"].cycles == 8 * 2 * 256
+    assert there.seconds < here.seconds
+
+
+KERNELS = [
+    lambda b, n: neuron.estimate(new.giou_kernel, *boxes(b, n)),
+    lambda b, n: neuron.estimate(new.giou_kernel, *boxes(b, n), scalar_engine=True),
+    lambda b, n: neuron.estimate(old.giou_kernel, *(x.reshape(b, 4 * n) for x in boxes(b, n))),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@given(b=st.integers(1, 300), n=st.integers(1, 600))
+def test_time_lines_keep_their_rules(kernel, b, n):
+    found = kernel(b, n)
+    slots = {slot.number: slot for slot in found.timeline}
+    assert sorted(slots) == list(range(len(slots)))
+    groups = {name: [s for s in slots.values() if s.engine == name] for name in found.engines}
+    groups["the SBUF port"] = groups["Vector"] + groups["GpSimd"]
+    for name, group in groups.items():
+        group = sorted(group, key=lambda s: s.start)
+        for one, next_one in itertools.pairwise(group):
+            assert one.end <= next_one.start + 1e-15, f"overlap on {name}"
+        if name not in ("DMA", "the SBUF port"):
+            assert [s.number for s in group] == sorted(s.number for s in group)
+    for slot in slots.values():
+        assert 0 <= slot.start <= slot.end <= found.seconds
+        for earlier in slot.after:
+            assert earlier < slot.number and slots[earlier].end <= slot.start
+    waits = [s for s in slots.values() if s.engine != "DMA"]
+    assert waits and all(s.after for s in waits)  # nothing computes on what nobody fetched
+
+
+@given(b=st.integers(1, 400), n=st.integers(1, 700), more=st.integers(1, 300))
+def test_more_work_takes_no_less_time(b, n, more):
+    small = neuron.estimate(new.giou_kernel, *boxes(b, n))
+    for larger in (boxes(b + more, n), boxes(b, n + more)):
+        found = neuron.estimate(new.giou_kernel, *larger)
+        assert found.dma_bytes > small.dma_bytes
+        # A tile that is just full can beat one element more or less: allow the overheads.
+        assert found.seconds >= small.seconds * 0.98
+
+
+def test_slow_queues_bind():
+    args = boxes(1024, 256)
+    fast = neuron.estimate(new.giou_kernel, *args, dma_bytes_per_second=410e9)
+    slow = neuron.estimate(new.giou_kernel, *args, dma_bytes_per_second=20e9)
+    assert fast.bound == "Vector" and slow.bound == "DMA"
+    assert slow.seconds > slow.dma_bytes / 20e9 > fast.seconds
+    # No more than this core's share of the main memory's bandwidth.
+    more = neuron.estimate(new.giou_kernel, *args, dma_bytes_per_second=1e15)
+    assert more.seconds == fast.seconds and "410 GB/s" in more.method
+
+
+def test_copies_wait_for_room():
+    """Tiles of half of SBUF each: the third copy has to wait until the first tile is done with."""
+
+    @jit
+    def kernel(x, width):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for part in nl.affine_range(x.shape[1] // width):
+            tile = nl.ndarray((128, width), dtype=x.dtype)
+            where = slice(part * width, part * width + width)
+            nisa.dma_copy(dst=tile, src=x[:, where])
+            nisa.reciprocal(dst=tile, data=tile)
+            nisa.dma_copy(dst=out[:, where], src=tile)
+        return out
+
+    x = np.ones((128, 4 * 24 * 1024), np.float32)
+    slots = neuron.estimate(kernel, x, 24 * 1024, dma_bytes_per_second=400e9).timeline
+    loads, stores = slots[0::3], slots[2::3]
+    assert loads[1].end < slots[1].end  # the second tile is fetched while the first is computed
+    assert loads[2].start >= stores[0].end and loads[3].start >= stores[1].end
+
+
+def test_a_shape_is_enough():
+    import jax
+
+    shape = jax.ShapeDtypeStruct((130, 20, 4), np.float32)
+    assert neuron.estimate(new.giou_kernel, shape, shape).seconds == (
+        neuron.estimate(new.giou_kernel, *boxes(130, 20)).seconds
+    )
+
+
+def test_an_estimate_says_what_it_is():
+    found = neuron.estimate(new.giou_kernel, *boxes(4, 4), chip="trn1")
+    assert found.chip == "trn1" and found.kernel == "giou_kernel"
+    for words in ("list schedule", "architecture guide", "272 GB/s", "not counted"):
+        assert words in found.method
+    assert 0 < max(found.busy.values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"chip": "inf9"}, "chip is 'inf9'; accepted: inf2, trn1"),
+        ({"dma_bytes_per_second": 0}, "dma_bytes_per_second is 0; accepted: a number above 0"),
+        ({"dma_bytes_per_second": "fast"}, "dma_bytes_per_second is 'fast'"),
+    ],
+)
+def test_arguments_are_checked(options, says):
+    with pytest.raises(ValueError, match=says):
+        neuron.estimate(new.giou_kernel, *boxes(2, 2), **options)
+
+
+def test_every_figure_of_a_chip_has_a_source():
+    named = {name for name, _ in CHIP.sources}
+    assert {f for f in CHIP.__dataclass_fields__ if f not in ("name", "sources")} == named
+    assert all(CHIP.source(name) for name in named)
+    with pytest.raises(ValueError, match="accepted"):
+        CHIP.source("weight")
+
+
+# --- loops that leave iterations out --------------------------------------------------------------
+
+
+def product(loop, ragged=False, listed=False):
+    """A product of tiles, in loops over blocks of both matrices."""
+
+    @jit
+    def kernel(xt, y):
+        (k, m), n = xt.shape, y.shape[1]
+        z = nl.ndarray((m, n), dtype=xt.dtype, buffer=nl.shared_hbm)
+        for i in loop((m + 127) // 128):
+            tall = min(128, m - i * 128) if ragged else 128
+            a = []
+            for step in (loop if listed else range)(k // 128):
+                a.append(nl.load(xt[step * 128 : step * 128 + 128, i * 128 : i * 128 + tall]))
+            for j in loop(n // 128):
+                total = nl.ndarray((tall, 128), dtype=nl.float32, buffer=nl.psum)
+                for step in loop(k // 128):
+                    b = nl.load(y[step * 128 : step * 128 + 128, j * 128 : j * 128 + 128])
+                    nisa.nc_matmul(dst=total, stationary=a[step], moving=b)
+                c = nl.ndarray((tall, 128), dtype=xt.dtype)
+                nisa.tensor_copy(dst=c, src=total)
+                nl.store(z[i * 128 : i * 128 + tall, j * 128 : j * 128 + 128], c)
+        return z
+
+    return kernel
+
+
+@pytest.mark.parametrize("loop", [nl.affine_range, nl.sequential_range], ids=["affine", "in order"])
+@pytest.mark.parametrize(("ragged", "listed"), [(False, False), (True, False), (False, True)])
+def test_an_estimate_from_some_iterations_is_that_of_all(loop, ragged, listed):
+    shapes = np.zeros((1024, 1000 if ragged else 1024)), np.zeros((1024, 1152))
+    shapes = [x.astype(np.float32) for x in shapes]
+    kernel = product(loop, ragged, listed)
+    some, all_of = (neuron.estimate(kernel, *shapes, whole=w) for w in (False, True))
+    assert 0.4 < some.extrapolated < 1 and all_of.extrapolated == 0
+    assert "made from loops' first iterations" in some.method and "made" not in all_of.method
+    for name in ("seconds", "engines", "dma_bytes", "sbuf_bytes", "psum_bytes", "timeline"):
+        assert getattr(some, name) == getattr(all_of, name), name
+
+
+@jit
+def triangle(x):
+    """Each iteration has more to do than the one before."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.sequential_range(9):
+        for _ in nl.sequential_range(i + 7):
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+    nl.store(out, tile)
+    return out
+
+
+@jit
+def surprise(x):
+    """One iteration is unlike the others, and it is not among the first."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.sequential_range(16):
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        if i > 8:
+            nisa.reciprocal(dst=tile, data=tile)
+    nl.store(out, tile)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [triangle, surprise])
+def test_iterations_that_differ_all_run(kernel):
+    x = np.ones((128, 512), np.float32)
+    some, all_of = (neuron.estimate(kernel, x, whole=whole) for whole in (False, True))
+    assert some.seconds == all_of.seconds and some.engines == all_of.engines
+
+
+def test_a_short_kernel_runs_whole_unless_it_is_told_otherwise():
+    x = np.ones((128, 512), np.float32)
+    assert neuron.estimate(surprise, x).extrapolated == 0
+    with pytest.raises(ValueError, match="whole is 'no'; accepted: None, True or False"):
+        neuron.estimate(surprise, x, whole="no")
+    with pytest.raises(ValueError, match="reciprocal_cycles is 0; accepted: a number above 0"):
+        neuron.estimate(surprise, x, reciprocal_cycles=0)
+
+
+def test_a_kernel_that_is_wrong_says_so_however_it_is_run():
+    @jit
+    def kernel(x):
+        tiles = []
+        for _ in nl.affine_range(9):
+            tiles.append(nl.load(x))
+        nl.store(x, tiles[9])
+
+    for whole in (None, False, True):
+        with pytest.raises(IndexError):
+            neuron.estimate(kernel, np.ones((128, 512), np.float32), whole=whole)
+
+
+def test_the_price_of_a_reciprocal_can_be_given():
+    x = np.ones((128, 512), np.float32)
+    two, eight = (neuron.estimate(tiny, x, "reciprocal", 512, reciprocal_cycles=n) for n in (2, 8))
+    assert [e.engines["Vector"].cycles for e in (two, eight)] == [1024, 4096]
+    assert "reciprocals at 2 cycles" in two.method
+
+
+def test_what_is_left_to_beta_1_s_compiler_goes_to_the_engine_that_is_free():
+    @beta1.jit
+    def kernel(x, engine):
+        out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+        a = bl.load(x)
+        squared = bisa.tensor_tensor(a, a, bl.multiply)
+        scaled = bisa.tensor_scalar(a, bl.multiply, 2.0, engine=engine)
+        bl.store(out, bisa.tensor_tensor(squared, scaled, bl.add))
+        return out
+
+    x = np.ones((128, 512), np.float32)
+    free, bound = (neuron.estimate(kernel, x, e) for e in (None, bisa.vector_engine))
+    assert free.engines["Scalar"].instructions == 1 and bound.engines["Scalar"].instructions == 0
+    assert free.seconds < bound.seconds

@@ -1,0 +1,386 @@
+"""The lint finds what a compiler refuses, says where, and leaves the rest alone."""
+
+import functools
+import math
+import os
+
+import numpy as np
+import pytest
+
+from kernels import neuron
+from kernels.giou import neuronxcc as old
+from kernels.giou import nki as new
+from kernels.machines.neuron import NeuronError
+from kernels.machines.neuron.beta1 import isa as bisa
+from kernels.machines.neuron.beta1 import jit as beta_jit
+from kernels.machines.neuron.beta1 import language as bl
+from kernels.machines.neuron.modern import isa as nisa
+from kernels.machines.neuron.modern import jit
+from kernels.machines.neuron.modern import language as nl
+from kernels.machines.neuron.modern.isa import memset
+
+
+def plain(x, n=3):
+    """Everything here is allowed."""
+    rows, columns = x.shape
+    assert rows <= nl.tile_size.pmax, f"{rows} rows"
+    tile = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.sbuf)
+    tiles, names = [], {"a": 1}
+    tiles.append(tile)
+    nisa.dma_copy(tile, x[0:rows, :])
+    half = columns // 2 + n * 2
+    while half > columns:
+        half -= 1
+    for i in range(min(n, 2)):
+        if i % 2 == 0 and x.shape[0] > 1 and tile is not None:
+            nisa.memset(dst=tiles[0][:, half : half + 1], value=-0.5 * names["a"])
+    helper(tile, n=half if half else 1)
+    return tile
+
+
+def helper(tile, n):
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=n + 1.0)
+
+
+def test_what_is_allowed_is_left_alone():
+    for kernel in (jit(plain), new.giou_kernel, old.giou_kernel):
+        assert neuron.lint(kernel) == []
+
+
+def comprehension(x):
+    return [nl.ndarray(x.shape, dtype=x.dtype) for _ in range(2)]
+
+
+def generator(x):
+    return sum(n for n in x.shape)
+
+
+def try_(x):
+    try:
+        return x.shape
+    except ValueError:
+        return None
+
+
+def with_(x):
+    with open("file") as file:
+        return file
+
+
+def lambda_(x):
+    return (lambda n: n + 1)(x.shape[0])
+
+
+def inner_function(x):
+    def inner(n):
+        return n
+
+    return inner(x.shape[0])
+
+
+def raise_(x):
+    raise ValueError(x.shape)
+
+
+def operator(x):
+    a = nl.ndarray(x.shape, dtype=x.dtype)
+    b = a[:, 0:2]
+    return b * 2.0
+
+
+def negation(x):
+    return -x[0:1, :]
+
+
+def augmented(x):
+    a = nl.ndarray(x.shape, dtype=x.dtype)
+    a += 1.0
+    return a
+
+
+def comparison(x):
+    return x[0, 0] > 3
+
+
+def branch(x):
+    a = nl.ndarray(x.shape, dtype=x.dtype)
+    if a[0:1, 0:1]:
+        return a
+    return None
+
+
+def loop(x):
+    a = nl.ndarray(x.shape, dtype=x.dtype)
+    for row in a[0:4, :]:
+        return row
+
+
+def assignment(x):
+    a = nl.ndarray(x.shape, dtype=x.dtype)
+    a[:, 0:1] = x
+    return a
+
+
+def mask(x):
+    nisa.tensor_copy(dst=x, src=x, mask=x.shape[0] < 3)
+
+
+def arange(x):
+    return nl.arange(128)
+
+
+def divide(x):
+    nisa.tensor_tensor(dst=x, data1=x, data2=x, op=nl.divide)
+
+
+def no_dst(x):
+    nisa.reciprocal(data=x)
+
+
+def numpy_call(x):
+    return np.zeros(x.shape)
+
+
+def other_generation(x):
+    return bl.zeros(x.shape, dtype=x.dtype)
+
+
+def in_a_helper(x):
+    operator(x)
+
+
+MODERN = [
+    (comprehension, "a list comprehension is not in the kernel language", "appends to a list"),
+    (generator, "a generator is not in the kernel language", "a for loop"),
+    (try_, "try is not", "assert"),
+    (with_, "with is not", "plain statements"),
+    (lambda_, "a lambda is not", "beside the kernel"),
+    (inner_function, "a function inside the kernel is not", "beside the kernel"),
+    (raise_, "raise is not", "assert condition"),
+    (operator, r"an operator on a tile, b * 2.0", "nisa.tensor_tensor"),
+    (negation, "an operator on a tile, -x", "nisa.tensor_scalar"),
+    (augmented, "an operator on a tile, a += 1.0", "nisa.tensor_tensor"),
+    (comparison, "a comparison of a tile, x[0, 0] > 3", "nisa.tensor_scalar"),
+    (branch, "a branch on a tile", "a condition on shapes"),
+    (loop, "a loop over a tile", "a range, and slices"),
+    (assignment, "assignment into a tile", "nisa.tensor_copy"),
+    (mask, "mask= is gone", "min()"),
+    (arange, "nl.arange is gone", "a slice"),
+    (divide, "nl.divide is gone", "nisa.reciprocal"),
+    (no_dst, "nisa.reciprocal without dst", "dst=tile"),
+    (numpy_call, "a call of numpy.zeros in a kernel", "plain Python"),
+    (
+        other_generation,
+        "kernels.machines.neuron.beta1.language.zeros in a kernel of modern NKI",
+        "nki",
+    ),
+    (in_a_helper, "an operator on a tile, b * 2.0", "nisa.tensor_tensor"),
+]
+
+
+# Patterns of kernels that AWS ships, in our own words: the lint has nothing to say about them.
+
+
+def shipped_optional_argument(x, bias=None, cache=None):
+    y = nl.ndarray(x.shape, dtype=x.dtype)
+    nisa.dma_copy(dst=y, src=x)
+    if bias != None and bias.shape[0] == x.shape[0]:  # noqa: E711
+        nisa.tensor_tensor(dst=y, data1=y, data2=bias, op=nl.add)
+    if cache:
+        nisa.tensor_copy(dst=y, src=cache[0])
+    return y
+
+
+def shipped_lists(x, needed, sizes):
+    for size, wanted in zip(sizes, needed):
+        if not needed[0] and not wanted:
+            continue
+        for at in range(math.ceil(size / 128)):
+            nisa.memset(dst=x[at : at + 1, :], value=0.0)
+
+
+def _checked(condition, message):
+    if not condition:
+        raise AssertionError(message + str(math.prod((2, 3))) + os.linesep)
+
+
+def shipped_checks(x):
+    _checked(x.shape[0] <= 128, f"{x.shape[0]} partitions")
+
+
+def _product(sizes):
+    number = 1
+    for size in sizes:
+        number *= size
+    return number
+
+
+def shipped_sizes(x):
+    return _product(x.shape[1:]) + _product([x.shape[0]])
+
+
+@jit
+def _inner(tile):
+    nisa.memset(dst=tile, value=0.0)
+
+
+def shipped_kernel_in_a_kernel(x):
+    _inner(x)
+    if nisa.get_nc_version() >= nisa.nc_version.gen3:
+        register = nisa.register_alloc(0)
+        nisa.register_load(register, x[0:1, 0:1])
+
+
+def shipped_loads(x):
+    tile = nl.load(x)
+    nl.store(x, nl.multiply(tile, 2.0))
+
+
+def shipped_imported_instruction(x):
+    memset(x, 0.0)
+
+
+def shipped_blocks(x):
+    tiles = []
+    for k in nl.affine_range(4):
+        tile = nl.ndarray((128, 4), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[k * 128 : (k + 1) * 128, 0:4])
+        tiles.append(tile)
+    total = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.sequential_range(4):
+        nisa.nc_matmul(total, tiles[k], tiles[k], accumulate=(k > 0))
+    assert len(tiles) == 4, f"{len(tiles)} tiles"
+
+
+SHIPPED = [value for name, value in list(globals().items()) if name.startswith("shipped_")]
+
+
+@pytest.mark.parametrize("kernel", SHIPPED, ids=lambda kernel: kernel.__name__)
+def test_patterns_that_aws_ships_pass(kernel):
+    from kernels.machines.neuron.simulator import Kernel
+
+    assert neuron.lint(Kernel(kernel, "nki")) == []
+
+
+def shipped_beta_sum(x, y):
+    total = bl.zeros((4, 4), dtype=bl.float32, buffer=bl.psum)
+    for k in bl.affine_range(2):
+        total += bisa.nc_matmul(x[k], y[k])
+        total[...] += bl.matmul(x[k], y[k], transpose_x=True)
+    return total
+
+
+def test_sums_in_psum_of_beta_1_pass():
+    from kernels.machines.neuron.simulator import Kernel
+
+    assert neuron.lint(Kernel(shipped_beta_sum, "neuronxcc")) == []
+
+
+@pytest.mark.parametrize(("kernel", "what", "instead"), MODERN, ids=[m[0].__name__ for m in MODERN])
+def test_a_planted_fault_is_found(kernel, what, instead):
+    from kernels.machines.neuron.simulator import Kernel
+
+    found = neuron.lint(Kernel(kernel, "nki"))
+    assert len(found) == 1, found
+    (finding,) = found
+    assert what in finding.what and instead in finding.instead
+    here = operator if kernel is in_a_helper else kernel
+    first = here.__code__.co_firstlineno
+    assert finding.file == "test_neuron_linter.py" and first < finding.line <= first + 8
+    assert str(finding).endswith(f"(test_neuron_linter.py:{finding.line})")
+
+
+def test_all_findings_are_told_at_once():
+    @jit
+    def kernel(x):
+        a = nl.arange(4)
+        b = [n for n in x.shape]
+        return a, b, x[0:1, :] + 1
+
+    assert len(neuron.lint(kernel)) == 3
+
+
+# --- beta 1 --------------------------------------------------------------------------------------
+
+
+def beta_min(x):
+    for i in bl.affine_range(4):
+        first = i * 128
+        bl.load(x[first : min(first + 128, 500), :])
+
+
+def beta_branch(x):
+    for i in bl.sequential_range(4):
+        if i == 0:
+            bl.load(x)
+
+
+def beta_count(x):
+    total = 0
+    for _ in bl.affine_range(4):
+        total += 1
+    return total
+
+
+def beta_allowed(x):
+    for i in bl.affine_range(4):
+        a = bl.load(x[i * 128 + bl.arange(128)[:, None], 0], mask=i * 128 < x.shape[0])
+        b = a * 2.0 + a
+        for _ in range(min(3, x.shape[1])):
+            bl.store(x, b)
+
+
+BETA = [
+    (beta_min, "min(first + 128, 500) of the index of nl.affine_range"),
+    (beta_branch, "a branch on the index of nl.sequential_range"),
+    (beta_count, "total += 1 in a loop of nl.affine_range, whose body is traced once"),
+    (beta_allowed, None),
+]
+
+
+@pytest.mark.parametrize(("kernel", "what"), BETA, ids=[b[0].__name__ for b in BETA])
+def test_beta_1_s_loops_are_traced_once(kernel, what):
+    found = neuron.lint(beta_jit(kernel))
+    assert [f.what for f in found] == ([what] if what else [])
+
+
+# --- lower ---------------------------------------------------------------------------------------
+
+
+def test_lower_says_how_far_it_went():
+    from kernels.giou import giou
+
+    boxes = np.zeros((3, 5, 4), np.float32)
+    for name, module in (("nki", "nki"), ("neuronxcc", "neuronxcc.nki")):
+        if neuron.vendor.find(name):
+            pytest.skip(f"{module} is installed")
+        note = neuron.lower(functools.partial(giou, implementation=name), boxes, boxes)
+        assert note == f"linted only: the vendor's compiler ({module}) is not installed"
+
+
+def test_lower_refuses_what_the_lint_finds_even_where_it_does_not_run():
+    def function(x, *, interpret):
+        return neuron.run(jit(comprehension), x, interpret=interpret)
+
+    with pytest.raises(NeuronError, match="a list comprehension is not in the kernel language"):
+        neuron.lower(function, np.ones((4, 4), np.float32))
+
+
+def test_lower_needs_a_kernel():
+    with pytest.raises(NeuronError, match="no kernel was started"):
+        neuron.lower(lambda x, *, interpret: x, np.ones(3))
+
+
+def test_a_kernel_without_source_is_refused():
+    scope = {}
+    exec("def made(x):\n    return x", scope)
+    with pytest.raises(NeuronError, match="the source of made is not to be had"):
+        neuron.lint(jit(scope["made"]))
+
+
+def test_a_call_that_fails_before_its_kernel_starts_says_why():
+    def function(x, *, interpret):
+        raise ValueError("x is wrong")
+
+    with pytest.raises(ValueError, match="x is wrong"):
+        neuron.lower(function, np.ones(3))

@@ -1,0 +1,701 @@
+"""As strict as the documents: each rule with a kernel that breaks it and one that keeps it."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kernels import neuron
+from kernels.machines.neuron import InterpretParams, NeuronError
+from kernels.machines.neuron.modern import isa as nisa
+from kernels.machines.neuron.modern import jit
+from kernels.machines.neuron.modern import language as nl
+
+X = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+
+
+def product(
+    stationary=nl.bfloat16, moving=nl.bfloat16, dst=nl.float32, start=0, rows=32, n=64, **options
+):
+    """A kernel of one product; its operands have `rows` partitions from `start` on."""
+
+    @jit
+    def kernel(x):
+        a = nl.full((128, 64), 1.0, dtype=stationary)
+        b = nl.full((128, n), 1.0, dtype=moving)
+        total = nl.ndarray((64, n), dtype=dst, buffer=nl.psum)
+        end = start + rows
+        nisa.nc_matmul(total, a[start:end, :], b[start:end, :], **options)
+        out = nl.ndarray((64, n), dtype=nl.float32, buffer=nl.shared_hbm)
+        c = nl.ndarray((64, n), dtype=nl.float32)
+        nisa.tensor_copy(c, total)
+        nisa.dma_copy(out, c)
+        return out
+
+    return kernel
+
+
+def elementwise(instruction):
+    """A kernel of one instruction on a tile of x."""
+
+    @jit
+    def kernel(x):
+        a = nl.load(x)
+        b = nl.ndarray(a.shape, dtype=a.dtype)
+        instruction(b, a)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+        nl.store(out, b)
+        return out
+
+    return kernel
+
+
+def half_column(value=0.5, dtype=nl.float16):
+    return nl.full((128, 1), value, dtype=dtype)
+
+
+def simulate(kernel, x=X, chip="inf2"):
+    return neuron.simulate(kernel, x, params=InterpretParams(chip=chip))
+
+
+ILLEGAL = {
+    "float32 with bfloat16": (
+        product(stationary=nl.float32),
+        "inf2",
+        "is float32 and .* bfloat16; float32 and tfloat32 go with each other only",
+        product(stationary=nl.float32, moving=nl.float32),
+    ),
+    "a float16 destination": (
+        product(dst=nl.float16),
+        "trn2",
+        "is float16; accepted on trn2: float32",
+        product(),
+    ),
+    "a bfloat16 destination before v4": (
+        product(dst=nl.bfloat16),
+        "trn2",
+        "is bfloat16; accepted on trn2: float32",
+        product(),
+    ),
+    "operands from partition 5 on": (
+        product(start=5),
+        "inf2",
+        "starts at partition 5; 32 partitions may start at 0, 32, 64, 96",
+        product(start=64),
+    ),
+    "whole numbers": (
+        product(stationary=nl.int8, moving=nl.int8),
+        "inf2",
+        "is int8; accepted: float32",
+        product(stationary=nl.float8_e4m3, moving=nl.bfloat16),
+    ),
+    "513 moving columns": (
+        product(n=513),
+        "trn2",
+        "at most 128 stationary and 512 moving",
+        product(n=512),
+    ),
+    "a tile of the engine of 32 rows on v2": (
+        product(tile_position=(0, 0), tile_size=(32, 64)),
+        "inf2",
+        "accepted: sizes 64, 128",
+        product(tile_position=(0, 0), tile_size=(64, 64)),
+    ),
+    "a tile of the engine without a size": (
+        product(tile_position=(64, 0)),
+        "inf2",
+        "set both, or none",
+        product(tile_position=(64, 0), tile_size=(64, 128)),
+    ),
+    "a float16 operand of tensor_scalar": (
+        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column())),
+        "inf2",
+        "operand tile .* is float16; accepted: float32",
+        elementwise(
+            lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column(dtype=nl.float32))
+        ),
+    ),
+    "tensor_copy on the Scalar engine of v2": (
+        elementwise(lambda b, a: nisa.tensor_copy(b, a, engine=nisa.engine.scalar)),
+        "inf2",
+        "not supported on the Scalar engine of NeuronCore-v2; write nisa.activation",
+        elementwise(lambda b, a: nisa.activation(b, op=nl.copy, data=a)),
+    ),
+    "a maximum on the Scalar engine of v3": (
+        elementwise(
+            lambda b, a: nisa.tensor_scalar(b, a, nl.maximum, 1.0, engine=nisa.engine.scalar)
+        ),
+        "trn2",
+        "nl.maximum on the Scalar engine of trn2; accepted: multiply and add, multiply, add",
+        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0, engine=nisa.engine.scalar)),
+    ),
+    "a number as bias on v2": (
+        elementwise(lambda b, a: nisa.activation(b, nl.exp, a, bias=0.5)),
+        "inf2",
+        "bias is the number 0.5, which needs NeuronCore-v3",
+        elementwise(lambda b, a: nisa.activation(b, nl.exp, a, bias=half_column(dtype=nl.float32))),
+    ),
+    "a reduction over partitions": (
+        elementwise(lambda b, a: nisa.tensor_reduce(b, op=nl.add, data=a, axis=0)),
+        "inf2",
+        r"axis is 0 of tile .*; accepted: \\(1,\\)",
+        elementwise(lambda b, a: nisa.tensor_reduce(b[:, 0:1], nl.add, a, 1) or nisa.memset(b, 0)),
+    ),
+    "an operation that does not reduce": (
+        elementwise(lambda b, a: nisa.tensor_reduce(b, op=nl.power, data=a, axis=1)),
+        "inf2",
+        "nl.power does not reduce; accepted: add, subtract, multiply, maximum, minimum",
+        elementwise(lambda b, a: nisa.tensor_copy(b, a)),
+    ),
+    "bits of floats": (
+        elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.bitwise_and)),
+        "inf2",
+        "works on bits, and .* is float32; accepted: whole numbers",
+        elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
+    ),
+    "bits and arithmetic at once": (
+        elementwise(
+            lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1, op1=nl.bitwise_or, operand1=1)
+        ),
+        "inf2",
+        "both work on bits, or none",
+        elementwise(lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0)),
+    ),
+    "the sine of 9": (
+        elementwise(lambda b, a: nisa.activation(b, nl.sin, a, scale=100.0)),
+        "inf2",
+        "are out of the range in which the Scalar engine knows nl.sin: -3.14159 to 3.14159",
+        elementwise(lambda b, a: nisa.activation(b, nl.sin, a, scale=0.1)),
+    ),
+    "33 rows on the Vector engine": (
+        elementwise(lambda b, a: nisa.nc_transpose(b[0:64, 0:32], a[0:32, :], nisa.engine.vector)),
+        "inf2",
+        r"the Vector engine transposes at most \\[32, 32\\]",
+        elementwise(
+            lambda b, a: (
+                nisa.memset(b, 0)
+                or nisa.nc_transpose(b[0:32, 0:32], a[0:32, 0:32], nisa.engine.vector)
+            )
+        ),
+    ),
+    "an accumulator that nothing was put into": (
+        elementwise(
+            lambda b, a: nisa.activation(
+                b, nl.exp, a, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reduce
+            )
+        ),
+        "inf2",
+        "nothing was put into the accumulators; start with reset_reduce",
+        elementwise(
+            lambda b, a: nisa.activation(
+                b, nl.exp, a, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce
+            )
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_what_the_documents_forbid_is_refused_and_its_twin_is_not(name):
+    kernel, chip, says, twin = ILLEGAL[name]
+    with pytest.raises(NeuronError, match=says.replace("\\\\", "\\")) as caught:
+        simulate(kernel, chip=chip)
+    assert "\n" not in str(caught.value)
+    assert simulate(twin, chip=chip) is not None
+
+
+def scratch(x):
+    """HBM that is written, read, and written again."""
+    between = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for _ in range(2):
+        nisa.dma_copy(between, tile)
+        tile = nl.multiply(nl.load(between), 2.0)
+    nl.store(out, tile)
+    return out
+
+
+def other_shapes(x):
+    tile, out = nl.ndarray((64, 128), x.dtype), nl.ndarray((32, 256), x.dtype, nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+def keywords(x, *, more):
+    return other_shapes(more)
+
+
+LEGAL = {
+    "negative indices": (elementwise(lambda b, a: nisa.tensor_copy(b[:, -64:], a[0:, -64:])), X, X),
+    "copies of as many elements": (jit(other_shapes), X, X.reshape(32, 256)),
+    "int32 arithmetic": (
+        elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
+        (X * 100).astype(np.int32),
+        2 * (X * 100).astype(np.int32),
+    ),
+    "int8 copies": (
+        elementwise(lambda b, a: nisa.tensor_copy(b, a)),
+        (X * 20).astype(np.int8),
+        (X * 20).astype(np.int8),
+    ),
+    "a tile as scale": (
+        elementwise(
+            lambda b, a: nisa.activation(b, nl.copy, a, scale=half_column(dtype=nl.float32))
+        ),
+        X,
+        X / 2,
+    ),
+    "scratch in HBM": (jit(scratch), X, 4 * X),
+}
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_what_the_documents_allow_is_accepted(name):
+    kernel, x, want = LEGAL[name]
+    assert np.array_equal(simulate(kernel, x), want)
+
+
+def test_a_number_as_bias_from_v3_on():
+    kernel = elementwise(lambda b, a: nisa.activation(b, nl.copy, a, bias=0.5))
+    assert np.array_equal(simulate(kernel, chip="trn2"), X + np.float32(0.5))
+
+
+def test_bfloat16_sums_from_v4_on():
+    assert (simulate(product(dst=nl.bfloat16), chip="trn3") == 32).all()
+
+
+def test_arrays_as_keyword_arguments():
+    assert np.array_equal(neuron.simulate(jit(keywords), X, more=X), X.reshape(32, 256))
+
+
+def test_bfloat16_of_pytorch():
+    torch = pytest.importorskip("torch")
+    kernel = elementwise(lambda b, a: nisa.tensor_copy(b, a))
+    got = simulate(kernel, torch.from_numpy(X).to(torch.bfloat16))
+    assert np.array_equal(got, X.astype(ml_dtypes.bfloat16))
+
+
+def never_stored(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[0:64, :], nl.load(x[0:64, :]))
+    return out
+
+
+def test_never_written_names_the_line():
+    line = never_stored.__code__.co_firstlineno + 1
+    says = rf"4096 of 8192 elements .* were never written \(test_neuron_rules.py:{line}\)"
+    with pytest.raises(NeuronError, match=says):
+        simulate(jit(never_stored))
+
+
+@jit
+def padded(x, use=False):
+    """A tile of which 100 partitions are written, moved whole; perhaps its padding is used."""
+    part = nl.ndarray((128, 64), dtype=x.dtype)
+    nisa.dma_copy(part[0:100, :], x[0:100, :])
+    whole = nl.ndarray((128, 64), dtype=x.dtype)
+    nisa.tensor_copy(whole, part)
+    out = nl.ndarray((128 if use else 100, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, whole if use else whole[0:100, :])
+    return out
+
+
+def test_padding_may_be_moved_and_must_not_reach_the_result():
+    assert np.array_equal(simulate(padded), X[:100])
+    says = (
+        r"1792 of 8192 elements of the output .* are undefined: tensor_copy reads 1792 elements of "
+        r"tile 1 \[128, 64\] in sbuf that were never written \(test_neuron_rules.py:\d+\)"
+    )
+    with pytest.raises(NeuronError, match=says):
+        neuron.simulate(padded, X, True)
+
+
+def gathered(a):
+    found = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(found, a[:, 0:64], a[:, 0:64])
+    return found
+
+
+def largest(a):
+    found = nl.ndarray((128, 8), dtype=nl.float32)
+    nisa.max8(found, a)
+    return found
+
+
+def ran(a):
+    found = nl.ndarray(a.shape, dtype=nl.float32)
+    nisa.tensor_tensor_scan(found, a, a, 0.0, nl.add, nl.add)
+    return found
+
+
+def summed(a):
+    found, total = nl.ndarray(a.shape, dtype=nl.float32), nl.ndarray((128, 1), dtype=nl.float32)
+    nisa.activation_reduce(found, nl.square, a, reduce_op=nl.add, reduce_res=total)
+    return total
+
+
+def turned(a):
+    found = nl.ndarray((a.shape[1], 128), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(found, a)
+    return found
+
+
+def added(a):
+    found = nl.ndarray((128, 1), dtype=nl.float32)
+    nisa.tensor_reduce(found, nl.add, a, axis=1)
+    return found
+
+
+def compared(a):
+    found = nl.ndarray(a.shape, dtype=nl.float32)
+    nisa.tensor_scalar(found, a, nl.greater, 0.0)
+    return found
+
+
+def kept_of(a):
+    found = nl.ndarray(a.shape, dtype=nl.float32)
+    nisa.affine_select(
+        found,
+        pattern=[[-1, 65]],
+        offset=63,
+        channel_multiplier=0,
+        on_true_tile=a,
+        on_false_value=0.0,
+        cmp_op=nl.greater_equal,
+    )
+    return found
+
+
+THROUGH = {  # what one column of 65 that nobody wrote makes undefined
+    gathered: 0,
+    largest: 128 * 8,
+    ran: 128 * 65,
+    summed: 128,
+    turned: 128,
+    added: 128,
+    compared: 128,
+    kept_of: 0,
+}
+
+
+@pytest.mark.parametrize("body", THROUGH, ids=lambda body: body.__name__)
+def test_what_is_undefined_is_followed_through(body):
+    @jit
+    def kernel(x):
+        a = nl.ndarray((128, 65), dtype=nl.float32)
+        nisa.dma_copy(a[:, 0:64], x)
+        made = body(a)
+        tile = nl.ndarray(made.shape, dtype=nl.float32)
+        nisa.tensor_copy(tile, made)
+        out = nl.ndarray(tile.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    loose = THROUGH[body]
+    if not loose:
+        assert np.isfinite(simulate(kernel, chip="trn2")).all()
+        return
+    with pytest.raises(NeuronError, match=rf"^{loose} of \d+ elements of the output .* undefined"):
+        simulate(kernel, chip="trn2")
+
+
+def test_what_steers_must_be_defined():
+    @jit
+    def kernel(x):
+        places = nl.ndarray((128, 2), dtype=nl.int32)
+        nisa.iota(places[0:64, :], [[1, 2]], offset=0)
+        tile = nl.ndarray((128, 64), dtype=x.dtype)
+        nisa.dma_copy(tile, x.ap([[64, 128], [1, 64]], vector_offset=places[:, 0:1]))
+        return tile
+
+    with pytest.raises(NeuronError, match=r"ap reads 64 elements of tile 1 .* never written"):
+        simulate(kernel)
+
+
+def test_an_argument_that_is_written_in_part_keeps_the_rest():
+    @jit
+    def kernel(cache, x):
+        tile = nl.load(x[0:32, :])
+        nisa.dma_copy(cache[32:64, :], tile)
+        return cache
+
+    got = neuron.simulate(kernel, np.ones_like(X), X)
+    assert np.array_equal(got[32:64], X[:32]) and (np.delete(got, np.s_[32:64], 0) == 1).all()
+
+
+def test_results_that_only_go_into_a_sum_may_be_thrown_into_one_place():
+    @jit
+    def kernel(x, use=False):
+        tile = nl.load(x)
+        place = nl.ndarray((128, 1), dtype=nl.bfloat16)
+        total = nl.ndarray((128, 1), dtype=nl.float32)
+        nisa.activation_reduce(
+            place.ap([[1, 128], [0, 64]]), nl.square, tile, reduce_op=nl.add, reduce_res=total
+        )
+        out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        if use:
+            nisa.tensor_copy(total, place)
+        nisa.dma_copy(out, total)
+        return out
+
+    # The sum is of float32, whatever the results are cast to.
+    assert np.allclose(simulate(kernel), (X**2).sum(1, keepdims=True), rtol=1e-6)
+    with pytest.raises(NeuronError, match=r"128 of 128 elements of .* undefined|never written"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_a_pattern_may_reach_out_of_a_tile_while_nobody_uses_it():
+    @jit
+    def kernel(x, use=False):
+        tile = nl.load(x)
+        beyond = tile.ap([[64, 128], [1, 32]], offset=33)
+        nisa.tensor_copy(tile[:, 0:32], beyond if use else tile[:, 32:64])
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    assert np.array_equal(simulate(kernel)[:, :32], X[:, 32:])
+    with pytest.raises(NeuronError, match="the pattern reaches element 8192 of 8192"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_no_elements_of_a_tensor_are_a_view_that_no_instruction_takes():
+    @jit
+    def kernel(x, use=False):
+        none = x[128:128, :]
+        tile = nl.load(x)
+        if use:
+            nisa.dma_copy(tile[0:1, :], none)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    assert np.array_equal(simulate(kernel), X)
+    with pytest.raises(NeuronError, match=r"src is x .*, which has no elements"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_a_tile_is_there_and_says_so():
+    @jit
+    def kernel(x):
+        tile = nl.load(x)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile if tile else None)
+        return out
+
+    with pytest.warns(UserWarning, match="the truth of tile 1 .* numbers are not known"):
+        simulate(kernel)
+
+
+def test_a_number_that_is_replaced_by_itself_depends_on_no_order():
+    @jit
+    def kernel(x, add):
+        tile = nl.ndarray((128, 64), dtype=x.dtype)
+        nisa.dma_copy(tile[0:1, :], x[0:1, :])
+        for i in nl.affine_range(4):
+            part = tile[32 * i : 32 * i + 32, :]
+            nisa.nc_stream_shuffle(part, tile[0:1, :], [0] * 32)
+            if add:
+                nisa.tensor_scalar(part, part, nl.add, 1.0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    assert (neuron.simulate(kernel, X, False) == X[0]).all()
+    with pytest.raises(NeuronError, match="reads what iteration 0 wrote"):
+        neuron.simulate(kernel, X, True)
+
+
+def test_a_buffer_that_an_iteration_fills_by_a_pattern_is_its_own():
+    @jit
+    def kernel(x, columns):
+        buffers = [nl.ndarray((128, 2, 8), dtype=x.dtype) for _ in range(2)]
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(4):
+            tile = buffers[i % 2]
+            nisa.dma_copy(
+                tile.ap([[16, 128], [8, 2], [1, columns]]),
+                x.ap([[64, 128], [8, 2], [1, columns]], offset=16 * i),
+            )
+            nl.store(out[:, 16 * i : 16 * i + 16], tile.reshape((128, 16)))
+        return out
+
+    assert np.array_equal(neuron.simulate(kernel, X, 8), X)
+    with pytest.raises(NeuronError, match=r"reads what iteration 0 wrote|never written"):
+        neuron.simulate(kernel, X, 7)
+
+
+@pytest.mark.parametrize(("width", "apart"), [(1, True), (2, False)])
+def test_iterations_may_write_between_each_other_s_elements(width, apart):
+    @jit
+    def kernel(x):
+        tile, woven = nl.load(x[:, 0:16]), nl.zeros((128, 65), dtype=x.dtype)
+        for i in nl.affine_range(4):
+            for more in range(width):
+                dst = woven.ap([[65, 128], [4, 16]], offset=i + more)
+                nisa.tensor_scalar(dst, tile, nl.multiply, 1.0 + i)
+        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, woven[:, 0:64])
+        return out
+
+    if apart:
+        assert np.array_equal(simulate(kernel)[:, 1::4], 2 * X[:, :16])
+        return
+    with pytest.raises(NeuronError, match="both wrote"):
+        simulate(kernel)
+
+
+def test_the_tensor_itself():
+    @jit
+    def kernel(x, part):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load((x[:, 0:32] if part else x).base_tensor))
+        return out
+
+    assert np.array_equal(neuron.simulate(kernel, X, False), X)
+    with pytest.raises(NeuronError, match="not simulated: base_tensor of x"):
+        neuron.simulate(kernel, X, True)
+
+
+def carried(kind, loop):
+    """A loop whose iterations hand something on, or do not."""
+
+    def kernel(x):
+        a, b = nl.load(x), nl.zeros(x.shape, dtype=x.dtype)
+        total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        scratch, parts = nl.ndarray(x.shape, dtype=x.dtype), []
+        for i in loop(4):
+            if kind == "a sum":
+                nisa.tensor_tensor(b, b, a, nl.add)
+            elif kind == "a sum in PSUM":
+                nisa.nc_matmul(total, a, a)
+            elif kind == "a tile of its own":
+                c = nl.full(x.shape, float(i), dtype=x.dtype)
+                nisa.tensor_tensor(c, c, a, nl.add)
+            elif kind == "begun anew each time":
+                nisa.memset(b, float(i))
+                nisa.tensor_tensor(b, b, a, nl.add)
+            elif kind == "its own part":
+                part = b[:, 16 * i : 16 * i + 16]
+                nisa.tensor_scalar(part, part, nl.add, 1.0, op1=nl.multiply, operand1=2.0)
+            elif kind == "a list":
+                parts.append(nl.load(x))
+            elif kind == "the part beside":
+                if i:
+                    nisa.tensor_copy(a[:, 16 * i : 16 * i + 16], a[:, 16 * i - 16 : 16 * i])
+            elif kind == "what the last one left":
+                nisa.tensor_scalar(b, b, nl.add, 1.0, op1=nl.multiply, operand1=2.0)
+            elif kind == "the last one wins":
+                nisa.tensor_scalar(b, a, nl.add, float(i))
+            elif kind == "the last one wins, in part":
+                nisa.tensor_scalar(b[:, 8 * i : 8 * i + 16], a[:, 0:16], nl.add, float(i))
+            elif kind == "a tile carried over":
+                c = nl.load(x)
+                if parts:
+                    nisa.tensor_tensor(c, c, parts[-1], nl.add)
+                parts.append(c)
+            elif kind == "a scratch tile":
+                nisa.tensor_scalar(scratch, a, nl.add, float(i))
+                nisa.tensor_copy(b[:, 16 * i : 16 * i + 16], scratch[:, 0:16])
+            elif kind == "written anew":
+                nisa.tensor_scalar(b, a, nl.add, float(i))
+            elif kind == "two operations":
+                nisa.tensor_tensor(b, b, a, nl.add if i % 2 else nl.multiply)
+        if kind == "written anew":
+            nisa.memset(b, 0.0)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, parts[0] if parts else b)
+        return out
+
+    return jit(kernel)
+
+
+FREE = (
+    "a sum",
+    "a sum in PSUM",
+    "a tile of its own",
+    "its own part",
+    "a list",
+    "a scratch tile",
+    "written anew",
+)
+BOUND = ("the part beside", "what the last one left", "two operations")
+LAST = ("the last one wins", "the last one wins, in part", "begun anew each time")
+
+
+@pytest.mark.parametrize("kind", FREE)
+def test_iterations_that_do_not_depend_on_each_other(kind):
+    assert simulate(carried(kind, nl.affine_range)) is not None
+
+
+@pytest.mark.parametrize("kind", BOUND)
+def test_iterations_that_depend_on_each_other(kind):
+    says = (
+        r"iteration \d of the nl.affine_range at test_neuron_rules.py:\d+ reads what iteration \d"
+    )
+    with pytest.raises(NeuronError, match=says):
+        simulate(carried(kind, nl.affine_range))
+    assert simulate(carried(kind, nl.sequential_range)) is not None
+
+
+@pytest.mark.parametrize("kind", LAST)
+def test_what_the_last_iteration_leaves(kind):
+    """Which is last is open, so whoever reads it later is refused."""
+    says = r"reads .* which iterations \d and \d of the nl.affine_range at .* both wrote"
+    with pytest.raises(NeuronError, match=says):
+        simulate(carried(kind, nl.affine_range))
+    assert simulate(carried(kind, nl.sequential_range)) is not None
+
+
+def test_a_tile_of_another_iteration():
+    says = r"iteration 1 of the nl.affine_range at .* reads .* which iteration 0 made"
+    with pytest.raises(NeuronError, match=says):
+        simulate(carried("a tile carried over", nl.affine_range))
+    assert simulate(carried("a tile carried over", nl.sequential_range)) is not None
+
+
+def test_arguments_that_an_instruction_does_not_have_are_named():
+    kernel = elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add, stride=2))
+    with pytest.raises(NeuronError, match=r"tensor_tensor has no argument 'stride'"):
+        simulate(kernel)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (lambda b, a: -a, "the operator - on tile 1 .*: a tile has no operators"),
+        (lambda b, a: np.exp(a), "np.exp of tile 1 .*: NumPy knows no tile"),
+        (lambda b, a: np.concatenate([a, a]), "np.concatenate of tile 1"),
+        (lambda b, a: abs(a), "the operator abs on tile 1"),
+    ],
+)
+def test_python_s_own_words_do_not_reach_the_reader(body, says):
+    with pytest.raises(NeuronError, match=says):
+        simulate(elementwise(body))
+
+
+@pytest.mark.parametrize(("chip", "kib"), [("inf2", 192), ("trn2", 224), ("trn3", 256)])
+def test_each_core_has_its_own_room(chip, kib):
+    @jit
+    def kernel(x, size):
+        assert nl.tile_size.sbuf_fmax_bytes == kib * 1024
+        assert int(nisa.get_nc_version()) == {"inf2": 2, "trn2": 3, "trn3": 4}[chip]
+        nl.ndarray((128, size), dtype=nl.float32)
+        return other_shapes(x)
+
+    params = InterpretParams(chip=chip)
+    neuron.simulate(kernel, X, kib * 256, params=params)
+    with pytest.raises(NeuronError, match=f"which has {kib} KiB"):
+        neuron.simulate(kernel, X, kib * 256 + 1, params=params)
+
+
+def test_the_decorator_chooses_the_chip():
+    @jit(platform_target="trn3")
+    def kernel(x):
+        assert nisa.get_nc_version() == nisa.nc_version.gen4
+        return other_shapes(x)
+
+    assert neuron.simulate(kernel, X) is not None and kernel(X) is not None
+    with pytest.raises(ValueError, match="chip is 'trn9'; accepted: inf2, trn1, trn2, trn3"):
+        InterpretParams(chip="trn9")

@@ -1,0 +1,260 @@
+"""The vendor's package is used where it is real, and nothing else of that name is."""
+
+import importlib
+import importlib.util
+import sys
+import types
+
+import numpy as np
+import pytest
+from close import assert_close
+
+from kernels import neuron
+from kernels.machines.neuron import NeuronError, vendor
+from kernels.machines.optional import MissingPackage
+from kernels.proof.backends.nki import NKI
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+def helper(tile):
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+
+@nki.jit
+def kernel(x):
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    helper(tile)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+OLD_KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) + 1.0)
+    return out
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    """No test leaves a module of the vendor's names behind."""
+    before = dict(sys.modules)
+    vendor.find.cache_clear()
+    yield
+    for name in set(sys.modules) - set(before):
+        if name.split(".")[0] in ("nki", "neuronxcc", "a_kernel", "old_kernel"):
+            del sys.modules[name]
+    sys.modules.update(before)
+    vendor.find.cache_clear()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "a_kernel.py").write_text(KERNEL)
+    return tmp_path
+
+
+class Vendors:
+    """What a vendor's decorator returns."""
+
+    def __init__(self, func):
+        self.func = func
+
+    def __call__(self, *arguments):
+        return "ran on the device"
+
+
+Vendors.__module__ = "nki.compiler"
+
+
+def pretend(monkeypatch, simulate=None):
+    """A package that looks like the vendor's, and in which no instruction works."""
+    nki, language, isa = (types.ModuleType(f"nki{end}") for end in ("", ".language", ".isa"))
+    nki.jit = Vendors
+    nki.simulate = simulate or (lambda kernel: lambda *arguments: X)
+    nki.language, nki.isa = language, isa
+    for module in (nki, language, isa):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    vendor.find.cache_clear()
+
+
+def test_here_nothing_is_taken_for_the_vendor_s_package(folder):
+    """A folder of that name is a namespace package to Python."""
+    if vendor.find("nki"):
+        pytest.skip("nki is installed")
+    (folder / "nki").mkdir()
+    (folder / "nki" / "notes.txt").touch()
+    vendor.find.cache_clear()
+    assert vendor.find("nki") is None
+
+
+def test_a_placeholder_that_raises_is_not_the_package(folder):
+    (folder / "neuronxcc").mkdir()
+    (folder / "neuronxcc" / "__init__.py").write_text("raise RuntimeError('WRONG PACKAGE')")
+    sys.modules.pop("neuronxcc", None)
+    assert vendor.find("neuronxcc") is None and "neuronxcc" not in sys.modules
+
+
+def test_no_device_without_the_package_and_how_to_get_it(folder):
+    from kernels.giou import giou
+
+    if vendor.find("nki") or vendor.find("neuronxcc"):
+        pytest.skip("a Neuron package is installed")
+    boxes = np.zeros((1, 1, 4), np.float32)
+    for name, module in (("nki", "nki"), ("neuronxcc", "neuronxcc.nki")):
+        with pytest.raises(MissingPackage, match=f"^{module} is needed .* placeholder") as caught:
+            giou(boxes, boxes, implementation=name, interpret=False)
+        assert "awsdocs-neuron" in str(caught.value)
+
+
+def test_installed_for_a_while(folder):
+    if vendor.find("nki"):
+        pytest.skip("nki is installed")
+    with pytest.raises(ImportError):
+        importlib.import_module("a_kernel")
+    with neuron.install():
+        kernel = importlib.import_module("a_kernel").kernel
+        (folder / "old_kernel.py").write_text(OLD_KERNEL)
+        old = importlib.import_module("old_kernel").kernel
+    assert np.array_equal(neuron.simulate(kernel, X), X + 1)
+    assert np.array_equal(neuron.simulate(old, X), X + 1)
+    assert not {"nki", "nki.language", "neuronxcc", "neuronxcc.nki"} & set(sys.modules)
+    assert neuron.lint(kernel) == neuron.lint(old) == []
+
+
+def test_names_are_free_again_after_an_error():
+    if vendor.find("nki"):
+        pytest.skip("nki is installed")
+    with pytest.raises(KeyError), neuron.install():
+        raise KeyError
+    assert "nki" not in sys.modules
+
+
+def test_the_simulator_runs_a_kernel_that_the_vendor_decorated(folder, monkeypatch):
+    pretend(monkeypatch)
+    kernel = importlib.import_module("a_kernel").kernel
+    assert isinstance(kernel, Vendors)
+    assert np.array_equal(neuron.simulate(kernel, X), X + 1)
+    assert neuron.estimate(kernel, X).engines["Vector"].instructions == 1
+    assert neuron.lint(kernel) == []
+
+
+def test_with_the_vendor_s_package_its_names_are_its_own(monkeypatch):
+    pretend(monkeypatch)
+    with pytest.raises(NeuronError, match="keeps its name"), neuron.install():
+        pass
+
+
+def test_a_kernel_runs_on_the_device_where_there_is_one(folder, monkeypatch):
+    pretend(monkeypatch)
+    kernel = importlib.import_module("a_kernel").kernel
+    assert neuron.run(kernel, X, interpret=False) == "ran on the device"
+    monkeypatch.setattr(vendor, "device", lambda: True)
+    assert neuron.run(kernel, X) == "ran on the device"
+    assert np.array_equal(neuron.run(kernel, X, interpret=True), X + 1)
+    monkeypatch.setattr(vendor, "device", lambda: False)
+    assert np.array_equal(neuron.run(kernel, X), X + 1)
+
+
+def test_lower_hands_over_to_the_vendor_s_tools(folder, monkeypatch):
+    pretend(monkeypatch)
+    kernel = importlib.import_module("a_kernel").kernel
+
+    def function(x, *, interpret):
+        return neuron.run(kernel, x, interpret=interpret)
+
+    assert "run in nki.simulate: there is no Neuron device" in neuron.lower(function, X)
+    monkeypatch.setattr(vendor, "device", lambda: True)
+    assert neuron.lower(function, X) == ""
+
+
+def test_the_vendor_s_last_words_reach_the_reader(folder, monkeypatch):
+    def simulate(kernel):
+        def fails(*arguments):
+            raise AssertionError("\n  partition dimension 256 exceeds maximum 128\n  in a file")
+
+        return fails
+
+    pretend(monkeypatch, simulate)
+    kernel = importlib.import_module("a_kernel").kernel
+    says = "^nki: AssertionError: partition dimension 256 exceeds maximum 128$"
+    with pytest.raises(NeuronError, match=says):
+        neuron.lower(lambda x, *, interpret: neuron.run(kernel, x, interpret=interpret), X)
+
+
+def test_the_ladder_asks_for_a_device(monkeypatch):
+    from kernels import ladder
+    from kernels.proof.catalog import OPERATORS
+
+    operator = OPERATORS["giou"]
+    subject = ladder.Subject.of(operator, operator["nki"])
+    monkeypatch.setattr(neuron, "device", lambda: False)
+    (check,) = ladder.climb(subject, "measure", [operator.workloads["tiny"]])
+    assert check.status == "skipped" and "needs an AWS Neuron device" in check.message
+
+
+def test_zeros_from_a_device_are_refused(monkeypatch):
+    """What neuronxcc.nki.baremetal returned on SDK 2.32."""
+    from kernels import ladder
+    from kernels.proof.catalog import OPERATORS
+
+    operator = OPERATORS["giou"]
+    subject = ladder.Subject(
+        operator, "zeros", NKI, lambda p, t, *, interpret: np.zeros(p.shape[:2], np.float32)
+    )
+    monkeypatch.setattr(neuron, "device", lambda: True)
+    monkeypatch.setattr(vendor, "find", lambda generation: neuron)
+    (check,) = ladder.climb(subject, "measure", [operator.workloads["tile"]])
+    assert check.status == "failed" and check.message == "every element is zero"
+
+
+def fresh(path, name):
+    """A module of the package, loaded once more."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
+    from kernels.giou import giou, nki, reference
+    from kernels.machines.neuron import api
+
+    boxes = np.arange(48, dtype=np.float32).reshape(3, 4, 4)
+    plain = giou(boxes, boxes + 1, implementation="numpy")
+    pretend(monkeypatch)
+    theirs = fresh(api.__file__, "a_kernel")
+    assert theirs.nki is sys.modules["nki"] and theirs.nisa is sys.modules["nki.isa"]
+    for name in ("nki", "nl", "nisa"):
+        monkeypatch.setattr(api, name, getattr(theirs, name))
+    kernel = fresh(nki.__file__, "a_kernel").giou_kernel
+    assert isinstance(kernel, Vendors) and neuron.lint(kernel) == []
+    wide = boxes.astype(np.float64), boxes.astype(np.float64) + 1
+    got = neuron.simulate(kernel, boxes, boxes + 1)
+    assert_close(got, reference.giou(*wide), plain, reference.giou_magnitude(*wide))
+    assert neuron.run(kernel, boxes, boxes, interpret=False) == "ran on the device"
+
+
+def test_a_failure_after_a_launch_is_not_swallowed():
+    """Whatever goes wrong behind the kernel is the operator's mistake too."""
+    from kernels.giou import nki
+
+    boxes = np.zeros((1, 1, 4), np.float32)
+
+    def broken(x, *, interpret):
+        neuron.run(nki.giou_kernel, x, x, interpret=interpret)
+        raise ZeroDivisionError("after the kernel")
+
+    for call in (neuron.launched, neuron.lower):
+        with pytest.raises(ZeroDivisionError, match="after the kernel"):
+            call(broken, boxes)

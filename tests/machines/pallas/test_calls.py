@@ -1,0 +1,174 @@
+"""What is read out of a traced pallas_call is what the interpreter then does."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.machines.pallas import calls, interprets
+from kernels.matmul import BlockSizes, matmul
+from kernels.vector import add_vectors, iota
+
+
+def matrix(m, n, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct((m, n), dtype)
+
+
+def test_matmul_by_hand():
+    block = BlockSizes(512, 1024, 512)
+    (call,) = calls(functools.partial(matmul, block=block), matrix(1024, 1024), matrix(1024, 1024))
+    assert (call.name, call.machine, call.grid) == ("matmul", "tpu", (2, 2, 1))
+    assert call.semantics == ("parallel", "parallel", "arbitrary")
+    x, y, z = call.operands
+    assert [o.name for o in call.operands] == ["x", "y", "z"]
+    assert [o.role for o in call.operands] == ["input", "input", "output"]
+    assert [o.block for o in call.operands] == [(512, 1024), (1024, 512), (512, 512)]
+    assert x.starts.tolist() == [[0, 0], [0, 0], [512, 0], [512, 0]]
+    assert y.starts.tolist() == [[0, 0], [0, 512], [0, 0], [0, 512]]
+    assert z.starts.tolist() == [[0, 0], [0, 512], [512, 0], [512, 512]]
+    assert x.moved.tolist() == [True, False, True, False]
+    assert [o.traffic >> 20 for o in call.operands] == [4, 8, 4]
+    assert call.problems() == []
+
+
+def test_a_clipped_block_counts_clipped():
+    (call,) = calls(add_vectors, *[jax.ShapeDtypeStruct((100_003,), jnp.int32)] * 2)
+    assert [o.traffic for o in call.operands] == [400_012] * 3
+
+
+def test_scalar_memory_and_a_gpu_kernel():
+    (tpu,) = calls(lambda: iota(5))
+    assert tpu.operands[0].memory == "smem" and tpu.grid == (5,)
+    assert tpu.operands[0].traffic == 20
+    (gpu,) = calls(lambda: iota(5, implementation="triton"))
+    assert gpu.machine == "gpu" and gpu.operands[0].memory == "hbm"
+
+
+def test_squeezed_and_element_dimensions():
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    def f(x):
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((3, 8, 128), x.dtype),
+            grid=(3,),
+            in_specs=[pl.BlockSpec((None, pl.Element(8), 128), lambda i: (i, 4, 0))],
+            out_specs=pl.BlockSpec((None, 8, 128), lambda i: (i, 0, 0)),
+        )(x)
+
+    (call,) = calls(f, jax.ShapeDtypeStruct((3, 16, 128), jnp.float32))
+    assert call.inputs[0].block == (1, 8, 128)
+    assert call.inputs[0].starts.tolist() == [[0, 4, 0], [1, 4, 0], [2, 4, 0]]
+
+
+def test_no_grid_and_whole_arrays():
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] + 1
+
+    f = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((8,), jnp.int32))
+    (call,) = calls(f, jax.ShapeDtypeStruct((8,), jnp.int32))
+    assert call.grid == () and call.programs.shape == (1, 0)
+    assert not call.operands[0].blocked and call.operands[0].moved.tolist() == [True]
+    assert call.name == "kernel"
+
+
+def test_every_call_is_found_through_jit_vmap_and_grad():
+    def loss(x, y):
+        return matmul(x, y, activation=jnp.tanh).sum()
+
+    found = calls(jax.jit(jax.grad(loss, (0, 1))), matrix(16, 128), matrix(128, 128))
+    assert len(found) == 4  # forward, the sums once more, dx, dy
+
+
+def test_a_function_without_a_kernel_is_refused():
+    with pytest.raises(ValueError, match="without a pallas_call"):
+        calls(jnp.sin, matrix(8, 8))
+
+
+def shifted(index, block=(8, 128), grid=(4,)):
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    spec = pl.BlockSpec(block, index)
+    straight = pl.BlockSpec(block, lambda i: (i, 0))
+    return pl.pallas_call(
+        kernel, out_shape=matrix(32, 128), grid=grid, in_specs=[spec], out_specs=straight
+    )
+
+
+def test_an_index_past_the_end_is_reported():
+    (call,) = calls(shifted(lambda i: (i + 1, 0)), matrix(32, 128))
+    (problem,) = call.problems()
+    assert problem.startswith("input x: program (3,) asks for the block that starts at 32")
+
+
+def test_a_negative_index_is_reported():
+    (call,) = calls(shifted(lambda i: (i - 1, 0)), matrix(32, 128))
+    assert "program (0,) asks for the block that starts at -8" in call.problems()[0]
+
+
+def test_an_output_block_without_a_program_is_reported():
+    (call,) = calls(shifted(lambda i: (i, 0), grid=(3,)), matrix(32, 128))
+    assert call.problems() == ["output o: 1 of its 4 blocks are written by no program"]
+
+
+def test_an_output_that_shares_an_input_s_memory_may_be_written_in_part():
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    block = pl.BlockSpec((8, 128), lambda i: (2, 0))
+    options = {"grid": (1,), "in_specs": [block], "out_specs": block}
+    update = pl.pallas_call(
+        kernel, out_shape=matrix(32, 128), input_output_aliases={0: 0}, **options
+    )
+    fresh = pl.pallas_call(kernel, out_shape=matrix(32, 128), **options)
+    assert calls(update, matrix(32, 128))[0].problems() == []
+    assert len(calls(fresh, matrix(32, 128))[0].problems()) == 1
+
+
+def test_an_empty_grid_moves_nothing():
+    (call,) = calls(shifted(lambda i: (i, 0), grid=(0,)), matrix(32, 128))
+    assert [operand.traffic for operand in call.operands] == [0, 0]
+    assert "4 of its 4 blocks" in call.problems()[0]
+
+
+def test_a_grid_too_large_to_look_at_is_refused():
+    f = shifted(lambda i: (0, 0), grid=(1 << 21,))
+    with pytest.raises(ValueError, match="at most 1048576 programs"):
+        calls(f, matrix(32, 128))
+
+
+def test_starts_are_what_the_simulator_reads():
+    """Each program copies its block out; the simulator's copy tells which block it was."""
+    x = np.arange(32 * 256, dtype=np.float32).reshape(32, 256)
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    def f(x, interpret=False):
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((8 * 8, 128), x.dtype),
+            grid=(2, 4),
+            in_specs=[pl.BlockSpec((8, 128), lambda i, j: ((3 * j + i) % 4, 1 - i))],
+            out_specs=pl.BlockSpec((8, 128), lambda i, j: (4 * i + j, 0)),
+            interpret=interpret,
+        )(x)
+
+    (call,) = calls(f, x)
+    got = f(x, pltpu.InterpretParams())
+    for step, (row, column) in enumerate(call.inputs[0].starts):
+        assert np.array_equal(got[8 * step : 8 * step + 8], x[row : row + 8, column : column + 128])
+
+
+def test_interprets():
+    assert interprets(None, "tpu") is True
+    assert interprets(None, "cpu") is False
+    assert interprets(False, "tpu") is False
+    params = pltpu.InterpretParams()
+    assert interprets(params, "tpu") is params

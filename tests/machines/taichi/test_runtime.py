@@ -1,0 +1,267 @@
+"""Taichi in this process, and in children: started once, silent, and asked only for what is safe.
+
+The kernels are in taichi_samples.py. What needs a fresh process is run in one.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels import optional, taichi
+
+ROOT = Path(__file__).resolve().parents[3]
+INSTALLED = [name for name in taichi.MODULES if optional.available(name)]
+if not INSTALLED:
+    pytest.skip("taichi is not installed: pip install taichi", allow_module_level=True)
+
+import taichi_samples as samples  # noqa: E402
+
+
+def python(code, **env):
+    """Run code in a fresh process, which finds the samples; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])} | env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+X = np.arange(1, 8, dtype=np.float32)
+
+
+# --- in this process ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", taichi.DTYPES)
+def test_arrays_of_every_dtype_are_written_in_place(dtype):
+    x = X.astype(dtype)
+    np.testing.assert_array_equal(samples.doubled(x), 2 * x)
+
+
+def test_tensors_too():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(X)
+    assert torch.equal(samples.doubled(x), 2 * x)
+
+
+def launch(x, out, **more):
+    taichi.launch(samples.double, x, out, **more)
+
+
+@pytest.mark.parametrize(
+    ("x", "out", "says"),
+    [
+        (X, [0.0] * 7, "out is a list; accepted: a number, a NumPy array or a torch tensor"),
+        (X > 0, X.copy(), "x.dtype is 'bool'; accepted: int8"),
+        (X.astype(np.complex64), X.copy(), "x.dtype is 'complex64'"),
+        (X[::2], X.copy(), "x is not contiguous; accepted: a contiguous array"),
+        (X[:0], X.copy(), r"x.shape is \(0,\); accepted: 1 to 2³¹ - 1 elements"),
+    ],
+)
+def test_what_is_refused_before_the_launch(x, out, says):
+    with pytest.raises(ValueError, match=says):
+        launch(x, out)
+
+
+def test_a_wrong_shape_is_refused_by_its_name():
+    before = np.zeros(5, np.float32)
+    with pytest.raises(ValueError, match=r"out.shape is \(5,\); accepted: \(7,\)"):
+        launch(X, before, shapes={"out": X.shape})
+    assert not before.any()
+
+
+def test_a_tensor_that_requires_grad_is_refused_where_autograd_is_on():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(X.copy()).requires_grad_()
+    out = torch.zeros(7)
+    with pytest.raises(ValueError, match=r"x.requires_grad is True; accepted: False"):
+        launch(x, out)
+    with torch.no_grad():
+        launch(x, out)
+    assert x.grad is None and torch.equal(out, 2 * x.detach())
+
+
+def test_bfloat16_and_other_devices_are_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"x.dtype is 'bfloat16'"):
+        launch(torch.zeros(7, dtype=torch.bfloat16), torch.zeros(7))
+    with pytest.raises(ValueError, match=r"out.device is 'meta'|out.device is meta"):
+        launch(torch.zeros(7), torch.zeros(7, device="meta"))
+
+
+def test_it_is_started_once():
+    samples.doubled(X)
+    assert taichi.start() is taichi.start()
+    with pytest.raises(RuntimeError, match="is started once in a process"):
+        taichi.start(threads=taichi.threads() + 1)
+    with pytest.raises(RuntimeError, match="is started once in a process"):
+        taichi.start(debug=True)
+    with pytest.raises(ValueError, match="device is 'tpu'; accepted: cpu, cuda"):
+        taichi.start("tpu")
+
+
+def test_tensors_on_a_gpu():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    np.testing.assert_array_equal(taichi.run(samples.doubled, X, device="cuda"), 2 * X)
+
+
+# --- in a fresh process -------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", taichi.MODULES)
+def test_either_package_by_one_setting_and_without_a_network(name):
+    if name not in INSTALLED:
+        pytest.skip(f"{name} is not installed: pip install {name}")
+    said = python(
+        """
+        import socket, sys
+
+        def refuse(*a, **k):
+            raise AssertionError("a connection was tried")
+
+        socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+        import threading
+        threading.excepthook = lambda failed: sys.exit(f"in a thread: {failed.exc_value}")
+        from kernels import taichi
+        assert not {"taichi", "quadrants"} & set(sys.modules)
+        import numpy as np, taichi_samples
+        assert taichi_samples.doubled(np.float32([1, 2])).tolist() == [2, 4]
+        print(*({"taichi", "quadrants"} & set(sys.modules)), taichi.threads())
+        assert threading.active_count() == 1, threading.enumerate()
+        """,
+        KERNELS_TAICHI=name,
+        KERNELS_TAICHI_THREADS="2",
+    )
+    assert said == f"{name} 2\n"
+
+
+def test_another_package_is_refused_by_the_name_of_the_setting():
+    python(
+        """
+        from kernels import taichi
+        try:
+            taichi.module()
+        except ValueError as error:
+            assert str(error) == "KERNELS_TAICHI is 'tachi'; accepted: taichi, quadrants", error
+        else:
+            raise AssertionError
+        """,
+        KERNELS_TAICHI="tachi",
+    )
+
+
+def test_threads_are_checked():
+    python(
+        """
+        from kernels import taichi
+        try:
+            taichi.threads()
+        except ValueError as error:
+            assert "KERNELS_TAICHI_THREADS is 'many'; accepted: a whole number" in str(error)
+        else:
+            raise AssertionError
+        """,
+        KERNELS_TAICHI_THREADS="many",
+    )
+
+
+def test_a_forked_process_is_told_instead_of_hanging():
+    said = python(
+        """
+        import os, numpy as np, taichi_samples
+        taichi_samples.doubled(np.float32([1]))
+        if pid := os.fork():
+            os.waitpid(pid, 0)
+        else:
+            try:
+                taichi_samples.doubled(np.float32([1]))
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+        """
+    )
+    assert "forked" in said and "spawn" in said
+
+
+def test_what_the_reader_started_by_hand_is_kept():
+    python(
+        """
+        import numpy as np, taichi_samples
+        from kernels import taichi
+        ti = taichi.module()
+        ti.init(arch=ti.cpu, cpu_max_num_threads=1)
+        kept = ti.field(ti.i32, 3)
+        kept.fill(5)
+        taichi_samples.doubled(np.float32([1]))
+        assert kept[2] == 5 and taichi.threads() == 1
+        """
+    )
+
+
+# --- in a child ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", taichi.MODULES)
+def test_a_debug_run_checks_every_access_and_the_caller_lives(name, monkeypatch):
+    if name not in INSTALLED:
+        pytest.skip(f"{name} is not installed: pip install {name}")
+    monkeypatch.setenv("KERNELS_TAICHI", name)
+    np.testing.assert_array_equal(taichi.simulate(samples.doubled, X), 2 * X)
+    with pytest.raises(taichi.TaichiError, match=r"Out of bound access.*indices \[7\]"):
+        taichi.simulate(samples.too_far, X)
+    np.testing.assert_array_equal(taichi.simulate(samples.doubled, X), 2 * X)
+
+
+def test_a_debug_run_shows_what_nobody_wrote():
+    assert np.isnan(taichi.simulate(samples.unwritten, X)).all()
+    assert (taichi.simulate(samples.unwritten, X.astype(np.uint8)) == 255).all()
+
+
+def test_the_death_of_the_child_is_told_with_its_last_words():
+    with pytest.raises(taichi.TaichiError, match=r"died of signal 6.*: these are its last words$"):
+        taichi.simulate(samples.dies, X)
+
+
+def test_what_never_ends_is_ended():
+    with pytest.raises(taichi.TaichiError, match="no answer in 1 s"):
+        taichi.simulate(samples.sleeps, X, seconds=1)
+
+
+def test_bad_input_stays_a_value_error():
+    with pytest.raises(ValueError, match=r"^x is wrong; accepted: what is right$"):
+        taichi.simulate(samples.refuses, X)
+
+
+def test_a_function_that_the_child_cannot_import_is_refused():
+    def inner(x):
+        return x
+
+    inner.__module__ = "__main__"
+    with pytest.raises(ValueError, match="accepted: a function of a module"):
+        taichi.simulate(inner, X)
+
+
+def test_the_child_runs_as_it_is_told():
+    assert taichi.simulate(samples.told, X, threads=3).tolist() == [3, 1, 0]
+    assert taichi.run(samples.told, X, threads=2).tolist() == [2, 0, 0]
+
+
+def test_launches_are_counted():
+    tasks = taichi.profile(samples.doubled, X)
+    parallel = [task for task in tasks if "range_for" in task.name]
+    assert len(parallel) == 1 and parallel[0].name.startswith("double")
+    assert parallel[0].milliseconds >= 0

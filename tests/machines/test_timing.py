@@ -1,0 +1,131 @@
+"""Readings are fair, complete, and end when the results are there."""
+
+import dataclasses
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from kernels import timing
+from kernels.machines.timing import Timing, measure
+
+
+class Clock:
+    """A clock that moves only when something takes time."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+
+
+class Promise:
+    """A result that an asynchronous device has promised for `ready`."""
+
+    def __init__(self, clock, ready):
+        self.clock, self.ready = clock, ready
+
+    def block_until_ready(self):
+        self.clock.now = max(self.clock.now, self.ready)
+        return self
+
+
+class Device:
+    """A queue: starting a program takes `start` seconds of the caller, running it `run`."""
+
+    def __init__(self, clock, start, run):
+        self.clock, self.start, self.run, self.free = clock, start, run, 0.0
+
+    def __call__(self, *_):
+        self.clock.now += self.start
+        self.free = max(self.free, self.clock.now) + self.run
+        return Promise(self.clock, self.free)
+
+
+def test_a_reading_ends_when_the_result_is_there(monkeypatch):
+    device = Device(Clock(monkeypatch), start=1.0, run=10.0)
+    assert measure({"it": device}, repeats=3)["it"].seconds == (11.0, 11.0, 11.0)
+
+
+def test_a_clock_that_does_not_wait_is_caught(monkeypatch):
+    """The planted fault: without the wait, a reading is the time to start the program."""
+    monkeypatch.setattr(jax, "block_until_ready", lambda results: results)
+    device = Device(Clock(monkeypatch), start=1.0, run=10.0)
+    assert measure({"it": device}, repeats=3)["it"].median == 1.0
+
+
+def test_a_queue_hides_the_start(monkeypatch):
+    device = Device(Clock(monkeypatch), start=1.0, run=10.0)
+    assert measure({"it": device}, repeats=1, calls=100)["it"].median == pytest.approx(10.01)
+    device = Device(Clock(monkeypatch), start=1.0, run=0.1)  # nothing hides a start that is longer
+    assert measure({"it": device}, repeats=1, calls=100)["it"].median == pytest.approx(1.001)
+
+
+def test_a_machine_that_slows_down_is_nobodys_disadvantage(monkeypatch):
+    clock = Clock(monkeypatch)
+
+    def slower():
+        clock.now += 1 + clock.now / 100
+
+    found = measure({"a": slower, "b": slower}, repeats=10)
+    assert found["a"].median == pytest.approx(found["b"].median, rel=0.03)
+    assert found["a"].slowest > 1.1 * found["a"].fastest
+
+
+def test_processor_time_leaves_out_what_others_do():
+    found = measure({"waits": lambda: time.sleep(0.05)}, repeats=2, clock=time.process_time)
+    assert found["waits"].slowest < 0.02
+    assert measure({"waits": lambda: time.sleep(0.05)}, repeats=2)["waits"].fastest > 0.04
+
+
+def test_functions_take_turns_after_a_warm_up():
+    order = []
+    functions = {name: lambda name=name: order.append(name) for name in "abc"}
+    measure(functions, repeats=4)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab" + "abc"
+
+
+def test_compilation_is_not_timed(monkeypatch):
+    clock, compiled = Clock(monkeypatch), []
+
+    def compiles(_):
+        clock.now += 1.0 if compiled else 1000.0
+        compiled.append(True)
+
+    assert measure({"it": compiles}, None, repeats=2)["it"].slowest == 1.0
+
+
+def test_what_a_timing_says():
+    it = Timing("it", (0.003, 0.001, 0.002, 0.1), "cpu")
+    assert (it.fastest, it.median, it.slowest) == (0.001, 0.0025, 0.1)
+    assert str(it) == ("it: median 2.500 ms, 1.000 to 100.000 ms in 4 readings on cpu, measured")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        it.name = "other"
+
+
+def test_a_real_function_on_the_device_that_is_here():
+    x = jnp.ones((64, 64))
+    found = measure({"plus": jax.jit(jnp.add), "times": jax.jit(jnp.matmul)}, x, x, repeats=5)
+    assert list(found) == ["plus", "times"]
+    for name, it in found.items():
+        assert it.name == name and len(it.seconds) == 5 and 0 < it.fastest <= it.median
+        assert it.device == jax.devices()[0].device_kind
+
+
+def test_what_a_function_raises_passes():
+    with pytest.raises(ZeroDivisionError):
+        measure({"it": lambda: 1 / 0})
+
+
+@pytest.mark.parametrize(
+    ("functions", "options", "named"),
+    [
+        ({}, {}, "functions is empty"),
+        ({"it": abs}, {"repeats": 0}, "repeats is 0"),
+        ({"it": abs}, {"calls": 0}, "calls is 0"),
+        ({"it": abs}, {"calls": 1.5}, "calls is 1.5"),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(functions, options, named):
+    with pytest.raises(ValueError, match=named):
+        measure(functions, 1, **options)

@@ -1,0 +1,46 @@
+"""Lowering for a TPU without a TPU, and for a GPU without a GPU."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from kernels import gpu, tpu
+from kernels.vector import add_vectors, iota
+
+V = jax.ShapeDtypeStruct((1000,), jnp.float32)
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_the_kernel_reaches_the_program(chip):
+    lowered = tpu.lower(functools.partial(add_vectors, interpret=False), V, V, chip=chip)
+    assert lowered.machine == chip and "tpu_custom_call" in lowered.text
+    (kernel,) = lowered.kernels
+    assert "vector.load" in kernel and "#tpu.memory_space<vmem>" in kernel
+
+
+def test_the_triton_kernel_carries_triton_ir():
+    f = functools.partial(add_vectors, implementation="triton", interpret=False)
+    lowered = gpu.lower(f, V, V)
+    assert "__gpu$xla.gpu.triton" in lowered.text
+    (kernel,) = lowered.kernels
+    assert all(word in kernel for word in ("tt.make_range", "tt.addptr", "tt.store"))
+
+
+@pytest.mark.parametrize("machine", [tpu, gpu])
+def test_an_interpreted_kernel_is_not_taken_for_a_lowered_one(machine):
+    with pytest.raises(ValueError, match="hands no kernel to a"):
+        machine.lower(functools.partial(add_vectors, interpret=True), V, V)
+
+
+def test_an_unknown_chip_is_refused():
+    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e, v6e"):
+        tpu.lower(lambda: iota(3, interpret=False), chip="v9")
+
+
+def test_what_the_hardware_lacks_is_refused():
+    with pytest.raises(ValueError, match="Cannot store scalars to VMEM"):
+        from kernels.lessons.gallery.scalar_in_vmem import kernel
+
+        tpu.lower(lambda: kernel(8, interpret=False))

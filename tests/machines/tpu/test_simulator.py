@@ -1,0 +1,161 @@
+"""The simulated machine refuses what the hardware would, shuffles, and cleans up after itself."""
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.machines.compat import Changed, jax_interpreter
+from kernels.machines.tpu import simulate
+from kernels.machines.tpu.simulator import SimulationError
+from kernels.vector import add_vectors
+
+X = np.arange(4096, dtype=np.float32)
+
+
+def scaled(semantics):
+    def f(x, *, interpret):
+        def kernel(x_ref, o_ref):
+            o_ref[...] = x_ref[...] * 2
+
+        spec = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            grid=(4, 4),
+            in_specs=[spec],
+            out_specs=spec,
+            compiler_params=pltpu.CompilerParams(dimension_semantics=semantics),
+            interpret=interpret,
+        )(x)
+
+    return f
+
+
+SQUARE = np.arange(32 * 512, dtype=np.float32).reshape(32, 512)
+IN_ORDER = [(i, j) for i in range(4) for j in range(4)]
+
+
+def test_sequential_programs_run_in_order_on_one_core():
+    run = simulate(scaled(("arbitrary", "arbitrary")), SQUARE)
+    assert list(map(tuple, run.order)) == IN_ORDER
+    assert set(run.core) == {0}
+    assert np.array_equal(run.result, SQUARE * 2) and run.races == ()
+
+
+def test_parallel_programs_are_shuffled_over_two_cores():
+    run = simulate(scaled(("parallel", "arbitrary")), SQUARE, seed=1)
+    assert sorted(map(tuple, run.order)) == IN_ORDER
+    assert set(run.core) == {0, 1}
+    for core in (0, 1):
+        mine = run.order[run.core == core]
+        assert [j for _, j in mine] == [0, 1, 2, 3] * 2  # the sequential dimension stays in order
+
+
+def test_a_kernel_is_compiled_once_for_both_cores(monkeypatch):
+    compiled = []
+    original = jax.stages.Lowered.compile
+    monkeypatch.setattr(
+        jax.stages.Lowered, "compile", lambda self: compiled.append(1) or original(self)
+    )
+    run = simulate(scaled(("parallel", "arbitrary")), SQUARE)
+    assert set(run.core) == {0, 1} and len(compiled) == 1
+
+
+def test_the_same_seed_gives_the_same_order_and_another_another():
+    f = scaled(("parallel", "parallel"))
+    one, again, other = (simulate(f, SQUARE, seed=s, cores=1).order for s in (1, 1, 2))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+
+
+def test_a_refusal_leaves_the_machine_usable():
+    def past_the_end(x, *, interpret):
+        def kernel(x_ref, o_ref):
+            o_ref[...] = x_ref[pl.ds(pl.program_id(0) + 1, 128)]
+
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((128,), x.dtype),
+            grid=(1,),
+            interpret=interpret,
+        )(x)
+
+    with pytest.raises(SimulationError, match=r"Out-of-bounds read of vmem") as error:
+        simulate(past_the_end, X[:128])
+    assert "Traceback" not in str(error.value)
+    assert np.array_equal(simulate(add_vectors, X, X).result, 2 * X)
+
+
+def test_memory_starts_as_nan():
+    def forgetful(x, *, interpret):
+        def kernel(x_ref, o_ref, scratch_ref):
+            o_ref[...] = x_ref[...] + scratch_ref[...]
+
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            scratch_shapes=[pltpu.VMEM(x.shape, jnp.float32)],
+            interpret=interpret,
+        )(x)
+
+    assert np.isnan(simulate(forgetful, X).result).all()
+
+
+REPORTS = {
+    "as JAX 0.10 and 0.11 print them": """RACE DETECTED
+  write of ('vmem', 103, 0, 0)[(slice(0, 8, 1), slice(0, 128, 1))] from 100, 0, /a/b/k.py:22:62 (k)
+  clock: [1 3]
+  read of ('vmem', 103, 0, 0)[()] from 0, 1, pallas_call
+  clock: [2 0]
+""",
+    "as JAX 0.12 logs them": """RACE DETECTED
+  write of ('vmem', 103, (0, 0))[(slice(0, 8, 1), slice(0, 128, 1))] from (100, 0), /a/b/k.py:22:62
+  clock: [1 3]
+  read of ('vmem', 103, (0, 0))[()] from (0, 1), pallas_call
+  clock: [2 0]
+""",
+}
+
+
+@pytest.mark.parametrize("form", REPORTS)
+def test_race_reports_become_one_line_each(form):
+    assert jax_interpreter.lines(2 * REPORTS[form]) == [
+        "a read of vmem[...] by core 1, unordered with "
+        "a write of vmem[0:8, 0:128] by a DMA (k.py:22)",
+    ]
+
+
+def test_a_race_reported_in_other_words_is_said_aloud():
+    text = "RACE DETECTED\n  write of ('vmem', 103) between core 0 and core 1\n"
+    with pytest.warns(Changed, match='reported in other words: "write of'):
+        assert jax_interpreter.lines(text) == ["write of ('vmem', 103) between core 0 and core 1"]
+
+
+def racing(x, *, interpret):
+    """Both cores add to one block."""
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] += x_ref[...]
+
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((8, 128), x.dtype),
+        grid=(2,),
+        in_specs=[pl.BlockSpec((8, 128), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda i: (0, 0)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=interpret,
+    )(x)
+
+
+def test_races_are_found_and_nothing_is_printed(capfd):
+    handlers = list(logging.getLogger().handlers)
+    found = simulate(racing, np.ones((16, 128), np.float32)).races
+    assert found and all("unordered with" in each and "core" in each for each in found)
+    assert simulate(add_vectors, X, X).races == ()
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger().handlers == handlers

@@ -1,0 +1,225 @@
+"""explain, estimate and tune on the command line, and rung 3."""
+
+import io
+import os
+import time
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from rich.console import Console
+from typer.testing import CliRunner
+
+from kernels import ladder, optional
+from kernels.cli import app
+from kernels.machines.tpu import explain
+from kernels.machines.tpu.estimate import estimate_program
+from kernels.machines.tpu.export import export
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.xla import XLA
+from kernels.proof.catalog import OPERATORS, find
+
+pytestmark = pytest.mark.slow
+
+TPU = [
+    f"{o.name}/{i.name}"
+    for o in OPERATORS.values()
+    for i in o.implementations
+    if i.backend in (PALLAS_TPU, XLA)
+]
+
+
+def run(*words):
+    return CliRunner().invoke(app, words, env={"COLUMNS": "100", "NO_COLOR": "1"})
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("entry", TPU)
+def test_explain_answers_for_each_entry(entry, scratch):
+    # Two kernels at their full size; of the others a small one says as much.
+    ((operator, implementation),) = find(entry)
+    if implementation.needs:
+        pytest.importorskip(implementation.needs)
+    small = [w.name for w in operator.workloads.named if implementation.accepts(w)]
+    full = entry in ("matmul/pallas", "attention/pallas")
+    size = ("-w", "tiny") if "tiny" in small and not full else ()
+    start = time.perf_counter()
+    result = run("explain", entry, *size)
+    assert result.exit_code == 0, result.output
+    # Two to twelve seconds on a quiet machine; a crowded one may take its time.
+    assert time.perf_counter() - start < 30 * max(1, os.getloadavg()[0] / os.cpu_count())
+    for words in ("estimated", "cycles", "Operations", "HBM", "relayouts", "nothing here was"):
+        assert words.lower() in result.output.lower()
+    if entry.endswith("pallas"):
+        assert "bundles" in result.output and "index maps" in result.output
+
+
+@pytest.mark.libtpu
+def test_explain_a_custom_workload(scratch):
+    result = run("explain", "matmul/pallas", "-w", "m=1024 k=512 n=512 bfloat16", "-c", "v6e")
+    assert result.exit_code == 0, result.output
+    assert "1024" in result.output and "v6e" in result.output and "918 TFLOP/s" in result.output
+    assert "spills" in result.output and "MXU" in result.output
+
+
+@pytest.mark.libtpu
+def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    spec = pl.BlockSpec((2048, 1024), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    call = pl.pallas_call(
+        body,
+        grid=(4,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=shape,
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48 << 20),
+    )
+    assert "of 48.00 MiB VMEM" in " ".join(page(call, shape).split())
+
+
+def page(function, *args, chip="v5e"):
+    """What explain prints for a function."""
+    program = export(function, *args, chip=chip)
+    console = Console(file=io.StringIO(), width=100)
+    explain.explain(program, estimate_program(program), "a title", console)
+    return console.file.getvalue()
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_explain_says_what_float32_costs(dtype, scratch):
+    result = run("explain", "matmul/pallas", "-w", f"m=512 k=512 n=512 {dtype}")
+    assert ("several bfloat16 passes" in result.output) == (dtype == "float32")
+
+
+@pytest.mark.libtpu
+def test_estimate_shows_a_line_for_each_chip(scratch):
+    result = run("estimate", "matmul/pallas", "-w", "square_bf16", "-c", "v5e", "-c", "v6e")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("matmul/pallas") == 2 and "not measured" in result.output
+
+
+def test_figures_are_estimated_of_what_the_implementation_accepts(monkeypatch):
+    asked = []
+
+    def note(jobs, **options):
+        asked.extend((job, chip) for job, chip in jobs)
+        return [ValueError("noted") for _ in jobs]
+
+    monkeypatch.setattr(PALLAS_TPU, "estimate", note)
+    words = ("estimate", "attention/jax_flash", "--figures", "--gradient", "-c", "v5e", "-c", "v6e")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    figures = OPERATORS["attention"].workloads.figures
+    taken = [w.name for w in figures if w.sizes["n"] % 128 == 0]
+    assert 3 < len(taken) < len(figures)
+    assert [chip for _, chip in asked] == ["v5e", "v6e"] * len(taken)
+    assert all(len(job.wanted) == 3 for job, _ in asked)
+    assert "noted" in result.output
+
+
+def test_what_lost_its_profile_for_want_of_time_is_not_kept(tmp_path, monkeypatch):
+    from kernels.figures import read, store
+
+    def late(jobs, **options):
+        found = {name: 1e-3 for name in ("seconds", "hbm_utilisation", "utilisation", "flops")}
+        method = "schedule; no static profile: the compiler had not finished k for v5e after 20 s"
+        return [
+            SimpleNamespace(**found, chip=chip, bound="compute", method=method, band_text="")
+            for _, chip in jobs
+        ]
+
+    monkeypatch.setattr(PALLAS_TPU, "estimate", late)
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    words = ("estimate", "matmul/pallas", "-w", "square_bf16", "--record")
+    refused = run(*words)
+    assert refused.exit_code == 1 and not read("estimated.csv")
+    assert "static profile ran out of time" in " ".join(refused.output.split())
+    assert run(*words, "--late").exit_code == 0
+    assert len(read("estimated.csv")) == 1
+
+
+@pytest.mark.libtpu
+def test_tune(scratch, tmp_path, monkeypatch):
+    from kernels.figures import store
+
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    result = run("tune", "matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "2")
+    assert result.exit_code == 0, result.output
+    assert "block=256×256×256" in result.output and "the operator's own choice" in result.output
+    assert (tmp_path / "results" / "tuned.csv").exists()
+
+
+@pytest.mark.libtpu
+def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
+    from kernels.figures import store
+    from kernels.machines.tpu import TpuCompileError, tuner
+
+    def refuse(programs, **options):
+        return [TpuCompileError("vmem", "the kernel asks for too much") for _ in programs]
+
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tuner, "estimate_all", refuse)
+    words = ("matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "1")
+    result = run("tune", *words)
+    assert result.exit_code == 0, result.output
+    assert "the operator's own choice: refused" in result.output
+    assert "inf" not in result.output.lower() and "%" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("explain", "matmul/pallas", "-c", "v9"), "chip is 'v9'"),
+        (("explain", "matmul/pallas", "-w", "nosuch"), "workload is 'nosuch'"),
+        (("explain", "nosuch/pallas"), "operator is 'nosuch'"),
+        (("explain", "matmul"), "OPERATOR/IMPLEMENTATION"),
+        (("explain", "add_vectors/triton"), "one that runs on a TPU"),
+        (("estimate", "add_vectors/triton"), "one that there is an estimate of"),
+        (("tune", "iota/pallas"), "nothing to tune"),
+        (("tune", "matmul/xla", "-w", "m=256 k=256 n=256 bfloat16"), "XLA chooses its own"),
+    ],
+)
+@pytest.mark.libtpu
+def test_wrong_command_lines(words, said):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "estimate", "tune"])
+def test_without_libtpu(command, monkeypatch):
+    available = optional.available
+    monkeypatch.setattr(optional, "available", lambda m: m != "libtpu" and available(m))
+    result = run(command, "matmul/pallas")
+    assert result.exit_code == 2
+    assert "pip install" in result.stderr and "libtpu" in result.stderr
+
+
+@pytest.mark.libtpu
+def test_rung_3_reports_what_only_the_compiler_sees(scratch):
+    """Blocks that fit no VMEM pass both interpreters and the lowering."""
+    from kernels.lessons.gallery import vmem_overflow
+    from kernels.proof.workload import Workload
+
+    subject = ladder.Subject(OPERATORS["matmul"], "large", PALLAS_TPU, vmem_overflow.kernel)
+    small = Workload("small", {"m": 8, "k": 128, "n": 1024})
+    checks = list(ladder.climb(subject, "compile", [small, *vmem_overflow.BUG.workloads, small]))
+    assert [c.status for c in checks] == ["passed", "failed", "passed"]
+    assert "VMEM" in checks[1].message and checks[0].message == ""
+
+
+def test_rung_3_without_libtpu_lowers_and_says_so(monkeypatch):
+    available = optional.available
+    monkeypatch.setattr(optional, "available", lambda m: m != "libtpu" and available(m))
+    operator = OPERATORS["add_vectors"]
+    subject = ladder.Subject.of(operator, operator["pallas"])
+    [check] = ladder.climb(subject, "compile", [operator.workloads["tiny"]])
+    assert check.status == "partial"
+    assert "lowered only" in check.message and "libtpu" in check.message

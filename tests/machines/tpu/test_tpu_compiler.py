@@ -1,0 +1,551 @@
+"""Compiling without a TPU: what comes back, and every way in which it can fail."""
+
+import contextlib
+import errno
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels import optional, tpu
+from kernels.machines import child
+from kernels.machines.compat import libtpu
+from kernels.machines.tpu import TpuCompileError, pool
+from kernels.machines.tpu.export import export
+from kernels.matmul import matmul
+
+BF16 = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
+multiply = functools.partial(matmul, interpret=False)
+
+
+def copy(x_ref, o_ref):
+    o_ref[...] = x_ref[...]
+
+
+def blockwise(shape, block, dtype=jnp.float32, body=copy):
+    """A kernel with blocks of one shape, and the argument that it takes."""
+    spec = pl.BlockSpec(block, lambda i: (i, 0))
+    call = pl.pallas_call(
+        body,
+        grid=(shape[0] // block[0],),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct(shape, dtype),
+    )
+    return call, jax.ShapeDtypeStruct(shape, dtype)
+
+
+# What JAX itself refuses needs no libtpu.
+
+
+def test_export_knows_its_kernels():
+    program = export(multiply, BF16, BF16)
+    assert program.name == "matmul" and program.chip == "v5e" and program.data
+    [call] = program.calls
+    assert call.name == "matmul" and call.grid == (1, 1, 1)
+
+
+def test_export_maps_an_illegal_block():
+    function, arg = blockwise((64, 512), (8, 100))
+    with pytest.raises(TpuCompileError) as caught:
+        export(function, arg)
+    assert caught.value.kind == "block" and caught.value.operand == "args[0]"
+    assert caught.value.source.startswith("test_tpu_compiler.py:")
+    assert "divisible by 8 and 128" in caught.value.original
+
+
+def test_export_names_the_line_of_an_unsupported_operation():
+    def body(x_ref, o_ref):
+        o_ref[...] = jnp.sort(x_ref[...], axis=-1)
+
+    line = body.__code__.co_firstlineno + 1
+    function, arg = blockwise((8, 128), (8, 128), body=body)
+    with pytest.raises(TpuCompileError, match="no `sort`") as caught:
+        export(function, arg)
+    assert caught.value.source == f"test_tpu_compiler.py:{line}"
+
+
+def test_a_functions_own_error_passes_through():
+    with pytest.raises(ValueError, match=r"y\.shape"):
+        export(multiply, BF16, jax.ShapeDtypeStruct((8, 8), jnp.bfloat16))
+
+
+def test_an_unknown_chip():
+    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e"):
+        export(multiply, BF16, BF16, chip="v9")
+
+
+def test_missing_libtpu(monkeypatch):
+    available = optional.available
+    monkeypatch.setattr(optional, "available", lambda m: m != "libtpu" and available(m))
+    for function in (tpu.compile, tpu.schedule, tpu.estimate):
+        with pytest.raises(optional.MissingPackage, match=r"pip install .*\[tpu\]"):
+            function(multiply, BF16, BF16)
+
+
+# What follows needs the compiler.
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_compile(chip, scratch):
+    done = tpu.compile(multiply, BF16, BF16, chip=chip)
+    assert done.memory.arguments == 2 * 256 * 256 * 2 and done.memory.results == 256 * 256 * 2
+    assert "tpu_custom_call" in done.hlo and done.executable and done.seconds > 0
+    assert done.chip == chip and done.libtpu[0].isdigit()
+    assert done.optimal_seconds is None  # the kernel has no cost estimate
+
+
+@pytest.mark.libtpu
+def test_xla_gives_costs(scratch):
+    done = tpu.compile(functools.partial(matmul, implementation="xla"), BF16, BF16)
+    assert done.cost["flops"] >= 2 * 256**3 and done.optimal_seconds > 0
+
+
+@pytest.mark.libtpu
+def test_vmap_gradient_and_no_arguments(scratch):
+    def loss(x, y):
+        return multiply(x, y).astype(jnp.float32).sum()
+
+    stack = jax.ShapeDtypeStruct((3, 256, 256), jnp.bfloat16)
+    programs = [
+        export(jax.grad(loss, (0, 1)), BF16, BF16),
+        export(jax.vmap(multiply), stack, stack),
+        export(lambda: jnp.arange(8) * 2),
+    ]
+    gradient, vmapped, nothing = pool.compile_all(programs)
+    assert gradient.hlo.count('custom_call_target="tpu_custom_call"') == 2
+    assert vmapped.memory.arguments == 2 * 3 * 256 * 256 * 2
+    assert nothing.memory.arguments == 0
+
+
+@pytest.mark.libtpu
+def test_vmem_overflow(scratch):
+    function, arg = blockwise((8192, 1024), (4096, 1024))
+    with pytest.raises(TpuCompileError) as caught:
+        tpu.compile(function, arg)
+    error = caught.value
+    assert error.kind == "vmem" and error.limit_bytes == 16 << 20
+    assert error.asked_bytes >= 4 * (16 << 20)
+    assert dict(error.buffers)["input x (2 buffers)"] == 32 << 20
+    assert "Scoped allocation" in error.original and error.seconds > 0
+
+
+@pytest.mark.libtpu
+def test_the_granted_vmem_is_what_the_chips_say(scratch):
+    function, arg = blockwise((8192, 1024), (8192, 1024))
+    programs = [export(function, arg, chip=name) for name in tpu.CHIPS]
+    for error, chip in zip(pool.compile_all(programs), tpu.CHIPS.values()):
+        assert error.kind == "vmem"
+        assert error.limit_bytes == pytest.approx(chip.vmem_limit_bytes, rel=0.01)
+
+
+@pytest.mark.libtpu
+def test_unproven_alignment(scratch):
+    def body(i_ref, x_ref, o_ref):
+        o_ref[...] = x_ref[:, pl.ds(i_ref[0], 128)]
+
+    call = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.VMEM),
+        ],
+    )
+    args = (
+        jax.ShapeDtypeStruct((1,), jnp.int32),
+        jax.ShapeDtypeStruct((8, 512), jnp.float32),
+    )
+    with pytest.raises(TpuCompileError, match="multiple of 128") as caught:
+        tpu.compile(call, *args)
+    assert caught.value.kind == "alignment"
+
+
+@pytest.mark.libtpu
+def test_one_bad_program_spoils_no_other(scratch):
+    bad, arg = blockwise((8192, 1024), (4096, 1024))
+    good = export(multiply, BF16, BF16)
+    results = pool.compile_all([good, export(bad, arg), good])
+    assert isinstance(results[1], TpuCompileError)
+    assert results[0].hlo and results[2].hlo
+
+
+@pytest.mark.libtpu
+def test_timeout(scratch):
+    with pytest.raises(TpuCompileError, match=r"not finished .* after 0\.01 s") as caught:
+        tpu.compile(multiply, BF16, BF16, timeout=0.01)
+    assert caught.value.kind == "timeout"
+    assert tpu.compile(multiply, BF16, BF16).hlo  # and the caller goes on
+
+
+@pytest.mark.parametrize(
+    ("past", "worked", "late"),
+    [
+        (-1.0, 99.0, False),  # before its deadline
+        (0.1, 10.5, True),  # it had its ten seconds
+        (5.0, 6.0, False),  # others have the processor
+        (19.0, 9.9, False),
+        (20.5, 9.9, True),  # but not for ever
+        (0.5, 0.2, True),  # it does nothing: it hangs
+        (0.1, None, True),  # nobody says how much it worked
+    ],
+)
+def test_a_limit_is_one_of_processor_time_on_a_busy_machine(past, worked, late):
+    of = SimpleNamespace(
+        job=0,
+        deadline=time.monotonic() - past,
+        before=100.0,
+        child=SimpleNamespace(worked=lambda: None if worked is None else 100.0 + worked),
+    )
+    made = SimpleNamespace(_limit=lambda index: 10.0)
+    assert pool._Pool._is_late(made, of) is late
+    of.job = None
+    assert pool._Pool._is_late(made, of) is False
+
+
+def test_what_a_child_has_worked():
+    code = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    made = child.Child([sys.executable, "-c", code + "\ninput()"])
+    try:
+        end = time.monotonic() + 30
+        while (made.worked() or 0) < 0.3 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert sys.platform != "linux" or 0.3 <= made.worked() < 3
+    finally:
+        made.close()
+
+
+def _pretend(monkeypatch, tmp_path, body):
+    """Let children run `body` in the place of the worker, for its first job."""
+    script = tmp_path / "pretender.py"
+    script.write_text(
+        "import os, signal\nfrom kernels import child\n"
+        f"def answer(question):\n    {body}\n"
+        "child.serve(lambda: answer)\n"
+    )
+    monkeypatch.setattr(pool, "WORKER", str(script))
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "ran out of memory"),
+        ("os.abort()", "SIGABRT"),
+        ("raise SystemExit(3)", "exit code 3"),
+    ],
+)
+def test_a_child_that_dies(body, words, scratch, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        _pretend(patch, tmp_path, body)
+        with pytest.raises(TpuCompileError, match=words) as caught:
+            tpu.compile(multiply, BF16, BF16)
+        assert caught.value.kind == "crashed"
+    assert tpu.compile(multiply, BF16, BF16).hlo
+
+
+@pytest.mark.libtpu
+def test_a_child_that_is_killed_from_outside(scratch, monkeypatch):
+    children = []
+    start = child.Child.__init__
+
+    def remember(self, *args, **options):
+        start(self, *args, **options)
+        children.append(self.process)
+
+    monkeypatch.setattr(child.Child, "__init__", remember)
+    pool.close()
+    threading.Timer(0.3, lambda: children[0].kill()).start()
+    with pytest.raises(TpuCompileError) as caught:
+        tpu.compile(multiply, BF16, BF16)
+    assert caught.value.kind == "crashed"
+    assert all(process.poll() is not None for process in children)
+
+
+@pytest.mark.libtpu
+def test_a_full_disk(scratch, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    pool.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", full)
+        with pytest.raises(TpuCompileError, match="no space left in") as caught:
+            tpu.compile(multiply, BF16, BF16)
+        assert caught.value.kind == "disk"
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkdtemp", full)
+        with pytest.raises(TpuCompileError, match="no space left in"):
+            tpu.schedule(multiply, BF16, BF16)
+
+
+@pytest.mark.libtpu
+def test_a_disk_that_fills_up_while_the_compiler_dumps(tmp_path, monkeypatch):
+    """On a real file system of 200 KiB, where this machine lets us mount one."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(small)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root can mount a small file system here")
+    try:
+        pool.close()
+        monkeypatch.setattr(tempfile, "tempdir", str(small))
+        large = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
+        with pytest.raises(TpuCompileError, match="no space left in") as caught:
+            tpu.schedule(multiply, large, large)
+        assert caught.value.kind == "disk"
+        assert not list(small.iterdir())
+    finally:
+        pool.close()
+        subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.libtpu
+def test_an_interrupt_leaves_nothing_behind(scratch, monkeypatch):
+    def interrupt(self, compiler, index, answer):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool._Pool, "_collect", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tpu.compile(multiply, BF16, BF16)
+    pool.close()
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [("compiles", signal.SIGKILL), ("compiles", signal.SIGINT), ("waits", signal.SIGKILL)],
+)
+def test_a_child_whose_parent_is_killed_ends_and_cleans_up(what, how, tmp_path):
+    script = tmp_path / "caller.py"
+    size = 4096 if what == "compiles" else 256
+    script.write_text(
+        "import time, jax, jax.numpy as jnp\n"
+        "from kernels.machines.tpu import pool\n"
+        "from kernels.machines.tpu.export import export\n"
+        f"x = jax.ShapeDtypeStruct(({size}, {size}), jnp.bfloat16)\n"
+        "program = export(lambda x: x @ x, x)\n"
+        f"print('ready', flush=True) if {size} == 4096 else None\n"
+        "pool.compile_all([program], purposes=('profile',))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    env = dict(os.environ, TMPDIR=str(folder), JAX_PLATFORMS="cpu")
+    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    pipe = subprocess.PIPE
+    command = [sys.executable, script]
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.DEVNULL) as caller:
+        caller.stdout.readline()
+        # The caller, its guard and the compiler.
+        _wait(lambda: len(_processes(folder)) == 3 and list(folder.glob("kernels-tpu-*")))
+        caller.send_signal(how)
+    _wait(lambda: not _processes(folder) and not list(folder.iterdir()))
+
+
+def _processes(folder):
+    """Those that were started with this folder for their temporary files."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"TMPDIR={folder}".encode() in path.read_bytes():
+                found.append(path)
+    return found
+
+
+def _wait(condition, seconds=90.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.libtpu
+def test_a_flag_that_libtpu_has_not(scratch, monkeypatch):
+    monkeypatch.setattr(pool, "_dropped", set())
+    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(libtpu, "FLAGS", flags)
+    program = export(multiply, BF16, BF16)
+    [done] = pool.compile_all([program], purposes=("profile",))
+    assert done.hlo and pool.dropped() == {"xla_jf_dump_bogus"}
+
+
+@pytest.mark.libtpu
+def test_a_flag_that_libtpu_has_not_found_by_two_children(scratch, monkeypatch):
+    monkeypatch.setattr(pool, "_dropped", set())
+    monkeypatch.setenv(pool.CHILDREN, "2")
+    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(libtpu, "FLAGS", flags)
+    other = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16)
+    programs = [export(multiply, x, x) for x in (BF16, other)]
+    for done in pool.compile_all(programs, purposes=("profile",)):
+        assert isinstance(done, pool.Compiled), done
+
+
+@pytest.mark.libtpu
+def test_nothing_is_printed(scratch, capfd):
+    tpu.compile(multiply, BF16, BF16)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.libtpu
+def test_nothing_is_left_in_the_readers_folders(scratch, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    monkeypatch.setenv("TPU_LOG_DIR", str(tmp_path / "logs"))
+    children = []
+    start = child.Child.__init__
+
+    def remember(self, *args, **options):
+        start(self, *args, **options)
+        children.append(self.process.pid)
+
+    monkeypatch.setattr(child.Child, "__init__", remember)
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    logs = [*Path("/tmp/tpu_logs").glob("*"), *(tmp_path / "logs").glob("*")]
+    assert children and not [f for f in logs if f.name.rpartition(".")[2] in map(str, children)]
+    assert not cache.exists() or not list(cache.iterdir())
+
+
+@pytest.mark.libtpu
+def test_programs_may_be_made_on_the_way(scratch):
+    made = []
+
+    def programs():
+        for n in (128, 256, 384):
+            shape = jax.ShapeDtypeStruct((n, n), jnp.float32)
+            made.append(n)
+            yield export(multiply, shape, shape)
+
+    found = dict(pool.compile_each(programs()))
+    assert made == [128, 256, 384] and sorted(found) == [0, 1, 2]
+    assert [found[i].memory.results for i in range(3)] == [4 * n * n for n in made]
+
+
+@pytest.mark.libtpu
+def test_a_caller_that_loses_interest(scratch):
+    program = export(multiply, BF16, BF16)
+    with contextlib.closing(pool.compile_each([program] * 5)) as results:
+        next(results)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The processes of the children that a test starts."""
+    found = []
+    start = child.Child.__init__
+
+    def remember(self, *args, **options):
+        start(self, *args, **options)
+        found.append(self.process)
+
+    monkeypatch.setattr(child.Child, "__init__", remember)
+    monkeypatch.setenv(pool.CHILDREN, "1")
+    pool.close()
+    return found
+
+
+@pytest.mark.libtpu
+def test_a_compiler_waits_for_the_next_program_of_its_kind(started, scratch):
+    first = tpu.compile(multiply, BF16, BF16)
+    schedule = tpu.schedule(multiply, BF16, BF16)
+    large = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16)
+    tpu.compile(multiply, large, large)
+    tpu.schedule(multiply, large, large)
+    # What came between leaves no trace.
+    assert tpu.compile(multiply, BF16, BF16).hlo == first.hlo
+    again = tpu.schedule(multiply, BF16, BF16)
+    assert [k.bundles for k in again.kernels] == [k.bundles for k in schedule.kernels]
+    assert len(started) == 2 and all(process.poll() is None for process in started)
+    pool.close()
+    assert all(process.poll() is not None for process in started)
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.libtpu
+def test_one_that_was_refused_a_program_takes_the_next(started, scratch):
+    bad, arg = blockwise((8192, 1024), (4096, 1024))
+    for _ in range(2):
+        with pytest.raises(TpuCompileError, match="of VMEM"):
+            tpu.compile(bad, arg)
+        assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 1
+
+
+@pytest.mark.libtpu
+def test_one_that_died_waiting_is_replaced(started, scratch, monkeypatch):
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    started[0].kill()
+    started[0].wait()
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 2
+    # It may die just when it is given a program, which is not the program's fault.
+    take = child.Spares.take
+
+    def take_and_kill(self, kind):
+        if found := take(self, kind):
+            found.process.kill()
+            found.process.wait()
+        return found
+
+    monkeypatch.setattr(child.Spares, "take", take_and_kill)
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 3
+
+
+@pytest.mark.libtpu
+def test_one_with_other_settings_does_not_serve(started, scratch, monkeypatch):
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert tpu.compile(multiply, BF16, BF16).hlo
+    assert len(started) == 2
+
+
+@pytest.mark.libtpu
+def test_a_hopeless_program_does_not_keep_us_waiting(scratch, monkeypatch):
+    """The compiler searches for minutes where a float32 matmul's blocks do not fit."""
+    monkeypatch.setattr(pool, "HOPELESS", 1.0)
+    shape = jax.ShapeDtypeStruct((4096, 4096), jnp.float32)
+
+    def body(x_ref, y_ref, z_ref, acc_ref):
+        acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], precision="highest")
+        z_ref[...] = acc_ref[...]
+
+    block = (2048, 2048)
+    hopeless = pl.pallas_call(
+        body,
+        grid=(2, 2, 2),
+        in_specs=[
+            pl.BlockSpec(block, lambda i, j, s: (i, s)),
+            pl.BlockSpec(block, lambda i, j, s: (s, j)),
+        ],
+        out_specs=pl.BlockSpec(block, lambda i, j, s: (i, j)),
+        out_shape=shape,
+        scratch_shapes=[pltpu.VMEM(block, jnp.float32)],
+    )
+    with pytest.raises(TpuCompileError, match="asks for at least") as caught:
+        tpu.compile(hopeless, shape, shape)
+    error = caught.value
+    assert error.kind == "vmem" and error.limit_bytes == 16 << 20
+    assert error.asked_bytes == sum(size for _, size in error.buffers) == 7 * (16 << 20)
+    assert "not finished" in str(error)

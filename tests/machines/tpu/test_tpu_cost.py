@@ -1,0 +1,413 @@
+"""What an operation of XLA's own costs: bytes at the bandwidth reached, or its work; from HLO text,
+without a compiler."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kernels import tpu
+from kernels.figures.schema import LATE
+from kernels.machines.compat.libtpu import Bundle, Dump
+from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.estimate import bands, estimate_all, profile
+from kernels.machines.tpu.estimate.cost import Cost
+from kernels.machines.tpu.estimate.rates import RATES, WAITS, together
+from kernels.machines.tpu.export import export
+from kernels.machines.tpu.hlo import Array
+from kernels.machines.tpu.pool import Compiled, Memory
+
+LARGE = "bf16[16384,16384]{1,0:T(8,128)}"
+SIZE = 2 * 16384**2
+
+
+def compiled(body, chip="v5e", bundles=None):
+    """A compiled program of these lines of HLO; bundles: of each fusion, those of one window."""
+    lines = ["HloModule m", *body]
+    dumps = tuple(
+        Dump(
+            name,
+            tuple(Bundle(i, "", 1, ("x",)) for i in range(count)),
+            ("MXU",),
+            np.array([4]),
+            np.zeros((count, 1), int),
+        )
+        for name, count in (bundles or {}).items()
+    )
+    memory = Memory(0, 0, 0, 0, 0)
+    return Compiled("m", chip, memory, {}, "\n".join(lines) + "\n", None, 1.0, "0", dumps)
+
+
+def costs(body, chip="v5e", bundles=None):
+    """Its operations by name."""
+    return {op.name: op for op in Cost(compiled(body, chip, bundles), {}, {}).operations()}
+
+
+def config(cycles, *bounds, shared=False):
+    window = {"estimated_cycles": str(cycles), "iteration_bounds": [str(b) for b in bounds]}
+    found = {"window_config": window}
+    if shared:
+        found["megacore_config"] = {"megacore_split_dim": "1"}
+    return f"backend_config={json.dumps(found, separators=(',', ':'))}"
+
+
+def entry(*lines):
+    return ["ENTRY %main {", *(f"  {line}" for line in lines), "}"]
+
+
+def fused(name, *lines):
+    return [f"%{name} {{", *(f"  {line}" for line in lines), "}", ""]
+
+
+def doubled(cycles=4_832_512, bounds=(256, 1), shared=False, space=""):
+    large = LARGE.replace("}", f"{space}}}")
+    return [
+        *fused("double", f"%p = {large} parameter(0)", f"ROOT %a = {large} add(%p, %p)"),
+        *entry(
+            f"%x = {large} parameter(0)",
+            f"ROOT %f = {large} fusion(%x), kind=kLoop, calls=%double, "
+            f"{config(cycles, *bounds, shared=shared)}",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_a_stream_takes_its_bytes_at_the_bandwidth_reached(chip):
+    """XLA's own cycles, 2.5 times as many, are no time."""
+    op = costs(doubled(), chip, {"f": 671})["f"]
+    rate, rates = tpu.CHIPS[chip].hbm_bytes_per_second, RATES[chip]
+    expected = SIZE / rate * (1 / rates.read + 1 / rates.write)
+    seconds = op.cycles / tpu.CHIPS[chip].clock_hz
+    assert seconds == pytest.approx(expected, rel=0.02) and op.bound == "HBM"
+    assert op.hbm_bytes == 2 * SIZE
+    if chip == "v5e":  # 1.633 ms were measured
+        assert seconds == pytest.approx(1.633e-3, rel=0.03)
+
+
+def test_work_that_takes_longer_than_the_bytes_binds():
+    slow = costs(doubled(), bundles={"f": 40_000})["f"]
+    assert slow.bound == "compute"
+    assert slow.cycles == pytest.approx(256 * 40_000, rel=0.02) and slow.method == "schedule"
+    both = costs(doubled(), bundles={"f": int(slow.floor_cycles / 256)})["f"]
+    assert both.cycles == pytest.approx(2**0.25 * slow.floor_cycles, rel=0.02)
+
+
+def test_two_cores_share_the_windows():
+    alone, shared = (
+        costs(doubled(shared=shared), "v5p", {"f": 40_000})["f"].model_cycles
+        for shared in (False, True)
+    )
+    assert alone == 256 * 40_000 == 2 * shared
+
+
+def test_nothing_hides_the_only_window():
+    """In a single window, the bytes and the work follow one another."""
+    few, many = (
+        costs(doubled(bounds=bounds), bundles={"f": bundles})["f"]
+        for bounds, bundles in (((1, 1), 256 * 4000), ((256, 1), 4000))
+    )
+    assert few.model_cycles == many.model_cycles
+    assert few.cycles - many.cycles == pytest.approx(few.model_cycles * 255 / 256)
+
+
+def test_a_v6e_reaches_large_arrays_more_slowly():
+    huge = "bf16[131072,131072]{1,0:T(8,128)}"  # 32 GiB
+    body = [line.replace(LARGE, huge) for line in doubled()]
+    found = {chip: costs(body, chip)["f"] for chip in tpu.CHIPS}
+    for chip, op in found.items():
+        rate, rates = tpu.CHIPS[chip].hbm_bytes_per_cycle, RATES[chip]
+        usual = (1 << 35) / rate * (1 / rates.read + 1 / rates.write)
+        assert op.floor_cycles / usual == pytest.approx(8**rates.large)
+        assert (rates.large > 0) == (chip == "v6e")
+        assert op.hbm_bytes == 1 << 36
+
+
+def test_what_lies_in_vmem_costs_its_schedule_alone():
+    """A fusion loads and stores it where it lies: no copy stands in its schedule."""
+    op = costs(doubled(space="S(1)"), bundles={"f": 100})["f"]
+    assert op.hbm_bytes == 0 and op.floor_cycles == 0 and op.bound == "compute"
+    assert op.cycles == pytest.approx(256 * 100) and op.method == "schedule"
+
+
+def test_memory_that_is_only_named_costs_nothing():
+    line = f'ROOT %b = {LARGE} custom-call(), custom_call_target="AllocateBuffer"'
+    assert costs(entry(line))["b"].cycles == 0
+
+
+def product(cycles, bounds, results=LARGE):
+    return [
+        *fused(
+            "dot",
+            f"%p = {LARGE} parameter(0)",
+            f"%q = {LARGE} parameter(1)",
+            f"ROOT %c = {results} convolution(%p, %q), dim_labels=bf_io->bf",
+        ),
+        *entry(
+            f"%x = {LARGE} parameter(0)",
+            f"%y = {LARGE} parameter(1)",
+            f"ROOT %f = {results} fusion(%x, %y), kind=kOutput, calls=%dot, "
+            f"{config(cycles, *bounds)}",
+        ),
+    ]
+
+
+def test_a_product_takes_what_xla_says_or_its_schedule():
+    """16384³ took 46.17 ms on a v5e."""
+    op = costs(product(72_759_736, (16, 25, 16)), bundles={"f": 11000})["f"]
+    assert op.kind == "matmul" and op.bound == "compute"
+    assert op.cycles / 1.5e9 == pytest.approx(46.17e-3, rel=0.04)
+    # Where XLA believes the product to wait for HBM, at a rate far below the real one.
+    waits = int(16 * 25 * 16 * 11000 * WAITS / RATES["v5e"].product * 1.01)
+    op = costs(product(waits, (16, 25, 16)), bundles={"f": 11000})["f"]
+    assert op.method.startswith("schedule")
+    assert op.cycles == pytest.approx(16 * 25 * 16 * 11000, rel=0.08)
+
+
+@pytest.mark.parametrize("chip", list(tpu.CHIPS))
+def test_no_product_is_faster_than_the_chip(chip):
+    wide = LARGE.replace("bf16", "s8")
+    for large, dtype in ((LARGE, "bfloat16"), (wide, "int8")):
+        lines = [line.replace(LARGE, large) for line in product(1000, (16, 25, 16))]
+        op = costs(lines, chip, bundles={"f": 1})["f"]
+        assert op.model_cycles / tpu.CHIPS[chip].clock_hz == pytest.approx(
+            2 * 16384**3 / tpu.CHIPS[chip].peak(dtype)
+        )
+
+
+def test_what_the_windows_of_a_product_fetch_again_counts_again():
+    def moved(*bounds):
+        return costs(product(1000, bounds))["f"].hbm_bytes / SIZE
+
+    assert moved(1, 1, 1) == 3  # each array once
+    assert moved(4, 1, 1) == 3  # the rows stay, the columns pass by
+    assert moved(4, 2, 1) == 4 + 1 + 1
+    assert moved(4, 2, 8) == 4 + 2 + 1
+
+
+def test_what_is_not_touched_of_an_array_does_not_count():
+    part, index = "bf16[16384,128]{1,0:T(8,128)}", "s32[]{:T(128)}"
+    body = [
+        *fused(
+            "update",
+            f"%p = {LARGE} parameter(0)",
+            f"%u = {part} parameter(1)",
+            f"%i = {index} parameter(2)",
+            f"%v = {part} negate(%u)",
+            f"ROOT %d = {LARGE} dynamic-update-slice(%p, %v, %i, %i)",
+        ),
+        *fused(
+            "cut",
+            f"%p = {LARGE} parameter(0)",
+            f"%i = {index} parameter(1)",
+            f"ROOT %d = {part} dynamic-slice(%p, %i, %i), dynamic_slice_sizes={{16384,128}}",
+        ),
+        *entry(
+            f"%x = {LARGE} parameter(0)",
+            f"%u = {part} parameter(1)",
+            f"%i = {index} parameter(2)",
+            f"%f = {LARGE} fusion(%x, %u, %i), kind=kLoop, calls=%update, {config(9, 1)}",
+            f"ROOT %g = {part} fusion(%f, %i), kind=kLoop, calls=%cut, {config(9, 1)}",
+        ),
+    ]
+    found = costs(body)
+    scalar = 512  # an index takes a tile
+    assert found["f"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
+    assert found["g"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
+
+
+def test_a_slice_is_fetched_in_whole_tiles():
+    """One lane of 128 takes all of them; whole tiles, and what is along other dimensions, do not
+    take their neighbours."""
+    whole = "f32[4,1024,256]{2,1,0:T(8,128)}"
+
+    def read(*sizes):
+        limits = ", ".join(f"[0:{size}]" for size in sizes)
+        part = f"f32[{','.join(map(str, sizes))}]{{2,1,0:T(8,128)S(1)}}"
+        inside = (
+            f"%p = {whole} parameter(0)",
+            f"%s = {part} slice(%p), slice={{{limits}}}",
+            f"ROOT %n = {part} negate(%s)",
+        )
+        lines = (
+            f"%x = {whole} parameter(0)",
+            f"ROOT %f = {part} fusion(%x), kind=kLoop, calls=%cut, {config(9, 4)}",
+        )
+        return costs([*fused("cut", *inside), *entry(*lines)])["f"].hbm_bytes / 4096
+
+    assert read(4, 1024, 256) == read(4, 1024, 129) == 1024
+    assert read(4, 1024, 128) == read(4, 1024, 1) == read(2, 1024, 256) == 512
+    assert read(1, 9, 1) == 2 and read(1, 8, 128) == 1
+
+
+def test_a_kernel_of_xla_s_own_takes_its_products():
+    """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N]."""
+    line = (
+        "ROOT %ragged-dot = f32[8192,14336]{1,0:T(8,128)} custom-call(%t, %x, %w), "
+        'custom_call_target="tpu_custom_call"'
+    )
+    lines = entry(
+        "%t = s32[71]{0:T(128)} parameter(0)",  # 64 tiles, and 7 in which a group ends
+        "%x = bf16[8192,4096]{1,0:T(8,128)} parameter(1)",
+        "%w = bf16[8,4096,14336]{2,1,0:T(8,128)} parameter(2)",
+        line,
+    )
+    flops = 2 * 8192 * 4096 * 14336
+    uneven = (0, 1, 127, 129, 1024, 1024, 1024, 1024)  # 35 tiles have rows; in 5, one ends
+    for groups, visits in [((), 71), ([(1024,) * 8], 64), ([(3, 4), uneven], 40)]:
+        [op] = [
+            op
+            for op in Cost(compiled(lines), {}, {}, groups).operations()
+            if op.name == "ragged-dot"
+        ]
+        assert op.kind == "kernel" and op.call is None and op.bound == "compute"
+        whole = flops * visits / 64 / tpu.CHIPS["v5e"].bf16_flops
+        assert op.model_cycles / 1.5e9 == pytest.approx(whole / RATES["v5e"].mosaic)
+
+
+def test_together():
+    assert together() == together(0, 0) == 0
+    assert together(3, 0) == 3
+    assert 3 < together(3, 2) < together(3, 3) < 3.6
+
+
+def test_a_band_is_made_of_the_half_that_nothing_was_fitted_to(tmp_path, monkeypatch):
+    lines = ["chip,regime,half,error"]
+    lines += [f"v5e,a kind,test,{e}" for e in (-0.1, 0.0, 0.1, 0.2, 0.3)]
+    lines += ["v5e,a kind,fit,9.0", "v5e,a kind,test,", "v6e,a kind,test,0.1"]
+    file = tmp_path / "validation.csv"
+    file.write_text("\n".join(lines))
+    monkeypatch.setattr(bands, "path", lambda: file)
+    found = bands.band("v5e", "a kind")
+    assert found.rows == 5 and (found.low, found.high) == pytest.approx((-0.06, 0.26))
+    assert found.around(1.0) == pytest.approx((1 / 1.26, 1 / 0.94))
+    assert found.text == "−21 … +6 %"
+    assert bands.band("v6e", "a kind") is None  # too few
+    assert bands.none(len(bands.errors("v6e", "a kind"))).startswith("1 measurement of this kind")
+    assert bands.none(len(bands.errors("v6e", "another"))) == bands.NONE
+    monkeypatch.setattr(bands, "path", lambda: tmp_path / "none.csv")
+    assert bands.band("v5e", "a kind") is None
+
+
+def test_a_row_that_is_mostly_launch_is_in_no_band(tmp_path, monkeypatch):
+    lines = ["chip,regime,half,error,published_ms,launch_ms"]
+    lines += [f"v5e,a kind,test,0.1,1.0,{launch}" for launch in (0.0, 0.1, 0.5, 0.51, 0.9)]
+    file = tmp_path / "validation.csv"
+    file.write_text("\n".join(lines))
+    monkeypatch.setattr(bands, "path", lambda: file)
+    assert len(bands.errors("v5e", "a kind")) == 3
+
+
+def test_a_regime_says_what_takes_most_of_the_time():
+    def regime(*ops):
+        made = [SimpleNamespace(cycles=c, kind=k, times=t, call=call) for c, k, t, call in ops]
+        return bands.regime(SimpleNamespace(ops=made, bound="HBM"))
+
+    kernel, product, loop = (
+        (5, "kernel", 1, "a call"),
+        (5, "matmul", 1, None),
+        (5, "fusion", 8, None),
+    )
+    assert regime(kernel, (4, "fusion", 1, None)) == "Pallas, HBM"
+    assert regime(product, (4, "fusion", 1, None)) == "XLA products, HBM"
+    assert regime(product, (4, "matmul", 8, None)) == "XLA products, HBM"
+    assert regime(loop, (4, "matmul", 1, None)) == "XLA loops, HBM"
+    assert regime((5, "kernel", 1, None), (4, "fusion", 1, None)) == "XLA products, HBM"
+    assert regime((4, "matmul", 1, None), (5, "fusion", 1, None)) == "XLA, HBM"
+
+
+def test_the_first_reason_why_there_is_no_profile_is_told(monkeypatch):
+    """A second try, with blocks side by side, may not be possible at all; that says nothing."""
+    cut = SimpleNamespace(sizes_and_shares=[((4,), 1.0)])
+    monkeypatch.setattr(profile, "cut_grid", lambda kernel, cores: cut)
+
+    def alone(call, grid, chip, side_by_side=False, share=1.0):
+        if side_by_side:
+            raise NotImplementedError("an index map that does not count whole blocks")
+        return "program"
+
+    monkeypatch.setattr(profile, "_alone", alone)
+    notes = []
+    asked = profile.Profile(SimpleNamespace(chip="v5e"), None, {}, 1.0, 1.0, notes.append)
+    steps = asked._profile_kernels([SimpleNamespace(call=None)], 1.0)
+    assert next(steps).programs == ["program"]
+    second = steps.send([TpuCompileError("crashed", "it crashed")])
+    with pytest.raises(StopIteration):
+        assert not second.programs
+        steps.send([])
+    assert notes == ["no static profile: it crashed"]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s4"])
+def test_a_profile_may_take_what_the_caller_allows(dtype, monkeypatch):
+    """Of a dtype that is not sorted here, nothing is asked."""
+    monkeypatch.setattr(profile, "_sort_alone", lambda *given: given)
+    sort = SimpleNamespace(
+        name="sort.1",
+        opcode="sort",
+        is_kernel=False,
+        attributes="dimensions={1}, is_stable=true, to_apply=%before",
+        operands=(Array(dtype, (8, 99)), Array("s32", (8, 99))),
+    )
+    module = SimpleNamespace(run=[sort, SimpleNamespace(**{**vars(sort), "name": "sort.2"})])
+    program, made = SimpleNamespace(chip="v5e"), SimpleNamespace(module=module)
+    notes = []
+    steps = profile.Profile(program, made, {}, 300.0, 150.0, notes.append).run()
+    if dtype == "s4":
+        with pytest.raises(StopIteration) as end:
+            next(steps)
+        assert end.value.value == {}
+        return
+    asked = next(steps)
+    assert asked.timeout == 150.0 and asked.purposes == ("profile",)
+    assert asked.programs == [((((8, 99), "float32"), ((8, 99), "int32")), 1, True, "v5e")]
+    with pytest.raises(StopIteration):  # records leave out what says that it was late
+        steps.send([TpuCompileError("timeout", f"the compiler {LATE} a sort")])
+    assert len(notes) == 1 and LATE in notes[0]
+
+
+@pytest.mark.libtpu
+def test_a_gather_takes_its_rounds_one_after_another():
+    """Rows of bfloat16 share their words in twos, so twice the bytes are fetched; 0.501 ms were
+    measured of this lookup on a v5e, and a stream of as many bytes would take 0.3 ms."""
+    import jax
+
+    def lookup(dtype, width, chip="v5e"):
+        table = jax.ShapeDtypeStruct((128256, width), dtype)
+        rows = jax.ShapeDtypeStruct((8192,), "int32")
+        found = tpu.estimate(lambda table, rows: table[rows], table, rows, chip=chip)
+        (op,) = (op for op in found.ops if op.kind == "gather")
+        return found, op
+
+    found, op = lookup("bfloat16", 4096)
+    rows = 8192 * 4096 * 2
+    assert op.hbm_bytes == 2 * rows + rows and op.bound == "latency"
+    assert found.seconds == pytest.approx(0.501e-3, rel=0.1)
+    assert op.cycles > 1.3 * (op.floor_cycles + 0.1 * op.model_cycles)  # nothing overlaps
+    _, wide = lookup("float32", 4096)
+    assert wide.hbm_bytes == 2 * (2 * rows)  # a float32 has a word to itself
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("n", [1000, 4096])
+def test_a_sort_has_one_price(n):
+    """Beside a kernel and without one; a schedule alone does not show what its bundles wait for."""
+    import jax
+    import jax.numpy as jnp
+
+    from kernels.vector import add_vectors
+
+    def ranks(scores):
+        return jnp.argsort(-scores, stable=True)
+
+    def both(scores):
+        return add_vectors(ranks(scores).astype(jnp.float32), scores, interpret=False)
+
+    scores = jax.ShapeDtypeStruct((n,), jnp.float32)
+    programs = [export(program, scores, chip="v5e") for program in (ranks, both)]
+    alone, beside = (
+        [op for op in found.ops if op.kind == "sort"] for found in estimate_all(programs)
+    )
+    assert len(alone) == len(beside) == 1
+    assert alone[0].model_cycles == beside[0].model_cycles > 0
+    assert alone[0].method == beside[0].method == "static profile"

@@ -1,0 +1,233 @@
+"""The readers of what the compiler writes, on recorded files."""
+
+import numpy as np
+import pytest
+
+from kernels.machines.compat import libtpu
+from kernels.machines.compat.libtpu import Bundle
+from kernels.machines.tpu.hlo import Array, arrays, listing, parse
+from kernels.machines.tpu.scheduler import KernelSchedule
+
+
+@pytest.fixture
+def dump(data):
+    [dump] = libtpu.dumps(data / "dumps")
+    return dump
+
+
+def test_bundles(dump):
+    assert dump.kernel == "add_vectors.1"
+    assert len(dump.bundles) == len(dump.used) == 179 or len(dump.bundles) == len(dump.used)
+    assert [b.address for b in dump.bundles] == sorted(b.address for b in dump.bundles)
+    assert {b.mark for b in dump.bundles} >= {"LB", "PF"}
+    assert dump.bundles[0].depth == 0 and max(b.depth for b in dump.bundles) >= 1
+    assert any("dma.hbm_to_vmem" in o for b in dump.bundles for o in b.operations)
+    assert all(o and o != "{" for b in dump.bundles for o in b.operations)
+
+
+def test_utilisation(dump):
+    assert dump.slots[0] == "MXU" and dump.slots[-1] == "SALU"
+    assert dump.capacity.tolist() == [4, 3, 4, 2, 1, 3, 3, 1, 1, 2]
+    assert (dump.used <= dump.capacity).all()
+    valu = dump.slots.index("VALU")
+    adds = sum("vadd" in o for b in dump.bundles for o in b.operations)
+    assert 0 < adds <= dump.used[:, valu].sum()
+
+
+FETCH = """  %4 = dma.hbm_to_vmem [thread:$0]  /*hbm=*/%s1, /*size_in_granules=*/512 /*
+base_bounds: (16032, 32, 4)
+window_bounds: (1, 32, 1)
+iteration_bounds: (1)
+element_size_in_bytes: 512 */"""
+WRITE = FETCH.replace("hbm_to_vmem", "vmem_to_hbm").replace("(1, 32, 1)", "(2, 32)")
+
+
+def gather(rows=2, wait=True):
+    """A loop that fetches rows, works for three bundles, and writes a block."""
+    waits = ["%5 = dma.done.wait [#allocation3], 1024"] if wait else []
+    body = [*[FETCH] * rows, *waits, "vst", "vst", "vst", WRITE, "%6 = dma.done.wait %s2"]
+    lines = ["   0   :  { nop }", *(f" {hex(i + 1)}   : > {{ {o} }}" for i, o in enumerate(body))]
+    return "\n".join([*lines, " 0x99   :  { nop }"])
+
+
+def test_a_gathers_round():
+    one = libtpu.by_hand(libtpu.read_bundles(gather()))
+    assert (one.fetched, one.written) == (2 * 32 * 512, 2 * 32 * 512)
+    assert (one.asking, one.working) == (2, 6)
+    many = libtpu.by_hand(libtpu.read_bundles(gather(rows=128)))
+    assert many.fetched == 64 * one.fetched and many.asking == 128
+    assert many.working == one.working
+    plain = libtpu.by_hand(libtpu.read_bundles(gather(wait=False)))
+    assert plain.asking + plain.working == one.asking + one.working - 1
+
+
+def test_what_fetches_no_rows_is_no_gather(dump):
+    assert libtpu.by_hand(()) is None
+    assert libtpu.by_hand(libtpu.read_bundles(gather(rows=1))) is None
+    assert libtpu.by_hand(libtpu.read_bundles(gather().replace("vmem_to_hbm", "other"))) is None
+
+
+@pytest.mark.parametrize("text", ["", "nothing here", "A, B\n", "A, B\n1 2 3\n", "\x00\x01"])
+def test_unknown_formats_give_nothing(text, tmp_path):
+    assert libtpu.read_utilisation(text) == ((), None, None)
+    assert libtpu.read_bundles(text) == ()
+    (tmp_path / "1-kernel-00-final_bundles.txt").write_text(text)
+    assert list(libtpu.dumps(tmp_path)) == []
+
+
+def test_a_missing_folder_gives_nothing(tmp_path):
+    assert list(libtpu.dumps(tmp_path / "none")) == []
+
+
+def test_flags():
+    env = libtpu.environment("DIR", ("schedule", "profile"))
+    assert env["LIBTPU_INIT_ARGS"].count("DIR") == 2
+    without = libtpu.environment("DIR", ("profile",), {"xla_jf_dump_static_llo_profile_to"})
+    assert without["LIBTPU_INIT_ARGS"] == ""
+    assert libtpu.lost("profile", {"xla_jf_dump_static_llo_profile_to"})
+    assert not libtpu.lost("schedule", {"xla_jf_dump_llo_pass_label_regex"})
+    said = "ERROR: Unknown command line flag 'xla_jf_dump_bogus'. Did you mean: xla_jf_dump_to ?"
+    assert libtpu.unknown_flag(said) == "xla_jf_dump_bogus"
+    assert libtpu.unknown_flag("all is well") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("F1 llo_dumper.cc:1585] Static LLO profiling of matmul.1 failed: INVALID: no.", "INVALID"),
+        ("Unsupported DMA direction for latency modeling: dma-general", "dma-general"),
+    ],
+)
+def test_profile_abort(text, why):
+    assert why in libtpu.profile_abort(text)
+    assert libtpu.profile_abort("Killed") is None
+
+
+def test_arrays():
+    [array] = arrays("bf16[1024,256,4]{1,2,0:T(4,128)(2,1)S(1)}")
+    assert array == Array("bf16", (1024, 256, 4), (1, 2, 0), (4, 128), 1)
+    assert array.bytes == 1024 * 256 * 4 * 2
+    [padded] = arrays("f32[1024,256,4]{2,1,0:T(8,128)}")
+    assert padded.bytes == 1024 * 256 * 128 * 4  # four lanes of 128 are used
+    assert [a.shape for a in arrays("(f32[], u32[3]{0:T(128)})")] == [(), (3,)]
+    assert arrays("pred[7]{0}")[0].bytes == 7
+    assert arrays("s4[8,128]{1,0:T(8,128)}")[0].bytes == 8 * 128 // 2
+
+
+def test_hlo(data):
+    module = parse((data / "program.hlo.txt").read_text())
+    run = {i.name: i for i in module.run}
+    kernel = run["matmul.1"]
+    assert kernel.is_kernel and kernel.profiled_cycles > 0
+    assert "pallas_call" in kernel.origin
+    assert [a.shape for a in kernel.operands] == [(256, 256)] * 2
+    assert module.only_moves(run["copy.1"])
+    assert run["fusion.8"].times == 7 and run["fusion.8"].counted  # the scan's length
+    assert module.multiplies(run["fusion.8"])
+    assert kernel.hbm_bytes == 0  # XLA put all of it into VMEM
+    assert run["copy-start"].opcode == "copy-start"
+
+
+MATMUL = """
+ENTRY %main (x: bf16[4096,4096], y: bf16[4096,4096]) -> bf16[4096,4096] {
+  %x = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(0)
+  %y = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(1)
+  %copy-start = (bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)}, bf16[4096,4096]{1,0:T(8,128)(2,1)}, \
+u32[]{:S(2)}) copy-start(%x), cross_program_prefetch_index=0
+  %copy-done = bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy-start)
+  ROOT %z = bf16[4096,4096]{1,0:T(8,128)(2,1)} fusion(%copy-done, %y), kind=kOutput, \
+calls=%c, backend_config={"window_config":{"kernel_window_bounds":["512","1"],\
+"output_window_bounds":["171","1"],"input_window_bounds":["171","32"]}}
+}
+"""
+
+
+def test_windows_of_xlas_own_matmul():
+    run = {i.name: i for i in parse(MATMUL).run}
+    # 4096 × 128 of y and 1368 × 128 of z; x is in VMEM already.
+    assert run["z"].window_bytes == 2 * (4096 * 128 + 171 * 8 * 128)
+    assert run["copy-start"].across_programs and not run["z"].across_programs
+    assert run["copy-done"].window_bytes == 0
+
+
+def test_an_instruction_goes_over_several_lines():
+    """Where a kernel has metadata, as those of splash attention have."""
+    text = """HloModule m
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %k.1 = f32[8]{0} custom-call(%p), frontend_attributes={kernel_metadata={
+"block":"128"
+}}, metadata={op_name="jit(f)/k"}
+  ROOT %n = f32[8]{0} negate(%k.1)
+}
+"""
+    module = parse(text)
+    assert [i.name for i in module.run] == ["k.1", "n"]
+    assert module.run[0].origin == "jit(f)/k"
+    assert listing(text).splitlines()[2] == "  %k.1 = f32[8]{0} custom-call(%p)"
+
+
+def test_hlo_of_nothing():
+    assert parse("").run == []
+
+
+def test_a_step_takes_one_branch():
+    """Bundles as a kernel of three pl.when has them, one of them with another inside."""
+    marks = {3: "sbr", 13: "PF", 14: "sbr", 16: "sbr", 20: "PF", 44: "PF", 50: "sbr", 55: "PF"}
+    bundles = [Bundle(0, "", 0, ())] + [
+        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
+        for i in range(60)
+    ]
+    kernel = KernelSchedule("k", tuple(bundles), (), np.array([]), np.zeros((61, 0)), None)
+    assert kernel.loop_bundles == 60
+    assert kernel.step_bundles == 60 - 10 - 30 - 5 + 30
+    plain = tuple(Bundle(i, "", 1, ()) for i in range(60))
+    kernel = KernelSchedule("k", plain, (), np.array([]), np.zeros((60, 0)), None)
+    assert kernel.step_bundles == kernel.loop_bundles == 60
+
+
+def test_branches_with_products_are_counted_whole():
+    """A pl.when with another inside and a product beside it, and one without products."""
+    marks = {3: "sbr", 13: "PF", 14: "sbr", 16: "sbr", 20: "PF", 44: "PF"}
+    bundles = [Bundle(0, "", 0, ())] + [
+        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
+        for i in range(60)
+    ]
+    busy = np.zeros((61, 2), int)
+    busy[1 + 30, 0] = busy[1 + 5, 1] = 1
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
+    assert kernel.multiplying == (30,)
+    busy[1 + 30, 0] = 0
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
+    assert kernel.multiplying == ()
+
+
+def test_what_stands_beside_branches_with_products_is_not_among_them():
+    """As in splash attention: one condition around a start, two bodies of which one runs, and an
+    end."""
+    marks = {2: "sbr", 5: "sbr", 9: "PF", 10: "sbr", 30: "PF", 31: "sbr", 51: "PF", 58: "PF"}
+    bundles = [
+        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
+        for i in range(60)
+    ]
+    busy = np.zeros((60, 1), int)
+    busy[[20, 40]] = 1
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU",), np.array([1]), busy, None)
+    assert kernel.multiplying == (20, 20)
+    busy[55] = 1  # a product beside them
+    kernel = KernelSchedule("k", tuple(bundles), ("MXU",), np.array([1]), busy, None)
+    assert kernel.multiplying == (56,)
+
+
+def test_slots_have_the_books_names(dump):
+    from kernels.machines.tpu.scheduler import _kernel
+
+    kernel = _kernel(dump, None)
+    assert kernel.slots[0] == "MXU" and "vector load" in kernel.slots
+    assert kernel.occupancy.shape == (len(kernel.bundles), len(kernel.slots))
+    assert 0 < kernel.loop_bundles < len(kernel.bundles)
+    assert kernel.utilisation["MXU"] == 0 and 0 < kernel.loop_utilisation["vector load"] <= 1
+    assert kernel.spills == 0
+    assert len(kernel.text(0, 5).splitlines()) == 5
+    assert np.all(kernel.in_loop == (np.array([b.depth for b in kernel.bundles]) > 0))

@@ -1,0 +1,394 @@
+"""Estimates: the floors, the extrapolation, the fall-backs, and what is told of each."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels import tpu
+from kernels.giou import giou
+from kernels.machines.compat import jax_pallas, libtpu
+from kernels.machines.tpu import pool
+from kernels.machines.tpu.estimate import batch, profile
+from kernels.machines.tpu.estimate.profile import Cut, cut_grid
+from kernels.machines.tpu.estimate.rates import RATES
+from kernels.matmul import BlockSizes, matmul
+
+pytestmark = pytest.mark.libtpu
+
+
+def square(n, dtype=jnp.bfloat16):
+    return (jax.ShapeDtypeStruct((n, n), dtype),) * 2
+
+
+def blocked(*block):
+    return functools.partial(matmul, block=BlockSizes(*block), interpret=False)
+
+
+def copying(rows, columns=1024, block=256):
+    """Moves an array from HBM to HBM: the bandwidth binds."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    spec = pl.BlockSpec((block, columns), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((rows, columns), jnp.float32)
+    call = pl.pallas_call(
+        body, grid=(rows // block,), in_specs=[spec], out_specs=spec, out_shape=shape
+    )
+    return call, shape
+
+
+class TestSchedule:
+    """kernels.machines.tpu.schedule."""
+
+    def test_matmul(self, scratch):
+        found = tpu.schedule(blocked(512, 512, 512), *square(1024))
+        kernel = found["matmul"]
+        assert kernel is found[0] and kernel.name.startswith("matmul")
+        assert kernel.occupancy.shape == (len(kernel.bundles), len(kernel.slots))
+        assert kernel.loop_utilisation["MXU"] > 0.5
+        assert 0 < kernel.vmem_bytes <= tpu.CHIPS["v5e"].vmem_limit_bytes
+        assert any(b.mark == "LB" for b in kernel.bundles)
+        assert "vmatmul" in kernel.text() or "vmatpush" in kernel.text()
+        with pytest.raises(ValueError, match="accepted: matmul"):
+            found["convolution"]
+
+    def test_spills(self, scratch):
+        kernel = tpu.schedule(blocked(512, 1024, 1024), *square(1024))[0]
+        assert kernel.spills > 0 and kernel.fills > 0  # the published blocks spill
+
+    def test_v6e_has_other_slots_full(self, scratch):
+        one, two = (tpu.schedule(blocked(512, 512, 512), *square(1024), chip=c)[0] for c in CHIPS)
+        assert len(two.bundles) < len(one.bundles)
+
+
+CHIPS = ("v5e", "v6e")
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_a_copy_is_bound_by_hbm(chip, scratch):
+    call, shape = copying(1 << 15)
+    found = tpu.estimate(call, shape, chip=chip)
+    floor = 2 * (1 << 15) * 1024 * 4
+    assert found.bound == "HBM" and found.hbm_bytes == floor
+    reached = 2 / (1 / RATES[chip].read + 1 / RATES[chip].write)
+    assert found.hbm_utilisation == pytest.approx(reached, rel=0.02) and reached < 0.95
+    assert found.utilisation == 0 and found.flops == 0
+    assert found.regime == "Pallas, HBM"
+
+
+TABLE = jax.ShapeDtypeStruct((1 << 20, 128), jnp.float32)
+
+
+def one_block(table):
+    """Reads one block of a large array."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    return pl.pallas_call(
+        body,
+        grid=(1,),
+        in_specs=[pl.BlockSpec((8, 128), lambda i: (3, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda i: (0, 0)),
+        out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
+    )(table)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (lambda t, i: t[i], (TABLE, jax.ShapeDtypeStruct((8,), jnp.int32))),
+        (lambda t: t[1000:1008] + 1, (TABLE,)),
+        (one_block, (TABLE,)),
+    ],
+    ids=["gather", "slice", "kernel"],
+)
+def test_what_is_not_read_of_an_argument_does_not_count(function, args, scratch):
+    found = tpu.estimate(function, *args)
+    assert found.hbm_bytes < 1 << 15 and found.floor_cycles < 100
+    assert found.cycles == pytest.approx(sum(op.cycles for op in found.ops))
+
+
+def test_what_is_read_of_an_argument_counts(scratch):
+    def function(t, s):
+        return s[:8] + one_block(t) + t.sum(0)  # t a second time, as a whole
+
+    found = tpu.estimate(function, TABLE, TABLE)
+    assert (1 << 29) <= found.hbm_bytes < (1 << 29) + (1 << 15)
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_no_estimate_is_faster_than_the_chip(chip, scratch):
+    found = tpu.estimate(blocked(512, 512, 512), *square(4096), chip=chip)
+    assert 0.3 < found.utilisation <= 1.001 and found.hbm_utilisation <= 1.001
+    assert found.flops == 2 * 4096**3
+    assert "grid steps, extrapolated" in found.method
+    assert found.seconds == pytest.approx(found.cycles / tpu.CHIPS[chip].clock_hz)
+    assert found.ops[0].kind == "kernel"
+
+
+def test_extrapolation_meets_the_whole_grid(scratch, monkeypatch):
+    function, args = blocked(256, 256, 256), square(1024)
+    whole = tpu.estimate(function, *args)
+    assert "whole grid" in whole.method
+    monkeypatch.setattr(profile, "REDUCED_CYCLES", whole.cycles / 4)
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    cut = tpu.estimate(function, *args)
+    assert "extrapolated" in cut.method
+    assert cut.cycles == pytest.approx(whole.cycles, rel=0.02)
+
+
+def test_small_blocks_are_bound_by_latency(scratch):
+    found = tpu.estimate(blocked(128, 128, 128), *square(1024))
+    assert found.bound == "latency" and found.regime == "Pallas, latency"
+    # Another fetch is under way before a step waits: JAX's own 128³ blocks took 525 cycles a step.
+    assert found.cycles / 512 == pytest.approx(525, rel=0.1)
+    assert found.hbm_bytes == 2 * 8 * 1024 * 1024 * 2 + 1024 * 1024 * 2
+
+
+def test_a_whole_program_names_its_relayouts(scratch):
+    def function(x, y):
+        return blocked(256, 256, 256)(jnp.swapaxes(x, 0, 1), y)
+
+    shape = jax.ShapeDtypeStruct((2048, 2048), jnp.float32)
+    found = tpu.estimate(function, shape, shape)
+    assert found.cycles == pytest.approx(sum(op.cycles for op in found.ops), rel=0.01)
+    assert found.relayouts and all(op.hbm_bytes > 0 for op in found.relayouts)
+    assert "XLA" in found.method or "profile" in found.method
+    kernel = next(op for op in found.ops if op.kind == "kernel")
+    assert kernel.cycles > 0 and "static profile" in kernel.method
+
+
+def test_a_copy_is_never_bound_by_compute(scratch):
+    shape = jax.ShapeDtypeStruct((64, 64, 64), jnp.float32)
+    found = tpu.estimate(lambda x: jnp.transpose(x, (2, 0, 1)), shape)
+    assert found.relayouts and "compute" not in {op.bound for op in found.relayouts}
+
+
+def test_a_copy_into_vmem_that_nothing_hides_is_charged(scratch):
+    """Otherwise a kernel would look faster for having its operand fetched beforehand."""
+
+    def fetched_first(x, y):
+        x = pltpu.with_memory_space_constraint(x, pltpu.MemorySpace.VMEM)
+        return blocked(512, 2048, 512)(x, y)
+
+    found = tpu.estimate(fetched_first, *square(2048))
+    [copy] = [op for op in found.ops if op.name.startswith("copy-done")]
+    size = 2 * 2048**2
+    rate = tpu.CHIPS["v5e"].hbm_bytes_per_cycle * RATES["v5e"].read
+    assert copy.cycles == pytest.approx(size / rate, rel=0.01)
+    assert copy.method == "a copy that nothing hides"
+    # What XLA lets the program before fetch is free.
+    ours = tpu.estimate(functools.partial(matmul, implementation="xla"), *square(2048))
+    hidden = [op for op in ours.ops if op.name.startswith("copy-done")]
+    assert hidden and all(op.cycles == 0 for op in hidden)
+
+
+@pytest.mark.parametrize("implementation", ["xla", "v0"])
+def test_copies_side_by_side_share_hbm(scratch, implementation):
+    """GIOU's arguments come in by a relayout and, beside it, by a copy or by four slices."""
+    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
+    options = {} if implementation == "xla" else {"interpret": False}
+    found = tpu.estimate(
+        functools.partial(giou, implementation=implementation, **options), boxes, boxes
+    )
+    rate = tpu.CHIPS["v5e"].hbm_bytes_per_cycle
+    waits = [i for i, op in enumerate(found.ops) if "-done" in op.name]
+    assert waits
+    taken = sum(op.cycles for op in found.ops[: waits[-1] + 1])
+    moved = sum(op.hbm_bytes for op in found.ops[: waits[-1] + 1])
+    assert moved == 2 * 4 * 4 * 1024 * 256  # each slice counts once, not its whole operand
+    assert taken >= moved / rate
+
+
+def test_loops_count_as_often_as_they_run(scratch):
+    def function(x, y):
+        return jax.lax.scan(lambda c, _: (blocked(256, 256, 256)(c, y), None), x, None, length=5)[0]
+
+    found = tpu.estimate(function, *square(512))
+    kernel = next(op for op in found.ops if op.kind == "kernel")
+    assert kernel.times == 5
+    assert found.flops == 5 * 2 * 512**3
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_kernel_s_loop_without_a_count_is_told(counted, scratch):
+    def body(x_ref, o_ref):
+        x = x_ref[...]
+        if counted:
+            o_ref[...] = jax.lax.fori_loop(0, pl.program_id(0) + 5, lambda i, x: x * 0.5, x)
+        else:
+            o_ref[...] = jax.lax.while_loop(lambda x: jnp.max(x) > 1, lambda x: x * 0.5, x)
+
+    shape = jax.ShapeDtypeStruct((8, 128), jnp.float32)
+    found = tpu.estimate(pl.pallas_call(body, out_shape=shape, grid=(1,)), shape)
+    assert ("a kernel's loop or grid of unknown length counts once" in found.notes) != counted
+    assert found.depends == (() if counted else ("args[0]",))
+
+
+def test_xla_and_its_lower_bound(scratch):
+    found = tpu.estimate(functools.partial(matmul, implementation="xla"), *square(1024))
+    assert found.optimal_seconds > 0 and found.ops[-1].kind == "matmul"
+    assert 0.5 < found.utilisation < 1 and found.bound == "compute"
+
+
+def test_a_strided_dma(scratch):
+    """The profile has no figure for planes; blocks side by side give one."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[0] * x_ref[1] + x_ref[2] - x_ref[3]
+
+    call = pl.pallas_call(
+        body,
+        grid=(8,),
+        in_specs=[pl.BlockSpec((4, 128, 256), lambda i: (0, i, 0))],
+        out_specs=pl.BlockSpec((128, 256), lambda i: (i, 0)),
+        out_shape=jax.ShapeDtypeStruct((1024, 256), jnp.float32),
+    )
+    found = tpu.estimate(call, jax.ShapeDtypeStruct((4, 1024, 256), jnp.float32))
+    assert "side by side" in found.method
+    assert found.hbm_bytes == 5 * 1024 * 256 * 4
+
+
+def test_prefetched_scalars_are_told(scratch):
+    def body(s_ref, x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+    call = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((64, 128), jnp.float32),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(8,),
+            in_specs=[pl.BlockSpec((8, 128), lambda i, s: (s[i], 0))],
+            out_specs=pl.BlockSpec((8, 128), lambda i, s: (i, 0)),
+        ),
+    )
+    args = jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((64, 128), jnp.float32)
+    found = tpu.estimate(call, *args)
+    assert any("prefetched scalars" in note for note in found.notes)
+
+
+def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatch):
+    monkeypatch.setattr(pool, "_dropped", set())
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
+    monkeypatch.setattr(libtpu, "FLAGS", flags)
+    needed = {**libtpu.NEEDED, "profile": ("xla_jf_dump_bogus",)}
+    monkeypatch.setattr(libtpu, "NEEDED", needed)
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    assert found.method.startswith("schedule against DMA time")
+    assert "no flag xla_jf_dump_bogus" in found.method
+
+
+def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
+    lost = {f.split("=")[0] for flags in libtpu.FLAGS.values() for f in flags}
+    monkeypatch.setattr(pool, "_dropped", lost)
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    assert "no schedule" in found.method and "no profile" in found.method
+    assert 0 < found.utilisation <= 1
+    with pytest.raises(tpu.TpuCompileError, match="no schedule"):
+        tpu.schedule(blocked(512, 512, 512), *square(1024))
+
+
+def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    each = pool.compile_all
+
+    def crash(programs, *, purposes=(), **options):
+        if "profile" in purposes:
+            why = tpu.TpuCompileError("crashed", "the compiler crashed (SIGABRT)")
+            return [why for _ in programs]
+        return each(programs, purposes=purposes, **options)
+
+    monkeypatch.setattr(pool, "compile_all", crash)
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    assert "schedule against DMA time" in found.method and "SIGABRT" in found.method
+
+
+def test_an_estimate_is_made_once(scratch, monkeypatch):
+    first = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    monkeypatch.setattr(pool, "compile_all", None)
+    assert tpu.estimate(blocked(512, 512, 512), *square(1024)) is first
+
+
+def test_what_is_remembered_is_bounded(scratch, monkeypatch):
+    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    size = batch._size(found)
+    # Its HLO, and the bundles of its schedule.
+    assert size > len(found.compiled.hlo) + 100 * len(found.schedule["matmul"].bundles)
+    memo = batch.Memo(most_bytes=3 * size)
+    for key in "abc":
+        memo.put(key, found)
+    assert memo.get("a") is found and len(memo) == 3
+    memo.put("d", found)  # "b" was asked for longest ago
+    assert memo.get("b") is None and memo.get("a") is memo.get("d") is found and len(memo) == 3
+    memo.put("d", found)
+    assert len(memo) == 3
+    small = batch.Memo(most_bytes=size - 1)
+    small.put("a", found)
+    assert small.get("a") is None and len(small) == 0
+
+
+def test_hlo_is_read_once(scratch, monkeypatch):
+    read = []
+    parse = pool.parse
+    monkeypatch.setattr(pool, "parse", lambda text: read.append(text) or parse(text))
+    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    found = tpu.estimate(blocked(256, 256, 256), *square(512))
+    assert found.schedule.kernels and found.compiled.module.run
+    assert len(read) == len(set(read)) > 1  # the program's, and that of its profile
+
+
+@pytest.mark.parametrize(("semantics", "share"), [(("parallel", "arbitrary"), 2), (("",) * 2, 1)])
+def test_a_cut_grid_that_one_core_runs_stands_for_two(semantics, share, monkeypatch):
+    """Cut along a dimension that is not parallel, a splash attention keeps one core idle."""
+    monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: {1})
+
+    class Kernel:
+        class call:
+            equation = None
+            grid = (8, 136)
+
+        step_cycles, rounds, by_values = 8792, 1, True
+
+    Kernel.call.semantics = semantics
+    cut = cut_grid(Kernel, 2)
+    assert cut.grid(cut.long)[0] == 1
+    assert cut.units == 8 * 136 / share
+
+
+@pytest.mark.parametrize(
+    ("grid", "reads", "bundles"), [((16, 8, 8), {2}, 9000), ((64, 64, 64), {2}, 50), ((7,), (), 9)]
+)
+def test_cut(grid, reads, bundles, monkeypatch):
+    monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: set(reads))
+
+    class Kernel:
+        class call:
+            equation = None
+
+        steps = math.prod(grid)
+        step_cycles = bundles
+        rounds = 1
+        by_values = False
+
+    Kernel.call.grid = grid
+    cut = cut_grid(Kernel)
+    whole = Cut.grid(cut, cut.long)
+    assert math.prod(whole) * bundles <= 2.5 * profile.REDUCED_CYCLES
+    assert all(1 <= w <= g for w, g in zip(whole, grid))
+    for axis in reads:
+        assert whole[axis] == grid[axis]  # a sum is never cut where that is affordable
+    if len(cut.counts) == 2:
+        assert cut.long == 2 * cut.short
+        assert cut.units * math.prod(whole) == math.prod(grid) * cut.long
+    else:
+        assert whole == grid

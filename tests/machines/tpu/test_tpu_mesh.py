@@ -1,0 +1,111 @@
+"""Programs cut over a mesh of TPU chips, and what the reader of HLO makes of them."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from kernels import tpu
+from kernels.machines.tpu import chips, hlo
+from kernels.machines.tpu.export import export
+
+A = jax.ShapeDtypeStruct((1024, 512), jnp.int8)
+B = jax.ShapeDtypeStruct((512, 2048), jnp.bfloat16)
+SUMS = (P("x", "y"), P("y", None))
+
+
+def f(a, b):
+    return -((a @ b) * 0.125)
+
+
+@pytest.mark.parametrize(
+    ("chip", "mesh", "name"),
+    [
+        ("v5e", None, "v5e:2x2"),
+        ("v5e", {"x": 2, "y": 2}, "v5e:2x2"),
+        ("v6e", {"x": 16, "y": 16}, "v6e:16x16"),
+        ("v5p", {"x": 8}, "v5p:2x2x2"),
+    ],
+)
+def test_the_topology_holds_the_mesh(chip, mesh, name):
+    assert chips.topology(chip, mesh) == name
+
+
+@pytest.mark.parametrize("mesh", [{"x": 3}, {}, {"x": 0, "y": 4}, {"x": 2.0, "y": 2}])
+def test_an_impossible_mesh_says_what_is_possible(mesh):
+    with pytest.raises(ValueError, match=r"mesh is .*accepted: "):
+        export(f, A, B, mesh=mesh)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"in_specs": P()}, "in_specs cut arrays over a mesh"),
+        ({"mesh": {"x": 4}, "in_specs": (P("z"), P())}, "in_specs: .*z"),
+        ({"mesh": {"x": 4}, "out_specs": P(("x", "x"))}, "out_specs: "),
+        ({"mesh": {"x": 4}, "in_specs": ("x", P())}, "in_specs holds 'x'"),
+    ],
+)
+def test_specs_that_do_not_fit_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        export(f, A, B, **options)
+
+
+def test_a_program_without_a_mesh_is_for_one_chip():
+    assert export(f, A, B).mesh == ()
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("side", [2, 16])
+def test_a_cut_inner_dimension_is_an_all_reduce(side):
+    mesh = {"x": side, "y": side}
+    compiled = tpu.compile(f, A, B, mesh=mesh, in_specs=SUMS, out_specs=P("x", None))
+    (exchange,) = hlo.parse(compiled.hlo).collectives
+    assert (exchange.opcode, exchange.group_size) == ("all-reduce", side)
+    assert exchange.results[0].shape == (1024 // side, 2048)
+    assert compiled.mesh == (("x", side), ("y", side))
+    assert compiled.memory.results == 1024 // side * 2048 * 2
+
+
+@pytest.mark.libtpu
+def test_without_specs_every_chip_has_everything():
+    compiled = tpu.compile(f, A, B, mesh={"x": 4})
+    assert not hlo.parse(compiled.hlo).collectives
+    assert compiled.memory.arguments == 1024 * 512 + 2 * 512 * 2048
+
+
+@pytest.mark.parametrize(
+    ("groups", "size"),
+    [
+        ("replica_groups={{0,1,2},{3,4,5}}", 3),
+        ("replica_groups=[2,8]<=[16]", 8),
+        ("replica_groups=mesh['a'=2,'b'=4] {'b'}", 4),
+        ("replica_groups=mesh['a'=2,'b'=4] {'a','b'}", 8),
+        ("", 1),
+    ],
+)
+def test_group_sizes_in_every_spelling(groups, size):
+    text = (
+        "ENTRY %main (p: f32[8]) -> f32[8] {\n  %p = f32[8]{0} parameter(0)\n"
+        f"  ROOT %r = f32[8]{{0}} all-reduce(%p), {groups}, to_apply=%add\n}}\n"
+    )
+    (found,) = hlo.parse(text).collectives
+    assert found.group_size == size
+
+
+def test_traced_hlo_reads_like_compiled_hlo():
+    module = hlo.parse(jax.jit(f).lower(A, B).as_text("hlo"))
+    assert [i.opcode for i in module.run] == ["convert", "dot", "broadcast", "multiply", "negate"]
+    convert, dot = module.run[:2]
+    assert dot.inputs[0] == convert.name and len(dot.operands) == 2
+
+
+def test_a_listing_leaves_out_metadata_and_nothing_else():
+    text = jax.jit(f).lower(A, B).compile().as_text()
+    told = hlo.listing(text)
+    assert "metadata" not in told and "backend_config" not in told
+    entry = hlo.parse(text).computations[hlo.parse(text).entry]
+    assert all(f"%{each.name} = " in told for each in entry)
+    assert told.count("\n") == len(entry) + 1
+    fusion = next(i for i in entry if i.called)
+    assert hlo.listing(text, fusion.called[0]).startswith(f"%{fusion.called[0]}")

@@ -1,0 +1,116 @@
+"""A v5p's core has half of a v5e's VMEM: kernels are planned for it, and it takes them."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels import tpu
+from kernels.attention import attention, block_sparse_attention, vit_attention
+from kernels.machines.tpu.export import export
+from kernels.machines.tpu.plan import vmem_limit
+from kernels.machines.tpu.pool import Compiled, compile_each
+from kernels.matmul import block_sparse_matmul, matmul
+from kernels.matmul.blocks import BlockSizes
+from kernels.proof.catalog import OPERATORS
+
+
+def shape(*sizes, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def gradient(function):
+    return jax.grad(lambda *args: function(*args).astype(jnp.float32).sum(), 0)
+
+
+SQUARE = (shape(8192, 8192),) * 2
+HEADS = (shape(4, 8, 4096, 128),) * 3
+LARGE_HEADS = (shape(1, 2, 8192, 256, dtype=jnp.float32),) * 3
+VIT = shape(8, 1024, 3 * 12 * 64)
+LONG = shape(2, 2048, 3 * 12 * 64)
+vit = functools.partial(vit_attention, num_heads=12)
+PROGRAMS = {
+    "matmul": (matmul, SQUARE),
+    "matmul_f32": (matmul, (shape(4096, 4096, dtype=jnp.float32),) * 2),
+    "matmul_v5": (functools.partial(matmul, implementation="v5"), SQUARE),
+    "matmul_gradient": (gradient(matmul), SQUARE),
+    "block_sparse_matmul": (
+        block_sparse_matmul,
+        (shape(20, 512, 512), shape(16384, 16384), *(shape(20, dtype=jnp.int32),) * 2),
+    ),
+    "attention": (attention, HEADS),
+    "attention_gradient": (gradient(functools.partial(attention, causal=True)), HEADS),
+    "attention_f32_gradient": (gradient(attention), LARGE_HEADS),
+    "block_sparse_attention": (
+        functools.partial(block_sparse_attention, mask=np.eye(4, dtype=bool)),
+        HEADS,
+    ),
+    "vit": (vit, (VIT,)),
+    "vit_gradient": (gradient(vit), (VIT,)),
+    "vit_long_gradient": (gradient(vit), (LONG,)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_kernel_asks_a_v5p_for_more_than_it_has(name):
+    function, arguments = PROGRAMS[name]
+    calls = export(function, *arguments, chip="v5p").calls
+    assert calls
+    for call in calls:
+        held = sum(size for _, size in call.buffers())
+        assert held <= vmem_limit(call, "v5p") <= tpu.CHIPS["v5p"].vmem_bytes
+
+
+def test_a_sequence_that_only_a_v5e_holds_is_unpacked_for_a_v5p():
+    names = {chip: [call.name for call in export(vit, LONG, chip=chip).calls] for chip in tpu.CHIPS}
+    assert names["v5e"] == names["v6e"] == ["vit_attention_forward"]
+    assert names["v5p"] == ["flash_attention_forward"]
+
+
+def test_blocks_that_only_a_v5e_holds_are_refused_for_a_v5p():
+    large = functools.partial(matmul, block=BlockSizes(1024, 8192, 1024))
+    assert export(large, *SQUARE, chip="v5e").calls
+    with pytest.raises(ValueError, match="at most 48 MiB in all on a v5p"):
+        export(large, *SQUARE, chip="v5p")
+
+
+LONG_TO_COMPILE = ("matmul_f32", "attention_gradient", "attention_f32_gradient", "vit_gradient")
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([name for name in PROGRAMS if name not in LONG_TO_COMPILE], id="short"),
+        pytest.param(LONG_TO_COMPILE, id="long", marks=pytest.mark.full),
+    ],
+)
+def test_the_compiler_takes_them(names, scratch):
+    programs = [
+        export(function, *arguments, chip="v5p", name=name)
+        for name, (function, arguments) in PROGRAMS.items()
+        if name in names
+    ]
+    for place, found in compile_each(programs, progress=False):
+        assert isinstance(found, Compiled), f"{programs[place].name}: {found}"
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("name", ["attention", "vit_attention", "matmul"])
+def test_it_takes_what_the_operators_are_proven_on(name, scratch):
+    operator = OPERATORS[name]
+    programs = []
+    for workload in itertools.islice(operator.workloads.named, 0, None, 5):
+        arrays = operator.workloads.arguments(workload)
+        options = [a for a in arrays if not hasattr(a, "shape")]  # the number of heads
+        shapes = [shape(*a.shape, dtype=a.dtype) for a in arrays if hasattr(a, "shape")]
+
+        def call(*given, options=options, workload=workload):
+            return operator.function(*given, *options, **workload.options, **workload.tuning)
+
+        programs.append(export(call, *shapes, chip="v5p", name=str(workload)))
+    for place, found in compile_each(programs, progress=False):
+        assert isinstance(found, Compiled), f"{programs[place].name}: {found}"

@@ -1,0 +1,344 @@
+"""Estimates of kernels whose work depends on values: dynamic grids, loops and branches on data."""
+
+import functools
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels import tpu
+from kernels.machines.pallas.walk import EndlessLoop
+from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.export import export
+
+X = jax.ShapeDtypeStruct((2048, 256), jnp.float32)
+COUNTS = jax.ShapeDtypeStruct((8,), jnp.int32)
+ROWS = pl.BlockSpec((256, 256), lambda i, *_: (i, 0))
+
+
+def prefetching(kernel):
+    """A call of a kernel (counts, x, o) on eight blocks of rows."""
+
+    def function(counts, x):
+        spec = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(8,), in_specs=[ROWS], out_specs=ROWS
+        )
+        return pl.pallas_call(kernel, grid_spec=spec, out_shape=X)(counts, x)
+
+    return function
+
+
+def work(o):
+    """Some arithmetic on a block."""
+    o[...] = jnp.exp(o[...] * 1.5)
+
+
+def rounds_of_data(counts, x, o):
+    """As many rounds as the prefetched scalar of the program says."""
+    o[...] = x[...]
+    jax.lax.fori_loop(0, counts[pl.program_id(0)], lambda i, c: (work(o), c)[1], 0)
+
+
+def while_data(counts, x, o):
+    """The same with a while_loop."""
+    o[...] = x[...]
+    limit = counts[pl.program_id(0)]
+    jax.lax.while_loop(lambda c: c < limit, lambda c: (work(o), c + 1)[1], 0)
+
+
+def ten_rounds(counts, x, o):
+    """Ten rounds, known when it is traced."""
+    o[...] = x[...]
+    jax.lax.fori_loop(0, 10, lambda i, c: (work(o), c)[1], 0)
+
+
+def when_data(counts, x, o):
+    """Twenty rounds, or none."""
+    o[...] = x[...]
+
+    @pl.when(counts[pl.program_id(0)] > 3)
+    def _():
+        jax.lax.fori_loop(0, 20, lambda i, c: (work(o), c)[1], 0)
+
+
+def dynamic(n, x):
+    """A copy on a grid whose size is an argument."""
+
+    def kernel(x, o):
+        o[...] = x[...] * 2
+
+    return pl.pallas_call(kernel, grid=(n,), in_specs=[ROWS], out_specs=ROWS, out_shape=X)(x)
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("kernel", [rounds_of_data, while_data])
+def test_rounds_that_data_decide(kernel):
+    function = prefetching(kernel)
+    unknown = tpu.estimate(function, COUNTS, X)
+    assert unknown.depends == ("counts",)
+    assert unknown.range[1] == math.inf
+    assert unknown.band is None and unknown.band_text == "depends on counts"
+    assert "depends on counts" in unknown.method
+
+    ten = tpu.estimate(function, COUNTS, X, values={"counts": np.full(8, 10)})
+    assert not ten.depends and ten.range == (ten.seconds, ten.seconds)
+    static = tpu.estimate(prefetching(ten_rounds), COUNTS, X)
+    assert ten.seconds == pytest.approx(static.seconds, rel=0.02)
+    assert ten.seconds > 1.2 * unknown.range[0]
+
+
+@pytest.mark.libtpu
+def test_a_branch_that_data_decide():
+    function = prefetching(when_data)
+    unknown = tpu.estimate(function, COUNTS, X)
+    assert unknown.depends == ("counts",)
+    seconds = [
+        tpu.estimate(function, COUNTS, X, values={0: np.array(counts)}).seconds
+        for counts in ([0] * 8, [0, 9] * 4, [9] * 8)
+    ]
+    assert seconds == sorted(seconds) and seconds[2] > 1.3 * seconds[0]
+    assert unknown.range[0] <= seconds[0] and seconds[2] <= unknown.range[1] < math.inf
+
+
+@pytest.mark.libtpu
+def test_a_grid_whose_size_is_an_argument():
+    n = jax.ShapeDtypeStruct((), jnp.int32)
+    assert tpu.compile(dynamic, n, X).memory.results == 2048 * 256 * 4
+    assert "dynamic" in tpu.schedule(dynamic, n, X).kernels[0].name
+    unknown = tpu.estimate(dynamic, n, X)
+    assert unknown.depends == ("n",) and unknown.range[1] == math.inf
+    eight = tpu.estimate(dynamic, n, X, values={"n": 8})
+    [kernel] = [op for op in eight.ops if op.kind == "kernel"]
+    assert kernel.call.grid == (8,) and kernel.hbm_bytes == 2 * 2048 * 256 * 4
+    constant = tpu.estimate(lambda x: dynamic(jnp.int32(8), x), X)
+    [known] = [op for op in constant.ops if op.kind == "kernel"]
+    assert not constant.depends and known.cycles == pytest.approx(kernel.cycles, rel=0.01)
+
+
+def test_values_have_to_be_of_arguments():
+    n = jax.ShapeDtypeStruct((), jnp.int32)
+    with pytest.raises(ValueError, match=r"values is of 'm'; accepted: of n, x"):
+        export(dynamic, n, X, values={"m": 8})
+    with pytest.raises(ValueError, match=r"values\['n'\].shape is \(2,\)"):
+        export(dynamic, n, X, values={"n": [8, 8]})
+    with pytest.raises(ValueError, match="1 arrays"):
+        export(lambda t: t, {"a": n, "c": n}, values={"t": {"a": 1}})
+
+
+@pytest.mark.libtpu
+def test_a_loop_without_end_is_found_before_anything_is_compiled():
+    def endless(counts, x, o):
+        jax.lax.while_loop(lambda c: c >= 0, lambda c: (work(o), c * 0)[1], 0)
+
+    began = time.perf_counter()
+    with pytest.raises(EndlessLoop, match=r"test_tpu_values.py:\d+ of endless has no end"):
+        tpu.estimate(prefetching(endless), COUNTS, X)
+    assert time.perf_counter() - began < 20
+
+
+@pytest.mark.libtpu
+def test_no_profile_of_a_kernel_takes_longer_than_it_may(monkeypatch):
+    """A loop whose end is data of vectors may have none, and only the profile would find out."""
+    from kernels.machines.tpu import pool
+    from kernels.machines.tpu.estimate import profile
+
+    asked = []
+    original = pool.compile_all
+
+    def recorded(programs, **options):
+        asked.append((options["purposes"], options["timeout"]))
+        return original(programs, **options)
+
+    monkeypatch.setattr(pool, "compile_all", recorded)
+    # Of the usual 20 seconds, the estimate may be remembered.
+    tpu.estimate(prefetching(ten_rounds), COUNTS, X, budget=15.0)
+    limits = [seconds for purposes, seconds in asked if "profile" in purposes]
+    assert limits and max(limits) <= 15
+    assert profile.BUDGET == 20
+
+
+@pytest.mark.libtpu
+def test_keyword_arguments_are_the_functions_own():
+    def product(x, causal=False, scale=None):
+        return x @ x if causal else x * scale
+
+    x = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    assert tpu.estimate(product, x, causal=True).flops == 2 * 256**3
+    assert tpu.estimate(product, x, scale=x).hbm_bytes == 3 * 256 * 256 * 4
+    jitted = jax.jit(product, static_argnames="causal")
+    assert tpu.estimate(jitted, x, causal=True).flops == 2 * 256**3
+    with pytest.raises(TypeError, match="casual"):
+        tpu.compile(product, x, casual=True)
+
+
+@pytest.mark.libtpu
+def test_donated_arguments_share_their_memory_with_results():
+    size = 2048 * 256 * 4
+    assert tpu.compile(jax.jit(lambda x: x + 1, donate_argnums=0), X).memory.aliased == size
+    assert tpu.compile(jax.jit(lambda x: x + 1), X).memory.aliased == 0
+
+    def step(state, x):
+        return {"a": state["a"] + x}, x * 2
+
+    donating = jax.jit(step, donate_argnames="state")
+    assert tpu.compile(donating, {"a": X}, X).memory.aliased == size
+
+
+@pytest.mark.libtpu
+def test_what_no_tpu_takes_is_refused_in_words():
+    def double(x, spec):
+        def kernel(x, o):
+            o[...] = x[...] * 2
+
+        return pl.pallas_call(kernel, grid=(8,), in_specs=[spec], out_specs=spec, out_shape=x)(x)
+
+    def whole(x):
+        return pl.pallas_call(lambda x, o: None, out_shape=x, name="whole")(x)
+
+    with pytest.raises(ValueError, match=r"its kernel whole an array of shape \(0, 128\)"):
+        export(whole, jax.ShapeDtypeStruct((0, 128), jnp.float32))
+    with pytest.raises(ValueError, match="chip is '7x'; accepted: v5e, v6e, v5p"):
+        export(whole, X, chip="7x")
+    wide = pl.BlockSpec((256, 256), lambda i: (i, 0))
+    with jax.enable_x64(True):
+        with pytest.raises(TpuCompileError, match="jax_enable_x64 is on"):
+            tpu.compile(functools.partial(double, spec=wide), X)
+        narrow = pl.BlockSpec((256, 256), lambda i: (i, jnp.int32(0)))
+        export(functools.partial(double, spec=narrow), X)
+
+
+def remote(x):
+    """A kernel that sends its block to another chip."""
+
+    def kernel(x, o, send, receive):
+        pltpu.make_async_remote_copy(
+            x, o, send, receive, device_id=1, device_id_type=pl.DeviceIdType.LOGICAL
+        ).start()
+
+    any_memory = pl.BlockSpec(memory_space=pl.ANY)
+    return pl.pallas_call(
+        kernel,
+        in_specs=[any_memory],
+        out_specs=any_memory,
+        out_shape=X,
+        scratch_shapes=[pltpu.SemaphoreType.DMA] * 2,
+        name="sends",
+    )(x)
+
+
+def on_sparse_core(x):
+    """A kernel of the SparseCore."""
+    from jax.experimental.pallas import tpu_sc
+
+    mesh = tpu_sc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=2)
+
+    def gathers(x, o, row):
+        pltpu.sync_copy(x.at[0], row)
+        pltpu.sync_copy(row, o.at[0])
+
+    scratch = [pltpu.VMEM((256,), jnp.float32)]
+    return pl.kernel(gathers, out_type=X, mesh=mesh, scratch_types=scratch, name="gathers")(x)
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (remote, "no estimate of remote: its kernel sends reaches other chips"),
+        (on_sparse_core, "its kernel gathers runs on the SparseCore"),
+    ],
+)
+def test_no_estimate_of_what_has_no_model(function, why):
+    with pytest.raises(TpuCompileError, match=why):
+        tpu.estimate(function, X, chip="v5p")
+
+
+@pytest.mark.libtpu
+def test_no_estimate_of_collectives():
+    from kernels.machines.tpu.estimate import estimate_program
+
+    spec = jax.sharding.PartitionSpec("x")
+    program = export(
+        lambda x: x.sum(0, keepdims=True) + x,
+        jax.ShapeDtypeStruct((2048, 256), jnp.float32),
+        mesh={"x": 4},
+        in_specs=(spec,),
+        out_specs=spec,
+    )
+    with pytest.raises(TpuCompileError, match="chips exchange data in all-reduce"):
+        estimate_program(program)
+
+
+def test_a_kernel_that_interprets_itself_is_refused_however_it_is_made():
+    if hasattr(pltpu, "TensorCoreMesh"):  # since JAX 0.12
+        mesh = pltpu.TensorCoreMesh(axis_name="core", num_cores=1)
+    else:
+        mesh = pltpu.create_tensorcore_mesh("core", num_cores=1)
+
+    def function(x):
+        def kernel(x, o):
+            pltpu.sync_copy(x, o)
+
+        return pl.kernel(kernel, out_type=X, mesh=mesh, interpret=True, name="stand_in")(x)
+
+    with pytest.raises(ValueError, match="interprets its kernel stand_in"):
+        export(function, X)
+
+
+def products(n, block):
+    """A matmul through the grid, and the same through emit_pipeline."""
+    steps = n // block
+    left = pl.BlockSpec((block, block), lambda i, j, k: (i, k))
+    right = pl.BlockSpec((block, block), lambda i, j, k: (k, j))
+    out = pl.BlockSpec((block, block), lambda i, j, k: (i, j))
+    whole = pl.BlockSpec(memory_space=pl.ANY)
+    grid = (steps, steps, steps)
+
+    def add(x, y, o, total):
+        @pl.when(pl.program_id(2) == 0)
+        def _():
+            total[...] = jnp.zeros_like(total)
+
+        total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+
+        @pl.when(pl.program_id(2) == steps - 1)
+        def _():
+            o[...] = total[...].astype(o.dtype)
+
+    def piped(x, y, o, total):
+        body = lambda x, y, o: add(x, y, o, total)
+        pltpu.emit_pipeline(body, grid=grid, in_specs=[left, right], out_specs=[out])(x, y, o)
+
+    common = {
+        "out_shape": jax.ShapeDtypeStruct((n, n), jnp.bfloat16),
+        "scratch_shapes": [pltpu.VMEM((block, block), jnp.float32)],
+    }
+    by_grid = pl.pallas_call(add, grid=grid, in_specs=[left, right], out_specs=out, **common)
+    by_hand = pl.pallas_call(piped, in_specs=[whole, whole], out_specs=whole, **common)
+    return by_grid, by_hand
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_a_pipeline_by_hand_is_estimated_as_a_grid_is(chip):
+    square = jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)
+    by_grid, by_hand = (
+        tpu.estimate(function, square, square, chip=chip) for function in products(2048, 512)
+    )
+    assert by_hand.seconds == pytest.approx(by_grid.seconds, rel=0.12)
+    assert by_hand.hbm_bytes == by_grid.hbm_bytes
+
+
+@pytest.mark.libtpu
+def test_a_loop_of_the_program_whose_length_is_data():
+    def function(n, x):
+        return jax.lax.fori_loop(0, n, lambda i, x: jnp.exp(x) * 0.5, x)
+
+    found = tpu.estimate(function, jax.ShapeDtypeStruct((), jnp.int32), X)
+    assert found.depends == ("how often a loop of the program runs",) and found.band is None
+    assert found.range[0] < found.seconds < found.range[1] == math.inf

@@ -1,0 +1,117 @@
+"""The error budget passes what it should and refuses what it should."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.proof.budget import compare, ulp
+
+BF16 = ml_dtypes.bfloat16
+RNG = np.random.default_rng(0)
+REFERENCE = RNG.standard_normal((7, 5))
+PLAIN = REFERENCE.astype(np.float32)
+
+
+def judge(result, reference=REFERENCE, plain=PLAIN, **more):
+    return compare(result, reference, plain, **more)
+
+
+def test_the_plainest_implementation_passes_and_uses_at_most_half():
+    verdict = judge(PLAIN)
+    assert verdict.passed and verdict.used <= 0.5
+
+
+def test_one_wrong_element_fails_and_is_named():
+    wrong = PLAIN.copy()
+    wrong[2, 3] += 1e-5
+    verdict = judge(wrong)
+    assert not verdict.passed and "element [2, 3]" in verdict.message
+
+
+def test_all_zeros_fail_with_their_own_words():
+    assert judge(np.zeros_like(PLAIN)).message == "every element is zero"
+    ints = np.arange(5, dtype=np.int32)
+    assert compare(np.zeros_like(ints), ints, ints).message == "every element is zero"
+
+
+def test_zeros_pass_where_the_reference_is_zero():
+    zeros = np.zeros((3, 3))
+    assert compare(zeros.astype(np.float32), zeros, zeros.astype(np.float32)).passed
+    assert compare(np.zeros(1, np.int32), np.zeros(1, np.int32), None).passed
+
+
+def test_a_wrong_shape_fails():
+    assert "shape" in judge(PLAIN.T).message
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_must_be_where_the_reference_has_it(bad):
+    result, reference = PLAIN.copy(), REFERENCE.copy()
+    result[1, 1] = bad
+    assert "not finite where the reference is" in judge(result).message
+    reference[1, 1] = bad
+    assert judge(result, reference).passed
+    assert "not finite there" in judge(PLAIN, reference).message
+
+
+def test_infinity_of_the_other_sign_fails():
+    result, reference = PLAIN.copy(), REFERENCE.copy()
+    result[0, 0], reference[0, 0] = np.inf, -np.inf
+    assert not judge(result, reference).passed
+
+
+def test_a_float32_result_has_a_float32_budget():
+    assert not judge(REFERENCE.astype(BF16).astype(np.float32)).passed
+
+
+def test_a_bfloat16_result_has_a_bfloat16_budget():
+    rounded = REFERENCE.astype(BF16)
+    assert judge(rounded, plain=rounded).passed
+    assert not judge((rounded.astype(np.float32) * 1.03).astype(BF16), plain=rounded).passed
+
+
+def test_integers_are_exact():
+    ints = np.array([1, 2, 3], np.int32)
+    assert compare(ints, ints, ints).passed
+    assert "integers are exact" in compare(ints + np.int32([0, 1, 0]), ints, ints).message
+
+
+def test_a_large_element_does_not_excuse_a_small_one():
+    """Half of the signs flipped, on the small elements only: no maximum over all may hide it."""
+    reference = REFERENCE * 2.0 ** RNG.integers(-30, 31, REFERENCE.shape)
+    plain = reference.astype(np.float32)
+    small = np.abs(reference) < np.median(np.abs(reference))
+    for magnitude in (None, np.abs(reference)):
+        wrong = np.where(small, -plain, plain)
+        assert compare(plain, reference, plain, magnitude).passed
+        assert not compare(wrong, reference, plain, magnitude).passed
+        assert not compare(np.where(small, 0, plain), reference, plain, magnitude).passed
+
+
+def test_a_result_too_small_for_the_dtype_may_be_zero():
+    reference = np.full((1, 1), 2.0**-160)
+    zero = np.zeros((1, 1), np.float32)
+    assert compare(zero, reference, zero, reference).passed
+
+
+def test_a_lucky_plain_result_leaves_room_for_rounding_its_terms():
+    """1000 - 999 in float32: the plainest may be exact; rounding a term is allowed all the same."""
+    reference = np.ones((1, 1))
+    result = reference.astype(np.float32) + np.float32(2.0**-14)
+    assert not compare(result, reference, reference).passed
+    assert compare(result, reference, reference, magnitude=np.full((1, 1), 1999.0)).passed
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_nothing_is_right_where_nothing_is_asked_for(dtype):
+    nothing = np.zeros((0, 3), dtype)
+    assert compare(nothing, nothing.astype(float), nothing, nothing).passed
+    assert not compare(nothing.T, nothing.astype(float), nothing, nothing).passed
+
+
+@given(st.floats(min_value=1e-30, max_value=1e30))
+def test_ulp_is_the_gap_to_the_next_float32(x):
+    x = np.float32(x)
+    assert ulp(np.array(x), np.float32) == np.spacing(x)

@@ -1,0 +1,117 @@
+"""The one list is complete, and names what exists."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.proof.catalog import OPERATORS, RUNGS, find
+from kernels.proof.contract import Implementation, Operator, positions
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+def test_an_entry_names_what_exists(operator):
+    assert callable(operator.function) and callable(operator.reference)
+    assert operator.plain in {i.name for i in operator.implementations}
+    assert operator.workloads.named and len(positions(operator, operator.differentiable)) == len(
+        operator.differentiable
+    )
+    for each in (operator.magnitude, operator.rounding, operator.gradient_magnitude):
+        assert each is None or callable(each)
+    for implementation in operator.implementations:
+        assert set(implementation.rungs) <= set(RUNGS)
+        if not (package := implementation.backend.missing()):
+            assert callable(implementation.function), package
+        chapter = implementation.chapter or operator.chapter
+        assert len(list(NOTEBOOKS.glob(f"[0-9][0-9]_{chapter}.ipynb"))) == 1, chapter
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+def test_workloads_have_their_own_names_and_repeat(operator):
+    named = operator.workloads.named
+    assert len({w.name for w in named}) == len(named)
+    for workload in named:
+        first, again = (operator.workloads.arguments(workload, seed=3) for _ in "ab")
+        for a, b in zip(first, again, strict=True):
+            assert np.array_equal(np.asarray(a), np.asarray(b), equal_nan=workload.dtype != "int8")
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+def test_another_seed_gives_other_values(operator):
+    for workload in operator.workloads.named:
+        one, two = (operator.workloads.arguments(workload, seed) for seed in (0, 1))
+        if hasattr(one[0], "shape") and one[0].size > 1:
+            assert not np.array_equal(one[0], two[0], equal_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "count"), [("matmul", 10), ("matmul/pallas", 1), ("iota/triton", 1), ("vector", 7)]
+)
+def test_find(path, count):
+    assert len(list(find(path))) == count
+
+
+@pytest.mark.parametrize("path", ["cholesky", "matmul/cuda", "/cuda", "/pallas"])
+def test_find_says_what_there_is(path):
+    if path == "/pallas":
+        having = [o for o in OPERATORS.values() if "pallas" in {i.name for i in o.implementations}]
+        assert [o for o, _ in find(path)] == having  # an implementation, whatever the operator
+        return
+    with pytest.raises(ValueError, match="accepted: "):
+        list(find(path))
+
+
+def function(x, *, implementation="xla"):
+    """For the declarations below."""
+
+
+function.__module__ = "kernels.vector.operator"  # the folder that sources are looked up in
+
+
+def declared(**more):
+    from kernels.proof.backends.xla import XLA
+
+    wanted = dict(summary="", chapter="", reference="reference:f", workloads="workloads:f")
+    implementations = (Implementation("xla", XLA, "xla:f"),)
+    return Operator(function, **wanted | {"implementations": implementations} | more)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"plain": "numpy"}, "plain of function is 'numpy'; accepted: xla"),
+        ({"implementations": declared().implementations * 2}, "accepted: each name once"),
+    ],
+)
+def test_a_declaration_that_contradicts_itself_is_refused(more, says):
+    with pytest.raises(ValueError, match=says):
+        declared(**more)
+
+
+def test_a_source_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="source is 'reference'; accepted: \"MODULE:NAME\""):
+        _ = declared(reference="reference").reference
+    with pytest.raises(AttributeError, match="'f'"):
+        _ = declared().reference
+    with pytest.raises(ModuleNotFoundError):
+        _ = declared(workloads="nowhere:f").workloads
+
+
+def test_an_argument_that_the_reference_has_not_is_refused():
+    with pytest.raises(ValueError, match="is 'z'; accepted: x, y \\(of add_vectors\\)"):
+        positions(OPERATORS["add_vectors"], ("z",))
+
+
+def test_an_option_that_an_implementation_lacks_is_refused():
+    x = np.ones((8, 8), np.float32)
+    with pytest.raises(ValueError, match='transpose_rhs is True; accepted: False, since "v3" only'):
+        OPERATORS["matmul"]["v3"](x, x, transpose_rhs=True)
+
+
+def test_kernels_of_libraries_are_not_ours():
+    own = {(o.name, i.name) for o in OPERATORS.values() for i in o.implementations if i.is_own}
+    assert {("attention", "pallas"), ("brick_pad", "taichi"), ("giou", "nki")} <= own
+    theirs = {("attention", "jax_flash"), ("attention", "tokamax"), ("nms", "xla_blocks")}
+    assert not own & {*theirs, ("brick_pad", "torch_rows"), ("giou", "numpy")}

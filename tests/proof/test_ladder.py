@@ -1,0 +1,530 @@
+"""Every entry climbs every rung that it claims, and planted faults fall."""
+
+import functools
+import itertools
+
+import choice
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels import ladder, optional
+from kernels.machines.gpu import toolchain
+from kernels.machines.tpu import pool
+from kernels.proof.backends.base import Compiled
+from kernels.proof.backends.gpsimd import GPSIMD
+from kernels.proof.backends.nki import NKI, NKI_BETA1
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.taichi import TAICHI
+from kernels.proof.backends.torch import TORCH
+from kernels.proof.backends.xla import XLA
+from kernels.proof.catalog import OPERATORS, RUNGS, find
+from kernels.proof.workload import Workload, Workloads, values
+
+CLAIMS = [
+    pytest.param(operator, implementation, rung, id=f"{operator.name}/{implementation.name}-{rung}")
+    for operator, implementation in find()
+    for rung in implementation.rungs
+]
+
+
+@pytest.mark.parametrize(("operator", "implementation", "rung"), CLAIMS)
+def test_every_claim_holds(operator, implementation, rung, status, pytestconfig, monkeypatch):
+    tier = pytestconfig.getoption("tier")
+    subject = ladder.Subject.of(operator, implementation)
+    problems = choice.workloads(tier, operator, implementation, rung)
+    checks = []
+    parts = [((), problems)]
+    if rung == "compile":
+        parts = choice.chips(tier, operator, implementation, problems)
+    for chips, part in parts:
+        monkeypatch.setattr(implementation.backend, "compiled_for", chips)
+        checks += ladder.climb(subject, rung, part, choice.SEED)
+    status(checks)
+    if pytestconfig.getoption("strict_rungs"):
+        assert unproven(implementation, checks) == []
+    if all(c.status == ladder.SKIPPED for c in checks):  # a tool is missing; the message names it
+        pytest.skip(checks[0].message)
+    assert sorted(c.workload for c in checks) == sorted(map(str, problems))
+    assert [c for c in checks if c.status not in (ladder.PASSED, ladder.PARTIAL)] == []
+
+
+# Compilers that no package index has: without them, a kernel is linted or built against stubs.
+ELSEWHERE = {(backend, "compile") for backend in (NKI, NKI_BETA1, GPSIMD)}
+
+
+def unproven(implementation, checks):
+    """Those that were skipped, or did part of their work."""
+    return [
+        c
+        for c in checks
+        if c.status in (ladder.SKIPPED, ladder.PARTIAL)
+        and (implementation.backend, c.rung) not in ELSEWHERE
+    ]
+
+
+def test_what_a_strict_run_refuses(monkeypatch):
+    """Without libtpu a kernel is only lowered, which passes with a note."""
+    monkeypatch.setattr(optional, "available", lambda module: module != "libtpu")
+    implementation = MATMUL["pallas"]
+    subject = ladder.Subject.of(MATMUL, implementation)
+    checks = [
+        check
+        for rung in ("interpret", "compile", "measure")
+        for check in ladder.climb(subject, rung, SMALL)
+    ]
+    assert [c.rung for c in unproven(implementation, checks)] == ["compile", "measure"]
+
+
+class TestTheChoiceOfWorkloads:
+    """The tier test covers what the tier full runs through."""
+
+    @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+    @pytest.mark.parametrize("rung", RUNGS)
+    @pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "libraries"])
+    def test_every_workload_stands_at_every_rung(self, operator, rung, kernels):
+        alike = [
+            each
+            for each in operator.implementations
+            if rung in each.rungs and (len(each.rungs) > 1) == kernels
+        ]
+        full, test = (
+            {each.name: choice.workloads(tier, operator, each, rung) for each in alike}
+            for tier in ("full", "test")
+        )
+
+        def pairs(chosen):
+            return {
+                (
+                    str(workload),
+                    choice.has_gradient(operator, each, workload) and rung != "simulate",
+                )
+                for each in alike
+                for workload in chosen[each.name]
+            }
+
+        proven = pairs(test)
+        assert {name for name, _ in pairs(full)} == {name for name, _ in proven}
+        assert {pair for pair in pairs(full) if pair[1]} <= proven
+        assert all(set(map(str, test[name])) <= set(map(str, full[name])) for name in full)
+        assert all(len(found) >= min(choice.FEW, len(full[name])) for name, found in test.items())
+
+    def test_it_is_much_less(self):
+        sizes = {
+            tier: sum(
+                len(choice.workloads(tier, operator, each, rung))
+                for operator, each in find()
+                for rung in each.rungs
+            )
+            for tier in choice.TIERS
+        }
+        assert sizes["quick"] < sizes["test"] < sizes["full"] / 2
+
+    @pytest.mark.parametrize("tier", choice.TIERS)
+    def test_every_kernel_is_compiled_for_every_chip(self, tier):
+        for operator, each in find():
+            if "compile" not in each.rungs:
+                continue
+            known = each.backend.compiled_for
+            problems = choice.workloads(tier, operator, each, "compile")
+            parts = choice.chips(tier, operator, each, problems)
+            assert {str(w) for _, part in parts for w in part} == set(map(str, problems))
+            if tier == "quick":
+                assert {chips for chips, _ in parts} == {known[:1]}
+                continue
+            covered = set(itertools.chain(*(chips for chips, _ in parts)))
+            assert covered == set(known) or len(covered) == len(problems)
+            gradients = [w for w in problems if choice.has_gradient(operator, each, w)]
+            if known and len(gradients) >= len(known):
+                smooth = {
+                    chip
+                    for chips, part in parts
+                    for chip in chips
+                    if any(choice.has_gradient(operator, each, w) for w in part)
+                }
+                assert smooth == set(known)
+
+    def test_a_program_is_compiled_for_no_other_chip(self, monkeypatch):
+        asked = []
+
+        def compile_each(programs, **options):
+            asked.extend(program.chip for program in programs)
+            return iter(())
+
+        monkeypatch.setattr(pool, "compile_each", compile_each)
+        monkeypatch.setattr(optional, "available", lambda module: True)
+        subject = ladder.Subject.of(MATMUL, MATMUL["pallas"])
+        for chips in (("v5e",), ("v6e",), ("v5e", "v6e")):
+            monkeypatch.setattr(PALLAS_TPU, "compiled_for", chips)
+            del asked[:]
+            list(ladder.climb(subject, "compile", SMALL))
+            assert set(asked) == set(chips)
+
+
+MATMUL = OPERATORS["matmul"]
+SMALL = [Workload("small", {"m": 5, "k": 7, "n": 3})]
+
+
+def fall(function, rung="interpret", problems=SMALL, **more):
+    subject = ladder.Subject(MATMUL, "planted", PALLAS_TPU, function, **more)
+    (check,) = ladder.climb(subject, rung, problems)
+    return check
+
+
+def multiply(x, y, *, interpret, **_):
+    return MATMUL.function(x, y, interpret=interpret)
+
+
+def test_the_unharmed_function_passes():
+    assert fall(multiply).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda z: z * 1.0001, "allowed"),
+        (lambda z: jnp.zeros_like(z), "every element is zero"),
+        (lambda z: z.at[4, 2].set(jnp.nan), "element [4, 2] is nan"),
+        (lambda z: z[:, :2], "shape is (5, 2)"),
+        (lambda z: z.T, "shape is (3, 5)"),
+    ],
+)
+def test_a_harmed_result_fails(harm, says):
+    check = fall(lambda x, y, *, interpret: harm(multiply(x, y, interpret=interpret)))
+    assert check.status == "failed" and says in check.message
+
+
+def test_an_exception_is_a_finding():
+    def broken(x, y, *, interpret):
+        raise KeyError("/some/folder/kernel.py is gone")
+
+    check = fall(broken)
+    assert check.status == "failed" and check.message == "KeyError: 'kernel.py is gone'"
+
+
+def test_a_missing_tool_skips_by_name():
+    def needs_a_tool(x, y, *, interpret):
+        raise optional.MissingPackage("g++ is needed for this test, and is not installed.")
+
+    check = fall(needs_a_tool)
+    assert check.status == "skipped" and "g++ is needed" in check.message
+
+
+def test_a_wrong_gradient_fails():
+    @jax.custom_vjp
+    def crooked(x, y):
+        return multiply(x, y, interpret=True)
+
+    crooked.defvjp(
+        lambda x, y: (crooked(x, y), (x, y)), lambda s, dz: (dz @ s[1].T, s[0].T @ dz * 2)
+    )
+
+    def function(x, y, *, interpret):
+        return crooked(jnp.asarray(x), jnp.asarray(y))
+
+    assert fall(function).status == "passed"
+    check = fall(function, differentiable=True)
+    assert check.status == "failed" and check.message.startswith("gradient of y")
+
+
+def test_a_result_that_depends_on_the_order_fails(monkeypatch):
+    from kernels.machines.tpu import simulator
+
+    turns = iter((0.0, 1e-7))
+
+    def simulate(function, *arguments, seed, **options):
+        result = np.asarray(multiply(*arguments, interpret=True)) + np.float32(next(turns))
+        return simulator.Simulation(result, (), np.zeros((2, 3)), np.arange(2))
+
+    monkeypatch.setattr(simulator, "simulate", simulate)
+    check = fall(multiply, "simulate")
+    assert check.status == "failed" and "order" in check.message
+
+
+@pytest.mark.parametrize(("cores", "times"), [([0, 0], 1), ([0, 1], 2)])
+def test_another_order_is_tried_where_there_is_one(cores, times, monkeypatch):
+    from kernels.machines.tpu import simulator
+
+    seeds = []
+
+    def simulate(function, *arguments, seed, **options):
+        seeds.append(seed)
+        result = np.asarray(multiply(*arguments, interpret=True))
+        return simulator.Simulation(result, (), np.zeros((2, 3)), np.array(cores))
+
+    monkeypatch.setattr(simulator, "simulate", simulate)
+    assert fall(multiply, "simulate").status == "passed"
+    assert len(set(seeds)) == len(seeds) == times
+
+
+def test_an_index_map_that_leaves_the_array_fails_at_compile():
+    """Interpreters and compilers clamp it; only our own reading of the index map reports it."""
+    from jax.experimental import pallas as pl
+
+    def past_the_end(x, y, *, interpret):
+        def kernel(x_ref, y_ref, z_ref):
+            z_ref[...] = jnp.dot(x_ref[...], y_ref[...], precision="highest")
+
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype),
+            grid=(1,),
+            in_specs=[
+                pl.BlockSpec(x.shape, lambda i: (i + 1, 0)),
+                pl.BlockSpec(y.shape, lambda i: (0, 0)),
+            ],
+            out_specs=pl.BlockSpec((x.shape[0], y.shape[1]), lambda i: (0, 0)),
+            interpret=interpret,
+        )(x, y)
+
+    check = fall(past_the_end, "compile")
+    assert check.status == "failed" and "starts at 5 in dimension 0" in check.message
+
+
+def test_an_implementation_is_offered_what_it_accepts():
+    """Chapter 7's levels take no options; JAX's flash attention wants whole lanes."""
+    for operator, name in (("matmul", "v3"), ("attention", "jax_flash")):
+        operator = OPERATORS[operator]
+        offered = ladder.workloads(operator, operator[name], draws=2)
+        assert 2 < len(offered) < len(ladder.workloads(operator, operator["pallas"], draws=2))
+        assert all(operator[name].accepts(w) for w in offered)
+
+
+def test_a_gradient_runs_the_forward_pass_once_and_takes_the_cotangent():
+    """Two forward kernels would be compiled, and estimated, for nothing."""
+    from kernels.machines.pallas import calls
+
+    operator = OPERATORS["attention"]
+    subject = ladder.Subject.of(operator, operator["pallas"])
+    (_, arrays), (gradient, given) = ladder.programs(subject, operator.workloads["tiny"])
+    names = [call.name for call in calls(gradient, *given)]
+    assert names == ["flash_attention_forward", "flash_attention_backward"]
+    results = jax.eval_shape(gradient, *given)
+    q, k, v = arrays
+    assert [r.shape for r in results] == [q.shape, q.shape, k.shape, v.shape]
+    assert [each.shape for each in given] == [q.shape, q.shape, k.shape, v.shape]
+
+
+def test_measuring_is_skipped_by_name_on_a_cpu():
+    check = fall(multiply, "measure")
+    assert check.status == "skipped" and "needs a TPU" in check.message
+
+
+def test_measuring_names_the_device_that_a_language_needs():
+    operator = OPERATORS["giou"]
+    for name in ("nki", "gpsimd"):
+        subject = ladder.Subject.of(operator, operator[name])
+        (check,) = ladder.climb(subject, "measure", [operator.workloads["tiny"]])
+        assert check.status == "skipped" and "Neuron device" in check.message
+
+
+def test_an_unknown_rung_is_refused():
+    subject = ladder.Subject(MATMUL, "x", PALLAS_TPU, multiply)
+    with pytest.raises(ValueError, match="accepted: interpret, simulate, compile, measure"):
+        list(ladder.climb(subject, "guess", SMALL))
+
+
+def test_the_same_seed_draws_the_same_workloads():
+    draw = functools.partial(ladder.workloads, MATMUL, MATMUL["pallas"], 9)
+    assert list(map(str, draw(seed=4))) == list(map(str, draw(seed=4)))
+    assert list(map(str, draw(seed=4))) != list(map(str, draw(seed=5)))
+
+
+# --- what a rung left undone ----------------------------------------------------------------------
+
+
+def test_a_rung_that_did_part_of_its_work_does_not_pass(monkeypatch):
+    def compile(jobs):
+        return (Compiled(None, "one chip of two", 0.1) for _ in jobs)
+
+    monkeypatch.setattr(PALLAS_TPU, "compile", compile)
+    check = fall(multiply, "compile")
+    assert check.status == "partial" and check.message == "one chip of two"
+
+
+def test_lowering_for_a_gpu_is_part_of_compiling(monkeypatch, tmp_path):
+    monkeypatch.setenv(toolchain.FOLDER, str(tmp_path))  # where no compiler is
+    add = OPERATORS["add_vectors"]
+    subject = ladder.Subject.of(add, add["triton"])
+    (check,) = ladder.climb(subject, "compile", [add.workloads["tiny"]])
+    assert check.status == "partial" and "lowered only" in check.message
+
+
+def test_the_worst_status_speaks_for_all():
+    assert ladder.worst(["passed", "partial", "passed"]) == "partial"
+    assert ladder.worst(["skipped", "partial"]) == "skipped"
+    assert ladder.worst(["failed", "skipped"]) == "failed"
+    assert ladder.worst([]) == "passed"
+
+
+# --- several outputs, gradients by name, mixed dtypes ---------------------------------------------
+
+
+def moments_reference(count, x, weight):
+    """Weighted mean and mean square over the last axis; `count` and `weight` come with it."""
+    return (x * weight).sum(-1) / count, (x * x * weight).sum(-1) / count
+
+
+def moments_magnitude(count, x, weight):
+    return moments_reference(count, abs(x), abs(weight))
+
+
+def make_moments(workload, rng):
+    m, n = workload.sizes["m"], workload.sizes["n"]
+    x = values(workload.values, (m, n), workload.dtype, rng)
+    return n, x, rng.integers(1, 5, n).astype(np.int8)  # another dtype than x has
+
+
+class Moments:
+    """A contract of two outputs, differentiable in its second argument."""
+
+    name, plain, static = "moments", "xla", ()
+    reference, magnitude = staticmethod(moments_reference), staticmethod(moments_magnitude)
+    rounding = gradient_magnitude = None
+    outputs, differentiable = ("mean", "mean_square"), ("x",)
+    workloads = Workloads(
+        make=make_moments,
+        named=(
+            Workload("small", {"m": 3, "n": 5}),
+            Workload("bf16", {"m": 7, "n": 33}, "bfloat16", why="beside weights in int8"),
+            Workload("cancelling", {"m": 2, "n": 64}, values="cancelling"),
+        ),
+        draw=lambda rng: Workload("random", {"m": 2, "n": 3}),
+    )
+
+    def plainest(self):
+        return moments, XLA
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def moments(count, x, weight):
+    found = moments_reference(count, x.astype(jnp.float32), weight)
+    return tuple(each.astype(x.dtype) for each in found)
+
+
+def judged(function, **more):
+    subject = ladder.Subject(Moments(), "planted", XLA, function, differentiable=True, **more)
+    return list(ladder.climb(subject, "interpret", Moments.workloads.named))
+
+
+def crooked(scale):
+    """The mean's gradient is right, that of the mean square `scale` times too large."""
+
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+    def function(count, x, weight):
+        return moments(count, x, weight)
+
+    def backward(count, saved, cotangents):
+        x, weight = saved
+        mean, square = cotangents
+        dx = (mean[:, None] + scale * 2 * x * square[:, None]) * weight / count
+        return dx.astype(x.dtype), np.zeros(weight.shape, jax.dtypes.float0)
+
+    function.defvjp(lambda count, x, weight: (moments(count, x, weight), (x, weight)), backward)
+    return function
+
+
+def test_several_outputs_and_their_gradients_pass():
+    assert [c.message for c in judged(moments)] == ["", "", ""]
+    assert [c.status for c in judged(crooked(1.0))] == ["passed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda n, x, w: (moments(n, x, w)[0], moments(n, x, w)[1] * 1.1), "mean_square: element"),
+        (lambda n, x, w: moments(n, x, w)[::-1], "mean: element"),
+        (lambda n, x, w: moments(n, x, w)[0], "results: 1, wanted 2: mean, mean_square"),
+        (lambda n, x, w: (*moments(n, x, w), x), "results: 3, wanted 2"),
+        (crooked(2.0), "gradient of x: element"),
+    ],
+)
+def test_a_fault_in_one_of_several_outputs_falls(function, says):
+    for check in judged(function):
+        assert check.status == "failed" and says in check.message, check
+
+
+def test_another_seed_brings_other_cotangents():
+    from kernels.proof import judge
+
+    contract, workload = Moments(), Moments.workloads["small"]
+    one, two = (judge._pulled(contract, workload, seed).cotangents for seed in (0, 1))
+    assert len(one) == 2 and not np.array_equal(one[0], two[0])
+    other = judge._pulled(contract, Workload("other", workload.sizes), 0).cotangents
+    assert one[0].shape == other[0].shape and not np.array_equal(one[0], other[0])
+
+
+def test_the_order_is_judged_for_every_output():
+    from kernels.proof import judge
+
+    a, b = np.zeros(3), np.ones(3)
+    assert judge.same((a, b), (a, b)) and not judge.same((a, b), (a, a))
+
+
+# --- Taichi -------------------------------------------------------------------------------------
+
+BRICKS = OPERATORS["brick_pad"]
+WALL = [BRICKS.workloads["tiny"]]
+
+
+def one(function, backend, rung):
+    subject = ladder.Subject(BRICKS, "planted", backend, function)
+    (check,) = ladder.climb(subject, rung, WALL)
+    return check
+
+
+def padded(tile, **options):
+    return BRICKS.function(tile, implementation="numpy", **options)
+
+
+@pytest.mark.parametrize("rung", ["interpret", "simulate", "measure"])
+def test_a_wrong_wall_falls(rung, monkeypatch):
+    """The children are replaced: what they return is judged all the same."""
+    from kernels import taichi
+
+    def here(function, *arguments, threads=None, device=None, **options):
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(taichi, "simulate", here)
+    monkeypatch.setattr(taichi, "run", here)
+    assert one(padded, TAICHI, rung).status == "passed"
+    check = one(lambda tile, **options: padded(tile, **options)[::-1], TAICHI, rung)
+    assert check.status == "failed" and "the reference" in check.message
+
+
+def test_a_result_that_depends_on_the_threads_falls(monkeypatch):
+    from kernels import taichi
+
+    def simulate(function, *arguments, threads, **options):
+        result = function(*arguments, **options)
+        return result if threads == 1 else np.nextafter(result, 9)
+
+    monkeypatch.setattr(taichi, "simulate", simulate)
+    check = one(padded, TAICHI, "simulate")
+    assert check.status == "failed" and "order" in check.message
+
+
+def test_the_last_words_of_a_debug_run_are_the_finding(monkeypatch):
+    from kernels import taichi
+
+    def simulate(function, *arguments, **options):
+        raise taichi.TaichiError("the process died of signal 6")
+
+    monkeypatch.setattr(taichi, "simulate", simulate)
+    check = one(padded, TAICHI, "simulate")
+    assert check.status == "failed" and check.message == "the process died of signal 6"
+
+
+@pytest.mark.parametrize("rung", ["simulate", "compile"])
+def test_a_rung_that_a_language_has_not_is_skipped_by_name(rung):
+    check = one(padded, TORCH, rung)
+    assert check.status == "skipped" and "PyTorch" in check.message
+
+
+def test_a_missing_package_is_a_reason_to_skip():
+    def function(tile, **options):
+        raise optional.MissingPackage("taichi is needed, and is not installed", name="taichi")
+
+    check = one(function, TAICHI, "interpret")
+    assert check.status == "skipped" and check.message.startswith("taichi is needed")

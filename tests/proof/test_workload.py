@@ -1,0 +1,41 @@
+"""Values are drawn as they are named."""
+
+import numpy as np
+import pytest
+
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import VALUES, values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8", "int32"])
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (7, 13)])
+def test_shape_and_dtype(kind, dtype, shape):
+    x = values(kind, shape, dtype, np.random.default_rng(0))
+    assert x.shape == shape and str(x.dtype) == dtype
+
+
+def test_nonfinite_plants_nan_and_both_infinities():
+    x = values("nonfinite", (20, 20), "float32", np.random.default_rng(0))
+    assert np.isnan(x).sum() == 1 and np.isposinf(x).sum() == 1 and np.isneginf(x).sum() == 1
+
+
+def test_int8_uses_its_whole_range():
+    x = values("normal", (4096,), "int8", np.random.default_rng(0))
+    assert x.min() == -128 and x.max() == 127
+
+
+def test_cancelling_sums_nearly_vanish():
+    x = values("cancelling", (1000,), "float64", np.random.default_rng(0))
+    assert abs(x.sum()) < 1e-3 * np.abs(x).sum()
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="accepted: normal"):
+        values("odd", (2,), "float32", np.random.default_rng(0))
+
+
+def test_sizes_of_ones_own_come_with_what_cannot_be_done_without():
+    bricks = OPERATORS["brick_pad"].workloads
+    found = bricks.find("h=5 w=8 c=3 uint8")
+    assert found.options == bricks.named[0].options and found.dtype == "uint8"

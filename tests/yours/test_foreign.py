@@ -1,0 +1,105 @@
+"""Kernels that we did not write: those shipped with JAX are right, and planted faults are found."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels.machines.optional import available
+from kernels.yours import cache
+from kernels.yours.explaining import explain_file
+from kernels.yours.proving import prove_file
+
+HERE = Path(__file__).parent
+RIGHT, PLANTED = str(HERE / "jax_kernels.py"), str(HERE / "planted.py")
+TOKAMAX = str(HERE / "tokamax_kernels.py")
+pytestmark = pytest.mark.slow
+needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+
+PROVEN = re.findall(r"^@kernels\.proves\((?:.|\n)*?^def (\w+)", Path(RIGHT).read_text(), re.M)
+THEIRS = re.findall(r"^@kernels\.proves.*\ndef (\w+)", Path(TOKAMAX).read_text(), re.M)
+FAULTS = re.findall(r'^@fault\("(\w+)"(?:.|\n)*?^def (\w+)', Path(PLANTED).read_text(), re.M)
+BACKWARD = re.findall(r"^@fault\(.*differentiable.*\ndef (\w+)", Path(PLANTED).read_text(), re.M)
+
+# What JAX's interpreters cannot run, and what is refused with reason.
+SKIPPED = {"ragged_paged": "ReshapeTransform"}
+REFUSED = {"paged_float32"}
+OFTEN = {"gmm"}  # the others belong to make test-full
+
+
+def statuses(report, kernel):
+    return {(each.rung, each.status) for each in report.findings if each.kernel == kernel}
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "kernel",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.full) for name in PROVEN],
+)
+def test_a_kernel_shipped_with_jax(kernel):
+    report = prove_file(RIGHT, kernel, chips=("v5e",))
+    found = statuses(report, kernel)
+    assert ("compile", "passed") in found
+    if kernel in REFUSED:
+        assert ("interpret", "failed") in found and report.failures[0].message.startswith(
+            "element ["
+        )
+    elif kernel in SKIPPED:
+        assert found == {
+            ("interpret", "skipped"),
+            ("simulate", "skipped"),
+            ("compile", "passed"),
+        }
+        assert SKIPPED[kernel] in str(report)
+    else:
+        assert {status for _, status in found} == {"passed"}, str(report)
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("rung", "kernel"),
+    [
+        pytest.param(*each, marks=() if place == 2 else pytest.mark.full)
+        for place, each in enumerate(FAULTS)
+    ],
+)
+def test_a_planted_fault_is_found(rung, kernel):
+    below = {"interpret": (), "simulate": ("interpret",), "compile": ("interpret", "simulate")}[
+        rung
+    ]
+    report = prove_file(PLANTED, kernel, rungs=(*below, rung))
+    found = statuses(report, kernel)
+    assert {status for r, status in found if r in below} <= {"passed"}, str(report)
+    assert (rung, "failed") in found, str(report)
+    assert "Traceback" not in str(report)
+    if kernel in BACKWARD:  # its results are right
+        assert all(each.message.startswith("gradient of ") for each in report.failures)
+
+
+@pytest.mark.full
+@needs_libtpu
+@pytest.mark.parametrize("kernel", PROVEN)
+def test_it_is_explained(kernel, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    made = explain_file(RIGHT, kernel)
+    assert made["seconds"] > 0 and not made["depends"], made
+
+
+@pytest.mark.full
+@needs_libtpu
+@pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
+@pytest.mark.parametrize("kernel", THEIRS)
+def test_a_kernel_of_tokamax(kernel, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    report = prove_file(TOKAMAX, kernel, chips=("v5e",))
+    assert {each.status for each in report.findings} == {"passed"}, str(report)
+    assert explain_file(TOKAMAX, kernel)["seconds"] > 0
+
+
+def test_the_list_names_them_all():
+    first, second = (HERE / "foreign.md").read_text().split("Faults planted")
+    named = [re.findall(r"^\| `(\w+)` \|", part, re.M) for part in (first, second)]
+    assert named[0] == [*PROVEN, *THEIRS] and len(PROVEN) >= 20
+    assert named[1] == [kernel for _, kernel in FAULTS] and len(FAULTS) >= 10
+    assert re.findall(r"\| (\w+) \|$", second, re.M) == [rung for rung, _ in FAULTS]
+    assert len(BACKWARD) == 7

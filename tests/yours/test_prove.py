@@ -1,0 +1,361 @@
+"""A kernel that somebody brings is proven as it is, and a wrong one is told what is wrong."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kernels
+from kernels.machines import child
+from kernels.machines.optional import available
+from kernels.yours import declared, proving
+from kernels.yours.claim import Claim
+from kernels.yours.proving import prove_file
+from kernels.yours.report import Finding, Report
+
+needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+FILE = str(Path(__file__).with_name("brought.py"))
+BAD = Path(__file__).with_name("bad.py")
+TOLD = re.findall(r'^@bad\("([^"]*)"(?:.|\n)*?^def (\w+)', BAD.read_text(), re.M)
+ENDING = str(Path(__file__).with_name("ending.py"))
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What the two interpreters say of every kernel of the file, in one child."""
+    return prove_file(FILE, rungs=("interpret", "simulate"))
+
+
+def of(report, kernel, rung):
+    return [each for each in report.findings if (each.kernel, each.rung) == (kernel, rung)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kernel", ["softmax", "layer_norm", "scaled", "pipelined", "in_place", "by_pl_kernel"]
+)
+def test_a_right_kernel_passes(found, kernel):
+    for rung in ("interpret", "simulate"):
+        assert {each.status for each in of(found, kernel, rung)} == {"passed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernel", "rung", "problem", "says"),
+    [
+        ("naive_norm", "interpret", "large mean of x", "the reference"),
+        ("missing_factor", "interpret", "values as drawn, 1", "gradient of x: element ["),
+        ("unwritten", "interpret", "values as drawn, 1", "is nan, the reference"),
+        ("racing", "simulate", "values as drawn, 1", "race: a write of hbm[0:8, 0:256] by core 0"),
+        ("raising", "interpret", "values as drawn, 1", "(brought.py:"),
+    ],
+)
+def test_a_wrong_one_is_found_at_its_rung(found, kernel, rung, problem, says):
+    failed = [each for each in of(found, kernel, rung) if each.status == "failed"]
+    assert failed and failed[0].problem == problem
+    assert says in failed[0].message
+    assert "Traceback" not in failed[0].message
+
+
+@pytest.mark.slow
+def test_a_naive_variance_is_right_without_a_large_mean(found):
+    first = of(found, "naive_norm", "interpret")
+    assert [each.status for each in first[:2]] == ["passed", "passed"]
+
+
+@pytest.mark.slow
+def test_a_race_names_both_lines(found):
+    [finding] = of(found, "racing", "simulate")
+    assert finding.message.count("brought.py:") == 2
+
+
+@pytest.mark.slow
+def test_the_block_that_wrote_it_is_named(found):
+    naive = [each for each in of(found, "naive_norm", "interpret") if each.wrote]
+    assert naive[0].wrote.startswith("written by body, program ()")
+    unwritten = of(found, "unwritten", "interpret")[0]
+    assert unwritten.wrote == "no program of normalise writes that element of o"
+
+
+@pytest.fixture(scope="module")
+def bad():
+    """What the interpreter says of all that cannot be proven, in one child."""
+    return prove_file(str(BAD), rungs=("interpret",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("says", "kernel"), TOLD)
+def test_what_cannot_be_proven_is_told_in_a_line(bad, says, kernel):
+    findings = [each for each in bad.findings if each.kernel == kernel]
+    assert findings and {each.status for each in findings} == {"failed"}
+    for each in findings:
+        assert says in each.message and "\n" not in each.message
+        assert "Traceback" not in each.message
+
+
+@pytest.mark.slow
+def test_what_hangs_or_aborts_ends_its_child():
+    slow = prove_file(ENDING, "endless", rungs=("interpret",), timeout=10)
+    [finding] = slow.findings  # the other problems would hang too
+    assert "not done after 10 s" in finding.message
+    report = prove_file(ENDING, "aborting", rungs=("interpret",))
+    assert all("died of SIGABRT" in each.message for each in report.findings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["devouring", pytest.param("vast", marks=pytest.mark.full)])
+def test_what_exhausts_memory_ends_its_child(kernel):
+    """With a real limit, of 3 GiB, which the child inherits."""
+
+    if sys.platform != "linux":
+        pytest.skip("the limit is one of Linux")
+    line = f'ulimit -d {3 << 20}; exec "$0" -m kernels prove "$1" --rung interpret'
+    command = ["bash", "-c", line, sys.executable, f"{ENDING}:{kernel}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and not done.stderr.strip(), done.stderr
+    said = " ".join(done.stdout.split())
+    assert "ran out of memory, of which its process may have 3.0 GiB" in said or (
+        "its process was ended for want of memory" in said
+    ), said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing(tmp_path):
+    # What a shell starts with & ignores Ctrl-C, and so would what this test starts.
+    heard = "signal.signal(signal.SIGINT, signal.SIG_DFL)"
+    start = f"import os, signal, sys; {heard}; os.execv(sys.executable, sys.argv[1:])"
+    command = [sys.executable, "-c", start]
+    command += [sys.executable, "-m", "kernels", "prove", f"{ENDING}:endless"]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    end = time.monotonic() + 60
+    while len(children.read_text().split()) < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+    started = [int(pid) for pid in children.read_text().split()]
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_want_of_memory_is_told_in_plain_words():
+    assert proving._died(child.ChildDied(-9, "")) == "its process was ended for want of memory"
+    assert "SIGSEGV" in proving._died(child.ChildDied(-11, "some line"))
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_the_compiler_refuses_what_interpreters_take(found):
+    report = prove_file(FILE, "odd_blocks", rungs=("compile",), chips=("v5e",))
+    assert {e.status for e in of(found, "odd_blocks", "interpret")} == {"passed"}
+    [refused] = of(report, "odd_blocks", "compile")
+    assert "its second-to-last dimension, 4, must be a multiple of 8" in refused.message
+
+
+# --- from Python ----------------------------------------------------------------------------------
+
+
+def doubled(x):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def draw(rng):
+    return (rng.standard_normal((8, 128)).astype(np.float32),)
+
+
+@pytest.mark.slow
+def test_kernels_prove_returns_a_report():
+    local = lambda x: doubled(x)  # as a notebook's function: no other process can load it
+    report = kernels.prove(local, lambda x: x * 2, arguments=draw, rungs=("interpret",))
+    assert report.passed and len(report.findings) == 4
+    assert "passed" in str(report) and "<table>" in report._repr_html_()
+    wrong = kernels.prove(local, lambda x: x * 3, arguments=draw, rungs=("interpret",))
+    assert not wrong.passed
+    assert "FAILED" in str(wrong) and "element [" in wrong.markdown()
+
+
+HANGS = """
+import time
+
+import jax.numpy as jnp
+import numpy as np
+
+import kernels
+
+
+def endless(x):
+    while True:
+        time.sleep(0.1)
+
+
+print(kernels.prove(
+    endless, jnp.exp, arguments=lambda rng: (rng.standard_normal((8, 128)).astype(np.float32),),
+    rungs=("interpret",), values=("given",), timeout={},
+))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.parametrize("apart", [True, False], ids=["in a child", "in the caller"])
+def test_a_function_of_a_script_may_hang(tmp_path, apart):
+    if apart:
+        pytest.importorskip("cloudpickle")
+    else:  # as where it is not installed
+        (tmp_path / "cloudpickle.py").write_text("raise ImportError\n")
+    (tmp_path / "hangs.py").write_text(HANGS.format(10))
+    done = subprocess.run(
+        [sys.executable, "hangs.py"], capture_output=True, text=True, cwd=tmp_path, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not done after 10 s" in done.stdout
+    assert ("endless ran in this process" in done.stdout) != apart
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"function": 3}, "function is 3; accepted: a function"),
+        ({"reference": None}, "reference is None; accepted: a function"),
+        ({"chips": ("v9",)}, "chips is 'v9'; accepted: v5e"),
+        ({"rungs": ("run",)}, "rungs is 'run'; accepted: interpret, simulate, compile"),
+        ({"values": ("odd",)}, "values is 'odd'; accepted: given, mean, wide"),
+        ({"differentiable": ("y",)}, "differentiable is 'y'; accepted: of doubled's"),
+        ({"differentiable": "x"}, "differentiable is 'x'; accepted: a tuple of names"),
+        ({"arguments": lambda rng: 3}, "draws int; accepted: one of a tuple, or a dict"),
+        ({"arguments": lambda rng: ()}, "draws no array"),
+    ],
+)
+def test_a_wrong_argument_is_named(change, says):
+    given = dict(function=doubled, reference=lambda x: x * 2, arguments=draw) | change
+    rest = {k: v for k, v in given.items() if k not in ("function", "reference")}
+    with pytest.raises(ValueError, match="accepted") as told:
+        report = kernels.prove(given["function"], given["reference"], **rest)
+        raise ValueError(report.failures[0].message)  # found when it is loaded, not before
+    assert says in str(told.value)
+
+
+def test_the_size_of_sums_is_estimated():
+    """Of a product of matrices it is about twice the sum of the terms' absolute values."""
+    arguments = lambda rng: (rng.standard_normal((8, 64)), rng.standard_normal((64, 8)))
+    claim = Claim(declared.Declared(jnp.dot, jnp.dot, arguments))
+    x, y = claim.workloads.arguments(claim.workloads.named[0])
+    with jax.enable_x64(True):
+        [size] = claim.magnitude(x.astype(np.float64), y.astype(np.float64))
+    ratio = size / (2 * np.abs(x).astype(np.float64) @ np.abs(y))
+    assert 0.7 < np.median(ratio) < 1.4
+    assert ratio.min() > 0.2
+
+
+def test_the_size_of_a_gradient_counts_what_cancels_on_the_way():
+    """Where a softmax sees one key, two sums that are equal leave nothing of each other: zero, of
+    the size of the sums. A wrong factor is far beyond it elsewhere."""
+
+    def attention(q, k, v):
+        return jax.nn.softmax(q @ k.T, -1) @ v
+
+    def arguments(rng):
+        draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+        return draw(4, 32) * np.array([[1e3], [1], [1], [1]], np.float32), draw(8, 32), draw(8, 32)
+
+    claim = Claim(declared.Declared(attention, attention, arguments, ("q",)))
+    wide = [a.astype(np.float64) for a in arguments(np.random.default_rng(0))]
+    back = np.ones((4, 32))
+    with jax.enable_x64(True):
+        [size] = claim.gradient_magnitude(*wide, back)
+        _, pull = jax.vjp(attention, *wide)
+        gradient = np.abs(pull(back)[0])
+    terms = np.abs(wide[2] @ back[0]).min() * np.abs(wide[1]).min(0)
+    assert gradient[0].max() < 1e-30 and (size[0] > terms).all()
+    assert (size[1:] >= gradient[1:]).all() and np.median(size[1:] / gradient[1:]) < 1e3
+
+
+def test_a_reference_that_casts_is_widened():
+    reference = lambda x: (x.astype(jnp.float32) / 3).astype(x.dtype)
+    claim = Claim(declared.Declared(reference, reference, draw))
+    x = claim.workloads.arguments(claim.workloads.named[0])[0].astype(np.float64)
+    with jax.enable_x64(True):
+        [found] = claim.reference(x)
+    np.testing.assert_allclose(np.asarray(found), x / 3, rtol=1e-15)
+
+
+# --- the command, and what it writes --------------------------------------------------------------
+
+
+def command(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "kernels", *arguments], capture_output=True, text=True, cwd=cwd
+    )
+
+
+@pytest.mark.slow
+def test_the_command_writes_its_reports(tmp_path):
+    junit, markdown = tmp_path / "report.xml", tmp_path / "report.md"
+    given = (f"{FILE}:unwritten", "--rung", "interpret", "--junit", junit, "--markdown", markdown)
+    done = command("prove", *map(str, given))
+    assert done.returncode == 1 and "FAILED" in done.stdout and not done.stderr.strip()
+    suite = ElementTree.parse(junit).getroot().find("testsuite")
+    assert suite.get("name") == "unwritten" and int(suite.get("failures")) == 4
+    assert "| `unwritten` | interpret | 4 | **FAILED** |" in markdown.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "accepted: a Python file"),
+        ("import nothing_of_that_name\n", "No module named 'nothing_of_that_name' (mine.py:1)"),
+        ("def f(:\n", "SyntaxError: invalid syntax (mine.py:1)"),
+        ("x = 1\n", "marks nothing to prove; accepted: one with @kernels.proves"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3 (mine.py:2)"),
+    ],
+    ids=["no-file", "import", "syntax", "nothing", "exit"],
+)
+def test_a_file_that_cannot_be_proven_says_why(tmp_path, text, says):
+    if text is not None:
+        (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(ValueError, match=r".") as told:
+        prove_file(str(tmp_path / "mine.py"))
+    assert says in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_report_is_a_table_junit_and_markdown():
+    report = Report(
+        (
+            Finding("f", "interpret", "a", "passed", used=0.25, seconds=1.0),
+            Finding("f", "compile", "a", "failed", "x < y | z", "written by g"),
+        ),
+        ("left out",),
+    )
+    assert not report.passed and len(report.failures) == 1
+    assert "| `f` | compile | 1 | **FAILED** |" in report.markdown()
+    assert "x &lt; y \\| z; written by g" in report.markdown()
+    root = ElementTree.fromstring(report.junit())
+    assert root.find("testsuite").get("failures") == "1"
+    assert "x &lt; y" in report._repr_html_()
+    json.dumps([vars(each) for each in report.findings])
