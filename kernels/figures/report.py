@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kernels.figures.schema import PASSES, QUANTITIES, Named, Problem, Record
 from kernels.figures.store import TUNED, read
-from kernels.lessons.pictures import Table
+from kernels.figures.table import Table
 from kernels.machines.checks import one_of
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload

@@ -218,7 +218,7 @@ def main(
     chip: Annotated[list[str] | None, typer.Option("--chip", "-c", help="May be repeated.")] = None,
 ) -> None:
     """Estimate nms at the sizes of its chapter, and keep the figures."""
-    from kernels.machines.tpu.explain import format_seconds
+    from kernels.figures.units import format_seconds
 
     for implementation in implementations or IMPLEMENTATIONS:
         for workload in WORKLOADS.figures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -33,21 +34,20 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         What it gives, or {"error": a line}.
     """
-    given = {key: value for key, value in question.items() if key != "what"}
-    asked: Callable[..., dict[str, Any]] = _ANSWERS[question["what"]]
+    arguments = {key: value for key, value in question.items() if key != "what"}
     try:
-        return asked(**given)
+        return _ANSWERS[question["what"]](**arguments)
     except BaseException as error:  # also of a file that calls sys.exit
         if isinstance(error, (KeyboardInterrupt, Late)):
             raise
-        return {"error": told(error)}
+        return {"error": in_a_line(error)}
 
 
 class Late(BaseException):
     """The time is up; nobody's `except Exception` stops it."""
 
 
-def told(error: BaseException) -> str:
+def in_a_line(error: BaseException) -> str:
     """An exception in one line, with the reader's line of code that raised it."""
     return plainly(str(error) if isinstance(error, (Refused, Skipped)) else located(error))
 
@@ -70,42 +70,44 @@ def module(path: str) -> Any:
         spec = importlib.util.spec_from_file_location(name, resolved)
         if spec is None or spec.loader is None:
             fail("file", path, "a Python file")
-        made = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(name, made)
-        spec.loader.exec_module(made)
-        _modules[resolved] = made
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(name, loaded)
+        spec.loader.exec_module(loaded)
+        _modules[resolved] = loaded
     return _modules[resolved]
 
 
-def found(path: str, name: str = "") -> list[Declared]:
-    """What a file declares.
+def _marked(path: str) -> dict[str, Declared]:
+    """What a file marks with `kernels.proves`, by name, once it is loaded."""
+    file = str(Path(path).resolve())
+    return {known.name: known for known in declared.declared() if known.file == file}
+
+
+def marked(path: str, name: str = "") -> list[Declared]:
+    """What a file marks with `kernels.proves`.
 
     Args:
         path: of a Python file.
         name: of one of its functions; all where it is left out.
 
     Raises:
-        ValueError: where it declares nothing, or nothing of that name.
+        ValueError: where it marks nothing, or nothing of that name.
     """
     module(path)
-    marked = str(Path(path).resolve())
-    those = [each for each in declared.declared() if each.file == marked]
-    if not those:
+    known = _marked(path)
+    if not known:
         fail(
             "file",
             f"{path}, which marks nothing to prove",
             "one with @kernels.proves(reference, arguments=...) above a function",
         )
-    if name:
-        named = [each for each in those if each.name == name]
-        if not named:
-            fail("name", repr(name), ", ".join(each.name for each in those))
-        return named
-    return list(those)
+    if name and name not in known:
+        fail("name", repr(name), ", ".join(known))
+    return [known[name]] if name else list(known.values())
 
 
 def load(
-    path: str = "", name: str = "", pickled: bytes = b"", given: Declared | None = None
+    path: str = "", name: str = "", pickled: bytes = b"", declaration: Declared | None = None
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over.
 
@@ -113,41 +115,40 @@ def load(
         path: of a Python file.
         name: of one function in it; all where it is left out.
         pickled: a Declared, instead of a file.
-        given: the same, from this very process.
+        declaration: the same, from this very process.
 
     Returns:
         kernels: for each its name, and its problems by name.
     """
     if pickled:
-        given = pickle.loads(pickled)
-    told_of = []
-    for each in [given] if given else found(path, name):
+        declaration = pickle.loads(pickled)
+    kernels = []
+    for known in [declaration] if declaration else marked(path, name):
         try:
-            claim = Claim(each)
+            claim = Claim(known)
             problems = [str(w) for w in claim.workloads.named]
             claim.outputs  # noqa: B018  # runs the reference once
-            _claims[each.name] = claim
-            told_of.append({"name": each.name, "problems": problems, "chips": each.chips})
+            _claims[known.name] = claim
+            kernels.append({"name": known.name, "problems": problems, "chips": known.chips})
         except Exception as error:
-            told_of.append({"name": each.name, "error": told(error)})
-    return {"kernels": told_of}
+            kernels.append({"name": known.name, "error": in_a_line(error)})
+    return {"kernels": kernels}
 
 
 def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -> dict[str, Any]:
     """Prove one kernel at one rung on one of its problems.
 
     Returns:
-        The arguments of a report.Finding.
+        What a report.RungResult has besides kernel, rung and problem.
     """
     from kernels.proof import judge, ladder
 
     claim = _claims[name]
     start = time.perf_counter()
     workload = claim.workloads.named[place]
-    made: dict[str, Any] = {"kernel": name, "rung": rung, "problem": str(workload)}
     if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
         words = "the reference itself loses its digits, or overflows, on such values"
-        return made | {"status": "dropped", "message": words}
+        return {"status": "dropped", "message": words}
     backend = Brought(chips or claim.declared.chips)
     subject = ladder.Subject(
         claim, name, backend, claim.function, differentiable=bool(claim.differentiable)
@@ -155,11 +156,10 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     [check] = ladder.climb(subject, rung, [workload], seed)
     wrote = ""
     if check.place is not None and not check.output.startswith("gradient"):
-        try:
+        # A kernel that cannot be traced as it is compiled was told of elsewhere.
+        with contextlib.suppress(Exception):
             wrote = _writer(claim, workload, seed, check.output, check.place)
-        except Exception:  # a kernel that cannot be traced as it is compiled was told of elsewhere
-            wrote = ""
-    return made | {
+    return {
         "status": check.status,
         "message": plainly(check.message.removeprefix("TpuCompileError: ")),
         "wrote": wrote,
@@ -179,15 +179,15 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
     places = [i for i, a in enumerate(values) if hasattr(a, "shape")]
 
     def of_arrays(*arrays: Any) -> Any:
-        given = list(values)
+        arguments = list(values)
         for where, array in zip(places, arrays, strict=True):
-            given[where] = array
-        return claim.function(*given)
+            arguments[where] = array
+        return claim.function(*arguments)
 
     with jax_pallas.compiled():
-        made = calls(of_arrays, *[values[i] for i in places])
+        traced = calls(of_arrays, *[values[i] for i in places])
     index = claim.outputs.index(output)
-    for call in reversed(made):
+    for call in reversed(traced):
         outputs = call.outputs
         fitting = [o for o in outputs if len(o.shape) == len(place)]
         if not fitting:
@@ -237,14 +237,14 @@ def explain(
         trips: the name of a loop, or "" for every one → how often it runs, where data decides.
 
     Returns:
-        What the machine's `explain` gives, and under "files" what it depends on: each file that was
-        loaded, with its time and size.
+        The explanation, and under "files" what it depends on: each file that was loaded, with its
+        time and size.
     """
     from kernels.yours import cache
     from kernels.yours.machines import machine
 
-    function, arrays = _called(path, name, args)
-    made = machine(chip).explain(
+    function, arrays = of_arrays(*target(path, name, args), name)
+    explanation = machine(chip).explain(
         function,
         arrays,
         integers(arrays),
@@ -255,44 +255,36 @@ def explain(
         pictures=pictures,
         trips=trips,
     )
-    return made | {"files": cache.files()}
-
-
-def _called(path: str, name: str, args: str) -> tuple[Callable[..., Any], list[Any]]:
-    """A function of a file as one of arrays alone, and these."""
-    return of_arrays(*target(path, name, args), name)
+    return {"explanation": explanation, "files": cache.files()}
 
 
 def of_arrays(
-    function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any], name: str
+    function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], name: str
 ) -> tuple[Callable[..., Any], list[Any]]:
     """A function as one of arrays alone, and these.
 
     Args:
         function: of any arguments.
-        given, named: its arguments, arrays or shapes and whatever else it takes.
+        args, named: its arguments, arrays or shapes and whatever else it takes.
         name: that the new one has.
     """
-    if not named and all(hasattr(each, "shape") for each in given):
-        return function, list(given)  # as it is: a jitted one keeps what it donates
-
-    def call(*arrays: Any) -> Any:
-        return function(*arrays[: len(given)], **dict(zip(named, arrays[len(given) :])))
-
-    arrays = [*given, *named.values()]
-    fixed = {i: a for i, a in enumerate(arrays) if not hasattr(a, "shape")}
+    if not named and all(hasattr(value, "shape") for value in args):
+        return function, list(args)  # as it is: a jitted one keeps what it donates
+    values = [*args, *named.values()]
+    fixed = {i: value for i, value in enumerate(values) if not hasattr(value, "shape")}
 
     def traceable(*traced: Any) -> Any:
         rest = iter(traced)
-        return call(*(fixed[i] if i in fixed else next(rest) for i in range(len(arrays))))
+        whole = [fixed[i] if i in fixed else next(rest) for i in range(len(values))]
+        return function(*whole[: len(args)], **dict(zip(named, whole[len(args) :])))
 
     traceable.__name__ = name
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    shown = [n for i, n in enumerate(_names(function, len(given), named)) if i not in fixed]
+    shown = [n for i, n in enumerate(_names(function, len(args), named)) if i not in fixed]
     traceable.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(n, kind) for n in shown]
     )
-    return traceable, [a for a in arrays if hasattr(a, "shape")]
+    return traceable, [value for value in values if hasattr(value, "shape")]
 
 
 def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> list[str]:
@@ -314,8 +306,8 @@ def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
     """
     import numpy as np
 
-    given = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
-    return {i: np.asarray(a) for i, a in given.items() if np.dtype(a.dtype).kind in "iub"}
+    known = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
+    return {i: np.asarray(a) for i, a in known.items() if np.dtype(a.dtype).kind in "iub"}
 
 
 def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
@@ -329,24 +321,23 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
 
     from kernels.yours.shapes import arguments
 
-    made = module(path)
-    marked = str(Path(path).resolve())
-    own = {each.name: each for each in declared.declared() if each.file == marked}
-    function = getattr(made, name, None) or (own[name].function if name in own else None)
+    loaded = module(path)
+    own = _marked(path)
+    function = getattr(loaded, name, None) or (own[name].function if name in own else None)
     if not callable(function):
-        known = [n for n, v in vars(made).items() if callable(v) and not n.startswith("_")]
+        known = [n for n, v in vars(loaded).items() if callable(v) and not n.startswith("_")]
         fail("name", repr(name), ", ".join(known) or f"a function of {path}")
     if args:
         return function, *arguments(args)
     if name not in own:
         fail("--args", "left out", f'what {name} takes, such as "bf16[4096,4096] bf16[4096,4096]"')
+    whole = own[name].function
     drawn = own[name].arguments(np.random.default_rng(0))
     if isinstance(drawn, dict):
         return function, [], drawn
     leaves, tree = jax.tree.flatten(tuple(drawn))
     if len(leaves) == len(drawn):
-        return own[name].function, list(drawn), {}
-    whole = own[name].function
+        return whole, list(drawn), {}
     return lambda *flat: whole(*jax.tree.unflatten(tree, flat)), leaves, {}
 
 
@@ -367,45 +358,41 @@ def tune(
     import functools
 
     from kernels.machines.compat import jax_pallas
-    from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.estimate import Estimate, estimate_all
     from kernels.machines.tpu.export import export
     from kernels.machines.tpu.tuner import TRANSIENT
 
-    function, given, named = target(path, name, args)
+    function, positional, named = target(path, name, args)
+    refused = {"seconds": None, "bound": "", "band": "", "passing": False}
     trials: dict[int, dict[str, Any]] = {}
     programs = {}
     for place, tuning in enumerate(tunings):
         words = " ".join(f"{k}={v}" for k, v in tuning.items())
+        call = functools.partial(function, **named, **tuning)
+        values = integers(positional)
         try:
             with jax_pallas.compiled():
-                call = functools.partial(function, **named, **tuning)
                 programs[place] = export(
-                    call, *given, chip=chip, name=f"{name} {words}", values=integers(given)
+                    call, *positional, chip=chip, name=f"{name} {words}", values=values
                 )
         except Exception as error:  # a size that the function itself refuses
-            note = told(error).removeprefix("TpuCompileError: ")
-            trials[place] = {"seconds": None, "bound": "", "note": note, "passing": False}
-    found = estimate_all(list(programs.values()), timeout=timeout, progress=False)
-    for place, each in zip(programs, found, strict=True):
-        if isinstance(each, Estimate):
+            note = in_a_line(error).removeprefix("TpuCompileError: ")
+            trials[place] = refused | {"note": note}
+    results = estimate_all(list(programs.values()), timeout=timeout, progress=False)
+    for place, result in zip(programs, results, strict=True):
+        if isinstance(result, Estimate):
             trials[place] = {
-                "seconds": each.range[0] if each.depends else each.seconds,
-                "bound": each.bound,
-                "note": each.method,
-                "band": each.band_text,
+                "seconds": result.range[0] if result.depends else result.seconds,
+                "bound": result.bound,
+                "note": result.method,
+                "band": result.band_text,
                 "passing": False,
             }
         else:
-            assert isinstance(each, TpuCompileError)
-            passing = each.kind in TRANSIENT
-            trials[place] = {"seconds": None, "bound": "", "note": str(each), "passing": passing}
+            trials[place] = refused | {"note": str(result), "passing": result.kind in TRANSIENT}
     return {"trials": [trials[i] for i in range(len(tunings))]}
 
 
 _ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {
-    "load": load,
-    "climb": climb,
-    "explain": explain,
-    "tune": tune,
+    function.__name__: function for function in (load, climb, explain, tune)
 }

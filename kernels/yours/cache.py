@@ -10,26 +10,22 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 FOLDER = "KERNELS_CACHE"  # environment variable: where, instead
 MOST = 200  # files kept, the newest
+PACKAGE = Path(__file__).parents[1]
 
 
 def folder() -> Path:
     """Where it is kept: $KERNELS_CACHE, or this platform's place for caches."""
-    if given := os.environ.get(FOLDER):
-        return Path(given)
-    home = Path.home()
-    if sys.platform == "darwin":
-        base = home / "Library/Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "kernels-rung-by-rung"
+    if chosen := os.environ.get(FOLDER):
+        return Path(chosen)
+    return platformdirs.user_cache_path("kernels-rung-by-rung", appauthor=False, opinion=False)
 
 
 def key(version: str, *parts: object) -> str:
@@ -40,11 +36,11 @@ def key(version: str, *parts: object) -> str:
         parts: whatever else it depends on.
     """
     words = [_model(), version, sys.version, *map(repr, parts)]
-    words += [f"{name}={os.environ[name]}" for name in sorted(os.environ) if _told(name)]
+    words += [f"{name}={os.environ[name]}" for name in sorted(os.environ) if _decides(name)]
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
-def _told(name: str) -> bool:
+def _decides(name: str) -> bool:
     """Whether an environment variable may change what a compiler makes."""
     return name.startswith(("JAX_", "XLA_", "LIBTPU_"))
 
@@ -55,14 +51,14 @@ def files() -> dict[str, list[int]]:
     Whoever changes one, a reader his helper's or pip a new JAX, gets another answer.
     """
     standard = sysconfig.get_path("stdlib")
-    found = {}
-    for each in list(sys.modules.values()):
-        path = getattr(each, "__file__", None)
+    stamps = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
         if not path or (path.startswith(standard) and "site-packages" not in path):
             continue
         with contextlib.suppress(OSError):
-            found[path] = _stamp(path)
-    return found
+            stamps[path] = _stamp(path)
+    return stamps
 
 
 def same(known: Mapping[str, list[int]]) -> bool:
@@ -74,36 +70,37 @@ def same(known: Mapping[str, list[int]]) -> bool:
 
 
 def _stamp(path: str) -> list[int]:
-    found = os.stat(path)
-    return [found.st_mtime_ns, found.st_size]
+    status = os.stat(path)
+    return [status.st_mtime_ns, status.st_size]
+
+
+def _sources(package: Path) -> Iterator[Path]:
+    """All that makes an explanation: the package, and what the bands are computed from."""
+    yield from sorted(path for path in package.rglob("*") if path.suffix in (".py", ".csv"))
+    yield from sorted((package.parent / "results").glob("*.csv"))
 
 
 @functools.cache
-def _model() -> str:
-    """A digest of all that makes an explanation: another version of it explains anew."""
-    package = Path(__file__).parent.parent
-    found = hashlib.sha256()
-    for part in ("machines", "lessons/pictures", "yours", "figures"):
-        for path in sorted((package / part).rglob("*.py")):
-            found.update(path.read_bytes())
-    results = package.parent / "results"
-    for path in sorted(results.glob("*.csv")) if results.is_dir() else ():
-        found.update(path.read_bytes())
-    return found.hexdigest()
+def _model(package: Path = PACKAGE) -> str:
+    """A digest of the package: another version of it explains anew."""
+    digest = hashlib.sha256()
+    for path in _sources(package):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def get(name: str) -> dict[str, Any] | None:
     """What was kept under a name; None where there is nothing, or it cannot be read."""
     path = folder() / f"{name}.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        known = json.loads(path.read_text(encoding="utf-8"))
         os.utime(path)
-        return found
+        return known
     except (OSError, ValueError):
         return None
 
 
-def put(name: str, made: dict[str, Any]) -> None:
+def put(name: str, answer: dict[str, Any]) -> None:
     """Keep it, if it can be kept: a folder that cannot be written is no reason to fail."""
     with contextlib.suppress(OSError):
         where = folder()
@@ -111,11 +108,11 @@ def put(name: str, made: dict[str, Any]) -> None:
         handle, path = tempfile.mkstemp(dir=where, suffix=".part")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(made, file)
+                json.dump(answer, file)
             os.replace(path, where / f"{name}.json")
         except BaseException:
             Path(path).unlink(missing_ok=True)
             raise
-        kept = sorted(where.glob("*.json"), key=lambda each: -each.stat().st_mtime)
+        kept = sorted(where.glob("*.json"), key=lambda path: -path.stat().st_mtime)
         for old in kept[MOST:]:
             old.unlink(missing_ok=True)

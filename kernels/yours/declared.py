@@ -50,11 +50,11 @@ class Declared:
                 fail(argument, repr(value), "a function")
         for argument in ("differentiable", "static", "chips", "values"):
             value = getattr(self, argument)
-            if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+            if isinstance(value, str) or not all(isinstance(name, str) for name in value):
                 fail(argument, repr(value), "a tuple of names")
             object.__setattr__(self, argument, tuple(value))
-        for each in self.values:
-            one_of("values", each, VALUES)
+        for change in self.values:
+            one_of("values", change, VALUES)
         if not self.name:
             object.__setattr__(self, "name", name_of(self.function))
 

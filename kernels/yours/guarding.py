@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.checks import fail
+from kernels.figures.table import Table
+from kernels.figures.units import format_seconds
+from kernels.machines.checks import fail, one_of
 from kernels.yours.explaining import explain_file
+from kernels.yours.explanation import Refusal
 from kernels.yours.proving import RUNGS as ALL
 from kernels.yours.proving import declared_in, prove_file
 
@@ -33,12 +36,14 @@ class Guarded:
     losses: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """The table, as text."""
-        from kernels.machines.tpu.explain import format_seconds
+    def table(self, caption: str = "") -> Table:
+        """What was and what is.
 
+        Args:
+            caption: what stands above it.
+        """
         shown = lambda value: "" if value is None else format_seconds(value)
-        return [
+        rows = [
             (
                 name,
                 chip,
@@ -49,14 +54,13 @@ class Guarded:
             )
             for name, chip, was, now, rungs in self.lines
         ]
+        columns = ("kernel", "chip", "was", "is", "change", "rungs")
+        return Table(columns, rows, caption, right=("was", "is", "change"))
 
     def markdown(self) -> str:
         """The table for a pull request."""
-        heads = ("kernel", "chip", "was", "is", "change", "rungs")
-        lines = ["### Estimates and rungs against the baseline", "", f"| {' | '.join(heads)} |"]
-        lines.append("| --- | --- | ---: | ---: | ---: | --- |")
-        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
-        lines += ["", *(f"- **FAILED** {words}" for words in self.losses)]
+        lines = ["### Estimates and rungs against the baseline", "", self.table().markdown(), ""]
+        lines += [f"- **FAILED** {words}" for words in self.losses]
         return "\n".join(lines).rstrip() + "\n"
 
 
@@ -88,8 +92,7 @@ def guard(
         ValueError: for a baseline that cannot be read, or is not there and not to be written.
     """
     for rung in rungs:
-        if rung not in ALL:
-            fail("rung", repr(rung), ", ".join(ALL))
+        one_of("rung", rung, ALL)
     known = _read(baseline, update)
     folder = baseline.resolve().parent
     lines, losses, notes = [], [], []
@@ -101,59 +104,60 @@ def guard(
         if not update:
             losses = [f"{path} is in the baseline, and is gone" for path in missing]
         files = [(str(folder / path), "") for path in paths if path not in missing]
-    made: dict[str, dict[str, Any]] = {}
-    seen: set[str] = set()
+    entries: dict[str, dict[str, Any]] = {}
     for path, name in files:
         inside = os.path.relpath(Path(path).resolve(), folder)
         report = prove_file(
             path, name, rungs=tuple(rungs), chips=tuple(chips), timeout=timeout, progress=progress
         )
         for kernel, own in declared_in(path, name):
+            results = {rung: report.of(kernel, rung) for rung in rungs}
             held = tuple(
                 rung
-                for rung in rungs
-                if all(f.status == "passed" for f in report.of(kernel, rung))
-                and report.of(kernel, rung)
+                for rung, those in results.items()
+                if those and all(result.status == "passed" for result in those)
             )
-            why = {f.rung: f.message for f in report.findings if f.kernel == kernel and f.message}
+            why = {r.rung: r.message for r in report.findings if r.kernel == kernel and r.message}
             for chip in chips or own:
                 if progress:
                     progress(f"{kernel}: estimated for {chip}")
-                found = explain_file(path, kernel, chip=chip, timeout=timeout)
-                seconds = found.get("seconds")
-                key = f"{inside}:{kernel}@{chip}"
-                seen.add(key)
+                facts = explain_file(path, kernel, chip=chip, timeout=timeout).facts
+                refusal = facts.error["message"] if isinstance(facts, Refusal) else ""
+                now = None if isinstance(facts, Refusal) else facts.seconds
+                key, title = f"{inside}:{kernel}@{chip}", f"{kernel} on {chip}"
                 was = known.get(key, {})
                 before = was.get("seconds")
-                lines.append((kernel, chip, before, seconds, held))
-                made[key] = {"file": inside, "seconds": seconds, "rungs": list(held)}
+                lines.append((kernel, chip, before, now, held))
+                entries[key] = {"file": inside, "seconds": now, "rungs": list(held)}
                 if update:
                     continue
-                title = f"{kernel} on {chip}"
                 if not was:
                     notes.append(f"{title} is not in the baseline; --update adds it")
                     continue
-                for rung in was["rungs"]:
-                    if rung in rungs and rung not in held:
-                        losses.append(
-                            f"{title} lost the rung {rung}: {why.get(rung, 'not climbed')}"
-                        )
-                if before is not None and seconds is None:
-                    losses.append(f"{title} compiles no more: {found['error']['message']}")
-                elif before is not None and seconds > before * (1 + percent / 100):
-                    grown = seconds / before - 1
+                losses += [
+                    f"{title} lost the rung {rung}: {why.get(rung, 'not climbed')}"
+                    for rung in was["rungs"]
+                    if rung in rungs and rung not in held
+                ]
+                if before is not None and now is None:
+                    losses.append(f"{title} compiles no more: {refusal}")
+                elif before is not None and now > before * (1 + percent / 100):
                     losses.append(
-                        f"{title} is estimated {grown:.1%} slower, {percent:g}% is allowed"
+                        f"{title} is estimated {now / before - 1:.1%} slower, {percent:g}% is "
+                        "allowed"
                     )
-    whole = {inside for inside in (entry["file"] for entry in made.values())}
-    for key in known.keys() - seen:
+    whole = {entry["file"] for entry in entries.values()}
+    for key in known.keys() - entries.keys():
         gone = known[key]["file"] in whole and not any(name for _, name in files)
         if gone and not update and (not chips or key.rpartition("@")[2] in chips):
             losses.append(f"{key} is in the baseline, and is gone")
     if update:
-        others = {key: value for key, value in known.items() if value["file"] not in whole}
-        kept = {k: value for k, value in others.items() if (folder / value["file"]).is_file()}
-        _store(baseline, kept | made)
+        others = {
+            key: entry
+            for key, entry in known.items()
+            if entry["file"] not in whole and (folder / entry["file"]).is_file()
+        }
+        _store(baseline, others | entries)
     return Guarded(tuple(lines), tuple(losses), tuple(notes))
 
 
@@ -163,9 +167,9 @@ def _read(baseline: Path, update: bool) -> dict[str, dict[str, Any]]:
             return {}
         fail("--baseline", baseline, "a file that there is; --update writes one")
     try:
-        found = json.loads(baseline.read_text(encoding="utf-8"))
-        entries = found["kernels"]
-        if found["form"] != FORM or not all(map(_is_entry, entries.values())):
+        content = json.loads(baseline.read_text(encoding="utf-8"))
+        entries = content["kernels"]
+        if content["form"] != FORM or not all(map(_is_entry, entries.values())):
             raise KeyError
         return entries
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -178,16 +182,16 @@ def _is_entry(value: Any) -> bool:
     return (
         isinstance(value["file"], str)
         and isinstance(rungs, list)
-        and all(isinstance(each, str) for each in rungs)
+        and all(isinstance(rung, str) for rung in rungs)
         and (seconds is None or (type(seconds) in (int, float) and seconds >= 0))
     )
 
 
 def _store(baseline: Path, entries: dict[str, dict[str, Any]]) -> None:
-    made = {"form": FORM, "kernels": dict(sorted(entries.items()))}
+    content = {"form": FORM, "kernels": dict(sorted(entries.items()))}
     part = baseline.with_suffix(".part")
     try:
-        part.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         os.replace(part, baseline)
     except OSError as error:
         fail("--baseline", baseline, f"one that can be written ({error.strerror})")

@@ -1,13 +1,10 @@
-"""Which machine a chip belongs to: what explains a function there, and what shows it.
+"""Which machine a chip belongs to: what explains a function there.
 
 Each machine is a module with
 
 - `known()`, the names of its chips,
 - `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
-- `explain(function, arrays, values, …)`, which gives an explanation as data,
-- `page(made, console)` and `compare(first, second, console)`, which print one, and two side by
-  side,
-- `tables(made, second)`, which shows one, beside another where there is one, in HTML.
+- `explain(function, arrays, values, …)`, which gives an explanation.
 
 Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
 """

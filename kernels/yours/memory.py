@@ -30,7 +30,7 @@ def most() -> int | None:
     except ImportError:
         return None
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
-    return min((each for each in limits if each != resource.RLIM_INFINITY), default=None)
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
 
 
 def wanted(text: str) -> bool:
@@ -42,6 +42,6 @@ def plainly(message: str) -> str:
     """A message of this process, in plain words where it is of memory."""
     if not wanted(message):
         return message
-    bytes_ = most()
-    told = f", of which its process may have {bytes_ / 2**30:.1f} GiB" if bytes_ else ""
-    return f"it ran out of memory{told}: {message}"
+    limit = most()
+    share = f", of which its process may have {limit / 2**30:.1f} GiB" if limit else ""
+    return f"it ran out of memory{share}: {message}"

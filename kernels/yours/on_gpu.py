@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.machines.checks import fail
+
+if TYPE_CHECKING:
+    from kernels.yours.explanation import Explanation
 
 
 def known() -> tuple[str, ...]:
@@ -41,7 +44,7 @@ def explain(
     timeout: float,
     pictures: bool,
     trips: Mapping[str, int],
-) -> dict[str, Any]:
+) -> Explanation:
     """Explain a function on one chip; in a child.
 
     Args:
@@ -56,7 +59,7 @@ def explain(
         pictures: whether to draw what a page shows.
 
     Returns:
-        What kernels.gpu.explain.facts or .refusal gives; with "pictures" a list of HTML.
+        The explanation, of what it found or of why it was refused.
 
     Raises:
         ValueError: for trips, and for a function that returns no array.
@@ -64,11 +67,12 @@ def explain(
     if trips:
         fail("trips", " ".join(f"{k}={n}".lstrip("=") for k, n in trips.items()), f"none on {chip}")
     from kernels.machines.compat import jax_pallas
-    from kernels.machines.gpu import explain as own
+    from kernels.machines.gpu import explain as known
     from kernels.machines.gpu.compiler import compile_program
     from kernels.machines.gpu.errors import GpuCompileError
     from kernels.machines.gpu.estimate import Estimate, estimate_compiled
     from kernels.machines.gpu.export import export
+    from kernels.yours.explanation import explained, refused
     from kernels.yours.machines import returning
 
     found: Estimate | str
@@ -80,58 +84,10 @@ def explain(
             found = estimate_compiled(program, compiled)
         except ValueError as error:  # what nothing here knows the time of
             found = str(error)
-        made = own.facts(compiled, found, title)
+        facts = known.facts(compiled, found, title)
     except GpuCompileError as error:
-        return own.refusal(error, title, chip)
-    if pictures:
-        made["pictures"] = _pictures(compiled)
-    return made
-
-
-def page(made: Mapping[str, Any], console: Any) -> None:
-    """Print an explanation."""
-    from kernels.machines.gpu import explain as own
-
-    own.page(made, console)
-
-
-def compare(first: Mapping[str, Any], second: Mapping[str, Any], console: Any) -> None:
-    """Print two explanations side by side."""
-    from kernels.machines.gpu import explain as own
-
-    own.compare(first, second, console)
-
-
-def tables(made: Mapping[str, Any], second: Mapping[str, Any] | None = None) -> list[str]:
-    """An explanation as pieces of HTML, beside a second one where there is one."""
-    import html
-
-    from kernels.machines.gpu import explain as own
-    from kernels.yours.tables import table
-
-    if "error" in made:
-        return [f'<p class="wrong">{html.escape(made["error"]["message"])}</p>']
-    parts = [f"<p><b>{html.escape(own.verdict(made))}</b>. Nothing here was measured.</p>"]
-    if told := (*made["advice"], *made["notes"]):
-        items = "".join(f"<li>{html.escape(each)}</li>" for each in told)
-        parts.append(f"<h2>What to change first</h2><ol>{items}</ol>")
-    if second is not None:
-        heads = ("", str(made["title"]), f"{second['title']} (other)", "change")
-        parts += ["<h2>Side by side</h2>", table(heads, own.compared(made, second))]
-    parts += [
-        "<h2>Steps</h2>",
-        table(("step", "name", "blocks", "threads"), own.thunks(made)),
-        "<h2>Kernels</h2>",
-        table(own.KERNEL, own.kernels(made)),
-    ]
-    for kernel in made["kernels"][: own.KERNELS]:
-        parts += [
-            f"<h2>The schedule of {html.escape(kernel['name'])}</h2>",
-            f"<p>{html.escape(own.slowest(kernel))}</p>",
-            table(own.SCHEDULE, own.schedule(kernel["loop"])),
-        ]
-    names = ", ".join(each["name"] for each in made["passes"])
-    return [*parts, f"<h2>Passes that changed it</h2><p>{html.escape(names)}</p>"]
+        return refused(error, title, chip)
+    return explained(facts, _pictures(compiled) if pictures else ())
 
 
 def _pictures(compiled: Any) -> list[dict[str, str]]:

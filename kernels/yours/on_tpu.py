@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernels.yours.explanation import Explanation
 
 MOST_OF_A_PICTURE = 400_000  # characters of HTML
 
@@ -37,7 +40,7 @@ def explain(
     timeout: float,
     pictures: bool,
     trips: Mapping[str, int],
-) -> dict[str, Any]:
+) -> Explanation:
     """Explain a function on one chip; in a child.
 
     Args:
@@ -52,17 +55,18 @@ def explain(
         trips: the name of a loop, or "" for every one → how often it runs, where data decides.
 
     Returns:
-        What kernels.tpu.explain.facts or .refusal gives; with "pictures" a list of HTML.
+        The explanation, of what it found or of why it was refused.
 
     Raises:
         ValueError: for trips of what does not depend on data, and for a function that returns no
             array.
     """
     from kernels.machines.compat import jax_pallas
-    from kernels.machines.tpu import explain as page
+    from kernels.machines.tpu import explain as known
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.estimate import estimate_program
     from kernels.machines.tpu.export import export
+    from kernels.yours.explanation import explained, refused
     from kernels.yours.machines import returning
 
     program = None
@@ -72,32 +76,9 @@ def explain(
         program = returning(program).with_trips(trips)
         found = estimate_program(program, timeout=timeout)
     except TpuCompileError as error:
-        return page.refusal(program, error, title, chip)
-    made = page.facts(program, found, title)
-    if pictures:
-        made["pictures"] = _pictures(program, found)
-    return made
-
-
-def page(made: Mapping[str, Any], console: Any) -> None:
-    """Print an explanation."""
-    from kernels.machines.tpu import explain as own
-
-    own.page(made, console)
-
-
-def compare(first: Mapping[str, Any], second: Mapping[str, Any], console: Any) -> None:
-    """Print two explanations side by side."""
-    from kernels.machines.tpu import explain as own
-
-    own.compare(first, second, console)
-
-
-def tables(made: Mapping[str, Any], second: Mapping[str, Any] | None = None) -> list[str]:
-    """An explanation as pieces of HTML, beside a second one where there is one."""
-    from kernels.yours import tables as own
-
-    return own.tables(made, second)
+        return refused(error, title, chip, program)
+    drawn = _pictures(program, found) if pictures else ()
+    return explained(known.facts(program, found, title), drawn)
 
 
 def _pictures(program: Any, found: Any) -> list[dict[str, str]]:

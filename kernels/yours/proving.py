@@ -13,12 +13,10 @@ from typing import Any
 from kernels.machines.checks import brief, one_of
 from kernels.yours import memory
 from kernels.yours.declared import CHIPS, VALUES, Declared
-from kernels.yours.report import FAILED, Finding, Report
+from kernels.yours.report import FAILED, Report, RungResult
 
 TIMEOUT = 300.0  # seconds for one problem at one rung
-LOADING = (
-    120.0  # seconds at least to start a child and load a file: JAX takes some on a busy machine
-)
+LOADING = 120.0  # seconds at least to start a child and load a file, on a busy machine too
 RUNGS = ("interpret", "simulate", "compile")
 # Of the problems of one shape, the first alone is simulated and compiled: values change nothing.
 ONCE = ("simulate", "compile")
@@ -78,11 +76,11 @@ def prove(
     )
     pickled, why_not = _pickled(declared)
     if pickled is None:
-        with _here(timeout) as asked:
-            report = _climb(asked, {"given": declared}, rungs, (), seed)
+        with _here(timeout) as ask:
+            report = _climb(ask, {"declaration": declared}, rungs, (), seed)
         return report + Report((), (f"{declared.name} ran in this process: {why_not}",))
-    with asking(timeout) as asked:
-        return _climb(asked, {"pickled": pickled}, rungs, (), seed)
+    with asking(timeout) as ask:
+        return _climb(ask, {"pickled": pickled}, rungs, (), seed)
 
 
 def _pickled(declared: Declared) -> tuple[bytes | None, str]:
@@ -94,9 +92,6 @@ def _pickled(declared: Declared) -> tuple[bytes | None, str]:
         import cloudpickle
 
         return cloudpickle.dumps(declared), ""
-    except ImportError:
-        words = "what dies there takes this process along; `pip install cloudpickle` keeps it apart"
-        return None, words
     except Exception as error:  # whatever somebody's objects raise when they are pickled
         return None, f"it cannot be handed to another ({brief(error)})"
 
@@ -126,9 +121,9 @@ def prove_file(
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
     _check(rungs, chips)
-    with asking(timeout) as asked:
+    with asking(timeout) as ask:
         question = {"path": path, "name": name}
-        return _climb(asked, question, rungs, tuple(chips), seed, progress)
+        return _climb(ask, question, rungs, tuple(chips), seed, progress)
 
 
 def declared_in(path: str, name: str = "") -> list[tuple[str, tuple[str, ...]]]:
@@ -142,18 +137,15 @@ def declared_in(path: str, name: str = "") -> list[tuple[str, tuple[str, ...]]]:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
     with asking(TIMEOUT) as ask:
-        answer = _loaded(ask, {"path": path, "name": name})
-    return [(each["name"], tuple(each.get("chips", ()))) for each in answer["kernels"]]
+        kernels = _loaded(ask, {"path": path, "name": name})
+    return [(kernel["name"], tuple(kernel.get("chips", ()))) for kernel in kernels]
 
 
-def _loaded(ask: Ask, what: dict[str, Any]) -> dict[str, Any]:
+def _loaded(ask: Ask, source: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        answer = ask({"what": "load", **what})
+        return ask({"what": "load", **source})["kernels"]
     except Lost as lost:
         raise ValueError(f"the file could not be loaded: {lost}") from None
-    if "error" in answer:
-        raise ValueError(answer["error"])
-    return answer
 
 
 def _check(rungs: Sequence[str], chips: Sequence[str]) -> None:
@@ -166,10 +158,10 @@ def _check(rungs: Sequence[str], chips: Sequence[str]) -> None:
 
 
 def _parts(declared: Declared) -> Iterator[Any]:
-    for each in (declared.function, declared.reference, declared.arguments):
-        while hasattr(each, "func"):
-            each = each.func
-        yield each
+    for part in (declared.function, declared.reference, declared.arguments):
+        while hasattr(part, "func"):
+            part = part.func
+        yield part
 
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
@@ -188,11 +180,11 @@ def _here(timeout: float) -> Iterator[Ask]:
 
     def ask(question: dict[str, Any]) -> dict[str, Any]:
         if not limited:
-            return answers.answer(question)
+            return _good(answers.answer(question))
         before = signal.signal(signal.SIGALRM, late)
         signal.setitimer(signal.ITIMER_REAL, timeout)
         try:
-            return answers.answer(question)
+            return _good(answers.answer(question))
         except answers.Late:
             raise Lost(_late(timeout)) from None
         finally:
@@ -203,16 +195,24 @@ def _here(timeout: float) -> Iterator[Ask]:
 
 
 class Lost(Exception):
-    """The child ended; the message says how, in a line. loaded: what it has to be told again."""
+    """The child ended; the message says how, in a line."""
 
 
 @contextlib.contextmanager
 def asking(timeout: float) -> Iterator[Ask]:
-    """Answers from a child, which is started anew where it ended."""
+    """Answers from a child, which is started anew where it ended.
+
+    Args:
+        timeout: seconds for an answer.
+
+    Returns:
+        A function that asks one question. It raises Lost where the child ended, and ValueError with
+        what went wrong in it, in a line.
+    """
     from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, python
 
     alive: list[Child] = []
-    loaded: list[dict[str, Any]] = []
+    loaded: list[dict[str, Any]] = []  # what a new child has to be told again
 
     def ask(question: dict[str, Any]) -> dict[str, Any]:
         if not alive or alive[-1].ended:
@@ -224,7 +224,7 @@ def asking(timeout: float) -> Iterator[Ask]:
             loaded[:] = [question]
             seconds = max(timeout, LOADING)
         try:
-            return alive[-1].ask(question, seconds)
+            return _good(alive[-1].ask(question, seconds))
         except ChildLate:
             raise Lost(_late(seconds)) from None
         except ChildDied as died:
@@ -235,8 +235,14 @@ def asking(timeout: float) -> Iterator[Ask]:
     try:
         yield ask
     finally:
-        for each in alive:
-            each.close()
+        for child in alive:
+            child.close()
+
+
+def _good(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return answer
 
 
 def _late(timeout: float) -> str:
@@ -255,42 +261,34 @@ def _died(died: Any) -> str:
 
 def _climb(
     ask: Ask,
-    what: dict[str, Any],
+    source: dict[str, Any],
     rungs: Sequence[str],
     chips: tuple[str, ...],
     seed: int,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    answer = _loaded(ask, what)
-    findings: list[Finding] = []
+    results: list[RungResult] = []
     notes: list[str] = []
-    for kernel in answer["kernels"]:
+    for kernel in _loaded(ask, source):
         name = kernel["name"]
         if "error" in kernel:
-            findings.append(
-                Finding(name, "load", "arguments and reference", FAILED, kernel["error"])
-            )
+            what = "arguments and reference"
+            results.append(RungResult(name, "load", what, FAILED, kernel["error"]))
             continue
         for rung in rungs:
             problems = kernel["problems"][: 1 if rung in ONCE else None]
             for place, problem in enumerate(problems):
                 if progress:
                     progress(f"{name}: {rung}, {problem}")
-                question = dict(
-                    what="climb", name=name, rung=rung, place=place, chips=chips, seed=seed
-                )
+                question = dict(name=name, rung=rung, place=place, chips=chips, seed=seed)
                 try:
-                    found = ask(question)
-                except Lost as lost:
-                    found = {"status": FAILED, "message": str(lost)}
-                if "error" in found:
-                    found = {"status": FAILED, "message": found["error"]}
-                if found["status"] == "dropped":
-                    notes.append(f"{name}: no problem with {problem}: {found['message']}")
+                    answer = ask({"what": "climb", **question})
+                except (Lost, ValueError) as reason:
+                    answer = {"status": FAILED, "message": str(reason)}
+                if answer["status"] == "dropped":
+                    notes.append(f"{name}: no problem with {problem}: {answer['message']}")
                     continue
-                findings.append(
-                    Finding(**{"kernel": name, "rung": rung, "problem": problem} | found)
-                )
-                if "not done after" in findings[-1].message:
+                results.append(RungResult(name, rung, problem, **answer))
+                if "not done after" in results[-1].message:
                     break  # nor will the next ones be
-    return Report(tuple(findings), tuple(notes))
+    return Report(tuple(results), tuple(notes))

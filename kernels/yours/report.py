@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
-# From kernels.ladder, which a report that is only shown does not need.
+from kernels.figures.table import Paragraph, Table, as_text
+
+# From kernels.proof.ladder, which a report that is only shown does not need; the worst last.
 PASSED, PARTIAL, SKIPPED, FAILED = "passed", "partial", "skipped", "failed"
 WORDS = {PASSED: "passed", PARTIAL: "in part", SKIPPED: "skipped", FAILED: "FAILED"}
-COLOURS = {PASSED: "green", PARTIAL: "yellow", SKIPPED: "yellow", FAILED: "red"}
+COLOURS = {"passed": "green", "in part": "yellow", "skipped": "yellow", "FAILED": "red"}
+
+COLUMNS = ("kernel", "rung", "problems", "result", "budget used", "seconds")
+RIGHT = ("problems", "budget used", "seconds")
 
 
 @dataclass(frozen=True)
-class Finding:
+class RungResult:
     """One rung on one problem.
 
     Args:
@@ -39,6 +43,11 @@ class Finding:
     used: float | None = None
     seconds: float = field(default=0.0, compare=False)
 
+    @property
+    def words(self) -> str:
+        """Why it is not "passed", and what wrote the wrong element."""
+        return self.message + (f"; {self.wrote}" if self.wrote else "")
+
 
 @dataclass(frozen=True)
 class Report:
@@ -49,142 +58,101 @@ class Report:
         notes: what is worth knowing beside them.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[RungResult, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
         """Whether no rung failed."""
-        return all(each.status != FAILED for each in self.findings)
+        return not self.failures
 
     @property
-    def failures(self) -> tuple[Finding, ...]:
+    def failures(self) -> tuple[RungResult, ...]:
         """What failed."""
-        return tuple(each for each in self.findings if each.status == FAILED)
+        return tuple(result for result in self.findings if result.status == FAILED)
 
-    def of(self, kernel: str, rung: str) -> tuple[Finding, ...]:
+    def of(self, kernel: str, rung: str) -> tuple[RungResult, ...]:
         """What one rung found of one kernel.
 
         Args:
             kernel: its name.
             rung: of the rungs.
         """
-        return tuple(f for f in self.findings if (f.kernel, f.rung) == (kernel, rung))
+        return tuple(r for r in self.findings if (r.kernel, r.rung) == (kernel, rung))
 
     def __add__(self, other: Report) -> Report:
         notes = dict.fromkeys((*self.notes, *other.notes))
         return Report(self.findings + other.findings, tuple(notes))
 
-    def rows(self) -> list[tuple[str, str, str, str, str, str]]:
-        """Kernel, rung, problems, result, budget used, seconds: a row for each kernel and rung."""
-        groups: dict[tuple[str, str], list[Finding]] = {}
-        for each in self.findings:
-            groups.setdefault((each.kernel, each.rung), []).append(each)
-        made = []
-        for (kernel, rung), group in groups.items():
-            status = _worst(each.status for each in group)
-            used = [each.used for each in group if each.used is not None]
+    def table(self, form: str = "{}") -> Table:
+        """A row for each kernel and rung.
+
+        Args:
+            form: of a kernel's name.
+        """
+        rows = []
+        for kernel, rung in dict.fromkeys((r.kernel, r.rung) for r in self.findings):
+            group = self.of(kernel, rung)
+            status = max((r.status for r in group), key=list(WORDS).index)
+            used = [r.used for r in group if r.used is not None]
             share = f"{max(used):.0%}" if used and status != FAILED else ""
-            seconds = f"{sum(each.seconds for each in group):.1f}"
-            made.append((kernel, rung, str(len(group)), status, share, seconds))
-        return made
+            seconds = f"{sum(r.seconds for r in group):.1f}"
+            name = form.format(kernel)
+            rows.append((name, rung, str(len(group)), WORDS[status], share, seconds))
+        return Table(COLUMNS, rows, right=RIGHT, colours=COLOURS)
 
     def remarks(self) -> list[tuple[str, str, str]]:
-        """Status, place and words of each rung's first that did not pass, and of the notes."""
-        found: dict[tuple[str, str, str], tuple[str, str, str]] = {}
-        more: dict[tuple[str, str, str], int] = {}
-        for each in self.findings:
-            if each.status == PASSED or not each.message:
-                continue
-            key = (each.kernel, each.rung, each.status)
-            if key in found:
-                more[key] = more.get(key, 0) + 1
-                continue
-            words = each.message + (f"; {each.wrote}" if each.wrote else "")
-            place = f"{each.kernel}, {each.rung}, {each.problem}"
-            if each.status != FAILED:
-                place = f"{each.kernel}, {each.rung}"
-            found[key] = each.status, place, words
-        told = [
-            (status, place + (f" and {more[key]} more" if key in more else ""), words)
-            for key, (status, place, words) in found.items()
-        ]
-        return [*told, *(("note", "", words) for words in self.notes)]
+        """Mark, place and words of each rung's first that did not pass, and of the notes."""
+        firsts: dict[tuple[str, str, str], list[RungResult]] = {}
+        for result in self.findings:
+            if result.status != PASSED and result.message:
+                key = result.kernel, result.rung, result.status
+                firsts.setdefault(key, []).append(result)
+        remarks = []
+        for (kernel, rung, status), (first, *others) in firsts.items():
+            place = f"{kernel}, {rung}" + f", {first.problem}" * (status == FAILED)
+            place += f" and {len(others)} more" if others else ""
+            remarks.append((WORDS[status], place, first.words))
+        return [*remarks, *(("note", "", words) for words in self.notes)]
+
+    def _parts(self) -> Iterator[Table | Paragraph]:
+        yield self.table()
+        for mark, place, words in self.remarks():
+            beside = f" {place}" if place else ""
+            yield Paragraph(f"{beside}\n  {words}", lead=mark, mark=COLOURS.get(mark, "dim"))
 
     def __rich__(self) -> Any:
-        from rich import box
         from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in HEADS:
-            table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
-        for kernel, rung, problems, status, used, seconds in self.rows():
-            mark = Text(WORDS[status], style=COLOURS[status])
-            table.add_row(kernel, rung, problems, mark, used, seconds)
-        lines: list[Any] = [table]
-        for status, place, words in self.remarks():
-            line = Text(WORDS.get(status, "note"), style=COLOURS.get(status, "dim"))
-            lines.append(line.append(f" {place}" if place else "", style="default"))
-            lines.append(Text(f"  {words}"))
-        return Group(*lines)
+        return Group(*self._parts())
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=100, color_system=None, force_terminal=False)
-        with console.capture() as shown:
-            console.print(self, soft_wrap=False)
-        return shown.get().rstrip()
+        return as_text([self])
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{head}</th>" for head in HEADS)
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f"<td>{html.escape(WORDS.get(cell, cell) if place == 3 else cell)}</td>"
-                for place, cell in enumerate(row)
-            )
-            + "</tr>"
-            for row in self.rows()
-        )
-        told = "".join(
-            f"<li><b>{WORDS.get(status, 'note')}</b> {html.escape(place)}<br>"
-            f"{html.escape(words)}</li>"
-            for status, place, words in self.remarks()
-        )
-        return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>" + (
-            f"<ul>{told}</ul>" if told else ""
-        )
+        return "".join(part._repr_html_() for part in self._parts())
 
     def markdown(self) -> str:
         """The report for a pull request."""
-        lines = [
-            f"### {'Every rung holds' if self.passed else 'A rung does not hold'}",
-            "",
-            "| " + " | ".join(HEADS) + " |",
-            "| " + " | ".join("---:" if h in RIGHT else "---" for h in HEADS) + " |",
-        ]
-        for kernel, rung, problems, status, used, seconds in self.rows():
-            word = f"**{WORDS[status]}**" if status == FAILED else WORDS[status]
-            lines.append(f"| `{kernel}` | {rung} | {problems} | {word} | {used} | {seconds} |")
-        if remarks := self.remarks():
+        title = "Every rung holds" if self.passed else "A rung does not hold"
+        lines = [f"### {title}", "", self.table("`{}`").markdown()]
+        remarks = self.remarks()
+        if remarks:
             lines.append("")
-        for status, place, words in remarks:
-            start = f"**{WORDS.get(status, 'note')}**" + (f" {place}" if place else "")
-            lines.append(f"- {start}: {_escaped(words)}")
+        for mark, place, words in remarks:
+            beside = f" {place}" if place else ""
+            lines.append(f"- **{mark}**{beside}: {_escaped(words)}")
         return "\n".join(lines) + "\n"
 
     def junit(self) -> str:
         """The report as JUnit XML, which CI systems read: a suite a kernel, a case a problem."""
         root = ElementTree.Element("testsuites", name="kernels prove")
-        for kernel in dict.fromkeys(each.kernel for each in self.findings):
-            own = [each for each in self.findings if each.kernel == kernel]
-            count = lambda *statuses, own=own: str(sum(e.status in statuses for e in own))
+        for kernel in dict.fromkeys(result.kernel for result in self.findings):
+            own = [result for result in self.findings if result.kernel == kernel]
+            count = lambda *statuses, own=own: str(sum(r.status in statuses for r in own))
             suite = ElementTree.SubElement(
                 root,
                 "testsuite",
@@ -193,31 +161,23 @@ class Report:
                 failures=count(FAILED),
                 skipped=count(SKIPPED, PARTIAL),
                 errors="0",
-                time=f"{sum(each.seconds for each in own):.3f}",
+                time=f"{sum(result.seconds for result in own):.3f}",
             )
-            for each in own:
+            for result in own:
                 case = ElementTree.SubElement(
                     suite,
                     "testcase",
-                    classname=f"{kernel}.{each.rung}",
-                    name=each.problem,
-                    time=f"{each.seconds:.3f}",
+                    classname=f"{kernel}.{result.rung}",
+                    name=result.problem,
+                    time=f"{result.seconds:.3f}",
                 )
-                words = each.message + (f"; {each.wrote}" if each.wrote else "")
-                if each.status == FAILED:
-                    ElementTree.SubElement(case, "failure", message=_xml(words)).text = _xml(words)
-                elif each.status != PASSED:
-                    ElementTree.SubElement(case, "skipped", message=_xml(words))
+                words = _xml(result.words)
+                if result.status == FAILED:
+                    ElementTree.SubElement(case, "failure", message=words).text = words
+                elif result.status != PASSED:
+                    ElementTree.SubElement(case, "skipped", message=words)
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-HEADS = ("kernel", "rung", "problems", "result", "budget used", "seconds")
-RIGHT = ("problems", "budget used", "seconds")
-
-
-def _worst(statuses: Iterable[str]) -> str:
-    return max(statuses, key=(PASSED, PARTIAL, SKIPPED, FAILED).index, default=PASSED)
 
 
 def _xml(text: str) -> str:

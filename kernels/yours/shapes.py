@@ -53,9 +53,9 @@ def arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for word in _words(text):
-        found = _NAMED.match(word)
-        if found and not _ARRAY.match(word):
-            named[found[1]] = _value(found[2], word)
+        keyword = _NAMED.match(word)
+        if keyword and not _ARRAY.match(word):
+            named[keyword[1]] = _value(keyword[2], word)
         elif named:
             fail("--args", repr(text), "positional arguments before named ones")
         else:
@@ -81,8 +81,8 @@ def _value(text: str, word: str) -> Any:
     import ml_dtypes
     import numpy as np
 
-    if found := _ARRAY.match(text):
-        short, sizes, values = found.groups()
+    if array := _ARRAY.match(text):
+        short, sizes, values = array.groups()
         name = SHORT.get(short, short)
         try:
             dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
@@ -116,11 +116,11 @@ def literal(text: str, word: str, option: str = "--over", form: str = "Python li
         fail(option, repr(word), form)
 
 
-def trips_of(given: Sequence[str]) -> dict[str, int]:
+def trips_of(texts: Sequence[str]) -> dict[str, int]:
     """Read how often what data decides runs.
 
     Args:
-        given: "N" for all, "KERNEL=N", or "FILE:LINE=N" of a loop, each.
+        texts: "N" for all, "KERNEL=N", or "FILE:LINE=N" of a loop, each.
 
     Returns:
         What stands before "=", or "", → the number.
@@ -128,11 +128,10 @@ def trips_of(given: Sequence[str]) -> dict[str, int]:
     Raises:
         ValueError: for another form, and for what stands twice.
     """
-    found: dict[str, int] = {}
-    for each in given:
-        name, _, count = each.rpartition("=")
-        if not count.isdigit() or name in found or (not name and "=" in each):
-            form = "N, KERNEL=N or FILE:LINE=N, once each"
-            fail("--trips", repr(each), form)
-        found[name] = int(count)
-    return found
+    trips: dict[str, int] = {}
+    for text in texts:
+        name, _, count = text.rpartition("=")
+        if not count.isdigit() or name in trips or (not name and "=" in text):
+            fail("--trips", repr(text), "N, KERNEL=N or FILE:LINE=N, once each")
+        trips[name] = int(count)
+    return trips

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.checks import fail
+from kernels.machines.checks import fail, one_of
+from kernels.machines.tpu.chips import CHIPS
+from kernels.machines.tpu.pool import libtpu_version
 from kernels.machines.tpu.tuner import Trial
-from kernels.yours import cache, on_tpu
+from kernels.yours import cache
 from kernels.yours.proving import Lost, asking
 from kernels.yours.shapes import literal
 
@@ -46,21 +48,22 @@ def tunings(over: Sequence[str]) -> list[dict[str, Any]]:
     """
     form = '"NAME=LOW..HIGH", such as bm=128..2048, or "NAME=A,B,C"'
     choices: dict[str, list[Any]] = {}
-    for each in over:
-        name, equals, values = each.partition("=")
+    for text in over:
+        name, equals, values = text.partition("=")
         if not (equals and name.isidentifier() and values) or name in choices:
-            fail("--over", repr(each), form)
+            fail("--over", repr(text), form)
         low, dots, high = values.partition("..")
         if dots:
             if not (low.isdigit() and high.isdigit() and 0 < int(low) <= int(high)):
-                fail("--over", repr(each), form)
+                fail("--over", repr(text), form)
             steps = int(math.log2(int(high) / int(low)))
             choices[name] = [int(low) << step for step in range(steps + 1)]
         else:
-            choices[name] = [literal(value, each) for value in values.split(",")]
+            choices[name] = [literal(value, text) for value in values.split(",")]
     if not choices:
         fail("--over", "left out", form)
-    return [dict(zip(choices, each, strict=True)) for each in itertools.product(*choices.values())]
+    combinations = itertools.product(*choices.values())
+    return [dict(zip(choices, values, strict=True)) for values in combinations]
 
 
 def tune_file(
@@ -90,6 +93,7 @@ def tune_file(
     Raises:
         ValueError: for a wrong argument, and where the file cannot be loaded.
     """
+    one_of("--chip", chip, CHIPS)
     everything = tunings(over)
     middle = [len(everything) // 2 + (i + 1) // 2 * (-1) ** i for i in range(2 * len(everything))]
     order = [everything[i] for i in dict.fromkeys(middle) if 0 <= i < len(everything)]
@@ -100,19 +104,17 @@ def tune_file(
     if not Path(path).is_file():
         fail("file", path, "a Python file that there is")
     source = Path(path).read_text(encoding="utf-8")
-    version = on_tpu.ready()
+    version = libtpu_version()
     keys = [
         cache.key(version, "tune", source, name, args, chip, sorted(t.items())) for t in candidates
     ]
-    trials: dict[int, Trial] = {}
-    bands: dict[int, str] = {}
-    for place, key in enumerate(keys):
-        if not fresh and (known := cache.get(key)) is not None:
-            trials[place] = _trial(candidates[place], known, True)
-            bands[place] = known.get("band", "")
-    waiting = [place for place in range(len(candidates)) if place not in trials]
+    answers: dict[int, dict[str, Any]] = {}
+    if not fresh:
+        answers = {place: known for place, key in enumerate(keys) if (known := cache.get(key))}
+    remembered = set(answers)
+    waiting = [place for place in range(len(candidates)) if place not in answers]
     if progress:
-        progress(len(trials), len(candidates))
+        progress(len(answers), len(candidates))
     with asking(timeout * BATCH + 600) as ask:
         for start in range(0, len(waiting), BATCH):
             batch = waiting[start : start + BATCH]
@@ -120,33 +122,28 @@ def tune_file(
                 what="tune", path=path, name=name, args=args, chip=chip, timeout=timeout
             )
             try:
-                answer = ask(question | {"tunings": [candidates[place] for place in batch]})
+                trials = ask(question | {"tunings": [candidates[i] for i in batch]})["trials"]
             except Lost as lost:
                 refused = {"seconds": None, "bound": "", "note": str(lost), "passing": True}
-                answer = {"trials": [refused] * len(batch)}
-            if "error" in answer:
-                raise ValueError(answer["error"])
-            for place, found in zip(batch, answer["trials"], strict=True):
-                trials[place] = _trial(candidates[place], found, False)
-                bands[place] = found.get("band", "")
-                if not found["passing"]:
-                    cache.put(keys[place], found)
+                trials = [refused] * len(batch)
+            for place, trial in zip(batch, trials, strict=True):
+                answers[place] = trial
+                if not trial["passing"]:
+                    cache.put(keys[place], trial)
             if progress:
-                progress(len(trials), len(candidates))
-    if remembered := sum(trial.remembered for trial in trials.values()):
-        notes.append(f"{remembered} of {len(trials)} were known from an earlier run")
+                progress(len(answers), len(candidates))
+    if remembered:
+        notes.append(f"{len(remembered)} of {len(answers)} were known from an earlier run")
     notes.append(
         "estimates by the compiler's own model, not measurements; the band says how far such "
         "estimates were off where there are measurements"
     )
-    order_of = sorted(trials, key=lambda place: trials[place].seconds)
-    return Tuned(
-        tuple(trials[place] for place in order_of),
-        tuple(bands[place] for place in order_of),
-        tuple(notes),
-    )
-
-
-def _trial(tuning: dict[str, Any], found: dict[str, Any], remembered: bool) -> Trial:
-    seconds = math.inf if found["seconds"] is None else found["seconds"]
-    return Trial(tuning, seconds, found["bound"], found["note"], remembered)
+    ranked = []
+    for place, trial in answers.items():
+        seconds = math.inf if trial["seconds"] is None else trial["seconds"]
+        tried = Trial(
+            candidates[place], seconds, trial["bound"], trial["note"], place in remembered
+        )
+        ranked.append((tried, trial.get("band", "")))
+    ranked.sort(key=lambda pair: pair[0].seconds)
+    return Tuned(tuple(t for t, _ in ranked), tuple(band for _, band in ranked), tuple(notes))

@@ -9,18 +9,17 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import pytest
 import yaml
-from rich.console import Console
 from typer.testing import CliRunner
 
-from kernels import cli
+from kernels.cli import app
 from kernels.machines.optional import available
-from kernels.yours import cache, explaining, guarding, shapes, tuning
-from kernels.yours.report import Finding, Report
+from kernels.yours import cache, explaining, explanation, guarding, on_tpu, shapes, tuning
+from kernels.yours.explanation import Explanation, Refusal
+from kernels.yours.report import Report, RungResult
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -77,9 +76,8 @@ def here(tmp_path, monkeypatch):
 
 def command(here, *arguments):
     """A line of the command, in this process: most of the time of a small one is its start."""
-    wide = [Console(width=100, no_color=True), Console(width=100, no_color=True, stderr=True)]
-    with contextlib.chdir(here), mock.patch.multiple(cli, console=wide[0], errors=wide[1]):
-        done = CliRunner().invoke(cli.app, list(arguments))
+    with contextlib.chdir(here):
+        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "100", "NO_COLOR": "1"})
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
@@ -125,7 +123,7 @@ def test_explain_as_data_and_as_a_page(here):
     [line] = [each for each in kernel["lines"] if each["eup"]]
     assert line["source"].startswith("mine.py:") and "jnp.exp" in line["text"]
     page = (here / "report.html").read_text()
-    assert len(page.encode()) < explaining.MOST
+    assert len(page.encode()) < explanation.MOST
     assert not re.search(r'(src|href)\s*=\s*"|@import|url\(\s*["\']?http|fetch\(', page)
     assert "kernel-player" in page and "<script" in page
     # What was explained before is known: nothing is compiled again.
@@ -321,8 +319,8 @@ def test_explain_from_python():
 
     shape = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
     found = kernels.explain(jax.jit(jnp.dot), shape, shape, chip="v6e")
-    assert found.facts["flops"] == 2 * 256**3 and found.facts["chip"] == "v6e"
-    assert "estimated" in str(found) and "<table>" in found._repr_html_()
+    assert found.facts.flops == 2 * 256**3 and found.facts.chip == "v6e"
+    assert "estimated" in str(found) and "<table" in found._repr_html_()
     assert found.html().startswith("<!doctype html>")
     with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e"):
         kernels.explain(jnp.dot, shape, shape, chip="v9")
@@ -349,10 +347,15 @@ def test_tune_ranks_and_goes_on_where_it_was(here):
 def test_what_guard_fails_for(here, monkeypatch):
     """With answers made up: what is compared, and how it is told."""
     state = {"seconds": 1e-6, "status": "passed"}
-    finding = lambda: Finding("power", "interpret", "a", state["status"], "wrong")
+    finding = lambda: RungResult("power", "interpret", "a", state["status"], "wrong")
     monkeypatch.setattr(guarding, "prove_file", lambda *_, **__: Report((finding(),)))
     monkeypatch.setattr(guarding, "declared_in", lambda *_: [("power", ("v5e",))])
-    explained = lambda *_, **__: {"seconds": state["seconds"], "error": {"message": "too large"}}
+
+    def explained(*_, **__):
+        if state["seconds"] is None:
+            return Explanation(Refusal("power", "v5e", {"message": "too large"}))
+        return SimpleNamespace(facts=SimpleNamespace(seconds=state["seconds"]))
+
     monkeypatch.setattr(guarding, "explain_file", explained)
     baseline, files = here / "estimates.json", [(str(here / "mine.py"), "")]
     guard = lambda **more: guarding.guard(baseline, files, rungs=("interpret",), **more)
@@ -496,6 +499,31 @@ def test_the_cache_keeps_the_newest(here, monkeypatch):
     (here / "cache" / "c.json").write_text("{")
     assert cache.get("c") is None
     assert not list((here / "cache").glob("*.part"))
+
+
+def test_every_part_of_the_package_counts_in_a_key(tmp_path):
+    """What explains a GPU's program lay in a folder that was left out."""
+    package = tmp_path / "kernels"
+    parts = ("machines/gpu", "machines/tpu", "machines/pallas", "figures", "lessons/pictures")
+    files = [package / part / "some.py" for part in parts]
+    for file in (*files, package / "figures" / "validation.csv"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1\n")
+    digests = {cache._model.__wrapped__(package)}
+    for file in package.rglob("*.*"):
+        file.write_text("2\n")
+        digests.add(cache._model.__wrapped__(package))
+    assert len(digests) == 1 + len(files) + 1
+
+
+@needs_libtpu
+def test_a_machine_is_resolved_and_asked_whether_it_is_ready_once(here, monkeypatch):
+    asked = []
+    resolve, ready = explaining.machine, on_tpu.ready
+    monkeypatch.setattr(explaining, "machine", lambda *words: asked.append("m") or resolve(*words))
+    monkeypatch.setattr(on_tpu, "ready", lambda: asked.append("r") or ready())
+    assert command(here, "explain", "mine.py:power").returncode == 0
+    assert asked == ["m", "r"]
 
 
 def test_the_help_has_examples():

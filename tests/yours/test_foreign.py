@@ -81,8 +81,8 @@ def test_a_planted_fault_is_found(rung, kernel):
 @pytest.mark.parametrize("kernel", PROVEN)
 def test_it_is_explained(kernel, tmp_path, monkeypatch):
     monkeypatch.setenv(cache.FOLDER, str(tmp_path))
-    made = explain_file(RIGHT, kernel)
-    assert made["seconds"] > 0 and not made["depends"], made
+    facts = explain_file(RIGHT, kernel).facts
+    assert facts.seconds > 0 and not facts.depends, facts
 
 
 @pytest.mark.full
@@ -93,7 +93,7 @@ def test_a_kernel_of_tokamax(kernel, tmp_path, monkeypatch):
     monkeypatch.setenv(cache.FOLDER, str(tmp_path))
     report = prove_file(TOKAMAX, kernel, chips=("v5e",))
     assert {each.status for each in report.findings} == {"passed"}, str(report)
-    assert explain_file(TOKAMAX, kernel)["seconds"] > 0
+    assert explain_file(TOKAMAX, kernel).facts.seconds > 0
 
 
 def test_the_list_names_them_all():

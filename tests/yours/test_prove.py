@@ -22,7 +22,7 @@ from kernels.machines.optional import available
 from kernels.yours import declared, proving
 from kernels.yours.claim import Claim
 from kernels.yours.proving import prove_file
-from kernels.yours.report import Finding, Report
+from kernels.yours.report import Report, RungResult
 
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 FILE = str(Path(__file__).with_name("brought.py"))
@@ -194,7 +194,7 @@ def test_kernels_prove_returns_a_report():
     local = lambda x: doubled(x)  # as a notebook's function: no other process can load it
     report = kernels.prove(local, lambda x: x * 2, arguments=draw, rungs=("interpret",))
     assert report.passed and len(report.findings) == 4
-    assert "passed" in str(report) and "<table>" in report._repr_html_()
+    assert "passed" in str(report) and "<table" in report._repr_html_()
     wrong = kernels.prove(local, lambda x: x * 3, arguments=draw, rungs=("interpret",))
     assert not wrong.passed
     assert "FAILED" in str(wrong) and "element [" in wrong.markdown()
@@ -347,8 +347,8 @@ def test_a_file_that_cannot_be_proven_says_why(tmp_path, text, says):
 def test_a_report_is_a_table_junit_and_markdown():
     report = Report(
         (
-            Finding("f", "interpret", "a", "passed", used=0.25, seconds=1.0),
-            Finding("f", "compile", "a", "failed", "x < y | z", "written by g"),
+            RungResult("f", "interpret", "a", "passed", used=0.25, seconds=1.0),
+            RungResult("f", "compile", "a", "failed", "x < y | z", "written by g"),
         ),
         ("left out",),
     )

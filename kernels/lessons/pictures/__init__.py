@@ -6,7 +6,8 @@ reads in light and in dark, and that prints. Some return a Player: a Picture tha
 interactive in the built book.
 """
 
-from kernels.lessons.pictures.canvas import COLOURS, Picture, Player, Table
+from kernels.figures.table import Table
+from kernels.lessons.pictures.canvas import COLOURS, Picture, Player
 from kernels.lessons.pictures.code import Code, source
 from kernels.lessons.pictures.gpus import heat, lives, occupancy, waves
 from kernels.lessons.pictures.graphs import graph

@@ -55,34 +55,6 @@ class Player(Picture):
         )
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of text that takes its look from the page.
-
-    Args:
-        columns: the title of each.
-        rows: each a cell for each column.
-        caption: what stands above it; "" for nothing.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str = ""
-
-    def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-        body = "".join(row(cells, "td") for cells in self.rows)
-        above = ""
-        if self.caption:
-            above = f'<caption style="caption-side: top">{html.escape(self.caption)}</caption>'
-        return (
-            f'<table class="kernel-table table">{above}<thead>{row(self.columns, "th")}</thead>'
-            f"<tbody>{body}</tbody></table>"
-        )
-
-
 class Canvas:
     """Collects SVG elements."""
 

@@ -1,6 +1,5 @@
 """explain for a GPU: passes, thunks, registers, occupancy, schedule, bracket; refusals."""
 
-import io
 import json
 import os
 import subprocess
@@ -12,22 +11,16 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from rich.console import Console
 
 from kernels import pictures
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
 from kernels.yours import cache, machines, on_gpu
+from kernels.yours.explanation import Explanation
 
 SQUARE = (np.ones((256, 256), jnp.bfloat16),) * 2
 GIVEN = dict(name="f", title="f", timeout=60.0, pictures=False, trips={})
-
-
-def shown(made):
-    console = Console(width=100, record=True, file=io.StringIO())
-    on_gpu.page(made, console)
-    return console.export_text()
 
 
 @pytest.mark.cuda
@@ -36,19 +29,19 @@ def test_a_program_is_explained():
         return -jax.nn.softmax(x @ y)
 
     made = on_gpu.explain(f, SQUARE, {}, chip="h100", **GIVEN | {"pictures": True})
-    drawn = made.pop("pictures")
-    json.dumps(made)
-    assert made["seconds"] < made["most"] and made["bound"] in ("memory", "compute")
-    assert "cublas-gemm-rewriter" in [each["name"] for each in made["passes"]]
-    assert made["thunks"][0]["kind"] == "CublasLtMatmul"
-    [kernel] = made["kernels"]
-    assert kernel["registers"] > 0 and kernel["occupancy"]["limiter"] and kernel["waves"] == 1
-    text = shown(made)
+    assert Explanation.of_json(json.loads(json.dumps(made.as_json()))).facts == made.facts
+    facts = made.facts
+    assert facts.seconds < facts.most and facts.bound in ("memory", "compute")
+    assert "cublas-gemm-rewriter" in [each.name for each in facts.passes]
+    assert facts.thunks[0].kind == "CublasLtMatmul"
+    [kernel] = facts.kernels
+    assert kernel.registers > 0 and kernel.occupancy.limiter and kernel.waves == 1
+    text = str(made)
     for word in ("passes changed it", "registers", "occupancy", "stall", "µs, estimated"):
         assert word in text
-    assert kernel["name"] in text and drawn and "svg" in drawn[0]["html"]
-    pieces = "".join(on_gpu.tables(made, made))
-    assert "Side by side" in pieces and "CublasLtMatmul" in pieces
+    assert kernel.name in text and "svg" in made.pictures[0]["html"]
+    page = made.html(made)
+    assert "least, µs" in page and "CublasLtMatmul" in page
 
 
 def test_what_the_compilers_refuse_is_one_line(monkeypatch):
@@ -72,10 +65,10 @@ def test_what_the_compilers_refuse_is_one_line(monkeypatch):
 
         monkeypatch.setattr(compiler, "compile_program", refuse)
         made = on_gpu.explain(lambda x, y: x @ y, SQUARE, {}, chip="h100", **GIVEN)
-        assert made["error"]["kind"] == error.kind
-        told = shown(made).strip().splitlines()
+        assert made.facts.error["kind"] == error.kind
+        told = str(made).splitlines()
         assert len(told) == 2 and words in told[1]
-        assert words in "".join(on_gpu.tables(made)).replace("&#x27;", "'")
+        assert words in made.html().replace("&#x27;", "'")
 
 
 def test_an_unknown_chip_and_a_missing_tool_are_one_line(monkeypatch, tmp_path):
@@ -131,7 +124,7 @@ def test_what_cannot_be_explained_is_said_in_a_line():
         explain(jnp.dot, trips={"body": 3})
     with pytest.raises(ValueError, match=r"function is f, which returns no array; accepted: one"):
         explain(lambda x, y: None)
-    refused = explain(for_a_tpu)["error"]
+    refused = explain(for_a_tpu).facts.error
     assert refused["kind"] == "unsupported"
     assert "is written for a TPU, with compiler_params of" in refused["message"]
 

@@ -1,6 +1,5 @@
 """explain, estimate and tune on the command line, and rung 3."""
 
-import io
 import os
 import time
 from types import SimpleNamespace
@@ -10,17 +9,17 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from rich.console import Console
 from typer.testing import CliRunner
 
 from kernels import ladder, optional
 from kernels.cli import app
-from kernels.machines.tpu import explain
 from kernels.machines.tpu.estimate import estimate_program
+from kernels.machines.tpu.explain import facts
 from kernels.machines.tpu.export import export
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS, find
+from kernels.yours.explanation import explained
 
 pytestmark = pytest.mark.slow
 
@@ -86,9 +85,7 @@ def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
 def page(function, *args, chip="v5e"):
     """What explain prints for a function."""
     program = export(function, *args, chip=chip)
-    console = Console(file=io.StringIO(), width=100)
-    explain.explain(program, estimate_program(program), "a title", console)
-    return console.file.getvalue()
+    return str(explained(facts(program, estimate_program(program), "a title")))
 
 
 @pytest.mark.libtpu

@@ -1,0 +1,157 @@
+"""python -m kernels estimate"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.markup import escape
+
+from kernels.cli.options import GradientOption, TimeoutOption, WorkloadOption, largest
+from kernels.cli.terminal import console, errors, reported
+from kernels.figures.table import Table
+from kernels.figures.units import format_seconds
+from kernels.machines.checks import fail, one_of
+from kernels.proof.catalog import find
+
+if TYPE_CHECKING:
+    from kernels.proof.backends.base import Backend, Job
+    from kernels.proof.workload import Workload
+
+COLUMNS = ("entry and workload", "chip", "time", "band", "binds", "of peak", "of HBM")
+RIGHT = ("time", "band", "of peak", "of HBM")
+
+
+def estimate(
+    entry: Annotated[
+        str | None, typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION.")
+    ] = None,
+    workload: WorkloadOption = None,
+    chip: Annotated[
+        list[str] | None,
+        typer.Option("--chip", "-c", help="May be repeated; v5e or inf2 by default."),
+    ] = None,
+    timeout: TimeoutOption = 120.0,
+    budget: Annotated[float, typer.Option(min=1, help="Seconds of simulation for each.")] = 20.0,
+    figures: Annotated[
+        bool, typer.Option(help="All sizes that the book gives figures of.")
+    ] = False,
+    gradient: GradientOption = False,
+    record: Annotated[bool, typer.Option(help="Keep them in results/estimated.csv.")] = False,
+    late: Annotated[
+        bool, typer.Option("--late", help="Keep those too whose static profile ran out of time.")
+    ] = False,
+) -> None:
+    """Estimate run times on a TPU or a NeuronCore; nothing is measured."""
+    with reported():
+        from kernels.figures import add, estimated
+        from kernels.figures.schema import LATE
+        from kernels.machines.tpu.diagnose import TpuCompileError
+
+        questions = _questions(entry, workload, chip, figures, gradient)
+        rows: list[Sequence[str]] = []
+        failed: list[tuple[_Question, Exception]] = []
+        records = []
+        for question, answer in zip(questions, _answers(questions, timeout, budget)):
+            if isinstance(answer, Exception):
+                failed.append((question, answer))
+                kind = getattr(answer, "kind", "refused")
+                rows.append((question.title, question.chip, "", "", kind, "", ""))
+                continue
+            rows.append((question.title, question.chip, *_row(answer)))
+            if record:
+                kept = estimated(*question.key, answer, question.backend.versions)
+                if late or LATE not in kept.method:
+                    records.append(kept)
+                    continue
+                # On an idle machine the profile might have been there: another figure.
+                reason = "not kept, for its static profile ran out of time; --late keeps it"
+                failed.append((question, TpuCompileError("timeout", reason)))
+        if record:
+            add("estimated.csv", records)
+        title = "Estimated by the model of a compiler or of an engine, not measured"
+        refused = {getattr(error, "kind", "refused"): "red" for _, error in failed}
+        console.print(Table(COLUMNS, rows, title, RIGHT, refused))
+        for question, error in failed:
+            colour = "red" if isinstance(error, TpuCompileError) else "yellow"
+            errors.print(
+                f"[{colour}]{escape(question.title)} on {question.chip}:[/] {escape(str(error))}",
+                soft_wrap=True,
+            )
+        # A figure of the book that an implementation does not solve is no failure.
+        if any(not figures or isinstance(error, TpuCompileError) for _, error in failed):
+            raise typer.Exit(1)
+
+
+class _Question(NamedTuple):
+    """One estimate that is asked for. key: operator, implementation, workload and pass."""
+
+    title: str
+    chip: str
+    backend: Backend
+    job: Job
+    key: tuple[str, str, Workload, str]
+
+
+def _questions(
+    entry: str | None, workload: str | None, chips: list[str] | None, figures: bool, gradient: bool
+) -> list[_Question]:
+    """What the command line asks for: every entry on each chip that its backend knows.
+
+    Raises ValueError where nothing of it can be estimated.
+    """
+    from kernels.proof.ladder import Subject
+
+    named = list(find(entry))
+    able = [(o, i) for o, i in named if i.backend.chips]
+    if not able:
+        written = ", ".join(dict.fromkeys(i.backend.name for _, i in named))
+        fail("entry", f"{entry}, written in {written}", "one that there is an estimate of")
+    known = dict.fromkeys(chip for _, i in able for chip in i.backend.chips)
+    for chip in chips or ():
+        one_of("--chip", chip, known)
+    questions = []
+    for o, i in able:
+        if figures:
+            problems = [w for w in o.workloads.figures if i.accepts(w)]
+        else:
+            problems = [o.workloads.find(workload) if workload else largest(o, i)]
+        subject = Subject.of(o, i)
+        for problem, chip in itertools.product(problems, chips or i.backend.chips[:1]):
+            if chip not in i.backend.chips:
+                continue
+            name = f"{o.name}/{i.name}"
+            job = replace(subject.job(problem, gradient=gradient), name=name)
+            if gradient and not job.wanted:
+                if len(able) > 1 or figures:
+                    continue
+                fail("--gradient", f"given for {entry} on {problem}", "what has gradients")
+            key = o.name, i.name, problem, "gradient" if gradient else "forward"
+            title = f"{name}  {problem}{' gradient' * gradient}"
+            questions.append(_Question(title, chip, i.backend, job, key))
+    return questions
+
+
+def _answers(questions: Sequence[_Question], timeout: float, budget: float) -> list[Any]:
+    """An estimate of each, or the error that there is instead; a backend is asked once."""
+    answers: dict[int, Any] = {}
+    for backend in dict.fromkeys(question.backend for question in questions):
+        places = [i for i, question in enumerate(questions) if question.backend is backend]
+        jobs = [(questions[i].job, questions[i].chip) for i in places]
+        answers |= zip(places, backend.estimate(jobs, timeout=timeout, budget=budget), strict=True)
+    return [answers[i] for i in range(len(questions))]
+
+
+def _row(answer: Any) -> tuple[str, ...]:
+    """What of an estimate its model knows."""
+    hbm = getattr(answer, "hbm_utilisation", None)
+    return (
+        format_seconds(answer.seconds),
+        getattr(answer, "band_text", ""),
+        answer.bound,
+        f"{answer.utilisation:.0%}" if getattr(answer, "flops", 0) else "",
+        "" if hbm is None else f"{hbm:.0%}",
+    )

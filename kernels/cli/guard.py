@@ -1,0 +1,61 @@
+"""python -m kernels guard"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from kernels.cli.options import ChipsOption, MarkdownOption, TimeoutOption
+from kernels.cli.terminal import console, errors, file_and_name, note, reported, writable, write
+
+
+def guard(
+    baseline: Annotated[
+        Path, typer.Option(help="JSON of what was estimated, and which rungs held.")
+    ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="FILE.py or FILE.py:NAME each, for a new baseline, or one more."),
+    ] = None,
+    update: Annotated[bool, typer.Option("--update", help="Write the baseline anew.")] = False,
+    percent: Annotated[float, typer.Option(min=0, help="How much an estimate may grow.")] = 2.0,
+    chip: ChipsOption = None,
+    rung: Annotated[
+        list[str] | None, typer.Option(help="To prove besides; interpret and compile by default.")
+    ] = None,
+    timeout: TimeoutOption = 120.0,
+    markdown: MarkdownOption = None,
+) -> None:
+    """Fail when a kernel's estimate grows, or when it loses a rung, against a baseline.
+
+    \b
+    python -m kernels guard my_kernels.py --baseline estimates.json --update
+    python -m kernels guard --baseline estimates.json
+    """
+    with reported():
+        from kernels.yours import guarding
+
+        writable(markdown, baseline if update else None)
+        guarded = guarding.guard(
+            baseline,
+            [file_and_name(file) for file in files or ()],
+            update=update,
+            percent=percent,
+            chips=tuple(chip or ()),
+            rungs=tuple(rung or guarding.RUNGS),
+            timeout=timeout,
+            progress=lambda words: (
+                errors.print(f"[dim]{escape(words)}[/]") if errors.is_terminal else None
+            ),
+        )
+        console.print(guarded.table("The new baseline" if update else "Against the baseline"))
+        for words in guarded.losses:
+            note(f"[red]FAILED[/] {escape(words)}")
+        for words in guarded.notes:
+            note(f"[dim]note[/] {escape(words)}")
+        write(markdown, guarded.markdown())
+        if guarded.losses:
+            raise typer.Exit(1)

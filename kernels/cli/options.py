@@ -1,0 +1,72 @@
+"""Arguments and options that several commands take, and the catalog entries that they name."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernels.machines.checks import fail
+from kernels.proof.catalog import Implementation, Operator, find
+
+if TYPE_CHECKING:
+    from kernels.proof.workload import Workload
+
+Entry = Annotated[
+    str,
+    typer.Argument(help="OPERATOR/IMPLEMENTATION, or FILE.py:NAME of a function of your own."),
+]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option("--workload", "-w", help='A name, or sizes such as "m=512 k=512 n=512 bfloat16".'),
+]
+ArgsOption = Annotated[
+    str,
+    typer.Option(
+        "--args",
+        help='What it takes, such as "bf16[64,128] i32[3]=[100,0,156]": values that a grid or a '
+        "loop depends on are given so. As @kernels.proves draws it by default.",
+    ),
+]
+ChipsOption = Annotated[
+    list[str] | None,
+    typer.Option("--chip", "-c", help="May be repeated; the file says by default."),
+]
+TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds for one compilation.")]
+GradientOption = Annotated[bool, typer.Option(help="Of the gradients, forward pass included.")]
+StrictOption = Annotated[bool, typer.Option(help="Let fail too what was skipped, or done in part.")]
+MarkdownOption = Annotated[Path | None, typer.Option(help="Write Markdown there.")]
+
+
+def largest(operator: Operator, implementation: Implementation) -> Workload:
+    """The largest named workload that an implementation takes."""
+    taken = filter(implementation.accepts, operator.workloads.named)
+    return max(taken, key=lambda workload: math.prod(workload.sizes.values()))
+
+
+def subject(entry: str, workload: str | None) -> tuple[Operator, Implementation, Workload]:
+    """The catalog entry for a TPU, and the workload, that the command line names.
+
+    Raises:
+        ValueError: for another entry, and an unknown workload.
+    """
+    from kernels.machines.tpu import CHIPS
+
+    operator, implementation = next(find(entry))
+    if "/" not in entry:
+        fail("entry", repr(entry), "OPERATOR/IMPLEMENTATION")
+    if not set(implementation.backend.chips) & set(CHIPS):
+        written = implementation.backend.name
+        fail("entry", f"{entry}, written in {written}", "one that runs on a TPU")
+    known = operator.workloads
+    problem = known.find(workload) if workload else largest(operator, implementation)
+    return operator, implementation, problem
+
+
+def only_for_files(**options: object) -> None:
+    """ValueError for an option that says something of FILE.py:NAME alone."""
+    for option, value in options.items():
+        if value:
+            fail(f"--{option}", value, "with FILE.py:NAME")

@@ -1,0 +1,68 @@
+"""python -m kernels prove"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from kernels.cli.options import ChipsOption, MarkdownOption, StrictOption
+from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
+from kernels.proof.catalog import RUNGS
+
+
+def prove(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="FILE.py or FILE.py:NAME each, whose kernels @kernels.proves marks."),
+    ],
+    rung: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(RUNGS[:3])}; may be repeated. All by default."),
+    ] = None,
+    chip: ChipsOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the values.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for a problem at a rung.")] = 300.0,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.")] = None,
+    markdown: MarkdownOption = None,
+    marked: Annotated[
+        bool, typer.Option("--marked", help="Pass over files in which nothing is marked.")
+    ] = False,
+    strict: StrictOption = False,
+) -> None:
+    """Prove kernels of your own: interpreted, simulated, compiled, against your reference.
+
+    \b
+    python -m kernels prove my_kernels.py
+    python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
+    """
+    with reported():
+        from kernels.yours.proving import RUNGS as known
+        from kernels.yours.proving import prove_file
+        from kernels.yours.report import Report
+
+        writable(junit, markdown)
+        report = Report(())
+        with progress(counted=False) as bar:
+            task = bar.add_task("")
+            for file in files:
+                path, name = file_and_name(file)
+                if marked and "proves" not in Path(path).read_text(encoding="utf-8"):
+                    continue
+                report += prove_file(
+                    path,
+                    name,
+                    rungs=tuple(rung or known),
+                    chips=tuple(chip or ()),
+                    seed=seed,
+                    timeout=timeout,
+                    progress=lambda words: bar.update(task, description=escape(words)),
+                )
+        write(junit, report.junit())
+        write(markdown, report.markdown())
+        console.print(report)
+        lacking = any(result.status in ("skipped", "partial") for result in report.findings)
+        if not report.passed or (strict and lacking):
+            raise typer.Exit(1)

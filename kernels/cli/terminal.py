@@ -1,0 +1,100 @@
+"""What every command says to its reader: where it prints, bars, errors, and files it writes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from kernels.machines.checks import fail
+
+console = Console()
+errors = Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Turn what a reader can do something about into a line and an exit code, not a traceback."""
+    from kernels.machines.optional import MissingPackage
+
+    try:
+        yield
+    except (ValueError, MissingPackage) as error:
+        errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        errors.print("[yellow]stopped[/]")
+        raise typer.Exit(130) from None
+    except RuntimeError as error:
+        from kernels.machines.tpu.diagnose import TpuCompileError
+
+        if not isinstance(error, TpuCompileError):
+            raise
+        errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def progress(form: str = "{task.description}", counted: bool = True) -> Progress:
+    """A bar on stderr while something takes long; nothing where that is no terminal.
+
+    Args:
+        form: of the words before it.
+        counted: whether it is known how much there is to do.
+    """
+    columns: list[ProgressColumn] = [TextColumn(form)]
+    if counted:
+        columns += [BarColumn(), MofNCompleteColumn()]
+    columns.append(TimeElapsedColumn())
+    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+
+
+def note(words: str) -> None:
+    """Print a line as it is, of any length."""
+    console.print(words, highlight=False, soft_wrap=True)
+
+
+def file_and_name(text: str, named: bool = False) -> tuple[str, str]:
+    """File and name of "FILE.py:NAME".
+
+    Args:
+        text: which may be "FILE.py" alone.
+        named: whether it has to have a name.
+
+    Raises:
+        ValueError: for a file that there is not, and for a name that is left out.
+    """
+    path, colon, name = text.rpartition(".py:")
+    path, name = (path + ".py", name) if colon else (text, "")
+    if not path.endswith(".py") or not Path(path).is_file():
+        fail("file", path, "a Python file that there is, or FILE.py:NAME")
+    if named and not name:
+        fail("entry", text, "FILE.py:NAME")
+    return path, name
+
+
+def writable(*paths: Path | None) -> None:
+    """ValueError for a file that there is no folder for, before the work that it is to hold."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            fail("file to write", path, "one in a folder that there is")
+
+
+def write(path: Path | None, text: str) -> None:
+    """Write a file, if one was asked for."""
+    try:
+        if path is not None:
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail("file to write", path, f"one that can be written ({error.strerror})")

@@ -1,0 +1,159 @@
+"""python -m kernels tune"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from kernels.cli.options import (
+    ArgsOption,
+    Entry,
+    TimeoutOption,
+    WorkloadOption,
+    only_for_files,
+    subject,
+)
+from kernels.cli.terminal import console, file_and_name, note, progress, reported
+from kernels.figures.table import Table
+from kernels.figures.units import format_seconds
+from kernels.machines.checks import fail, one_of
+
+Tick = Callable[[int, int], None]
+
+
+def tune(
+    entry: Entry,
+    workload: WorkloadOption = None,
+    args: ArgsOption = "",
+    over: Annotated[
+        list[str] | None,
+        typer.Option(help='"NAME=LOW..HIGH" in powers of two, or "NAME=A,B,C"; may be repeated.'),
+    ] = None,
+    chip: Annotated[str, typer.Option("--chip", "-c", help="The TPU to compile for.")] = "v5e",
+    most: Annotated[int, typer.Option(min=1, help="Candidates to try.")] = 24,
+    timeout: TimeoutOption = 120.0,
+    fresh: Annotated[bool, typer.Option(help="Do not read what an earlier run has found.")] = False,
+) -> None:
+    """Rank block sizes for a TPU by estimate; a stopped run goes on where it was.
+
+    \b
+    python -m kernels tune matmul/pallas --workload square
+    python -m kernels tune mine.py:matmul --args "bf16[4096,4096] bf16[4096,4096]" \\
+      --over bm=128..2048 --over bn=128,256
+    """
+    with reported():
+        from kernels.machines.tpu import CHIPS
+        from kernels.machines.tpu.pool import libtpu_version
+
+        libtpu_version()
+        one_of("--chip", chip, CHIPS)
+        if ".py" not in entry:
+            only_for_files(args=args, over=over)
+        with progress() as bar:
+            task = bar.add_task(f"{entry} for {chip}", total=None)
+            tick = lambda done, total: bar.update(task, completed=done, total=total)
+            if ".py" in entry:
+                table, notes, known = _of_file(
+                    entry, args, over or [], chip, most, timeout, fresh, tick
+                )
+            else:
+                table, notes, known = _of_entry(entry, workload, chip, most, timeout, fresh, tick)
+        console.print(table)
+        for words in notes:
+            note(words)
+        if not known:
+            raise typer.Exit(1)
+
+
+def _of_entry(
+    entry: str,
+    workload: str | None,
+    chip: str,
+    most: int,
+    timeout: float,
+    fresh: bool,
+    tick: Tick,
+) -> tuple[Table, list[str], bool]:
+    """The candidates of a catalog entry, what is worth knowing, and True."""
+    from kernels.figures import Key, TuningStore
+    from kernels.machines import tpu
+
+    operator, implementation, problem = subject(entry, workload)
+    known = operator.workloads
+    if implementation.name == operator.plain:
+        accepted = "one that takes block sizes; XLA chooses its own"
+        fail("implementation", f"{implementation.name!r}", accepted)
+    if known.candidates is None:
+        fail("entry", f"{entry!r}, which offers nothing to tune", "one with candidates")
+    candidates = known.candidates(problem, tpu.CHIPS[chip].vmem_bytes)
+    if not candidates:
+        fail("workload", problem, "one for which a candidate fits into VMEM")
+    tuning = tpu.tune(
+        functools.partial(operator.function, implementation=implementation.name, **problem.options),
+        *known.arguments(problem),
+        candidates=candidates,
+        chip=chip,
+        name=operator.name,
+        most=most,
+        store=TuningStore(Key.of(operator.name, implementation.name, problem, chip), fresh=fresh),
+        timeout=timeout,
+        progress=tick,
+    )
+    default = tuning.default_seconds
+    rows = []
+    for trial in tuning.trials:
+        refused = math.isinf(trial.seconds)
+        comparable = not refused and math.isfinite(default)
+        rows.append(
+            (
+                str(trial),
+                "refused" if refused else format_seconds(trial.seconds),
+                f"{trial.seconds / default - 1:+.1%}" if comparable else "",
+                f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0],
+            )
+        )
+    columns = ("tuning", "time", "against the default", "")
+    title = f"{entry} {problem} on {chip}, estimated"
+    own = format_seconds(default) if math.isfinite(default) else "refused"
+    words = (
+        f"the operator's own choice: {own} (libtpu {tuning.libtpu}; estimates, not measurements)"
+    )
+    return Table(columns, rows, title, right=columns[1:3]), [words], True
+
+
+def _of_file(
+    entry: str,
+    args: str,
+    over: list[str],
+    chip: str,
+    most: int,
+    timeout: float,
+    fresh: bool,
+    tick: Tick,
+) -> tuple[Table, list[str], bool]:
+    """The keyword arguments of a function of a file, what is worth knowing, and whether one of
+    them compiles."""
+    from kernels.yours.tuning import tune_file
+
+    path, name = file_and_name(entry, named=True)
+    tuned = tune_file(
+        path, name, args, over, chip=chip, most=most, timeout=timeout, fresh=fresh, progress=tick
+    )
+    best = tuned.trials[0].seconds
+    rows = []
+    for trial, band in zip(tuned.trials, tuned.bands, strict=True):
+        if math.isinf(trial.seconds):
+            rows.append((str(trial), "refused", "", "", trial.note.split("; it holds")[0]))
+        else:
+            change = f"{trial.seconds / best - 1:+.1%}"
+            time = format_seconds(trial.seconds)
+            rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
+    columns = ("tuning", "time", "against the best", "band", "")
+    title = f"{name} {args} on {chip}, estimated".replace("  ", " ")
+    table = Table(columns, rows, title, right=columns[1:4])
+    return table, list(tuned.notes), math.isfinite(best)

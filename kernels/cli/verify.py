@@ -1,0 +1,121 @@
+"""python -m kernels verify"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernels.cli.options import StrictOption
+from kernels.cli.terminal import console, errors, note, progress, reported
+from kernels.figures.table import Table
+from kernels.machines.checks import one_of
+from kernels.proof.catalog import RUNGS, find
+from kernels.yours.report import COLOURS, WORDS
+
+if TYPE_CHECKING:
+    from kernels.proof.ladder import Check
+
+COLUMNS = ("entry", "rung", "workloads", "result", "budget used", "seconds")
+RIGHT = ("workloads", "budget used", "seconds")
+
+
+def verify(
+    entries: Annotated[
+        list[str] | None,
+        typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION each; everything if left out."),
+    ] = None,
+    rung: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(RUNGS)}; may be repeated. All claimed by default."),
+    ] = None,
+    draws: Annotated[int, typer.Option(min=0, help="Random workloads beside the named ones.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random workloads and values.")] = 0,
+    strict: StrictOption = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every check.")] = False,
+) -> None:
+    """Prove implementations, rung by rung, against the float64 reference."""
+    with reported():
+        chosen = list(dict.fromkeys(find(*entries or ())))
+        for name in rung or ():
+            one_of("--rung", name, RUNGS)
+    from kernels.proof import ladder
+
+    jobs = [
+        (operator, implementation, name, ladder.workloads(operator, implementation, draws, seed))
+        for operator, implementation in chosen
+        for name in rung or RUNGS
+        # Nobody has to claim the last rung: it is asked for by those who have the machine.
+        if name in implementation.rungs or (rung and name == "measure")
+    ]
+    if not jobs:
+        errors.print(
+            f"[red]{', '.join(entries or ['The catalog'])} claims no rung "
+            f"{', '.join(rung or ())}[/]"
+        )
+        raise typer.Exit(2)
+    checks = []
+    with progress("{task.description:<34}") as bar:
+        task = bar.add_task("", total=sum(len(problems) for *_, problems in jobs))
+        for operator, implementation, name, problems in jobs:
+            bar.update(task, description=f"{operator.name}/{implementation.name} {name}")
+            subject = ladder.Subject.of(operator, implementation)
+            for check in ladder.climb(subject, name, problems, seed):
+                checks.append(check)
+                bar.advance(task)
+    console.print(_table(checks))
+    _remark(checks, verbose)
+    count = Counter(check.status for check in checks)
+    seconds = sum(check.seconds for check in checks)
+    part = f"{count['partial']} in part, " if count["partial"] else ""
+    console.print(
+        f"{count['passed']} passed, {part}{count['failed']} failed, {count['skipped']} skipped "
+        f"in {seconds:.0f} s"
+    )
+    if count["failed"] or (strict and count["skipped"] + count["partial"]):
+        raise typer.Exit(1)
+
+
+def _entry(check: Check) -> str:
+    return f"{check.operator}/{check.implementation}"
+
+
+def _table(checks: list[Check]) -> Table:
+    """One row for each entry and rung."""
+    from kernels.proof import ladder
+
+    groups: dict[tuple[str, str], list[Check]] = {}
+    for check in checks:
+        groups.setdefault((_entry(check), check.rung), []).append(check)
+    rows = []
+    for key, group in groups.items():
+        worst = ladder.worst(check.status for check in group)
+        used = [check.used for check in group if check.used is not None]
+        share = f"{max(used):.0%}" if used else ""
+        seconds = f"{sum(check.seconds for check in group):.1f}"
+        rows.append((*key, str(len(group)), WORDS[worst], share, seconds))
+    return Table(COLUMNS, rows, "Against the float64 reference", RIGHT, COLOURS)
+
+
+def _remark(checks: list[Check], verbose: bool) -> None:
+    """Say of each check that did not pass why, a reason of an entry once."""
+    from kernels.proof import ladder
+
+    said: set[object] = set()
+    for check in checks:
+        key: object = check.message if check.status == ladder.PARTIAL else None
+        if check.status == ladder.SKIPPED:
+            key = _entry(check), check.message
+        if not verbose and (check.status == ladder.PASSED or key in said):
+            continue
+        if key is not None:
+            said.add(key)
+        if check.status == ladder.PARTIAL and not verbose:
+            note(f"[yellow]note[/] {check.message}")
+            continue
+        word = WORDS[check.status]
+        share = f"  {check.used:.0%} of the budget" if check.used is not None else ""
+        note(f"[{COLOURS[word]}]{word}[/] {_entry(check)} {check.rung}  {check.workload}{share}")
+        if check.message:
+            console.print(f"  {check.message}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,126 @@
+"""A table of text and the words between tables, as a page, a terminal and Markdown show them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text that takes its look from where it is shown.
+
+    Args:
+        columns: the title of each; none where the rows speak for themselves.
+        rows: each a cell for each column.
+        caption: what stands above it; "" for nothing.
+        right: the columns of numbers, flush right in a terminal and in Markdown.
+        colours: cell → its colour in a terminal; a red one is bold in Markdown.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    right: Sequence[str] = ()
+    colours: Mapping[str, str] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        above = head = ""
+        if self.caption:
+            above = f'<caption style="caption-side: top">{html.escape(self.caption)}</caption>'
+        if self.columns:
+            head = f"<thead>{row(self.columns, 'th')}</thead>"
+        body = "".join(row(cells, "td") for cells in self.rows)
+        return f'<table class="kernel-table table">{above}{head}<tbody>{body}</tbody></table>'
+
+    def __rich__(self) -> Any:
+        from rich import box
+        from rich.console import Group
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid.grid(padding=(0, 2))
+        if self.columns:
+            grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+        for title in self.columns:
+            grid.add_column(
+                Text(title), justify="right" if title in self.right else "left", overflow="fold"
+            )
+        for row in self.rows:
+            grid.add_row(*(Text(cell, style=self.colours.get(cell, "")) for cell in row))
+        # A title of its own is not folded to the table's width.
+        return Group(Text(self.caption, style="bold"), grid) if self.caption else grid
+
+    def markdown(self) -> str:
+        """The table for a pull request."""
+
+        def row(cells: Iterable[str]) -> str:
+            return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+        def marked(cell: str) -> str:
+            return f"**{cell}**" if self.colours.get(cell) == "red" else cell
+
+        lines = [row(self.columns)]
+        lines.append(row("---:" if title in self.right else "---" for title in self.columns))
+        return "\n".join([*lines, *(row(map(marked, cells)) for cells in self.rows)])
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Words between tables.
+
+    Args:
+        words: all but the lead.
+        lead: what stands before them.
+        style: of the words: "", "bold", "dim", or "red" for what is wrong.
+        mark: of the lead: "bold", "dim" or a colour.
+    """
+
+    words: str
+    lead: str = ""
+    style: str = ""
+    mark: str = "bold"
+
+    def _repr_html_(self) -> str:
+        lead = f"<b>{html.escape(self.lead)}</b>" if self.lead else ""
+        words = html.escape(self.words).replace("\n", "<br>")
+        if self.style == "dim":
+            words = f"<small>{words}</small>"
+        return f"<p{' class=wrong' * (self.style == 'red')}>{lead}{words}</p>"
+
+    def __rich__(self) -> Any:
+        from rich.text import Text
+
+        return Text.assemble((self.lead, self.mark), (self.words, self.style))
+
+
+def show(parts: Iterable[Any], console: Any) -> None:
+    """Print tables and paragraphs; a paragraph is not folded where its reader might search it.
+
+    Args:
+        parts: of a page, in order.
+        console: where to.
+    """
+    for part in parts:
+        console.print(part, highlight=False, soft_wrap=isinstance(part, Paragraph))
+
+
+def as_text(parts: Iterable[Any], width: int = 100, coloured: bool = False) -> str:
+    """What a terminal would show of tables and paragraphs.
+
+    Args:
+        parts: of a page, in order.
+        width: of the terminal, in characters.
+        coloured: with the escapes that colour it.
+    """
+    from rich.console import Console
+
+    console = Console(width=width, force_terminal=coloured, no_color=not coloured)
+    with console.capture() as captured:
+        show(parts, console)
+    return captured.get().rstrip()

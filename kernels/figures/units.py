@@ -1,0 +1,25 @@
+"""Figures as a reader is shown them: seconds, bytes and sizes in the unit that reads best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernels.machines.tpu.diagnose import mib
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds in the unit that reads best."""
+    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def format_bytes(count: float) -> str:
+    """Bytes in the unit that reads best."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else mib(count)
+
+
+def format_dims(sizes: Iterable[int]) -> str:
+    """Sizes with a cross between them: 8×128."""
+    return "×".join(map(str, sizes)) or "1"

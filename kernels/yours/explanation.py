@@ -1,0 +1,235 @@
+"""What explaining a program gave: as data, in a terminal, and as a page of HTML."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from kernels.figures.table import Paragraph, Table, as_text
+from kernels.machines.gpu.errors import GpuCompileError
+from kernels.machines.gpu.explain import GpuFacts
+from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.explain import KernelFacts, TpuFacts, dtypes, kernels_of
+from kernels.machines.tpu.export import Program
+from kernels.yours import gpu_words, tpu_words
+
+MOST = 1_500_000  # bytes of a page
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What is known of a program that a compiler refused.
+
+    Args:
+        title: what it is called.
+        chip: that it was meant for.
+        error: the "kind" of the refusal, its "message", and its "source" where it is known.
+        kernels: what those of a TPU ask for.
+        dtypes: what a TPU makes of the program's dtypes, a sentence each.
+    """
+
+    title: str
+    chip: str
+    error: Mapping[str, str]
+    kernels: tuple[KernelFacts, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+
+Facts = TpuFacts | GpuFacts | Refusal
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `kernels.explain` found, shown as a page in a terminal and as tables in a notebook.
+
+    Args:
+        facts: all of it.
+        advice: what to change first, the most promising before the others.
+        pictures: the "title" and the "html" of what a page shows.
+    """
+
+    facts: Facts
+    advice: tuple[str, ...] = ()
+    pictures: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether it cannot be compiled."""
+        return isinstance(self.facts, Refusal)
+
+    def parts(self, whole: bool = False) -> Iterator[Table | Paragraph]:
+        """What there is to read, piece by piece.
+
+        Args:
+            whole: for a page, which has a title of its own and more room than a terminal.
+        """
+        facts = self.facts
+        if not whole:
+            yield Paragraph(f"{facts.title}  on {facts.chip}", style="bold")
+        if isinstance(facts, Refusal):
+            yield Paragraph(facts.error["message"], style="red")
+            for kernel in facts.kernels[: tpu_words.KERNELS]:
+                yield from tpu_words.kernel_page(kernel, whole)
+        else:
+            yield from _words(facts).page(facts, whole)
+        yield from map(Paragraph, facts.dtypes)
+        for place, words in enumerate(self.advice):
+            yield Paragraph(words, lead="then: " if place else "first: ")
+        if not isinstance(facts, Refusal):
+            yield from _words(facts).footer(facts)
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.text import Text
+
+        yield Text.from_ansi(as_text(self.parts(), console.width, console.is_terminal))
+
+    def __str__(self) -> str:
+        return as_text(self.parts())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return "".join(part._repr_html_() for part in self.parts(whole=True))
+
+    def html(self, second: Explanation | None = None) -> str:
+        """One page of HTML that needs nothing from elsewhere.
+
+        Args:
+            second: what it is compared with.
+
+        Returns:
+            The page: tables, and the book's players with their scripts inside.
+        """
+        from kernels.lessons import pictures
+
+        players = Path(pictures.__file__).with_name("players")
+        paths = sorted(players.glob("*.js"), key=lambda path: (path.stem != "base", path.stem))
+        script = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+        script = script.replace("</script", "<\\/script")
+        style = STYLE + (players / "players.css").read_text(encoding="utf-8")
+        title = html.escape(self.facts.title)
+        body = [f"<h1>{title} on {self.facts.chip}</h1>"]
+        if second is not None:
+            body.append(self.compared(second)._repr_html_())
+        body.append(self._repr_html_())
+        size = sum(map(len, (style, script, *body)))
+        for picture in self.pictures:
+            if size + len(picture["html"]) <= MOST - 10_000:
+                size += len(picture["html"])
+                body.append(f"<h2>{html.escape(picture['title'])}</h2>{picture['html']}")
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            f"<title>{title}</title><style>{style}</style></head>"
+            f"<body><main>{''.join(body)}</main><script>{script}</script></body></html>\n"
+        )
+
+    def compared(self, second: Explanation) -> Table:
+        """This and another program, a row for each figure: its name, both, and the change.
+
+        Args:
+            second: for the same chip.
+        """
+        sides = (self, second)
+        figures = [_figures(side.facts) for side in sides]
+        rows = []
+        if self.refused or second.refused:
+            errors = [getattr(side.facts, "error", {"message": "compiles"}) for side in sides]
+            rows.append(("compiler", *(error["message"] for error in errors), ""))
+        for name in dict.fromkeys(itertools.chain(*figures)):
+            (one, shown), (two, beside) = (side.get(name, (None, "")) for side in figures)
+            change = f"{two / one - 1:+.1%}" if one and two is not None else ""
+            rows.append((name, shown, beside, change))
+        titles = [f"{side.facts.title} on {side.facts.chip}" for side in sides]
+        return Table(("", *titles, "change"), rows, right=(*titles, "change"))
+
+    def as_json(self) -> dict[str, Any]:
+        """Facts and advice, as JSON can hold them."""
+        return asdict(self.facts) | {"advice": list(self.advice)}
+
+    @classmethod
+    def of_json(cls, known: Mapping[str, Any]) -> Explanation:
+        """An explanation that no compiler refused, as `as_json` gave it.
+
+        Args:
+            known: with the "pictures" too, where there were any.
+        """
+        facts = _built(TpuFacts if "libtpu" in known else GpuFacts, known)
+        return cls(facts, tuple(known["advice"]), tuple(known.get("pictures", ())))
+
+
+def explained(
+    facts: TpuFacts | GpuFacts, pictures: Sequence[Mapping[str, str]] = ()
+) -> Explanation:
+    """An explanation of what was compiled, with advice.
+
+    Args:
+        facts: of the program.
+        pictures: the "title" and the "html" of what a page shows.
+    """
+    return Explanation(facts, tuple(_words(facts).advice(facts)), tuple(pictures))
+
+
+def refused(
+    error: TpuCompileError | GpuCompileError, title: str, chip: str, program: Program | None = None
+) -> Explanation:
+    """An explanation of what a compiler refused: why, and what to change first.
+
+    Args:
+        error: the refusal.
+        title: what the program is called.
+        chip: that it was meant for.
+        program: where it could be exported for a TPU.
+    """
+    kernels = kernels_of(program, chip) if program else ()
+    source = getattr(error, "source", None) or ""
+    facts = Refusal(
+        title,
+        chip,
+        {"kind": error.kind, "message": str(error), "source": source},
+        kernels,
+        dtypes(program, chip) if program else (),
+    )
+    if isinstance(error, GpuCompileError):
+        return Explanation(facts)
+    return Explanation(facts, (tpu_words.first_change(error, kernels, chip),))
+
+
+def _words(facts: TpuFacts | GpuFacts) -> Any:
+    return gpu_words if isinstance(facts, GpuFacts) else tpu_words
+
+
+def _figures(facts: Facts) -> dict[str, tuple[float | None, str]]:
+    if isinstance(facts, Refusal):
+        return tpu_words.kernel_figures(facts.kernels)
+    return _words(facts).figures(facts)
+
+
+def _built(kind: Any, value: Any) -> Any:
+    """A value of this type, of what JSON made of it."""
+    if isinstance(kind, types.UnionType):  # of something, and of None
+        kind = get_args(kind)[0]
+    if isinstance(kind, type) and is_dataclass(kind) and value is not None:
+        hints = get_type_hints(kind)
+        return kind(**{f.name: _built(hints[f.name], value[f.name]) for f in fields(kind)})
+    if isinstance(value, list):
+        kinds = get_args(kind)
+        same = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+        return tuple(map(_built, same, value))
+    return value
+
+
+STYLE = (
+    ":root{color-scheme:light dark}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}"
+    "h1{font-size:1.5rem}h2,caption{font-size:1.15rem;margin-top:2rem}"
+    "table{border-collapse:collapse;display:block;overflow-x:auto}caption{text-align:left}"
+    "td,th{padding:.2rem .8rem .2rem 0;text-align:left;border-bottom:1px solid #8884;"
+    "vertical-align:top}code{font-size:.9em}.wrong{color:#c33}"
+)

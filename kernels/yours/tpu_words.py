@@ -1,0 +1,382 @@
+"""An estimated program of a TPU in words: what binds it, its tables, and what to change first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kernels.figures.table import Paragraph, Table
+from kernels.figures.units import format_bytes, format_dims, format_seconds
+from kernels.machines.pallas.calls import FAST
+from kernels.machines.tpu.diagnose import TpuCompileError, mib
+from kernels.machines.tpu.explain import KernelFacts, TpuFacts, VmemFacts
+
+BAR = 24  # characters of a full bar
+KERNELS = 3  # shown one by one
+# Rows of a table, in a terminal and on a page.
+OPERATIONS = (8, 20)
+REGIONS = (8, 40)
+LINES = (12, 40)  # of the source, those with the most work
+
+Figures = dict[str, tuple[float | None, str]]  # name → the value, and how it is written
+PASSES = "float32 products take several bfloat16 passes, so the MXUs are full below the bf16 peak"
+BINDS = {
+    "compute": "the core's units bind",
+    "HBM": "the bandwidth of HBM binds",
+    "latency": "latency binds: it waits, and neither the units nor the bandwidth are full",
+}
+
+
+# --- what to change first -------------------------------------------------------------------------
+
+
+def advice(facts: TpuFacts) -> list[str]:
+    """What to change first, the most promising before the others."""
+    words = []
+    for kernel in facts.kernels:
+        if kernel.spills:
+            words.append(
+                f"{kernel.name} runs out of registers: {kernel.spills:,} spills; work on "
+                "smaller pieces of a block at a time"
+            )
+        if facts.bound == "HBM":
+            again = [
+                o for o in kernel.operands if o.role == "input" and o.traffic > 1.5 * o.array_bytes
+            ]
+            for o in sorted(again, key=lambda o: o.array_bytes - o.traffic)[:1]:
+                words.append(
+                    f"{o.name} comes from HBM {o.traffic / o.array_bytes:.1f} times over: "
+                    "larger blocks along the other operands' dimensions, or another order of the "
+                    "grid, fetch it less often"
+                )
+        steps = kernel.programs
+        if facts.bound == "latency" and steps > 1 and facts.cycles / steps < 1000:
+            words.append(
+                f"a grid step takes {facts.cycles / steps:,.0f} cycles, too few to hide the next "
+                "fetch behind: make the blocks larger"
+            )
+    moved = sum(op.share for op in facts.operations if op.kind == "relayout")
+    if moved > 0.1:
+        words.append(
+            f"{moved:.0%} of the time only moves data into another layout: hand the kernel its "
+            "operands in the layout in which they are"
+        )
+    if facts.bound == "compute" and facts.float32_products:
+        words.append("the products are of float32: bfloat16 operands need a fraction of the passes")
+    return words
+
+
+def first_change(error: TpuCompileError, kernels: Sequence[KernelFacts], chip: str) -> str:
+    """What to change first of a program that the compiler refused.
+
+    Args:
+        error: the refusal.
+        kernels: of the program, where it could be exported.
+        chip: that it was meant for.
+    """
+    sized = [(kernel, kernel.vmem) for kernel in kernels if kernel.vmem]
+    if error.kind != "vmem" or not sized:
+        return error.accepted or "what the message says"
+    kernel, vmem = max(sized, key=lambda pair: pair[1].held)
+    asked = error.asked_bytes or vmem.held
+    if asked <= 0.9 * vmem.chip and vmem.limit < vmem.chip:
+        return (
+            f"{kernel.name}: a {chip} has {mib(vmem.chip)} of VMEM, and grants "
+            f"{mib(vmem.limit)} unasked: "
+            f"CompilerParams(vmem_limit_bytes={math.ceil(asked * 1.1 / 2**20)} << 20)"
+        )
+    blocks = [o for o in kernel.operands if o.memory == "vmem"]
+    if not blocks:
+        return f"{kernel.name}: make the scratch smaller"
+    largest = max(blocks, key=lambda o: o.block_bytes)
+    halved = [*largest.block]
+    axis = max(range(len(halved)), key=lambda i: halved[i])
+    halved[axis] = max(halved[axis] // 2, 1)
+    buffers = 2 if largest.fetches > 1 else 1
+    return (
+        f"{kernel.name}: halve the block of {largest.name}, {format_dims(largest.block)}, to "
+        f"{format_dims(halved)}: {mib(largest.block_bytes * buffers / 2)} less of "
+        f"{mib(vmem.held)}, where {mib(vmem.limit)} may be used"
+    )
+
+
+# --- a page ---------------------------------------------------------------------------------------
+
+
+def page(facts: TpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
+    """Verdict, roofline, operations, slots, VMEM, traffic.
+
+    Args:
+        facts: of the program.
+        whole: with more rows than a terminal has room for.
+    """
+    yield Paragraph(_verdict(facts))
+    if facts.by_data:
+        yield Paragraph(_decided_by_data(facts))
+    yield from _roofline(facts)
+    if facts.float32_products:
+        yield Paragraph(PASSES)
+    yield _operations(facts, whole)
+    for kernel in facts.kernels[:KERNELS]:
+        yield from kernel_page(kernel, whole)
+    yield _relayouts(facts)
+
+
+def footer(facts: TpuFacts) -> Iterator[Paragraph]:
+    """Where the figures come from."""
+    yield Paragraph(f"by {facts.method}", style="dim")
+    source = "the compiler's own model; nothing here was measured"
+    yield Paragraph(f"libtpu {facts.libtpu}, {source}", style="dim")
+
+
+def kernel_page(kernel: KernelFacts, whole: bool) -> Iterator[Table | Paragraph]:
+    """Slots, VMEM, traffic and the work of each line.
+
+    Args:
+        kernel: what is known of it.
+        whole: with more rows than a terminal has room for.
+    """
+    if kernel.bundles:
+        yield from _slots(kernel, whole)
+    if kernel.vmem:
+        yield _vmem(kernel.name, kernel.vmem)
+        yield _traffic(kernel, whole)
+        if kernel.lines:
+            yield _lines(kernel, whole)
+
+
+def figures(facts: TpuFacts) -> Figures:
+    """What programs are compared by: the name of a figure → its value, and how it is written."""
+    return {
+        "time": (facts.seconds, format_seconds(facts.seconds)),
+        "cycles": (facts.cycles, f"{facts.cycles:,.0f}"),
+        "binds": (None, facts.bound),
+        "moved in HBM": (facts.hbm_bytes, format_bytes(facts.hbm_bytes)),
+        "of the MXUs' peak": (facts.utilisation, f"{facts.utilisation:.0%}"),
+        "of HBM's bandwidth": (facts.hbm_utilisation, f"{facts.hbm_utilisation:.0%}"),
+        **kernel_figures(facts.kernels),
+    }
+
+
+def kernel_figures(kernels: Sequence[KernelFacts]) -> Figures:
+    """The same of the first of some kernels.
+
+    Args:
+        kernels: of a program, compiled or refused; may be none.
+    """
+    figures: Figures = {}
+    for kernel in kernels[:1]:
+        counts = {}
+        if kernel.vmem:
+            counts["grid steps"] = kernel.programs
+        if kernel.bundles:
+            counts["bundles"] = kernel.bundles
+            counts["bundles in the loop"] = kernel.loop_bundles
+            counts["spills"] = kernel.spills
+        figures = {name: (count, f"{count:,}") for name, count in counts.items()}
+        if kernel.vmem:
+            figures["held in VMEM"] = kernel.vmem.held, mib(kernel.vmem.held)
+    return figures
+
+
+def _verdict(facts: TpuFacts) -> str:
+    if facts.depends:
+        upto = ", and no most" if facts.most is None else f" to {format_seconds(facts.most)}"
+        names = ", ".join(facts.depends)
+        return f"estimated at least {format_seconds(facts.least)}{upto}: it depends on {names}"
+    return (
+        f"estimated {format_seconds(facts.seconds)}, {facts.cycles:,.0f} cycles at "
+        f"{facts.clock_hz / 1e9:g} GHz ({facts.band}): {BINDS[facts.bound]}"
+    )
+
+
+def _decided_by_data(facts: TpuFacts) -> str:
+    """Which loops and grids are as long as data says, and how long they were taken to be."""
+    names = ", ".join(facts.by_data)
+    if not facts.trips:
+        return f"data decides how long these are: {names}; each counts once, --trips says otherwise"
+    said = ", ".join(f"{k}={v}" if k else f"{v}" for k, v in facts.trips.items())
+    return f"data decides how long these are: {names}; counted with --trips {said}"
+
+
+def _bar(share: float) -> str:
+    full = round(min(max(share, 0), 1) * BAR)
+    return "█" * full + "·" * (BAR - full)
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
+
+
+def _roofline(facts: TpuFacts) -> Iterator[Table | Paragraph]:
+    seconds, moved = facts.seconds or 1e-12, facts.hbm_bytes
+    peak, bandwidth = facts.peak_flops, facts.hbm_bytes_per_second
+    reached = f"{_rate(facts.flops / seconds / 1e12)} of {peak / 1e12:.0f} TFLOP/s (bf16)"
+    rates = (
+        ("of the MXUs' peak", facts.utilisation, reached if facts.flops else "no matrix products"),
+        (
+            "of HBM's bandwidth",
+            facts.hbm_utilisation,
+            f"{format_bytes(moved)} at {_rate(moved / seconds / 1e9)} of "
+            f"{bandwidth / 1e9:.0f} GB/s",
+        ),
+    )
+    yield Table((), [(name, _bar(share), f"{share:.0%}", words) for name, share, words in rates])
+    if facts.flops:
+        intensity, ridge = facts.flops / max(moved, 1), peak / bandwidth
+        side = "right of it, under the roof" if intensity >= ridge else "left of it, on the slope"
+        yield Paragraph(
+            f"roofline: {intensity:.3g} FLOP a byte, the ridge is at {ridge:.0f}: {side}; the roof "
+            f"there is {_rate(min(peak, intensity * bandwidth) / 1e12)} TFLOP/s"
+        )
+    if facts.optimal_seconds:
+        seconds_by_xla = format_seconds(facts.optimal_seconds)
+        yield Paragraph(f"XLA's own estimate (optimal_seconds): {seconds_by_xla}")
+
+
+def _operations(facts: TpuFacts, whole: bool) -> Table:
+    most = OPERATIONS[whole]
+    rows = [
+        (
+            _clipped(op.name + f" ×{op.times}" * (op.times > 1), 34, whole),
+            op.kind,
+            f"{op.cycles:,.0f}",
+            f"{op.share:.0%}",
+            format_bytes(op.hbm_bytes),
+            op.bound,
+        )
+        for op in facts.operations[:most]
+    ]
+    if rest := facts.operations[most:]:
+        cycles, share = (sum(values) for values in zip(*((op.cycles, op.share) for op in rest)))
+        moved = format_bytes(sum(op.hbm_bytes for op in rest))
+        rows.append((f"{len(rest)} more", "", f"{cycles:,.0f}", f"{share:.0%}", moved, ""))
+    return Table(
+        ("operation", "kind", "cycles", "share", "HBM", "binds"),
+        rows,
+        "Operations, the longest first (estimated)",
+        right=("cycles", "share", "HBM"),
+    )
+
+
+def _clipped(text: str, most: int, whole: bool) -> str:
+    return text if whole or len(text) <= most else text[: most - 1] + "…"
+
+
+def _slots(kernel: KernelFacts, whole: bool) -> Iterator[Table | Paragraph]:
+    vmem = ""
+    if kernel.laid_out:
+        limit = f" of {mib(kernel.vmem.limit)}" if kernel.vmem else ""
+        vmem = f", {mib(kernel.laid_out)}{limit} VMEM"
+    yield Paragraph(
+        f": {kernel.bundles:,} bundles, {kernel.loop_bundles:,} of them in the loop; "
+        f"{kernel.spills:,} spills and {kernel.fills:,} fills{vmem}",
+        lead=kernel.schedule_name,
+    )
+    slots = [(f"  {slot}", _bar(share), f"{share:.0%}") for slot, share in kernel.slots.items()]
+    yield Table((), slots, "  slots that the loop's bundles fill")
+    rows = []
+    largest = sorted(kernel.regions, key=lambda r: -r.bundles)[: REGIONS[whole]]
+    for region in sorted(largest, key=lambda r: r.start):
+        where = f"in {region.depth} loop{'s' * (region.depth > 1)}" if region.depth else "once"
+        full = f"{region.fullest} {region.share:.0%}" if region.share >= 0.005 else ""
+        lost = f"{region.spills} spills" if region.spills else ""
+        span = f"  bundles {region.start:,} to {region.start + region.bundles - 1:,}"
+        rows.append((span, where, full, lost))
+    yield Table((), rows, "  the schedule in order, and the fullest slot of each part")
+
+
+def _vmem(name: str, vmem: VmemFacts) -> Paragraph:
+    sums = " + ".join(f"{buffer} {mib(size)}" for buffer, size in vmem.buffers) or "nothing"
+    fits = "fits" if vmem.held <= vmem.limit else "does not fit"
+    return Paragraph(
+        f"VMEM of {name}: {sums} = {mib(vmem.held)}, of {mib(vmem.limit)} that it "
+        f"may have: {fits}, before the compiler's own temporaries"
+    )
+
+
+def _traffic(kernel: KernelFacts, whole: bool) -> Table:
+    rows = []
+    for o in kernel.operands:
+        fast = o.memory in FAST
+        rows.append(
+            (
+                f"{o.role} {o.name}",
+                f"{_short(o.dtype)}[{','.join(map(str, o.shape))}]",
+                format_dims(o.block) if fast else "copied by hand",
+                o.memory if o.known else f"{o.memory}, at most",
+                f"{o.fetches:,}" if fast else "",
+                format_bytes(o.traffic),
+                _steps([move[0] for move in o.moves], o.fetches),
+            )
+        )
+    grid = format_dims(kernel.grid)
+    if whole and kernel.semantics:
+        grid += f" ({', '.join(kernel.semantics)})"
+    return Table(
+        ("operand", "array", "block", "moved", "times", "bytes", "at step"),
+        rows,
+        f"HBM traffic of {kernel.name}, grid {grid}, counted from its index maps and its copies",
+        right=("times", "bytes"),
+    )
+
+
+def _short(dtype: str) -> str:
+    """A dtype in the letters of the compiler: bf16, f32, s8."""
+    letters = {"bfloat": "bf", "float": "f", "uint": "u", "int": "s"}
+    for word, letter in letters.items():
+        if dtype.startswith(word):
+            return letter + dtype.removeprefix(word)
+    return dtype
+
+
+def _steps(steps: Sequence[int], count: int) -> str:
+    """Where blocks are fetched: 0, 8, 16 … or a stride that they keep."""
+    if not steps:
+        return ""
+    if len(steps) > 3:
+        strides = set(np.diff(steps).tolist())
+        if len(strides) == 1:
+            stride = strides.pop()
+            every = "step" if stride == 1 else f"{stride} steps"
+            return f"every {every}" + (f" from {steps[0]}" if steps[0] else "")
+    shown = ", ".join(map(str, steps[:3]))
+    return shown + (" …" if count > 3 else "")
+
+
+def _lines(kernel: KernelFacts, whole: bool) -> Table:
+    units = {"FLOP": "flops", "EUP": "eup", "XLU": "xlu", "VPU": "vpu", "bytes": "bytes"}
+    weight = lambda line: line.flops / 256 + 4 * line.eup + 2 * line.xlu + line.vpu
+    heaviest = sorted(kernel.lines, key=weight, reverse=True)[: LINES[whole]]
+    rows = [
+        (
+            line.source,
+            _clipped(line.text, 30, whole),
+            *(_count_of(getattr(line, unit)) for unit in units.values()),
+        )
+        for line in kernel.lines
+        if line in heaviest
+    ]
+    title = f"What each line of {kernel.name} asks of a program, by the unit that does it"
+    return Table(("line", "source", *units), rows, title, right=tuple(units))
+
+
+def _count_of(value: float) -> str:
+    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.0f}" if value else ""
+
+
+def _relayouts(facts: TpuFacts) -> Table | Paragraph:
+    relayouts = [op for op in facts.operations if op.kind == "relayout"]
+    if not relayouts:
+        return Paragraph("relayouts: none")
+    rows = [
+        (op.name, op.shape, format_bytes(op.hbm_bytes), f"{op.cycles:,.0f}")
+        for op in relayouts[: OPERATIONS[0]]
+    ]
+    title = "Relayouts: data that only changes its place"
+    return Table(("operation", "becomes", "bytes", "cycles"), rows, title, ("bytes", "cycles"))
