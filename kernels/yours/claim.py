@@ -85,15 +85,14 @@ class Claim:
         """A name for each leaf of the reference's result."""
         import jax
 
-        made = self._call(self.declared.reference, self._first)
-        paths, _ = jax.tree_util.tree_flatten_with_path(made)
+        result = self._call(self.declared.reference, self._first)
+        paths, _ = jax.tree_util.tree_flatten_with_path(result)
         if not paths:
-            fail("reference", f"a function that returns {made!r}", "one that returns arrays")
-        if not any(_tells(each) for _, each in paths):
-            given = "a function that gives no finite number for the arguments drawn"
-            fail("reference", given, "one whose results a wrong kernel would miss")
-        found = [jax.tree_util.keystr(path) for path, _ in paths]
-        return tuple(f"result{each}" for each in found)
+            fail("reference", f"a function that returns {result!r}", "one that returns arrays")
+        if not any(_tells(leaf) for _, leaf in paths):
+            useless = "a function that gives no finite number for the arguments drawn"
+            fail("reference", useless, "one whose results a wrong kernel would miss")
+        return tuple(f"result{jax.tree_util.keystr(path)}" for path, _ in paths)
 
     @functools.cached_property
     def workloads(self) -> Workloads:
@@ -169,21 +168,21 @@ class Claim:
         import jax
         import jax.numpy as jnp
 
-        given = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
-        args, kwargs = jax.tree.unflatten(self._tree, given)
+        arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
+        args, kwargs = jax.tree.unflatten(self._tree, arrays)
         return function(*args, **kwargs)
 
     def _plain(self, *leaves: Any) -> tuple[Any, ...]:
         import jax
 
         try:
-            made = self._call(self.declared.reference, leaves)
+            result = self._call(self.declared.reference, leaves)
         except TypeError:  # NumPy's, that writes into its arrays
             if any(isinstance(a, jax.core.Tracer) for a in leaves):
                 raise
             args, kwargs = jax.tree.unflatten(self._tree, list(leaves))
-            made = self.declared.reference(*args, **kwargs)
-        return tuple(jax.tree.leaves(made))
+            result = self.declared.reference(*args, **kwargs)
+        return tuple(jax.tree.leaves(result))
 
     def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
         """The reference, where it casts to a narrow float cast to float64 instead."""
@@ -197,13 +196,13 @@ class Claim:
         places = [i for i, a in enumerate(leaves) if _is_float(a) or hasattr(a, "aval")]
 
         def of_arrays(*arrays: Any) -> tuple[Any, ...]:
-            given = list(leaves)
+            whole = list(leaves)
             for place, array in zip(places, arrays, strict=True):
-                given[place] = array
-            return self._plain(*given)
+                whole[place] = array
+            return self._plain(*whole)
 
         wide = jaxprs.widened(of_arrays)
-        if not any(isinstance(each, jax.core.Tracer) for each in leaves):
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             try:
                 wide = jax.jit(wide).lower(*[leaves[place] for place in places]).compile()
             except (jax.errors.JAXTypeError, TypeError, ValueError):  # NumPy's own
@@ -224,7 +223,7 @@ class Claim:
 
     def _named(self, what: str, leaves: Sequence[Any], floats: bool = False) -> tuple[str, ...]:
         """The leaves of the arguments that `differentiable` or `static` names."""
-        found = []
+        names = []
         for name in getattr(self.declared, what):
             own = [
                 leaf_name
@@ -238,8 +237,8 @@ class Claim:
                     repr(name),
                     f"of {self.name}'s arguments with {'float ' * floats}arrays: {known}",
                 )
-            found += own
-        return tuple(found)
+            names += own
+        return tuple(names)
 
     # --- how large what an element adds up is ---------------------------------------------------
 
@@ -247,7 +246,7 @@ class Claim:
         oracle = self._widely(leaves)
         return _amplified(lambda *values: oracle(values), leaves, absolute)
 
-    def _pull_size(self, *given: Any) -> list[np.ndarray]:
+    def _pull_size(self, *arguments: Any) -> list[np.ndarray]:
         """The same of the gradients, by the differentiable arguments; at least what rounding alone
         may do to them.
 
@@ -264,7 +263,7 @@ class Claim:
 
         count, results = len(self.leaves), len(self.outputs)
         wanted = positions(self, self.differentiable)  # type: ignore[arg-type]
-        values = list(given[:count])
+        values = list(arguments[:count])
         gradient, _ = jax_arrays.programs(Job(self.reference, values, {}, wanted))[1]
         compiled = jax.jit(gradient)
 
@@ -274,10 +273,10 @@ class Claim:
         def gradients(*changed: Any) -> list[Any]:
             return list(compiled(*taken(changed)))[results:]
 
-        rounded = jax.jit(jaxprs.rounded(gradient))(*taken(given))[results:]
+        rounded = jax.jit(jaxprs.rounded(gradient))(*taken(arguments))[results:]
         return [
             np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
-            for size, errors in zip(_amplified(gradients, given, absolute=True), rounded)
+            for size, errors in zip(_amplified(gradients, arguments, absolute=True), rounded)
         ]
 
 
@@ -319,17 +318,17 @@ def _amplified(
         with np.errstate(invalid="ignore", over="ignore"):
             for kept, first, other in zip(distances, base, function(*changed), strict=True):
                 kept.append(np.abs(np.asarray(other, np.float64) - first) / STEP)
-    found = []
+    sizes = []
     for first, kept in zip(base, distances, strict=True):
-        each = np.stack(kept)
+        stacked = np.stack(kept)
         with np.errstate(invalid="ignore"):
-            typical = np.median(each, 0) if absolute else np.sqrt(np.mean(each**2, 0))
+            typical = np.median(stacked, 0) if absolute else np.sqrt(np.mean(stacked**2, 0))
         size = np.maximum(np.abs(first), np.nan_to_num(typical, posinf=0.0))
         # What is zero whatever the values are, as where terms cancel by construction, has terms
         # nevertheless: about those of the other elements.
         common = np.median(size[size > 0]) if (size > 0).any() else 0.0
-        found.append(np.where(size <= NOTHING * common, common, size))
-    return found
+        sizes.append(np.where(size <= NOTHING * common, common, size))
+    return sizes
 
 
 # --- leaves ---------------------------------------------------------------------------------------
@@ -376,9 +375,9 @@ def _with_mean(array: np.ndarray) -> np.ndarray:
 def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     decades = DECADES.get(str(array.dtype), NARROW_DECADES)
     with np.errstate(over="ignore"):
-        found = array.astype(np.float64) * 10.0 ** rng.uniform(-decades, decades, array.shape)
+        wide = array.astype(np.float64) * 10.0 ** rng.uniform(-decades, decades, array.shape)
     largest = float(ml_dtypes.finfo(array.dtype).max)
-    return np.clip(found, -largest, largest).astype(array.dtype)
+    return np.clip(wide, -largest, largest).astype(array.dtype)
 
 
 def _parameters(declared: Declared, tree: Any) -> list[str]:
@@ -406,11 +405,11 @@ def _identifiers(paths: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:
     """A name for each leaf, that may stand as a parameter's."""
     import jax
 
-    found: list[str] = []
+    identifiers: list[str] = []
     for path in paths:
         rest = re.sub(r"\W+", "_", jax.tree_util.keystr(path[2:])).strip("_")
         name = _owner(path, names) + (f"_{rest}" if rest else "")
-        while name in found:
+        while name in identifiers:
             name += "_"
-        found.append(name)
-    return tuple(found)
+        identifiers.append(name)
+    return tuple(identifiers)

@@ -4,7 +4,13 @@ Each machine is a module with
 
 - `known()`, the names of its chips,
 - `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
-- `explain(function, arrays, values, …)`, which gives an explanation.
+- `explain(function, arrays, values, *, chip, name, title, timeout, pictures, trips)`, which gives an
+  Explanation of a function of arrays alone: `arrays` are these, or their shapes; `values` the number
+  of an argument → its value, where the work may depend on it; `name` the function's, `title` the
+  explanation's; `timeout` the seconds for a compilation; `pictures` whether to draw what a page
+  shows; `trips` the name of a loop, or "" for every one → how often it runs, where data decides. It
+  raises ValueError for trips of what does not depend on data, and for a function that returns no
+  array.
 
 Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
 """
@@ -45,5 +51,5 @@ def machine(chip: str, option: str = "--chip") -> Any:
         ValueError: for a chip of none, with those there are.
     """
     machines = [importlib.import_module(name) for name in MODULES]
-    one_of(option, chip, [each for own in machines for each in own.known()])
+    one_of(option, chip, [name for own in machines for name in own.known()])
     return next(own for own in machines if chip in own.known())

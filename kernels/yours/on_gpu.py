@@ -45,25 +45,8 @@ def explain(
     pictures: bool,
     trips: Mapping[str, int],
 ) -> Explanation:
-    """Explain a function on one chip; in a child.
-
-    Args:
-        function: of arrays alone.
-        arrays: what it takes, or their shapes.
-        values: not asked for here: no block of a GPU is counted.
-        trips: none: how often a loop runs is not asked for either.
-        chip: one of `known`.
-        name: of the function.
-        title: what the explanation is called.
-        timeout: seconds for the compilation.
-        pictures: whether to draw what a page shows.
-
-    Returns:
-        The explanation, of what it found or of why it was refused.
-
-    Raises:
-        ValueError: for trips, and for a function that returns no array.
-    """
+    """Explain a function on one chip; in a child. No block of a GPU is counted: it takes no trips,
+    and values do not matter."""
     if trips:
         fail("trips", " ".join(f"{k}={n}".lstrip("=") for k, n in trips.items()), f"none on {chip}")
     from kernels.machines.compat import jax_pallas
@@ -75,16 +58,16 @@ def explain(
     from kernels.yours.explanation import explained, refused
     from kernels.yours.machines import returning
 
-    found: Estimate | str
+    estimate: Estimate | str
     try:
         with jax_pallas.compiled():
             program = returning(export(function, *arrays, chip=chip, name=name))
         compiled = compile_program(program, passes=True, timeout=timeout)
         try:
-            found = estimate_compiled(program, compiled)
+            estimate = estimate_compiled(program, compiled)
         except ValueError as error:  # what nothing here knows the time of
-            found = str(error)
-        facts = known.facts(compiled, found, title)
+            estimate = str(error)
+        facts = known.facts(compiled, estimate, title)
     except GpuCompileError as error:
         return refused(error, title, chip)
     return explained(facts, _pictures(compiled) if pictures else ())
@@ -94,10 +77,10 @@ def _pictures(compiled: Any) -> list[dict[str, str]]:
     """The occupancy of each kernel, and the schedule of its loop as a heat map."""
     from kernels.lessons import pictures
 
-    made = []
-    for kernel in [each for each in compiled.kernels if each.threads][:2]:
+    shown = []
+    for kernel in [kernel for kernel in compiled.kernels if kernel.threads][:2]:
         drawn = [(f"How full {kernel.name} keeps an SM", pictures.occupancy(kernel))]
         if kernel.loops:
             drawn.append((f"The schedule of {kernel.name}'s loop", pictures.heat(kernel)))
-        made += [{"title": title, "html": each._repr_html_()} for title, each in drawn]
-    return made
+        shown += [{"title": title, "html": picture._repr_html_()} for title, picture in drawn]
+    return shown

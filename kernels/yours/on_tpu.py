@@ -41,26 +41,7 @@ def explain(
     pictures: bool,
     trips: Mapping[str, int],
 ) -> Explanation:
-    """Explain a function on one chip; in a child.
-
-    Args:
-        function: of arrays alone.
-        arrays: what it takes, or their shapes.
-        values: number of an argument → its value, where the work may depend on it.
-        chip: one of `known`.
-        name: of the function.
-        title: what the explanation is called.
-        timeout: seconds for a compilation.
-        pictures: whether to draw what a page shows.
-        trips: the name of a loop, or "" for every one → how often it runs, where data decides.
-
-    Returns:
-        The explanation, of what it found or of why it was refused.
-
-    Raises:
-        ValueError: for trips of what does not depend on data, and for a function that returns no
-            array.
-    """
+    """Explain a function on one chip; in a child."""
     from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu import explain as known
     from kernels.machines.tpu.diagnose import TpuCompileError
@@ -74,18 +55,18 @@ def explain(
         with jax_pallas.compiled():
             program = export(function, *arrays, chip=chip, name=name, values=values)
         program = returning(program).with_trips(trips)
-        found = estimate_program(program, timeout=timeout)
+        estimate = estimate_program(program, timeout=timeout)
     except TpuCompileError as error:
         return refused(error, title, chip, program)
-    drawn = _pictures(program, found) if pictures else ()
-    return explained(known.facts(program, found, title), drawn)
+    drawn = _pictures(program, estimate) if pictures else ()
+    return explained(known.facts(program, estimate, title), drawn)
 
 
-def _pictures(program: Any, found: Any) -> list[dict[str, str]]:
+def _pictures(program: Any, estimate: Any) -> list[dict[str, str]]:
     """What the page of a program shows: players where they can be drawn."""
     from kernels.lessons import pictures
 
-    made: list[dict[str, str]] = []
+    shown: list[dict[str, str]] = []
 
     def draw(title: str, make: Any) -> None:
         try:
@@ -93,7 +74,7 @@ def _pictures(program: Any, found: Any) -> list[dict[str, str]]:
         except Exception:  # a grid of a form that has no picture: the tables say it
             return
         if len(drawn) < MOST_OF_A_PICTURE:
-            made.append({"title": title, "html": drawn})
+            shown.append({"title": title, "html": drawn})
 
     for call in program.calls[:2]:
         draw(
@@ -101,9 +82,9 @@ def _pictures(program: Any, found: Any) -> list[dict[str, str]]:
         )
         draw(f"What {call.name} moves between HBM and VMEM", lambda c=call: pictures.traffic(c))
         draw(f"What {call.name} keeps in VMEM", lambda c=call: pictures.memory(c))
-    for schedule in found.schedule.kernels[:1]:
+    for schedule in estimate.schedule.kernels[:1]:
         draw(
             f"The schedule of {schedule.name}, and its roofline",
-            lambda kernel=schedule.name: pictures.schedule(found, kernel),
+            lambda kernel=schedule.name: pictures.schedule(estimate, kernel),
         )
-    return made
+    return shown

@@ -9,11 +9,12 @@ interactive in the built book.
 from kernels.figures.table import Table
 from kernels.lessons.pictures.canvas import COLOURS, Picture, Player
 from kernels.lessons.pictures.code import Code, source
+from kernels.lessons.pictures.engines import neuron_core, timeline
 from kernels.lessons.pictures.gpus import heat, lives, occupancy, waves
 from kernels.lessons.pictures.graphs import graph
 from kernels.lessons.pictures.grids import memory, order, play, programs, traffic
-from kernels.lessons.pictures.machines import neuron_core, timeline
 from kernels.lessons.pictures.pipelines import pipeline
+from kernels.lessons.pictures.plots import ranges
 from kernels.lessons.pictures.schedules import schedule
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "pipeline",
     "play",
     "programs",
+    "ranges",
     "schedule",
     "source",
     "timeline",

@@ -40,9 +40,7 @@ def source(*shown: Any) -> Code:
     Returns:
         Code, which a notebook highlights.
     """
-    texts = (each if isinstance(each, str) else _written(each) for each in shown)
+    texts = (
+        part if isinstance(part, str) else inspect.getsource(inspect.unwrap(part)) for part in shown
+    )
     return Code("\n\n".join(textwrap.dedent(text).strip() for text in texts))
-
-
-def _written(each: Any) -> str:
-    return inspect.getsource(inspect.unwrap(each))

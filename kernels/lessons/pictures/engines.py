@@ -1,4 +1,4 @@
-"""Machines, drawn from their data."""
+"""A NeuronCore, drawn from its data, and when each of its engines works."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def timeline(estimate: Estimate, first: float | None = None) -> Player:
             too many.
     """
     if not 0 < len(estimate.timeline) <= MOST_SLOTS:
-        found = f"one of {len(estimate.timeline)} instructions"
-        fail("estimate", found, f"1 to {MOST_SLOTS} instructions: estimate fewer tiles")
+        size = f"one of {len(estimate.timeline)} instructions"
+        fail("estimate", size, f"1 to {MOST_SLOTS} instructions: estimate fewer tiles")
     seconds = estimate.seconds if first is None else first
     if not seconds > 0:
         fail("first", first, "seconds above 0, or None for all")
@@ -164,8 +164,8 @@ def _engines(estimate: Estimate, lanes: list[str], kinds: list[str], seconds: fl
         canvas.text(x + 18, y + 34, kind, size=12)
         x += 38 + 7 * len(kind)
     canvas.height = y + 44
-    took = f"{estimate.seconds * 1e6:.1f} µs on one core of {estimate.chip}, estimated"
-    return canvas.picture(f"{estimate.kernel}: {took}; the {estimate.bound} engine binds")
+    time = f"{estimate.seconds * 1e6:.1f} µs on one core of {estimate.chip}, estimated"
+    return canvas.picture(f"{estimate.kernel}: {time}; the {estimate.bound} engine binds")
 
 
 def _look(kind: int) -> dict[str, Any]:
