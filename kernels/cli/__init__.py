@@ -22,10 +22,7 @@ from kernels.cli.tune import tune
 from kernels.cli.validate import validate
 from kernels.cli.verify import verify
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _version(asked: bool) -> None:

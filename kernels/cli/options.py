@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from kernels.proof.workload import Workload
 
 Entry = Annotated[
-    str,
-    typer.Argument(help="OPERATOR/IMPLEMENTATION, or FILE.py:NAME of a function of your own."),
+    str, typer.Argument(help="OPERATOR/IMPLEMENTATION, or FILE.py:NAME of a function of your own.")
 ]
 WorkloadOption = Annotated[
     str | None,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +22,6 @@ from kernels.cli.terminal import console, file_and_name, note, progress, reporte
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
 from kernels.machines.checks import fail, one_of
-
-Tick = Callable[[int, int], None]
 
 
 def tune(
@@ -54,15 +52,14 @@ def tune(
         one_of("--chip", chip, CHIPS)
         if ".py" not in entry:
             only_for_files(args=args, over=over)
+        options: dict[str, Any] = {"chip": chip, "most": most, "timeout": timeout}
         with progress() as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
-            tick = lambda done, total: bar.update(task, completed=done, total=total)
+            options["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
             if ".py" in entry:
-                table, notes, known = _of_file(
-                    entry, args, over or [], chip, most, timeout, fresh, tick
-                )
+                table, notes, known = _of_file(entry, args, over or [], fresh, options)
             else:
-                table, notes, known = _of_entry(entry, workload, chip, most, timeout, fresh, tick)
+                table, notes, known = _of_entry(entry, workload, fresh, options)
         console.print(table)
         for words in notes:
             note(words)
@@ -71,18 +68,13 @@ def tune(
 
 
 def _of_entry(
-    entry: str,
-    workload: str | None,
-    chip: str,
-    most: int,
-    timeout: float,
-    fresh: bool,
-    tick: Tick,
-) -> tuple[Table, list[str], bool]:
+    entry: str, workload: str | None, fresh: bool, options: Mapping[str, Any]
+) -> tuple[Table, Sequence[str], bool]:
     """The candidates of a catalog entry, what is worth knowing, and True."""
     from kernels.figures import Key, TuningStore
     from kernels.machines import tpu
 
+    chip = options["chip"]
     operator, implementation, problem = subject(entry, workload)
     known = operator.workloads
     if implementation.name == operator.plain:
@@ -97,12 +89,9 @@ def _of_entry(
         functools.partial(operator.function, implementation=implementation.name, **problem.options),
         *known.arguments(problem),
         candidates=candidates,
-        chip=chip,
         name=operator.name,
-        most=most,
         store=TuningStore(Key.of(operator.name, implementation.name, problem, chip), fresh=fresh),
-        timeout=timeout,
-        progress=tick,
+        **options,
     )
     default = tuning.default_seconds
     rows = []
@@ -127,23 +116,14 @@ def _of_entry(
 
 
 def _of_file(
-    entry: str,
-    args: str,
-    over: list[str],
-    chip: str,
-    most: int,
-    timeout: float,
-    fresh: bool,
-    tick: Tick,
-) -> tuple[Table, list[str], bool]:
+    entry: str, args: str, over: Sequence[str], fresh: bool, options: Mapping[str, Any]
+) -> tuple[Table, Sequence[str], bool]:
     """The keyword arguments of a function of a file, what is worth knowing, and whether one of
     them compiles."""
     from kernels.yours.tuning import tune_file
 
     path, name = file_and_name(entry, named=True)
-    tuned = tune_file(
-        path, name, args, over, chip=chip, most=most, timeout=timeout, fresh=fresh, progress=tick
-    )
+    tuned = tune_file(path, name, args, over, fresh=fresh, **options)
     best = tuned.trials[0].seconds
     rows = []
     for trial, band in zip(tuned.trials, tuned.bands, strict=True):
@@ -154,6 +134,6 @@ def _of_file(
             time = format_seconds(trial.seconds)
             rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")
-    title = f"{name} {args} on {chip}, estimated".replace("  ", " ")
+    title = f"{name} {args} on {options['chip']}, estimated".replace("  ", " ")
     table = Table(columns, rows, title, right=columns[1:4])
-    return table, list(tuned.notes), math.isfinite(best)
+    return table, tuned.notes, math.isfinite(best)

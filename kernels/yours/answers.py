@@ -342,12 +342,7 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
 
 
 def tune(
-    path: str,
-    name: str,
-    args: str,
-    chip: str,
-    tunings: list[dict[str, Any]],
-    timeout: float,
+    path: str, name: str, args: str, chip: str, tunings: list[dict[str, Any]], timeout: float
 ) -> dict[str, Any]:
     """Estimate a function with each of several keyword arguments.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
+import pickle
 import sys
 import sysconfig
 import tempfile
@@ -89,30 +89,30 @@ def _model(package: Path = PACKAGE) -> str:
     return digest.hexdigest()
 
 
-def get(name: str) -> dict[str, Any] | None:
+def get(name: str) -> Any:
     """What was kept under a name; None where there is nothing, or it cannot be read."""
-    path = folder() / f"{name}.json"
+    path = folder() / f"{name}.pickle"
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        answer = pickle.loads(path.read_bytes())
         os.utime(path)
-        return known
-    except (OSError, ValueError):
+        return answer
+    except Exception:  # whatever a damaged pickle raises
         return None
 
 
-def put(name: str, answer: dict[str, Any]) -> None:
+def put(name: str, answer: Any) -> None:
     """Keep it, if it can be kept: a folder that cannot be written is no reason to fail."""
     with contextlib.suppress(OSError):
         where = folder()
         where.mkdir(parents=True, exist_ok=True)
         handle, path = tempfile.mkstemp(dir=where, suffix=".part")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(answer, file)
-            os.replace(path, where / f"{name}.json")
+            with os.fdopen(handle, "wb") as file:
+                pickle.dump(answer, file)
+            os.replace(path, where / f"{name}.pickle")
         except BaseException:
             Path(path).unlink(missing_ok=True)
             raise
-        kept = sorted(where.glob("*.json"), key=lambda path: -path.stat().st_mtime)
+        kept = sorted(where.glob("*.pickle"), key=lambda path: -path.stat().st_mtime)
         for old in kept[MOST:]:
             old.unlink(missing_ok=True)

@@ -109,8 +109,8 @@ def explain_file(
         trips=dict(trips or {}),
     )
     key = cache.key(machine(chip).ready(), os.path.abspath(path), sorted(question.items(), key=str))
-    if (known := cache.get(key)) is not None and cache.same(known["files"]):
-        return Explanation.of_json(known)
+    if (known := cache.get(key)) and cache.same(known["files"]):
+        return known["explanation"]
     with asking(timeout + 10 * 60) as ask:
         try:
             answer = ask(question)
@@ -118,8 +118,7 @@ def explain_file(
             raise ValueError(f"{name} could not be explained: {lost}") from None
     explanation: Explanation = answer["explanation"]
     if not explanation.refused:  # a compilation that was late may succeed the next time
-        kept = {"pictures": explanation.pictures, "files": answer["files"]}
-        cache.put(key, explanation.as_json() | kept)
+        cache.put(key, answer)
     return explanation
 
 

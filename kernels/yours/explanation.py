@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import html
 import itertools
-import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from kernels.figures.table import Paragraph, Table, as_text
 from kernels.machines.gpu.errors import GpuCompileError
@@ -84,9 +83,7 @@ class Explanation:
             yield from _words(facts).footer(facts)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        from rich.text import Text
-
-        yield Text.from_ansi(as_text(self.parts(), console.width, console.is_terminal))
+        yield from self.parts()
 
     def __str__(self) -> str:
         return as_text(self.parts())
@@ -153,16 +150,6 @@ class Explanation:
         """Facts and advice, as JSON can hold them."""
         return asdict(self.facts) | {"advice": list(self.advice)}
 
-    @classmethod
-    def of_json(cls, known: Mapping[str, Any]) -> Explanation:
-        """An explanation that no compiler refused, as `as_json` gave it.
-
-        Args:
-            known: with the "pictures" too, where there were any.
-        """
-        facts = _built(TpuFacts if "libtpu" in known else GpuFacts, known)
-        return cls(facts, tuple(known["advice"]), tuple(known.get("pictures", ())))
-
 
 def explained(
     facts: TpuFacts | GpuFacts, pictures: Sequence[Mapping[str, str]] = ()
@@ -209,20 +196,6 @@ def _figures(facts: Facts) -> dict[str, tuple[float | None, str]]:
     if isinstance(facts, Refusal):
         return tpu_words.kernel_figures(facts.kernels)
     return _words(facts).figures(facts)
-
-
-def _built(kind: Any, value: Any) -> Any:
-    """A value of this type, of what JSON made of it."""
-    if isinstance(kind, types.UnionType):  # of something, and of None
-        kind = get_args(kind)[0]
-    if isinstance(kind, type) and is_dataclass(kind) and value is not None:
-        hints = get_type_hints(kind)
-        return kind(**{f.name: _built(hints[f.name], value[f.name]) for f in fields(kind)})
-    if isinstance(value, list):
-        kinds = get_args(kind)
-        same = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
-        return tuple(map(_built, same, value))
-    return value
 
 
 STYLE = (

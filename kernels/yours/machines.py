@@ -4,10 +4,10 @@ Each machine is a module with
 
 - `known()`, the names of its chips,
 - `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
-- `explain(function, arrays, values, *, chip, name, title, timeout, pictures, trips)`, which gives an
-  Explanation of a function of arrays alone: `arrays` are these, or their shapes; `values` the number
-  of an argument → its value, where the work may depend on it; `name` the function's, `title` the
-  explanation's; `timeout` the seconds for a compilation; `pictures` whether to draw what a page
+- `explain(function, arrays, values, *, chip, name, title, timeout, pictures, trips)`, which gives
+  an Explanation of a function of arrays alone: `arrays` are these, or their shapes; `values` the
+  number of an argument → its value, where the work may depend on it; `name` the function's, `title`
+  the explanation's; `timeout` the seconds for a compilation; `pictures` whether to draw what a page
   shows; `trips` the name of a loop, or "" for every one → how often it runs, where data decides. It
   raises ValueError for trips of what does not depend on data, and for a function that returns no
   array.

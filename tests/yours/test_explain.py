@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,6 +85,15 @@ def command(here, *arguments):
     return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
 
+def remembered(folder, **changes):
+    """Let a cache say something else of the one program that it knows."""
+    [path] = folder.glob("*.pickle")
+    known = pickle.loads(path.read_bytes())
+    explanation = known["explanation"]
+    known["explanation"] = replace(explanation, facts=replace(explanation.facts, **changes))
+    path.write_bytes(pickle.dumps(known))
+
+
 # --- arguments on the command line ----------------------------------------------------------------
 
 
@@ -127,8 +138,7 @@ def test_explain_as_data_and_as_a_page(here):
     assert not re.search(r'(src|href)\s*=\s*"|@import|url\(\s*["\']?http|fetch\(', page)
     assert "kernel-player" in page and "<script" in page
     # What was explained before is known: nothing is compiled again.
-    [kept] = (here / "cache").glob("*.json")
-    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"seconds": 1.0}))
+    remembered(here / "cache", seconds=1.0)
     again = command(here, "explain", "mine.py:power", "--json", "--html", "report.html")
     assert json.loads(again.stdout)["seconds"] == 1.0
 
@@ -494,9 +504,9 @@ def test_the_cache_keeps_the_newest(here, monkeypatch):
     monkeypatch.setattr(cache, "MOST", 2)
     for name in "abc":
         cache.put(name, {"n": name})
-        os.utime(here / "cache" / f"{name}.json", (ord(name), ord(name)))
+        os.utime(here / "cache" / f"{name}.pickle", (ord(name), ord(name)))
     assert cache.get("a") is None and cache.get("c") == {"n": "c"}
-    (here / "cache" / "c.json").write_text("{")
+    (here / "cache" / "c.pickle").write_text("{")
     assert cache.get("c") is None
     assert not list((here / "cache").glob("*.part"))
 

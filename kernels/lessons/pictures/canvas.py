@@ -71,7 +71,7 @@ class Canvas:
         height: float,
         *,
         fill: str = "none",
-        fill_opacity: float = 1,
+        opacity: float = 1,
         stroke: str = "currentColor",
         stroke_opacity: float = 1,
         radius: float = 0,
@@ -82,12 +82,12 @@ class Canvas:
             x, y: its upper left corner, in pixels.
             width, height: in pixels.
             fill, stroke: colours; "none" draws nothing.
-            fill_opacity, stroke_opacity: 0 to 1.
+            opacity, stroke_opacity: of the fill and of the stroke, 0 to 1.
             radius: of its corners, in pixels.
         """
         self.parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
-            f'rx="{radius}" fill="{fill}" fill-opacity="{fill_opacity}" '
+            f'rx="{radius}" fill="{fill}" fill-opacity="{opacity}" '
             f'stroke="{stroke}" stroke-opacity="{stroke_opacity}"/>'
         )
 

@@ -35,7 +35,7 @@ def neuron_core(chip: Chip) -> Picture:
             110,
             height,
             fill=colour,
-            fill_opacity=0.2,
+            opacity=0.2,
             stroke=colour,
             radius=6,
         )
@@ -61,7 +61,7 @@ def neuron_core(chip: Chip) -> Picture:
     }
     for i, engine in enumerate(ENGINES):
         y = 44 + 62 * i
-        canvas.rect(500, y, 190, 48, fill=COLOURS[1], fill_opacity=0.2, stroke=COLOURS[1], radius=4)
+        canvas.rect(500, y, 190, 48, fill=COLOURS[1], opacity=0.2, stroke=COLOURS[1], radius=4)
         canvas.text(510, y + 20, engine, size=12, weight=600)
         canvas.text(680, y + 20, f"{chip.clock_hz[engine] / 1e9:.2f} GHz", size=11, anchor="end")
         canvas.text(510, y + 37, says[engine], size=11)
@@ -170,4 +170,4 @@ def _engines(estimate: Estimate, lanes: list[str], kinds: list[str], seconds: fl
 
 def _look(kind: int) -> dict[str, Any]:
     """The fill of a kind of instruction; the second round of the colours is lighter."""
-    return {"fill": colour_of(kind), "fill_opacity": 0.78 if kind < len(COLOURS) else 0.4}
+    return {"fill": colour_of(kind), "opacity": 0.78 if kind < len(COLOURS) else 0.4}

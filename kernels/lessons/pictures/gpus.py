@@ -43,7 +43,7 @@ def occupancy(kernel: Kernel) -> Picture:
         canvas.text(left - 8, y + 14, name, anchor="end", weight=600 if binds else 400)
         fill = canvas.hatch(BINDS) if binds else ROOM
         wide = width * blocks / most
-        canvas.rect(left, y + 2, wide, tall - 8, fill=fill, fill_opacity=1 if binds else 0.6)
+        canvas.rect(left, y + 2, wide, tall - 8, fill=fill, opacity=1 if binds else 0.6)
         canvas.text(left + wide + 8, y + 14, str(blocks), weight=600 if binds else 400)
     edge = left + width * full.blocks / most
     canvas.parts.append(
@@ -92,7 +92,7 @@ def heat(kernel: Kernel) -> Picture:
         )
         canvas.parts.append(f"<g><title>{html.escape(words)}</title>")
         shade = 0.08 + 0.9 * instruction.stall / MOST
-        canvas.rect(x, y, cell - 2, cell - 2, fill=HEAT, fill_opacity=shade, stroke="none")
+        canvas.rect(x, y, cell - 2, cell - 2, fill=HEAT, opacity=shade, stroke="none")
         if instruction.waits:
             canvas.parts.append(
                 f'<circle cx="{x + 8.5:.1f}" cy="{y + 8.5:.1f}" r="3.4" fill="currentColor"/>'
@@ -103,7 +103,7 @@ def heat(kernel: Kernel) -> Picture:
     for place, stall in enumerate((1, 4, 8, 15)):
         at = left + 36 + place * 52
         shade = 0.08 + 0.9 * stall / MOST
-        canvas.rect(at, foot, 16, 16, fill=HEAT, fill_opacity=shade, stroke="none")
+        canvas.rect(at, foot, 16, 16, fill=HEAT, opacity=shade, stroke="none")
         canvas.text(at + 20, foot + 12, str(stall), size=11)
     canvas.text(left + 260, foot + 12, "● waits for a scoreboard", size=11)
     return canvas.picture(f"The loop of {kernel.name} on {kernel.chip}: {head}")
@@ -128,14 +128,12 @@ def lives(compiled: Compiled) -> Picture:
     names = (*compiled.order, "end")
     head = f"{in_bytes(alive[peak])} at most, at {names[peak]}"
     canvas.text(0, 14, head, size=14, weight=600)
-    canvas.rect(left + peak * cell, 24, cell, len(shown) * tall + 4, fill=HEAT, fill_opacity=0.14)
+    canvas.rect(left + peak * cell, 24, cell, len(shown) * tall + 4, fill=HEAT, opacity=0.14)
     for row, value in enumerate(shown):
         y = 28 + row * tall
         canvas.text(left - 8, y + 14, value.name, size=11, anchor="end")
         wide = (value.last - value.first + 1) * cell
-        canvas.rect(
-            left + value.first * cell + 1, y, wide - 2, tall - 8, fill=ROOM, fill_opacity=0.6
-        )
+        canvas.rect(left + value.first * cell + 1, y, wide - 2, tall - 8, fill=ROOM, opacity=0.6)
         canvas.text(left + (value.last + 1) * cell + 6, y + 14, in_bytes(value.size), size=11)
     foot = 40 + len(shown) * tall
     for at, name in enumerate(names):
@@ -199,7 +197,7 @@ def waves(kernels: Mapping[str, Kernel], start: str | None = None) -> Player:
         canvas.text(left - 8, y + 14, f"wave {wave + 1}", size=11, anchor="end")
         canvas.rect(left, y + 2, width, tall - 8, fill="none", stroke_opacity=0.4)
         wide = width * held / chosen["places"]
-        canvas.rect(left, y + 2, wide, tall - 8, fill=ROOM, fill_opacity=0.6)
+        canvas.rect(left, y + 2, wide, tall - 8, fill=ROOM, opacity=0.6)
         canvas.text(left + width + 8, y + 14, f"{held / chosen['places']:.0%}", size=11)
     words = "; ".join(
         f"{choice['label']}: {choice['waves']} waves, {choice['busy']:.0%} of the places taken"

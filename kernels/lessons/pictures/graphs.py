@@ -59,9 +59,7 @@ def graph(module: Module, layouts: bool = False) -> Picture:
         left, width = x - widths[node] / 2, widths[node]
         if node.kernel:
             colour = colour_of(kernels[node.kernel])
-            canvas.rect(
-                left, y, width, height, fill=colour, fill_opacity=0.22, stroke=colour, radius=5
-            )
+            canvas.rect(left, y, width, height, fill=colour, opacity=0.22, stroke=colour, radius=5)
         else:
             canvas.rect(left, y, width, height, stroke_opacity=0.45, radius=5)
         for i, (line, size, weight) in enumerate(zip(words[node], (12, 11, 10), (600, 400, 400))):

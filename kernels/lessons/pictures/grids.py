@@ -74,9 +74,7 @@ def traffic(call: Call) -> Picture:
         blocks, counts = np.unique(moved, axis=0, return_counts=True)
         for start, count in zip(blocks, counts):
             px, py, w, h = _place(operand, start, width, height)
-            canvas.rect(
-                x + px, 24 + py, w, h, fill=colour_of(i), fill_opacity=0.3, stroke=colour_of(i)
-            )
+            canvas.rect(x + px, 24 + py, w, h, fill=colour_of(i), opacity=0.3, stroke=colour_of(i))
             if w > 14 and h > 12:
                 canvas.text(
                     x + px + w / 2, 24 + py + h / 2 + 4, f"×{count}", size=11, anchor="middle"
@@ -105,15 +103,13 @@ def memory(call: Call) -> Picture:
     for i, operand in enumerate(call.operands):
         y = 36 + 66 * i
         reads = operand.role == "input"
-        canvas.rect(
-            12, y, 186, 44, fill=colour_of(i), fill_opacity=0.25, stroke=colour_of(i), radius=4
-        )
+        canvas.rect(12, y, 186, 44, fill=colour_of(i), opacity=0.25, stroke=colour_of(i), radius=4)
         canvas.text(22, y + 18, f"{operand.name} {in_dims(operand.shape)}", size=12, weight=600)
         canvas.text(22, y + 35, operand.dtype, size=11)
         staged = operand.memory in ("vmem", "smem")
         if staged:
             canvas.rect(
-                342, y, 206, 44, fill=colour_of(i), fill_opacity=0.25, stroke=colour_of(i), radius=4
+                342, y, 206, 44, fill=colour_of(i), opacity=0.25, stroke=colour_of(i), radius=4
             )
             block = "all of it" if not operand.blocked else f"block {in_dims(operand.block)}"
             canvas.text(352, y + 18, f"{operand.memory.upper()}: {block}", size=12, weight=600)
@@ -152,13 +148,13 @@ def order(simulation: Simulation, grid: Sequence[int]) -> Picture:
         clock[core] += 1
         colour = CORE_COLOURS[int(core) % len(CORE_COLOURS)]
         x, y = j * cell, 22 + i * cell
-        canvas.rect(x + 2, y + 2, cell - 4, cell - 4, fill=colour, fill_opacity=0.3, stroke=colour)
+        canvas.rect(x + 2, y + 2, cell - 4, cell - 4, fill=colour, opacity=0.3, stroke=colour)
         canvas.text(x + cell / 2, y + cell / 2 + 5, str(clock[core]), size=15, anchor="middle")
     if len(grid) == 2:
         canvas.text(columns * cell + 8, 22 + rows * cell / 2, "i", size=12)
     x = 0.0
     for core in sorted(set(map(int, simulation.core))):
-        canvas.rect(x, 32 + rows * cell, 12, 12, fill=CORE_COLOURS[core], fill_opacity=0.5)
+        canvas.rect(x, 32 + rows * cell, 12, 12, fill=CORE_COLOURS[core], opacity=0.5)
         canvas.text(x + 18, 42 + rows * cell, f"core {core}", size=12)
         x += 74
     run = ", ".join(str(tuple(map(int, point))) for point in simulation.order[:8])
@@ -279,13 +275,13 @@ def _legend(canvas: Canvas, call: Call) -> float:
     """One line for each operand, and what solid and hatched mean; returns the height it took."""
     y = 14.0
     for i, operand in enumerate(call.operands):
-        canvas.rect(0, y - 10, 12, 12, fill=colour_of(i), fill_opacity=0.55, stroke=colour_of(i))
+        canvas.rect(0, y - 10, 12, 12, fill=colour_of(i), opacity=0.55, stroke=colour_of(i))
         cut = f" in blocks of {in_dims(operand.block)}" if operand.blocked else ", in one block"
         line = f"{operand.name}: {operand.role}, {operand.dtype} {in_dims(operand.shape)}{cut}"
         canvas.text(20, y, line, size=12)
         y += 18
     if len(call.programs) > 1:
-        canvas.rect(0, y - 10, 12, 12, fill="currentColor", fill_opacity=0.5)
+        canvas.rect(0, y - 10, 12, 12, fill="currentColor", opacity=0.5)
         canvas.text(20, y, "solid: fetched for this program, or written back after it", size=12)
         y += 18
         canvas.rect(0, y - 10, 12, 12, fill=canvas.hatch("#888888"), stroke="#888888")
@@ -311,7 +307,7 @@ def _array(
     colour = colour_of(index)
     px, py, w, h = _place(operand, operand.starts[step], width, height)
     fill = canvas.hatch(colour) if hatch else colour
-    canvas.rect(x + px, y + py, w, h, fill=fill, fill_opacity=1 if hatch else 0.6, stroke=colour)
+    canvas.rect(x + px, y + py, w, h, fill=fill, opacity=1 if hatch else 0.6, stroke=colour)
     rows, columns = _two(operand.shape)
     block_rows, block_columns = _two(operand.block)
     for size, block, length, vertical in (

@@ -128,7 +128,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
     for name, y in where.items():
         way = "HBM → VMEM" if name in choice["inputs"] else "VMEM → HBM"
         canvas.text(left - 10, y + 17, f"{name}, {way}" if name else "core", anchor="end")
-        canvas.rect(left, y, width, tall, fill="currentColor", fill_opacity=0.04, stroke="none")
+        canvas.rect(left, y, width, tall, fill="currentColor", opacity=0.04, stroke="none")
     for lane, step, _, start, carried, stop in choice["moves"]:
         if start >= last:
             continue
@@ -136,7 +136,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         canvas.rect(
             x(carried), y, x(stop) - x(carried), tall, fill=canvas.hatch(colour), stroke="none"
         )
-        box: dict[str, Any] = {"fill": colour, "fill_opacity": 0.7, "stroke": colour}
+        box: dict[str, Any] = {"fill": colour, "opacity": 0.7, "stroke": colour}
         canvas.rect(x(start), y, x(carried) - x(start), tall, **box)
         if x(carried) - x(start) > 7 * len(str(step)) + 4:
             canvas.text((x(start) + x(carried)) / 2, y + 17, str(step), anchor="middle")
@@ -148,7 +148,7 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         canvas.rect(
             x(start), y, x(products) - x(start), tall, fill=canvas.hatch(PRODUCTS), stroke="none"
         )
-        box = {"fill": PRODUCTS, "fill_opacity": 0.7, "stroke": PRODUCTS}
+        box = {"fill": PRODUCTS, "opacity": 0.7, "stroke": PRODUCTS}
         canvas.rect(x(products), y, x(stop) - x(products), tall, **box)
         if x(stop) - x(products) > 7 * len(str(step)) + 4:
             canvas.text((x(products) + x(stop)) / 2, y + 17, str(step), anchor="middle")
@@ -216,7 +216,7 @@ def _legend(canvas: Canvas, data: Mapping[str, Any], top: float, left: float) ->
 
 def _look(canvas: Canvas, colour: str, angle: int) -> dict[str, Any]:
     fill = canvas.hatch(colour, angle) if angle else colour
-    return {"fill": fill, "fill_opacity": 1 if angle else 0.7, "stroke": colour}
+    return {"fill": fill, "opacity": 1 if angle else 0.7, "stroke": colour}
 
 
 def _round(value: float) -> float:

@@ -122,7 +122,7 @@ def _draw(schedule: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
         y = top + place * row
         name = f"{slot}  {schedule.loop_utilisation[slot]:.0%}"
         canvas.text(left - 8, y + 14, name, anchor="end")
-        canvas.rect(left, y, width, row - 2, fill="currentColor", fill_opacity=0.05, stroke="none")
+        canvas.rect(left, y, width, row - 2, fill="currentColor", opacity=0.05, stroke="none")
     shades: dict[int, str] = {}
     for column, part in enumerate(parts):
         for place, share in enumerate(part):
@@ -155,7 +155,7 @@ def _draw(schedule: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
         x = left + 22 * level
         fill = FILL if level else "currentColor"
         shade = _shade(level) if level else 0.05
-        canvas.rect(x, y + 28, 22, 12, fill=fill, fill_opacity=shade, stroke="none")
+        canvas.rect(x, y + 28, 22, 12, fill=fill, opacity=shade, stroke="none")
     canvas.text(left - 8, y + 38, "empty", size=11, anchor="end")
     words = "all of the slots full; per cent: in the loop"
     canvas.text(left + 22 * LEVELS + 30, y + 38, words, size=11)

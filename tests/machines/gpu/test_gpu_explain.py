@@ -2,8 +2,10 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,6 @@ from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
 from kernels.yours import cache, machines, on_gpu
-from kernels.yours.explanation import Explanation
 
 SQUARE = (np.ones((256, 256), jnp.bfloat16),) * 2
 GIVEN = dict(name="f", title="f", timeout=60.0, pictures=False, trips={})
@@ -29,7 +30,7 @@ def test_a_program_is_explained():
         return -jax.nn.softmax(x @ y)
 
     made = on_gpu.explain(f, SQUARE, {}, chip="h100", **GIVEN | {"pictures": True})
-    assert Explanation.of_json(json.loads(json.dumps(made.as_json()))).facts == made.facts
+    assert json.loads(json.dumps(made.as_json()))["kernels"][0]["loop"]["schedule"]
     facts = made.facts
     assert facts.seconds < facts.most and facts.bound in ("memory", "compute")
     assert "cublas-gemm-rewriter" in [each.name for each in facts.passes]
@@ -106,8 +107,11 @@ def test_explain_takes_a_gpu_on_the_command_line(tmp_path):
 
     assert explained()["chip"] == "a100"
     # What was explained before is known: nothing is compiled again.
-    [kept] = (tmp_path / "cache").glob("*.json")
-    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"seconds": 1.0}))
+    [kept] = (tmp_path / "cache").glob("*.pickle")
+    known = pickle.loads(kept.read_bytes())
+    explanation = known["explanation"]
+    known["explanation"] = replace(explanation, facts=replace(explanation.facts, seconds=1.0))
+    kept.write_bytes(pickle.dumps(known))
     assert explained()["seconds"] == 1.0
 
 
