@@ -12,13 +12,12 @@ from kernels.cli.terminal import console, errors, note, progress, reported
 from kernels.figures.table import Table
 from kernels.machines.checks import one_of
 from kernels.proof.catalog import RUNGS, find
-from kernels.yours.report import COLOURS, WORDS
+from kernels.yours.report import COLOURS, PARTIAL, PASSED, SKIPPED, WORDS, Report, RungResult
 
 if TYPE_CHECKING:
     from kernels.proof.ladder import Check
 
 COLUMNS = ("entry", "rung", "workloads", "result", "budget used", "seconds")
-RIGHT = ("workloads", "budget used", "seconds")
 
 
 def verify(
@@ -83,37 +82,28 @@ def _entry(check: Check) -> str:
 
 def _table(checks: list[Check]) -> Table:
     """One row for each entry and rung."""
-    from kernels.proof import ladder
-
-    groups: dict[tuple[str, str], list[Check]] = {}
-    for check in checks:
-        groups.setdefault((_entry(check), check.rung), []).append(check)
-    rows = []
-    for key, group in groups.items():
-        worst = ladder.worst(check.status for check in group)
-        used = [check.used for check in group if check.used is not None]
-        share = f"{max(used):.0%}" if used else ""
-        seconds = f"{sum(check.seconds for check in group):.1f}"
-        rows.append((*key, str(len(group)), WORDS[worst], share, seconds))
-    return Table(COLUMNS, rows, "Against the float64 reference", RIGHT, COLOURS)
+    results = [
+        RungResult(_entry(c), c.rung, str(c.workload), c.status, used=c.used, seconds=c.seconds)
+        for c in checks
+    ]
+    return Report(tuple(results)).table(columns=COLUMNS, caption="Against the float64 reference")
 
 
 def _remark(checks: list[Check], verbose: bool) -> None:
     """Say of each check that did not pass why, a reason of an entry once."""
-    from kernels.proof import ladder
-
     said: set[object] = set()
     for check in checks:
-        key: object = check.message if check.status == ladder.PARTIAL else None
-        if check.status == ladder.SKIPPED:
-            key = _entry(check), check.message
-        if not verbose and (check.status == ladder.PASSED or key in said):
-            continue
-        if key is not None:
-            said.add(key)
-        if check.status == ladder.PARTIAL and not verbose:
-            note(f"[yellow]note[/] {check.message}")
-            continue
+        if not verbose:
+            # A reason to skip an entry is said once, one for doing a part once of them all.
+            reasons = {PARTIAL: check.message, SKIPPED: (_entry(check), check.message)}
+            key = reasons.get(check.status)
+            if check.status == PASSED or key in said:
+                continue
+            if key:
+                said.add(key)
+            if check.status == PARTIAL:
+                note(f"[yellow]note[/] {check.message}")
+                continue
         word = WORDS[check.status]
         share = f"  {check.used:.0%} of the budget" if check.used is not None else ""
         note(f"[{COLOURS[word]}]{word}[/] {_entry(check)} {check.rung}  {check.workload}{share}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
@@ -15,7 +15,6 @@ WORDS = {PASSED: "passed", PARTIAL: "in part", SKIPPED: "skipped", FAILED: "FAIL
 COLOURS = {"passed": "green", "in part": "yellow", "skipped": "yellow", "FAILED": "red"}
 
 COLUMNS = ("kernel", "rung", "problems", "result", "budget used", "seconds")
-RIGHT = ("problems", "budget used", "seconds")
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,13 @@ class Report:
         notes = dict.fromkeys((*self.notes, *other.notes))
         return Report(self.findings + other.findings, tuple(notes))
 
-    def table(self, form: str = "{}") -> Table:
+    def table(self, form: str = "{}", columns: Sequence[str] = COLUMNS, caption: str = "") -> Table:
         """A row for each kernel and rung.
 
         Args:
             form: of a kernel's name.
+            columns: what the six columns are called.
+            caption: what stands above them.
         """
         rows = []
         for kernel, rung in dict.fromkeys((r.kernel, r.rung) for r in self.findings):
@@ -99,7 +100,7 @@ class Report:
             seconds = f"{sum(r.seconds for r in group):.1f}"
             name = form.format(kernel)
             rows.append((name, rung, str(len(group)), WORDS[status], share, seconds))
-        return Table(COLUMNS, rows, right=RIGHT, colours=COLOURS)
+        return Table(columns, rows, caption, (columns[2], *columns[4:]), COLOURS)
 
     def remarks(self) -> list[tuple[str, str, str]]:
         """Mark, place and words of each rung's first that did not pass, and of the notes."""

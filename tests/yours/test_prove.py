@@ -37,17 +37,13 @@ def found():
     return prove_file(FILE, rungs=("interpret", "simulate"))
 
 
-def of(report, kernel, rung):
-    return [each for each in report.findings if (each.kernel, each.rung) == (kernel, rung)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel", ["softmax", "layer_norm", "scaled", "pipelined", "in_place", "by_pl_kernel"]
 )
 def test_a_right_kernel_passes(found, kernel):
     for rung in ("interpret", "simulate"):
-        assert {each.status for each in of(found, kernel, rung)} == {"passed"}
+        assert {each.status for each in found.of(kernel, rung)} == {"passed"}
 
 
 @pytest.mark.slow
@@ -62,7 +58,7 @@ def test_a_right_kernel_passes(found, kernel):
     ],
 )
 def test_a_wrong_one_is_found_at_its_rung(found, kernel, rung, problem, says):
-    failed = [each for each in of(found, kernel, rung) if each.status == "failed"]
+    failed = [each for each in found.of(kernel, rung) if each.status == "failed"]
     assert failed and failed[0].problem == problem
     assert says in failed[0].message
     assert "Traceback" not in failed[0].message
@@ -70,21 +66,21 @@ def test_a_wrong_one_is_found_at_its_rung(found, kernel, rung, problem, says):
 
 @pytest.mark.slow
 def test_a_naive_variance_is_right_without_a_large_mean(found):
-    first = of(found, "naive_norm", "interpret")
+    first = found.of("naive_norm", "interpret")
     assert [each.status for each in first[:2]] == ["passed", "passed"]
 
 
 @pytest.mark.slow
 def test_a_race_names_both_lines(found):
-    [finding] = of(found, "racing", "simulate")
+    [finding] = found.of("racing", "simulate")
     assert finding.message.count("brought.py:") == 2
 
 
 @pytest.mark.slow
 def test_the_block_that_wrote_it_is_named(found):
-    naive = [each for each in of(found, "naive_norm", "interpret") if each.wrote]
+    naive = [each for each in found.of("naive_norm", "interpret") if each.wrote]
     assert naive[0].wrote.startswith("written by body, program ()")
-    unwritten = of(found, "unwritten", "interpret")[0]
+    unwritten = found.of("unwritten", "interpret")[0]
     assert unwritten.wrote == "no program of normalise writes that element of o"
 
 
@@ -170,8 +166,8 @@ def test_want_of_memory_is_told_in_plain_words():
 @pytest.mark.slow
 def test_the_compiler_refuses_what_interpreters_take(found):
     report = prove_file(FILE, "odd_blocks", rungs=("compile",), chips=("v5e",))
-    assert {e.status for e in of(found, "odd_blocks", "interpret")} == {"passed"}
-    [refused] = of(report, "odd_blocks", "compile")
+    assert {e.status for e in found.of("odd_blocks", "interpret")} == {"passed"}
+    [refused] = report.of("odd_blocks", "compile")
     assert "its second-to-last dimension, 4, must be a multiple of 8" in refused.message
 
 
