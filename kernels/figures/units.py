@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from kernels.machines.tpu.diagnose import mib
 
 
-def format_seconds(seconds: float) -> str:
-    """Seconds in the unit that reads best."""
+def format_seconds(seconds: Any) -> str:
+    """Seconds in the unit that reads best; of a range, both ends."""
+    if getattr(seconds, "is_range", False):
+        return " to ".join(map(format_seconds, seconds))
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
