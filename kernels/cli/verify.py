@@ -12,7 +12,7 @@ from kernels.cli.terminal import console, errors, note, progress, reported
 from kernels.figures.table import Table
 from kernels.machines.checks import one_of
 from kernels.proof.catalog import RUNGS, find
-from kernels.yours.report import COLOURS, PARTIAL, PASSED, SKIPPED, WORDS, Report, RungResult
+from kernels.yours.report import COLOURS, PARTIAL, PASSED, SKIPPED, WORDS, ProblemResult, Report
 
 if TYPE_CHECKING:
     from kernels.proof.ladder import Check
@@ -83,7 +83,7 @@ def _entry(check: Check) -> str:
 def _table(checks: list[Check]) -> Table:
     """One row for each entry and rung."""
     results = [
-        RungResult(_entry(c), c.rung, str(c.workload), c.status, used=c.used, seconds=c.seconds)
+        ProblemResult(_entry(c), c.rung, str(c.workload), c.status, used=c.used, seconds=c.seconds)
         for c in checks
     ]
     return Report(tuple(results)).table(columns=COLUMNS, caption="Against the float64 reference")

@@ -139,7 +139,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     """Prove one kernel at one rung on one of its problems.
 
     Returns:
-        What a report.RungResult has besides kernel, rung and problem.
+        What a report.ProblemResult has besides kernel, rung and problem.
     """
     from kernels.proof import judge, ladder
 

@@ -13,7 +13,7 @@ from typing import Any
 from kernels.machines.checks import brief, one_of
 from kernels.yours import memory
 from kernels.yours.declared import CHIPS, VALUES, Declared
-from kernels.yours.report import FAILED, Report, RungResult
+from kernels.yours.report import FAILED, ProblemResult, Report
 
 TIMEOUT = 300.0  # seconds for one problem at one rung
 LOADING = 120.0  # seconds at least to start a child and load a file, on a busy machine too
@@ -267,13 +267,13 @@ def _climb(
     seed: int,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    results: list[RungResult] = []
+    results: list[ProblemResult] = []
     notes: list[str] = []
     for kernel in _loaded(ask, source):
         name = kernel["name"]
         if "error" in kernel:
             what = "arguments and reference"
-            results.append(RungResult(name, "load", what, FAILED, kernel["error"]))
+            results.append(ProblemResult(name, "load", what, FAILED, kernel["error"]))
             continue
         for rung in rungs:
             problems = kernel["problems"][: 1 if rung in ONCE else None]
@@ -288,7 +288,7 @@ def _climb(
                 if answer["status"] == "dropped":
                     notes.append(f"{name}: no problem with {problem}: {answer['message']}")
                     continue
-                results.append(RungResult(name, rung, problem, **answer))
+                results.append(ProblemResult(name, rung, problem, **answer))
                 if "not done after" in results[-1].message:
                     break  # nor will the next ones be
     return Report(tuple(results), tuple(notes))

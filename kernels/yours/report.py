@@ -18,7 +18,7 @@ COLUMNS = ("kernel", "rung", "problems", "result", "budget used", "seconds")
 
 
 @dataclass(frozen=True)
-class RungResult:
+class ProblemResult:
     """One rung on one problem.
 
     Args:
@@ -57,7 +57,7 @@ class Report:
         notes: what is worth knowing beside them.
     """
 
-    findings: tuple[RungResult, ...]
+    findings: tuple[ProblemResult, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -66,11 +66,11 @@ class Report:
         return not self.failures
 
     @property
-    def failures(self) -> tuple[RungResult, ...]:
+    def failures(self) -> tuple[ProblemResult, ...]:
         """What failed."""
         return tuple(result for result in self.findings if result.status == FAILED)
 
-    def of(self, kernel: str, rung: str) -> tuple[RungResult, ...]:
+    def of(self, kernel: str, rung: str) -> tuple[ProblemResult, ...]:
         """What one rung found of one kernel.
 
         Args:
@@ -104,7 +104,7 @@ class Report:
 
     def remarks(self) -> list[tuple[str, str, str]]:
         """Mark, place and words of each rung's first that did not pass, and of the notes."""
-        firsts: dict[tuple[str, str, str], list[RungResult]] = {}
+        firsts: dict[tuple[str, str, str], list[ProblemResult]] = {}
         for result in self.findings:
             if result.status != PASSED and result.message:
                 key = result.kernel, result.rung, result.status

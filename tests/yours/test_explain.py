@@ -21,7 +21,7 @@ from kernels.cli import app
 from kernels.machines.optional import available
 from kernels.yours import cache, explaining, explanation, guarding, on_tpu, shapes, tuning
 from kernels.yours.explanation import Explanation, Refusal
-from kernels.yours.report import Report, RungResult
+from kernels.yours.report import ProblemResult, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -357,7 +357,7 @@ def test_tune_ranks_and_goes_on_where_it_was(here):
 def test_what_guard_fails_for(here, monkeypatch):
     """With answers made up: what is compared, and how it is told."""
     state = {"seconds": 1e-6, "status": "passed"}
-    finding = lambda: RungResult("power", "interpret", "a", state["status"], "wrong")
+    finding = lambda: ProblemResult("power", "interpret", "a", state["status"], "wrong")
     monkeypatch.setattr(guarding, "prove_file", lambda *_, **__: Report((finding(),)))
     monkeypatch.setattr(guarding, "declared_in", lambda *_: [("power", ("v5e",))])
 

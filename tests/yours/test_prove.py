@@ -22,7 +22,7 @@ from kernels.machines.optional import available
 from kernels.yours import declared, proving
 from kernels.yours.claim import Claim
 from kernels.yours.proving import prove_file
-from kernels.yours.report import Report, RungResult
+from kernels.yours.report import ProblemResult, Report
 
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 FILE = str(Path(__file__).with_name("brought.py"))
@@ -343,8 +343,8 @@ def test_a_file_that_cannot_be_proven_says_why(tmp_path, text, says):
 def test_a_report_is_a_table_junit_and_markdown():
     report = Report(
         (
-            RungResult("f", "interpret", "a", "passed", used=0.25, seconds=1.0),
-            RungResult("f", "compile", "a", "failed", "x < y | z", "written by g"),
+            ProblemResult("f", "interpret", "a", "passed", used=0.25, seconds=1.0),
+            ProblemResult("f", "compile", "a", "failed", "x < y | z", "written by g"),
         ),
         ("left out",),
     )
