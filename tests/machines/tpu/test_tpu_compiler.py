@@ -232,7 +232,7 @@ def _pretend(monkeypatch, tmp_path, body):
     """Let children run `body` in the place of the worker, for its first job."""
     script = tmp_path / "pretender.py"
     script.write_text(
-        "import os, signal\nfrom kernels import child\n"
+        "import os, signal\nfrom kernels.machines import child\n"
         f"def answer(question):\n    {body}\n"
         "child.serve(lambda: answer)\n"
     )
