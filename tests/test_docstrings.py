@@ -27,7 +27,7 @@ def offered():
         except MissingPackage:
             continue
         for name in getattr(module, "__all__", ()):
-            value = getattr(module, name)
+            value = getattr(module, name, None)  # a module is there once it is imported
             if inspect.isclass(value) or inspect.isroutine(value):
                 found[f"{package}.{name}"] = value
     return found

@@ -1,6 +1,6 @@
 """Figures: records of what was measured, estimated or published, and the tables made of them."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels.figures.schema import (
     KINDS,
@@ -13,6 +13,7 @@ from kernels.figures.schema import (
     recorded_with,
 )
 from kernels.figures.store import TuningStore, add, read, write
+from kernels.machines.lazy import lazy
 
 if TYPE_CHECKING:
     from kernels.figures.report import compare
@@ -26,17 +27,15 @@ __all__ = [
     "Record",
     "TuningStore",
     "add",
+    "bands",
     "compare",
     "estimated",
     "read",
     "recorded_with",
+    "report",
+    "wallclock",
     "write",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "compare":  # which knows the catalog: operators import this package, and cannot
-        from kernels.figures.report import compare
-
-        return compare
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# It knows the catalog, which only whoever compares has to wait for.
+__getattr__ = lazy(__name__, {"compare": "kernels.figures.report"})

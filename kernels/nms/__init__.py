@@ -2,4 +2,7 @@
 
 from kernels.nms.operator import nms
 
-__all__ = ["nms"]
+__all__ = [
+    "nms",
+    "xla",
+]

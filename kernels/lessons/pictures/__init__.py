@@ -13,6 +13,7 @@ from kernels.lessons.pictures.graphs import graph
 from kernels.lessons.pictures.grids import memory, order, play, programs, traffic
 from kernels.lessons.pictures.machines import neuron_core, timeline
 from kernels.lessons.pictures.pipelines import pipeline
+from kernels.lessons.pictures.ranges import ranges
 from kernels.lessons.pictures.schedules import schedule
 
 __all__ = [
@@ -30,7 +31,9 @@ __all__ = [
     "order",
     "pipeline",
     "play",
+    "plots",
     "programs",
+    "ranges",
     "schedule",
     "source",
     "timeline",

@@ -1,5 +1,6 @@
 """AWS Neuron as far as a laptop reaches it: simulate a kernel, lint it, estimate its time."""
 
+from kernels.machines.lazy import lazy
 from kernels.machines.neuron.chips import CHIPS, Chip
 from kernels.machines.neuron.compiler import lower
 from kernels.machines.neuron.errors import NeuronError
@@ -20,12 +21,21 @@ __all__ = [
     "Launch",
     "NeuronError",
     "Slot",
+    "beta1_nki",
+    "beta1_nl",
     "device",
     "estimate",
+    "gpsimd",
     "install",
     "launched",
     "lint",
     "lower",
+    "nisa",
+    "nki",
+    "nl",
     "run",
     "simulate",
 ]
+
+_NKI = ("beta1_nki", "beta1_nl", "nisa", "nki", "nl")
+__getattr__ = lazy(__name__, dict.fromkeys(_NKI, "kernels.machines.neuron.api"))

@@ -1,17 +1,22 @@
 """The TPU as far as a laptop reaches it: simulate, lower, compile, read the schedule, estimate."""
 
+from kernels.machines.compat.libtpu import DMA_MODEL
 from kernels.machines.tpu.chips import CHIPS, Chip
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate import Estimate, OpEstimate, estimate
+from kernels.machines.tpu.estimate.bands import ahead, band_of
+from kernels.machines.tpu.estimate.rates import RATES
 from kernels.machines.tpu.lowering import lower
 from kernels.machines.tpu.pipelining import Pipeline, pipeline
 from kernels.machines.tpu.pool import Compiled, compile
 from kernels.machines.tpu.scheduler import KernelSchedule, Schedule, schedule
-from kernels.machines.tpu.simulator import Simulation, simulate
+from kernels.machines.tpu.simulator import Simulation, SimulationError, simulate
 from kernels.machines.tpu.tuner import Trial, Tuning, tune
 
 __all__ = [
     "CHIPS",
+    "DMA_MODEL",
+    "RATES",
     "Chip",
     "Compiled",
     "Estimate",
@@ -20,11 +25,15 @@ __all__ = [
     "Pipeline",
     "Schedule",
     "Simulation",
+    "SimulationError",
     "TpuCompileError",
     "Trial",
     "Tuning",
+    "ahead",
+    "band_of",
     "compile",
     "estimate",
+    "hlo",
     "lower",
     "pipeline",
     "schedule",

@@ -132,7 +132,12 @@ def counts(published_ms: float, launch_ms: float) -> bool:
 
 
 def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
-    """The middle 80 % of relative errors; None where they are fewer than FEWEST."""
+    """The middle 80 % of relative errors; None where they are fewer than FEWEST.
+
+    Args:
+        chip, kind: what they are of, for the band's text.
+        errors: measured over estimated, less 1.
+    """
     found = sorted(errors)
     if len(found) < FEWEST:
         return None
