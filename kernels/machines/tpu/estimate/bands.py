@@ -136,7 +136,7 @@ def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
 
     Args:
         chip, kind: what they are of, for the band's text.
-        errors: measured over estimated, less 1.
+        errors: estimated over measured, less 1.
     """
     found = sorted(errors)
     if len(found) < FEWEST:
