@@ -5,7 +5,7 @@
 It makes an environment of its own, .venv-canary, of the newest Python that the book supports, with
 JAX, its compilers, Taichi, Quadrants and PyTorch at their newest releases, whatever constraints.txt
 says. There it runs the version bridge, the gallery, the tests of Pallas and of the TPU, and rungs 1
-to 3 of every implementation. It ends in time: what it did not come to is counted, and is no failure.
+to 3 of every implementation. It ends in time: what it did not come to is counted, and no failure.
 Its exit status: 0 where all is well, 1 where a check fails, 2 where the newest releases could not
 be installed, 3 where there is no Python for them, 4 where it came to less than half of its checks.
 """
