@@ -19,6 +19,13 @@ FILES = (("notebooks", ".ipynb"), ("notebooks/text", ".md"))
 LINKS = ("_toc.yml", "*.md", "book/*.md", "notebooks/*.ipynb", "notebooks/text/*.md")
 
 
+def due(root=ROOT):
+    """{old: new} of the names of chapters whose number is not that of their place in _toc.yml."""
+    names = [Path(page).name for page in chapters.by_slug(chapters.toc_files(root)).values()]
+    numbered = {name: f"{place:02}_{chapters.slug(name)}" for place, name in enumerate(names, 1)}
+    return {old: new for old, new in numbered.items() if old != new}
+
+
 def renumber(root=ROOT):
     """Rename the files of the chapters, and their links.
 
@@ -26,22 +33,21 @@ def renumber(root=ROOT):
         root: of the project.
 
     Returns:
-        [(old, new)] of the pages that moved, without suffix.
+        {old: new} of the names that changed.
     """
-    order = [Path(page).name for page in chapters.by_slug(chapters.toc_files(root)).values()]
-    names = {old: f"{place:02}_{chapters.slug(old)}" for place, old in enumerate(order, 1)}
-    renamed = {old: new for old, new in names.items() if old != new}
-    for folder, suffix in FILES:
-        for old, new in renamed.items():
+    renamed = due(root)
+    for old, new in renamed.items():
+        for folder, suffix in FILES:
             (root / folder / (old + suffix)).rename(root / folder / (new + suffix))
-    for pattern in LINKS:
-        for path in root.glob(pattern):
-            text = path.read_text(encoding="utf-8")
-            linked = relinked(text, names.values())
-            if linked != text:
-                path.write_text(linked, encoding="utf-8")
-    note(root / chapters.MOVED.relative_to(ROOT), renamed, names.values())
-    return [(f"notebooks/{old}", f"notebooks/{new}") for old, new in renamed.items()]
+    names = [Path(page).name for page in chapters.by_slug(chapters.toc_files(root)).values()]
+    names = [renamed.get(name, name) for name in names]
+    for path in (path for pattern in LINKS for path in root.glob(pattern)):
+        text = path.read_text(encoding="utf-8")
+        linked = relinked(text, names)
+        if linked != text:
+            path.write_text(linked, encoding="utf-8")
+    note(root / chapters.MOVED.relative_to(ROOT), renamed, names)
+    return renamed
 
 
 def note(path, renamed, names):
@@ -75,10 +81,10 @@ def relinked(text, names):
 
 
 def main():
-    moved = renumber()
-    for old, new in moved:
+    renamed = renumber()
+    for old, new in renamed.items():
         print(f"{old} → {new}")
-    print(f"{len(moved)} chapters got another number")
+    print(f"{len(renamed)} chapters got another number")
 
 
 if __name__ == "__main__":

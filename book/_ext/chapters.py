@@ -44,7 +44,7 @@ def toc_files(root=ROOT):
 
 
 def slug(page):
-    """The name of a chapter without its number: notebooks/12_flash_attention → flash_attention."""
+    """The name of a chapter without its number: notebooks/NN_flash_attention → flash_attention."""
     return re.sub(r"^\d+_", "", Path(page).stem)
 
 

@@ -27,6 +27,12 @@ def test_the_search_finds_chapters(open_page, site):
     page.locator("#search-results li a[href*='grids_and_memory']").first.wait_for()
 
 
+def test_an_old_address_leads_to_the_chapter(open_page, site):
+    moved = chapters.MOVED.read_text(encoding="utf-8")
+    old, new = next(chapters.forwarding(chapters.toc_files(), moved))
+    open_page(f"{site}/{old}.html#exercises").wait_for_url(f"{site}/{new}.html#exercises")
+
+
 def test_the_theme_goes_round(open_page, site):
     page = open_page(f"{site}/search.html")
     tab_to(page, ".theme-switch-button")
