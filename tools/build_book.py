@@ -423,7 +423,7 @@ def _build_book(verbose, say):
         "constraints.txt",
         "_toc.yml",
         "_config.yml",
-        "book/_ext/*",
+        "book/_ext/**/*",
         "tools/build_book.py",
     )
     pages += "".join(f"/{path.name}" for path in not_run)
