@@ -13,6 +13,8 @@ from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from sphinx.application import Sphinx
 
+import kernels
+import kernels.figures
 from kernels import matmul
 from kernels.figures import Key, bands, calibration, status, store
 from kernels.machines.neuron.calibration import PROGRAMS
@@ -217,10 +219,11 @@ def test_the_page_of_the_package_has_every_public_name(book):
     for operator in OPERATORS.values():
         assert f"{operator.package}.{operator.name}" in found
         assert operator.summary in said
-    for module in ("matmul", "tpu", "gpu", "neuron", "taichi", "records", "exercises", "gallery"):
-        package = __import__(f"kernels.{module}", fromlist=["__all__"])
+    for name in ("matmul", "tpu", "gpu", "neuron", "taichi", "figures", "exercises", "gallery"):
+        package = getattr(kernels, name)
         missing = {f"{package.__name__}.{name}" for name in package.__all__} - found
         assert not missing
+    assert "from kernels import tpu" in said
     assert {
         "kernels.proof.ladder.verify",
         "kernels.machines.timing.measure",

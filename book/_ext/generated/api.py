@@ -6,6 +6,7 @@ import inspect
 from docutils import nodes
 from docutils.statemachine import StringList
 
+import kernels
 from kernels.proof.catalog import OPERATORS
 
 from .parts import Generated, fill, text
@@ -72,8 +73,14 @@ class Api(Generated):
         return self.section(package, listed, *self.described(package, names))
 
     def module(self, name):
-        said = inspect.getdoc(importlib.import_module(name)) or ""
-        return self.section(name, *self.parsed(said), *self.described(name))
+        module = importlib.import_module(name)
+        parent, _, own = name.rpartition(".")
+        if parent != "kernels" and getattr(kernels, own, None) is module:
+            line = text("Imported by ", fill(nodes.literal(), f"from kernels import {own}"), ".")
+        else:
+            line = nodes.container()
+        words = self.parsed(inspect.getdoc(module) or "")
+        return self.section(name, *words, line, *self.described(name))
 
     def described(self, name, first=()):
         """What autodoc says of a module's public names."""
