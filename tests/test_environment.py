@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -11,7 +12,9 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 
+import install as installer
 import pytest
+import pythons
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -127,9 +130,9 @@ def test_no_pin_needs_a_newer_python_than_the_oldest_that_it_is_for():
         assert not needs or SpecifierSet(needs).contains(oldest), name
 
 
-def test_python_ranges_agree(installer):
+def test_python_ranges_agree():
     assert MINORS[:-1] == PROMISED
-    assert installer.supported() == ((3, 11), (3, 14), (3, 15))
+    assert pythons.supported() == ((3, 11), (3, 14), (3, 15))
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     python = next(line for line in conda if isinstance(line, str) and line.startswith("python "))
     assert [*SpecifierSet(python.removeprefix("python ")).filter(EVERY)] == PROMISED
@@ -225,8 +228,10 @@ def checkout(tmp_path):
     (root / "tools").mkdir(parents=True)
     (root / "kernels").mkdir()
     (root / "kernels" / "__init__.py").touch()
-    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "tools/install.py"):
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, root / name)
+    for name in ("install", "pythons"):
+        shutil.copy(INSTALL.with_name(f"{name}.py"), root / "tools")
     return root
 
 
@@ -252,25 +257,16 @@ def fake_python(tmp_path, body):
 
 
 @pytest.fixture
-def installer(monkeypatch):
-    monkeypatch.syspath_prepend(str(INSTALL.parent))
-    import install
-
-    return install
-
-
-@pytest.fixture
-def asked_of_pip(installer, monkeypatch, tmp_path):
-    """What an installation of two extras into an empty venv asks pip for, without running it."""
+def asked_of_pip(monkeypatch, tmp_path):
+    """What an installation of two extras into an empty venv asks for, without fetching it."""
     asked, venv = [], tmp_path / ".venv"
 
-    def run_pip(venv, extras, log_path, newest_releases=False, into=None):
+    def fetch(venv, extras, log_path, newest_releases=False, into=None):
         asked.append((extras, into))
         if into:
-            into.mkdir(parents=True)
             (into / "nvidia/x/include").mkdir(parents=True)
 
-    monkeypatch.setattr(installer, "run_pip", run_pip)
+    monkeypatch.setattr(installer, "fetch", fetch)
     monkeypatch.setattr(installer, "make_venv", lambda *_, **__: venv.mkdir(exist_ok=True))
     monkeypatch.setattr(installer, "version_of", lambda python: "3.11.2")
     monkeypatch.setattr(installer, "python_in", lambda venv: sys.executable)
@@ -295,14 +291,15 @@ def test_what_jax_would_load_gets_a_folder_of_its_own(asked_of_pip):
         assert asked_of_pip()[0] == asked
 
 
-def test_the_installer_reads_an_extra_as_pip_does(installer):
+def test_the_installer_reads_the_extras_as_pip_does():
+    assert installer.project_extras() == EXTRAS
     for extra in installer.PRIVATE:
-        assert installer.requirements(extra) == EXTRAS[extra]
         assert all(Requirement(need).marker for need in EXTRAS[extra])
 
 
 def test_an_old_python_can_read_the_installer():
-    ast.parse(INSTALL.read_text(), feature_version=(3, 6))
+    for name in ("install", "pythons"):
+        ast.parse(INSTALL.with_name(f"{name}.py").read_text(), feature_version=(3, 6))
 
 
 @pytest.mark.slow
@@ -328,9 +325,9 @@ case "$*" in
   *"import venv, ensurepip"*) exit {without_venv} ;;
   *tools/install.py*) shift; exec "{real}" -c "import sys; sys.executable = '$0'
 sys.path.insert(0, 'tools')
-import install
-try: print('TAKEN', *install.find_python(sys.argv[1] if len(sys.argv) > 1 else None))
-except install.Stop as stop: sys.exit(str(stop))" $(echo "$*" | sed -n 's/.*--python //p') ;;
+import pythons
+try: print('TAKEN', *pythons.find_python(sys.argv[1] if len(sys.argv) > 1 else None))
+except pythons.Stop as stop: sys.exit(str(stop))" $(echo "$*" | sed -n 's/.*--python //p') ;;
   *sys.exit*) exit {too_old} ;;
 esac
 """
@@ -419,14 +416,14 @@ def test_make_takes_python3_where_it_is_supported_or_else_the_newest_that_is(
 
 @pytest.mark.parametrize(("state", "kept"), [("finished", True), ("unfinished", False)])
 def test_a_venv_that_works_is_kept_whichever_python_runs_the_installer(
-    asked_of_pip, installer, monkeypatch, state, kept
+    asked_of_pip, monkeypatch, state, kept
 ):
     _, venv = asked_of_pip()
     (venv / ".installed.json").write_text('{"state": "of other pins", "extras": []}')
     if state == "unfinished":
         (venv / ".unfinished").touch()
     chosen = []
-    monkeypatch.setattr(installer, "find_python", lambda wanted: ("another", "3.12.1"))
+    monkeypatch.setattr(pythons, "find_python", lambda wanted: ("another", "3.12.1"))
     monkeypatch.setattr(installer, "make_venv", lambda python, *_, **__: chosen.append(python))
     installer.install(venv, ["dev"], None)
     assert chosen == [str(installer.python_in(venv)) if kept else "another"]
@@ -466,18 +463,15 @@ def test_where_no_python_does_make_says_what_to_install(tmp_path):
     assert "There is no Python here. Install Python 3.11 to 3.13" in said
 
 
-def test_a_venv_of_another_python_than_the_one_named_is_made_again(
-    tmp_path, capsys, monkeypatch, installer
-):
+def test_a_venv_of_another_python_than_the_one_named_is_made_again(tmp_path, capsys, monkeypatch):
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / ".installed.json").touch()
-    monkeypatch.setattr(installer, "ask", lambda python, code: versions[str(python)])
+    monkeypatch.setattr(pythons, "ask", lambda python, *code: versions[str(python)])
     versions = {str(installer.python_in(venv)): "3.11.7", "new": "3.13.0", "old": "3.11.2"}
     assert installer.is_of(venv, None) and installer.is_of(venv, "old")
     assert not installer.is_of(venv, "new")
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(installer.subprocess, "run", lambda *arguments, **options: done)
+    monkeypatch.setattr(installer, "run", lambda *arguments: 0)
     installer.make_venv("new", "3.13.0", venv, chosen=False)
     assert capsys.readouterr().out == ""
     versions["new"] = ""
@@ -485,14 +479,14 @@ def test_a_venv_of_another_python_than_the_one_named_is_made_again(
     assert "has Python 3.11.7; making it again" in capsys.readouterr().out
 
 
-def test_another_python_is_the_newest_of_another_minor_version(tmp_path, installer, monkeypatch):
+def test_another_python_is_the_newest_of_another_minor_version(tmp_path, monkeypatch):
     here = [("a", "3.13.1"), ("b", "3.13.0"), ("c", "3.12.3"), ("d", "3.11.7")]
-    monkeypatch.setattr(installer, "supported_pythons", lambda: here)
-    monkeypatch.setattr(installer, "version_of", lambda python: "3.13.7")
-    monkeypatch.setattr(installer, "whole", lambda python: python not in without_venv)
+    monkeypatch.setattr(pythons, "supported_pythons", lambda: here)
+    monkeypatch.setattr(pythons, "version_of", lambda python: "3.13.7")
+    monkeypatch.setattr(pythons, "makes_venvs", lambda python: python not in without_venv)
     without_venv = []
     for path in ("c", "d", ""):
-        assert installer.another(tmp_path) == path
+        assert pythons.another(tmp_path) == path
         without_venv.append(path)
 
 
@@ -516,7 +510,7 @@ def test_no_network_and_then_again(tmp_path):
     assert "making it again" in said
 
 
-def test_full_disk_and_missing_wheel_are_told_in_plain_words(tmp_path, installer):
+def test_full_disk_and_missing_wheel_are_told_in_plain_words(tmp_path):
     for output, words in [
         ("OSError: [Errno 28] No space left on device", "disk is full"),
         (
@@ -527,6 +521,74 @@ def test_full_disk_and_missing_wheel_are_told_in_plain_words(tmp_path, installer
     ]:
         with pytest.raises(installer.Stop, match=words):
             installer.explain(output, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "fails", "ran"),
+    [
+        ("uv 0.9.1 (linux)", "", False, ["uv"]),
+        ("uv 0.9.1", "", True, ["uv", "pip"]),
+        ("uv 0.4.30", "", False, ["pip"]),
+        ("uv 0.9.1", "global.proxy='http://proxy'", False, ["pip"]),
+        (None, "", False, ["pip"]),
+    ],
+)
+def test_uv_installs_where_it_is_there_and_can_and_else_pip(
+    tmp_path, monkeypatch, capsys, version, settings, fails, ran
+):
+    uv, commands = "a/uv", []
+    settings += "\nglobal.extra-index-url='http://a http://b'\nglobal.index-url='http://c'"
+    settings += "\n:env:.index-url='http://d'\n:env:.find-links='w x'\n:env:.no-input='1'\n"
+
+    def run(command, log_path, env, watch):
+        commands.append((command, env))
+        log_path.write_text("error: No solution found")
+        return int(fails and command[0] == uv)
+
+    monkeypatch.setattr(installer.shutil, "which", lambda name, path=None: path and version and uv)
+    monkeypatch.setattr(installer, "ask", lambda *words: version if words[0] == uv else settings)
+    monkeypatch.setattr(installer, "run", run)
+    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    installer.fetch(tmp_path, ["dev", "tpu"], tmp_path / "install.log", newest_releases=True)
+    assert ["uv" if command[0] == uv else "pip" for command, _ in commands] == ran
+    limits = str(tmp_path / "constraints.txt")
+    for command, env in commands:
+        text = " ".join(command)
+        assert f"-c {limits} -e .[dev,tpu]" in text and "--upgrade" in text
+        if command[0] == uv:
+            assert f"--build-constraints {limits}" in text
+            assert env["UV_INDEX"] == "http://a http://b" and env["UV_FIND_LINKS"] == "w,x"
+            assert env["UV_DEFAULT_INDEX"] == "http://d", "a variable comes before a file"
+        else:
+            assert env["PIP_CONSTRAINT"] == Path(limits).as_uri()
+    told = f"uv could not install this, as {tmp_path / 'install-uv.log'} says; pip tries"
+    assert (told in capsys.readouterr().out) == fails
+
+
+@pytest.mark.parametrize(
+    ("says", "is_half"),
+    [
+        ("error: Request failed after 3 retries", False),
+        ("Resolved 9 packages\nerror: Failed to fetch: https://a", False),
+        ("Resolved 9 packages\nPrepared 2 packages\nerror: Failed to install: a.whl", True),
+        ("Resolved 9 packages\nerror: No space left on device (os error 28)", None),
+    ],
+)
+def test_a_venv_that_uv_left_as_it_was_is_not_made_again(tmp_path, says, is_half):
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\nprintf '{says}'; sleep 0.5; exit 1\n")
+    uv.chmod(0o755)
+    installs = functools.partial(installer.run_uv, (str(uv), {}), tmp_path)
+    if is_half is None:
+        with pytest.raises(pythons.Stop, match="disk is full"):
+            installs(["-c", "pins", "-e", "."], tmp_path / "install.log")
+        return
+    assert not installs(["-c", "pins", "-e", "."], tmp_path / "install.log")
+    assert (tmp_path / ".unfinished").exists() == is_half
+    installer.mark(tmp_path)
+    assert not installs(["-c", "pins", "--target", "x"], tmp_path / "install.log")
+    assert (tmp_path / ".unfinished").exists(), "it was half before"
 
 
 def test_unknown_extra(tmp_path):
@@ -544,7 +606,7 @@ def test_a_folder_that_is_no_venv_is_left_alone(tmp_path):
     assert "not a venv" in said and (root / ".venv" / "mine").exists()
 
 
-def test_packages_left_out_on_this_machine_are_named(installer):
+def test_packages_left_out_on_this_machine_are_named():
     code = installer.LEFT_OUT.replace(
         "import sys, tomllib",
         "import sys, tomllib, platform\nplatform.machine = lambda: 'riscv'",
@@ -556,7 +618,7 @@ def test_packages_left_out_on_this_machine_are_named(installer):
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_xla_pins_replace_the_others(tmp_path, installer):
+def test_xla_pins_replace_the_others(tmp_path):
     plain, xla = pins()
     path = installer.constraints(tmp_path, ["xla"])
     lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]

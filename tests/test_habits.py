@@ -51,10 +51,6 @@ def test_lint_finds_a_planted_fault(tmp_path, command, text):
     assert status
 
 
-def test_there_are_notebooks():
-    assert NOTEBOOKS
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 class TestNotebook:
     def test_is_stored_without_outputs(self, path):
@@ -87,18 +83,6 @@ class TestNotebook:
         assert what_counts(jupytext.read(text, fmt="md:myst")) == what_counts(
             nbformat.read(path, as_version=4)
         ), "make format brings them in step"
-
-    def test_is_in_the_toc(self, path):
-        assert f"file: notebooks/{path.stem}\n" in (ROOT / "_toc.yml").read_text() + "\n"
-
-
-def test_every_text_has_its_notebook():
-    assert [path.stem for path in TEXTS] == [path.stem for path in NOTEBOOKS]
-
-
-def test_every_page_of_the_toc_exists():
-    for name in re.findall(r"(?:file|root): (\S+)", (ROOT / "_toc.yml").read_text()):
-        assert any((ROOT / f"{name}{end}").exists() for end in (".md", ".ipynb")), name
 
 
 def test_every_target_has_a_line_of_help():
@@ -158,13 +142,3 @@ def test_a_number_is_found():
         "Chapters 3",
     ]
     assert not bare_numbers("`chapter 7` and\n```\nchapter 8\n```\nthe next chapter")
-
-
-def test_the_index_numbers_chapters_as_the_toc_does():
-    order = re.findall(r"file: (notebooks/\w+)", (ROOT / "_toc.yml").read_text())
-    shown = re.findall(
-        r"^\| \[(\d+) [^]]+\]\(\.\./(notebooks/\w+)\.ipynb\)",
-        (ROOT / "book" / "index.md").read_text(),
-        re.M,
-    )
-    assert shown == [(str(place), name) for place, name in enumerate(order, 1)]

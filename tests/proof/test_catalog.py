@@ -1,14 +1,11 @@
 """The one list is complete, and names what exists."""
 
-from pathlib import Path
-
+import chapters
 import numpy as np
 import pytest
 
 from kernels.proof.catalog import OPERATORS, RUNGS, find
 from kernels.proof.contract import Implementation, Operator, positions
-
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
@@ -25,7 +22,7 @@ def test_an_entry_names_what_exists(operator):
         if not (package := implementation.backend.missing()):
             assert callable(implementation.function), package
         chapter = implementation.chapter or operator.chapter
-        assert len(list(NOTEBOOKS.glob(f"[0-9][0-9]_{chapter}.ipynb"))) == 1, chapter
+        assert chapters.notebook(chapter).exists()
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)

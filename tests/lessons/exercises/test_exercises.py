@@ -7,6 +7,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from chapters import slug
 
 from kernels import optional
 from kernels.lessons.exercises import Exercise, chapters, check, exercises
@@ -148,7 +149,7 @@ def checked(path):
 def test_the_chapters_and_the_package_have_the_same_exercises():
     """Each is checked in the cell to fill, and in the solution, which has to pass."""
     for path in TEXTS:
-        known = [e.name for e in chapters().get(path.stem.partition("_")[2], ())]
+        known = [e.name for e in chapters().get(slug(path), ())]
         assert sorted(set(checked(path))) == sorted(known), path.name
         for name in known:
             assert checked(path).count(name) >= 2, f"{path.name}: {name}"
