@@ -191,13 +191,14 @@ def test_a_failing_notebook_is_told_by_cell(tmp_path):
     assert error == "ValueError: two lines"
     assert len(fault("raise ValueError('long' * 1000)")[0]) == 160
     error, line, story = fault("import sys\nprint('a warning\\nand more', file=sys.stderr)")
-    assert (error, line) == ("wrote to stderr: a warning and more", "import sys")
+    assert (error, line) == ("wrote to stderr: and more", "import sys")
     assert "a warning\nand more" in story
+    assert fault("import warnings\nwarnings.warn('old')")[0].endswith(": UserWarning: old")
     error, line, story = fault("import time; time.sleep(60)")
     assert error == "took longer than 5 s, the timeout in _config.yml"
     error, line, story = fault("import os\nos.write(2, b'why'); os.abort()")
     assert error == "ended the kernel" and "why" in story
-    assert len(shown) == 7, "a page would not be made anew where another cell fails"
+    assert len(shown) == 8, "a page would not be made anew where another cell fails"
 
 
 @pytest.mark.slow
@@ -331,6 +332,7 @@ def small_book(tmp_path):
     (tmp_path / "book" / "references.bib").touch()
     (tmp_path / "book" / "_static").symlink_to(ROOT / "book" / "_static")
     shutil.copy(ROOT / "tools" / "build_book.py", tmp_path / "tools")
+    (tmp_path / "book" / "_ext").symlink_to(ROOT / "book" / "_ext")
     whole = f"import os, sys\nwhole = os.path.exists({str(tmp_path / 'mended')!r})"
     write_chapter(
         tmp_path,
@@ -341,6 +343,9 @@ def small_book(tmp_path):
     )
     write_chapter(tmp_path, "loud", whole, "whole or print('a warning', file=sys.stderr)")
     write_chapter(tmp_path, "right", "print('until here')")
+    for folder in (tmp_path, tmp_path / "notebooks"):  # no business of the book's
+        (folder / ".hidden").mkdir()
+        write_notebook(folder / ".hidden" / "copy.ipynb", "1 / 0")
     return tmp_path
 
 
@@ -388,6 +393,7 @@ def test_a_failing_chapter_leaves_the_others_readable(small_book):
     log = (small_book / "_build" / "failed.log").read_text(encoding="utf-8")
     assert "Traceback (most recent call last)" in log and "loud.ipynb, code cell 2" in log
 
+    assert not [*(small_book / "_build" / "html").rglob("copy*.html")]
     page, banner = small_page(small_book, "notebooks/right")
     assert banner is None and "until here" in page.get_text() and "after" in page.get_text()
     page, banner = small_page(small_book, "notebooks/hidden")
