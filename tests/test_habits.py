@@ -1,5 +1,6 @@
 """What a reader sees of the repository is in order: style, spelling, notebooks, help."""
 
+import ast
 import json
 import re
 import subprocess
@@ -142,3 +143,112 @@ def test_a_number_is_found():
         "Chapters 3",
     ]
     assert not bare_numbers("`chapter 7` and\n```\nchapter 8\n```\nthe next chapter")
+
+
+# --- the package and its tools ------------------------------------------------------------------
+
+PACKAGE = ("kernels", "validation")
+CODE = (*PACKAGE, "tools", "book/_ext")
+SAY_NOTHING = {"found", "told", "given", "each", "there", "of", "took", "made"}
+LONG = 600  # lines of a file, from which on it says why
+MOST = {"kernels": 47_000, "tests": 27_000}  # lines of Python
+
+
+def sources(*folders):
+    """Path from the root → text, of the Python files of these folders."""
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def names_that_say_nothing(text):
+    """line: name, of each variable and parameter of a program that could be called anything."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.MatchMapping):
+            name = node.rest
+        else:
+            name = getattr(node, {ast.arg: "arg", ast.alias: "asname"}.get(type(node), "name"), "")
+        defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if name in SAY_NOTHING and not defines:
+            yield f"{getattr(node, 'lineno', 0)}: {name}"
+
+
+@pytest.mark.parametrize("folder", CODE)
+def test_a_variable_is_called_by_what_it_holds(folder):
+    programs = sources(folder).items()
+    faults = [f"{path}:{n}" for path, text in programs for n in names_that_say_nothing(text)]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "found = 1",
+        "a, (b, *told) = 1, (2, 3)",
+        "given: int = 1",
+        "given += 1",
+        "if (took := 1): pass",
+        "for each in x: pass",
+        "with open(x) as made: pass",
+        "[of for of in x]",
+        "try: pass\nexcept ValueError as told: pass",
+        "def f(x, /, y, *there, given=1, **found): pass",
+        "lambda each: 1",
+        "import json as given",
+        "match x:\n    case [1, *each]: pass",
+        "match x:\n    case {1: 2, **there}: pass",
+    ],
+)
+def test_a_name_that_says_nothing_is_found(planted):
+    assert [*names_that_say_nothing(planted)]
+    assert not [*names_that_say_nothing("def found(): return told.given + f(each)")]
+
+
+def classes(programs):
+    """name → the files that define a public class of that name at their top level."""
+    places = {}
+    for path, text in programs.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path)
+    return places
+
+
+def test_a_public_class_name_means_one_thing():
+    places = classes(sources(*PACKAGE))
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert not twice, "\n".join(f"{name}: {', '.join(paths)}" for name, paths in twice.items())
+    planted = classes({"a.py": "class One: pass\nclass _Own: pass", "b.py": "class One: pass"})
+    assert planted == {"One": ["a.py", "b.py"]}
+
+
+def silent(text):
+    """Whether a long file does not say why it is."""
+    said = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+    return text.count("\n") > LONG and f"Over {LONG} lines because" not in said
+
+
+def test_a_long_file_says_why():
+    long = [path for path, text in sources(*CODE, "tests").items() if silent(text)]
+    assert not long, "split it, or say why in its docstring: " + ", ".join(long)
+    lines = "x = 1\n" * LONG
+    assert silent(f'"""What it is."""\n{lines}') and not silent(lines)
+    assert not silent(f'"""What it is. Over 600 lines\nbecause it is a table."""\n{lines}')
+
+
+@pytest.mark.parametrize("folder", MOST)
+def test_the_weight_that_two_people_carry(folder):
+    lines = sum(text.count("\n") for text in sources(folder).values())
+    assert lines <= MOST[folder], f"{lines} lines: tidy before adding"
+
+
+def test_the_readme_names_every_room():
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    paths = [Path(line) for line in done.stdout.splitlines()]
+    top = {path.parts[0] for path in paths if len(path.parts) > 1}
+    rooms = {Path(*path.parts[:2]) for path in paths if len(path.parts) > 2}
+    rooms = {str(r) for r in rooms if r.parts[0] == "kernels" and (r / "operator.py") not in paths}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for folder in sorted(rooms | {name for name in top if name[0] != "."} - {"kernels"}):
+        assert f"`{folder}/`" in readme, folder
