@@ -22,68 +22,46 @@ def run(*command, cwd=ROOT):
     return done.returncode, done.stdout + done.stderr
 
 
+# What looks at the whole project, and a fault that it finds.
+LINT = {
+    "ruff check": ("ruff check .", "import os\n"),
+    "ruff format": ("ruff format --check .", "x = { 'a':1 }\n"),
+    "codespell": ("codespell_lib", "# we re" + "cieve\n"),
+    "mypy": ("mypy", "def count() -> int:\n    return 'three'\n"),
+}
+
+
 @pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(("ruff", "check", "."), id="ruff-check"),
-        pytest.param(("ruff", "format", "--check", "."), id="ruff-format"),
-        pytest.param(("codespell_lib",), id="codespell"),
-        pytest.param(("mypy",), id="mypy", marks=pytest.mark.slow),
-    ],
+    "name", [n if n != "mypy" else pytest.param(n, marks=pytest.mark.slow) for n in LINT]
 )
-def test_lint(command):
-    status, said = run(*command)
+def test_lint(tmp_path, name):
+    command, planted = LINT[name]
+    status, said = run(*command.split())
     assert status == 0, said
-
-
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        (("ruff", "check"), "import os\n"),
-        (("ruff", "format", "--check"), "x = { 'a':1 }\n"),
-        (("codespell_lib",), "# we re" + "cieve\n"),
-        (("mypy",), "def count() -> int:\n    return 'three'\n"),
-    ],
-    ids=["ruff-check", "ruff-format", "codespell", "mypy"],
-)
-def test_lint_finds_a_planted_fault(tmp_path, command, text):
-    (tmp_path / "fault.py").write_text(text)
-    status, _ = run(*command, "fault.py", cwd=tmp_path)
+    (tmp_path / "fault.py").write_text(planted)
+    status, _ = run(*command.removesuffix(" .").split(), "fault.py", cwd=tmp_path)
     assert status
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-class TestNotebook:
-    def test_is_stored_without_outputs(self, path):
-        notebook = nbformat.read(path, as_version=4)
-        for number, cell in enumerate(notebook.cells):
-            if cell.cell_type == "code":
-                assert not cell.outputs, f"cell {number} has outputs: make format"
-                assert cell.execution_count is None, f"cell {number} has a count: make format"
-
-    def test_is_a_valid_notebook(self, path):
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        nbformat.validate(notebook)
-        assert notebook["metadata"]["kernelspec"]["name"] == "python3"
-
-    def test_first_code_cell_holds_the_parameters(self, path):
-        cells = nbformat.read(path, as_version=4).cells
-        first = next(cell for cell in cells if cell.cell_type == "code")
-        assert "parameters" in first.metadata.get("tags", [])
-
-    def test_text_is_in_step(self, path):
-        text = path.parent / "text" / f"{path.stem}.md"
-        assert text.exists(), "make format writes it"
-
-        def what_counts(notebook):
-            return [
-                (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
-                for cell in notebook.cells
-            ]
-
-        assert what_counts(jupytext.read(text, fmt="md:myst")) == what_counts(
-            nbformat.read(path, as_version=4)
-        ), "make format brings them in step"
+def test_a_notebook_is_stored_whole_without_outputs_and_in_step_with_its_text(path):
+    nbformat.validate(json.loads(path.read_text(encoding="utf-8")))
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.metadata.kernelspec.name == "python3"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert "parameters" in code[0].metadata.get("tags", [])
+    for number, cell in enumerate(code, 1):
+        assert not cell.outputs, f"code cell {number} has outputs: make format"
+        assert cell.execution_count is None, f"code cell {number} has a count: make format"
+    text = jupytext.read(path.parent / "text" / f"{path.stem}.md", fmt="md:myst")
+    in_text, stored = (
+        [
+            (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
+            for cell in form.cells
+        ]
+        for form in (text, notebook)
+    )
+    assert in_text == stored, "make format brings them in step"
 
 
 def test_every_target_has_a_line_of_help():

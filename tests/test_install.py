@@ -188,38 +188,29 @@ def test_a_venv_that_works_is_kept_whichever_python_runs_the_installer(
     assert chosen == [str(installer.python_in(venv)) if kept else "another"]
 
 
-@pytest.mark.parametrize("version", ["3.12.1", "3.14.2"])
-def test_make_takes_the_python_that_is_named(tmp_path, version):
-    said = make_with(
-        tmp_path, {"bin/python3": "3.11.7", "bin/python3.x": version}, "PYTHON=python3.x"
-    )
-    assert taken(said) == f"bin/python3.x {version}"
-    assert ("nobody has tried the book on it" in said) == (version == "3.14.2")
+UNTRIED = "These are here:\n  make book PYTHON=bin/{} (3.14.2, on which nobody has tried the book)"
+TWO = {"bin/python3": "3.11.7", "bin/python3.9": "3.9.2"}
+HERE = "These are here:\n  make book PYTHON=bin/python3 (3.11.7)\n"
 
 
-@pytest.mark.parametrize("name", ["python3", "python3.14"])
-def test_where_the_only_python_is_untried_make_says_how_to_name_it(tmp_path, name):
-    said = make_with(tmp_path, {f"bin/{name}": "3.14.2"})
-    assert not taken(said) and f"bin/{name} is Python 3.14.2" in said
-    assert (
-        f"These are here:\n  make book PYTHON=bin/{name} (3.14.2, on which nobody has tried" in said
-    )
-
-
-@pytest.mark.parametrize(("name", "told"), [("python3.9", "is Python 3.9.2"), ("no", "does not")])
-def test_a_python_that_is_named_and_does_not_do_is_no_reason_to_take_another(tmp_path, name, told):
-    pythons = {"bin/python3": "3.11.7", "bin/python3.9": "3.9.2"}
-    said = make_with(tmp_path, pythons, PYTHON=name)
-    assert told in said and not taken(said)
-    assert "These are here:\n  make book PYTHON=bin/python3 (3.11.7)\n" in said
-
-
-def test_where_no_python_does_make_says_what_to_install(tmp_path):
-    said = make_with(tmp_path, {"bin/python3": "3.8.10"})
-    assert "python3 is Python 3.8.10" in said and "apt install python3" in said
-    (tmp_path / "bin" / "python3").unlink()
-    said = make_with(tmp_path / "bare", {})
-    assert "There is no Python here. Install Python 3.11 to 3.13" in said
+@pytest.mark.parametrize(
+    ("here", "named", "python", "told"),
+    [
+        ({"bin/python3.x": "3.12.1"}, "python3.x", "bin/python3.x 3.12.1", []),
+        ({"bin/python3.x": "3.14.2"}, "python3.x", "bin/python3.x 3.14.2", ["nobody has tried"]),
+        ({"bin/python3": "3.14.2"}, "", None, ["3 is Python 3.14.2", UNTRIED.format("python3")]),
+        ({"bin/python3.14": "3.14.2"}, "", None, [UNTRIED.format("python3.14")]),
+        (TWO, "python3.9", None, ["is Python 3.9.2", HERE]),
+        (TWO, "no", None, ["does not run", HERE]),
+        ({"bin/python3": "3.8.10"}, "", None, ["python3 is Python 3.8.10", "apt install python3"]),
+        ({}, "", None, ["There is no Python here. Install Python 3.11 to 3.13"]),
+    ],
+)
+def test_make_takes_the_python_that_is_named_or_says_what_there_is(
+    tmp_path, here, named, python, told
+):
+    said = make_with(tmp_path, here, *([f"PYTHON={named}"] if named else []))
+    assert taken(said) == python and all(words in said for words in told), said
 
 
 def test_a_venv_of_another_python_than_the_one_named_is_made_again(tmp_path, capsys, monkeypatch):
