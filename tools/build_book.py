@@ -202,7 +202,10 @@ def said_on_stderr(notebook, path):
     for index, cell in enumerate(notebook.cells):
         words = "".join(o.text for o in cell.get("outputs", []) if o.get("name") == "stderr")
         if words and "remove-stderr" not in cell.metadata.get("tags", []):
-            return Failed(path, notebook, index, f"wrote to stderr: {words}", words)
+            # The last line that is not indented: a traceback ends, and a warning begins, with it.
+            lines = [line for line in words.splitlines() if line.strip() and line[0] not in " \t"]
+            error = f"wrote to stderr: {(lines or [words])[-1]}"
+            return Failed(path, notebook, index, error, words)
     return None
 
 
