@@ -63,6 +63,8 @@ class Implementation:
         shipped_with: the library that it comes with, where it is a kernel that we did not write.
         needs: a package that it needs beside its backend's; where it is not installed, no rung is
             claimed, and a call says what to install.
+        devices: kinds of PyTorch's devices on whose tensors it runs too, where the folder has a
+            torch.py for them.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Implementation:
     chapter: str = ""
     shipped_with: str = ""
     needs: str = ""
+    devices: tuple[str, ...] = ()
     package: str = field(default="", repr=False)  # the operator's folder; the operator says it
 
     def __post_init__(self) -> None:
