@@ -102,10 +102,15 @@ class Generated(SphinxDirective):
         """A link to the notebook of a chapter.
 
         Args:
-            chapter: its name, without the number.
+            chapter: its name, without the number; "" for no link, as of what no chapter is about.
             words: what the link reads; by default the chapter's title.
         """
-        return self.to(self.page(chapter), chapter, words)
+        return self.to(self.page(chapter), chapter, words) if chapter else nodes.Text(words or "")
+
+    def said(self, operator):
+        """What an operator computes, and the chapter about it where there is one."""
+        known = (" Chapter: ", self.link(operator.chapter), ".") if operator.chapter else ()
+        return f": {operator.summary}.", *known
 
     def page(self, chapter):
         """The document that is the notebook of a chapter."""
@@ -158,7 +163,7 @@ class Results(Generated):
 
     def about(self, name):
         operator = OPERATORS[name]
-        return text(f"{name}: {operator.summary}. Chapter: ", self.link(operator.chapter), ".")
+        return text(name, *self.said(operator))
 
     def figures(self, groups):
         titles = ("implementation", *report.COLUMNS, "against the best other", "of the limit")
@@ -682,8 +687,7 @@ class Api(Generated):
         listed = nodes.bullet_list()
         for each in own:
             name = fill(nodes.literal(), each.name)
-            words = text(name, f": {each.summary}. Chapter: ", self.link(each.chapter), ".")
-            listed += fill(nodes.list_item(), words)
+            listed += fill(nodes.list_item(), text(name, *self.said(each)))
         names = dict.fromkeys([each.name for each in own])
         return self.section(package, listed, *self.described(package, names))
 

@@ -251,8 +251,7 @@ def test_too_many_programs_are_refused(played):
 
 
 def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
-    from kernels.attention import AttentionBlocks
-    from kernels.attention import attention
+    from kernels.attention import AttentionBlocks, attention
 
     block = AttentionBlocks(tokens=128, tq=128, tk=128, heads=1)
     heads = [jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16)] * 3

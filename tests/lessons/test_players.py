@@ -13,8 +13,7 @@ import pytest
 from jax.experimental import pallas as pl
 
 from kernels import neuron, pictures
-from kernels.attention import AttentionBlocks
-from kernels.attention import attention
+from kernels.attention import AttentionBlocks, attention
 from kernels.giou.nki import giou_kernel
 from kernels.machines.pallas import calls
 from kernels.machines.pallas.calls import affine

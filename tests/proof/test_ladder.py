@@ -12,7 +12,7 @@ import pytest
 from kernels import ladder, optional
 from kernels.machines.gpu import toolchain
 from kernels.machines.tpu import pool
-from kernels.proof.backends.base import Compiled
+from kernels.proof.backends.base import CompiledJob
 from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.backends.nki import NKI, NKI_BETA1
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -336,7 +336,7 @@ def test_the_same_seed_draws_the_same_workloads():
 
 def test_a_rung_that_did_part_of_its_work_does_not_pass(monkeypatch):
     def compile(jobs):
-        return (Compiled(None, "one chip of two", 0.1) for _ in jobs)
+        return (CompiledJob(None, "one chip of two", 0.1) for _ in jobs)
 
     monkeypatch.setattr(PALLAS_TPU, "compile", compile)
     check = fall(multiply, "compile")
