@@ -13,6 +13,7 @@ from kernels import ladder, optional
 from kernels.machines.gpu import toolchain
 from kernels.machines.tpu import pool
 from kernels.proof.backends.base import CompiledJob
+from kernels.proof.backends.cuda import CUDA
 from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.backends.nki import NKI, NKI_BETA1
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -22,8 +23,14 @@ from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS, RUNGS, find
 from kernels.proof.workload import Workload, Workloads, values
 
+# What g++ builds anew for each workload, once for each sanitizer, is not for make quick.
+BUILT = (CUDA,)
 CLAIMS = [
-    pytest.param(operator, implementation, rung, id=f"{operator.name}/{implementation.name}-{rung}")
+    pytest.param(
+        *(operator, implementation, rung),
+        id=f"{operator.name}/{implementation.name}-{rung}",
+        marks=[pytest.mark.slow] * (implementation.backend in BUILT),
+    )
     for operator, implementation in find()
     for rung in implementation.rungs
 ]
