@@ -174,14 +174,14 @@ def backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scal
 
         def products(unit):
             image, first = unit
-            found = []
+            pairs = []
             for head in range(first, first + packing.group):
                 q = qkv_ref[image, queries, packing.lanes(Q, head)]
                 k, v = (qkv_ref[image, :, packing.lanes(part, head)] for part in (K, V))
                 do = do_ref[image, queries, packing.lanes(0, head)]
                 s, dp = (packing.dot(*pair, _RHS_TRANSPOSED) for pair in ((k, q), (v, do)))
-                found.append((s, dp))
-            return found
+                pairs.append((s, dp))
+            return pairs
 
         def gradients(unit, products):
             image, first = unit

@@ -5,6 +5,7 @@ arithmetic, and its statistics are rows [1, queries]. Between forward and backwa
 saved for each query, the log-sum-exp; the backward pass makes the probabilities again.
 """
 
+import dataclasses
 import functools
 import math
 from typing import NamedTuple
@@ -14,12 +15,27 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.attention import blocks
-from kernels.attention.blocks import LANES
+from kernels.attention.arguments import AttentionSpec
+from kernels.attention.blocks import LANES, AttentionBlocks, plan
 from kernels.machines.pallas import interprets
+from kernels.machines.tpu.plan import Plan
 
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
+
+
+@dataclasses.dataclass(frozen=True)
+class FlashSpec(AttentionSpec):
+    """The same of our kernels for a TPU.
+
+    Args:
+        plan: of the forward pass.
+        block: what was asked for, of which the backward pass makes its own plan; None lets it
+            choose.
+    """
+
+    plan: Plan[AttentionBlocks]
+    block: AttentionBlocks | None = None
 
 
 class Tiling(NamedTuple):
@@ -296,7 +312,7 @@ def _backward_kernel(
             dq_ref[head] = (dq if tiling.seq_minor else dq.T).astype(dq_ref.dtype)
 
 
-def make_tiling(q, k, causal, scale, block, interpret):
+def make_tiling(q, k, spec, block):
     """How q [heads, n, D] and k [heads, m, D] are worked through in these blocks."""
     n, head_dim = q.shape[1:]
     m = k.shape[1]
@@ -307,12 +323,12 @@ def make_tiling(q, k, causal, scale, block, interpret):
         min(block.tokens, m),
         block.tq,
         block.tk,
-        causal,
-        scale,
+        spec.causal,
+        spec.scale,
         # XLA itself lays arrays out so, rather than pad head_dim to 128 lanes: no copy is needed.
         head_dim % LANES != 0,
         # XLA's CPU backend lacks bfloat16 dots in some layouts; float32 holds them exactly.
-        interpret is True and q.dtype == jnp.bfloat16,
+        spec.interpret is True and q.dtype == jnp.bfloat16,
     )
 
 
@@ -344,16 +360,16 @@ def _cost(tiling, products, *arrays):
     )
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
-def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _forward_call(q, k, v, spec, residuals):
     """[heads, n, D], [heads, m, D], [heads, m, D] → [heads, n, D], and [heads, 1, n] of log2."""
-    block = plan.block
-    tiling = make_tiling(q, k, causal, scale, block, interpret)
+    block = spec.plan.block
+    tiling = make_tiling(q, k, spec, block)
     heads, n, head_dim = q.shape
     transpose = tiling.transpose
 
     def seen(i, j):  # a block that is not looked at is not fetched either
-        return jnp.minimum(i, j) if causal else j
+        return jnp.minimum(i, j) if spec.causal else j
 
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, lambda i, j: i)
     keys = block_spec(tiling, block.heads, tiling.bk, head_dim, seen)
@@ -367,25 +383,26 @@ def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
         in_specs=[queries, keys, keys],
         out_specs=[queries] + [row] * residuals,
         scratch_shapes=tiling.state(block.heads, head_dim),
-        compiler_params=compiler_params(plan, "parallel", "parallel", "arbitrary"),
+        compiler_params=compiler_params(spec.plan, "parallel", "parallel", "arbitrary"),
         cost_estimate=_cost(tiling, 2, q, k, v, q),
-        interpret=interpret,
+        interpret=spec.interpret,
         name="flash_attention_forward",
     )(q, k, v)
     return transpose(o), *lse
 
 
-@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
-def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
+@functools.partial(jax.jit, static_argnums=6)
+def _backward_call(q, k, v, o, lse, do, spec):
     """dq, dk, dv. One pass: dk and dv add up along the grid's last dimension, dq along both."""
-    block = plan.block
-    tiling = make_tiling(q, k, causal, scale, block, interpret)
+    own = _plan(q, k, spec.causal, spec.block, backward=True, chip=spec.plan.chip)
+    block = own.block
+    tiling = make_tiling(q, k, spec, block)
     heads, _, head_dim = q.shape
     transpose = tiling.transpose
     last = tiling.key_blocks - 1
 
     def seen(j, i):
-        return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if causal else i
+        return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if spec.causal else i
 
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, seen)
     keys = block_spec(tiling, block.heads, tiling.bk, head_dim, lambda j, i: j)
@@ -407,39 +424,35 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
             sums,
             sums,
         ],
-        compiler_params=compiler_params(plan, "parallel", "arbitrary", "arbitrary"),
+        compiler_params=compiler_params(own, "parallel", "arbitrary", "arbitrary"),
         cost_estimate=_cost(tiling, 5, q, k, v, o, do, q, k, v),
-        interpret=interpret,
+        interpret=spec.interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)
     return tuple(map(transpose, gradients))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6, 7))
-def _differentiable(q, k, v, causal, scale, forward, backward, interpret):
-    return _forward_call(q, k, v, causal, scale, forward, interpret, False)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _differentiable(q, k, v, spec):
+    return _forward_call(q, k, v, spec, False)[0]
 
 
-def _forward(q, k, v, causal, scale, forward, backward, interpret):
-    o, lse = _forward_call(q, k, v, causal, scale, forward, interpret, True)
+def _forward(q, k, v, spec):
+    o, lse = _forward_call(q, k, v, spec, True)
     return o, (q, k, v, o, lse)
 
 
-def _backward(causal, scale, forward, backward, interpret, saved, do):
-    return _backward_call(*saved, do, causal, scale, backward, interpret)
+def _backward(spec, saved, do):
+    return _backward_call(*saved, do, spec)
 
 
 _differentiable.defvjp(_forward, _backward)
 
 
-def plans(q, k, causal, block=None):
-    """The plans of the forward and of the backward pass, of q [B, H, n, D] and k [B, H, m, D]."""
-    (b, h, n, d), m = q.shape, k.shape[2]
-    forward = blocks.plan(n, m, b * h, d, q.dtype, block=block, causal=causal)
-    backward = blocks.plan(
-        n, m, b * h, d, q.dtype, block=block, causal=causal, backward=True, chip=forward.chip
-    )
-    return forward, backward
+def _plan(q, k, causal, block, **more):
+    """The plan of a pass, of q [heads, n, D] and k [heads, m, D]."""
+    (heads, n, head_dim), m = q.shape, k.shape[1]
+    return plan(n, m, heads, head_dim, q.dtype, block=block, causal=causal, **more)
 
 
 def _together(*arrays):
@@ -447,10 +460,17 @@ def _together(*arrays):
     return [jnp.asarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
 
 
+def _spec(q, k, causal, scale, interpret, block=None):
+    """The spec for q and k [B·H, …]."""
+    on, own = interprets(interpret, "tpu"), _plan(q, k, causal, block)
+    return FlashSpec(causal, scale, on, own, block)
+
+
 def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]."""
-    both, on = plans(q, k, causal, block), interprets(interpret, "tpu")
-    return _differentiable(*_together(q, k, v), causal, scale, *both, on).reshape(q.shape)
+    together = _together(q, k, v)
+    spec = _spec(*together[:2], causal, scale, interpret, block)
+    return _differentiable(*together, spec).reshape(q.shape)
 
 
 def forward(q, k, v, *, causal, scale, interpret=None):
@@ -458,14 +478,13 @@ def forward(q, k, v, *, causal, scale, interpret=None):
 
     The two halves of `attention`, for a framework that differentiates by itself.
     """
-    (plan, _), on = plans(q, k, causal), interprets(interpret, "tpu")
-    o, lse = _forward_call(*_together(q, k, v), causal, scale, plan, on, True)
+    together = _together(q, k, v)
+    o, lse = _forward_call(*together, _spec(*together[:2], causal, scale, interpret), True)
     return o.reshape(q.shape), lse.reshape(q.shape[:3])
 
 
 def backward(q, k, v, o, lse, do, *, causal, scale, interpret=None):
     """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
-    (_, plan), on = plans(q, k, causal), interprets(interpret, "tpu")
     together = _together(q, k, v, o, lse[:, :, None], do)
-    gradients = _backward_call(*together, causal, scale, plan, on)
+    gradients = _backward_call(*together, _spec(*together[:2], causal, scale, interpret))
     return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))

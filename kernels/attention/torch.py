@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax import export
 
-from kernels.attention import jax_flash, operator, packed, pallas
+from kernels.attention import operator, packed, pallas, shipped
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.layout import tensor_heads as split_heads
 from kernels.attention.layout import tensor_rows as merge_heads
@@ -28,20 +28,15 @@ __all__ = ["attention", "merge_heads", "split_heads", "vit_attention"]
 DTYPES = operator.TENSORS
 
 
-_OURS = ("cpu", "xla", "jax")
-# Where a kernel runs; PyTorch's own run anywhere.
-DEVICES = {"pallas": _OURS, "unpacked": _OURS, "jax_flash": ("xla", "jax")}
+def _on_tensors(declared: Any) -> dict[str, Any]:
+    """Name → implementation, of those that take tensors: PyTorch's own run on any device, kernels
+    on those that they say."""
+    return {i.name: i for i in declared.implementations if i.backend is TORCH or i.devices}
 
 
-def _on_tensors(of: Any) -> tuple[str, ...]:
-    """The implementations that take tensors: PyTorch's own, and the kernels that run on some."""
-    return tuple(i.name for i in of.implementations if i.backend is TORCH or i.name in DEVICES)
-
-
-ATTENTION = _on_tensors(operator.ATTENTION)
-VIT_ATTENTION = _on_tensors(operator.VIT_ATTENTION)
+ATTENTION, VIT_ATTENTION = map(_on_tensors, (operator.ATTENTION, operator.VIT_ATTENTION))
 # Loaded here, since torch.compile cannot trace an import.
-_OF_TORCH = {i.name: i.function for i in operator.ATTENTION.implementations if i.backend is TORCH}
+_OF_TORCH = {name: i.function for name, i in ATTENTION.items() if i.backend is TORCH}
 
 
 def attention(
@@ -75,7 +70,7 @@ def attention(
     """
     checks.one_of("implementation", implementation, ATTENTION)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        _check(name, tensor, 4, implementation)
+        _check(name, tensor, 4, ATTENTION[implementation].devices)
         checks.same(f"{name}.device", str(tensor.device), "q", str(q.device))
     scale = check_heads(q, k, v, scale, DTYPES)
     checks.one_of("causal", causal, (False, True))
@@ -118,13 +113,14 @@ def vit_attention(
         ValueError: as `attention` does.
     """
     checks.one_of("implementation", implementation, VIT_ATTENTION)
-    kernel = "pallas" if implementation == "unpacked" else implementation
-    _check("qkv", qkv, 3, kernel)
+    devices = VIT_ATTENTION[implementation].devices
+    _check("qkv", qkv, 3, devices)
     scale = check_packed(qkv, num_heads, scale, DTYPES)
     if implementation != "pallas":
         q, k, v = split_heads(qkv, num_heads)
-        if kernel in DEVICES:
+        if devices:
             q, k, v = (t.contiguous() for t in (q, k, v))
+        kernel = "pallas" if implementation == "unpacked" else implementation
         o = attention(q, k, v, implementation=kernel, scale=scale, interpret=interpret)
         return merge_heads(o)
     interpret = _interprets(interpret, qkv.device.type)
@@ -138,13 +134,13 @@ def vit_attention(
 # --- what is checked ----------------------------------------------------------------------------
 
 
-def _check(name: str, tensor: Any, rank: int, implementation: str) -> None:
+def _check(name: str, tensor: Any, rank: int, devices: tuple[str, ...]) -> None:
     if not isinstance(tensor, torch.Tensor):
         checks.fail(name, f"a {type(tensor).__name__}", f"a torch.Tensor of rank {rank}")
     checks.array(name, tensor, rank=rank, dtypes=DTYPES)
-    if implementation not in DEVICES:
+    if not devices:
         return
-    checks.one_of(f"{name}.device", tensor.device.type, DEVICES[implementation])
+    checks.one_of(f"{name}.device", tensor.device.type, devices)
     # On an XLA device and in torchax, strides say nothing of the memory.
     if tensor.device.type == "cpu" and not tensor.is_contiguous():
         checks.fail(
@@ -179,7 +175,7 @@ def _jax_flash(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bo
     """The flash attention that others ship. Its own scale is 1.0, not D ** -0.5: always passed."""
     if q.device.type == "jax":
         return _on_arrays(
-            jax_flash.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
+            shipped.jax_flash, q, k, v, causal=causal, scale=scale, interpret=interpret
         )
     if interpret:
         checks.fail("implementation", "'jax_flash'", "it on a TPU alone: it cannot be interpreted")
@@ -238,10 +234,10 @@ def _operator(name: str, schema: str, function: Any, fake: Any) -> Any:
 
         tensors, numbers = divide(arguments)
         if numbers[-1]:
-            made = _bound(function, *numbers)
+            compiled = _bound(function, *numbers)
         else:
-            made = _for_tpu(function, numbers, tuple(map(_like, tensors)))
-        results = call_jax(made, tensors)
+            compiled = _for_tpu(function, numbers, tuple(map(_like, tensors)))
+        results = call_jax(compiled, tensors)
         return results if isinstance(results, torch.Tensor) else tuple(results)
 
     operator = torch.library.custom_op(

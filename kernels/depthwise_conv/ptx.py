@@ -37,7 +37,7 @@ def compiled(*, chip: str = "rtx3090") -> dict[str, Kernel]:
     target = chip_of(chip)
     k = np.zeros((ROWS, 1, BLOCK), np.float32)
     launches = ptx(every, k, k[0], k, capability=target.capability, sms=target.sms)
-    tasks = [each for each in launches if each.grid != (1, 1, 1)]  # one thread prepares each
+    tasks = [task for task in launches if task.grid != (1, 1, 1)]  # one thread prepares each
     return {
         name: Kernel(
             t.name,

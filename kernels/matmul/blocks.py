@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -188,14 +189,9 @@ def candidates(m: int, k: int, n: int, dtype: Any, vmem_bytes: int) -> list[Bloc
     takes a moment: the longer of multiplying and fetching, the fetch of the first blocks, which
     nothing hides, and some 250 cycles that a program takes to start and to end.
     """
-    found = []
-    for bm in _sizes(m, LANES):
-        for bk in _sizes(k, 512):
-            for bn in _sizes(n, LANES):
-                block = BlockSizes(bm, bk, bn)
-                if block.fits(dtype, vmem_bytes):
-                    found.append((_cycles(block, m, k, n, dtype), block))
-    return [block for _, block in sorted(found, key=lambda each: each[0])]
+    every = itertools.product(_sizes(m, LANES), _sizes(k, 512), _sizes(n, LANES))
+    fitting = (b for b in itertools.starmap(BlockSizes, every) if b.fits(dtype, vmem_bytes))
+    return sorted(fitting, key=lambda block: _cycles(block, m, k, n, dtype))
 
 
 def _cycles(block: BlockSizes, m: int, k: int, n: int, dtype: Any) -> float:

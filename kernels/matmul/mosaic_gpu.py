@@ -29,7 +29,7 @@ SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class HopperSpec:
     """What is multiplied how.
 
     Args:
@@ -173,5 +173,5 @@ def matmul(x, y, *, activation=None, transpose_rhs=False, interpret=None):
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
     checks.one_of('x.dtype, for "mosaic_gpu",', str(x.dtype), ("bfloat16",))
-    spec = Spec(activation, bool(transpose_rhs), interprets(interpret), multiprocessors())
+    spec = HopperSpec(activation, bool(transpose_rhs), interprets(interpret), multiprocessors())
     return _differentiable(spec, x, y)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels import ladder, optional
 from kernels.attention import (
-    BlockSizes,
+    AttentionBlocks,
     attention,
     block_sparse_attention,
     pallas,
@@ -28,7 +28,7 @@ from kernels.machines.tpu.plan import vmem_limit
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
-SMALL = BlockSizes(tokens=128, tq=128, tk=128, heads=2)
+SMALL = AttentionBlocks(tokens=128, tq=128, tk=128, heads=2)
 OPERATOR = OPERATORS["attention"]
 
 
@@ -58,7 +58,7 @@ def shapes(b, h, n, d, dtype=jnp.bfloat16):
 @settings(max_examples=6)
 def test_any_lengths_with_any_legal_block(sizes, causal, tiles):
     q, k, v = operands(*sizes)
-    got = attention(q, k, v, causal=causal, block=BlockSizes(*tiles, heads=2))
+    got = attention(q, k, v, causal=causal, block=AttentionBlocks(*tiles, heads=2))
     wide = [x.astype(np.float64) for x in (q, k, v)]
     assert_close(
         got,
@@ -215,7 +215,13 @@ ONE = np.ones((1, 2, 8, 4), np.float32)
         (ONE, ONE, ONE, {"causal": "yes"}, "causal is 'yes'"),
         (ONE, ONE, ONE, {"implementation": "cudnn"}, "accepted: xla, xla_sliced, sdpa, pallas"),
         (ONE, ONE, ONE, {"implementation": "xla", "block": SMALL}, "block is 128/128×128/2"),
-        (ONE, ONE, ONE, {"block": (128, 128)}, r"block is \(128, 128\); accepted: None or Block"),
+        (
+            ONE,
+            ONE,
+            ONE,
+            {"block": (128, 128)},
+            r"block is \(128, 128\); accepted: None or Attention",
+        ),
     ],
 )
 def test_refuses_before_anything_runs(q, k, v, options, says):
@@ -292,22 +298,30 @@ def test_without_tokamax_it_claims_nothing_and_says_what_to_install():
         attention(q, k, v, implementation="tokamax")
 
 
-class TestBlockSizes:
+class TestAttentionBlocks:
     @pytest.mark.parametrize(
         "sizes", [(0, 1, 1, 1), (1, -1, 1, 1), (1, 1, 1.5, 1), (1, 1, 1, True)]
     )
     def test_refuses_what_is_no_size(self, sizes):
         with pytest.raises(ValueError, match="whole number"):
-            BlockSizes(*sizes)
+            AttentionBlocks(*sizes)
 
     def test_refuses_what_no_register_tiles(self):
         for name in ("tokens", "tq", "tk"):
             with pytest.raises(ValueError, match=f"block.{name} is 100; accepted: a multiple of"):
-                BlockSizes(**{name: 100}).fitted(300, 300, 4)
+                AttentionBlocks(**{name: 100}).fitted(300, 300, 4)
 
     def test_refuses_what_does_not_fit_with_the_arithmetic(self):
         with pytest.raises(ValueError, match=r"program holds .* MiB: 16 heads .* at most 76 MiB"):
-            BlockSizes(4096, 256, 128, 16).check(8192, 8192, 128, np.float32, CHIPS["v5e"])
+            plan(8192, 8192, 16, 128, np.float32, block=AttentionBlocks(4096, 256, 128, 16))
+
+    def test_a_forward_pass_is_not_refused_for_the_backward_one(self):
+        """dq of all queries stays in VMEM on the way back; nothing of it on the way."""
+        arrays, block = shapes(1, 2, 131072, 128), AttentionBlocks(1024, 256, 128, 2)
+        attend = functools.partial(attention, block=block, interpret=False)
+        assert jax.eval_shape(attend, *arrays).shape == (1, 2, 131072, 128)
+        with pytest.raises(ValueError, match="whose backward program holds"):
+            jax.eval_shape(lambda *a: jax.vjp(attend, *a)[1](a[0]), *arrays)
 
     @given(
         st.integers(1, 16384),
@@ -325,8 +339,8 @@ class TestBlockSizes:
             found = plan(n, m, heads, head_dim, dtype, backward=backward, chip=chip)
             block = found.block
             assert block == block.fitted(n, m, heads) and heads % block.heads == 0
-            program = block.backward_bytes if backward else block.forward_bytes
-            assert program(n, m, head_dim, dtype) < found.vmem_limit_bytes < chip.vmem_bytes
+            bytes_ = block.vmem_bytes(n, m, head_dim, dtype, backward=backward)
+            assert bytes_ < found.vmem_limit_bytes < chip.vmem_bytes
             assert found.chip is chip
 
     def test_a_smaller_vmem_gets_smaller_programs(self):

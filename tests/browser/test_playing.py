@@ -252,10 +252,9 @@ def test_too_many_programs_are_refused(played):
 
 
 def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
-    from kernels.attention import BlockSizes as TokenBlocks
-    from kernels.attention import attention
+    from kernels.attention import AttentionBlocks, attention
 
-    block = TokenBlocks(tokens=128, tq=128, tk=128, heads=1)
+    block = AttentionBlocks(tokens=128, tq=128, tk=128, heads=1)
     heads = [jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16)] * 3
     (call,) = calls(functools.partial(attention, block=block, causal=True), *heads)
     page = played(pictures.play(call))

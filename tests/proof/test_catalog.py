@@ -50,7 +50,7 @@ def test_find(path, count):
     assert len(list(find(path))) == count
 
 
-@pytest.mark.parametrize("path", ["cholesky", "matmul/cuda", "/cuda", "/pallas"])
+@pytest.mark.parametrize("path", ["cholesky", "matmul/cuda", "/cudnn", "/pallas"])
 def test_find_says_what_there_is(path):
     if path == "/pallas":
         having = [o for o in OPERATORS.values() if "pallas" in {i.name for i in o.implementations}]

@@ -28,8 +28,7 @@ class Results(Generated):
         return sections
 
     def about(self, name):
-        operator = OPERATORS[name]
-        return text(f"{name}: {operator.summary}. Chapter: ", self.link(operator.chapter), ".")
+        return text(name, *self.said(OPERATORS[name]))
 
     def figures(self, groups):
         titles = ("implementation", *report.COLUMNS, "against the best other", "of the limit")

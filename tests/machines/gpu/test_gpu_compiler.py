@@ -98,7 +98,7 @@ def test_live_ranges_graphs_and_tritonir_are_kept():
 
 
 def test_blocks_of_a_cluster_are_not_taken_for_the_grid():
-    from kernels.matmul import blackwell
+    from validation import blackwell
 
     one = S((256, 256), jnp.bfloat16)
     step = functools.partial(blackwell.product, step=3)

@@ -1,4 +1,4 @@
-"""The processor of this machine, in the words of a record."""
+"""The processors of this machine, in the words of a record."""
 
 from __future__ import annotations
 
