@@ -67,8 +67,7 @@ class Api(Generated):
         listed = nodes.bullet_list()
         for operator in own:
             name = fill(nodes.literal(), operator.name)
-            words = text(name, f": {operator.summary}. Chapter: ", self.link(operator.chapter), ".")
-            listed += fill(nodes.list_item(), words)
+            listed += fill(nodes.list_item(), text(name, *self.about(operator)))
         names = dict.fromkeys([operator.name for operator in own])
         return self.section(package, listed, *self.described(package, names))
 

@@ -79,10 +79,15 @@ class Generated(SphinxDirective):
         """A link to the notebook of a chapter.
 
         Args:
-            chapter: its slug.
+            chapter: its slug; "" for no link, as of what no chapter is about.
             words: what the link reads; by default the chapter's title.
         """
-        return self.to(self.page(chapter), chapter, words)
+        return self.to(self.page(chapter), chapter, words) if chapter else nodes.Text(words or "")
+
+    def about(self, operator):
+        """What an operator computes, and the chapter about it where there is one."""
+        chapter = (" Chapter: ", self.link(operator.chapter), ".") if operator.chapter else ()
+        return f": {operator.summary}.", *chapter
 
     def page(self, chapter):
         """The document that is the notebook of a chapter."""

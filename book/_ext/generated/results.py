@@ -24,12 +24,9 @@ class Results(Generated):
                 if own:
                     count = sum(len(group.rows) for group in own)
                     content.append(fold(f"{title}: {count} figures", self.figures(own)))
-            sections.append(self.section(name, self.about(name), *content))
+            about = text(name, *self.about(OPERATORS[name]))
+            sections.append(self.section(name, about, *content))
         return sections
-
-    def about(self, name):
-        operator = OPERATORS[name]
-        return text(f"{name}: {operator.summary}. Chapter: ", self.link(operator.chapter), ".")
 
     def figures(self, groups):
         titles = ("implementation", *report.COLUMNS, "against the best other", "of the limit")
