@@ -67,7 +67,7 @@ class Api(Generated):
         listed = nodes.bullet_list()
         for operator in own:
             name = fill(nodes.literal(), operator.name)
-            listed += fill(nodes.list_item(), text(name, *self.about(operator)))
+            listed += fill(nodes.list_item(), text(name, *self.said(operator)))
         names = dict.fromkeys([operator.name for operator in own])
         return self.section(package, listed, *self.described(package, names))
 

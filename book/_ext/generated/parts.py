@@ -84,10 +84,10 @@ class Generated(SphinxDirective):
         """
         return self.to(self.page(chapter), chapter, words) if chapter else nodes.Text(words or "")
 
-    def about(self, operator):
+    def said(self, operator):
         """What an operator computes, and the chapter about it where there is one."""
-        chapter = (" Chapter: ", self.link(operator.chapter), ".") if operator.chapter else ()
-        return f": {operator.summary}.", *chapter
+        known = (" Chapter: ", self.link(operator.chapter), ".") if operator.chapter else ()
+        return f": {operator.summary}.", *known
 
     def page(self, chapter):
         """The document that is the notebook of a chapter."""

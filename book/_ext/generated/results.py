@@ -24,9 +24,11 @@ class Results(Generated):
                 if own:
                     count = sum(len(group.rows) for group in own)
                     content.append(fold(f"{title}: {count} figures", self.figures(own)))
-            about = text(name, *self.about(OPERATORS[name]))
-            sections.append(self.section(name, about, *content))
+            sections.append(self.section(name, self.about(name), *content))
         return sections
+
+    def about(self, name):
+        return text(name, *self.said(OPERATORS[name]))
 
     def figures(self, groups):
         titles = ("implementation", *report.COLUMNS, "against the best other", "of the limit")
