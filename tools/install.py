@@ -440,8 +440,7 @@ def main():
         sys.stderr.write("\nInterrupted; the same command goes on from here.\n")
         return 130
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = NO_ROOM if full else error
+        reason = NO_ROOM if error.errno in (errno.ENOSPC, errno.EDQUOT) else error
         sys.stderr.write(f"\n{reason}\n")
         return 1
     return 0
