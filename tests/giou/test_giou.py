@@ -171,11 +171,12 @@ def estimated(name, chip):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "chip"), [("pallas", "v5e"), ("xla", "v5e")])
 def test_the_book_has_these_figures(name, chip):
-    """Where they were made with these versions."""
+    """To the digit where they were made with these versions, and nearly with others."""
     record = estimated(name, chip)
-    kept = {r.identity: r for r in figures.read("estimated.csv")}
-    if record.versions in {each.versions for each in kept.values()}:  # a part of the identity
-        assert kept[record.identity].value == pytest.approx(record.value, rel=1e-3)
+    kept = {r.versions: r.value for r in figures.read("estimated.csv") if r.key == record.key}
+    value = kept.get(record.versions, [*kept.values()][-1])
+    near = 1e-3 if record.versions in kept else 0.2
+    assert value == pytest.approx(record.value, rel=near)
 
 
 @pytest.mark.slow
@@ -195,23 +196,11 @@ def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
     assert ms["v0"] > ms["xla"]  # as was published
 
 
-@pytest.mark.parametrize("chip", ["v5e", "v6e"])
-def test_the_gradient_takes_less_than_two_thirds_of_what_xla_s_takes(chip):
-    """As recorded: to compile XLA's takes half a minute."""
-    [ours, theirs] = (
-        next(
-            r.value
-            for r in figures.read("estimated.csv")
-            if r.key == Key.of("giou", name, WORKLOADS["published"], chip, "gradient")
-        )
-        for name in ("pallas", "xla")
-    )
-    assert ours < 2 / 3 * theirs
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
+    """And the gradient takes less than two thirds of what XLA's takes, which, since compiling it
+    takes half a minute, is read from the records."""
     if not optional.available("libtpu"):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
     from kernels import tpu
@@ -227,6 +216,9 @@ def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     scores = jax.ShapeDtypeStruct((1024, 256), jnp.float32)
     found = tpu.estimate(backward, boxes, boxes, scores, chip=chip)
     assert {op.kind for op in found.ops if op.cycles} == {"kernel"} and not found.relayouts
+    key = Key.of("giou", "xla", WORKLOADS["published"], chip, "gradient")
+    theirs = next(r.value for r in figures.read("estimated.csv") if r.key == key)
+    assert found.seconds * 1e3 < 2 / 3 * theirs
 
 
 def test_the_static_profile_beats_that_of_the_published_form():
