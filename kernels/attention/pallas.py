@@ -70,6 +70,11 @@ class Tiling(NamedTuple):
     def key_blocks(self):
         return pl.cdiv(self.m, self.bk)
 
+    @property
+    def pairs(self):
+        """Queries and keys that meet, of a head, by and large."""
+        return self.n * self.m // (1 + self.causal)
+
     def transpose(self, x):
         """[heads, tokens, D] as the kernel has it, or back."""
         return x.swapaxes(1, 2) if self.seq_minor else x
@@ -110,7 +115,7 @@ class Tiling(NamedTuple):
 
     def scores(self, q, k, query, key, block, diagonal):
         """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none or comes too late."""
-        s = _dot(k, q, self.head_dim, self.head_dim) * (self.scale * LOG2E)
+        s = dot(k, q, self.head_dim, self.head_dim) * (self.scale * LOG2E)
         keys = key + _iota(s.shape, 0)
         last = (self.key_blocks - 1) * self.bk
         if last + key + s.shape[0] > self.m:
@@ -139,7 +144,7 @@ def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
 
 
-def _dot(x, y, x_axis, y_axis):
+def dot(x, y, x_axis, y_axis):
     if 1 in x.shape + y.shape:  # no product of matrices: Mosaic takes it in float32 alone
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)
     return jax.lax.dot_general(
@@ -207,7 +212,7 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
             p = jnp.exp2(s - m)
             l = jnp.sum(p, axis=0, keepdims=True)
             v = tiling.tile(v_ref, head, key, tiling.tk, tiling.bk, j, tiling.m)
-            acc = _dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
+            acc = dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
             if before:
                 shrink = _shrink(before[0], m)
                 l += before[1] * shrink
@@ -265,7 +270,7 @@ def _backward_kernel(
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
         s = tiling.scores(q, k, query, key, j, diagonal)
-        return q, k, do, s, _dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
+        return q, k, do, s, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
 
     def statistics(head, query):
         o, do = (queries(ref, head, query).astype(jnp.float32) for ref in (o_ref, do_ref))
@@ -290,13 +295,13 @@ def _backward_kernel(
             p = p.astype(q.dtype)
             at = tiling.index(head, key, tiling.tk, tiling.bk)
             if tiling.seq_minor:
-                dv_sum[at] += _dot(do, p, 1, 1)  # [D, keys]
-                dk_sum[at] += _dot(q, ds, 1, 1)
+                dv_sum[at] += dot(do, p, 1, 1)  # [D, keys]
+                dk_sum[at] += dot(q, ds, 1, 1)
             else:
-                dv_sum[at] += _dot(p, do, 1, 0)  # [keys, D]
-                dk_sum[at] += _dot(ds, q, 1, 0)
+                dv_sum[at] += dot(p, do, 1, 0)  # [keys, D]
+                dk_sum[at] += dot(ds, q, 1, 0)
             at = (head, i, slice(None), pl.ds(query, s.shape[1]))
-            dq_sum[at] += _dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
+            dq_sum[at] += dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
 
     tiling.each_block(i, j, run)
 
@@ -349,13 +354,11 @@ def compiler_params(plan, *semantics):
     return pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=limit)
 
 
-def _cost(tiling, products, *arrays):
+def cost(scores, head_dim, products, *arrays):
     """What XLA is told of a call: products of the size of the scores, and each array once."""
-    heads, scores = arrays[0].shape[0], tiling.n * tiling.m // (1 + tiling.causal)
-    head_dim = arrays[0].size // (heads * tiling.n)
     return pl.CostEstimate(
-        flops=2 * products * heads * scores * head_dim,
-        transcendentals=heads * scores,
+        flops=2 * products * scores * head_dim,
+        transcendentals=scores,
         bytes_accessed=sum(a.size * a.dtype.itemsize for a in arrays),
     )
 
@@ -384,7 +387,7 @@ def _forward_call(q, k, v, spec, residuals):
         out_specs=[queries] + [row] * residuals,
         scratch_shapes=tiling.state(block.heads, head_dim),
         compiler_params=compiler_params(spec.plan, "parallel", "parallel", "arbitrary"),
-        cost_estimate=_cost(tiling, 2, q, k, v, q),
+        cost_estimate=cost(heads * tiling.pairs, head_dim, 2, q, k, v, q),
         interpret=spec.interpret,
         name="flash_attention_forward",
     )(q, k, v)
@@ -425,7 +428,7 @@ def _backward_call(q, k, v, o, lse, do, spec):
             sums,
         ],
         compiler_params=compiler_params(own, "parallel", "arbitrary", "arbitrary"),
-        cost_estimate=_cost(tiling, 5, q, k, v, o, do, q, k, v),
+        cost_estimate=cost(heads * tiling.pairs, head_dim, 5, q, k, v, o, do, q, k, v),
         interpret=spec.interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)

@@ -215,28 +215,31 @@ def _for_tpu(function: Any, numbers: tuple[Any, ...], shapes: tuple[Any, ...]) -
 def _operator(name: str, schema: str, function: Any, fake: Any) -> Any:
     """The operator kernels::NAME of a JAX function, for tensors on a CPU and on XLA devices.
 
-    schema: the tensors, then numbers, of which the last says whether the kernel is interpreted.
+    schema: the tensors, then numbers, which the function takes by their names, and of which the
+    last says whether the kernel is interpreted.
     """
+    words = schema.partition(")")[0].strip("(").split(", ")
+    count = sum(word.startswith("Tensor ") for word in words)
+    names = [word.split()[1] for word in words[count:]]
 
-    def divide(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        count = sum(isinstance(a, torch.Tensor) for a in arguments)
-        return arguments[:count], arguments[count:]
+    def by_place(*arguments: Any) -> Any:
+        numbers = dict(zip(names, arguments[count:], strict=True))
+        return function(*arguments[:count], **numbers)
 
     def on_cpu(*arguments: Any) -> Any:
-        tensors, numbers = divide(arguments)
-        arrays = [jax.dlpack.from_dlpack(t.detach()) for t in tensors]
-        results = _bound(function, *numbers)(*arrays)
+        arrays = [jax.dlpack.from_dlpack(t.detach()) for t in arguments[:count]]
+        results = _bound(by_place, *arguments[count:])(*arrays)
         # torch may write into the arguments as soon as this returns.
         return jax.tree.map(torch.from_dlpack, jax.block_until_ready(results))
 
     def on_xla(*arguments: Any) -> Any:
         from torch_xla.core.xla_builder import call_jax
 
-        tensors, numbers = divide(arguments)
+        tensors, numbers = arguments[:count], arguments[count:]
         if numbers[-1]:
-            compiled = _bound(function, *numbers)
+            compiled = _bound(by_place, *numbers)
         else:
-            compiled = _for_tpu(function, numbers, tuple(map(_like, tensors)))
+            compiled = _for_tpu(by_place, numbers, tuple(map(_like, tensors)))
         results = call_jax(compiled, tensors)
         return results if isinstance(results, torch.Tensor) else tuple(results)
 
@@ -248,77 +251,64 @@ def _operator(name: str, schema: str, function: Any, fake: Any) -> Any:
     return operator
 
 
-def _forward(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bool) -> Any:
-    return pallas.forward(q, k, v, causal=causal, scale=scale, interpret=interpret)
+def _pair(
+    name: str, tensors: tuple[str, ...], numbers: str, kernels: Any, fake: Any
+) -> tuple[Any, Any]:
+    """The operators NAME_forward and NAME_backward, of which the second is the first's gradient.
+
+    Args:
+        name: of both.
+        tensors, numbers: that the first takes, as in a schema.
+        kernels: the module with the JAX functions `forward` and `backward`: the first gives o and
+            lse, the second takes them and do besides, and gives a gradient for each tensor.
+        fake: of the first; the gradients are like the tensors.
+    """
+    operands = ", ".join(f"Tensor {tensor}" for tensor in tensors)
+    count, results = len(tensors), ", ".join(["Tensor"] * len(tensors))
+    results = results if count == 1 else f"({results})"
+
+    def like_them(*arguments: Any) -> Any:
+        likes = tuple(map(torch.empty_like, arguments[:count]))
+        return likes if count > 1 else likes[0]
+
+    forward = _operator(
+        f"{name}_forward", f"({operands}, {numbers}) -> (Tensor, Tensor)", kernels.forward, fake
+    )
+    backward = _operator(
+        f"{name}_backward",
+        f"({operands}, Tensor o, Tensor lse, Tensor do, {numbers}) -> {results}",
+        kernels.backward,
+        like_them,
+    )
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        ctx.numbers = inputs[count:]
+        ctx.save_for_backward(*inputs[:count], *output)
+        ctx.mark_non_differentiable(output[1])
+
+    def gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
+        gradients = backward(*ctx.saved_tensors, do.contiguous(), *ctx.numbers)
+        gradients = gradients if count > 1 else (gradients,)
+        return *gradients, *(None for _ in ctx.numbers)
+
+    forward.register_autograd(gradient, setup_context=save)
+    return forward, backward
 
 
-def _backward(*arguments: Any) -> Any:
-    *tensors, causal, scale, interpret = arguments
-    return pallas.backward(*tensors, causal=causal, scale=scale, interpret=interpret)
-
-
-def _vit_forward(qkv: Any, num_heads: int, scale: float, interpret: bool) -> Any:
-    return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
-
-
-def _vit_backward(
-    qkv: Any, o: Any, lse: Any, do: Any, num_heads: int, scale: float, interpret: bool
-) -> Any:
-    return packed.backward(qkv, o, lse, do, num_heads, scale=scale, interpret=interpret)
-
-
-attention_forward = _operator(
-    "attention_forward",
-    "(Tensor q, Tensor k, Tensor v, bool causal, float scale, bool interpret) -> (Tensor, Tensor)",
-    _forward,
+attention_forward, attention_backward = _pair(
+    "attention",
+    ("q", "k", "v"),
+    "bool causal, float scale, bool interpret",
+    pallas,
     lambda q, *_: (torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)),
 )
-attention_backward = _operator(
-    "attention_backward",
-    "(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do,"
-    " bool causal, float scale, bool interpret) -> (Tensor, Tensor, Tensor)",
-    _backward,
-    lambda q, k, v, *_: (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)),
-)
-vit_attention_forward = _operator(
-    "vit_attention_forward",
-    "(Tensor qkv, int num_heads, float scale, bool interpret) -> (Tensor, Tensor)",
-    _vit_forward,
+vit_attention_forward, vit_attention_backward = _pair(
+    "vit_attention",
+    ("qkv",),
+    "int num_heads, float scale, bool interpret",
+    packed,
     lambda qkv, num_heads, *_: (
         qkv.new_empty((*qkv.shape[:2], qkv.shape[2] // 3)),
         qkv.new_empty((qkv.shape[0], num_heads, qkv.shape[1]), dtype=torch.float32),
     ),
 )
-vit_attention_backward = _operator(
-    "vit_attention_backward",
-    "(Tensor qkv, Tensor o, Tensor lse, Tensor do,"
-    " int num_heads, float scale, bool interpret) -> Tensor",
-    _vit_backward,
-    lambda qkv, *_: torch.empty_like(qkv),
-)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    *tensors, ctx.causal, ctx.scale, ctx.interpret = inputs
-    ctx.save_for_backward(*tensors, *output)
-    ctx.mark_non_differentiable(output[1])
-
-
-def _gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
-    options = ctx.causal, ctx.scale, ctx.interpret
-    return *attention_backward(*ctx.saved_tensors, do.contiguous(), *options), None, None, None
-
-
-def _vit_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    qkv, ctx.num_heads, ctx.scale, ctx.interpret = inputs
-    ctx.save_for_backward(qkv, *output)
-    ctx.mark_non_differentiable(output[1])
-
-
-def _vit_gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
-    options = ctx.num_heads, ctx.scale, ctx.interpret
-    return vit_attention_backward(*ctx.saved_tensors, do.contiguous(), *options), None, None, None
-
-
-attention_forward.register_autograd(_gradient, setup_context=_save)
-vit_attention_forward.register_autograd(_vit_gradient, setup_context=_vit_save)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from close import assert_close
+from close import assert_close, assert_right, assert_same_formula
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -59,13 +59,7 @@ def shapes(b, h, n, d, dtype=jnp.bfloat16):
 def test_any_lengths_with_any_legal_block(sizes, causal, tiles):
     q, k, v = operands(*sizes)
     got = attention(q, k, v, causal=causal, block=AttentionBlocks(*tiles, heads=2))
-    wide = [x.astype(np.float64) for x in (q, k, v)]
-    assert_close(
-        got,
-        reference.attention(*wide, causal=causal),
-        attention(q, k, v, causal=causal, implementation="xla"),
-        reference.attention_magnitude(*wide, causal=causal),
-    )
+    assert_right("attention", got, q, k, v, causal=causal)
 
 
 def test_the_reference_is_jax_s_own_attention():
@@ -164,7 +158,7 @@ class TestPlantedFaults:
 
         class Unmasked(pallas.Tiling):
             def scores(self, q, k, *_):
-                return pallas._dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
+                return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
 
         harmed = planted(monkeypatch, "_backward_kernel", unmasked)
         assert harmed.status == "failed" and harmed.message.startswith("gradient of")
@@ -246,25 +240,19 @@ def test_a_slice_divides_the_heads_and_keeps_its_scores_small(parts, scores, siz
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_slices_give_what_the_whole_gives_and_hold_fewer_scores(causal):
+def test_slices_hold_fewer_scores(causal):
     arrays = operands(2, 6, 512, 512, 16)
     assert slice_of(12, 512**2) == 4  # so the loop has three rounds
 
-    def results(name):
-        def of(*a):
-            out, back = jax.vjp(
-                functools.partial(attention, implementation=name, causal=causal), *a
-            )
+    def held(name):
+        def both(*a):
+            f = functools.partial(attention, implementation=name, causal=causal)
+            out, back = jax.vjp(f, *a)
             return out, back(jnp.cos(out))
 
-        return jax.jit(of).lower(*arrays).compile(), of(*arrays)
+        return jax.jit(both).lower(*arrays).compile().memory_analysis().temp_size_in_bytes
 
-    (whole, expected), (loop, got) = results("xla"), results("xla_sliced")
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-        assert np.abs(a).max() > 0
-    held = [c.memory_analysis().temp_size_in_bytes for c in (loop, whole)]
-    assert held[0] < 0.6 * held[1], held
+    assert held("xla_sliced") < 0.6 * held("xla")
 
 
 @pytest.mark.parametrize("implementation", ["jax_flash", "jax_splash"])
@@ -364,27 +352,17 @@ class TestAttentionBlocks:
 class TestBlockSparse:
     MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-    def test_is_attention_with_the_scores_of_other_blocks_hidden(self, dtype):
-        q, k, v = operands(2, 3, 300, 330, 40, dtype)
-        got = block_sparse_attention(q, k, v, self.MASK, block=SMALL)
-        wide = [x.astype(np.float64) for x in (q, k, v)]
-        seen = np.kron(self.MASK, np.ones((128, 128)))[:300, :330] > 0
-
-        def probabilities(q, k):
-            s = q @ k.swapaxes(2, 3) * 40**-0.5
-            s = jnp.where(seen, s, -np.inf)
-            p = jnp.exp(s - s.max(-1, keepdims=True))
-            return p / p.sum(-1, keepdims=True)
-
-        plain = probabilities(*map(jnp.asarray, (q, k))) @ jnp.asarray(v)
-        with jax.enable_x64(True):
-            p = np.asarray(probabilities(*map(jnp.asarray, wide[:2])))
-        s = abs(wide[0]) @ abs(wide[1]).swapaxes(2, 3) * 40**-0.5
-        size = p * (1 + s + (p * s).sum(-1, keepdims=True))
-        rounding = (p**2 @ wide[2] ** 2) ** 0.5
-        assert_close(got, p @ wide[2], plain, size @ abs(wide[2]), rounding=rounding)
+    def test_is_attention_with_the_scores_of_other_blocks_hidden(self):
+        """The reference, by hand; the ladder holds the kernel to it."""
+        q, k, v = (x.astype(np.float64) for x in operands(2, 3, 300, 330, 40))
+        s = q @ k.swapaxes(2, 3) * 40**-0.5
+        s[:, :, np.kron(self.MASK, np.ones((128, 128)))[:300, :330] == 0] = -np.inf
+        p = np.exp(s - s.max(-1, keepdims=True))
+        want = p / p.sum(-1, keepdims=True) @ v
+        arguments = q, k, v, self.MASK
+        size = reference.block_sparse_attention_magnitude(*arguments, block=SMALL)
+        got = reference.block_sparse_attention(*arguments, block=SMALL)
+        assert_same_formula(got, want, size)
 
     def test_all_blocks_are_attention(self):
         q, k, v = operands(1, 2, 256, 256, 128)
