@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "tpu"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "machines" / "tpu"))
 
 from tpu_samples import blocked, estimate, kernel, made_schedule
 

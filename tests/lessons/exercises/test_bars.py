@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_exercises import TEXTS
+from solutions import TEXTS
 
 from kernels.lessons.exercises import exercises
 from kernels.lessons.exercises.bars import Bar

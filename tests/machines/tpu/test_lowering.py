@@ -41,6 +41,6 @@ def test_an_unknown_chip_is_refused():
 
 def test_what_the_hardware_lacks_is_refused():
     with pytest.raises(ValueError, match="Cannot store scalars to VMEM"):
-        from kernels.lessons.gallery.scalar_in_vmem import kernel
+        from kernels.lessons.gallery import scalar_in_vmem
 
-        tpu.lower(lambda: kernel(8, interpret=False))
+        tpu.lower(lambda: scalar_in_vmem.kernel(8, interpret=False))
