@@ -13,5 +13,6 @@ __all__ = [
     "torch",
     "vit",
     "vit_attention",
+    "vit_step",
     "xla",
 ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernels.figures.report import compare
 
 __all__ = [
+    "BARS",
     "KINDS",
     "PASSES",
     "QUANTITIES",
@@ -28,14 +29,21 @@ __all__ = [
     "TuningStore",
     "add",
     "bands",
+    "calibration",
     "compare",
     "estimated",
+    "gpu",
+    "lines",
+    "predicted",
     "read",
     "recorded_with",
     "report",
+    "searched",
+    "validation",
     "wallclock",
     "write",
 ]
 
-# It knows the catalog, which only whoever compares has to wait for.
-__getattr__ = lazy(__name__, {"compare": "kernels.figures.report"})
+# They know the catalog, which only whoever asks has to wait for.
+_MODULES = {"BARS": "programs", "compare": "report", "predicted": "plots"}
+__getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

@@ -4,5 +4,6 @@ from kernels.nms.operator import nms
 
 __all__ = [
     "nms",
+    "rounds",
     "xla",
 ]

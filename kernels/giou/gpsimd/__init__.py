@@ -10,6 +10,8 @@ import numpy as np
 
 from kernels.machines.neuron import gpsimd
 
+__all__ = ["PRELUDE", "SHAPE", "SOURCES"]
+
 HERE = Path(__file__).parent
 SOURCES = (HERE / "giou.cpp", HERE / "shape.cpp")  # as AWS's build takes them
 # giou.cpp up to its kernel: headers, score() and Tcm, for other kernels on boxes.

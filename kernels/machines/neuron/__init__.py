@@ -23,6 +23,7 @@ __all__ = [
     "Slot",
     "beta1_nki",
     "beta1_nl",
+    "calibration",
     "device",
     "estimate",
     "gpsimd",
