@@ -14,7 +14,7 @@ import numpy as np
 from kernels.machines.checks import fail, one_of
 from kernels.machines.gpu import threads
 from kernels.machines.gpu.cuda import cuda
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.kernel import GpuKernel
 
 ROWS = 8  # of a block of the last kernel
 HEAD = """#define KERNEL extern "C" __global__ void
@@ -132,7 +132,7 @@ def launch(name: str, b: int, c: int, t: int, rows: int = ROWS) -> tuple[int, in
     return blocks, t if name in ("plain", "shared") else t // 4
 
 
-def compiled(name: str, b: int, c: int, t: int, *, chip: str = "rtx3090") -> Kernel:
+def compiled(name: str, b: int, c: int, t: int, *, chip: str = "rtx3090") -> GpuKernel:
     """One kernel compiled by NVRTC and ptxas, as it would be launched.
 
     Args:

@@ -17,13 +17,13 @@ ACCESSES = ("get", "swap", "addupdate")
 
 
 @dataclass(frozen=True)
-class Slot:
+class OperandSlot:
     """Stands for the operand of that number in an equation."""
 
     number: int
 
 
-Size = Slot | int
+Size = OperandSlot | int
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Part:
         dtype: of the ref.
     """
 
-    ref: Slot
+    ref: OperandSlot
     steps: tuple[tuple[Any, ...] | None, ...]
     shape: tuple[int, ...]
     dtype: str
@@ -67,18 +67,18 @@ class Copy:
     remote: bool
 
 
-def access(equation: Any) -> tuple[Part, Slot | None]:
+def access(equation: Any) -> tuple[Part, OperandSlot | None]:
     """The part that a get, swap or addupdate touches, and the operand that it writes there."""
     writes = jaxprs.operation(equation) != "get"
     first = 2 if writes else 1
-    slots = [Slot(i) for i in range(first, len(jaxprs.inputs(equation)))]
+    slots = [OperandSlot(i) for i in range(first, len(jaxprs.inputs(equation)))]
     transforms = equation.params["tree"].unflatten(slots)
-    return _part(equation, Slot(0), transforms), Slot(1) if writes else None
+    return _part(equation, OperandSlot(0), transforms), OperandSlot(1) if writes else None
 
 
 def copy(equation: Any) -> Copy:
     """What a dma_start moves."""
-    slots = [Slot(i) for i in range(len(jaxprs.inputs(equation)))]
+    slots = [OperandSlot(i) for i in range(len(jaxprs.inputs(equation)))]
     found = list(equation.params["tree"].unflatten(slots))
     if len(found) == 5:  # source, target, its semaphore, the source's, device
         source, target, *_, device = found
@@ -91,7 +91,7 @@ def copy(equation: Any) -> Copy:
 
 def signals_remotely(equation: Any) -> bool:
     """Whether a semaphore_signal reaches another chip."""
-    slots = [Slot(i) for i in range(len(jaxprs.inputs(equation)))]
+    slots = [OperandSlot(i) for i in range(len(jaxprs.inputs(equation)))]
     tree = equation.params.get("args_tree")
     return tree is not None and tree.unflatten(slots)[3] is not None
 
@@ -119,10 +119,10 @@ def scalars(variable: Any) -> tuple[int, ...] | None:
 
 
 def _split(end: Any) -> tuple[Any, Sequence[Any]]:
-    return (end, ()) if isinstance(end, Slot) else (end.ref, end.transforms)
+    return (end, ()) if isinstance(end, OperandSlot) else (end.ref, end.transforms)
 
 
-def _part(equation: Any, ref: Slot, transforms: Sequence[Any]) -> Part:
+def _part(equation: Any, ref: OperandSlot, transforms: Sequence[Any]) -> Part:
     variable = jaxprs.inputs(equation)[ref.number]
     aval = getattr(variable.aval, "inner_aval", variable.aval)
     steps = tuple(_step(each) for each in transforms or ())

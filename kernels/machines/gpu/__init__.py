@@ -1,29 +1,40 @@
 """The GPU as far as a laptop reaches it: lower, compile, read the machine code, estimate."""
 
-from kernels.machines.gpu.chips import CHIPS, Chip
-from kernels.machines.gpu.compiler import Buffer, Compiled, Life, Pass, Thunk, Tile, Value, compile
+from kernels.machines.base import Seconds
+from kernels.machines.gpu.chips import CHIPS, GpuChip
+from kernels.machines.gpu.compiler import (
+    Buffer,
+    BufferValue,
+    GpuProgram,
+    Life,
+    Pass,
+    Thunk,
+    Tile,
+    compile,
+)
 from kernels.machines.gpu.errors import GpuCompileError
-from kernels.machines.gpu.estimate import Estimate, Parts, Step, estimate, parts
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.estimate import GpuEstimate, GpuStep, Parts, estimate, parts
+from kernels.machines.gpu.kernel import GpuKernel
 from kernels.machines.gpu.lowering import lower
 from kernels.machines.gpu.occupancy import Occupancy, occupancy
 
 __all__ = [
     "CHIPS",
     "Buffer",
-    "Chip",
-    "Compiled",
-    "Estimate",
+    "BufferValue",
+    "GpuChip",
     "GpuCompileError",
-    "Kernel",
+    "GpuEstimate",
+    "GpuKernel",
+    "GpuProgram",
+    "GpuStep",
     "Life",
     "Occupancy",
     "Parts",
     "Pass",
-    "Step",
+    "Seconds",
     "Thunk",
     "Tile",
-    "Value",
     "compile",
     "estimate",
     "lower",

@@ -18,10 +18,13 @@ from typing import Any
 from kernels.machines.checks import fail, one_of
 from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, Spares, how, python
 from kernels.machines.compat import xla_gpu
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.gpu import chips, toolchain
 from kernels.machines.gpu.errors import GpuCompileError, first_line, overflow, translate
-from kernels.machines.gpu.export import Program, export
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.export import export
+from kernels.machines.gpu.kernel import GpuKernel
+from kernels.machines.gpu.operations import left_by_triton
+from kernels.machines.hlo import Module, parse
 
 TIMEOUT = 120.0  # seconds for one program
 WORKER = str(Path(__file__).with_name("worker.py"))
@@ -105,7 +108,7 @@ class Thunk:
 
 
 @dataclass(frozen=True)
-class Value:
+class BufferValue:
     """A value of the program, at its place in a buffer.
 
     Args:
@@ -134,7 +137,7 @@ class Buffer:
     number: int
     size: int
     purpose: str
-    values: tuple[Value, ...] = field(repr=False)
+    values: tuple[BufferValue, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class Life:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class GpuProgram:
     """A program compiled for a GPU. Nothing of it was measured.
 
     Args:
@@ -166,7 +169,7 @@ class Compiled:
         buffers: its memory.
         kernels: those that are compiled with it; a library brings its own.
         llvm: the LLVM IR of the kernels that XLA emitted itself.
-        memory: bytes by what they are for: argument, output, alias, temp.
+        memory: bytes by what they are for: argument, output, alias, temp, generated_code.
         seconds: of the compiler.
         mesh: axes and sizes of the GPUs that share it; () for one.
         triton: the TritonIR of the kernels that XLA has Triton write.
@@ -181,7 +184,7 @@ class Compiled:
     passes: tuple[Pass, ...] = field(repr=False)
     thunks: tuple[Thunk, ...]
     buffers: tuple[Buffer, ...] = field(repr=False)
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[GpuKernel, ...]
     llvm: tuple[str, ...] = field(repr=False)
     memory: Mapping[str, int] = field(repr=False)
     seconds: float
@@ -190,6 +193,11 @@ class Compiled:
     graphs: tuple[tuple[str, ...], ...] = ()
     order: tuple[str, ...] = field(repr=False, default=())
     lives: tuple[Life, ...] = field(repr=False, default=())
+
+    @cached_property
+    def module(self) -> Module:
+        """The optimised program, read."""
+        return parse(self.hlo)
 
     @property
     def entry(self) -> str:
@@ -212,10 +220,10 @@ class Compiled:
         return found[name]
 
     @cached_property
-    def _by_name(self) -> dict[str, Kernel]:
+    def _by_name(self) -> dict[str, GpuKernel]:
         return {kernel.name: kernel for kernel in self.kernels}
 
-    def kernel(self, name: str = "") -> Kernel:
+    def kernel(self, name: str = "") -> GpuKernel:
         """The kernel of that name, or the only one.
 
         Args:
@@ -242,7 +250,7 @@ def compile(  # its public name; the builtin is not used in this module
     in_specs: Any = None,
     out_specs: Any = None,
     options: Mapping[str, Any] | None = None,
-) -> Compiled:
+) -> GpuProgram:
     """Compile `function(*args)` for `chip`, in a child process; nothing runs.
 
     Args:
@@ -289,12 +297,12 @@ def compile(  # its public name; the builtin is not used in this module
 
 
 def compile_program(
-    program: Program,
+    program: ExportedProgram,
     *,
     options: Mapping[str, Any] | None = None,
     passes: bool = False,
     timeout: float = TIMEOUT,
-) -> Compiled:
+) -> GpuProgram:
     """Compile one exported program.
 
     Args:
@@ -383,15 +391,15 @@ def _check_tools() -> None:
         toolchain.part(name, "compiling for a GPU")
 
 
-def _check_taken(tile: Tile, compiled: Compiled) -> None:
+def _check_taken(tile: Tile, compiled: GpuProgram) -> None:
     """Refuse a program in which XLA did without the tile that it was given, as 0.12 does silently.
 
     Triton keeps the tiles of both factors in shared memory, those of all stages.
     """
     limit = chips.chip(compiled.chip).shared_bytes_per_block
-    for left, right in xla_gpu.left_by_triton(compiled.hlo):
-        a, b = tile.m * xla_gpu.itemsize(left), tile.n * xla_gpu.itemsize(right)
-        asked = tile.stages * tile.k * (a + b)
+    for dot in left_by_triton(compiled.module):
+        left, right = (a.bytes // math.prod(a.shape) for a in dot.operands)
+        asked = tile.stages * tile.k * (tile.m * left + tile.n * right)
         refused = (
             overflow(asked, limit)
             if asked > limit
@@ -418,7 +426,7 @@ def _start() -> Child:
         raise
 
 
-def _death(program: Program, died: ChildDied) -> GpuCompileError:
+def _death(program: ExportedProgram, died: ChildDied) -> GpuCompileError:
     """What to say of a compiler that ended its process."""
     said = died.stderr
     for known in (
@@ -442,7 +450,7 @@ def _death(program: Program, died: ChildDied) -> GpuCompileError:
     return GpuCompileError("crashed", message + why, said)
 
 
-def _read(program: Program, found: dict) -> Compiled:
+def _read(program: ExportedProgram, found: dict) -> GpuProgram:
     steps = tuple(
         Thunk(kind, name, **details) for kind, name, details in xla_gpu.thunks(found["thunks"])
     )
@@ -452,12 +460,12 @@ def _read(program: Program, found: dict) -> Compiled:
         return names.index(name) if name in names else len(names)
 
     buffers = tuple(
-        Buffer(number, size, purpose, tuple(Value(*value) for value in values))
+        Buffer(number, size, purpose, tuple(BufferValue(*value) for value in values))
         for number, size, purpose, values in xla_gpu.allocations(found["buffers"])
     )
     sizes = {value.name: value.size for buffer in buffers for value in buffer.values}
     order, lives = xla_gpu.lives(found["lives"])
-    return Compiled(
+    return GpuProgram(
         name=program.name,
         chip=program.chip,
         hlo=found["hlo"],
@@ -486,7 +494,7 @@ def _bytes_of(name: str, sizes: Mapping[str, int]) -> int:
     return sizes.get(name.removesuffix("{}"), sizes.get(name, 0))
 
 
-def _kernels(chip: str, steps: tuple[Thunk, ...], found: dict) -> list[Kernel]:
+def _kernels(chip: str, steps: tuple[Thunk, ...], found: dict) -> list[GpuKernel]:
     """Each kernel with the launch that the program makes of it."""
     launches = {step.name: step for step in steps if step.grid}
     kernels = []
@@ -500,8 +508,8 @@ def _kernels(chip: str, steps: tuple[Thunk, ...], found: dict) -> list[Kernel]:
     return kernels
 
 
-def _kernel(name: str, chip: str, ptx: str, launch: Thunk) -> Kernel:
+def _kernel(name: str, chip: str, ptx: str, launch: Thunk) -> GpuKernel:
     threads = launch.threads
     if not threads and (bound := re.search(r"^\.(?:req|max)ntid ([\d, ]+)", ptx, re.M)):
         threads = tuple(map(int, bound[1].split(",")))
-    return Kernel(name, chip, ptx, launch.grid, math.prod(threads), launch.shared_bytes)
+    return GpuKernel(name, chip, ptx, launch.grid, math.prod(threads), launch.shared_bytes)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SassInstruction:
     """One instruction of a warp.
 
     Args:
@@ -49,14 +49,14 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Loop:
+class SassLoop:
     """A piece of code that ends in a jump back to its beginning.
 
     Args:
         instructions: from the first to the jump.
     """
 
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[SassInstruction, ...]
 
     @property
     def counts(self) -> Counter[str]:
@@ -75,7 +75,7 @@ _LABEL = re.compile(r"^(\.L_\w+):")
 _FUNCTION = re.compile(r"^\.text\.(\S+):")
 
 
-def read(text: str) -> tuple[Instruction, ...]:
+def read(text: str) -> tuple[SassInstruction, ...]:
     """The instructions of a disassembly.
 
     Args:
@@ -94,7 +94,7 @@ def read(text: str) -> tuple[Instruction, ...]:
             marks = {(bits >> 5) & 7, (bits >> 8) & 7} - {7}
             mask = (bits >> 11) & 63
             found.append(
-                Instruction(
+                SassInstruction(
                     int(code[1], 16),
                     code[2].strip().rstrip(";").strip(),
                     stall=bits & 15,
@@ -108,7 +108,7 @@ def read(text: str) -> tuple[Instruction, ...]:
     return tuple(found)
 
 
-def counts(instructions: Sequence[Instruction]) -> Counter[str]:
+def counts(instructions: Sequence[SassInstruction]) -> Counter[str]:
     """Operation → how often it stands there.
 
     Args:
@@ -117,7 +117,7 @@ def counts(instructions: Sequence[Instruction]) -> Counter[str]:
     return Counter(each.operation for each in instructions)
 
 
-def loops(instructions: Sequence[Instruction]) -> tuple[Loop, ...]:
+def loops(instructions: Sequence[SassInstruction]) -> tuple[SassLoop, ...]:
     """Every piece that ends in a jump back, the shortest first; a jump to itself is none.
 
     Args:
@@ -129,11 +129,11 @@ def loops(instructions: Sequence[Instruction]) -> tuple[Loop, ...]:
         target = re.search(r"(\.L_\w+)", each.text) if each.operation == "BRA" else None
         start = at.get(target[1]) if target else None
         if start is not None and start < place:
-            found.append(Loop(tuple(instructions[start : place + 1])))
+            found.append(SassLoop(tuple(instructions[start : place + 1])))
     return tuple(sorted(found, key=lambda loop: len(loop.instructions)))
 
 
-def listing(instructions: Sequence[Instruction]) -> str:
+def listing(instructions: Sequence[SassInstruction]) -> str:
     """The instructions as a table: address, stall, scoreboards waited for and set, text.
 
     Args:
@@ -152,7 +152,7 @@ def listing(instructions: Sequence[Instruction]) -> str:
 _TENSOR = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "16832": 16 * 8 * 32, "16864": 16 * 8 * 64}
 
 
-def flops(loop: Loop) -> float:
+def flops(loop: SassLoop) -> float:
     """Operations of a warp's products in one round of a loop, a multiply-add counting two.
 
     The tensor cores' where there are any, else those of FFMA. Four warps share an HGMMA.

@@ -796,7 +796,7 @@ def given_trips(trips: Mapping[str, int], kernel: str, line: str = "") -> int | 
 
 
 def _resolve(size: Any, values: Sequence[Any]) -> Any:
-    if isinstance(size, jax_refs.Slot):
+    if isinstance(size, jax_refs.OperandSlot):
         return values[size.number]
     return _scalar(size) if not isinstance(size, int) else size
 

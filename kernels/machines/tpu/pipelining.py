@@ -47,7 +47,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """One grid step: it begins at `start`, its products at `products`, and ends at `stop`; before
     it, the core waited from `idle` on. All in cycles."""
 
@@ -72,7 +72,7 @@ class Pipeline:
     chip: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    steps: tuple[Step, ...] = field(repr=False)
+    steps: tuple[PipelineStep, ...] = field(repr=False)
     moves: tuple[Move, ...] = field(repr=False)
     cycles: float
 
@@ -143,13 +143,13 @@ def pipeline(kernel: OpEstimate, chip: str = "v5e") -> Pipeline:
                 there = max(there, arrival)
         return there
 
-    def run() -> Iterator[Step]:
+    def run() -> Iterator[PipelineStep]:
         there, end = ask(inputs, 0, 0.0), 0.0
         for step in range(count):
             following = ask(inputs, step + 1, end) if step + 1 < count else end
             start = max(end, there)
             begun = start + rest
-            yield Step(end, start, begun, begun + products)
+            yield PipelineStep(end, start, begun, begun + products)
             there, end = following, begun + products
             ask(outputs, step, end)
 

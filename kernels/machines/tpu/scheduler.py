@@ -15,7 +15,7 @@ from kernels.machines.compat import libtpu
 from kernels.machines.compat.libtpu import Bundle
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.export import export
-from kernels.machines.tpu.pool import TIMEOUT, Compiled, compile_program, libtpu_version
+from kernels.machines.tpu.pool import TIMEOUT, TpuProgram, compile_program, libtpu_version
 
 # The compiler's names of the slots, in the words of this book.
 SLOTS = {
@@ -236,7 +236,7 @@ def schedule(
     return found
 
 
-def schedule_of(compiled: Compiled) -> Schedule:
+def schedule_of(compiled: TpuProgram) -> Schedule:
     """The schedule of a program that was compiled for the purpose "schedule"."""
     order = {i.name: (n, i) for n, i in enumerate(compiled.module.run)}
     kernels = []

@@ -397,7 +397,7 @@ def test_a_flag_that_libtpu_has_not_found_by_two_children(scratch, monkeypatch):
     other = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16)
     programs = [export(multiply, x, x) for x in (BF16, other)]
     for done in pool.compile_all(programs, purposes=("profile",)):
-        assert isinstance(done, pool.Compiled), done
+        assert isinstance(done, pool.TpuProgram), done
 
 
 @pytest.mark.libtpu

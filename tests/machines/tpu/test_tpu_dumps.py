@@ -5,7 +5,7 @@ import pytest
 
 from kernels.machines.compat import libtpu
 from kernels.machines.compat.libtpu import Bundle
-from kernels.machines.tpu.hlo import Array, arrays, listing, parse
+from kernels.machines.hlo import Array, arrays, listing, parse
 from kernels.machines.tpu.scheduler import KernelSchedule
 
 

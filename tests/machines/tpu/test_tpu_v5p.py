@@ -12,7 +12,7 @@ from kernels import tpu
 from kernels.attention import attention, block_sparse_attention, vit_attention
 from kernels.machines.tpu.export import export
 from kernels.machines.tpu.plan import vmem_limit
-from kernels.machines.tpu.pool import Compiled, compile_each
+from kernels.machines.tpu.pool import TpuProgram, compile_each
 from kernels.matmul import block_sparse_matmul, matmul
 from kernels.matmul.blocks import BlockSizes
 from kernels.proof.catalog import OPERATORS
@@ -95,7 +95,7 @@ def test_the_compiler_takes_them(names, scratch):
         if name in names
     ]
     for place, found in compile_each(programs, progress=False):
-        assert isinstance(found, Compiled), f"{programs[place].name}: {found}"
+        assert isinstance(found, TpuProgram), f"{programs[place].name}: {found}"
 
 
 @pytest.mark.libtpu
@@ -113,4 +113,4 @@ def test_it_takes_what_the_operators_are_proven_on(name, scratch):
 
         programs.append(export(call, *shapes, chip="v5p", name=str(workload)))
     for place, found in compile_each(programs, progress=False):
-        assert isinstance(found, Compiled), f"{programs[place].name}: {found}"
+        assert isinstance(found, TpuProgram), f"{programs[place].name}: {found}"

@@ -7,14 +7,15 @@ from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any
 
 from kernels.machines.compat import libtpu
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.calls import off_limits
 from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.profile import BUDGET, Profile, Request, match, schedule_kernels
 from kernels.machines.tpu.estimate.result import Estimate
-from kernels.machines.tpu.export import Program, export
-from kernels.machines.tpu.pool import Compiled
+from kernels.machines.tpu.export import export
+from kernels.machines.tpu.pool import TpuProgram
 
 
 class Memo:
@@ -106,7 +107,7 @@ def estimate(
 
 
 def estimate_program(
-    program: Program,
+    program: ExportedProgram,
     *,
     timeout: float = pool.TIMEOUT,
     budget: float = BUDGET,
@@ -134,7 +135,7 @@ def estimate_program(
 
 
 def estimate_all(
-    programs: Sequence[Program],
+    programs: Sequence[ExportedProgram],
     *,
     timeout: float = pool.TIMEOUT,
     budget: float = BUDGET,
@@ -159,7 +160,7 @@ def estimate_all(
     found: dict[int, Estimate | TpuCompileError] = {}
     waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
-    def key(program: Program) -> Hashable:
+    def key(program: ExportedProgram) -> Hashable:
         return program.fingerprint, program.chip, budget, large, profile
 
     def advance(index: int, generator: Generator[Request, Any, Any], answer: Any) -> None:
@@ -182,7 +183,7 @@ def estimate_all(
         purposes = next(iter(waiting.values()))[1].purposes
         served = {i: w for i, w in waiting.items() if w[1].purposes == purposes}
         distinct: dict[Any, int] = {}
-        wanted: list[Program] = []
+        wanted: list[ExportedProgram] = []
         for _, request in served.values():
             for program in request.programs:
                 same = (program.fingerprint, program.chip, program.row_major)
@@ -201,7 +202,7 @@ def estimate_all(
 
 
 def _steps(
-    program: Program, timeout: float, budget: float, large: bool, profile: bool
+    program: ExportedProgram, timeout: float, budget: float, large: bool, profile: bool
 ) -> Generator[Request, list[Any], Estimate]:
     """Ask for one compilation after another, and return the estimate."""
     notes: list[str] = []
@@ -228,7 +229,7 @@ def _steps(
         # The compiler may have died of writing its schedule down.
         note(f"no schedule: {compiled.message}")
         [compiled] = yield Request([program], (), timeout)
-    if not isinstance(compiled, Compiled):
+    if not isinstance(compiled, TpuProgram):
         raise compiled
     if exchanges := compiled.module.collectives:
         raise TpuCompileError(

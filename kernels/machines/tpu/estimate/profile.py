@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.compat import jax_pallas
+from kernels.machines.exporting import ExportedProgram
+from kernels.machines.hlo import DTYPES, HloInstruction
 from kernels.machines.pallas.reduced import of_values
 from kernels.machines.pallas.work import share_of_branches, shares_of_branches
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.diagnose import TpuCompileError
-from kernels.machines.tpu.export import Program, export
-from kernels.machines.tpu.hlo import DTYPES, Instruction
-from kernels.machines.tpu.pool import Compiled
+from kernels.machines.tpu.export import export
+from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import KernelSchedule, schedule_of
 
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
@@ -33,17 +34,17 @@ TABLE = 16  # grid steps at most of a kernel whose scalars are looked up in a ta
 class Request:
     """What an estimator wants compiled next; the answer is a list of the results."""
 
-    programs: Sequence[Program]
+    programs: Sequence[ExportedProgram]
     purposes: tuple[str, ...]
     timeout: float
 
 
 @dataclass
-class Kernel:
+class KernelProfile:
     """One distinct pallas_call, what is known of its schedule, and its modelled cycles."""
 
     call: Any
-    instruction: Instruction
+    instruction: HloInstruction
     schedule: KernelSchedule | None
     cycles: float | None = None
     method: str = ""
@@ -121,11 +122,11 @@ class Kernel:
         return bool(jax_pallas.dynamic_axes(self.call.equation)) or of_values(self.call)
 
 
-def match(program: Program, compiled: Compiled) -> dict[str, Kernel]:
+def match(program: ExportedProgram, compiled: TpuProgram) -> dict[str, KernelProfile]:
     """HLO instruction name → the pallas_call that it came from, with its schedule."""
     schedules = {k.name: k for k in schedule_of(compiled).kernels}
     free = list(program.calls)
-    found: dict[str, Kernel] = {}
+    found: dict[str, KernelProfile] = {}
     for each in compiled.module.run:
         if not each.is_kernel or each.name in found:
             continue
@@ -134,18 +135,18 @@ def match(program: Program, compiled: Compiled) -> dict[str, Kernel]:
             continue  # a kernel that XLA itself put there
         if call in free:
             free.remove(call)
-        found[each.name] = Kernel(call, each, schedules.get(each.name))
+        found[each.name] = KernelProfile(call, each, schedules.get(each.name))
     return found
 
 
 def schedule_kernels(
-    kernels: Sequence[Kernel], chip: str, timeout: float
+    kernels: Sequence[KernelProfile], chip: str, timeout: float
 ) -> Generator[Request, list[Any], None]:
     """Ask for the schedule of each kernel, compiled alone on its own grid."""
     programs = [_alone(k.call, k.call.grid, chip) for k in kernels]
     results = yield Request(programs, ("schedule",), timeout)
     for kernel, result in zip(kernels, results, strict=True):
-        if isinstance(result, Compiled):
+        if isinstance(result, TpuProgram):
             kernel.schedule = next(iter(schedule_of(result).kernels), None)
 
 
@@ -159,9 +160,9 @@ class Profile:
         note: takes what the reader has to know.
     """
 
-    program: Program
-    compiled: Compiled
-    kernels: dict[str, Kernel]
+    program: ExportedProgram
+    compiled: TpuProgram
+    kernels: dict[str, KernelProfile]
     timeout: float
     budget: float
     note: Callable[[str], None]
@@ -188,7 +189,7 @@ class Profile:
         whole = 3.0 * REDUCED_CYCLES
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
-            if isinstance(result, Compiled):
+            if isinstance(result, TpuProgram):
                 for each in result.module.run:
                     if each.profiled_cycles:
                         profiled[each.name] = each.profiled_cycles
@@ -230,7 +231,7 @@ class Profile:
         for names, result in zip(kinds.values(), results, strict=True):
             found = [
                 i.profiled_cycles
-                for i in (result.module.run if isinstance(result, Compiled) else ())
+                for i in (result.module.run if isinstance(result, TpuProgram) else ())
                 if i.opcode == "sort" and i.profiled_cycles
             ]
             if found:
@@ -241,7 +242,7 @@ class Profile:
                 self.note(f"no static profile: {why}")
 
     def _profile_kernels(
-        self, kernels: list[Kernel], seconds: float, before: Mapping[int, str] | None = None
+        self, kernels: list[KernelProfile], seconds: float, before: Mapping[int, str] | None = None
     ) -> Generator[Request, list[Any], None]:
         """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated.
 
@@ -249,7 +250,7 @@ class Profile:
         what it said of each kernel, by its id.
         """
         side_by_side = before is not None
-        jobs: list[tuple[Kernel, Cut, list[Program]]] = []
+        jobs: list[tuple[KernelProfile, Cut, list[ExportedProgram]]] = []
         for kernel in kernels:
             cut = cut_grid(kernel, chips.chip(self.program.chip).tensor_cores)
             try:
@@ -303,7 +304,7 @@ class Profile:
             yield from self._profile_kernels(again, seconds, refused)
 
 
-def _cycles_of(result: Compiled | TpuCompileError) -> int | str:
+def _cycles_of(result: TpuProgram | TpuCompileError) -> int | str:
     """The static profile's cycles of the one kernel in a program, or why there are none."""
     if isinstance(result, TpuCompileError):
         return result.message
@@ -313,7 +314,7 @@ def _cycles_of(result: Compiled | TpuCompileError) -> int | str:
     return "it cannot follow a DMA of this kernel"
 
 
-def _sorted(instruction: Instruction) -> tuple[Any, int, bool] | None:
+def _sorted(instruction: HloInstruction) -> tuple[Any, int, bool] | None:
     """The arrays that an instruction sorts, their dimension, and whether stably; None where one has
     a dtype that is not sorted here."""
     dimension = re.search(r"dimensions=\{(\d+)\}", instruction.attributes)
@@ -325,7 +326,7 @@ def _sorted(instruction: Instruction) -> tuple[Any, int, bool] | None:
 
 def _sort_alone(
     arrays: tuple[tuple[tuple[int, ...], str], ...], dimension: int, stable: bool, chip: str
-) -> Program:
+) -> ExportedProgram:
     """The program that sorts such arrays by the first of them."""
     import jax
 
@@ -336,7 +337,7 @@ def _sort_alone(
     return export(sort, *shapes, chip=chip, name=f"a sort of {arrays[0][0][dimension]:,}")
 
 
-def _find(calls: Sequence[Any], instruction: Instruction) -> Any:
+def _find(calls: Sequence[Any], instruction: HloInstruction) -> Any:
     """The pallas_call with the instruction's result shapes and, of several, with its name."""
     shapes = tuple(a.shape for a in instruction.results)
     fitting = [c for c in calls if tuple(o.shape for o in c.outputs) == shapes]
@@ -381,7 +382,7 @@ class Cut:
         return tuple(n if i == self.axis else s for i, s in enumerate(self.sizes))
 
 
-def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
+def cut_grid(kernel: KernelProfile, cores: int = 1) -> Cut:
     """Cut the outer dimensions of a kernel's grid, and leave those whole that it sums over.
 
     The dimensions whose program id the kernel reads stay whole as long as that is affordable.
@@ -425,7 +426,7 @@ def shared(call: Any, grid: tuple[int, ...]) -> bool:
     return any(n > 1 and "parallel" in of for n, of in zip(grid, call.semantics))
 
 
-def _idle(kernel: Kernel, grid: tuple[int, ...], cores: int) -> int:
+def _idle(kernel: KernelProfile, grid: tuple[int, ...], cores: int) -> int:
     """How many cores run the whole grid for each one that runs a cut one."""
     if cores > 1 and shared(kernel.call, kernel.call.grid) and not shared(kernel.call, grid):
         return cores
@@ -434,7 +435,7 @@ def _idle(kernel: Kernel, grid: tuple[int, ...], cores: int) -> int:
 
 def _alone(
     call: Any, grid: tuple[int, ...], chip: str, side_by_side: bool = False, share: float = 1.0
-) -> Program:
+) -> ExportedProgram:
     """The program that is this one pallas_call, on another grid."""
     from kernels.machines.pallas.reduced import alone
 
