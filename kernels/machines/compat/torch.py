@@ -38,13 +38,6 @@ def import_torchvision() -> None:
             import torchvision  # noqa: F401
 
 
-def torchvision_is_whole() -> bool:
-    """Whether torchvision's C++ part was loaded. Private: `torchvision.extension._has_ops`."""
-    import torchvision
-
-    return bool(torchvision.extension._has_ops())
-
-
 @contextlib.contextmanager
 def autocast_of_torchax(functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
     """Within it, torchax's autocast computes these torch functions in the lower precision.

@@ -20,25 +20,18 @@ def stored(*arrays: Any) -> tuple[Any, ...]:
 
     return jax.lax.platform_dependent(
         *arrays,
-        cpu=lambda *each: tuple(jax.lax.optimization_barrier(each)),
-        default=lambda *each: each,
+        cpu=lambda *held: tuple(jax.lax.optimization_barrier(held)),
+        default=lambda *held: held,
     )
-
-
-def quick_to_compile() -> str:
-    """For XLA_FLAGS: code for the CPU that is compiled sooner, and runs slower."""
-    options = {name: min(values) for name, values in _optimisations().items()}
-    options["xla_cpu_parallel_codegen_split_count"] = 1
-    return " ".join(f"--{name}={value}" for name, value in options.items())
 
 
 def optimised() -> dict[str, int]:
     """The options that make code quick to run, as XLA sets them, for jax.jit's compiler_options."""
-    return {name: max(values) for name, values in _optimisations().items()}
+    return {name: max(values) for name, values in optimisations().items()}
 
 
-def _optimisations() -> dict[str, tuple[int, int]]:
-    """Without the optimisation, and as XLA sets it by itself."""
+def optimisations() -> dict[str, tuple[int, int]]:
+    """XLA's options that make code quick to run: without the optimisation, and as XLA sets it."""
     known = {"xla_backend_optimization_level": (0, 3)}
     if not at_least("jaxlib", 0, 11):
         known["xla_cpu_use_fusion_emitters"] = (False, True)

@@ -1,7 +1,7 @@
-"""nbmake: how the tests run a notebook, and what a failed one printed.
+"""Private names of other packages that only the tests use: of nbmake, of torchvision, of XLA.
 
-Private: `nbmake.pytest_items.NotebookRun`, `.NotebookFailedException` and what that holds. Seen in
-nbmake 1.5.5.
+How the tests run a notebook, and what a failed one printed: `nbmake.pytest_items.NotebookRun`,
+`.NotebookFailedException` and what that holds. Seen in nbmake 1.5.5.
 """
 
 from __future__ import annotations
@@ -42,3 +42,19 @@ def failed_outputs(error: BaseException) -> list[Any]:
         return []
     result = error.args[0]
     return list(result.nb.cells[result.error.failing_cell_index].get("outputs", []))
+
+
+def torchvision_is_whole() -> bool:
+    """Whether torchvision's C++ part was loaded: `torchvision.extension._has_ops`."""
+    import torchvision
+
+    return bool(torchvision.extension._has_ops())
+
+
+def quick_to_compile() -> str:
+    """For XLA_FLAGS: code for the CPU that is compiled sooner, and runs slower."""
+    from kernels.machines.compat import xla
+
+    options = {name: min(values) for name, values in xla.optimisations().items()}
+    options["xla_cpu_parallel_codegen_split_count"] = 1
+    return " ".join(f"--{name}={value}" for name, value in options.items())
