@@ -10,19 +10,23 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernels.machines import optional
 from kernels.machines.base import CompileError
 from kernels.machines.checks import fail, one_of
-from kernels.machines.compat import jax_pallas, jaxprs, xla_gpu
+from kernels.machines.compat import jax_mlir, jax_pallas, jaxprs, xla_gpu
+
+if TYPE_CHECKING:
+    from kernels.machines.pallas.lowered import Lowered
 
 # --- on the caller's side -------------------------------------------------------------------------
 
@@ -99,7 +103,7 @@ class Machine(ABC):
     """A kind of chip that programs are exported for: what a TPU and a GPU do alike, and what not.
 
     Each has a `title` for messages, JAX's name of its `device` and the `platform` to export for,
-    its `chips` by name, and the `default` one.
+    its `chips` by name, the `default` one, and the custom call in which `kernels` travel.
     """
 
     title: str
@@ -107,6 +111,7 @@ class Machine(ABC):
     platform: str
     default: str
     chips: Mapping[str, Any]
+    kernels: str
 
     @abstractmethod
     def check(self, chip: str, mesh: Mapping[str, int] | None) -> None:
@@ -243,6 +248,46 @@ class Machine(ABC):
             names=names,
             mosaic=xla_gpu.MOSAIC in module,
         )
+
+    def lower(self, function: Callable[..., Any], *args: Any, chip: str = "") -> Lowered:
+        """Lower `function(*args)` for `chip`, without its compiler; nothing runs.
+
+        Args:
+            function: kernels inside are taken as compiled, whatever they do on this machine. For a
+                GPU they must be written for Triton, as their compiler_params say.
+            args: arrays or jax.ShapeDtypeStruct.
+            chip: one of CHIPS; the machine's default if left out.
+
+        Returns:
+            The program, with each of its kernels.
+
+        Raises:
+            ValueError: for an unknown chip, where no kernel reaches the program, or one insists on
+                being interpreted.
+            Exception: what JAX raises where the hardware could not take the kernel.
+        """
+        import jax
+
+        from kernels.machines.pallas.calls import interpreted
+        from kernels.machines.pallas.lowered import Lowered
+
+        chip = chip or self.default
+        none = f"hands no kernel to a {self.title}"
+        start = time.perf_counter()
+        with self.abstract_device(chip):
+            traced = jax.jit(function).trace(*args)
+            if names := interpreted(traced.jaxpr):
+                fail(
+                    "function",
+                    f"one that interprets its kernel {names[0]}, and {none}",
+                    "one that leaves interpret=None to its kernels, or passes interpret=False",
+                )
+            lowered = traced.lower(lowering_platforms=(self.platform,))
+        seconds = time.perf_counter() - start
+        kernels = tuple(jax_mlir.kernels(lowered, self.kernels))
+        if not kernels:
+            fail("function", f"one that {none}", "a pallas_call for it, with interpret=False")
+        return Lowered(chip, seconds, kernels, lowered.as_text())
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -14,8 +14,8 @@ from kernels.machines.gpu.compiler import (
 )
 from kernels.machines.gpu.errors import GpuCompileError
 from kernels.machines.gpu.estimate import GpuEstimate, GpuStep, Parts, estimate, parts
+from kernels.machines.gpu.export import lower
 from kernels.machines.gpu.kernel import GpuKernel
-from kernels.machines.gpu.lowering import lower
 from kernels.machines.gpu.occupancy import Occupancy, occupancy
 
 __all__ = [

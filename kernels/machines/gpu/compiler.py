@@ -362,22 +362,7 @@ def spec(name: str) -> str:
     Returns:
         A text proto of published figures.
     """
-    chip = chips.chip(name)
-    return xla_gpu.target(
-        name=chip.device_kind,
-        major=chip.capability[0],
-        minor=chip.capability[1],
-        sms=chip.sms,
-        lanes=chip.lanes,
-        threads=chip.threads_per_sm,
-        registers=chip.registers_per_sm,
-        shared_sm=chip.shared_bytes_per_sm,
-        shared_block=chip.shared_bytes_per_block,
-        bandwidth=round(chip.bytes_per_second),
-        l2=chip.l2_bytes,
-        clock=chip.clock_hz / 1e9,
-        memory=chip.memory_bytes,
-    )
+    return xla_gpu.target(chips.chip(name))
 
 
 def close() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kernels.machines.compat import xla_gpu
+from kernels.machines.compat import jax_mlir, xla_gpu
 from kernels.machines.exporting import ExportedProgram, Machine, name_of
 from kernels.machines.gpu import chips
 from kernels.machines.gpu.errors import GpuCompileError, translate
@@ -14,6 +14,7 @@ from kernels.machines.gpu.errors import GpuCompileError, translate
 
 class _Gpu(Machine):
     title, device, platform, default, chips = "GPU", "gpu", "cuda", "h100", chips.CHIPS
+    kernels = jax_mlir.GPU
 
     def check(self, chip: str, mesh: Mapping[str, int] | None) -> None:
         chips.chip(chip)
@@ -62,5 +63,4 @@ class _Gpu(Machine):
 
 
 GPU = _Gpu()
-export = GPU.export
-abstract_device = GPU.abstract_device
+abstract_device, export, lower = GPU.abstract_device, GPU.export, GPU.lower

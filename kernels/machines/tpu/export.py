@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.machines.checks import fail
+from kernels.machines.compat import jax_mlir
 from kernels.machines.exporting import Machine
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.diagnose import (
@@ -19,6 +20,7 @@ from kernels.machines.tpu.diagnose import (
 
 class _Tpu(Machine):
     title, device, platform, default, chips = "TPU", "tpu", "tpu", "v5e", chips.CHIPS
+    kernels = jax_mlir.TPU
 
     def check(self, chip: str, mesh: Mapping[str, int] | None) -> None:
         chips.topology(chip, mesh)
@@ -48,4 +50,3 @@ class _Tpu(Machine):
 
 TPU = _Tpu()
 export = TPU.export
-abstract_device = TPU.abstract_device
