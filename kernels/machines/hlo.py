@@ -66,14 +66,14 @@ class Array:
 
 def arrays(text: str) -> tuple[Array, ...]:
     """Every array in the text of a shape; a tuple has several."""
-    found = []
+    parsed = []
     for dtype, shape, layout in _ARRAY.findall(text):
         if dtype not in BITS and not dtype.startswith("f8"):
             continue
         order, _, rest = layout.partition(":")
         tile = re.search(r"T\(([\d,]+)\)", rest)
         space = re.search(r"S\((\d+)\)", rest)
-        found.append(
+        parsed.append(
             Array(
                 dtype,
                 _numbers(shape),
@@ -82,7 +82,7 @@ def arrays(text: str) -> tuple[Array, ...]:
                 int(space[1]) if space else 0,
             )
         )
-    return tuple(found)
+    return tuple(parsed)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -126,8 +126,8 @@ class HloInstruction:
     @property
     def origin(self) -> str:
         """The path of JAX operations behind it, such as jit(f)/dot_general."""
-        found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1] if found else ""
+        path = re.search(r'op_name="([^"]*)"', self.attributes)
+        return path[1] if path else ""
 
     @property
     def is_collective(self) -> bool:
@@ -138,13 +138,13 @@ class HloInstruction:
     def group_size(self) -> int:
         """How many chips take part in each group of a collective; 1 where it does not say."""
         text = self.attributes
-        if found := re.search(r"replica_groups=\{\{([\d,]*)\}", text):
-            return len(found[1].split(","))
-        if found := re.search(r"replica_groups=\[\d+,(\d+)\]<=", text):
-            return int(found[1])
-        if found := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", text):
-            sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
-            return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", found[2]))
+        if groups := re.search(r"replica_groups=\{\{([\d,]*)\}", text):
+            return len(groups[1].split(","))
+        if groups := re.search(r"replica_groups=\[\d+,(\d+)\]<=", text):
+            return int(groups[1])
+        if groups := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", text):
+            sizes = dict(re.findall(r"'([^']+)'=(\d+)", groups[1]))
+            return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", groups[2]))
         return 1
 
     @property
@@ -447,29 +447,29 @@ def parse(text: str) -> Module:
     entry = name = ""
     for line in _lines(text):
         if line and not line[0].isspace():
-            found = _COMPUTATION.match(line)
-            name = found[2] if found else ""
-            if found and found[1]:
+            matched = _COMPUTATION.match(line)
+            name = matched[2] if matched else ""
+            if matched and matched[1]:
                 entry = name
             continue
-        found = _INSTRUCTION.match(line) if name else None
-        if found:
-            raw.setdefault(name, []).append((found[1], *_split(found[2])))
+        matched = _INSTRUCTION.match(line) if name else None
+        if matched:
+            raw.setdefault(name, []).append((matched[1], *_split(matched[2])))
             if line.lstrip().startswith("ROOT "):
-                roots[name] = found[1]
+                roots[name] = matched[1]
     computations = {}
     for name, lines in raw.items():
-        results = {each: arrays(shape) for each, shape, *_ in lines}
+        results = {label: arrays(shape) for label, shape, *_ in lines}
         inputs = {
-            each: tuple(o for o in _OPERAND.findall(inside) if o in results)
-            for each, _, opcode, inside, _ in lines
+            label: tuple(o for o in _OPERAND.findall(inside) if o in results)
+            for label, _, opcode, inside, _ in lines
         }
         computations[name] = tuple(
             HloInstruction(
-                each,
+                label,
                 opcode,
-                results[each],
-                tuple(a for o in inputs[each] for a in results[o]),
+                results[label],
+                tuple(a for o in inputs[label] for a in results[o]),
                 attributes,
                 tuple(
                     c.strip().lstrip("%")
@@ -478,9 +478,9 @@ def parse(text: str) -> Module:
                     if c.strip()
                 ),
                 inside if opcode in ("constant", "parameter") else "",
-                inputs=inputs[each],
+                inputs=inputs[label],
             )
-            for each, shape, opcode, inside, attributes in lines
+            for label, shape, opcode, inside, attributes in lines
         )
     return Module(computations, entry, roots)
 
@@ -493,9 +493,9 @@ def listing(text: str, computation: str = "entry") -> str:
     """
     lines, inside = [], False
     for line in _lines(text):
-        found = _COMPUTATION.match(line) if line and not line[0].isspace() else None
-        if found:
-            inside = bool(found[1]) if computation == "entry" else found[2] == computation
+        matched = _COMPUTATION.match(line) if line and not line[0].isspace() else None
+        if matched:
+            inside = bool(matched[1]) if computation == "entry" else matched[2] == computation
         if inside:
             lines.append(_without(line, ("metadata", "backend_config", "frontend_attributes")))
             inside = line != "}"

@@ -45,7 +45,7 @@ def machine(params: Any, patience: float) -> Iterator[list[str]]:
     from jax._src.pallas.mosaic_gpu.interpret.params import force_gpu_interpret_mode
 
     before, _patience = _patience, patience
-    found: list[str] = []
+    seen: list[str] = []
     try:
         with (
             force_gpu_interpret_mode(params),
@@ -53,10 +53,10 @@ def machine(params: Any, patience: float) -> Iterator[list[str]]:
             jax_interpreter.quiet(),
             jax_interpreter.compiled_once(),
         ):
-            yield found
-            found += _races(reports())
-            if not found and getattr(interpreter.get_races(), "races_found", False):
-                found.append("two threads use the same memory, one of them to write")
+            yield seen
+            seen += _races(reports())
+            if not seen and getattr(interpreter.get_races(), "races_found", False):
+                seen.append("two threads use the same memory, one of them to write")
     finally:
         _patience = before
         # It keeps the simulated machine after an exception, and would then hang.
@@ -65,12 +65,12 @@ def machine(params: Any, patience: float) -> Iterator[list[str]]:
 
 def _races(report: str) -> list[str]:
     """One line for each race: what is touched, and in which lines of code."""
-    told = []
+    races = []
     verbs: Sequence[str]
     lines: Sequence[str]
-    for each in report.split(jax_interpreter.REPORT)[1:]:
-        verbs = re.findall(r"\b(read|write) of", each)
-        lines = re.findall(r"/([^/\s]+\.py:\d+)", each)
+    for one in report.split(jax_interpreter.REPORT)[1:]:
+        verbs = re.findall(r"\b(read|write) of", one)
+        lines = re.findall(r"/([^/\s]+\.py:\d+)", one)
         if len(verbs) == len(lines) == 2:  # which of the two is told first is luck
             verbs, lines = zip(*sorted(zip(verbs, lines, strict=True)), strict=True)
         what = " and ".join(f"a {verb}" for verb in verbs[:2]) or "two accesses"
@@ -78,8 +78,8 @@ def _races(report: str) -> list[str]:
         # A notebook's cell is a file named by a number.
         where = re.sub(r"\b\d+\.py:(\d+), \d+\.py:(\d+)", r"the cell, lines \1 and \2", where)
         where = re.sub(r"\b\d+\.py:", "the cell, line ", where)
-        told.append(f"{what} of the same memory, unordered{where}")
-    return list(dict.fromkeys(told))
+        races.append(f"{what} of the same memory, unordered{where}")
+    return list(dict.fromkeys(races))
 
 
 class _Impatient(threading.Condition):
@@ -99,11 +99,11 @@ def _teach() -> None:
     from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 
     barrier: Any = shared_memory.Barrier
-    made = barrier.__init__
+    initialise = barrier.__init__
 
-    @functools.wraps(made)
+    @functools.wraps(initialise)
     def with_patience(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
+        initialise(self, *args, **kwargs)
         self.cv = _Impatient()
 
     barrier.__init__ = with_patience

@@ -48,7 +48,7 @@ class Part:
         """The sizes of the part, those that an index drops left out."""
         for step in reversed(self.steps):
             if step is not None:
-                return tuple(each[1] for each in step if isinstance(each, tuple))
+                return tuple(index[1] for index in step if isinstance(index, tuple))
         return self.shape
 
 
@@ -79,12 +79,12 @@ def access(equation: Any) -> tuple[Part, OperandSlot | None]:
 def copy(equation: Any) -> Copy:
     """What a dma_start moves."""
     slots = [OperandSlot(i) for i in range(len(jaxprs.inputs(equation)))]
-    found = list(equation.params["tree"].unflatten(slots))
-    if len(found) == 5:  # source, target, its semaphore, the source's, device
-        source, target, *_, device = found
+    parts = list(equation.params["tree"].unflatten(slots))
+    if len(parts) == 5:  # source, target, its semaphore, the source's, device
+        source, target, *_, device = parts
         ends = [_split(source), _split(target)]
     else:  # each with its transforms after it
-        ends, device = [(found[0], found[1]), (found[2], found[3])], found[-1]
+        ends, device = [(parts[0], parts[1]), (parts[2], parts[3])], parts[-1]
     source, target = (_part(equation, ref, transforms) for ref, transforms in ends)
     return Copy(source, target, device is not None)
 
@@ -125,7 +125,7 @@ def _split(end: Any) -> tuple[Any, Sequence[Any]]:
 def _part(equation: Any, ref: OperandSlot, transforms: Sequence[Any]) -> Part:
     variable = jaxprs.inputs(equation)[ref.number]
     aval = getattr(variable.aval, "inner_aval", variable.aval)
-    steps = tuple(_step(each) for each in transforms or ())
+    steps = tuple(_step(transform) for transform in transforms or ())
     return Part(ref, steps, tuple(aval.shape), str(aval.dtype))
 
 
@@ -134,6 +134,6 @@ def _step(transform: Any) -> tuple[Any, ...] | None:
     if indices is None:
         return None
     return tuple(
-        (each.start, each.size, each.stride) if hasattr(each, "stride") else each
-        for each in indices
+        (index.start, index.size, index.stride) if hasattr(index, "stride") else index
+        for index in indices
     )

@@ -79,13 +79,13 @@ def outputs(equation_or_jaxpr: Any) -> list[Any]:
 def unused(jaxpr: Any) -> set[Any]:
     """The results of equations, of a jaxpr and of those inside it, that nothing reads."""
     opening = opened(jaxpr)
-    made = {v for equation in opening.eqns for v in equation.outvars}
+    results = {v for equation in opening.eqns for v in equation.outvars}
     read = {v for equation in opening.eqns for v in equation.invars if not hasattr(v, "val")}
-    found = made - read - {v for v in opening.outvars if not hasattr(v, "val")}
+    idle = results - read - {v for v in opening.outvars if not hasattr(v, "val")}
     for equation in opening.eqns:
         for inner in inner_jaxprs(equation):
-            found |= unused(inner)
-    return found
+            idle |= unused(inner)
+    return idle
 
 
 def shape(variable: Any) -> Any:
@@ -145,8 +145,8 @@ def handed_inside(equation: Any) -> Iterator[tuple[Any, list[int | None]]]:
         for branch in branches(equation):
             yield branch, [i + 1 for i in range(len(inputs(branch)))]
     elif name == "scan":
-        each = scan(equation)
-        yield each.body, [i if i < each.fixed else None for i, _ in enumerate(inputs(each.body))]
+        body, fixed = scan(equation).body, scan(equation).fixed
+        yield body, [i if i < fixed else None for i, _ in enumerate(inputs(body))]
     elif name == "while":
         loop, first = while_loop(equation), while_loop(equation).of_condition
         count = len(inputs(loop.condition))
@@ -280,7 +280,7 @@ def limit(equation: Any) -> int | None:
     """The number of the operand that a counting "while" counts up to; None where it does not."""
     loop = while_loop(equation)
     condition = opened(loop.condition)
-    if [operation(each) for each in condition.eqns] != ["lt"] or loop.of_condition:
+    if [operation(inner) for inner in condition.eqns] != ["lt"] or loop.of_condition:
         return None
     below = condition.eqns[0].invars[1]
     places = [i for i, v in enumerate(condition.invars) if v is below]
@@ -362,9 +362,9 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
 
 def argument_names(jaxpr: Any) -> tuple[str, ...]:
     """What the function calls each of its arguments, such as "x" or "weights['up']"."""
-    found = getattr(opened(jaxpr).debug_info, "arg_names", None) or ()
+    names = getattr(opened(jaxpr).debug_info, "arg_names", None) or ()
     return tuple(
-        found[i] if i < len(found) and found[i] else f"argument {i}"
+        names[i] if i < len(names) and names[i] else f"argument {i}"
         for i, _ in enumerate(inputs(jaxpr))
     )
 

@@ -80,10 +80,10 @@ class Plugin:
         """
         from jax.experimental import topologies
 
-        made: Any = self._client.make_c_api_device_topology(
+        topology: Any = self._client.make_c_api_device_topology(
             self._api, "gpu", target_config=spec, topology=f"1x1x{count}"
         )
-        return topologies.TopologyDescription(made._make_compile_only_devices()).devices
+        return topologies.TopologyDescription(topology._make_compile_only_devices()).devices
 
 
 @contextlib.contextmanager
@@ -160,9 +160,9 @@ def dumping(folder: Path, passes: bool) -> dict[str, Any]:
         folder: an empty one.
         passes: whether to write the program after each pass that changed it, too.
     """
-    found: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
-    found["xla_dump_emitter_re"] = ".*"  # since JAX 0.12, no LLVM IR and PTX without it
-    return found | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
+    options: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
+    options["xla_dump_emitter_re"] = ".*"  # since JAX 0.12, no LLVM IR and PTX without it
+    return options | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
 
 
 # --- dumps ----------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def passes(folder: Path) -> list[tuple[str, str, str, str]]:
     Returns:
         For each pass that changed it: its pipeline, its name, and the text before and after.
     """
-    found = []
+    changes = []
     before = ""
     named = re.compile(r"\.(\d{4})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
     module = _module(folder)
@@ -188,9 +188,9 @@ def passes(folder: Path) -> list[tuple[str, str, str, str]]:
         if before and after != before:
             pipeline, step = name[2], name[3]
             step = f"before {pipeline}" if step == "pipeline-start" else step
-            found.append((pipeline, step, before, after))
+            changes.append((pipeline, step, before, after))
         before = after
-    return found
+    return changes
 
 
 def _module(folder: Path) -> str:
@@ -236,8 +236,8 @@ def text(folder: Path, ending: str) -> str:
         folder: that XLA wrote to.
         ending: of its name, after the module's.
     """
-    found = sorted(folder.glob(f"{_module(folder)}.{ending}"))
-    return found[0].read_text(encoding="utf-8", errors="replace") if found else ""
+    paths = sorted(folder.glob(f"{_module(folder)}.{ending}"))
+    return paths[0].read_text(encoding="utf-8", errors="replace") if paths else ""
 
 
 def assembly(folder: Path) -> list[str]:
@@ -264,17 +264,17 @@ def defined(text: str) -> str:
     Args:
         text: LLVM IR.
     """
-    found = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
-    return found[1] if found else ""
+    kernel = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
+    return kernel[1] if kernel else ""
 
 
 def _numbered(folder: Path, ending: str) -> list[str]:
     """The files that XLA wrote one of for each kernel, by their numbers."""
-    found = []
+    numbered = []
     for path in folder.glob(f"{_module(folder)}.*.{ending}"):
         if number := re.search(rf"\.(\d+)\.{re.escape(ending)}$", path.name):
-            found.append((int(number[1]), path.read_text(encoding="utf-8", errors="replace")))
-    return [text for _, text in sorted(found)]
+            numbered.append((int(number[1]), path.read_text(encoding="utf-8", errors="replace")))
+    return [text for _, text in sorted(numbered)]
 
 
 def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -286,12 +286,12 @@ def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     Returns:
         For each kernel its PTX, and its grid, threads and shared_bytes where they are constants.
     """
-    found = []
+    kernels = []
     for path in sorted(folder.glob("*.ptx"), key=lambda path: path.stat().st_mtime_ns):
         log = path.with_suffix(".mlir-passes.log")
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        found.append((path.read_text(errors="replace"), _launch(lines)))
-    return found
+        kernels.append((path.read_text(errors="replace"), _launch(lines)))
+    return kernels
 
 
 def _launch(lines: Sequence[str]) -> dict[str, Any]:
@@ -319,8 +319,8 @@ def triton(folder: Path) -> list[str]:
         folder: that XLA wrote to.
     """
     module = _module(folder)
-    found = sorted(folder.glob(f"{module}.*.ttir.txt"))
-    whole = [path for path in found if "before_validation" not in path.name]
+    paths = sorted(folder.glob(f"{module}.*.ttir.txt"))
+    whole = [path for path in paths if "before_validation" not in path.name]
     return [path.read_text(encoding="utf-8", errors="replace") for path in whole]
 
 
@@ -330,19 +330,19 @@ def graphs(sequence: str) -> list[tuple[str, ...]]:
     Args:
         sequence: the text of XLA's thunk sequence after its passes.
     """
-    found: list[list[str]] = []
+    recorded: list[list[str]] = []
     inside = -1  # columns that the steps of a graph are indented by, at least
     for line in sequence.splitlines():
         indent = len(line) - len(line.lstrip())
         if "kCommandBuffer" in line:
-            found.append([])
+            recorded.append([])
             inside = indent
         elif line.strip() and inside >= 0:
             if indent <= inside:
                 inside = -1
                 continue
-            found[-1] += [name or kind for kind, name, _ in thunks(line)]
-    return [tuple(names) for names in found]
+            recorded[-1] += [name or kind for kind, name, _ in thunks(line)]
+    return [tuple(names) for names in recorded]
 
 
 def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
@@ -356,8 +356,8 @@ def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
         where it is no part of a tuple, the first and the last place that it is alive at.
     """
     order = re.findall(r"^    \d+:(\S+)$", text.split("BufferLiveRange")[0], re.M)
-    found = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
-    return order, [(name, int(first), int(last)) for name, first, last in found]
+    ranges = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
+    return order, [(name, int(first), int(last)) for name, first, last in ranges]
 
 
 def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -369,7 +369,7 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
     Returns:
         Kind, name, and of a kernel its grid, threads and shared_bytes.
     """
-    found = []
+    steps = []
     for line in sequence.splitlines():
         if not (step := re.match(r"\s*\d+: k(\w+)\s+\[[^\]]*\]\s*(.*)$", line)):
             continue
@@ -384,8 +384,8 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
                 "shared_bytes": int(launch[3]),
             }
         name = step[2].split(" grid:")[0].strip()
-        found.append((step[1], name.removeprefix("k") if name == f"k{step[1]}" else name, details))
-    return found
+        steps.append((step[1], name.removeprefix("k") if name == f"k{step[1]}" else name, details))
+    return steps
 
 
 def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, int, int, str]]]]:
@@ -398,13 +398,13 @@ def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, in
         For each allocation: its number, its bytes, what it is, and its values: name, offset, bytes
         and shape.
     """
-    found: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
+    plan: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
     for line in assignment.splitlines():
-        if made := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):
-            found.append((int(made[1]), int(made[2]), made[3], []))
+        if allocation := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):
+            plan.append((int(allocation[1]), int(allocation[2]), allocation[3], []))
         value = re.match(r" value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$", line)
-        if value and found:
-            found[-1][3].append((value[1], int(value[3]), int(value[2]), value[4]))
+        if value and plan:
+            plan[-1][3].append((value[1], int(value[3]), int(value[2]), value[4]))
         if line.startswith("Total bytes used"):
             break
-    return found
+    return plan

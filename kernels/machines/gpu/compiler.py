@@ -213,11 +213,11 @@ class GpuProgram:
         Raises:
             ValueError: where it changed nothing.
         """
-        found: dict[str, Pass] = {}
-        for each in self.passes:
-            found.setdefault(each.name, each)
-        one_of("name", name, tuple(found))
-        return found[name]
+        by_name: dict[str, Pass] = {}
+        for step in self.passes:
+            by_name.setdefault(step.name, step)
+        one_of("name", name, tuple(by_name))
+        return by_name[name]
 
     @cached_property
     def _by_name(self) -> dict[str, GpuKernel]:
@@ -284,15 +284,15 @@ def compile(  # its public name; the builtin is not used in this module
         fail("tile", tile, 'with gemm="triton" a gpu.Tile, such as gpu.Tile(128, 128, 64)')
     if gemm != "triton" and tile is not None:
         fail("tile", tile, f'None with gemm="{gemm}": only "triton" takes one')
-    made = tile if isinstance(tile, Tile) or tile is None else Tile(*tile)
+    wanted = tile if isinstance(tile, Tile) or tile is None else Tile(*tile)
     _check_tools()
     program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-    chosen = xla_gpu.gemm(gemm, made._as_xla_has_it() if made else {})
+    chosen = xla_gpu.gemm(gemm, wanted._as_xla_has_it() if wanted else {})
     compiled = compile_program(
         program, options=chosen | dict(options or {}), passes=passes, timeout=timeout
     )
-    if made:
-        _check_taken(made, compiled)
+    if wanted:
+        _check_taken(wanted, compiled)
     return compiled
 
 
@@ -328,7 +328,7 @@ def compile_program(
     kind = (WORKER, chip, *sorted(toolchain.environment().items()))
     compiler = _spares.take(kind) or _start()
     try:
-        found = compiler.ask(question, timeout)
+        answer = compiler.ask(question, timeout)
     except ChildLate:
         raise GpuCompileError(
             "timeout",
@@ -342,15 +342,15 @@ def compile_program(
         raise GpuCompileError("other", f"the compiler's answer was lost: {error}") from None
     said = compiler.stderr()
     # Mosaic GPU writes down a kernel when it compiles it, and one process compiles it only once.
-    if compiler.asked > 1 and len(found.get("mosaic", ())) < found.get("hlo", "").count(CALL):
+    if compiler.asked > 1 and len(answer.get("mosaic", ())) < answer.get("hlo", "").count(CALL):
         compiler.close()
         return compile_program(program, options=options, passes=passes, timeout=timeout)
     _spares.keep(kind, compiler)
-    if "error" in found:
-        refused = translate(found["error"], said)
-        refused.seconds = found["seconds"]
+    if "error" in answer:
+        refused = translate(answer["error"], said)
+        refused.seconds = answer["seconds"]
         raise refused
-    return _read(program, found)
+    return _read(program, answer)
 
 
 def spec(name: str) -> str:
@@ -418,13 +418,13 @@ def _death(program: ExportedProgram, died: ChildDied) -> GpuCompileError:
         r"(Shared memory size limit exceeded[^\n]*)",
         r"(?:F\d{4} [^\]]*\] |Check failed: |LLVM ERROR: )([^\n]*)",
     ):
-        if found := re.search(known, said):
+        if cause := re.search(known, said):
             major, minor = chips.chip(program.chip).capability
-            known_error = translate(f"{found[1]} for sm_{major}{minor}")
+            known_error = translate(f"{cause[1]} for sm_{major}{minor}")
             if known_error.kind != "other":
                 known_error.original = said
                 return known_error
-            why = f": {first_line(found[1])}"
+            why = f": {first_line(cause[1])}"
             break
     else:
         why = ""
@@ -435,9 +435,9 @@ def _death(program: ExportedProgram, died: ChildDied) -> GpuCompileError:
     return GpuCompileError("crashed", message + why, said)
 
 
-def _read(program: ExportedProgram, found: dict) -> GpuProgram:
+def _read(program: ExportedProgram, answer: dict) -> GpuProgram:
     steps = tuple(
-        Thunk(kind, name, **details) for kind, name, details in xla_gpu.thunks(found["thunks"])
+        Thunk(kind, name, **details) for kind, name, details in xla_gpu.thunks(answer["thunks"])
     )
     names = [step.name for step in steps]
 
@@ -446,24 +446,24 @@ def _read(program: ExportedProgram, found: dict) -> GpuProgram:
 
     buffers = tuple(
         Buffer(number, size, purpose, tuple(BufferValue(*value) for value in values))
-        for number, size, purpose, values in xla_gpu.allocations(found["buffers"])
+        for number, size, purpose, values in xla_gpu.allocations(answer["buffers"])
     )
     sizes = {value.name: value.size for buffer in buffers for value in buffer.values}
-    order, lives = xla_gpu.lives(found["lives"])
+    order, lives = xla_gpu.lives(answer["lives"])
     return GpuProgram(
         name=program.name,
         chip=program.chip,
-        hlo=found["hlo"],
-        passes=tuple(Pass(name, line, a, b) for line, name, a, b in found["passes"]),
+        hlo=answer["hlo"],
+        passes=tuple(Pass(name, line, a, b) for line, name, a, b in answer["passes"]),
         thunks=steps,
         buffers=buffers,
-        kernels=tuple(sorted(_kernels(program.chip, steps, found), key=lambda k: place(k.name))),
-        llvm=tuple(sorted(found["llvm"], key=lambda text: place(xla_gpu.defined(text)))),
-        memory=found["memory"],
-        seconds=found["seconds"],
+        kernels=tuple(sorted(_kernels(program.chip, steps, answer), key=lambda k: place(k.name))),
+        llvm=tuple(sorted(answer["llvm"], key=lambda text: place(xla_gpu.defined(text)))),
+        memory=answer["memory"],
+        seconds=answer["seconds"],
         mesh=program.mesh,
-        triton=tuple(found["triton"]),
-        graphs=tuple(xla_gpu.graphs(found["graphs"])),
+        triton=tuple(answer["triton"]),
+        graphs=tuple(xla_gpu.graphs(answer["graphs"])),
         order=tuple(order),
         lives=tuple(
             Life(name.removesuffix("{}"), _bytes_of(name, sizes), first, last)
@@ -479,14 +479,14 @@ def _bytes_of(name: str, sizes: Mapping[str, int]) -> int:
     return sizes.get(name.removesuffix("{}"), sizes.get(name, 0))
 
 
-def _kernels(chip: str, steps: tuple[Thunk, ...], found: dict) -> list[GpuKernel]:
+def _kernels(chip: str, steps: tuple[Thunk, ...], answer: dict) -> list[GpuKernel]:
     """Each kernel with the launch that the program makes of it."""
     launches = {step.name: step for step in steps if step.grid}
     kernels = []
-    for ptx in found["ptx"]:
+    for ptx in answer["ptx"]:
         for name in re.findall(r"^\.visible \.entry (\w+)\(", ptx, re.M):
             kernels.append(_kernel(name, chip, ptx, launches.get(name) or Thunk("", name)))
-    for ptx, details in found["mosaic"]:
+    for ptx, details in answer["mosaic"]:
         if entry := re.search(r"^\.visible \.entry (\w+)\(", ptx, re.M):
             name = entry[1].removesuffix("_mosaic_gpu_kernel")
             kernels.append(_kernel(name, chip, ptx, Thunk("CustomCall", name, **details)))

@@ -193,7 +193,7 @@ def parts(
     if kernel.counts["UTCHMMA"]:
         return Parts(memory, products)
     whole = sass.SassLoop(kernel.instructions)  # of a loop that was unrolled, all of the code
-    loop = next((each for each in (*kernel.loops, whole) if sass.flops(each)), None)
+    loop = next((candidate for candidate in (*kernel.loops, whole) if sass.flops(candidate)), None)
     if loop is None:
         fail("kernel", f"{kernel.name}, whose code multiplies nothing", "one that multiplies")
         raise AssertionError
@@ -251,10 +251,10 @@ def estimate_compiled(
     target = chip_of(compiled.chip)
     calls = iter(program.calls)
     steps = tuple(
-        _kernel(compiled, each, next(calls, None), flops)
-        if each.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)
-        else _step(target, each, _named(compiled, each.name))
-        for each in operations(compiled.module)
+        _kernel(compiled, operation, next(calls, None), flops)
+        if operation.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)
+        else _step(target, operation, _named(compiled, operation.name))
+        for operation in operations(compiled.module)
     )
     if not steps:
         fail("function", "one that does nothing on the GPU", "one with an operation")
@@ -267,9 +267,13 @@ def _kernel(
     """A Pallas kernel: its machine code, and the products that its author wrote."""
     from kernels.machines.pallas.work import kernel_flops
 
-    made = [each for each in compiled.kernels if each.grid and each.threads]
-    named = [each for each in made if each.name in (operation.name, getattr(call, "name", ""))]
-    kernel = next(iter(named or made), None)
+    launched = [candidate for candidate in compiled.kernels if candidate.grid and candidate.threads]
+    named = [
+        candidate
+        for candidate in launched
+        if candidate.name in (operation.name, getattr(call, "name", ""))
+    ]
+    kernel = next(iter(named or launched), None)
     if kernel is None:
         fail("function", f"one whose kernel {operation.name} was not found", "one with its code")
         raise AssertionError
@@ -278,8 +282,8 @@ def _kernel(
     if flops is None and not many and kernel.products:
         fail("flops", None, f"what {kernel.name} multiplies: nothing here counts it")
     dtype = max(counted, key=lambda name: counted[name]) if counted else "bfloat16"
-    found = parts(kernel, many, operation.bytes, dtype)
-    return GpuStep(kernel.name, "pallas", found.bracket("pallas"), found.bound)
+    made_of = parts(kernel, many, operation.bytes, dtype)
+    return GpuStep(kernel.name, "pallas", made_of.bracket("pallas"), made_of.bound)
 
 
 def _sum(compiled: GpuProgram, steps: tuple[GpuStep, ...]) -> GpuEstimate:
@@ -293,14 +297,16 @@ def _sum(compiled: GpuProgram, steps: tuple[GpuStep, ...]) -> GpuEstimate:
         "kernel": "bytes and operations: all overlapped, and all in line",
         "pallas": "bytes, products and machine code: all overlapped, and all in line",
     }
-    told = "; ".join(method[kind] for kind in sorted(kinds, reverse=True))
+    words = "; ".join(method[kind] for kind in sorted(kinds, reverse=True))
     bound = max(bounds, key=lambda name: bounds[name])
-    return GpuEstimate(compiled.name, compiled.chip, Seconds(low, high), bound, told, steps)
+    return GpuEstimate(compiled.name, compiled.chip, Seconds(low, high), bound, words, steps)
 
 
 def _named(compiled: GpuProgram, name: str) -> GpuKernel | None:
     """The kernel of an instruction, whose dots its name loses."""
-    return next((each for each in compiled.kernels if each.name == name.replace(".", "_")), None)
+    return next(
+        (kernel for kernel in compiled.kernels if kernel.name == name.replace(".", "_")), None
+    )
 
 
 def _step(chip: GpuChip, operation: GpuOperation, kernel: GpuKernel | None) -> GpuStep:
@@ -313,12 +319,12 @@ def _step(chip: GpuChip, operation: GpuOperation, kernel: GpuKernel | None) -> G
     # Of a kernel without their instructions, tensor cores do nothing.
     slow = kernel is not None and not kernel.products
     rate = chip.float32_flops if slow else chip.peak(operation.dtype)
-    found = Parts(operation.bytes / chip.bytes_per_second, operation.flops / rate)
+    made_of = Parts(operation.bytes / chip.bytes_per_second, operation.flops / rate)
     if operation.product and chip.name in LIBRARY:
         batch, m, k, n = operation.product
         itemsize = 4 if operation.dtype == "float32" else 2
         seconds = library_product(
             chip.name, m, k, n, batch=batch, itemsize=itemsize, dtype=operation.dtype
         )
-        return GpuStep(operation.name, "library", Seconds(seconds), found.bound)
-    return GpuStep(operation.name, "kernel", found.bracket("xla"), found.bound)
+        return GpuStep(operation.name, "library", Seconds(seconds), made_of.bound)
+    return GpuStep(operation.name, "kernel", made_of.bracket("xla"), made_of.bound)

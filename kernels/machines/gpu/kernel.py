@@ -136,8 +136,8 @@ def assemble(ptx: str, chip: str) -> _Assembled:
     target = chip_of(chip)
     ptxas = toolchain.part(toolchain.PTXAS, "turning PTX into machine code")
     nvdisasm = toolchain.part(toolchain.NVDISASM, "reading machine code")
-    if found := re.search(r"^\.target (sm_\w+)", ptx, re.M):
-        architecture = found[1]  # what it was written for, on a chip that runs it
+    if said := re.search(r"^\.target (sm_\w+)", ptx, re.M):
+        architecture = said[1]  # what it was written for, on a chip that runs it
     else:
         architecture = target.sm
     with tempfile.TemporaryDirectory(prefix="kernels-gpu-") as folder:

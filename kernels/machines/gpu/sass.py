@@ -66,7 +66,7 @@ class SassLoop:
     @property
     def issue_cycles(self) -> int:
         """Cycles that one warp needs for a round where it waits for no scoreboard."""
-        return sum(max(1, each.stall) for each in self.instructions)
+        return sum(max(1, instruction.stall) for instruction in self.instructions)
 
 
 _LINE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*/\* 0x([0-9a-f]{16}) \*/")
@@ -82,7 +82,7 @@ def read(text: str) -> tuple[SassInstruction, ...]:
         text: of `nvdisasm -c -hex`.
     """
     lines = text.splitlines()
-    found, label, function = [], "", ""
+    instructions, label, function = [], "", ""
     for place, line in enumerate(lines):
         if named := _LABEL.match(line):
             label = named[1]
@@ -93,7 +93,7 @@ def read(text: str) -> tuple[SassInstruction, ...]:
             bits = int(second[1], 16) >> 41 if second else 0
             marks = {(bits >> 5) & 7, (bits >> 8) & 7} - {7}
             mask = (bits >> 11) & 63
-            found.append(
+            instructions.append(
                 SassInstruction(
                     int(code[1], 16),
                     code[2].strip().rstrip(";").strip(),
@@ -105,7 +105,7 @@ def read(text: str) -> tuple[SassInstruction, ...]:
                 )
             )
             label = ""
-    return tuple(found)
+    return tuple(instructions)
 
 
 def counts(instructions: Sequence[SassInstruction]) -> Counter[str]:
@@ -114,7 +114,7 @@ def counts(instructions: Sequence[SassInstruction]) -> Counter[str]:
     Args:
         instructions: any.
     """
-    return Counter(each.operation for each in instructions)
+    return Counter(instruction.operation for instruction in instructions)
 
 
 def loops(instructions: Sequence[SassInstruction]) -> tuple[SassLoop, ...]:
@@ -123,14 +123,20 @@ def loops(instructions: Sequence[SassInstruction]) -> tuple[SassLoop, ...]:
     Args:
         instructions: of a kernel.
     """
-    at = {each.label: place for place, each in enumerate(instructions) if each.label}
-    found = []
-    for place, each in enumerate(instructions):
-        target = re.search(r"(\.L_\w+)", each.text) if each.operation == "BRA" else None
+    at = {
+        instruction.label: place
+        for place, instruction in enumerate(instructions)
+        if instruction.label
+    }
+    pieces = []
+    for place, instruction in enumerate(instructions):
+        target = (
+            re.search(r"(\.L_\w+)", instruction.text) if instruction.operation == "BRA" else None
+        )
         start = at.get(target[1]) if target else None
         if start is not None and start < place:
-            found.append(SassLoop(tuple(instructions[start : place + 1])))
-    return tuple(sorted(found, key=lambda loop: len(loop.instructions)))
+            pieces.append(SassLoop(tuple(instructions[start : place + 1])))
+    return tuple(sorted(pieces, key=lambda loop: len(loop.instructions)))
 
 
 def listing(instructions: Sequence[SassInstruction]) -> str:
@@ -140,10 +146,10 @@ def listing(instructions: Sequence[SassInstruction]) -> str:
         instructions: any.
     """
     lines = []
-    for each in instructions:
-        waits = "".join(map(str, each.waits)) or "·"
-        sets = "".join(map(str, each.sets)) or "·"
-        lines.append(f"{each.address:5x}  {each.stall:2}  {waits:>3}  {sets:>2}  {each.text}")
+    for i in instructions:
+        waits = "".join(map(str, i.waits)) or "·"
+        sets = "".join(map(str, i.sets)) or "·"
+        lines.append(f"{i.address:5x}  {i.stall:2}  {waits:>3}  {sets:>2}  {i.text}")
     return "\n".join(lines)
 
 
@@ -161,9 +167,9 @@ def flops(loop: SassLoop) -> float:
         loop: of a kernel.
     """
     total = 0.0
-    for each in loop.instructions:
-        if found := re.match(r"(?:H|Q|I)GMMA\.(\d+)x(\d+)x(\d+)", each.name):
-            total += 2 * int(found[1]) * int(found[2]) * int(found[3]) / 4
-        elif found := re.match(r"(?:H|I|Q|O)MMA\.(\d+)", each.name):
-            total += 2 * _TENSOR.get(found[1], 0)
+    for instruction in loop.instructions:
+        if shape := re.match(r"(?:H|Q|I)GMMA\.(\d+)x(\d+)x(\d+)", instruction.name):
+            total += 2 * int(shape[1]) * int(shape[2]) * int(shape[3]) / 4
+        elif shape := re.match(r"(?:H|I|Q|O)MMA\.(\d+)", instruction.name):
+            total += 2 * _TENSOR.get(shape[1], 0)
     return total or 2 * 32 * loop.counts["FFMA"]

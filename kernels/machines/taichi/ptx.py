@@ -213,14 +213,14 @@ def ptx(
             raise TaichiError(child.last_line(done.stderr))
         modules = [path.read_text() for path in sorted(folder.glob("*.ptx"))]
         launches = (folder / "launches").read_text().splitlines()
-    found = []
+    tasks = []
     for line in launches:
         task, *numbers = line.split()
         gx, gy, gz, threads, bytes_ = map(int, numbers)
         module = next((m for m in modules if re.search(rf"\.entry {task}\(", m)), "")
         if not task.startswith("runtime_"):
-            found.append(TaichiLaunch(task, module, (gx, gy, gz), threads, bytes_))
-    return tuple(found)
+            tasks.append(TaichiLaunch(task, module, (gx, gy, gz), threads, bytes_))
+    return tuple(tasks)
 
 
 def _source() -> str:

@@ -111,11 +111,11 @@ def _bytes(number: str, unit: str) -> int:
 
 
 def _vmem(text: str) -> TpuCompileError | None:
-    found = re.search(rf"Scoped allocation with size {_SIZE} and limit {_SIZE}", text)
-    found = found or re.search(rf"memory space vmem\. Used {_SIZE} of {_SIZE} vmem", text)
-    if not found:
+    said = re.search(rf"Scoped allocation with size {_SIZE} and limit {_SIZE}", text)
+    said = said or re.search(rf"memory space vmem\. Used {_SIZE} of {_SIZE} vmem", text)
+    if not said:
         return None
-    asked, limit = _bytes(found[1], found[2]), _bytes(found[3], found[4])
+    asked, limit = _bytes(said[1], said[2]), _bytes(said[3], said[4])
     blocks = re.findall(
         rf"Size: {_SIZE}\s+(?:Operator:[^\n]*\n\s*)?Shape: ([^\n]*)\n(?:(?!={{5}})[\s\S])*?"
         r"Tag: ([^\n]*)",
@@ -141,10 +141,10 @@ def _sizes(text: str) -> tuple[str, ...]:
 
 
 def _block(text: str) -> TpuCompileError | None:
-    found = re.search(
+    said = re.search(
         r"last two dimensions of your block shape are divisible by (\d+) and (\d+)", text
     ) or re.search(r"block shape.*?(?:divisible|multiple) (?:by|of) (\d+)()", text)
-    if not found:
+    if not said:
         return None
     place = re.search(
         rf"Block spec for (\S+) in pallas_call (.+?) at (\S+?:\d+) has block shape {_SHAPE}, "
@@ -155,7 +155,7 @@ def _block(text: str) -> TpuCompileError | None:
         return TpuCompileError("block", _first_line(text))
     operand, kernel, where, block, array = place.groups()
     sizes, whole = _sizes(block), _sizes(array)
-    rows, lanes = found[1], found[2] or found[1]
+    rows, lanes = said[1], said[2] or said[1]
     wanted = []
     for name, at, step in (("second-to-last", -2, rows), ("last", -1, lanes)):
         if len(sizes) >= -at and sizes[at].isdigit() and int(step):
@@ -178,19 +178,19 @@ def _block(text: str) -> TpuCompileError | None:
 
 
 def _rank(text: str) -> TpuCompileError | None:
-    found = re.search(
+    said = re.search(
         rf"Block shape for (\S+) \(= {_SHAPE}\) must have the same number of dimensions as the "
         rf"array shape {_SHAPE}",
         text,
     )
-    if not found:
+    if not said:
         return None
-    sizes, whole = _sizes(found[2]), _sizes(found[3])
+    sizes, whole = _sizes(said[2]), _sizes(said[3])
     return TpuCompileError(
         "block",
-        f"the block ({', '.join(sizes)}) of {found[1]} has {len(sizes)} dimensions, and its array "
+        f"the block ({', '.join(sizes)}) of {said[1]} has {len(sizes)} dimensions, and its array "
         f"({', '.join(whole)}) has {len(whole)}: give one size, or None, for each",
-        operand=found[1],
+        operand=said[1],
         accepted=f"{len(whole)} dimensions",
     )
 
@@ -289,8 +289,8 @@ def _plain(text: str) -> TpuCompileError | None:
 
 def _source(text: str) -> str | None:
     """The kernel's line in an MLIR location or in JAX's words: "file.py":42, at file.py:42."""
-    found = re.search(r'"([^"\s]*\.py)":(\d+)', text) or re.search(r"at (\S*\.py):(\d+)", text)
-    return _basename(f"{found[1]}:{found[2]}") if found else None
+    place = re.search(r'"([^"\s]*\.py)":(\d+)', text) or re.search(r"at (\S*\.py):(\d+)", text)
+    return _basename(f"{place[1]}:{place[2]}") if place else None
 
 
 def _basename(place: str) -> str:
@@ -324,8 +324,8 @@ def buffers_of(program: ExportedProgram, text: str) -> tuple[tuple[str, int], ..
     """What the failing kernel keeps in VMEM; () where it is not clear which kernel fails."""
     calls = _calls(program)
     named = [c for c in calls if f"%{c.name}" in text]
-    found = named or (calls if len(calls) == 1 else ())
-    return found[0].buffers() if found else ()
+    failing = named or (calls if len(calls) == 1 else ())
+    return failing[0].buffers() if failing else ()
 
 
 def overflowing(program: ExportedProgram) -> TpuCompileError | None:
@@ -366,9 +366,9 @@ def user_line(error: BaseException) -> str | None:
 
 def primitive_line(jaxpr: Any, text: str) -> str | None:
     """Where the kernel uses what the text complains of; None where that is not one place."""
-    found = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
-    if found:
-        name = found[1]
+    said = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
+    if said:
+        name = said[1]
     elif "scalars to VMEM" in text or "Stores are only" in text:
         name = "swap"
     elif "scalars from SMEM" in text or "Loads are only" in text:
@@ -376,7 +376,7 @@ def primitive_line(jaxpr: Any, text: str) -> str | None:
     else:
         return None
     places = [line for primitive, line in _lines(jaxpr) if primitive == name and line]
-    return places[0] if places and (found or len(set(places)) == 1) else None
+    return places[0] if places and (said or len(set(places)) == 1) else None
 
 
 def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:

@@ -129,12 +129,12 @@ def tune(
         fail("candidates", "empty", "one at least")
     name = name or name_of(function)
     shapes = [_shape(a) for a in args]
-    given = functools.partial(function, **options) if options else function
+    fixed = functools.partial(function, **options) if options else function
     trials: list[Trial] = []
     everything = [{}, *tunings] if default else tunings  # {} is what it chooses by itself
     for start in range(0, len(everything), BATCH):
         batch = everything[start : start + BATCH]
-        trials += _try(given, shapes, batch, chip, name, store, timeout, values, profile)
+        trials += _try(fixed, shapes, batch, chip, name, store, timeout, values, profile)
         if progress:
             progress(len(trials), len(everything))
     own = trials.pop(0).seconds if default else math.nan
@@ -185,8 +185,10 @@ def _try(
             )
         except (TpuCompileError, ValueError) as error:
             trials[i] = Trial(tuning, float("inf"), note=str(error))
-    found = estimate_all(list(programs.values()), timeout=timeout, progress=False, profile=profile)
-    for i, result in zip(programs, found, strict=True):
+    results = estimate_all(
+        list(programs.values()), timeout=timeout, progress=False, profile=profile
+    )
+    for i, result in zip(programs, results, strict=True):
         if isinstance(result, Estimate) and TIRED in result.depends:
             trials[i] = Trial(tunings[i], float("inf"), note=TIRED)  # part of it has no rank
         elif isinstance(result, Estimate):

@@ -128,10 +128,10 @@ def estimate_program(
     Raises:
         TpuCompileError: where the compiler refuses it.
     """
-    [found] = estimate_all([program], timeout=timeout, budget=budget, large=large)
-    if isinstance(found, TpuCompileError):
-        raise found
-    return found
+    [answer] = estimate_all([program], timeout=timeout, budget=budget, large=large)
+    if isinstance(answer, TpuCompileError):
+        raise answer
+    return answer
 
 
 def estimate_all(
@@ -157,7 +157,7 @@ def estimate_all(
     Returns:
         In order, each program's estimate or why the compiler refused it.
     """
-    found: dict[int, Estimate | TpuCompileError] = {}
+    answers_by_place: dict[int, Estimate | TpuCompileError] = {}
     waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
     def key(program: ExportedProgram) -> Hashable:
@@ -167,15 +167,15 @@ def estimate_all(
         try:
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:
-            found[index] = end.value
+            answers_by_place[index] = end.value
             _memo.put(key(programs[index]), end.value)
         except TpuCompileError as error:
-            found[index] = error
+            answers_by_place[index] = error
 
     for index, program in enumerate(programs):
         known = _memo.get(key(program))
         if known is not None:
-            found[index] = known
+            answers_by_place[index] = known
         else:
             advance(index, _steps(program, timeout, budget, large, profile), None)
     while waiting:
@@ -198,7 +198,7 @@ def estimate_all(
                 results[distinct[p.fingerprint, p.chip, p.row_major]] for p in request.programs
             ]
             advance(index, generator, answers)
-    return [found[i] for i in range(len(programs))]
+    return [answers_by_place[i] for i in range(len(programs))]
 
 
 def _steps(

@@ -134,11 +134,11 @@ class Cost:
             yield "blocks chosen by prefetched scalars: each step fetches another"
         for walk in (call.walk for call in calls if call.walk):
             if walk.programs[0] < walk.programs[1]:
-                ran, of = walk.programs
-                yield f"copies by hand and conditions counted over {ran:,} of {of:,} programs"
+                ran, whole = walk.programs
+                yield f"copies by hand and conditions counted over {ran:,} of {whole:,} programs"
             if walk.cut:
-                ran, of = walk.cut
-                yield f"copies by hand and conditions counted over {ran:,} of {of:,} rounds"
+                ran, whole = walk.cut
+                yield f"copies by hand and conditions counted over {ran:,} of {whole:,} rounds"
 
     def _expose(self, ops: list[OpEstimate]) -> list[OpEstimate]:
         """Charge each copy beside other operations with the time that they do not hide.
@@ -173,13 +173,13 @@ class Cost:
 
     def _op(self, instruction: HloInstruction) -> OpEstimate:
         if instruction.name in self.kernels:
-            found = self._kernel_op(self.kernels[instruction.name], instruction)
+            op = self._kernel_op(self.kernels[instruction.name], instruction)
         else:
-            found = self._xla_op(instruction)
+            op = self._xla_op(instruction)
         if instruction.counted:
-            return found
-        depends = (*found.depends, "how often a loop of the program runs")
-        return replace(found, depends=depends, least_cycles=0.0, most_cycles=math.inf)
+            return op
+        depends = (*op.depends, "how often a loop of the program runs")
+        return replace(op, depends=depends, least_cycles=0.0, most_cycles=math.inf)
 
     def _kernel_op(self, kernel: KernelProfile, instruction: HloInstruction) -> OpEstimate:
         from kernels.machines.pallas.work import kernel_flops
@@ -398,14 +398,14 @@ class Cost:
             # XLA's own cycles are mostly a wait for memory, at a rate far below the real one.
             return (profiled, "static profile") if profiled else (schedule, "schedule")
         if profiled:
-            found = profiled + self._slower(instruction.window_bytes), "static profile"
+            best = profiled + self._slower(instruction.window_bytes), "static profile"
         else:
             own = (instruction.classic_cycles or 0) * self.rates.product
             waits = schedule and own > WAITS * schedule
-            found = (schedule, "schedule") if waits else (max(own, schedule), OWN)
+            best = (schedule, "schedule") if waits else (max(own, schedule), OWN)
         flops = self.module.product_flops(instruction)
         peak = sum(f / self.chip.peak(d) for d, f in flops.items()) * self.chip.clock_hz
-        return max(found[0], peak), found[1]
+        return max(best[0], peak), best[1]
 
     def _mosaic(self, instruction: HloInstruction) -> float:
         """Cycles of a kernel that XLA itself put there: for its products, as it reaches of the

@@ -126,17 +126,19 @@ def match(program: ExportedProgram, compiled: TpuProgram) -> dict[str, KernelPro
     """HLO instruction name → the pallas_call that it came from, with its schedule."""
     schedules = {k.name: k for k in schedule_of(compiled).kernels}
     free = list(program.calls)
-    found: dict[str, KernelProfile] = {}
-    for each in compiled.module.run:
-        if not each.is_kernel or each.name in found:
+    matched: dict[str, KernelProfile] = {}
+    for instruction in compiled.module.run:
+        if not instruction.is_kernel or instruction.name in matched:
             continue
-        call = _find(free, each) or _find(program.calls, each)
+        call = _find(free, instruction) or _find(program.calls, instruction)
         if call is None:
             continue  # a kernel that XLA itself put there
         if call in free:
             free.remove(call)
-        found[each.name] = KernelProfile(call, each, schedules.get(each.name))
-    return found
+        matched[instruction.name] = KernelProfile(
+            call, instruction, schedules.get(instruction.name)
+        )
+    return matched
 
 
 def schedule_kernels(
@@ -190,9 +192,9 @@ class Profile:
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, TpuProgram):
-                for each in result.module.run:
-                    if each.profiled_cycles:
-                        profiled[each.name] = each.profiled_cycles
+                for instruction in result.module.run:
+                    if instruction.profiled_cycles:
+                        profiled[instruction.name] = instruction.profiled_cycles
                 for name, kernel in self.kernels.items():
                     if name in profiled and not kernel.by_values:
                         kernel.cycles = profiled[name]
@@ -229,13 +231,13 @@ class Profile:
         ]
         results = yield Request(programs, ("profile",), seconds)
         for names, result in zip(kinds.values(), results, strict=True):
-            found = [
+            cycles = [
                 i.profiled_cycles
                 for i in (result.module.run if isinstance(result, TpuProgram) else ())
                 if i.opcode == "sort" and i.profiled_cycles
             ]
-            if found:
-                profiled.update(dict.fromkeys(names, found[0]))
+            if cycles:
+                profiled.update(dict.fromkeys(names, cycles[0]))
             else:
                 failed = isinstance(result, TpuCompileError)
                 why = result.message if failed else "it says nothing of a sort"
@@ -308,9 +310,9 @@ def _cycles_of(result: TpuProgram | TpuCompileError) -> int | str:
     """The static profile's cycles of the one kernel in a program, or why there are none."""
     if isinstance(result, TpuCompileError):
         return result.message
-    for each in result.module.run:
-        if each.is_kernel and each.profiled_cycles:
-            return each.profiled_cycles
+    for instruction in result.module.run:
+        if instruction.is_kernel and instruction.profiled_cycles:
+            return instruction.profiled_cycles
     return "it cannot follow a DMA of this kernel"
 
 
@@ -330,8 +332,8 @@ def _sort_alone(
     """The program that sorts such arrays by the first of them."""
     import jax
 
-    def sort(*given: Any) -> Any:
-        return jax.lax.sort(given, dimension=dimension, is_stable=stable, num_keys=1)
+    def sort(*operands: Any) -> Any:
+        return jax.lax.sort(operands, dimension=dimension, is_stable=stable, num_keys=1)
 
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
     return export(sort, *shapes, chip=chip, name=f"a sort of {arrays[0][0][dimension]:,}")
@@ -423,7 +425,7 @@ def cut_grid(kernel: KernelProfile, cores: int = 1) -> Cut:
 
 def shared(call: Any, grid: tuple[int, ...]) -> bool:
     """Whether the cores of a chip share a grid: a dimension of some length is parallel."""
-    return any(n > 1 and "parallel" in of for n, of in zip(grid, call.semantics))
+    return any(n > 1 and "parallel" in along for n, along in zip(grid, call.semantics))
 
 
 def _idle(kernel: KernelProfile, grid: tuple[int, ...], cores: int) -> int:
