@@ -1,4 +1,16 @@
-"""Estimate programs, several at a time: their compilations go to the same children."""
+"""Estimate programs, several at a time: their compilations go to the same children.
+
+An estimate needs one compilation after another, and what it asks for next depends on the last
+answer; a compilation takes seconds, and the children wait for more of them. So each estimate is a
+generator that yields a Request (programs, and what the compiler shall write of them) and is sent
+the list of results. `estimate_all` runs all generators to their next request, hands the requests of
+one purpose to the pool together, and sends each generator its answers, until all have returned:
+
+    _steps(A)   yields Request([A], schedule) ──┐
+    _steps(B)   yields Request([B], schedule) ──┴─ pool.compile_all([A, B]) ── send, send
+    profile.py  yields Request([short A, long A], profile), B's as well ── the same again
+    cost.py     of each: operations, their sum ── return Estimate
+"""
 
 from __future__ import annotations
 
