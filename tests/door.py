@@ -1,4 +1,4 @@
-"""Private names of other packages that only the tests use: of nbmake, of torchvision, of XLA.
+"""Private names of other packages that only the tests use: of nbmake, PyTorch's, and of XLA.
 
 How the tests run a notebook, and what a failed one printed: `nbmake.pytest_items.NotebookRun`,
 `.NotebookFailedException` and what that holds. Seen in nbmake 1.5.5.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from kernels.machines.compat import at_least
 
 
 def run_through(run: Callable[[Path, Callable[[], Any]], Any]) -> None:
@@ -51,10 +53,28 @@ def torchvision_is_whole() -> bool:
     return bool(torchvision.extension._has_ops())
 
 
+def xla_hlo(*tensors: Any) -> str:
+    """The HLO of what torch_xla 2.9 has recorded: `torch_xla._XLAC._get_xla_tensors_hlo`."""
+    import torch_xla
+
+    return torch_xla._XLAC._get_xla_tensors_hlo(list(tensors))
+
+
 def quick_to_compile() -> str:
     """For XLA_FLAGS: code for the CPU that is compiled sooner, and runs slower."""
-    from kernels.machines.compat import xla
-
-    options = {name: min(values) for name, values in xla.optimisations().items()}
+    options = {name: min(values) for name, values in _optimisations().items()}
     options["xla_cpu_parallel_codegen_split_count"] = 1
     return " ".join(f"--{name}={value}" for name, value in options.items())
+
+
+def optimised() -> dict[str, int]:
+    """The options that make code quick to run, as XLA sets them, for jax.jit's compiler_options."""
+    return {name: max(values) for name, values in _optimisations().items()}
+
+
+def _optimisations() -> dict[str, tuple[int, int]]:
+    """Without the optimisation, and as XLA sets it; an option that is gone ends the process."""
+    known = {"xla_backend_optimization_level": (0, 3)}
+    if not at_least("jaxlib", 0, 11):
+        known["xla_cpu_use_fusion_emitters"] = (False, True)
+    return known

@@ -24,7 +24,7 @@ from torch_xla.experimental import custom_kernel
 from kernels import budget
 from kernels.attention import reference
 from kernels.attention.torch import attention, vit_attention
-from kernels.machines.compat.torch import xla_hlo
+from door import xla_hlo
 
 SHAPES = [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64), (1, 2, 31, 131, 65)]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -64,10 +64,9 @@ class Estimate:
     Args:
         name: of the program.
         chip: one of CHIPS.
-        cycles, seconds: of the program on the chip, as a profiler's device time has it;
-            wall_seconds holds the launch as well. Where values that are not known decide, seconds
-            are a range, the most infinite where a loop's length is unknown; and in cycles, what is
-            unknown happens once.
+        cycles, seconds: of the program on the chip, as a profiler's device time has it. Where
+            values that are not known decide, seconds are a range, the most infinite where a loop's
+            length is unknown; and in cycles, what is unknown happens once.
         hbm_bytes: moved between HBM and the chip.
         bound: what binds most of the time: "compute", "HBM" or "latency".
         method: how the figures were found.
@@ -131,12 +130,6 @@ class Estimate:
         """What a clock on the host sees beside the chip's own time; None where nobody measured
         it."""
         return LAUNCH_SECONDS.get(self.chip)
-
-    @property
-    def wall_seconds(self) -> Seconds | None:
-        """What a clock on the host would see of one call; None where the launch is not known."""
-        launch = self.launch_seconds
-        return None if launch is None else Seconds(*(launch + end for end in self.seconds))
 
     @property
     def hbm_utilisation(self) -> float:
