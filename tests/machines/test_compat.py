@@ -271,7 +271,6 @@ def test_torchax_has_its_table_back(monkeypatch):
 def test_nbmake_runs_notebooks_through_what_it_is_given(monkeypatch, tmp_path):
     from nbmake import pytest_items
 
-
     original = pytest_items.NotebookRun
     monkeypatch.setattr(pytest_items, "NotebookRun", original)
     seen = []
@@ -284,7 +283,6 @@ def test_nbmake_runs_notebooks_through_what_it_is_given(monkeypatch, tmp_path):
 
 def test_the_outputs_of_the_cell_that_failed():
     from nbmake.pytest_items import NotebookFailedException
-
 
     cells = [{"outputs": ["first"]}, {"outputs": ["second"]}]
     result = types.SimpleNamespace(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from pallas_samples import blockwise, chosen_rows
 
 from kernels import tpu
 from kernels.giou import giou
@@ -27,20 +28,6 @@ def square(n, dtype=jnp.bfloat16):
 
 def blocked(*block):
     return functools.partial(matmul, block=BlockSizes(*block), interpret=False)
-
-
-def copying(rows, columns=1024, block=256):
-    """Moves an array from HBM to HBM: the bandwidth binds."""
-
-    def body(x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
-    spec = pl.BlockSpec((block, columns), lambda i: (i, 0))
-    shape = jax.ShapeDtypeStruct((rows, columns), jnp.float32)
-    call = pl.pallas_call(
-        body, grid=(rows // block,), in_specs=[spec], out_specs=spec, out_shape=shape
-    )
-    return call, shape
 
 
 class TestSchedule:
@@ -72,8 +59,7 @@ CHIPS = ("v5e", "v6e")
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_a_copy_is_bound_by_hbm(chip, scratch):
-    call, shape = copying(1 << 15)
-    found = tpu.estimate(call, shape, chip=chip)
+    found = tpu.estimate(*blockwise((1 << 15, 1024), (256, 1024)), chip=chip)
     floor = 2 * (1 << 15) * 1024 * 4
     assert found.bound == "HBM" and found.hbm_bytes == floor
     reached = 2 / (1 / RATES[chip].read + 1 / RATES[chip].write)
@@ -257,21 +243,8 @@ def test_a_strided_dma(scratch):
 
 
 def test_prefetched_scalars_are_told(scratch):
-    def body(s_ref, x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
-    call = pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((64, 128), jnp.float32),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(8,),
-            in_specs=[pl.BlockSpec((8, 128), lambda i, s: (s[i], 0))],
-            out_specs=pl.BlockSpec((8, 128), lambda i, s: (i, 0)),
-        ),
-    )
     args = jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((64, 128), jnp.float32)
-    found = tpu.estimate(call, *args)
+    found = tpu.estimate(chosen_rows(), *args)
     assert any("prefetched scalars" in note for note in found.notes)
 
 

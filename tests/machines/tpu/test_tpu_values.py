@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from pallas_samples import products, shape
 
 from kernels import tpu
 from kernels.machines.pallas.walk import EndlessLoop
@@ -290,46 +291,11 @@ def test_a_kernel_that_interprets_itself_is_refused_however_it_is_made():
         export(function, X)
 
 
-def products(n, block):
-    """A matmul through the grid, and the same through emit_pipeline."""
-    steps = n // block
-    left = pl.BlockSpec((block, block), lambda i, j, k: (i, k))
-    right = pl.BlockSpec((block, block), lambda i, j, k: (k, j))
-    out = pl.BlockSpec((block, block), lambda i, j, k: (i, j))
-    whole = pl.BlockSpec(memory_space=pl.ANY)
-    grid = (steps, steps, steps)
-
-    def add(x, y, o, total):
-        @pl.when(pl.program_id(2) == 0)
-        def _():
-            total[...] = jnp.zeros_like(total)
-
-        total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
-
-        @pl.when(pl.program_id(2) == steps - 1)
-        def _():
-            o[...] = total[...].astype(o.dtype)
-
-    def piped(x, y, o, total):
-        body = lambda x, y, o: add(x, y, o, total)
-        pltpu.emit_pipeline(body, grid=grid, in_specs=[left, right], out_specs=[out])(x, y, o)
-
-    common = {
-        "out_shape": jax.ShapeDtypeStruct((n, n), jnp.bfloat16),
-        "scratch_shapes": [pltpu.VMEM((block, block), jnp.float32)],
-    }
-    by_grid = pl.pallas_call(add, grid=grid, in_specs=[left, right], out_specs=out, **common)
-    by_hand = pl.pallas_call(piped, in_specs=[whole, whole], out_specs=whole, **common)
-    return by_grid, by_hand
-
-
 @pytest.mark.libtpu
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_a_pipeline_by_hand_is_estimated_as_a_grid_is(chip):
-    square = jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)
-    by_grid, by_hand = (
-        tpu.estimate(function, square, square, chip=chip) for function in products(2048, 512)
-    )
+    square = [shape(2048, 2048)] * 2
+    by_grid, by_hand = (tpu.estimate(f, *square, chip=chip) for f in products(2048, 512))
     assert by_hand.seconds == pytest.approx(by_grid.seconds, rel=0.12)
     assert by_hand.hbm_bytes == by_grid.hbm_bytes
 
