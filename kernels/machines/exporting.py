@@ -145,6 +145,15 @@ class Machine(ABC):
                 f"stands in for a kernel on a CPU says nothing of a {self.title}",
             )
 
+    def named(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The function under a name that its compiler can take; as it is where that is no matter.
+
+        Args:
+            function: any.
+            name: of the program.
+        """
+        return function
+
     def unchecked(self) -> Sequence[Any]:
         """What jax.export shall let pass."""
         return ()
@@ -204,7 +213,8 @@ class Machine(ABC):
         """
         import jax
 
-        chip = chip or self.default
+        chip, name = chip or self.default, name or name_of(function)
+        function = self.named(function, name)
         self.check(chip, mesh)
         optional.require("flatbuffers", f"handing a program to the {self.title} compiler")
         with self.abstract_device(chip, mesh):
@@ -237,7 +247,7 @@ class Machine(ABC):
         module = exported.mlir_module()
         leaves = jax.tree.leaves(traced.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated"))
         return ExportedProgram(
-            name or name_of(function),
+            name,
             chip,
             bytes(data),
             traced.jaxpr,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernels.machines.compat import jax_mlir, xla_gpu
-from kernels.machines.exporting import ExportedProgram, Machine, name_of
+from kernels.machines.exporting import Machine
 from kernels.machines.gpu import chips
 from kernels.machines.gpu.errors import GpuCompileError, translate
 
@@ -48,18 +48,14 @@ class _Gpu(Machine):
                 "jax.experimental.pallas.tpu: leave them out, or write it for Mosaic GPU",
             )
 
-    def export(
-        self, function: Callable[..., Any], *args: Any, name: str = "", **options: Any
-    ) -> ExportedProgram:
-        """As every machine does; the compiled program has the name, as far as XLA can take it."""
-        name = name or name_of(function)
+    def named(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         word = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")
 
         def call(*arrays: Any, **fixed: Any) -> Any:
             return function(*arrays, **fixed)
 
         call.__name__ = word or "program"
-        return super().export(call, *args, name=name, **options)
+        return call
 
 
 GPU = _Gpu()
