@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections import OrderedDict
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +125,7 @@ def test_extrapolation_meets_the_whole_grid(scratch, monkeypatch):
     whole = tpu.estimate(function, *args)
     assert "whole grid" in whole.method
     monkeypatch.setattr(profile, "REDUCED_CYCLES", whole.cycles / 4)
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     cut = tpu.estimate(function, *args)
     assert "extrapolated" in cut.method
     assert cut.cycles == pytest.approx(whole.cycles, rel=0.02)
@@ -250,7 +251,7 @@ def test_prefetched_scalars_are_told(scratch):
 
 def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatch):
     monkeypatch.setattr(pool, "_dropped", set())
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
     monkeypatch.setattr(libtpu, "FLAGS", flags)
     needed = {**libtpu.NEEDED, "profile": ("xla_jf_dump_bogus",)}
@@ -263,7 +264,7 @@ def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatc
 def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
     lost = {f.split("=")[0] for flags in libtpu.FLAGS.values() for f in flags}
     monkeypatch.setattr(pool, "_dropped", lost)
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     found = tpu.estimate(blocked(512, 512, 512), *square(1024))
     assert "no schedule" in found.method and "no profile" in found.method
     assert 0 < found.utilisation <= 1
@@ -272,7 +273,7 @@ def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
 
 
 def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     each = pool.compile_all
 
     def crash(programs, *, purposes=(), **options):
@@ -293,28 +294,20 @@ def test_an_estimate_is_made_once(scratch, monkeypatch):
 
 
 def test_what_is_remembered_is_bounded(scratch, monkeypatch):
-    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
-    size = batch._size(found)
-    # Its HLO, and the bundles of its schedule.
-    assert size > len(found.compiled.hlo) + 100 * len(found.schedule["matmul"].bundles)
-    memo = batch.Memo(most_bytes=3 * size)
-    for key in "abc":
-        memo.put(key, found)
-    assert memo.get("a") is found and len(memo) == 3
-    memo.put("d", found)  # "b" was asked for longest ago
-    assert memo.get("b") is None and memo.get("a") is memo.get("d") is found and len(memo) == 3
-    memo.put("d", found)
-    assert len(memo) == 3
-    small = batch.Memo(most_bytes=size - 1)
-    small.put("a", found)
-    assert small.get("a") is None and len(small) == 0
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
+    monkeypatch.setattr(batch, "MEMORY", 2)
+    shapes = [jax.ShapeDtypeStruct((8 * n, 128), jnp.float32) for n in (1, 2, 3)]
+    first, _ = (tpu.estimate(jnp.exp, x) for x in shapes[:2])
+    assert tpu.estimate(jnp.exp, shapes[0]) is first
+    third = tpu.estimate(jnp.exp, shapes[2])  # the second was asked for longest ago
+    assert list(batch._memo.values()) == [first, third]
 
 
 def test_hlo_is_read_once(scratch, monkeypatch):
     read = []
     parse = pool.parse
     monkeypatch.setattr(pool, "parse", lambda text: read.append(text) or parse(text))
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     found = tpu.estimate(blocked(256, 256, 256), *square(512))
     assert found.schedule.kernels and found.compiled.module.run
     assert len(read) == len(set(read)) > 1  # the program's, and that of its profile

@@ -29,52 +29,9 @@ from kernels.machines.tpu.estimate.result import Estimate
 from kernels.machines.tpu.export import export
 from kernels.machines.tpu.pool import TpuProgram
 
-
-class Memo:
-    """The estimates of this process that were asked for last, by their programs.
-
-    Args:
-        most_bytes: of HLO and schedules that they may hold together; the oldest go first.
-    """
-
-    def __init__(self, most_bytes: int = 256 << 20) -> None:
-        self.most_bytes = most_bytes
-        self._kept: OrderedDict[Hashable, Estimate] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: Hashable) -> Estimate | None:
-        """The estimate, which is then the last to go; None where there is none."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
-
-    def put(self, key: Hashable, estimate: Estimate) -> None:
-        """Keep an estimate, and let go of the oldest ones."""
-        self._bytes += _size(estimate) - _size(self._kept.pop(key, None))
-        self._kept[key] = estimate
-        while self._bytes > self.most_bytes and self._kept:
-            self._bytes -= _size(self._kept.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._kept.clear()
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-
-def _size(estimate: Estimate | None) -> int:
-    """Bytes that an estimate holds, about: of its HLO, which is kept as text and as objects some
-    four times as large, and of the operations of its schedules."""
-    if estimate is None or estimate.compiled is None:
-        return 0
-    bundles = (b for dump in estimate.compiled.dumps for b in dump.bundles)
-    words = sum(50 + len(o) for b in bundles for o in b.operations)
-    return 5 * len(estimate.compiled.hlo) + words
-
-
-_memo = Memo()
+# Those of this process that were asked for last, the oldest first; each holds HLO and schedules.
+_memo: OrderedDict[Hashable, Estimate] = OrderedDict()
+MEMORY = 32  # estimates
 
 
 def estimate(
@@ -169,7 +126,7 @@ def estimate_all(
     Returns:
         In order, each program's estimate or why the compiler refused it.
     """
-    answers_by_place: dict[int, Estimate | TpuCompileError] = {}
+    estimates: dict[int, Estimate | TpuCompileError] = {}
     waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
     def key(program: ExportedProgram) -> Hashable:
@@ -179,15 +136,17 @@ def estimate_all(
         try:
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:
-            answers_by_place[index] = end.value
-            _memo.put(key(programs[index]), end.value)
+            estimates[index] = end.value
+            _memo[key(programs[index])] = end.value
+            while len(_memo) > MEMORY:
+                _memo.popitem(last=False)
         except TpuCompileError as error:
-            answers_by_place[index] = error
+            estimates[index] = error
 
     for index, program in enumerate(programs):
-        known = _memo.get(key(program))
-        if known is not None:
-            answers_by_place[index] = known
+        if key(program) in _memo:
+            _memo.move_to_end(key(program))
+            estimates[index] = _memo[key(program)]
         else:
             advance(index, _steps(program, timeout, budget, large, profile), None)
     while waiting:
@@ -210,7 +169,7 @@ def estimate_all(
                 results[distinct[p.fingerprint, p.chip, p.row_major]] for p in request.programs
             ]
             advance(index, generator, answers)
-    return [answers_by_place[i] for i in range(len(programs))]
+    return [estimates[i] for i in range(len(programs))]
 
 
 def _steps(
