@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kernels.machines import optional
+from kernels.machines import folders, optional
 from kernels.machines.checks import fail, one_of
 from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError
 
@@ -224,33 +224,17 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
 
     It is made in a folder of its own and moved into place: two processes may make it at a time.
     """
-    target = _cache() / name
+    cache = folders.cache("gpsimd")
+    target = cache / name
     try:
         os.utime(target)  # the cache drops what was not used for longest
     except FileNotFoundError:
-        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=_cache()) as folder:
+        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=cache) as folder:
             made = Path(folder) / "made"
             make(made)
             os.replace(made, target)
         with contextlib.suppress(OSError):  # another process may tidy too
-            files = [each for each in _cache().iterdir() if each.is_file()]
+            files = [each for each in cache.iterdir() if each.is_file()]
             for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
                 old.unlink()
     return target
-
-
-_temporary: tempfile.TemporaryDirectory | None = None  # which goes with this process
-
-
-@functools.cache
-def _cache() -> Path:
-    """A folder for compiled operators: the user's, or one that ends with this process."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "kernels-rung-by-rung" / "gpsimd"
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    global _temporary
-    _temporary = tempfile.TemporaryDirectory(prefix="gpsimd-")
-    return Path(_temporary.name)
