@@ -1,25 +1,25 @@
 """AWS Neuron as far as a laptop reaches it: simulate a kernel, lint it, estimate its time."""
 
-from kernels.machines.neuron.chips import CHIPS, Chip
+from kernels.machines.neuron.chips import CHIPS, NeuronChip
 from kernels.machines.neuron.compiler import lower
 from kernels.machines.neuron.errors import NeuronError
-from kernels.machines.neuron.estimator import EngineUse, Estimate, Slot, estimate
+from kernels.machines.neuron.estimator import EngineSlot, EngineUse, NeuronEstimate, estimate
 from kernels.machines.neuron.install import install
-from kernels.machines.neuron.launch import Launch, launched, run
-from kernels.machines.neuron.linter import Finding, lint
+from kernels.machines.neuron.launch import NkiLaunch, launched, run
+from kernels.machines.neuron.linter import LintFinding, lint
 from kernels.machines.neuron.simulator import InterpretParams, simulate
 from kernels.machines.neuron.vendor import device
 
 __all__ = [
     "CHIPS",
-    "Chip",
+    "EngineSlot",
     "EngineUse",
-    "Estimate",
-    "Finding",
     "InterpretParams",
-    "Launch",
+    "LintFinding",
+    "NeuronChip",
     "NeuronError",
-    "Slot",
+    "NeuronEstimate",
+    "NkiLaunch",
     "device",
     "estimate",
     "install",

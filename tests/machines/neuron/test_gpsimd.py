@@ -538,10 +538,10 @@ class TestCall:
         result = gpsimd.call(sources, "twice", X, interpret=True)
         assert np.array_equal(result, 2 * X)
         with pytest.raises(gpsimd.GpSimdError, match="ended itself"):
-            gpsimd.call(sources, "twice", X, interpret=gpsimd.InterpretParams())
+            gpsimd.call(sources, "twice", X, interpret=gpsimd.GpSimdParams())
 
     def test_the_seed_permutes_the_cores(self):
-        turns = [gpsimd.InterpretParams(order=seed).turns() for seed in (0, 0, 1)]
+        turns = [gpsimd.GpSimdParams(order=seed).turns() for seed in (0, 0, 1)]
         assert turns[0] == turns[1] != turns[2]
         assert all(sorted(t) == list(range(8)) for t in turns)
 

@@ -644,7 +644,7 @@ def test_nan_is_a_number_like_another():
 
 
 def test_our_own_mistakes_are_not_blamed_on_the_kernel(monkeypatch):
-    monkeypatch.setattr(neuron.simulator.Machine, "copy", lambda self, name, dst: None)
+    monkeypatch.setattr(neuron.simulator.NeuronMachine, "copy", lambda self, name, dst: None)
     with pytest.raises(TypeError, match="positional"):
         neuron.simulate(jit(hbm_operand), X, False)
 

@@ -54,7 +54,7 @@ def read(sources: Sequence[Path | str]) -> dict[str, str]:
     """File name → C++ text of each source: a Path is a file, a str is the text itself."""
     if isinstance(sources, (str, Path)):
         sources = [sources]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for place, source in enumerate(sources):
         if isinstance(source, Path):
             if not source.is_file():
@@ -64,12 +64,12 @@ def read(sources: Sequence[Path | str]) -> dict[str, str]:
             name, text = f"source{place}.cpp", source
         else:
             fail(f"sources[{place}]", f"a {type(source).__name__}", "a Path, or C++ as a str")
-        if name in found:
+        if name in texts:
             fail(f"sources[{place}]", f"a second {name}", "files of different names")
-        found[name] = text
-    if not found:
+        texts[name] = text
+    if not texts:
         fail("sources", "empty", "one C++ file at least")
-    return found
+    return texts
 
 
 def kernels(texts: Mapping[str, str]) -> list[str]:
@@ -147,8 +147,8 @@ def _parts(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 def _main(device: Mapping[str, str], texts: Mapping[str, str]) -> str:
     includes = "\n".join(f'#include "{name}"' for name in device)
-    each = "\n".join(_KERNEL.format(name=name) for name in kernels(texts))
-    return _MAIN.format(includes=includes, kernels=each)
+    entries = "\n".join(_KERNEL.format(name=name) for name in kernels(texts))
+    return _MAIN.format(includes=includes, kernels=entries)
 
 
 def _object(
@@ -180,11 +180,13 @@ def _gpp(*arguments: str) -> None:
 def _plain(said: str) -> str:
     """The first errors of g++, files without folders."""
     pattern = r"^(?:.*/)?([\w.+-]+:\d+):\d+: (?:fatal )?error: (.*)$|(undefined reference to .*)$"
-    found = [
+    errors = [
         f"{where}: {words}" if where else undefined
         for where, words, undefined in re.findall(pattern, said, re.M)
     ]
-    lines = list(dict.fromkeys(found))[:3] or said.strip().splitlines()[-1:] or ["g++ said nothing"]
+    lines = (
+        list(dict.fromkeys(errors))[:3] or said.strip().splitlines()[-1:] or ["g++ said nothing"]
+    )
     hint = ""
     if re.search(r"is not a member of .torch|Tensor. has no member named", "\n".join(lines)):
         hint = ". The emulator has tensors, their accessors and TCM; no operations on whole tensors"
@@ -230,11 +232,11 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
         os.utime(target)  # the cache drops what was not used for longest
     except FileNotFoundError:
         with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=cache) as folder:
-            made = Path(folder) / "made"
-            make(made)
-            os.replace(made, target)
+            fresh = Path(folder) / "made"
+            make(fresh)
+            os.replace(fresh, target)
         with contextlib.suppress(OSError):  # another process may tidy too
-            files = [each for each in cache.iterdir() if each.is_file()]
+            files = [file for file in cache.iterdir() if file.is_file()]
             for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
                 old.unlink()
     return target
