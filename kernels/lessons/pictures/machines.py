@@ -136,7 +136,9 @@ def timeline(estimate: NeuronEstimate, first: float | None = None) -> Player:
     return Player(still.svg, still.says, "timeline", data)
 
 
-def _engines(estimate: NeuronEstimate, lanes: list[str], kinds: list[str], seconds: float) -> Picture:
+def _engines(
+    estimate: NeuronEstimate, lanes: list[str], kinds: list[str], seconds: float
+) -> Picture:
     """The still form: a row for each engine, a bar for each instruction."""
     width, row = 720, 52
     canvas = Canvas(width, row * len(lanes) + 60)

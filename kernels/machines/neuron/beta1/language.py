@@ -54,7 +54,6 @@ from kernels.machines.neuron.sizes import TileSize
 from kernels.machines.neuron.tensors import Span
 
 sbuf, psum, hbm, private_hbm, shared_hbm = SBUF, PSUM, HBM, HBM, SHARED_HBM
-tensor = Tensor = Beta1Tile
 tile_size = TileSize()
 ds = Span
 fp32 = SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max))
@@ -742,7 +741,6 @@ tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defin
 Beta1Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 
 __all__ = [
-    "Tensor",
     "affine_range",
     "arange",
     "broadcast_to",
@@ -784,7 +782,6 @@ __all__ = [
     "static_cast",
     "static_range",
     "store",
-    "tensor",
     "tile_size",
     "transpose",
     "where",

@@ -17,12 +17,11 @@ from kernels.machines.neuron.instructions.common import (
     get_nc_version,
 )
 from kernels.machines.neuron.instructions.common import constants as _constants
-from kernels.machines.neuron.tensors import Register as VirtualRegister
 
 vector_engine, scalar_engine, gpsimd_engine = VECTOR, SCALAR, GPSIMD
 constants = _constants("nki.isa.constants")
 globals().update(ENUMERATIONS | NAMES)
-__all__ = ["VirtualRegister", "get_nc_version", "gpsimd_engine", "scalar_engine", "vector_engine"]
+__all__ = ["get_nc_version", "gpsimd_engine", "scalar_engine", "vector_engine"]
 __all__ += [*ENUMERATIONS, *NAMES]
 
 

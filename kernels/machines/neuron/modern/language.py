@@ -29,7 +29,6 @@ from kernels.machines.neuron.sizes import TileSize
 from kernels.machines.neuron.tensors import Register, Span, Tensor
 
 sbuf, psum, shared_hbm, private_hbm, hbm = SBUF, PSUM, SHARED_HBM, HBM, HBM
-NkiTensor = tensor = Tensor
 ds = Span
 tile_size = TileSize()
 
@@ -284,7 +283,6 @@ _INSTEAD = {
 }
 __all__ = [
     "NKIObject",
-    "NkiTensor",
     "affine_range",
     "broadcast_to",
     "device_print",
@@ -308,7 +306,6 @@ __all__ = [
     "shared_identity_matrix",
     "static_range",
     "store",
-    "tensor",
     "tile_size",
     "while_loop",
     "zeros",
