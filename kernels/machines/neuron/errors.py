@@ -82,6 +82,20 @@ def absent(
     )
 
 
+def own_names(module: Mapping[str, Any]) -> list[str]:
+    """The functions and classes that a module of the simulator's itself defines for kernels.
+
+    Args:
+        module: its globals().
+    """
+    home = module["__name__"]
+    return [
+        name
+        for name, value in module.items()
+        if name[0] != "_" and getattr(value, "__module__", None) == home
+    ]
+
+
 def _importing(frame: FrameType) -> bool:
     """Whether a frame stands at `from module import name`."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"

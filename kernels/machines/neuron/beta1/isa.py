@@ -14,9 +14,9 @@ import numpy as np
 
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.beta1 import tiles
-from kernels.machines.neuron.beta1.language import reduced_tile
+from kernels.machines.neuron.beta1.language import _reduced
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
-from kernels.machines.neuron.errors import absent, refuse
+from kernels.machines.neuron.errors import absent, own_names, refuse
 from kernels.machines.neuron.instructions import along, dma, elementwise, places
 from kernels.machines.neuron.instructions import tensor_engine as products
 from kernels.machines.neuron.instructions.common import (
@@ -152,9 +152,7 @@ globals().update({function.__name__: function for function in _MADE})
 
 def tensor_reduce(op: Any, data: Any, axis: Any, **options: Any) -> Beta1Tile:
     """data reduced over its last axes."""
-    known = ("mask", "dtype", "negate", "keepdims")
-    taken = {key: value for key, value in options.items() if key in known}
-    return reduced_tile("tensor_reduce", op, data, axis, **taken)
+    return _reduced(op, data, axis, what="tensor_reduce", **options)
 
 
 def iota(expr: Any, dtype: Any, *, mask: Any = None, **options: Any) -> Beta1Tile:
@@ -266,21 +264,13 @@ def local_gather(
 
 
 __all__ = [
-    "dma_copy",
-    "dma_transpose",
     "get_nc_version",
     "gpsimd_engine",
-    "iota",
-    "local_gather",
-    "memset",
-    "nc_matmul",
-    "nc_transpose",
     "scalar_engine",
     "tensor_engine",
-    "tensor_reduce",
     "vector_engine",
 ]
-__all__ += [*ENUMERATIONS, *(function.__name__ for function in _MADE)]
+__all__ += [*own_names(globals()), *ENUMERATIONS]
 
 
 def __getattr__(name: str) -> Any:

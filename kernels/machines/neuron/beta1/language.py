@@ -18,7 +18,7 @@ from kernels.machines.neuron import dtypes, grid
 from kernels.machines.neuron.beta1 import tiles
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
 from kernels.machines.neuron.dtypes import float32
-from kernels.machines.neuron.errors import absent, place, refuse
+from kernels.machines.neuron.errors import absent, own_names, place, refuse
 from kernels.machines.neuron.grid import program_id, program_ndim
 from kernels.machines.neuron.instructions import dma, elementwise, places
 from kernels.machines.neuron.instructions import tensor_engine as products
@@ -68,8 +68,8 @@ def arange(*bounds: int) -> np.ndarray:
     return np.arange(*bounds)
 
 
-class Mesh(tuple):
-    """Index grids by the name of their dimension: p, then x, y, z, w."""
+class _Mesh(tuple):
+    """_Index grids by the name of their dimension: p, then x, y, z, w."""
 
     p = property(lambda self: self[0])
     x = property(lambda self: self[1])
@@ -79,10 +79,10 @@ class Mesh(tuple):
 
 
 class _MeshMaker:
-    def __getitem__(self, key: Any) -> Mesh:
+    def __getitem__(self, key: Any) -> _Mesh:
         keys = key if isinstance(key, tuple) else (key,)
         lines = [np.arange(k.start or 0, k.stop, k.step or 1) for k in keys]
-        return Mesh(np.meshgrid(*lines, indexing="ij", sparse=True))
+        return _Mesh(np.meshgrid(*lines, indexing="ij", sparse=True))
 
 
 mgrid = _MeshMaker()
@@ -280,7 +280,7 @@ def _copied(
 # --- loops ---------------------------------------------------------------------------------------
 
 
-class Index(int):
+class _Index(int):
     """A number that knows whose it is.
 
     Args:
@@ -290,19 +290,19 @@ class Index(int):
     loop: int
 
 
-def _indices(steps: Iterator[int]) -> Iterator[Index]:
+def _indices(steps: Iterator[int]) -> Iterator[_Index]:
     for step in steps:
-        index = Index(step)
+        index = _Index(step)
         index.loop = machine().turns_of_loops[-1][0]
         yield index
 
 
-def affine_range(*bounds: int, **options: Any) -> Iterator[Index]:
+def affine_range(*bounds: int, **options: Any) -> Iterator[_Index]:
     """A loop whose iterations are independent: the simulator runs it in any order."""
     return _indices(machine().iterations(*bounds))
 
 
-def sequential_range(*bounds: int, **options: Any) -> Iterator[Index]:
+def sequential_range(*bounds: int, **options: Any) -> Iterator[_Index]:
     """A loop whose iterations depend on each other."""
     return _indices(machine().dependent(*bounds))
 
@@ -330,7 +330,7 @@ def loop_reduce(
         absent("neuronxcc.nki.language", "loop_reduce(mask=…)", __all__)
     operation = reduction("loop_reduce", op)
     listed = loop_indices if isinstance(loop_indices, (tuple, list)) else [loop_indices]
-    over = {index.loop for index in listed if isinstance(index, Index)}
+    over = {index.loop for index in listed if isinstance(index, _Index)}
     core = machine()
     if len(over) < len(listed) or not over <= {loop for loop, _ in core.turns_of_loops}:
         refuse(f"loop_reduce over {loop_indices}; accepted: indices of nl.affine_range that run")
@@ -531,44 +531,40 @@ def random_seed(seed: Any, *, mask: Any = None, **options: Any) -> None:
 # --- reductions ----------------------------------------------------------------------------------
 
 
-def _reduced(operation: Any, x: Any, axis: Any = None, **options: Any) -> Beta1Tile:
-    known = ("dtype", "mask", "keepdims")
-    taken = {name: value for name, value in options.items() if name in known}
-    return reduced_tile(operation.name, operation, x, axis, **taken)
-
-
-def reduced_tile(
-    name: str,
+def _reduced(
     op: Any,
-    data: Any,
-    axis: Any,
+    x: Any,
+    axis: Any = None,
     *,
+    what: str = "",
     dtype: Any = None,
     mask: Any = None,
     negate: bool = False,
     keepdims: bool = False,
+    **options: Any,
 ) -> Beta1Tile:
-    """A new tile: data reduced over its last axes. What a mask leaves out does not count."""
+    """A new tile: x reduced over its last axes. What a mask leaves out does not count."""
+    name = what or op.name
     operation = reduction(name, op)
-    axes = _axes(name, data, axis)
-    shape = [1 if a in axes else n for a, n in enumerate(data.shape)]
+    axes = _axes(name, x, axis)
+    shape = [1 if a in axes else n for a, n in enumerate(x.shape)]
     if not keepdims:
-        shape = [n for a, n in enumerate(data.shape) if a not in axes]
+        shape = [n for a, n in enumerate(x.shape) if a not in axes]
         shape = shape if len(shape) > 1 else [*shape, 1]
-    taken = masked(name, data, mask)
-    result = new(shape, data.dtype if dtype is None else dtype)
-    if mask is None and taken is data:
-        kept = [a for a in range(data.ndim) if a not in axes]
-        last = tuple(range(len(kept), data.ndim))
-        source = data if axes == last else data.permute((*kept, *axes))
+    taken = masked(name, x, mask)
+    result = new(shape, x.dtype if dtype is None else dtype)
+    if mask is None and taken is x:
+        kept = [a for a in range(x.ndim) if a not in axes]
+        last = tuple(range(len(kept), x.ndim))
+        source = x if axes == last else x.permute((*kept, *axes))
         tensor_reduce(result, operation, source, last, negate, what=name)
         return result
     core = machine()
     states = core.check_written(name, taken)
     values = None
-    inside = np.ones(data.shape, bool)
+    inside = np.ones(x.shape, bool)
     if getattr(taken, "_taken", None) is not None:
-        inside = np.broadcast_to(taken._taken, data.shape)
+        inside = np.broadcast_to(taken._taken, x.shape)
     if core.numbers:
         identity = np.float32(IDENTITY[operation.name])
         values = reduced(
@@ -578,9 +574,9 @@ def reduced_tile(
     fresh = core.write(name, result, values)
     tiles.loosen(result, inside.any(axis=axes, keepdims=True).reshape(result.shape))
     if states is not None:
-        bad = (is_undefined(states).reshape(data.shape) & inside).any(axis=axes)
+        bad = (is_undefined(states).reshape(x.shape) & inside).any(axis=axes)
         core.mark_undefined(name, result, bad.reshape(result.shape), (taken,), (states,))
-    n = data._elements
+    n = x._elements
     core.note("Vector", name, result, (taken,), work=n, elements=n, fresh=fresh)
     return result
 
@@ -603,7 +599,9 @@ def mean(
 ) -> Beta1Tile:
     """The mean over the last axes."""
     axes = reduce_axes("mean", x, axis)
-    total = reduced_tile("mean", TABLE["add"], x, axes, dtype=float32, mask=mask, keepdims=keepdims)
+    total = _reduced(
+        TABLE["add"], x, axes, what="mean", dtype=float32, mask=mask, keepdims=keepdims
+    )
     number = math.prod(x.shape[a] for a in axes)
     wanted = x.dtype if dtype is None else dtype
     return _steps("mean")("multiply", total, 1.0 / number, dtype=wanted)
@@ -623,7 +621,7 @@ def rms_norm(
     """x w over the root of the mean of x² along the last axes."""
     step = _steps("rms_norm", mask=mask)
     squares = step("square", x, dtype=float32)
-    total = reduced_tile("rms_norm", TABLE["add"], squares, axis, mask=mask, keepdims=True)
+    total = _reduced(TABLE["add"], squares, axis, what="rms_norm", mask=mask, keepdims=True)
     moved = step("add", step("multiply", total, 1.0 / n, mask=None), epsilon, mask=None)
     scaled = step("multiply", x, step("rsqrt", moved, mask=None), dtype=float32)
     return step("multiply", scaled, w, dtype=x.dtype if dtype is None else dtype)
@@ -741,54 +739,19 @@ tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defin
 Beta1Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 
 __all__ = [
-    "affine_range",
-    "arange",
-    "broadcast_to",
-    "device_print",
-    "divide",
-    "dropout",
     "ds",
-    "empty_like",
     "finfo",
     "fp32",
-    "full",
-    "gather_flattened",
     "hbm",
-    "load",
-    "load_transpose2d",
-    "loop_reduce",
-    "matmul",
-    "mean",
-    "mgrid",
-    "nc",
-    "ndarray",
-    "negative",
-    "num_programs",
-    "ones",
-    "par_dim",
     "private_hbm",
     "program_id",
     "program_ndim",
     "psum",
-    "rand",
-    "random_seed",
-    "rms_norm",
     "sbuf",
-    "sequential_range",
-    "shared_constant",
     "shared_hbm",
-    "shared_identity_matrix",
-    "spmd_dim",
-    "static_cast",
-    "static_range",
-    "store",
     "tile_size",
-    "transpose",
-    "where",
-    "zeros",
-    "zeros_like",
 ]
-__all__ += [*_OPERATIONS, *_DTYPES]
+__all__ += [*own_names(globals()), *_OPERATIONS, *_DTYPES]
 
 
 def __getattr__(name: str) -> Any:

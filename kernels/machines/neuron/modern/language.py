@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.neuron import dtypes
-from kernels.machines.neuron.errors import absent, refuse
+from kernels.machines.neuron.errors import absent, own_names, refuse
 from kernels.machines.neuron.grid import num_programs, program_id, program_ndim
 from kernels.machines.neuron.instructions import dma, elementwise
 from kernels.machines.neuron.instructions.along import reduce_axes, tensor_reduce
@@ -282,35 +282,18 @@ _INSTEAD = {
     "par_dim": "the first dimension is the partitions",
 }
 __all__ = [
-    "NKIObject",
-    "affine_range",
-    "broadcast_to",
-    "device_print",
     "ds",
-    "dynamic_range",
-    "fori_loop",
     "hbm",
-    "load",
-    "load_transpose2d",
-    "ndarray",
-    "no_reorder",
     "num_programs",
     "private_hbm",
     "program_id",
     "program_ndim",
     "psum",
     "sbuf",
-    "sequential_range",
-    "shared_constant",
     "shared_hbm",
-    "shared_identity_matrix",
-    "static_range",
-    "store",
     "tile_size",
-    "while_loop",
-    "zeros",
 ]
-__all__ += [*dtypes.ALL, *_OPERATIONS]
+__all__ += [*own_names(globals()), *dtypes.ALL, *_OPERATIONS]
 
 
 def __getattr__(name: str) -> Any:
