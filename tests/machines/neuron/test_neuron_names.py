@@ -566,9 +566,7 @@ def test_what_a_view_says_of_itself():
         assert t.buffer == nl.sbuf and x.buffer == nl.shared_hbm
         assert nl.tile_size.pmax == 128 and nl.tile_size.psum_bank_fmax == 512
         assert nl.program_ndim() == 0 and nl.num_programs() == 1 and nl.program_id() == 0
-        out = nl.ndarray(x.shape, x.dtype, nl.hbm)
-        nl.store(out, t)
-        return out
+        return stored(t)
 
     assert np.array_equal(neuron.simulate(kernel, X), X)
 
@@ -699,12 +697,10 @@ def test_a_grid_of_programs():
 def test_programs_may_write_the_same_and_nothing_else():
     @modern.jit
     def kernel(x, factor):
-        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
-        nl.store(out, nl.add(nl.load(x), float(factor * nl.program_id(0))))
-        return out
+        return stored(nl.add(nl.load(x), float(factor * nl.program_id(0))))
 
     assert np.array_equal(neuron.simulate(kernel[2], X, 0), X)
-    with pytest.raises(NeuronError, match=r"store writes 3072 elements .* a second time"):
+    with pytest.raises(NeuronError, match=r"dma_copy writes 3072 elements .* a second time"):
         neuron.simulate(kernel[2], X, 1)
 
 
