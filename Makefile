@@ -17,7 +17,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve quick test test-full coverage test-optimised test-torchax test-xla canary lab dist lint format hooks clean distclean
+.PHONY: help venv book serve quick test test-full coverage test-optimised test-torchax test-xla canary lab dist lint format renumber hooks clean distclean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -73,7 +73,7 @@ canary: venv ## try the newest releases of JAX and the rest, in an environment o
 	@"$(py)" tools/canary.py $(ARGS)
 
 lab: venv ## open the notebooks in JupyterLab (the built book: /static/html/index.html there)
-	@JUPYTER_CONFIG_PATH=tools/jupyter "$(py)" -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/01_hello_pallas.ipynb \
+	@JUPYTER_CONFIG_PATH=tools/jupyter "$(py)" -m jupyter lab --LabApp.default_url=/lab/tree/$(firstword $(sort $(wildcard notebooks/*.ipynb))) \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --ServerApp.extra_static_paths=_build $(ARGS)
 
@@ -94,6 +94,9 @@ format: venv ## put code and notebooks in form, and paired texts in step
 	@"$(py)" -m ruff format .
 	@"$(py)" -m nbstripout --keep-id --extra-keys metadata.language_info notebooks/*.ipynb
 	@"$(py)" -m jupytext --quiet --sync notebooks/*.ipynb
+
+renumber: venv ## number the files of the chapters, and links to them, in the order of _toc.yml
+	@"$(py)" tools/renumber.py
 
 hooks: venv ## let git check every commit
 	@command -v git >/dev/null || { echo "git is missing. Install it;" \

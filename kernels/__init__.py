@@ -11,10 +11,12 @@ operators; behind them are six rooms: proof, machines, figures, lessons, yours, 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kernels.machines.lazy import lazy
 
 if TYPE_CHECKING:
+    from kernels import figures, vector
     from kernels.lessons import exercises, gallery, pictures
     from kernels.machines import checks, gpu, neuron, optional, pallas, taichi, timing, tpu
     from kernels.proof import budget, catalog, contract, ladder
@@ -27,6 +29,7 @@ __all__ = [
     "contract",
     "exercises",
     "explain",
+    "figures",
     "gallery",
     "gpu",
     "ladder",
@@ -39,24 +42,19 @@ __all__ = [
     "taichi",
     "timing",
     "tpu",
+    "vector",
 ]
 
-# Modules that are imported from here, and the room in which each lies.
-ROOMS = {
-    "lessons": ("exercises", "gallery", "pictures"),
-    "machines": ("checks", "gpu", "neuron", "optional", "pallas", "taichi", "timing", "tpu"),
-    "proof": ("budget", "catalog", "contract", "ladder"),
+_PLACES = {
+    "kernels.lessons": ("exercises", "gallery", "pictures"),
+    "kernels.machines": (
+        *("checks", "gpu", "neuron", "optional", "pallas", "taichi", "timing", "tpu"),
+    ),
+    "kernels.proof": ("budget", "catalog", "contract", "ladder"),
 }
-
-
-def __getattr__(name: str) -> Any:
-    """What `__all__` names, imported when it is first asked for."""
-    for room, modules in ROOMS.items():
-        if name in modules:
-            return importlib.import_module(f"kernels.{room}.{name}")
-    if name in __all__:
-        return getattr(importlib.import_module("kernels.yours"), name)
-    raise AttributeError(f"module 'kernels' has no attribute {name!r}")
-
+_MODULES = {name: f"{room}.{name}" for room, names in _PLACES.items() for name in names}
+__getattr__ = lazy(
+    __name__, _MODULES | dict.fromkeys(("explain", "prove", "proves"), "kernels.yours")
+)
 
 __version__ = "0.1.0"

@@ -3,6 +3,7 @@
 import numpy as np
 
 from kernels import budget
+from kernels.proof.catalog import OPERATORS
 
 
 def assert_close(result, reference, plain, magnitude=None, **options):
@@ -15,3 +16,19 @@ def assert_same_formula(result, reference, magnitude=None):
     """Two float64 results of one formula: as if the first were its plainest implementation too."""
     assert np.asarray(result).dtype == np.float64
     assert_close(result, reference, reference, magnitude, accumulator=np.float64)
+
+
+def assert_right(name, result, *arguments, **options):
+    """`result` is what the operator of that name makes of the arguments, by its budget."""
+    operator = OPERATORS[name]
+    wide = [
+        np.asarray(a).astype(np.float64) if np.asarray(a).dtype.kind not in "iub" else a
+        for a in arguments
+    ]
+    magnitude, rounding = (
+        function and function(*wide, **options)
+        for function in (operator.magnitude, operator.rounding)
+    )
+    plain = operator.function(*arguments, implementation=operator.plain, **options)
+    want = operator.reference(*wide, **options)
+    assert_close(result, want, plain, magnitude, rounding=rounding)

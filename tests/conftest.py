@@ -12,7 +12,8 @@ from choice import TIERS
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=15)
 hypothesis.settings.register_profile("few", hypothesis.settings.get_profile("same"), max_examples=4)
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "book" / "_ext")]
 
 
 def pytest_addoption(parser):
@@ -49,10 +50,10 @@ def pytest_configure(config):
         return
     if os.environ.get("TESTS_OPTIMISED"):
         return
-    from kernels.machines.compat import xla
+    import door
 
     before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{xla.quick_to_compile()} {before or ''}"
+    os.environ["XLA_FLAGS"] = f"{door.quick_to_compile()} {before or ''}"
     jax.devices()
     if before is None:
         del os.environ["XLA_FLAGS"]

@@ -1,17 +1,21 @@
 """The arrows between modules run one way, and importing the package imports nothing heavy."""
 
+import ast
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from kernels.proof.catalog import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kernels"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 LINTER = Path(sys.executable).with_name("lint-imports")
 
@@ -39,7 +43,7 @@ def test_imports_run_one_way():
     [
         (
             {"machines/tpu/chips.py": "import kernels.proof.catalog"},
-            "kernels.machines.tpu is not allowed to import",
+            "kernels.machines is not allowed to import",
         ),
         (
             {"proof/budget.py": "def late():\n    from kernels.proof import ladder"},
@@ -90,3 +94,38 @@ def test_importing_the_package_imports_nothing_heavy():
 def test_every_folder_with_a_reference_is_in_the_catalog():
     folders = {path.parent.name for path in PACKAGE.glob("*/reference.py")}
     assert folders == {operator.package.split(".")[1] for operator in OPERATORS.values()}
+
+
+def imported(source):
+    """What a cell of a notebook imports of the package: module and name, "" for `import`."""
+    code = "\n".join("" if line.startswith(("%", "!")) else line for line in source.splitlines())
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "kernels":
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if "kernels." in alias.name)
+
+
+def hidden(source):
+    """The imports that no package lists in its __all__."""
+    for module, name in imported(source):
+        package = importlib.import_module(module)
+        if not hasattr(package, "__path__") or name not in getattr(package, "__all__", ()):
+            yield f"from {module} import {name}" if name else f"import {module}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_imports_public_names_only(path):
+    cells = nbformat.read(path, as_version=4).cells
+    found = [line for cell in cells if cell.cell_type == "code" for line in hidden(cell.source)]
+    assert not found
+
+
+def test_a_hidden_name_is_found():
+    assert not list(hidden("from kernels import tpu\nfrom kernels.matmul import matmul, reference"))
+    planted = "%time\nfrom kernels.matmul import operator\nif x:\n    import kernels.machines.child"
+    assert [*hidden(planted)] == [
+        "from kernels.matmul import operator",
+        "import kernels.machines.child",
+    ]
+    assert [*hidden("from kernels.machines.compat.libtpu import FLAGS")]

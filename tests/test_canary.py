@@ -8,15 +8,16 @@ from pathlib import Path
 import canary
 import install
 import pytest
+import pythons
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_newest_python_that_the_releases_take_is_taken(monkeypatch):
     here = [("/a/python3.13", "3.13.0"), ("/a/python3.11", "3.11.7")]
-    monkeypatch.setattr(install, "supported_pythons", lambda: here)
+    monkeypatch.setattr(pythons, "supported_pythons", lambda: here)
     assert canary.find() == ("/a/python3.13", "3.13.0")
-    monkeypatch.setattr(install, "supported_pythons", lambda: here[1:])
+    monkeypatch.setattr(pythons, "supported_pythons", lambda: here[1:])
     assert canary.find() is None
     monkeypatch.setattr(sys, "argv", ["canary.py"])
     assert canary.main() == 3

@@ -27,7 +27,7 @@ def offered():
         except MissingPackage:
             continue
         for name in getattr(module, "__all__", ()):
-            value = getattr(module, name)
+            value = getattr(module, name, None)  # a module is there once it is imported
             if inspect.isclass(value) or inspect.isroutine(value):
                 found[f"{package}.{name}"] = value
     return found
@@ -35,7 +35,8 @@ def offered():
 
 def sources():
     """Module → its file, of the package, the tools and the book's directives."""
-    files = [*ROOT.glob("kernels/**/*.py"), *ROOT.glob("tools/*.py"), *ROOT.glob("book/_ext/*.py")]
+    files = [*ROOT.glob("kernels/**/*.py"), *ROOT.glob("tools/*.py")]
+    files += ROOT.glob("book/_ext/**/*.py")
     parts = {path: path.relative_to(ROOT).with_suffix("").parts for path in sorted(files)}
     return {".".join(p for p in parts[path] if p != "__init__"): path for path in parts}
 

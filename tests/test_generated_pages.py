@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from sphinx.application import Sphinx
 
+import kernels
+import kernels.figures
 from kernels import matmul
 from kernels.figures import Key, bands, calibration, status, store
 from kernels.machines.neuron.calibration import PROGRAMS
@@ -66,7 +69,8 @@ def book(tmp_path, monkeypatch):
         return BeautifulSoup(html, "html.parser"), read
 
     yield build
-    sys.modules.pop("generated", None)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "generated"]:
+        del sys.modules[name]
 
 
 def cells_of(soup, name, table="figures"):
@@ -179,18 +183,24 @@ def test_versions_and_the_time_of_notebooks(book, tmp_path):
     """The page is made anew each time: notebooks and tests may have run since."""
     (tmp_path / "source" / "notebooks").mkdir()
     cache = get_cache(str(tmp_path / "cache"))
-    for name, data in (("ran", {"execution_seconds": 12.34}), ("lacks", {"not_run": True})):
+    failed = {"notebooks/01_failed": {"cell": 2, "error": "an error", "notebook": {}}}
+    (tmp_path / ".failed").write_text(json.dumps(failed))
+    states = {"ran": {"execution_seconds": 12.34}, "lacks": {"not_run": True}, "failed": None}
+    for name, data in (states | {"new": None}).items():
         path = tmp_path / "source" / "notebooks" / f"01_{name}.ipynb"
         cells = [nbformat.v4.new_markdown_cell(f"# {name}"), nbformat.v4.new_code_cell(f"'{name}'")]
         notebook = nbformat.v4.new_notebook(cells=cells)
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         nbformat.write(notebook, path)
-        bundle = CacheBundleIn(notebook, str(path), data=data)
-        cache.cache_notebook_bundle(bundle, check_validity=False)
+        if data:
+            bundle = CacheBundleIn(notebook, str(path), data=data)
+            cache.cache_notebook_bundle(bundle, check_validity=False)
     soup, _ = book("status")
     assert cells_of(soup, "ran", "times")[1] == "12.3 s"
     assert cells_of(soup, "lacks", "times")[1] == "lacks an optional package"
-    assert "2 notebooks, 12 s in all" in soup.select_one("section#notebooks").get_text()
+    assert cells_of(soup, "failed", "times")[1] == "failed at code cell 2"
+    assert cells_of(soup, "new", "times")[1] == "not run"
+    assert "4 notebooks, 12 s in all" in soup.select_one("section#notebooks").get_text()
     assert cells_of(soup, "numpy", "packages")[3] == "differs"
     assert cells_of(soup, "no-such-thing", "packages")[2:] == ["—", "not installed"]
     assert "instead of 0.0.1" in soup.select_one("section#packages").get_text()
@@ -209,10 +219,11 @@ def test_the_page_of_the_package_has_every_public_name(book):
     for operator in OPERATORS.values():
         assert f"{operator.package}.{operator.name}" in found
         assert operator.summary in said
-    for module in ("matmul", "tpu", "gpu", "neuron", "taichi", "records", "exercises", "gallery"):
-        package = __import__(f"kernels.{module}", fromlist=["__all__"])
+    for name in ("matmul", "tpu", "gpu", "neuron", "taichi", "figures", "exercises", "gallery"):
+        package = getattr(kernels, name)
         missing = {f"{package.__name__}.{name}" for name in package.__all__} - found
         assert not missing
+    assert "from kernels import tpu" in said
     assert {
         "kernels.proof.ladder.verify",
         "kernels.machines.timing.measure",
@@ -229,11 +240,11 @@ def test_a_name_that_is_added_is_on_the_page_without_a_list(book, monkeypatch):
 
     monkeypatch.setattr(matmul, "fresh", fresh, raising=False)
     monkeypatch.setattr(matmul, "__all__", [*matmul.__all__, "fresh"])
-    import generated
+    from generated import api
 
     kept = {name: o for name, o in OPERATORS.items() if o.package == "kernels.matmul"}
-    monkeypatch.setattr(generated, "OPERATORS", kept)
-    monkeypatch.setattr(generated, "AROUND", {})
+    monkeypatch.setattr(api, "OPERATORS", kept)
+    monkeypatch.setattr(api, "AROUND", {})
     soup, _ = book("api")
     assert "kernels.matmul.fresh" in documented(soup)
     assert "Do what nobody did before." in soup.get_text()

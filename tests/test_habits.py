@@ -1,5 +1,6 @@
 """What a reader sees of the repository is in order: style, spelling, notebooks, help."""
 
+import ast
 import json
 import re
 import subprocess
@@ -21,84 +22,46 @@ def run(*command, cwd=ROOT):
     return done.returncode, done.stdout + done.stderr
 
 
+# What looks at the whole project, and a fault that it finds.
+LINT = {
+    "ruff check": ("ruff check .", "import os\n"),
+    "ruff format": ("ruff format --check .", "x = { 'a':1 }\n"),
+    "codespell": ("codespell_lib", "# we re" + "cieve\n"),
+    "mypy": ("mypy", "def count() -> int:\n    return 'three'\n"),
+}
+
+
 @pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(("ruff", "check", "."), id="ruff-check"),
-        pytest.param(("ruff", "format", "--check", "."), id="ruff-format"),
-        pytest.param(("codespell_lib",), id="codespell"),
-        pytest.param(("mypy",), id="mypy", marks=pytest.mark.slow),
-    ],
+    "name", [n if n != "mypy" else pytest.param(n, marks=pytest.mark.slow) for n in LINT]
 )
-def test_lint(command):
-    status, said = run(*command)
+def test_lint(tmp_path, name):
+    command, planted = LINT[name]
+    status, said = run(*command.split())
     assert status == 0, said
-
-
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        (("ruff", "check"), "import os\n"),
-        (("ruff", "format", "--check"), "x = { 'a':1 }\n"),
-        (("codespell_lib",), "# we re" + "cieve\n"),
-        (("mypy",), "def count() -> int:\n    return 'three'\n"),
-    ],
-    ids=["ruff-check", "ruff-format", "codespell", "mypy"],
-)
-def test_lint_finds_a_planted_fault(tmp_path, command, text):
-    (tmp_path / "fault.py").write_text(text)
-    status, _ = run(*command, "fault.py", cwd=tmp_path)
+    (tmp_path / "fault.py").write_text(planted)
+    status, _ = run(*command.removesuffix(" .").split(), "fault.py", cwd=tmp_path)
     assert status
 
 
-def test_there_are_notebooks():
-    assert NOTEBOOKS
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-class TestNotebook:
-    def test_is_stored_without_outputs(self, path):
-        notebook = nbformat.read(path, as_version=4)
-        for number, cell in enumerate(notebook.cells):
-            if cell.cell_type == "code":
-                assert not cell.outputs, f"cell {number} has outputs: make format"
-                assert cell.execution_count is None, f"cell {number} has a count: make format"
-
-    def test_is_a_valid_notebook(self, path):
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        nbformat.validate(notebook)
-        assert notebook["metadata"]["kernelspec"]["name"] == "python3"
-
-    def test_first_code_cell_holds_the_parameters(self, path):
-        cells = nbformat.read(path, as_version=4).cells
-        first = next(cell for cell in cells if cell.cell_type == "code")
-        assert "parameters" in first.metadata.get("tags", [])
-
-    def test_text_is_in_step(self, path):
-        text = path.parent / "text" / f"{path.stem}.md"
-        assert text.exists(), "make format writes it"
-
-        def what_counts(notebook):
-            return [
-                (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
-                for cell in notebook.cells
-            ]
-
-        assert what_counts(jupytext.read(text, fmt="md:myst")) == what_counts(
-            nbformat.read(path, as_version=4)
-        ), "make format brings them in step"
-
-    def test_is_in_the_toc(self, path):
-        assert f"file: notebooks/{path.stem}\n" in (ROOT / "_toc.yml").read_text() + "\n"
-
-
-def test_every_text_has_its_notebook():
-    assert [path.stem for path in TEXTS] == [path.stem for path in NOTEBOOKS]
-
-
-def test_every_page_of_the_toc_exists():
-    for name in re.findall(r"(?:file|root): (\S+)", (ROOT / "_toc.yml").read_text()):
-        assert any((ROOT / f"{name}{end}").exists() for end in (".md", ".ipynb")), name
+def test_a_notebook_is_stored_whole_without_outputs_and_in_step_with_its_text(path):
+    nbformat.validate(json.loads(path.read_text(encoding="utf-8")))
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.metadata.kernelspec.name == "python3"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert "parameters" in code[0].metadata.get("tags", [])
+    for number, cell in enumerate(code, 1):
+        assert not cell.outputs, f"code cell {number} has outputs: make format"
+        assert cell.execution_count is None, f"code cell {number} has a count: make format"
+    text = jupytext.read(path.parent / "text" / f"{path.stem}.md", fmt="md:myst")
+    in_text, stored = (
+        [
+            (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
+            for cell in form.cells
+        ]
+        for form in (text, notebook)
+    )
+    assert in_text == stored, "make format brings them in step"
 
 
 def test_every_target_has_a_line_of_help():
@@ -111,28 +74,14 @@ def test_every_target_has_a_line_of_help():
     assert subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True).stdout == said
 
 
-def test_commands_named_in_prose_exist():
-    """`make x` in a page is a target, and a file it names with a slash is there."""
-    targets = set(
-        re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()
-    )
-    for page in [*ROOT.glob("*.md"), *(ROOT / "book").rglob("*.md")]:
-        for name in re.findall(r"(?:`|^\$? ?)make ([a-z][\w-]*)", page.read_text(), re.M):
-            assert name in targets, f"{page.name} names make {name}"
-
-
-def test_make_lint_runs_what_the_tests_do():
+def test_make_lint_and_the_hooks_run_what_the_tests_do():
     rule = (ROOT / "Makefile").read_text().split("\nlint: ")[1].split("\n\n")[0]
     for tool in ("ruff check", "ruff format --check", "codespell_lib", "mypy", "lint-imports"):
         assert tool in rule
-
-
-def test_hooks_run_what_make_does():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert [repo["repo"] for repo in hooks] == ["local"]
-    entries = " ".join(hook["entry"] for hook in hooks[0]["hooks"])
+    (hooks,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = " ".join(hook["entry"] for hook in hooks["hooks"])
     for tool in ("jupytext", "nbstripout", "ruff check", "ruff format", "codespell_lib"):
-        assert tool in entries
+        assert hooks["repo"] == "local" and tool in entries
 
 
 NUMBERED = re.compile(r"\bchapters? \d+", re.I)
@@ -160,11 +109,114 @@ def test_a_number_is_found():
     assert not bare_numbers("`chapter 7` and\n```\nchapter 8\n```\nthe next chapter")
 
 
-def test_the_index_numbers_chapters_as_the_toc_does():
-    order = re.findall(r"file: (notebooks/\w+)", (ROOT / "_toc.yml").read_text())
-    shown = re.findall(
-        r"^\| \[(\d+) [^]]+\]\(\.\./(notebooks/\w+)\.ipynb\)",
-        (ROOT / "book" / "index.md").read_text(),
-        re.M,
-    )
-    assert shown == [(str(place), name) for place, name in enumerate(order, 1)]
+# --- the package and its tools ------------------------------------------------------------------
+
+PACKAGE = ("kernels", "validation")
+CODE = (*PACKAGE, "tools", "book/_ext")
+SAY_NOTHING = {"found", "told", "given", "each", "there", "of", "took", "made"}
+LONG = 600  # lines of a file, from which on it says why
+MOST = {"kernels": 47_000, "tests": 27_000}  # lines of Python
+
+
+def sources(*folders):
+    """Path from the root → text, of the Python files of these folders."""
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def names_that_say_nothing(text):
+    """line: name, of each variable and parameter of a program that could be called anything."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.MatchMapping):
+            name = node.rest
+        else:
+            name = getattr(node, {ast.arg: "arg", ast.alias: "asname"}.get(type(node), "name"), "")
+        defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if name in SAY_NOTHING and not defines:
+            yield f"{getattr(node, 'lineno', 0)}: {name}"
+
+
+@pytest.mark.xfail(reason="being tidied, folder by folder")
+@pytest.mark.parametrize("folder", CODE)
+def test_a_variable_is_called_by_what_it_holds(folder):
+    programs = sources(folder).items()
+    faults = [f"{path}:{n}" for path, text in programs for n in names_that_say_nothing(text)]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "found = 1",
+        "a, (b, *told) = 1, (2, 3)",
+        "given: int = 1",
+        "given += 1",
+        "if (took := 1): pass",
+        "for each in x: pass",
+        "with open(x) as made: pass",
+        "[of for of in x]",
+        "try: pass\nexcept ValueError as told: pass",
+        "def f(x, /, y, *there, given=1, **found): pass",
+        "lambda each: 1",
+        "import json as given",
+        "match x:\n    case [1, *each]: pass",
+        "match x:\n    case {1: 2, **there}: pass",
+    ],
+)
+def test_a_name_that_says_nothing_is_found(planted):
+    assert [*names_that_say_nothing(planted)]
+    assert not [*names_that_say_nothing("def found(): return told.given + f(each)")]
+
+
+def classes(programs):
+    """name → the files that define a public class of that name at their top level."""
+    places = {}
+    for path, text in programs.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path)
+    return places
+
+
+@pytest.mark.xfail(reason="being tidied, folder by folder")
+def test_a_public_class_name_means_one_thing():
+    places = classes(sources(*PACKAGE))
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert not twice, "\n".join(f"{name}: {', '.join(paths)}" for name, paths in twice.items())
+    planted = classes({"a.py": "class One: pass\nclass _Own: pass", "b.py": "class One: pass"})
+    assert planted == {"One": ["a.py", "b.py"]}
+
+
+def silent(text):
+    """Whether a long file does not say why it is."""
+    said = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+    return text.count("\n") > LONG and f"Over {LONG} lines because" not in said
+
+
+@pytest.mark.xfail(reason="being tidied, folder by folder")
+def test_a_long_file_says_why():
+    long = [path for path, text in sources(*CODE, "tests").items() if silent(text)]
+    assert not long, "split it, or say why in its docstring: " + ", ".join(long)
+    lines = "x = 1\n" * LONG
+    assert silent(f'"""What it is."""\n{lines}') and not silent(lines)
+    assert not silent(f'"""What it is. Over 600 lines\nbecause it is a table."""\n{lines}')
+
+
+@pytest.mark.xfail(reason="being tidied, folder by folder")
+@pytest.mark.parametrize("folder", MOST)
+def test_the_weight_that_two_people_carry(folder):
+    lines = sum(text.count("\n") for text in sources(folder).values())
+    assert lines <= MOST[folder], f"{lines} lines: tidy before adding"
+
+
+def test_the_readme_names_every_room():
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    paths = [Path(line) for line in done.stdout.splitlines()]
+    top = {path.parts[0] for path in paths if len(path.parts) > 1}
+    rooms = {Path(*path.parts[:2]) for path in paths if len(path.parts) > 2}
+    rooms = {str(r) for r in rooms if r.parts[0] == "kernels" and (r / "operator.py") not in paths}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for folder in sorted(rooms | {name for name in top if name[0] != "."} - {"kernels"}):
+        assert f"`{folder}/`" in readme, folder

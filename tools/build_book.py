@@ -33,6 +33,10 @@ from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+
+import chapters  # noqa: E402
+
 BUILD = Path(os.environ.get("KERNELS_BUILD") or ROOT / "_build")  # the tests take another
 HTML = BUILD / "html"
 CACHE = BUILD / ".jupyter_cache"
@@ -119,17 +123,7 @@ def remember(name, value):
 
 def toc_files():
     """The pages that _toc.yml names, in order, without suffix."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-
-    def walk(node):
-        if isinstance(node, dict):
-            yield from (node[key] for key in ("root", "file") if key in node)
-            node = [node[key] for key in ("parts", "chapters", "sections") if key in node]
-        if isinstance(node, list):
-            for child in node:
-                yield from walk(child)
-
-    return list(walk(toc))
+    return chapters.toc_files(ROOT)
 
 
 def toc_notebooks():
@@ -208,7 +202,10 @@ def said_on_stderr(notebook, path):
     for index, cell in enumerate(notebook.cells):
         words = "".join(o.text for o in cell.get("outputs", []) if o.get("name") == "stderr")
         if words and "remove-stderr" not in cell.metadata.get("tags", []):
-            return Failed(path, notebook, index, f"wrote to stderr: {words}", words)
+            # The last line that is not indented: a traceback ends, and a warning begins, with it.
+            lines = [line for line in words.splitlines() if line.strip() and line[0] not in " \t"]
+            error = f"wrote to stderr: {(lines or [words])[-1]}"
+            return Failed(path, notebook, index, error, words)
     return None
 
 
@@ -429,7 +426,7 @@ def _build_book(verbose, say):
         "constraints.txt",
         "_toc.yml",
         "_config.yml",
-        "book/_ext/*",
+        "book/_ext/**/*",
         "tools/build_book.py",
     )
     pages += "".join(f"/{path.name}" for path in not_run)

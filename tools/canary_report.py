@@ -46,9 +46,9 @@ class Report:
 
     def pytest_sessionfinish(self, session):
         total = max(getattr(session, "testscollected", 0), len(self.seen))
-        found = {"count": self.count, "failures": self.failures, "total": total}
-        found["not_reached"] = total - len(self.seen)
-        Path(os.environ["CANARY_REPORT"]).write_text(json.dumps(found), encoding="utf-8")
+        report = {"count": self.count, "failures": self.failures, "total": total}
+        report["not_reached"] = total - len(self.seen)
+        Path(os.environ["CANARY_REPORT"]).write_text(json.dumps(report), encoding="utf-8")
 
 
 def pytest_sessionstart(session):

@@ -35,7 +35,7 @@ from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.rates import LAUNCH_SECONDS, RATES, Rates
 from kernels.machines.tpu.export import export
-from kernels.machines.tpu.pool import Compiled, compile_program
+from kernels.machines.tpu.pool import TpuProgram, compile_program
 
 SEARCHED = {
     "read": (0.5, 1.0),
@@ -94,7 +94,7 @@ def rows(folder: Path, chip: str) -> Iterator[Row]:
                 found = str(error)
             file.write_bytes(pickle.dumps(found))
         found = pickle.loads(file.read_bytes())
-        if not isinstance(found, str) and isinstance(found[0], Compiled):
+        if not isinstance(found, str) and isinstance(found[0], TpuProgram):
             yield Row(record, Cost(found[0], {}, {}, found[1]))
 
 

@@ -3,30 +3,30 @@
 
     python3 tools/install.py [--venv DIR] [--extras book,dev,tpu,torch,taichi,gpu] [--python PYTHON]
 
-One pip call, under constraints.txt, and one more for what gets a folder of its own. Any Python
-since 3.6 can read this file, so that one too old for the book can say so; it needs nothing but the
-standard library.
+One call of uv where it is there, else of pip, under constraints.txt; and one more for what gets a
+folder of its own. Any Python since 3.6 can run this file, and tools/pythons.py finds the one to
+build with.
 """
 
 import argparse
+import ast
 import contextlib
 import errno
-import glob
 import hashlib
 import json
 import os
 import pathlib
 import platform
-import queue
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import pythons
+from pythons import ROOT, Stop, ask, minor, python_in, read, say, version_of
+
 # What `make canary` takes at its newest release: all that can change what a kernel is and does.
 NEWEST = (
     *("jax", "jaxlib", "libtpu", "ml_dtypes", "numpy", "scipy", "opt_einsum", "flatbuffers"),
@@ -40,145 +40,40 @@ UNUSED = (
     *("nvidia/*/include", "nvidia/cuda_nvcc/nvvm/lib64", "nvidia/cuda_nvrtc/lib/*.alt.so*"),
     "jax_cuda12_plugin/_*.so",
 )
-
-
-class Stop(Exception):
-    """What went wrong and what to do about it, in words for the reader."""
-
-
-# --- which Python -----------------------------------------------------------------------------
-
-
-def supported():
-    """Of pyproject.toml: the first Python that is promised, the first that is only tried where it
-    is named, and the first that is refused."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    last = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', text)[-1]
-    low, refused = re.search(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', text).groups()
-    return (3, int(low)), (3, int(last) + 1), (3, int(refused))
-
-
-def ask(python, code):
-    """What a Python prints when it runs some code.
-
-    Args:
-        python: its path.
-        code: a program.
-
-    Returns:
-        What it printed; or None, as a pyenv shim may exist and still fail.
-    """
-    try:
-        done = subprocess.run(
-            [str(python), "-c", code],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            universal_newlines=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def version_of(python):
-    answer = ask(python, "import sys; print('%d.%d.%d' % sys.version_info[:3])")
-    return answer if answer and re.match(r"\d+\.\d+\.\d+$", answer) else None
-
-
-def minor(version):
-    return tuple(int(part) for part in version.split(".")[:2])
-
-
-def everywhere():
-    """Every Python that may be here: on PATH, and where pyenv, uv and conda keep theirs."""
-    low, _, refused = supported()
-    names = ["python3.{}".format(n) for n in range(refused[1] - 1, low[1] - 1, -1)]
-    names += ["python3", "python"]
-    home, env = pathlib.Path.home(), os.environ.get
-    share = pathlib.Path(env("XDG_DATA_HOME") or home / ".local/share")
-    pyenv = pathlib.Path(env("PYENV_ROOT") or home / ".pyenv")
-    uv = pathlib.Path(env("UV_PYTHON_INSTALL_DIR") or share / "uv/python")
-    condas = [home / name for name in ("miniforge3", "miniconda3", "anaconda3")]
-    if env("CONDA_EXE"):
-        condas.insert(0, pathlib.Path(env("CONDA_EXE")).parent.parent)
-    folders = [*pyenv.glob("versions/*"), *uv.glob("*"), *condas]
-    folders += [folder for conda in condas for folder in conda.glob("envs/*")]
-    found = [pathlib.Path(folder) / name for folder in os.get_exec_path() for name in names]
-    found += [folder / "bin/python3" for folder in folders]
-    once = {}
-    for path in found:
-        with contextlib.suppress(OSError):
-            if path.exists():
-                once.setdefault(path.resolve(), str(path))
-    return list(once.values())
-
-
-def supported_pythons(untried=False):
-    """(path, version) of every Python here that the book supports, the newest first.
-
-    Args:
-        untried: whether those come too that are only tried where they are named.
-    """
-    low, high, refused = supported()
-    found = [(path, version_of(path)) for path in everywhere()]
-    end = refused if untried else high
-    fit = [(path, version) for path, version in found if version and low <= minor(version) < end]
-    return sorted(fit, key=lambda each: [int(n) for n in each[1].split(".")], reverse=True)
-
-
-def whole(python):
-    return ask(python, "import venv, ensurepip") is not None
-
-
-def another(venv):
-    """The newest Python here of another minor version than the venv's; or an empty string."""
-    has = version_of(python_in(venv)) or "0.0.0"
-    return next((p for p, v in supported_pythons() if minor(v) != minor(has) and whole(p)), "")
-
-
-def find_python(wanted):
-    """Path and version: the Python named, the one that runs this, or the newest that fits."""
-    low, high, refused = supported()
-    path = (shutil.which(wanted) or wanted) if wanted else sys.executable
-    version = version_of(path)
-    promised = "Python {}.{} to {}.{}".format(low[0], low[1], high[0], high[1] - 1)
-    if version and low <= minor(version) < (refused if wanted else high):
-        if minor(version) >= high:
-            say("{} is Python {}: nobody has tried the book on it.".format(path, version))
-        return path, version
-    told = "{} is Python {}".format(path, version) if version else "{} does not run".format(path)
-    here = supported_pythons()
-    if here and not wanted:
-        path, version = next((each for each in here if whole(each[0])), here[0])
-        told = "{}; the book needs {}, so {} is taken".format(told, promised, path)
-        say("{}, Python {}. PYTHON=PATH chooses another.".format(told, version))
-        return path, version
-    here = [
-        "  make book PYTHON={} ({}{})\n".format(
-            path, version, ", on which nobody has tried the book" * (minor(version) >= high)
-        )
-        for path, version in supported_pythons(untried=True)
-    ]
-    raise Stop(
-        "This book needs {}. Found: {}.\n"
-        "{}"
-        "Install one of these, then run the same command again:\n"
-        "  Debian, Ubuntu   apt install python3 python3-venv\n"
-        "  Fedora           dnf install python3.13\n"
-        "  macOS            brew install python@3.13\n"
-        "  anywhere         conda env create -f environment.yml\n"
-        "A Python in an unusual place can be named: make book PYTHON=PATH".format(
-            promised, told, "".join(["These are here:\n"] * bool(here) + here)
-        )
-    )
+# pip's settings as uv calls them; with one that is neither here nor nothing to uv, pip installs.
+FOR_UV = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+    "trusted-host": "UV_INSECURE_HOST",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "no-cache-dir": "UV_NO_CACHE",
+}
+NOTHING_TO_UV = ("disable-pip-version-check", "no-input", "require-virtualenv", "retries")
+OLDEST_UV = (0, 5)  # that knows these
+# What uv and pip say, and a system behind them.
+STEP = r"^ *((?:Collecting|Download|Installing|Prepared|Resolved).*)"
+FULL = r"No space left on device|Errno 28|os error 28|Disk quota exceeded"
+NO_ROOM = "The disk is full. Make room (about 4 GB for the book), then run again."
+NO_NETWORK = (
+    r"connection broken by|Connection(Error| refused)|NewConnectionError|ConnectTimeout|"
+    r"Read ?timed? ?out|ProxyError|SSLError|name resolution|Network is unreachable|"
+    r"Max retries exceeded|HTTP error 5\d\d|50[234] Server Error"
+)
+NO_PACKAGE = (
+    r"No matching distribution found for (\S+)|Failed building wheel for (\S+)|"
+    r"Failed to build (?:installable wheels for .*\()?([\w.-]+)"
+)
 
 
 # --- the venv ---------------------------------------------------------------------------------
 
 
-def python_in(venv):
-    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+def mark(venv):
+    """Say in the venv that it is being filled: neither old nor new."""
+    (venv / ".unfinished").write_text("removed when the installation is complete\n")
 
 
 def make_venv(python, version, venv, chosen):
@@ -192,77 +87,90 @@ def make_venv(python, version, venv, chosen):
 
     Raises:
         Stop: where the folder is in the way, or Python cannot make a venv.
-        OSError: where the disk is full.
     """
-    low, _, refused = supported()
-    unfinished = venv / ".unfinished"
+    low, _, refused = pythons.supported()
+    unfinished = (venv / ".unfinished").exists()
     if venv.exists() and not venv.is_dir():
-        raise Stop("{} is in the way: it is not a folder. Move it, then run again.".format(venv))
+        raise Stop(f"{venv} is in the way: it is not a folder. Move it, then run again.")
     if venv.is_dir() and any(venv.iterdir()):
-        has = ask(python_in(venv), "import sys, pip; print('%d.%d.%d' % sys.version_info[:3])")
-        ours = unfinished.exists() or (venv / ".installed.json").exists()
+        has = version_of(python_in(venv), "pip")
         fits = has and low <= minor(has) < refused
         fits = fits and (not chosen or minor(has) == minor(version))
-        if fits and not unfinished.exists():
+        if fits and not unfinished:
             return
-        if not ours and not (venv / "pyvenv.cfg").exists():
-            raise Stop(
-                "{} holds something that is not a venv. Move it away, or name another folder "
-                "with --venv.".format(venv)
-            )
-        if not ours:
-            raise Stop(
-                "{} is a venv made by hand that cannot be used here ({}). Remove it, or name "
-                "another folder with --venv.".format(
-                    venv, "Python " + has if has else "it has no pip, or does not run"
-                )
-            )
-        why = "has Python " + has if has and not fits else "is left from a run that did not finish"
-        say("{} {}; making it again".format(venv, why))
+        if not unfinished and not (venv / ".installed.json").exists():
+            why = f"Python {has}" if has else "it has no pip, or does not run"
+            what = f"is a venv made by hand that cannot be used here ({why})"
+            if not (venv / "pyvenv.cfg").exists():
+                what = "holds something that is not a venv"
+            raise Stop(f"{venv} {what}. Move it away, or name another folder with --venv.")
+        why = f"has Python {has}" if has and not fits else "is left from a run that did not finish"
+        say(f"{venv} {why}; making it again")
         shutil.rmtree(str(venv))
-    if not whole(python):
+    if not pythons.makes_venvs(python):
         raise Stop(
-            "{} (Python {}) cannot make a virtual environment: its venv or ensurepip module is "
-            "missing.\nOn Debian and Ubuntu: apt install python3-venv".format(python, version)
+            f"{python} (Python {version}) cannot make a virtual environment: its venv or ensurepip "
+            "module is missing.\nOn Debian and Ubuntu: apt install python3-venv"
         )
-    say("making {} with Python {}".format(venv, version))
+    say(f"making {venv} with Python {version}")
     venv.mkdir(parents=True, exist_ok=True)
-    unfinished.write_text("removed when the installation is complete\n")
-    done = subprocess.run(
-        [str(python), "-m", "venv", str(venv)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        universal_newlines=True,
-    )
-    if done.returncode:
-        if shutil.disk_usage(str(venv)).free < 2**24:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        raise Stop("python -m venv failed:\n" + done.stdout.strip())
+    mark(venv)
+    log_path = venv / "install.log"
+    if run([str(python), "-m", "venv", str(venv)], log_path):
+        if re.search(FULL, read(log_path)) or shutil.disk_usage(str(venv)).free < 2**24:
+            raise Stop(NO_ROOM)
+        raise Stop("python -m venv failed:\n" + read(log_path).strip())
 
 
-# --- pip --------------------------------------------------------------------------------------
+# --- uv and pip -------------------------------------------------------------------------------
+
+
+def run(command, log_path, env=None, watch=None):
+    """Run a command, and say now and then how far it is.
+
+    Args:
+        command: a list of words.
+        log_path: of the file that gets what it says.
+        env: its environment; None for ours.
+        watch: takes what it has said so far, each time we look.
+
+    Returns:
+        Its exit status.
+    """
+    start = last = time.time()
+    with open(str(log_path), "w", encoding="utf-8") as log:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+        job = subprocess.Popen(command, cwd=str(ROOT), env=env, **pipes)
+    try:
+        while job.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.wait(timeout=0.3)
+            output = read(log_path)
+            if watch:
+                watch(output)
+            if time.time() - last > 10:
+                last = time.time()
+                lines = re.findall(STEP, output, re.M) or ["asking the package index"]
+                say(f"  {lines[-1][:80]} ({last - start:.0f} s)")
+    except BaseException:
+        job.send_signal(signal.SIGINT)
+        try:
+            job.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            job.kill()
+        raise
+    return job.returncode
 
 
 def constraints(venv, extras, newest=False):
-    """The file of versions for pip.
-
-    Args:
-        venv: its folder.
-        extras: to be installed.
-        newest: whether the newest releases are wanted.
-
-    Returns:
-        The path of constraints.txt, or in the venv that of a copy of it: for xla with the `# xla:`
-        lines in force, for the newest releases without the pins of NEWEST.
-    """
+    """The path of constraints.txt, or of a copy in the venv: for xla with its `# xla:` lines in
+    force, for the newest releases without the pins of NEWEST."""
     path = ROOT / "constraints.txt"
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines, other, names = read(path).splitlines(), [], set(NEWEST)
     if "xla" in extras:
         other = [line[len("# xla: ") :] for line in lines if line.startswith("# xla: ")]
         names = {line.split("==")[0] for line in other}
-    elif newest:
-        other, names = [], set(NEWEST)
-    else:
+    elif not newest:
         return path
     lines = other + [line for line in lines if line.split("==")[0] not in names]
     path = venv / "constraints.txt"
@@ -270,189 +178,131 @@ def constraints(venv, extras, newest=False):
     return path
 
 
-def say(line):
-    print(line, flush=True)
+def find_uv(venv):
+    """uv in the venv or on PATH, and pip's settings as its variables; None where pip does it."""
+    uv = shutil.which("uv", path=str(python_in(venv).parent)) or shutil.which("uv")
+    version = re.match(r"uv (\d+)\.(\d+)", ask(uv, "--version") or "") if uv else None
+    if not version or tuple(map(int, version.groups())) < OLDEST_UV:
+        return None
+    listed = ask(python_in(venv), "-m", "pip", "config", "list") or ""
+    settings = re.findall(r"^(global|install|:env:)\.(\S+?)=(.*)$", listed, re.M)
+    variables = {}
+    # The last one counts: what a file says of all commands, what of this one, what a variable says.
+    for _, name, value in sorted(settings, key=lambda setting: (setting[0] == ":env:", setting[0])):
+        if name in FOR_UV:
+            separator = "," if name == "find-links" else " "
+            variables[FOR_UV[name]] = separator.join(str(ast.literal_eval(value)).split())
+        elif name not in NOTHING_TO_UV:
+            return None
+    return uv, variables
 
 
-class Progress:
-    """A line that rewrites itself on a terminal; elsewhere a line now and then."""
-
-    def __init__(self):
-        self.live = sys.stdout.isatty()
-        self.start = self.last = time.time()
-        self.shown = ""
-
-    def show(self, text):
-        now = time.time()
-        if self.live:
-            width = shutil.get_terminal_size().columns - 1
-            line = "{} ({:.0f} s)".format(text, now - self.start)[:width]
-            sys.stdout.write("\r" + line.ljust(len(self.shown)))
-            sys.stdout.flush()
-            self.shown = line
-        elif now - self.last > 10 and text != self.shown:
-            say("  {} ({:.0f} s)".format(text, now - self.start))
-            self.last, self.shown = now, text
-
-    def end(self):
-        if self.live and self.shown:
-            sys.stdout.write("\r" + " " * len(self.shown) + "\r")
-            sys.stdout.flush()
-
-
-def newest(venv):
-    """How many packages the venv has, and the name of the one that came last."""
-    site = "Lib" if os.name == "nt" else "lib/python3.*"
-    infos = glob.glob("{}/{}/site-packages/*.dist-info".format(glob.escape(str(venv)), site))
-    last = max(infos, key=os.path.getmtime, default="-")
-    return len(infos), os.path.basename(last).split("-")[0]
-
-
-def run_pip(venv, extras, log_path, newest_releases=False, into=None):
-    """Run pip once, and show how far it is; all it said goes to the log.
+def fetch(venv, extras, log_path, newest_releases=False, into=None):
+    """Install extras with uv where it is there and can, else with pip.
 
     Args:
         venv: its folder.
         extras: to be installed.
-        log_path: of the log.
+        log_path: of the log; uv's has "-uv" in its name.
         newest_releases: whether to leave out the pins of NEWEST.
         into: a folder for the packages of these extras alone, without what they ask for; None for
             the venv.
 
-    Returns:
-        pip's exit status.
+    Raises:
+        Stop: where neither can, with the reason.
     """
     limits = constraints(venv, extras, newest_releases)
+    what = ["-c", str(limits), "-e", f".[{','.join(extras)}]" if extras else "."]
+    if into:
+        what[2:] = ["--no-deps", "--target", str(into)]
+        what += [need for extra in extras for need in project_extras()[extra]]
+    uv = find_uv(venv)
+    if uv and run_uv(uv, venv, what + ["--upgrade"] * newest_releases, log_path):
+        return
     env = dict(os.environ)
     # The build backend is installed by a pip of its own, which these two names reach: the second
     # since pip 25.3. As a URL, because pip splits the value at spaces.
     env["PIP_CONSTRAINT"] = env["PIP_BUILD_CONSTRAINT"] = limits.as_uri()
     env.setdefault("PIP_RETRIES", "1")
     env.setdefault("PIP_DEFAULT_TIMEOUT", "15")
-    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-    env["PIP_NO_INPUT"] = "1"
-    env["PYTHONUNBUFFERED"] = "1"
+    env.update(PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", PYTHONUNBUFFERED="1")
     env.pop("PIP_REQUIRE_VIRTUALENV", None)
     env.pop("PIP_USER", None)
-    what = ".[{}]".format(",".join(extras)) if extras else "."
     command = [str(python_in(venv)), "-m", "pip", "install", "--progress-bar", "off"]
     command += ["--upgrade", "--upgrade-strategy", "eager"] if newest_releases else []
-    command += ["-c", str(limits)]
-    if into is None:
-        command += ["-e", what]
-    else:
-        command += ["--no-deps", "--no-compile", "--target", str(into)]
-        command += [need for extra in extras for need in requirements(extra)]
-    pip = subprocess.Popen(
-        command,
-        cwd=str(ROOT),
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        universal_newlines=True,
-        errors="replace",
-    )
-    lines = queue.Queue()
+    command += ["--no-compile"] if into else []
 
-    def listen():
-        for line in pip.stdout:
-            lines.put(line)
-        lines.put(None)
+    def watch(output):
+        # From here on a failure leaves a venv that is neither old nor new.
+        if into is None and "\nInstalling collected packages:" in output:
+            mark(venv)
 
-    threading.Thread(target=listen, daemon=True).start()
-    progress, seen, total, before, text = Progress(), 0, 0, 0, "asking the package index"
-    try:
-        with open(str(log_path), "w", encoding="utf-8") as log:
-            while True:
-                try:
-                    line = lines.get(timeout=0.3)
-                except queue.Empty:
-                    line = ""
-                if line is None:
-                    break
-                log.write(line)
-                log.flush()
-                words = line.split()
-                if line.startswith("Collecting ") or line.startswith("Requirement already"):
-                    seen += 1
-                    name = re.split(r"[^\w.-]", words[1] if words[0] == "Collecting" else words[2])
-                    text = "collecting {}: {}".format(seen, name[0])
-                elif line.strip().startswith("Downloading ") and ".metadata" not in line:
-                    name = words[1].rsplit("/", 1)[-1].split("-")[0]
-                    size = re.search(r"\(([^)]*)\)", line)
-                    text = "downloading {}{}".format(name, " " + size.group(0) if size else "")
-                elif line.startswith("Installing collected packages:"):
-                    # From here on a failure leaves a venv that is neither old nor new.
-                    if into is None:
-                        (venv / ".unfinished").write_text(
-                            "removed when the installation is complete\n"
-                        )
-                    total = len(line.split(":", 1)[1].split(","))
-                    before = newest(venv)[0]
-                if total and not line:
-                    count, name = newest(venv)
-                    count = min(max(count - before, 0), total)
-                    text = "installing {} of {}: {}".format(count, total, name)
-                if not line or not total:
-                    progress.show(text)
-            return pip.wait()
-    except BaseException:
-        pip.send_signal(signal.SIGINT) if os.name != "nt" else pip.terminate()
-        try:
-            pip.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            pip.kill()
-        raise
-    finally:
-        progress.end()
+    if run(command + what, log_path, env, watch):
+        explain(read(log_path), log_path)
 
 
-NO_NETWORK = (
-    r"connection broken by|Connection(Error| refused)|NewConnectionError|ConnectTimeout|"
-    r"Read ?timed? ?out|ProxyError|SSLError|name resolution|Network is unreachable|"
-    r"Max retries exceeded|HTTP error 5\d\d|50[234] Server Error"
-)
+def run_uv(uv, venv, what, log_path):
+    """Whether uv could install it. Its cache lets a second run go on where the first one ended."""
+    path, variables = uv
+    log_path = log_path.with_name(log_path.stem + "-uv.log")
+    command = [path, "pip", "install", "--python", str(python_in(venv)), "--no-progress"]
+    # As pip does: the newest of all indexes, and pins for what builds packages.
+    command += ["--index-strategy", "unsafe-best-match", "--build-constraints", what[1]]
+    was_marked = (venv / ".unfinished").exists()
+
+    def watch(output):
+        if "-e" in what and "Resolved " in output:
+            mark(venv)
+
+    if not run(command + what, log_path, dict(variables, **os.environ), watch):
+        return True
+    output = read(log_path)
+    if re.search(FULL, output):
+        raise Stop(NO_ROOM)
+    if not was_marked and not re.search(r"Prepared|Uninstalled|Failed to install", output):
+        with contextlib.suppress(OSError):
+            (venv / ".unfinished").unlink()  # it changed nothing
+    say(f"uv could not install this, as {log_path} says; pip tries")
+    return False
 
 
 def explain(output, log_path):
-    """Turn what pip said into plain words, where the reason is a known one.
+    """Turn what pip said into plain words.
 
     Args:
         output: of pip.
         log_path: where the whole of it is.
 
     Raises:
-        Stop: with the reason, where it is known.
+        Stop: with the reason where it is a known one, else with pip's last lines.
     """
-    full = "\nThe whole output of pip: {}".format(log_path)
-    if re.search(r"No space left on device|Errno 28|Disk quota exceeded", output):
-        raise Stop("The disk is full. Make room (about 4 GB for the book), then run again." + full)
-    missing = re.findall(
-        r"No matching distribution found for (\S+)|Failed building wheel for (\S+)|"
-        r"Failed to build (?:installable wheels for .*\()?([\w.-]+)",
-        output,
-    )
+    names = sorted({name for names in re.findall(NO_PACKAGE, output) for name in names if name})
     # An index that cannot be reached ends in "No matching distribution" too, but lists no version.
-    reached = missing and "(from versions: none)" not in output
-    if re.search(NO_NETWORK, output, re.I) and not reached:
-        raise Stop(
+    reached = names and "(from versions: none)" not in output
+    if re.search(FULL, output):
+        reason = NO_ROOM
+    elif re.search(NO_NETWORK, output, re.I) and not reached:
+        reason = (
             "The package index cannot be reached. Check the network, and the proxy or mirror if "
-            "pip is set up to use one, then run again." + full
+            "pip is set up to use one, then run again."
         )
-    if missing:
-        names = sorted({name for row in missing for name in row if name})
-        where = "{}, {}".format(platform.system(), platform.machine())
-        raise Stop(
-            "There is no ready-made package of {} for this machine ({}) and this Python. "
-            "README.md names the machines that the book runs on.".format(", ".join(names), where)
-            + full
+    elif names:
+        reason = (
+            f"There is no ready-made package of {', '.join(names)} for this machine "
+            f"({platform.system()}, {platform.machine()}) and this Python. README.md names the "
+            "machines that the book runs on."
         )
-    if "ResolutionImpossible" in output or "conflicting dependencies" in output:
-        raise Stop("pyproject.toml and constraints.txt contradict each other." + full)
-    if re.search(r"Permission denied|Errno 13|Read-only file system", output):
-        raise Stop("pip may not write to the venv folder; whose is it?" + full)
+    elif "ResolutionImpossible" in output or "conflicting dependencies" in output:
+        reason = "pyproject.toml and constraints.txt contradict each other."
+    elif re.search(r"Permission denied|Errno 13|Read-only file system", output):
+        reason = "pip may not write to the venv folder; whose is it?"
+    else:
+        reason = "pip failed, and not in a way that is known here. Its last lines:\n"
+        reason += "\n".join(output.splitlines()[-12:])
+    raise Stop(f"{reason}\nThe whole output of pip: {log_path}")
 
+
+# --- the extras -------------------------------------------------------------------------------
 
 # Runs in the venv: which requested packages the markers leave out on this machine.
 LEFT_OUT = """
@@ -467,30 +317,11 @@ for extra in sys.argv[1:]:
 """
 
 
-def is_of(venv, wanted):
-    """Whether the venv runs, and is of the Python that the reader names, if one is named.
-
-    Args:
-        venv: its folder.
-        wanted: the Python's name or path; None where none is named.
-    """
-    has = version_of(python_in(venv))
-    asked = version_of(shutil.which(wanted) or wanted) if wanted else has
-    return bool(has and asked and minor(has) == minor(asked))
-
-
-def known_extras():
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    table = text.split("[project.optional-dependencies]")[1].split("\n[")[0]
-    return re.findall(r"^(\w+) = \[", table, re.M)
-
-
-def requirements(extra):
-    """What pyproject.toml lists under an extra, a requirement with its marker each."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    table = text.split("[project.optional-dependencies]")[1].split("\n[")[0]
-    listed = re.search(r"^{} = \[(.*?)^\]".format(extra), table, re.M | re.S).group(1)
-    return re.findall(r'^ *"([^"]+)",?$', listed, re.M)
+def project_extras():
+    """What pyproject.toml lists under each extra, every requirement with its marker."""
+    table = read(ROOT / "pyproject.toml").split("[project.optional-dependencies]")[1]
+    listed = re.findall(r"^(\w+) = \[(.*?)\]$", table.split("\n[")[0], re.M | re.S)
+    return {extra: re.findall(r'"([^"]+)"', needs) for extra, needs in listed}
 
 
 def install_apart(venv, extra, log_path):
@@ -502,124 +333,115 @@ def install_apart(venv, extra, log_path):
         log_path: of pip's log.
 
     Raises:
-        Stop: where pip cannot get the packages.
+        Stop: where the packages cannot be fetched.
     """
     if not sys.platform.startswith("linux"):
         return  # LEFT_OUT says so
-    folder, needs = venv / extra, requirements(extra)
-    names = {need.split(";")[0].strip() for need in needs}
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    folder = venv / extra
+    names = {need.split(";")[0].strip() for need in project_extras()[extra]}
+    lines = read(ROOT / "constraints.txt").splitlines()
     pins = sorted(line for line in lines if line.split("==")[0] in names)
     wanted = "\n".join([version_of(python_in(venv)) or "", *pins, *UNUSED])
     stamp = folder / ".installed"
-    with contextlib.suppress(OSError):
-        if stamp.read_text(encoding="utf-8") == wanted:
-            return
-    say("unpacking {} into {}".format(extra, folder))
+    if stamp.exists() and read(stamp) == wanted:
+        return
+    say(f"unpacking {extra} into {folder}")
     shutil.rmtree(str(folder), ignore_errors=True)
-    if run_pip(venv, [extra], log_path, into=folder):
-        stop(log_path)
+    fetch(venv, [extra], log_path, into=folder)
     for pattern in UNUSED:
         for path in folder.glob(pattern):
             shutil.rmtree(str(path)) if path.is_dir() else path.unlink()
     stamp.write_text(wanted, encoding="utf-8")
 
 
-def stop(log_path):
-    """Say what pip failed of, which its log tells."""
-    output = log_path.read_text(encoding="utf-8", errors="replace")
-    explain(output, log_path)
-    raise Stop(
-        "pip failed, and not in a way that is known here. Its last lines:\n{}\n"
-        "The whole output: {}".format("\n".join(output.splitlines()[-12:]), log_path)
-    )
+def is_of(venv, wanted):
+    """Whether the venv runs, and is of the Python that the reader names, if one is named."""
+    has = version_of(python_in(venv))
+    asked = version_of(shutil.which(wanted) or wanted) if wanted else has
+    return bool(has and asked and minor(has) == minor(asked))
 
 
 def install(venv, extras, wanted, newest_releases=False):
-    unknown = sorted(set(extras) - set(known_extras()))
+    """Bring a venv to what the project asks for, and leave one alone that is there already.
+
+    Args:
+        venv: its folder.
+        extras: a list of names.
+        wanted: the Python that the reader names; None where none is named.
+        newest_releases: whether to leave out the pins of NEWEST.
+
+    Raises:
+        Stop: where that cannot be.
+    """
+    known = project_extras()
+    unknown = sorted(set(extras) - set(known))
     if unknown:
-        raise Stop(
-            "No such extra: {}. There are {}.".format(", ".join(unknown), ", ".join(known_extras()))
-        )
+        raise Stop(f"No such extra: {', '.join(unknown)}. There are {', '.join(known)}.")
     if "xla" in extras and {"torch", "tpu"} & set(extras):
         raise Stop("xla needs other versions than torch and tpu do: install it on its own.")
-    stamp_path, log_path = venv / ".installed.json", venv / "install.log"
-    state = hashlib.sha256()
+    stamp_path, unfinished = venv / ".installed.json", venv / ".unfinished"
+    state = hashlib.sha256(str(ROOT).encode())
     for name in ("pyproject.toml", "constraints.txt"):
         state.update((ROOT / name).read_bytes())
-    state.update(str(ROOT).encode())
     if newest_releases:
         state.update(str(time.time()).encode())  # what is newest today need not be so tomorrow
     stamp = {}
     with contextlib.suppress(OSError, ValueError):
-        stamp = json.loads(stamp_path.read_text())
-    have = stamp.get("extras", [])
-    if (
-        stamp.get("state") == state.hexdigest()
-        and set(extras) <= set(have)
-        and not (venv / ".unfinished").exists()
-        and is_of(venv, wanted)
-    ):
+        stamp = json.loads(read(stamp_path))
+    have, finished = stamp.get("extras", []), stamp_path.exists() and not unfinished.exists()
+    current = finished and stamp.get("state") == state.hexdigest()
+    if current and set(extras) <= set(have) and is_of(venv, wanted):
         return
     if "xla" not in extras and "xla" not in have:
         extras = sorted(set(extras) | set(have))  # what was asked for before stays
     python, version = str(python_in(venv)), version_of(python_in(venv))
-    low, _, refused = supported()
-    finished = stamp_path.exists() and not (venv / ".unfinished").exists()
+    low, _, refused = pythons.supported()
     if wanted or not (finished and version and low <= minor(version) < refused):
-        python, version = find_python(wanted)
+        python, version = pythons.find_python(wanted)
     make_venv(python, version, venv, chosen=wanted)
     started = time.time()
-    say("installing {} into {}; the first time takes minutes".format(", ".join(extras), venv))
+    say(f"installing {', '.join(extras)} into {venv}; the first time takes minutes")
     packages = [extra for extra in extras if extra not in PRIVATE]
-    if run_pip(venv, packages, log_path, newest_releases):
-        stop(log_path)
+    fetch(venv, packages, venv / "install.log", newest_releases)
     for extra in sorted(set(extras) & set(PRIVATE)):
-        install_apart(venv, extra, venv / "install-{}.log".format(extra))
+        install_apart(venv, extra, venv / f"install-{extra}.log")
     stamp_path.write_text(json.dumps({"state": state.hexdigest(), "extras": extras}))
-    if (venv / ".unfinished").exists():
-        (venv / ".unfinished").unlink()
-    count = newest(venv)[0]
-    say("{} packages in {}, {:.0f} s".format(count, venv, time.time() - started))
+    if unfinished.exists():
+        unfinished.unlink()
+    count = len(list(venv.glob("lib/python3.*/site-packages/*.dist-info")))
+    say(f"{count} packages in {venv}, {time.time() - started:.0f} s")
     subprocess.run([str(python_in(venv)), "-c", LEFT_OUT, *extras], cwd=str(ROOT))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
-    parser.add_argument(
-        "--extras", default="book,dev,tpu,torch,taichi,gpu", help="with commas between"
-    )
-    parser.add_argument(
-        "--python", help="the Python to use (the one that runs this, else the newest that fits)"
-    )
-    parser.add_argument(
-        "--newest", action="store_true", help="JAX, its compilers, Taichi and torch unpinned"
-    )
-    parser.add_argument(
+    option = parser.add_argument
+    option("--venv", default=str(ROOT / ".venv"), help="the folder (.venv)")
+    option("--extras", default="book,dev,tpu,torch,taichi,gpu", help="with commas between")
+    option("--python", help="the one to use (the one that runs this, else the newest that fits)")
+    option("--newest", action="store_true", help="JAX, its compilers, Taichi and torch unpinned")
+    option(
         "--another",
         action="store_true",
         help="install nothing, and name the newest Python here of another version than the venv's",
     )
     options = parser.parse_args()
-    extras = sorted({e for e in re.split(r"[,\s]+", options.extras) if e})
+    extras = sorted({extra for extra in re.split(r"[,\s]+", options.extras) if extra})
+    venv = pathlib.Path(options.venv).absolute()
     try:
-        venv = pathlib.Path(options.venv).absolute()
         if options.another:
-            say(another(venv))
-            return 0
-        install(venv, extras, options.python, options.newest)
+            say(pythons.another(venv))
+        else:
+            install(venv, extras, options.python, options.newest)
     except Stop as stop:
-        sys.stderr.write("\n{}\n".format(stop))
+        sys.stderr.write(f"\n{stop}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted; the same command goes on from here.\n")
         return 130
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            sys.stderr.write("\nThe disk is full. Make room (about 4 GB), then run again.\n")
-        else:
-            sys.stderr.write("\n{}\n".format(error))
+        reason = NO_ROOM if error.errno in (errno.ENOSPC, errno.EDQUOT) else error
+        sys.stderr.write(f"\n{reason}\n")
         return 1
     return 0
 

@@ -31,12 +31,12 @@ def _plot(files, image):
     size = SIZE.search(drawn)
     if size is None:
         return image[0]
-    found = (html.unescape(word).strip(" ,") for word in WORDS.findall(drawn))
+    lettering = (html.unescape(word).strip(" ,") for word in WORDS.findall(drawn))
     # Each once, and no numbers at ticks.
-    words = dict.fromkeys(word for word in found if re.search(r"[^\W\d_]{2}", word))
-    told = html.escape("Plot: " + "; ".join(words))
+    words = dict.fromkeys(word for word in lettering if re.search(r"[^\W\d_]{2}", word))
+    alternative = html.escape("Plot: " + "; ".join(words))
     width = round(PIXELS * float(size[1]))
-    drawing = f'<img class="plot" alt="{told}" src="{link}" style="--drawn: {width}px" />'
+    drawing = f'<img class="plot" alt="{alternative}" src="{link}" style="--drawn: {width}px" />'
     # Where it scrolls by itself, the keyboard has to reach it.
     return f'<span class="plot-frame" role="group" tabindex="0">{drawing}</span>'
 

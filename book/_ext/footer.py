@@ -7,19 +7,19 @@ from importlib import metadata
 PACKAGES = ("jax", "libtpu", "torch", "taichi")
 
 
-def _told():
-    found = [f"Python {platform.python_version()}"]
+def _versions():
+    versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
-            found.append(f"{package} {metadata.version(package)}")
+            versions.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
             continue
     day = datetime.datetime.now(datetime.UTC).date()
-    return f'<p class="built-with">Built on {day.isoformat()} with {", ".join(found)}.</p>'
+    return f'<p class="built-with">Built on {day.isoformat()} with {", ".join(versions)}.</p>'
 
 
 def _add(app, config):
-    config.html_theme_options["extra_footer"] = _told()
+    config.html_theme_options["extra_footer"] = _versions()
 
 
 def setup(app):

@@ -7,9 +7,9 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-import kernels.lessons.pictures
+from kernels.lessons import pictures
 
-PLAYERS = Path(kernels.pictures.__file__).with_name("players")
+PLAYERS = Path(pictures.__file__).with_name("players")
 
 
 def _write(app):
@@ -35,7 +35,7 @@ class TunedMatmul(SphinxDirective):
         like = jax.ShapeDtypeStruct((4096, 4096), "bfloat16")
         block = BlockSizes(512, 4096, 512)
         (call,) = calls(functools.partial(matmul, block=block, interpret=False), like, like)
-        player = kernels.pictures.play(call)._repr_html_()
+        player = pictures.play(call)._repr_html_()
         moving = player.replace("<kernel-player ", "<kernel-player autoplay ", 1)
         return [nodes.raw("", moving, format="html")]
 

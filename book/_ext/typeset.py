@@ -107,14 +107,14 @@ def _typeset(visit):
         except nodes.SkipNode:
             written = "".join(self.body[start:])
             display = isinstance(node, nodes.math_block)
-            found = WRITTEN.search(written)
-            tex = html.unescape(next(filter(None, found.groups())))
+            formula = WRITTEN.search(written)
+            tex = html.unescape(next(filter(None, formula.groups())))
             # A translator writes one page.
             glyphs = self.__dict__.setdefault("glyphs_of_formulas", set())
             self.body[start:] = [
-                written[: found.start()],
+                written[: formula.start()],
                 sharing(typeset(tex, display), glyphs),
-                written[found.end() :],
+                written[formula.end() :],
             ]
             raise
 

@@ -2,11 +2,27 @@
 
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from kernels.machines import checks
 
 MAX_HEAD_DIM = 256
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """Everything about attention but its operands; hashable, so that jit can key on it.
+
+    Args:
+        causal: query i sees the keys 0 to i.
+        scale: of the products.
+        interpret: as the kernel's call takes it.
+    """
+
+    causal: bool
+    scale: float
+    interpret: Any
 
 
 def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> float:

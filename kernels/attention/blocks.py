@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.tpu.chips import CHIPS, Chip, here
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
 MOST = 100 << 20  # bytes of VMEM that the kernels ask for, of the 128 MiB of a v5e or v6e
@@ -23,7 +23,7 @@ def vmem_limit(vmem_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class BlockSizes:
+class AttentionBlocks:
     """What one program holds, and in which tiles it works through it.
 
     Each is a whole number of at least 1; larger than there is means all of it.
@@ -52,7 +52,7 @@ class BlockSizes:
     @classmethod
     def default(
         cls, n: int, m: int, head_dim: int, *, causal: bool = False, backward: bool = False
-    ) -> BlockSizes:
+    ) -> AttentionBlocks:
         """Tiles that keep the MXU busy, and so many heads that a program is worth its start.
 
         By estimate for a v5e. Where head_dim fills the lanes, a tile of 256 × 128 scores nearly
@@ -65,7 +65,7 @@ class BlockSizes:
         tk = 256 if m <= 256 else 128
         return cls(1024, tq, tk, heads=max(2, min(16, 2 * (1024 // max(n, m)) ** 2)))
 
-    def smaller(self) -> BlockSizes | None:
+    def smaller(self) -> AttentionBlocks | None:
         """Half as many heads; where there is one, half as many tokens; None where they are few."""
         if self.heads > 1:
             return replace(self, heads=self.heads // 2)
@@ -74,7 +74,7 @@ class BlockSizes:
             return None
         return replace(self, tokens=tokens, tq=min(self.tq, tokens), tk=min(self.tk, tokens))
 
-    def fitted(self, n: int, m: int, heads: int) -> BlockSizes:
+    def fitted(self, n: int, m: int, heads: int) -> AttentionBlocks:
         """These sizes, cut to n queries, m keys and a divisor of all heads.
 
         ValueError where a block or a tile is neither a multiple of 128 tokens nor all of them.
@@ -87,50 +87,26 @@ class BlockSizes:
         several = next(h for h in range(min(self.heads, heads), 0, -1) if heads % h == 0)
         return replace(self, **cut, heads=several)
 
-    def forward_bytes(self, n: int, m: int, head_dim: int, dtype: Any) -> int:
-        """Bytes of VMEM of a forward program: two buffers for each block, and the sums so far."""
-        item = np.dtype(dtype).itemsize
+    def vmem_bytes(
+        self, n: int, m: int, head_dim: int, dtype: Any, *, backward: bool = False
+    ) -> int:
+        """Bytes of VMEM of a program of either pass: two buffers for each block, and sums so far.
+
+        The forward pass carries those from one block of keys to the next; the backward one keeps
+        dq of all queries, and dk and dv of a block, in float32.
+        """
         bq, bk, d = self._padded(n, m, head_dim)
-        blocks = 2 * item * (2 * bq + 2 * bk) * d + 2 * 4 * 8 * bq
-        state = 4 * (d + 16) * bq if m > self.tokens else 0
-        return self.heads * (blocks + state)
-
-    def backward_bytes(self, n: int, m: int, head_dim: int, dtype: Any) -> int:
-        """Bytes of VMEM of a backward program, which keeps dq of all queries in float32."""
-        item = np.dtype(dtype).itemsize
-        bq, bk, d = self._padded(n, m, head_dim)
-        blocks = 2 * item * (4 * bq + 4 * bk) * d + 2 * 4 * 8 * bq
-        return self.heads * (blocks + 4 * d * (-(-n // bq) * bq + 2 * bk))
-
-    def fits(self, n: int, m: int, head_dim: int, dtype: Any, vmem_bytes: int) -> bool:
-        """Whether the programs of both passes find room in so much VMEM."""
-        forward = self.forward_bytes(n, m, head_dim, dtype)
-        backward = self.backward_bytes(n, m, head_dim, dtype)
-        return max(forward, backward) <= vmem_limit(vmem_bytes) - HEADROOM
-
-    def check(self, n: int, m: int, head_dim: int, dtype: Any, chip: Chip) -> None:
-        """ValueError with the arithmetic where these blocks do not fit into the chip's VMEM."""
-        forward = self.forward_bytes(n, m, head_dim, dtype)
-        backward = self.backward_bytes(n, m, head_dim, dtype)
-        most = vmem_limit(chip.vmem_bytes) - HEADROOM
-        for what, needed in (("forward", forward), ("backward", backward)):
-            if needed > most:
-                fail(
-                    "block",
-                    f"{self}, whose {what} program holds {needed / 2**20:.1f} MiB: {self.heads} "
-                    f"heads × (two buffers of {self.tokens} tokens × {head_dim} for each operand, "
-                    "and float32 sums)",
-                    f"at most {most / 2**20:.0f} MiB of VMEM on a {chip.name}",
-                )
+        arrays = 4 if backward else 2  # of queries, and as many of keys
+        blocks = 2 * np.dtype(dtype).itemsize * arrays * (bq + bk) * d + 2 * 4 * 8 * bq
+        if backward:
+            return self.heads * (blocks + 4 * d * (-(-n // bq) * bq + 2 * bk))
+        return self.heads * (blocks + (4 * (d + 16) * bq if m > self.tokens else 0))
 
     def _padded(self, n: int, m: int, head_dim: int) -> tuple[int, int, int]:
         bq, bk = (-(-min(self.tokens, size) // LANES) * LANES for size in (n, m))
         # Whichever of head_dim and tokens lies in lanes, the other one is padded to sublanes.
-        return (
-            bq,
-            bk,
-            -(-head_dim // LANES) * LANES if head_dim > LANES else -(-head_dim // 16) * 16,
-        )
+        step = LANES if head_dim > LANES else 16
+        return bq, bk, -(-head_dim // step) * step
 
 
 def plan(
@@ -140,11 +116,11 @@ def plan(
     head_dim: int,
     dtype: Any,
     *,
-    block: BlockSizes | None = None,
+    block: AttentionBlocks | None = None,
     causal: bool = False,
     backward: bool = False,
     chip: Chip | None = None,
-) -> Plan[BlockSizes]:
+) -> TpuPlan[AttentionBlocks]:
     """Decide on everything that attention of these shapes needs to know of its chip.
 
     Args:
@@ -158,16 +134,27 @@ def plan(
         chip: None is the one at hand.
 
     Raises:
-        ValueError: for blocks that are not whole register tiles, or that VMEM cannot hold.
+        ValueError: for blocks that are not whole register tiles, or that VMEM cannot hold in this
+            pass: the other one is nothing to who does not ask for it.
     """
     chip = chip or CHIPS[here()]
+    most = vmem_limit(chip.vmem_bytes) - HEADROOM
+
+    def needed(block: AttentionBlocks) -> int:
+        return block.vmem_bytes(n, m, head_dim, dtype, backward=backward)
+
     if block is None:
-        block = BlockSizes.default(n, m, head_dim, causal=causal, backward=backward)
+        block = AttentionBlocks.default(n, m, head_dim, causal=causal, backward=backward)
         block = block.fitted(n, m, heads)
-        while not block.fits(n, m, head_dim, dtype, chip.vmem_bytes):
-            if (smaller := block.smaller()) is None:
-                break
+        while needed(block) > most and (smaller := block.smaller()):
             block = smaller.fitted(n, m, heads)
     block = block.fitted(n, m, heads)
-    block.check(n, m, head_dim, dtype, chip)
-    return Plan(chip, block, vmem_limit(chip.vmem_bytes))
+    if needed(block) > most:
+        fail(
+            "block",
+            f"{block}, whose {'backward' if backward else 'forward'} program holds "
+            f"{needed(block) / 2**20:.1f} MiB: {block.heads} heads × (two buffers of "
+            f"{block.tokens} tokens × {head_dim} for each operand, and float32 sums)",
+            f"at most {most / 2**20:.0f} MiB of VMEM on a {chip.name}",
+        )
+    return TpuPlan(chip, block, vmem_limit(chip.vmem_bytes))

@@ -6,10 +6,8 @@ go from there into wgmma, without a detour through shared memory. Where the mask
 stops at the last keys that any of its queries sees.
 """
 
-import dataclasses
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from kernels.attention import xla
+from kernels.attention.arguments import AttentionSpec
 from kernels.machines import checks
 from kernels.machines.gpu.interpreted import interprets
 
@@ -27,25 +26,11 @@ LARGEST_HEAD = 128  # numbers: with more, sums and products no longer fit into t
 SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
 
 
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """What is computed how.
+def blocks(q, k, v, spec, keys):
+    """[heads, N, D], [heads, M, D], [heads, M, D] → [heads, N, D]; 128 divides N, 64 M and D.
 
-    Args:
-        causal: query i sees the keys 0 to i.
-        scale: of the products.
-        keys: that there are; those behind them are padding.
-        interpret: as plgpu.kernel takes it.
+    Of the M keys, those behind the first `keys` are padding.
     """
-
-    causal: bool
-    scale: float
-    keys: int
-    interpret: Any
-
-
-def blocks(q, k, v, spec):
-    """[heads, N, D], [heads, M, D], [heads, M, D] → [heads, N, D]; 128 divides N, 64 M and D."""
     heads, n, d = q.shape
     m = k.shape[1]
 
@@ -64,10 +49,10 @@ def blocks(q, k, v, spec):
         return pl.run_scoped(products, plgpu.ACC((TQ, d), jnp.float32))
 
     def masked(s, first_query, first_key):
-        if not spec.causal and spec.keys == m:
+        if not spec.causal and keys == m:
             return s
         key = first_key + jax.lax.broadcasted_iota(jnp.int32, s.shape, 1)
-        seen = key < spec.keys
+        seen = key < keys
         if spec.causal:
             query = first_query + jax.lax.broadcasted_iota(jnp.int32, s.shape, 0)
             seen = seen & (key <= query)
@@ -154,8 +139,8 @@ def padded(q, k, v, spec):
         x = x.reshape(b * h, x.shape[2], d)
         return jnp.pad(x, ((0, 0), (0, -x.shape[1] % step), (0, -d % 64)))
 
-    found = blocks(tiled(q, 2 * TQ), tiled(k, TK), tiled(v, TK), spec)
-    return found[:, :n, :d].reshape(q.shape)
+    o = blocks(tiled(q, 2 * TQ), tiled(k, TK), tiled(v, TK), spec, k.shape[2])
+    return o[:, :n, :d].reshape(q.shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -186,5 +171,4 @@ def attention(q, k, v, *, causal, scale, interpret=None):
     checks.one_of('q.dtype, for "mosaic_gpu",', str(q.dtype), ("bfloat16",))
     if q.shape[3] > LARGEST_HEAD:
         checks.fail("q.shape[3]", q.shape[3], f'at most {LARGEST_HEAD}, for "mosaic_gpu"')
-    spec = Spec(causal, float(scale), k.shape[2], interprets(interpret))
-    return _differentiable(q, k, v, spec)
+    return _differentiable(q, k, v, AttentionSpec(causal, float(scale), interprets(interpret)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.attention.arguments import check_heads, check_packed
-from kernels.attention.blocks import BlockSizes
+from kernels.attention.blocks import AttentionBlocks
 from kernels.attention.blocks import plan as plan_blocks
 from kernels.machines import checks
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
@@ -31,7 +31,7 @@ def attention(
     implementation: str = "pallas",
     causal: bool = False,
     scale: float | None = None,
-    block: BlockSizes | None = None,
+    block: AttentionBlocks | None = None,
     interpret: Any = None,
 ) -> Any:
     """Scaled dot-product attention: softmax(scale q kᵀ) v for each head.
@@ -72,8 +72,8 @@ def _dtypes(chosen: Implementation) -> tuple[str, ...]:
 
 
 def _block(block: Any) -> Any:
-    if block is not None and not isinstance(block, BlockSizes):
-        checks.fail("block", repr(block), "None or BlockSizes(tokens, tq, tk, heads)")
+    if block is not None and not isinstance(block, AttentionBlocks):
+        checks.fail("block", repr(block), "None or AttentionBlocks(tokens, tq, tk, heads)")
     return block
 
 
@@ -85,7 +85,7 @@ def block_sparse_attention(
     *,
     implementation: str = "pallas",
     scale: float | None = None,
-    block: BlockSizes | None = None,
+    block: AttentionBlocks | None = None,
     interpret: Any = None,
 ) -> Any:
     """Attention in which a block of queries sees only the blocks of keys that `mask` keeps.
@@ -167,6 +167,23 @@ def _float32(workload: Workload) -> bool:
 
 
 _OWN = {"block": "chooses its own"}
+_DEVICES = ("cpu", "xla", "jax")  # of PyTorch's tensors that our kernels run on, with torch.py
+# Splash attention's running maximum and sum are outputs, which two cores would write at once.
+# Nobody reads them, so no result is wrong; but the simulator is right to call it a race.
+_BUT_SIMULATE = ("interpret", "compile")
+
+
+def _shipped(name: str, library: str, source: str = "shipped", **more: Any) -> Implementation:
+    return Implementation(
+        name,
+        PALLAS_TPU,
+        f"{source}:{name}",
+        accepts=_whole_lanes,
+        tunable=False,
+        shipped_with=library,
+        **more,
+    )
+
 
 ATTENTION = Operator(
     attention,
@@ -181,29 +198,10 @@ ATTENTION = Operator(
     implementations=(
         Implementation("xla", XLA, "xla:attention", lacks=_OWN),
         Implementation("xla_sliced", XLA, "xla:in_slices", lacks=_OWN),
-        Implementation("sdpa", XLA, "sdpa:attention", lacks=_OWN),
-        Implementation("pallas", PALLAS_TPU, "pallas:attention"),
-        Implementation(
-            "jax_flash",
-            PALLAS_TPU,
-            "jax_flash:attention",
-            accepts=_whole_lanes,
-            lacks=_OWN,
-            tunable=False,
-            shipped_with="JAX",
-        ),
-        Implementation(
-            "jax_splash",
-            PALLAS_TPU,
-            "jax_splash:attention",
-            # Its running maximum and sum are outputs, which two cores would write at once. Nobody
-            # reads them, so no result is wrong; but the simulator is right to call it a race.
-            rungs=("interpret", "compile"),
-            accepts=_whole_lanes,
-            lacks=_OWN,
-            tunable=False,
-            shipped_with="JAX",
-        ),
+        Implementation("sdpa", XLA, "xla:sdpa", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, "pallas:attention", devices=_DEVICES),
+        _shipped("jax_flash", "JAX", lacks=_OWN, devices=("xla", "jax")),
+        _shipped("jax_splash", "JAX", lacks=_OWN, rungs=_BUT_SIMULATE),
         Implementation(
             "mosaic_gpu",
             MOSAIC_GPU,
@@ -213,17 +211,7 @@ ATTENTION = Operator(
             tunable=False,
             chapter="matmul_on_hopper",
         ),
-        Implementation(
-            "tokamax",
-            PALLAS_TPU,
-            "tokamax:attention",
-            rungs=("interpret", "compile"),  # its maxima are outputs too, as jax_splash's are
-            accepts=_whole_lanes,
-            lacks=_OWN,
-            tunable=False,
-            shipped_with="tokamax",
-            needs="tokamax",
-        ),
+        _shipped("tokamax", "tokamax", lacks=_OWN, rungs=_BUT_SIMULATE, needs="tokamax"),
         Implementation("torch", TORCH, "tensors:formula", accepts=_float32, lacks=_OWN),
         Implementation("torch_sdpa", TORCH, "tensors:sdpa", accepts=_float32, lacks=_OWN),
     ),
@@ -243,25 +231,10 @@ VIT_ATTENTION = Operator(
         Implementation("xla", XLA, "rows:xla"),
         Implementation("xla_sliced", XLA, "rows:xla_sliced"),
         Implementation("sdpa", XLA, "rows:sdpa"),
-        Implementation("pallas", PALLAS_TPU, "packed:vit_attention"),
-        Implementation("unpacked", PALLAS_TPU, "rows:unpacked"),
-        Implementation(
-            "jax_flash",
-            PALLAS_TPU,
-            "rows:jax_flash",
-            accepts=_whole_lanes,
-            tunable=False,
-            shipped_with="JAX",
-        ),
-        Implementation(
-            "jax_splash",
-            PALLAS_TPU,
-            "rows:jax_splash",
-            rungs=("interpret", "compile"),  # as of attention
-            accepts=_whole_lanes,
-            tunable=False,
-            shipped_with="JAX",
-        ),
+        Implementation("pallas", PALLAS_TPU, "packed:vit_attention", devices=_DEVICES),
+        Implementation("unpacked", PALLAS_TPU, "rows:unpacked", devices=_DEVICES),
+        _shipped("jax_flash", "JAX", "rows", devices=("xla", "jax")),
+        _shipped("jax_splash", "JAX", "rows", rungs=_BUT_SIMULATE),
         Implementation("torch", TORCH, "tensors:unpacked_formula", accepts=_float32),
         Implementation("torch_sdpa", TORCH, "tensors:unpacked_sdpa", accepts=_float32),
     ),

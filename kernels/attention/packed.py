@@ -21,15 +21,11 @@ from kernels.attention.blocks import vmem_limit
 from kernels.attention.layout import pack, unpack
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 
 LANES = 128
 BLOCK = 256  # queries at a time, where there are many
 Q, K, V = range(3)  # the order in a row of qkv
-
-# What is contracted: x y, and x yᵀ.
-_PLAIN = (((1,), (0,)), ((), ()))
-_RHS_TRANSPOSED = (((1,), (1,)), ((), ()))
 
 
 @dataclass(frozen=True)
@@ -93,17 +89,11 @@ class Packing:
         """(image, first head) of each group of heads."""
         return [(i, h) for i in range(self.images) for h in range(0, self.heads, self.group)]
 
-    def dot(self, x, y, contracted=_PLAIN):
-        # A product of vectors, not of matrices, Mosaic takes in float32 alone.
-        if self.widen or 1 in x.shape + y.shape:
+    def dot(self, x, y, y_axis=0):
+        """x y, or x yᵀ where y's axis 1 is contracted."""
+        if self.widen:
             x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-        return jax.lax.dot_general(
-            x,
-            y,
-            contracted,
-            precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-            preferred_element_type=jnp.float32,
-        )
+        return pallas.dot(x, y, 1, y_axis)
 
     def for_each_block(self, body):
         """body(start, size) for each block of queries; the last one may be shorter."""
@@ -143,7 +133,7 @@ def forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
                 packing.dot(
                     qkv_ref[image, :, packing.lanes(K, head)],
                     qkv_ref[image, queries, packing.lanes(Q, head)],
-                    _RHS_TRANSPOSED,
+                    1,
                 )
                 for head in range(first, first + packing.group)
             ]
@@ -174,14 +164,14 @@ def backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scal
 
         def products(unit):
             image, first = unit
-            found = []
+            pairs = []
             for head in range(first, first + packing.group):
                 q = qkv_ref[image, queries, packing.lanes(Q, head)]
                 k, v = (qkv_ref[image, :, packing.lanes(part, head)] for part in (K, V))
                 do = do_ref[image, queries, packing.lanes(0, head)]
-                s, dp = (packing.dot(*pair, _RHS_TRANSPOSED) for pair in ((k, q), (v, do)))
-                found.append((s, dp))
-            return found
+                s, dp = (packing.dot(*pair, 1) for pair in ((k, q), (v, do)))
+                pairs.append((s, dp))
+            return pairs
 
         def gradients(unit, products):
             image, first = unit
@@ -199,8 +189,8 @@ def backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scal
                 k = qkv_ref[image, :, packing.lanes(K, first, packing.group)].T[rows]
                 do = do_ref[image, queries, packing.lanes(0, first, packing.group)].T[rows]
                 dq.append(packing.dot(k, ds) * scale)
-                dk.append(packing.dot(q, ds, _RHS_TRANSPOSED) * scale)
-                dv.append(packing.dot(do, p, _RHS_TRANSPOSED))
+                dk.append(packing.dot(q, ds, 1) * scale)
+                dv.append(packing.dot(do, p, 1))
             dqkv_ref[image, queries, packing.lanes(Q, first, packing.group)] = upright(
                 dq, dqkv_ref.dtype
             )
@@ -239,7 +229,7 @@ def make_plan(qkv, num_heads, interpret):
     chip = CHIPS[here()]
     packing, limit = Packing.of(qkv, num_heads, interpret), vmem_limit(chip.vmem_bytes)
     fits = packing.vmem_bytes(qkv.shape[2] // 3, qkv.dtype) <= limit
-    return Plan(chip, packing, limit) if fits else None
+    return TpuPlan(chip, packing, limit) if fits else None
 
 
 def _compiler_params(plan):
@@ -288,13 +278,8 @@ def backward_call(qkv, lse, do, plan, scale, interpret):
 
 
 def _cost(packing, products, qkv, *arrays):
-    """What XLA is told of a call: products of the size of the scores, and each array once."""
     scores = qkv.shape[0] * packing.heads * packing.tokens**2
-    return pl.CostEstimate(
-        flops=2 * products * scores * packing.head_dim,
-        transcendentals=scores,
-        bytes_accessed=sum(a.size * a.dtype.itemsize for a in (qkv, *arrays)),
-    )
+    return pallas.cost(scores, packing.head_dim, products, qkv, *arrays)
 
 
 def _images(packing, array):

@@ -5,6 +5,7 @@ arithmetic, and its statistics are rows [1, queries]. Between forward and backwa
 saved for each query, the log-sum-exp; the backward pass makes the probabilities again.
 """
 
+import dataclasses
 import functools
 import math
 from typing import NamedTuple
@@ -14,12 +15,27 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.attention import blocks
-from kernels.attention.blocks import LANES
+from kernels.attention.arguments import AttentionSpec
+from kernels.attention.blocks import LANES, AttentionBlocks, plan
 from kernels.machines.pallas import interprets
+from kernels.machines.tpu.plan import TpuPlan
 
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
+
+
+@dataclasses.dataclass(frozen=True)
+class FlashSpec(AttentionSpec):
+    """The same of our kernels for a TPU.
+
+    Args:
+        plan: of the forward pass.
+        block: what was asked for, of which the backward pass makes its own plan; None lets it
+            choose.
+    """
+
+    plan: TpuPlan[AttentionBlocks]
+    block: AttentionBlocks | None = None
 
 
 class Tiling(NamedTuple):
@@ -53,6 +69,11 @@ class Tiling(NamedTuple):
     @property
     def key_blocks(self):
         return pl.cdiv(self.m, self.bk)
+
+    @property
+    def pairs(self):
+        """Queries and keys that meet, of a head, by and large."""
+        return self.n * self.m // (1 + self.causal)
 
     def transpose(self, x):
         """[heads, tokens, D] as the kernel has it, or back."""
@@ -94,7 +115,7 @@ class Tiling(NamedTuple):
 
     def scores(self, q, k, query, key, block, diagonal):
         """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none or comes too late."""
-        s = _dot(k, q, self.head_dim, self.head_dim) * (self.scale * LOG2E)
+        s = dot(k, q, self.head_dim, self.head_dim) * (self.scale * LOG2E)
         keys = key + _iota(s.shape, 0)
         last = (self.key_blocks - 1) * self.bk
         if last + key + s.shape[0] > self.m:
@@ -123,7 +144,7 @@ def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
 
 
-def _dot(x, y, x_axis, y_axis):
+def dot(x, y, x_axis, y_axis):
     if 1 in x.shape + y.shape:  # no product of matrices: Mosaic takes it in float32 alone
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)
     return jax.lax.dot_general(
@@ -191,7 +212,7 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
             p = jnp.exp2(s - m)
             l = jnp.sum(p, axis=0, keepdims=True)
             v = tiling.tile(v_ref, head, key, tiling.tk, tiling.bk, j, tiling.m)
-            acc = _dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
+            acc = dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
             if before:
                 shrink = _shrink(before[0], m)
                 l += before[1] * shrink
@@ -249,7 +270,7 @@ def _backward_kernel(
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
         s = tiling.scores(q, k, query, key, j, diagonal)
-        return q, k, do, s, _dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
+        return q, k, do, s, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
 
     def statistics(head, query):
         o, do = (queries(ref, head, query).astype(jnp.float32) for ref in (o_ref, do_ref))
@@ -274,13 +295,13 @@ def _backward_kernel(
             p = p.astype(q.dtype)
             at = tiling.index(head, key, tiling.tk, tiling.bk)
             if tiling.seq_minor:
-                dv_sum[at] += _dot(do, p, 1, 1)  # [D, keys]
-                dk_sum[at] += _dot(q, ds, 1, 1)
+                dv_sum[at] += dot(do, p, 1, 1)  # [D, keys]
+                dk_sum[at] += dot(q, ds, 1, 1)
             else:
-                dv_sum[at] += _dot(p, do, 1, 0)  # [keys, D]
-                dk_sum[at] += _dot(ds, q, 1, 0)
+                dv_sum[at] += dot(p, do, 1, 0)  # [keys, D]
+                dk_sum[at] += dot(ds, q, 1, 0)
             at = (head, i, slice(None), pl.ds(query, s.shape[1]))
-            dq_sum[at] += _dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
+            dq_sum[at] += dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
 
     tiling.each_block(i, j, run)
 
@@ -296,7 +317,7 @@ def _backward_kernel(
             dq_ref[head] = (dq if tiling.seq_minor else dq.T).astype(dq_ref.dtype)
 
 
-def make_tiling(q, k, causal, scale, block, interpret):
+def make_tiling(q, k, spec, block):
     """How q [heads, n, D] and k [heads, m, D] are worked through in these blocks."""
     n, head_dim = q.shape[1:]
     m = k.shape[1]
@@ -307,12 +328,12 @@ def make_tiling(q, k, causal, scale, block, interpret):
         min(block.tokens, m),
         block.tq,
         block.tk,
-        causal,
-        scale,
+        spec.causal,
+        spec.scale,
         # XLA itself lays arrays out so, rather than pad head_dim to 128 lanes: no copy is needed.
         head_dim % LANES != 0,
         # XLA's CPU backend lacks bfloat16 dots in some layouts; float32 holds them exactly.
-        interpret is True and q.dtype == jnp.bfloat16,
+        spec.interpret is True and q.dtype == jnp.bfloat16,
     )
 
 
@@ -333,27 +354,25 @@ def compiler_params(plan, *semantics):
     return pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=limit)
 
 
-def _cost(tiling, products, *arrays):
+def cost(scores, head_dim, products, *arrays):
     """What XLA is told of a call: products of the size of the scores, and each array once."""
-    heads, scores = arrays[0].shape[0], tiling.n * tiling.m // (1 + tiling.causal)
-    head_dim = arrays[0].size // (heads * tiling.n)
     return pl.CostEstimate(
-        flops=2 * products * heads * scores * head_dim,
-        transcendentals=heads * scores,
+        flops=2 * products * scores * head_dim,
+        transcendentals=scores,
         bytes_accessed=sum(a.size * a.dtype.itemsize for a in arrays),
     )
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
-def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _forward_call(q, k, v, spec, residuals):
     """[heads, n, D], [heads, m, D], [heads, m, D] → [heads, n, D], and [heads, 1, n] of log2."""
-    block = plan.block
-    tiling = make_tiling(q, k, causal, scale, block, interpret)
+    block = spec.plan.block
+    tiling = make_tiling(q, k, spec, block)
     heads, n, head_dim = q.shape
     transpose = tiling.transpose
 
     def seen(i, j):  # a block that is not looked at is not fetched either
-        return jnp.minimum(i, j) if causal else j
+        return jnp.minimum(i, j) if spec.causal else j
 
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, lambda i, j: i)
     keys = block_spec(tiling, block.heads, tiling.bk, head_dim, seen)
@@ -367,25 +386,26 @@ def _forward_call(q, k, v, causal, scale, plan, interpret, residuals):
         in_specs=[queries, keys, keys],
         out_specs=[queries] + [row] * residuals,
         scratch_shapes=tiling.state(block.heads, head_dim),
-        compiler_params=compiler_params(plan, "parallel", "parallel", "arbitrary"),
-        cost_estimate=_cost(tiling, 2, q, k, v, q),
-        interpret=interpret,
+        compiler_params=compiler_params(spec.plan, "parallel", "parallel", "arbitrary"),
+        cost_estimate=cost(heads * tiling.pairs, head_dim, 2, q, k, v, q),
+        interpret=spec.interpret,
         name="flash_attention_forward",
     )(q, k, v)
     return transpose(o), *lse
 
 
-@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
-def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
+@functools.partial(jax.jit, static_argnums=6)
+def _backward_call(q, k, v, o, lse, do, spec):
     """dq, dk, dv. One pass: dk and dv add up along the grid's last dimension, dq along both."""
-    block = plan.block
-    tiling = make_tiling(q, k, causal, scale, block, interpret)
+    own = _plan(q, k, spec.causal, spec.block, backward=True, chip=spec.plan.chip)
+    block = own.block
+    tiling = make_tiling(q, k, spec, block)
     heads, _, head_dim = q.shape
     transpose = tiling.transpose
     last = tiling.key_blocks - 1
 
     def seen(j, i):
-        return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if causal else i
+        return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if spec.causal else i
 
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, seen)
     keys = block_spec(tiling, block.heads, tiling.bk, head_dim, lambda j, i: j)
@@ -407,39 +427,35 @@ def _backward_call(q, k, v, o, lse, do, causal, scale, plan, interpret):
             sums,
             sums,
         ],
-        compiler_params=compiler_params(plan, "parallel", "arbitrary", "arbitrary"),
-        cost_estimate=_cost(tiling, 5, q, k, v, o, do, q, k, v),
-        interpret=interpret,
+        compiler_params=compiler_params(own, "parallel", "arbitrary", "arbitrary"),
+        cost_estimate=cost(heads * tiling.pairs, head_dim, 5, q, k, v, o, do, q, k, v),
+        interpret=spec.interpret,
         name="flash_attention_backward",
     )(q, k, v, o, do, lse)
     return tuple(map(transpose, gradients))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6, 7))
-def _differentiable(q, k, v, causal, scale, forward, backward, interpret):
-    return _forward_call(q, k, v, causal, scale, forward, interpret, False)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _differentiable(q, k, v, spec):
+    return _forward_call(q, k, v, spec, False)[0]
 
 
-def _forward(q, k, v, causal, scale, forward, backward, interpret):
-    o, lse = _forward_call(q, k, v, causal, scale, forward, interpret, True)
+def _forward(q, k, v, spec):
+    o, lse = _forward_call(q, k, v, spec, True)
     return o, (q, k, v, o, lse)
 
 
-def _backward(causal, scale, forward, backward, interpret, saved, do):
-    return _backward_call(*saved, do, causal, scale, backward, interpret)
+def _backward(spec, saved, do):
+    return _backward_call(*saved, do, spec)
 
 
 _differentiable.defvjp(_forward, _backward)
 
 
-def plans(q, k, causal, block=None):
-    """The plans of the forward and of the backward pass, of q [B, H, n, D] and k [B, H, m, D]."""
-    (b, h, n, d), m = q.shape, k.shape[2]
-    forward = blocks.plan(n, m, b * h, d, q.dtype, block=block, causal=causal)
-    backward = blocks.plan(
-        n, m, b * h, d, q.dtype, block=block, causal=causal, backward=True, chip=forward.chip
-    )
-    return forward, backward
+def _plan(q, k, causal, block, **more):
+    """The plan of a pass, of q [heads, n, D] and k [heads, m, D]."""
+    (heads, n, head_dim), m = q.shape, k.shape[1]
+    return plan(n, m, heads, head_dim, q.dtype, block=block, causal=causal, **more)
 
 
 def _together(*arrays):
@@ -447,10 +463,17 @@ def _together(*arrays):
     return [jnp.asarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
 
 
+def _spec(q, k, causal, scale, interpret, block=None):
+    """The spec for q and k [B·H, …]."""
+    on, own = interprets(interpret, "tpu"), _plan(q, k, causal, block)
+    return FlashSpec(causal, scale, on, own, block)
+
+
 def attention(q, k, v, *, causal, scale, block=None, interpret=None):
     """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]."""
-    both, on = plans(q, k, causal, block), interprets(interpret, "tpu")
-    return _differentiable(*_together(q, k, v), causal, scale, *both, on).reshape(q.shape)
+    together = _together(q, k, v)
+    spec = _spec(*together[:2], causal, scale, interpret, block)
+    return _differentiable(*together, spec).reshape(q.shape)
 
 
 def forward(q, k, v, *, causal, scale, interpret=None):
@@ -458,14 +481,13 @@ def forward(q, k, v, *, causal, scale, interpret=None):
 
     The two halves of `attention`, for a framework that differentiates by itself.
     """
-    (plan, _), on = plans(q, k, causal), interprets(interpret, "tpu")
-    o, lse = _forward_call(*_together(q, k, v), causal, scale, plan, on, True)
+    together = _together(q, k, v)
+    o, lse = _forward_call(*together, _spec(*together[:2], causal, scale, interpret), True)
     return o.reshape(q.shape), lse.reshape(q.shape[:3])
 
 
 def backward(q, k, v, o, lse, do, *, causal, scale, interpret=None):
     """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
-    (_, plan), on = plans(q, k, causal), interprets(interpret, "tpu")
     together = _together(q, k, v, o, lse[:, :, None], do)
-    gradients = _backward_call(*together, causal, scale, plan, on)
+    gradients = _backward_call(*together, _spec(*together[:2], causal, scale, interpret))
     return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))

@@ -7,10 +7,8 @@ import functools
 
 import jax
 
-from kernels.attention import jax_flash as flash
-from kernels.attention import jax_splash as splash
 from kernels.attention import pallas as ours
-from kernels.attention import sdpa as of_jax
+from kernels.attention import shipped
 from kernels.attention import xla as formula
 from kernels.attention.layout import pack, unpack
 
@@ -26,7 +24,7 @@ def by(attention):
 
 
 xla = by(formula.attention)
-sdpa = by(of_jax.attention)
+sdpa = by(formula.sdpa)
 
 
 @functools.partial(jax.jit, static_argnames=("num_heads", "scale"))
@@ -40,5 +38,5 @@ def xla_sliced(qkv, num_heads, *, scale):
 
 
 unpacked = by(ours.attention)
-jax_flash = by(flash.attention)
-jax_splash = by(splash.attention)
+jax_flash = by(shipped.jax_flash)
+jax_splash = by(shipped.jax_splash)

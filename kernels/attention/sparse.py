@@ -8,7 +8,13 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.attention.pallas import block_spec, compiler_params, forward_block, make_tiling
+from kernels.attention.pallas import (
+    FlashSpec,
+    block_spec,
+    compiler_params,
+    forward_block,
+    make_tiling,
+)
 from kernels.machines.pallas import interprets
 
 
@@ -21,19 +27,19 @@ def _kernel(query_ref, key_ref, q_ref, k_ref, v_ref, o_ref, *state, tiling):
     forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *state, tiling=tiling)
 
 
-@functools.partial(jax.jit, static_argnums=(5, 6, 7))
-def _call(query, key, q, k, v, scale, plan, interpret):
-    block = plan.block
-    tiling = make_tiling(q, k, False, scale, block, interpret)
+@functools.partial(jax.jit, static_argnums=5)
+def _call(query, key, q, k, v, spec):
+    block = spec.plan.block
+    tiling = make_tiling(q, k, spec, block)
     heads, _, head_dim = q.shape
 
-    def spec(tokens, which):
+    def of_block(tokens, which):
         at = block_spec(tiling, block.heads, tokens, head_dim, lambda i, j: i)
         return pl.BlockSpec(
             at.block_shape, lambda h, step, *blocks: at.index_map(h, blocks[which][step], 0)
         )
 
-    queries, keys = spec(tiling.bq, 0), spec(tiling.bk, 1)
+    queries, keys = of_block(tiling.bq, 0), of_block(tiling.bk, 1)
     turned = [tiling.transpose(x) for x in (q, k, v)]
     o = pl.pallas_call(
         functools.partial(_kernel, tiling=tiling),
@@ -45,16 +51,16 @@ def _call(query, key, q, k, v, scale, plan, interpret):
             out_specs=queries,
             scratch_shapes=tiling.state(block.heads, head_dim),
         ),
-        compiler_params=compiler_params(plan, "parallel", "arbitrary"),
-        interpret=interpret,
+        compiler_params=compiler_params(spec.plan, "parallel", "arbitrary"),
+        interpret=spec.interpret,
         name="block_sparse_attention",
     )(query, key, *turned)
     return tiling.transpose(o)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6, 7))
-def _forward_only(query, key, q, k, v, scale, plan, interpret):
-    return _call(query, key, q, k, v, scale, plan, interpret)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(5,))
+def _forward_only(query, key, q, k, v, spec):
+    return _call(query, key, q, k, v, spec)
 
 
 @_forward_only.defjvp
@@ -81,5 +87,5 @@ def attention(q, k, v, mask, *, scale, plan, interpret=None):
     """
     together = (jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in (q, k, v))
     query, key = (jnp.asarray(x, jnp.int32) for x in np.nonzero(mask))
-    on = interprets(interpret, "tpu")
-    return _forward_only(query, key, *together, scale, plan, on).reshape(q.shape)
+    spec = FlashSpec(False, scale, interprets(interpret, "tpu"), plan)
+    return _forward_only(query, key, *together, spec).reshape(q.shape)

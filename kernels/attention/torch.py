@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax import export
 
-from kernels.attention import jax_flash, operator, packed, pallas
+from kernels.attention import operator, packed, pallas, shipped
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.layout import tensor_heads as split_heads
 from kernels.attention.layout import tensor_rows as merge_heads
@@ -28,20 +28,15 @@ __all__ = ["attention", "merge_heads", "split_heads", "vit_attention"]
 DTYPES = operator.TENSORS
 
 
-_OURS = ("cpu", "xla", "jax")
-# Where a kernel runs; PyTorch's own run anywhere.
-DEVICES = {"pallas": _OURS, "unpacked": _OURS, "jax_flash": ("xla", "jax")}
+def _on_tensors(declared: Any) -> dict[str, Any]:
+    """Name → implementation, of those that take tensors: PyTorch's own run on any device, kernels
+    on those that they say."""
+    return {i.name: i for i in declared.implementations if i.backend is TORCH or i.devices}
 
 
-def _on_tensors(of: Any) -> tuple[str, ...]:
-    """The implementations that take tensors: PyTorch's own, and the kernels that run on some."""
-    return tuple(i.name for i in of.implementations if i.backend is TORCH or i.name in DEVICES)
-
-
-ATTENTION = _on_tensors(operator.ATTENTION)
-VIT_ATTENTION = _on_tensors(operator.VIT_ATTENTION)
+ATTENTION, VIT_ATTENTION = map(_on_tensors, (operator.ATTENTION, operator.VIT_ATTENTION))
 # Loaded here, since torch.compile cannot trace an import.
-_OF_TORCH = {i.name: i.function for i in operator.ATTENTION.implementations if i.backend is TORCH}
+_OF_TORCH = {name: i.function for name, i in ATTENTION.items() if i.backend is TORCH}
 
 
 def attention(
@@ -75,7 +70,7 @@ def attention(
     """
     checks.one_of("implementation", implementation, ATTENTION)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        _check(name, tensor, 4, implementation)
+        _check(name, tensor, 4, ATTENTION[implementation].devices)
         checks.same(f"{name}.device", str(tensor.device), "q", str(q.device))
     scale = check_heads(q, k, v, scale, DTYPES)
     checks.one_of("causal", causal, (False, True))
@@ -118,13 +113,14 @@ def vit_attention(
         ValueError: as `attention` does.
     """
     checks.one_of("implementation", implementation, VIT_ATTENTION)
-    kernel = "pallas" if implementation == "unpacked" else implementation
-    _check("qkv", qkv, 3, kernel)
+    devices = VIT_ATTENTION[implementation].devices
+    _check("qkv", qkv, 3, devices)
     scale = check_packed(qkv, num_heads, scale, DTYPES)
     if implementation != "pallas":
         q, k, v = split_heads(qkv, num_heads)
-        if kernel in DEVICES:
+        if devices:
             q, k, v = (t.contiguous() for t in (q, k, v))
+        kernel = "pallas" if implementation == "unpacked" else implementation
         o = attention(q, k, v, implementation=kernel, scale=scale, interpret=interpret)
         return merge_heads(o)
     interpret = _interprets(interpret, qkv.device.type)
@@ -138,13 +134,13 @@ def vit_attention(
 # --- what is checked ----------------------------------------------------------------------------
 
 
-def _check(name: str, tensor: Any, rank: int, implementation: str) -> None:
+def _check(name: str, tensor: Any, rank: int, devices: tuple[str, ...]) -> None:
     if not isinstance(tensor, torch.Tensor):
         checks.fail(name, f"a {type(tensor).__name__}", f"a torch.Tensor of rank {rank}")
     checks.array(name, tensor, rank=rank, dtypes=DTYPES)
-    if implementation not in DEVICES:
+    if not devices:
         return
-    checks.one_of(f"{name}.device", tensor.device.type, DEVICES[implementation])
+    checks.one_of(f"{name}.device", tensor.device.type, devices)
     # On an XLA device and in torchax, strides say nothing of the memory.
     if tensor.device.type == "cpu" and not tensor.is_contiguous():
         checks.fail(
@@ -179,7 +175,7 @@ def _jax_flash(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bo
     """The flash attention that others ship. Its own scale is 1.0, not D ** -0.5: always passed."""
     if q.device.type == "jax":
         return _on_arrays(
-            jax_flash.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
+            shipped.jax_flash, q, k, v, causal=causal, scale=scale, interpret=interpret
         )
     if interpret:
         checks.fail("implementation", "'jax_flash'", "it on a TPU alone: it cannot be interpreted")
@@ -219,29 +215,32 @@ def _for_tpu(function: Any, numbers: tuple[Any, ...], shapes: tuple[Any, ...]) -
 def _operator(name: str, schema: str, function: Any, fake: Any) -> Any:
     """The operator kernels::NAME of a JAX function, for tensors on a CPU and on XLA devices.
 
-    schema: the tensors, then numbers, of which the last says whether the kernel is interpreted.
+    schema: the tensors, then numbers, which the function takes by their names, and of which the
+    last says whether the kernel is interpreted.
     """
+    words = schema.partition(")")[0].strip("(").split(", ")
+    count = sum(word.startswith("Tensor ") for word in words)
+    names = [word.split()[1] for word in words[count:]]
 
-    def divide(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        count = sum(isinstance(a, torch.Tensor) for a in arguments)
-        return arguments[:count], arguments[count:]
+    def by_place(*arguments: Any) -> Any:
+        numbers = dict(zip(names, arguments[count:], strict=True))
+        return function(*arguments[:count], **numbers)
 
     def on_cpu(*arguments: Any) -> Any:
-        tensors, numbers = divide(arguments)
-        arrays = [jax.dlpack.from_dlpack(t.detach()) for t in tensors]
-        results = _bound(function, *numbers)(*arrays)
+        arrays = [jax.dlpack.from_dlpack(t.detach()) for t in arguments[:count]]
+        results = _bound(by_place, *arguments[count:])(*arrays)
         # torch may write into the arguments as soon as this returns.
         return jax.tree.map(torch.from_dlpack, jax.block_until_ready(results))
 
     def on_xla(*arguments: Any) -> Any:
         from torch_xla.core.xla_builder import call_jax
 
-        tensors, numbers = divide(arguments)
+        tensors, numbers = arguments[:count], arguments[count:]
         if numbers[-1]:
-            made = _bound(function, *numbers)
+            compiled = _bound(by_place, *numbers)
         else:
-            made = _for_tpu(function, numbers, tuple(map(_like, tensors)))
-        results = call_jax(made, tensors)
+            compiled = _for_tpu(by_place, numbers, tuple(map(_like, tensors)))
+        results = call_jax(compiled, tensors)
         return results if isinstance(results, torch.Tensor) else tuple(results)
 
     operator = torch.library.custom_op(
@@ -252,77 +251,64 @@ def _operator(name: str, schema: str, function: Any, fake: Any) -> Any:
     return operator
 
 
-def _forward(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bool) -> Any:
-    return pallas.forward(q, k, v, causal=causal, scale=scale, interpret=interpret)
+def _pair(
+    name: str, tensors: tuple[str, ...], numbers: str, kernels: Any, fake: Any
+) -> tuple[Any, Any]:
+    """The operators NAME_forward and NAME_backward, of which the second is the first's gradient.
+
+    Args:
+        name: of both.
+        tensors, numbers: that the first takes, as in a schema.
+        kernels: the module with the JAX functions `forward` and `backward`: the first gives o and
+            lse, the second takes them and do besides, and gives a gradient for each tensor.
+        fake: of the first; the gradients are like the tensors.
+    """
+    operands = ", ".join(f"Tensor {tensor}" for tensor in tensors)
+    count, results = len(tensors), ", ".join(["Tensor"] * len(tensors))
+    results = results if count == 1 else f"({results})"
+
+    def like_them(*arguments: Any) -> Any:
+        likes = tuple(map(torch.empty_like, arguments[:count]))
+        return likes if count > 1 else likes[0]
+
+    forward = _operator(
+        f"{name}_forward", f"({operands}, {numbers}) -> (Tensor, Tensor)", kernels.forward, fake
+    )
+    backward = _operator(
+        f"{name}_backward",
+        f"({operands}, Tensor o, Tensor lse, Tensor do, {numbers}) -> {results}",
+        kernels.backward,
+        like_them,
+    )
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        ctx.numbers = inputs[count:]
+        ctx.save_for_backward(*inputs[:count], *output)
+        ctx.mark_non_differentiable(output[1])
+
+    def gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
+        gradients = backward(*ctx.saved_tensors, do.contiguous(), *ctx.numbers)
+        gradients = gradients if count > 1 else (gradients,)
+        return *gradients, *(None for _ in ctx.numbers)
+
+    forward.register_autograd(gradient, setup_context=save)
+    return forward, backward
 
 
-def _backward(*arguments: Any) -> Any:
-    *tensors, causal, scale, interpret = arguments
-    return pallas.backward(*tensors, causal=causal, scale=scale, interpret=interpret)
-
-
-def _vit_forward(qkv: Any, num_heads: int, scale: float, interpret: bool) -> Any:
-    return packed.forward(qkv, num_heads, scale=scale, interpret=interpret)
-
-
-def _vit_backward(
-    qkv: Any, o: Any, lse: Any, do: Any, num_heads: int, scale: float, interpret: bool
-) -> Any:
-    return packed.backward(qkv, o, lse, do, num_heads, scale=scale, interpret=interpret)
-
-
-attention_forward = _operator(
-    "attention_forward",
-    "(Tensor q, Tensor k, Tensor v, bool causal, float scale, bool interpret) -> (Tensor, Tensor)",
-    _forward,
+attention_forward, attention_backward = _pair(
+    "attention",
+    ("q", "k", "v"),
+    "bool causal, float scale, bool interpret",
+    pallas,
     lambda q, *_: (torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)),
 )
-attention_backward = _operator(
-    "attention_backward",
-    "(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do,"
-    " bool causal, float scale, bool interpret) -> (Tensor, Tensor, Tensor)",
-    _backward,
-    lambda q, k, v, *_: (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)),
-)
-vit_attention_forward = _operator(
-    "vit_attention_forward",
-    "(Tensor qkv, int num_heads, float scale, bool interpret) -> (Tensor, Tensor)",
-    _vit_forward,
+vit_attention_forward, vit_attention_backward = _pair(
+    "vit_attention",
+    ("qkv",),
+    "int num_heads, float scale, bool interpret",
+    packed,
     lambda qkv, num_heads, *_: (
         qkv.new_empty((*qkv.shape[:2], qkv.shape[2] // 3)),
         qkv.new_empty((qkv.shape[0], num_heads, qkv.shape[1]), dtype=torch.float32),
     ),
 )
-vit_attention_backward = _operator(
-    "vit_attention_backward",
-    "(Tensor qkv, Tensor o, Tensor lse, Tensor do,"
-    " int num_heads, float scale, bool interpret) -> Tensor",
-    _vit_backward,
-    lambda qkv, *_: torch.empty_like(qkv),
-)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    *tensors, ctx.causal, ctx.scale, ctx.interpret = inputs
-    ctx.save_for_backward(*tensors, *output)
-    ctx.mark_non_differentiable(output[1])
-
-
-def _gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
-    options = ctx.causal, ctx.scale, ctx.interpret
-    return *attention_backward(*ctx.saved_tensors, do.contiguous(), *options), None, None, None
-
-
-def _vit_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    qkv, ctx.num_heads, ctx.scale, ctx.interpret = inputs
-    ctx.save_for_backward(qkv, *output)
-    ctx.mark_non_differentiable(output[1])
-
-
-def _vit_gradient(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
-    options = ctx.num_heads, ctx.scale, ctx.interpret
-    return vit_attention_backward(*ctx.saved_tensors, do.contiguous(), *options), None, None, None
-
-
-attention_forward.register_autograd(_gradient, setup_context=_save)
-vit_attention_forward.register_autograd(_vit_gradient, setup_context=_vit_save)

@@ -1,8 +1,11 @@
 """The problems that attention is proven on."""
 
+import itertools
+from typing import Any
+
 import numpy as np
 
-from kernels.attention.blocks import BlockSizes
+from kernels.attention.blocks import AttentionBlocks
 from kernels.proof.workload import Workload, Workloads, size, values
 
 
@@ -19,16 +22,11 @@ def _make(workload, rng):
 
 def _draw(rng):
     n = min(size(rng), 257)
-    sizes = (
-        rng.integers(1, 3),
-        rng.integers(1, 4),
-        n,
-        min(size(rng), 257) if rng.integers(2) else n,
-    )
+    b, h, m = rng.integers(1, 3), rng.integers(1, 4), min(size(rng), 257) if rng.integers(2) else n
     head_dim = int(rng.choice([1, 3, 16, 31, 32, 64, 65, 80, 128, 129, 256]))
     return Workload(
         "random",
-        _sizes(*map(int, sizes), head_dim),
+        _sizes(int(b), int(h), n, m, head_dim),
         str(rng.choice(["float32", "bfloat16"])),
         "normal",
         {"causal": bool(rng.integers(2))},
@@ -40,12 +38,10 @@ def _candidates(workload, vmem_bytes):
     """Tiles of 128 to 1024 queries by 128 to 512 keys."""
     n, m = workload.sizes["n"], workload.sizes["m"]
     heads = workload.sizes["b"] * workload.sizes["h"]
-    found = []
-    for each in (2, 1, 4, 8):  # the tiles matter more, so all of them come first
-        for tq in (256, 1024, 512, 128):
-            for tk in (128, 256, 512):
-                found.append(BlockSizes(1024, tq, tk, each).fitted(n, m, heads))
-    return [{"block": block} for block in dict.fromkeys(found)]
+    # Tiles matter more than heads of a program, so all of them come first.
+    order = itertools.product((2, 1, 4, 8), (256, 1024, 512, 128), (128, 256, 512))
+    blocks = (AttentionBlocks(1024, tq, tk, h).fitted(n, m, heads) for h, tq, tk in order)
+    return [{"block": block} for block in dict.fromkeys(blocks)]
 
 
 def _least(workload, heads, n, m, gradient):
@@ -70,7 +66,8 @@ def _sizes(b, h, n, m, d):
 
 
 _CAUSAL = {"causal": True}
-_BLOCKS = {"block": BlockSizes(tokens=128, tq=128, tk=128, heads=1)}
+_BLOCKS = {"block": AttentionBlocks(tokens=128, tq=128, tk=128, heads=1)}
+_CAUSAL_BLOCKS: dict[str, Any] = {"options": _CAUSAL, "tuning": _BLOCKS}
 
 _FIGURES = (
     Workload(
@@ -123,46 +120,18 @@ attention = Workloads(
             tuning=_BLOCKS,
             why="a last block cut short, of queries and of keys",
         ),
-        Workload(
-            "ragged_blocks_causal",
-            _sizes(1, 3, 300, 300, 64),
-            "float32",
-            "normal",
-            _CAUSAL,
-            _BLOCKS,
-        ),
-        Workload(
-            "ragged_blocks_bf16",
-            _sizes(1, 2, 389, 389, 128),
-            "bfloat16",
-            "normal",
-            _CAUSAL,
-            _BLOCKS,
-        ),
+        Workload("ragged_blocks_causal", _sizes(1, 3, 300, 300, 64), **_CAUSAL_BLOCKS),
+        Workload("ragged_blocks_bf16", _sizes(1, 2, 389, 389, 128), "bfloat16", **_CAUSAL_BLOCKS),
         Workload("causal", _sizes(1, 2, 256, 256, 128), options=_CAUSAL, why="half the scores"),
         Workload("causal_bf16", _sizes(1, 2, 512, 512, 64), "bfloat16", options=_CAUSAL),
         Workload("cross", _sizes(2, 2, 65, 257, 32), "bfloat16", why="other keys than queries"),
+        Workload("cross_causal", _sizes(1, 2, 257, 129, 31), why="late queries", **_CAUSAL_BLOCKS),
         Workload(
-            "cross_causal",
-            _sizes(1, 2, 257, 129, 31),
-            "float32",
-            "normal",
-            _CAUSAL,
-            _BLOCKS,
-            why="queries beyond the last key",
-        ),
-        Workload(
-            "late_keys",
-            _sizes(1, 2, 129, 300, 32),
-            "float32",
-            "normal",
-            _CAUSAL,
-            _BLOCKS,
-            why="keys that no query sees",
+            "late_keys", _sizes(1, 2, 129, 300, 32), why="that no query sees", **_CAUSAL_BLOCKS
         ),
         Workload("primes", _sizes(1, 3, 101, 101, 31), "bfloat16", options=_CAUSAL),
         Workload("narrow", _sizes(1, 2, 127, 127, 1), why="a head of one number"),
-        Workload("narrow_bf16", _sizes(1, 1, 129, 257, 1), "bfloat16", "normal", _CAUSAL, _BLOCKS),
+        Workload("narrow_bf16", _sizes(1, 1, 129, 257, 1), "bfloat16", **_CAUSAL_BLOCKS),
         Workload("broad", _sizes(1, 2, 128, 128, 256), "bfloat16", why="the largest head"),
         Workload("odd_head", _sizes(1, 2, 64, 64, 129), why="head_dim one above the lanes"),
         Workload("scale", _sizes(1, 2, 64, 64, 32), options={"scale": -0.5}, why="any scale"),
@@ -172,16 +141,9 @@ attention = Workloads(
             values="wide",
             why="logits of hundreds, whose exp overflows; v from 2⁻³⁰ to 2³⁰",
         ),
-        Workload("wide_blocks", _sizes(1, 2, 257, 257, 64), "bfloat16", "wide", _CAUSAL, _BLOCKS),
+        Workload("wide_blocks", _sizes(1, 2, 257, 257, 64), "bfloat16", "wide", **_CAUSAL_BLOCKS),
         Workload("cancelling", _sizes(1, 2, 128, 128, 64), values="cancelling", why="v near ±1000"),
-        Workload(
-            "nonfinite",
-            _sizes(1, 2, 300, 300, 64),
-            "float32",
-            "nonfinite",
-            tuning=_BLOCKS,
-            why="NaN stays in its row",
-        ),
+        Workload("nonfinite", _sizes(1, 2, 300, 300, 64), values="nonfinite", tuning=_BLOCKS),
     ),
 )
 
@@ -272,7 +234,7 @@ def _draw_sparse(rng):
 
 
 def _sparse(tokens):
-    return {"block": BlockSizes(tokens=tokens, tq=128, tk=128, heads=2)}
+    return {"block": AttentionBlocks(tokens=tokens, tq=128, tk=128, heads=2)}
 
 
 block_sparse_attention = Workloads(

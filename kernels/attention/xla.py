@@ -1,9 +1,11 @@
-"""Attention as a formula: two einsums around a softmax, for all heads at once or for some."""
+"""Attention as a formula, for all heads at once or for some; and as JAX's own function has it."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
+
+from kernels.machines.compat.xla import stored
 
 SLICE_BYTES = 4 << 20  # of scores; few enough for VMEM, and what estimates favour
 
@@ -54,6 +56,20 @@ def in_slices(q, k, v, *, causal, scale):
     size = slice_of(q.shape[0] * q.shape[1], q.shape[2] * k.shape[2])
     slices = [x.reshape(-1, 1, size, *x.shape[2:]) for x in (q, k, v)]
     return jax.lax.map(formula, slices).reshape(*q.shape[:3], v.shape[3])
+
+
+@functools.partial(jax.jit, static_argnames=("causal", "scale"))
+def sdpa(q, k, v, *, causal, scale):
+    """The same by JAX's own function, which wants heads after tokens; the kernel is its choice."""
+    dtype = q.dtype
+    if 1 in q.shape[2:] + k.shape[2:]:
+        # XLA's CPU backend refuses bfloat16 products of vectors, or dies of them.
+        q, k, v = (x.astype(jnp.float32) for x in (q, k, v))
+    q, k, v = stored(*(jnp.swapaxes(x, 1, 2) for x in (q, k, v)))
+    precision = "highest" if q.dtype == jnp.float32 else None
+    with jax.default_matmul_precision(precision):
+        o = jax.nn.dot_product_attention(q, k, v, scale=scale, is_causal=causal)
+    return jnp.swapaxes(o, 1, 2).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("scale", "plan"))

@@ -3,4 +3,13 @@
 from kernels.depthwise_conv.operator import depthwise_conv
 from kernels.depthwise_conv.sizes import flops
 
-__all__ = ["depthwise_conv", "flops"]
+__all__ = [
+    "cuda",
+    "depthwise_conv",
+    "fft",
+    "flops",
+    "levels",
+    "ptx",
+    "reference",
+    "shared",
+]

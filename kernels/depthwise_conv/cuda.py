@@ -2,21 +2,23 @@
 
 Four forward kernels, one change each, after the ladder that the author of RWKV published
 (BlinkDL/RWKV-CUDA): a thread for each step; weights and inputs in shared memory; four steps a
-thread; several rows a block. T and ROWS are constants of the source; 4 divides T, ROWS the rows.
+thread; several rows a block. T and ROWS are constants of the source; 4 divides T, ROWS the rows, so
+what is called is filled up with zeros.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from kernels.machines.checks import fail, one_of
-from kernels.machines.gpu import threads
-from kernels.machines.gpu.cuda import cuda
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.kernel import GpuKernel
+from kernels.machines.gpu.launched import Launched
 
 ROWS = 8  # of a block of the last kernel
+MOST_STEPS = 1024  # of T: threads of a block
 HEAD = """#define KERNEL extern "C" __global__ void
 struct Sums {  // of four neighbours, and the last factors
   float s[4] = {}, last[3] = {};
@@ -102,108 +104,116 @@ KERNEL gradient(float* gw, float* gk, const float* w, const float* k, const floa
 }
 
 
-def source(name: str, *, steps: int, rows: int = ROWS) -> str:
-    """One kernel, with the constants that it is compiled for.
+def launched(name: str, b: int, c: int, t: int) -> Launched:
+    """One kernel, with the constants that it is compiled for, as it is launched.
 
     Args:
         name: one of SOURCES.
-        steps: T, a multiple of 4.
-        rows: of a block of "rows".
+        b: rows of each channel; for "rows" a multiple of ROWS.
+        c, t: channels and steps, T, a multiple of 4.
 
     Raises:
-        ValueError: for another name, and for steps that 4 does not divide.
+        ValueError: for anything else.
     """
     one_of("name", name, SOURCES)
-    if steps % 4:
-        fail("steps", steps, "a multiple of 4")
-    return f"#define T {steps}\n#define ROWS {rows}\n{HEAD}{SOURCES[name]}\n"
+    if t % 4:
+        fail("t", t, "a multiple of 4")
+    if name == "rows" and b % ROWS:
+        fail("b", b, f"a multiple of {ROWS}")
+    blocks = {"gradient": c, "rows": b // ROWS * c}.get(name, b * c)
+    source = f"#define T {t}\n#define ROWS {ROWS}\n{HEAD}{SOURCES[name]}\n"
+    return Launched(source, name, blocks, t if name in ("plain", "shared") else t // 4)
 
 
-def launch(name: str, b: int, c: int, t: int, rows: int = ROWS) -> tuple[int, int]:
-    """Blocks, and threads of a block.
-
-    Args:
-        name: one of SOURCES.
-        b, c, t: rows, channels and steps.
-        rows: of a block of "rows".
-    """
-    one_of("name", name, SOURCES)
-    blocks = {"gradient": c, "rows": b // rows * c}.get(name, b * c)
-    return blocks, t if name in ("plain", "shared") else t // 4
-
-
-def compiled(name: str, b: int, c: int, t: int, *, chip: str = "rtx3090") -> Kernel:
+def compiled(name: str, b: int, c: int, t: int, *, chip: str = "rtx3090") -> GpuKernel:
     """One kernel compiled by NVRTC and ptxas, as it would be launched.
 
     Args:
-        name: one of SOURCES.
-        b, c, t: rows, channels and steps.
+        name, b, c, t: as `launched` takes them.
         chip: one of kernels.gpu.CHIPS.
 
     Raises:
-        ValueError: for another name or chip.
+        ValueError: for another name, size or chip.
         MissingPackage: without NVIDIA's tools.
     """
-    blocks, many = launch(name, b, c, t)
-    return cuda(source(name, steps=t), chip=chip, grid=(blocks, 1, 1), threads=many)
+    return launched(name, b, c, t).compiled(chip)
 
 
-def on_threads(
-    w: Any, k: Any, eps: float, g: Any, *, rows: int = ROWS, watch: str = "races"
-) -> dict[str, np.ndarray]:
-    """Run all kernels on threads of the CPU, under a sanitizer.
-
-    Args:
-        w, k, g: float32 [C, T], [B, C, T], [B, C, T]: weights, inputs, and what comes back.
-        eps: added to each result.
-        rows: of a block of "rows"; divides B.
-        watch: as kernels.gpu.threads.run_on_threads takes it.
-
-    Returns:
-        The result of each forward kernel by its name; of the gradient's "gw" and "gk".
-
-    Raises:
-        RuntimeError: where the sanitizer finds something.
-        ValueError: for rows that do not divide B, and for steps that 4 does not divide.
-        MissingPackage: without g++.
-    """
-    (b, c, t), shapes = k.shape, {"gw": w.shape, "gk": k.shape}
-    if b % rows:
-        fail("rows", rows, f"one that divides the {b} rows of k")
-    lines = [
-        *(_array(name, each) for name, each in (("w", w), ("k", k), ("g", g))),
-        "auto show = [](const char* name, const std::vector<float>& v) {",
-        '  printf("%s", name);',
-        '  for (float x : v) printf(" %.9g", x);',
-        '  printf("\\n");',
-        "};",
-    ]
-    for name in SOURCES:
-        blocks, many = launch(name, b, c, t, rows)
-        place = f"launch(dim3({blocks}), dim3({many}), [&] "
-        if name == "gradient":
-            lines += [f"std::vector<float> gw({w.size}), gk({k.size});"]
-            call = f"gradient(gw.data(), gk.data(), w.data(), k.data(), g.data(), {b});"
-            lines += [f"{place}{{ {call} }});", 'show("gw", gw); show("gk", gk);']
-            continue
-        call = f"{name}(out.data(), w.data(), k.data(), {eps:.9g}f, {c});"
-        lines += [f"{{ std::vector<float> out({k.size});", f"{place}{{ {call} }});"]
-        lines += [f'show("{name}", out); }}']
-        shapes[name] = k.shape
-    found = threads.run_on_threads(_all(t, rows), "\n".join(lines), watch=watch)
-    if found.problem:
-        raise RuntimeError(f"{found.problem} in line {found.line} of the kernels")
-    results = {}
-    for line in found.printed.splitlines():
-        name, *numbers = line.split()
-        results[name] = np.array(numbers, np.float64).reshape(shapes[name])
-    return results
+def _filled(x: Any, rows: int = 1, front: bool = False) -> np.ndarray:
+    """Zeros for steps up to a multiple of 4, behind or before the others, and for rows."""
+    more = -x.shape[-1] % 4
+    fill = [(0, 0)] * x.ndim
+    fill[-1] = (more, 0) if front else (0, more)
+    fill[0] = (0, -len(x) % rows)
+    return np.pad(x, fill)
 
 
-def _all(steps: int, rows: int) -> str:
-    return source("plain", steps=steps, rows=rows) + "".join(list(SOURCES.values())[1:])
+def _forward(name: str, w: Any, k: Any, eps: float, interpret: Any) -> np.ndarray:
+    (b, _, t), rows = k.shape, ROWS if name == "rows" else 1
+    w, k = _filled(w, front=True), _filled(k, rows)
+    run = launched(name, *k.shape).run
+    return run([k.shape], w, k, eps, k.shape[1], interpret=interpret)[0][:b, :, :t]
 
 
-def _array(name: str, values: Any) -> str:
-    numbers = ", ".join(f"{float(x)!r}f" for x in np.asarray(values, np.float32).ravel())
-    return f"std::vector<float> {name} = {{{numbers}}};"
+def gradients(w: Any, k: Any, g: Any, *, interpret: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays [C, T], [B, C, T] and what comes back, [B, C, T] → the gradients of w and of k."""
+    t, w, k, g = k.shape[2], _filled(w, front=True), _filled(k), _filled(g)
+    run = launched("gradient", *k.shape).run
+    gw, gk = run([w.shape, k.shape], w, k, g, len(k), interpret=interpret)
+    return gw[:, w.shape[1] - t :], gk[..., :t]
+
+
+def _arrays(w: Any, k: Any) -> tuple[np.ndarray, np.ndarray]:
+    one_of("k.dtype", str(k.dtype).removeprefix("torch."), ("float32",))
+    if k.shape[2] > MOST_STEPS:
+        fail("k.shape[2] (steps)", k.shape[2], f"at most {MOST_STEPS}, for CUDA C++")
+    if not isinstance(k, np.ndarray):
+        one_of("k.device", str(k.device), ("cpu",))
+        w, k = w.detach().numpy(), k.detach().numpy()
+    return w, k
+
+
+def _step(name: str) -> Any:
+    def depthwise_conv(w: Any, k: Any, eps: float, *, interpret: Any = None) -> Any:
+        """Arrays or tensors on the CPU, [C, T], [B, C, T] → [B, C, T], by one of the steps."""
+        out = _forward(name, *_arrays(w, k), eps, interpret)
+        if isinstance(k, np.ndarray):
+            return out
+        if w.requires_grad or k.requires_grad:
+            fail("requires_grad", True, 'False; "cuda" has gradients')
+        import torch
+
+        return torch.from_numpy(out)
+
+    return depthwise_conv
+
+
+plain, shared, four = map(_step, ("plain", "shared", "four"))
+
+
+@functools.cache
+def _autograd() -> Any:
+    import torch
+
+    class DepthwiseConv(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, w: Any, k: Any, eps: float, interpret: Any) -> Any:
+            ctx.save_for_backward(w, k)
+            ctx.interpret = interpret
+            return torch.from_numpy(_forward("rows", *_arrays(w, k), eps, interpret))
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+            w, k = _arrays(*ctx.saved_tensors)
+            both = gradients(w, k, g.numpy(), interpret=ctx.interpret)
+            return *map(torch.from_numpy, both), None, None
+
+    return DepthwiseConv
+
+
+def depthwise_conv(w: Any, k: Any, eps: float, *, interpret: Any = None) -> Any:
+    """Arrays or tensors on the CPU, [C, T], [B, C, T] → [B, C, T], by the last step."""
+    if isinstance(k, np.ndarray):
+        return _forward("rows", *_arrays(w, k), eps, interpret)
+    return _autograd().apply(w, k, eps, interpret)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.machines import checks
+from kernels.proof.backends.cuda import CUDA
 from kernels.proof.backends.numpy import NUMPY
 from kernels.proof.backends.taichi import TAICHI
 from kernels.proof.backends.torch import TORCH
@@ -18,7 +19,9 @@ from kernels.proof.workload import Workload
 DTYPES = ("float32", "float64")
 
 
-def depthwise_conv(w: Any, k: Any, eps: float = 0.0, *, implementation: str = "taichi") -> Any:
+def depthwise_conv(
+    w: Any, k: Any, eps: float = 0.0, *, implementation: str = "taichi", interpret: Any = None
+) -> Any:
     """Mix each channel over time: out[b, c, t] = eps + Σ_{u ≤ t} w[c, (T-1) - (t-u)] · k[b, c, u].
 
     Args:
@@ -28,13 +31,16 @@ def depthwise_conv(w: Any, k: Any, eps: float = 0.0, *, implementation: str = "t
         eps: a finite number.
         implementation: "numpy" (in float64), "torch" (conv1d with a group for each channel), "fft"
             (T log T steps a row; its error goes by a row's largest element, and NaN fills the row),
-            or "taichi", which takes contiguous arrays only, on the CPU or the first GPU. "v0" to
-            "v3" are the levels of the chapter on the way to "taichi", forward only.
+            "taichi", which takes contiguous arrays only, on the CPU or the first GPU, or "cuda"
+            (CUDA C++: float32, T at most 1024, and an infinity reaches up to three steps before
+            it). "v0" to "v3" are the chapter's levels on the way to "taichi", "cuda_plain",
+            "cuda_shared" and "cuda_four" those on the way to "cuda"; all of them forward only.
+        interpret: None runs what is in CUDA C++ on the CPU's threads; the others ignore it.
 
     Returns:
-        [B, C, T] in kind and dtype; no element depends on a later step. "torch", "fft" and "taichi"
-        are differentiable in w and k by torch.autograd; second derivatives of "taichi" are those of
-        "torch".
+        [B, C, T] in kind and dtype; no element depends on a later step. "torch", "fft", "taichi"
+        and "cuda" are differentiable in w and k by torch.autograd; second derivatives of "taichi"
+        are those of "torch".
 
     Raises:
         ValueError: for another rank, size, dtype, device, kind, eps or implementation.
@@ -56,7 +62,7 @@ def depthwise_conv(w: Any, k: Any, eps: float = 0.0, *, implementation: str = "t
     for name, value in (("w", w), ("k", k)):
         if not _is_contiguous(value):
             checks.fail(name, "not contiguous", "a contiguous array, as its copy would be")
-    return chosen(w, k, eps)
+    return chosen(w, k, eps, interpret=interpret)
 
 
 def _is_contiguous(value: Any) -> bool:
@@ -114,6 +120,10 @@ def _seconds_in_numpy(workload: Workload) -> bool:
     return sizes["b"] * sizes["c"] * sizes["t"] ** 2 < 2**28
 
 
+def _for_threads(workload: Workload) -> bool:
+    return _finite(workload) and workload.sizes["t"] <= 1024
+
+
 DEPTHWISE_CONV = Operator(
     depthwise_conv,
     summary="causal depthwise convolution with a weight for every lag",
@@ -133,6 +143,13 @@ DEPTHWISE_CONV = Operator(
         *(
             Implementation(level, TAICHI, f"levels:{level}", differentiable=False)
             for level in ("v0", "v1", "v2", "v3")
+        ),
+        Implementation("cuda", CUDA, "cuda:depthwise_conv", accepts=_for_threads),
+        *(
+            Implementation(
+                f"cuda_{step}", CUDA, f"cuda:{step}", accepts=_for_threads, differentiable=False
+            )
+            for step in ("plain", "shared", "four")
         ),
     ),
 )

@@ -129,8 +129,8 @@ def _differentiable_gradients(w, k, g, needed):
     from kernels.depthwise_conv.torch import depthwise_conv as plain
 
     wanted = [x for x, need in zip((w, k), needed, strict=False) if need]
-    found = iter(torch.autograd.grad(plain(w, k, 0.0), wanted, g, create_graph=True))
-    return [next(found) if need else None for need in needed[:2]]
+    gradients = iter(torch.autograd.grad(plain(w, k, 0.0), wanted, g, create_graph=True))
+    return [next(gradients) if need else None for need in needed[:2]]
 
 
 @functools.cache

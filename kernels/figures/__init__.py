@@ -1,6 +1,6 @@
 """Figures: records of what was measured, estimated or published, and the tables made of them."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels.figures.schema import (
     KINDS,
@@ -13,11 +13,13 @@ from kernels.figures.schema import (
     recorded_with,
 )
 from kernels.figures.store import TuningStore, add, read, write
+from kernels.machines.lazy import lazy
 
 if TYPE_CHECKING:
     from kernels.figures.report import compare
 
 __all__ = [
+    "BARS",
     "KINDS",
     "PASSES",
     "QUANTITIES",
@@ -26,17 +28,22 @@ __all__ = [
     "Record",
     "TuningStore",
     "add",
+    "bands",
+    "calibration",
     "compare",
     "estimated",
+    "gpu",
+    "lines",
+    "predicted",
     "read",
     "recorded_with",
+    "report",
+    "searched",
+    "validation",
+    "wallclock",
     "write",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "compare":  # which knows the catalog: operators import this package, and cannot
-        from kernels.figures.report import compare
-
-        return compare
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# They know the catalog, which only whoever asks has to wait for.
+_MODULES = {"BARS": "programs", "compare": "report", "predicted": "plots"}
+__getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

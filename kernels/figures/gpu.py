@@ -521,14 +521,14 @@ def found(key: Key, published_ms: float, source: str, *, timeout: float = 60.0) 
     import time
 
     from kernels.figures.schema import versions
-    from kernels.machines.compat import xla_gpu
     from kernels.machines.gpu.compiler import compile_program
     from kernels.machines.gpu.estimate import parts
     from kernels.machines.gpu.export import export
+    from kernels.machines.gpu.operations import operations
 
     ran = program(key)
     compiled = compile_program(export(ran.function, *ran.arguments, chip=key.chip), timeout=timeout)
-    steps = xla_gpu.operations(compiled.hlo)
+    steps = operations(compiled.module)
     moved = sum(step.bytes for step in steps)
     largest = max(compiled.kernels, key=lambda each: len(each.instructions), default=None)
     pallas = SORTS[Bracketed(**_key(key), published_ms=1, memory_ms=1, source="-").sort][2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernels.figures.schema import PASSES, QUANTITIES, Named, Problem, Record
 from kernels.figures.store import TUNED, read
@@ -122,7 +122,15 @@ def figures() -> list[Group]:
     """The problems of results/published.csv, estimated.csv and measured.csv that are an operator's
     of the catalog; programs of others are what the estimates are held against, and no figure."""
     known = (record for path in FIGURES for record in read(path))
-    return groups(record for record in known if record.operator in OPERATORS)
+    return groups(_renamed(record) for record in known if record.operator in OPERATORS)
+
+
+def _renamed(record: Record) -> Record:
+    """A published record with its sizes called as the operator calls them."""
+    names = OPERATORS[record.operator].workloads.published
+    if record.kind != "published" or not names:
+        return record
+    return replace(record, sizes=Named({names.get(n, n): v for n, v in record.sizes.items()}))
 
 
 def parts() -> list[Group]:

@@ -13,7 +13,7 @@ from kernels.figures.schema import Key, Record, title, versions
 from kernels.machines import optional
 from kernels.machines.checks import brief, fail
 from kernels.machines.timing import Timing, measure
-from kernels.proof.backends.machines import processor
+from kernels.proof.backends.processor import processor
 from kernels.proof.catalog import Implementation, Operator
 from kernels.proof.ladder import Subject
 from kernels.proof.workload import Workload

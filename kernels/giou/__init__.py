@@ -2,4 +2,15 @@
 
 from kernels.giou.operator import giou
 
-__all__ = ["giou"]
+__all__ = [
+    "formula",
+    "giou",
+    "gpsimd",
+    "levels",
+    "neuronxcc",
+    "nki",
+    "pallas",
+    "reference",
+    "torch",
+    "xla",
+]

@@ -54,8 +54,8 @@ def rows_kernel(preds_ref, targets_ref, o_ref):  # [4·bm·N/128, 128] twice, [b
 def rows_gradient_kernel(preds_ref, targets_ref, g_ref, dpreds_ref, dtargets_ref):
     for places, lanes in row_parts(preds_ref, g_ref.shape[0]):
         pred, target = ([ref[place, :] for place in places] for ref in (preds_ref, targets_ref))
-        found = gradients(pred, target, g_ref[:, lanes])
-        for ref, of_box in zip((dpreds_ref, dtargets_ref), found, strict=True):
+        both = gradients(pred, target, g_ref[:, lanes])
+        for ref, of_box in zip((dpreds_ref, dtargets_ref), both, strict=True):
             for place, value in zip(places, of_box, strict=True):
                 ref[place, :] = value
 
@@ -72,8 +72,8 @@ def planes_kernel(preds_ref, targets_ref, o_ref):  # [bm, 4, bn] twice, [bm, bn]
 
 
 def planes_gradient_kernel(preds_ref, targets_ref, g_ref, dpreds_ref, dtargets_ref):
-    found = gradients(_coordinates(preds_ref), _coordinates(targets_ref), g_ref[...])
-    for ref, of_box in zip((dpreds_ref, dtargets_ref), found, strict=True):
+    both = gradients(_coordinates(preds_ref), _coordinates(targets_ref), g_ref[...])
+    for ref, of_box in zip((dpreds_ref, dtargets_ref), both, strict=True):
         for c, value in enumerate(of_box):
             ref[:, c, :] = value
 

@@ -60,9 +60,9 @@ def giou_gradient_magnitude(preds, targets, cotangent):
     of_inter = back * 1 / union + of_box
     of_enclosing = back * union / enclosing**2
     (iw, ih), pred, target, (ew, eh) = sides
-    found = []
+    sizes = []
     for width, height in (pred, target):
         across = abs(height) * of_box + ih * of_inter + eh * of_enclosing
         along = abs(width) * of_box + iw * of_inter + ew * of_enclosing
-        found.append(xp.stack([across, along, across, along], axis=-1))
-    return found
+        sizes.append(xp.stack([across, along, across, along], axis=-1))
+    return sizes

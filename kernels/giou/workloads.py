@@ -61,11 +61,6 @@ def _draw(rng):
     return Workload("random", {"b": min(size(rng), 200), "n": size(rng)}, values=kind)
 
 
-def _candidates(workload, vmem_bytes):
-    """Blocks of rows, of all boxes of a row or of a part."""
-    return [{"block": (bm, bn)} for bm in (256, 128, 512, 64) for bn in (256, 128, 512, 1024)]
-
-
 def _work(workload, gradient):
     """Two boxes of four float32 in, a score out; back, a cotangent in and two gradients out."""
     pairs = workload.sizes["b"] * workload.sizes["n"]

@@ -1,24 +1,24 @@
 """Matrix multiplication: of dense, of quantised and of block-sparse matrices."""
 
-from typing import Any
-
-from kernels.matmul.blocks import BlockSizes
+from kernels.machines.lazy import lazy
+from kernels.matmul.blocks import TUNED, BlockSizes, sublanes
 from kernels.matmul.operator import block_sparse_matmul, matmul, quantized_matmul
 from kernels.matmul.quantized import quantize
 
 __all__ = [
+    "TUNED",
     "BlockSizes",
     "BlockSparse",
     "block_sparse_matmul",
+    "levels",
     "matmul",
+    "nki",
+    "pallas",
     "quantize",
     "quantized_matmul",
+    "reference",
+    "sublanes",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "BlockSparse":  # a JAX pytree: importing this package does not import JAX
-        from kernels.matmul.block_sparse import BlockSparse
-
-        return BlockSparse
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# A JAX pytree: importing this package does not import JAX.
+__getattr__ = lazy(__name__, {"BlockSparse": "kernels.matmul.block_sparse"})

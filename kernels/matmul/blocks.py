@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.tpu.chips import CHIPS, Chip, here
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 from kernels.matmul.tuned import TABLE
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
@@ -151,7 +152,7 @@ def plan(
     *,
     chip: Chip | None = None,
     buffers: int = 2,
-) -> Plan[BlockSizes]:
+) -> TpuPlan[BlockSizes]:
     """Decide on everything that a product of these shapes needs to know of its chip.
 
     Args:
@@ -167,7 +168,7 @@ def plan(
     chip = chip or CHIPS[here()]
     block = (block or BlockSizes.default(m, k, n, dtype, chip)).fitted(m, k, n, dtype)
     block.check(dtype, chip, buffers)
-    return Plan(chip, block, vmem_limit(block, dtype, chip))
+    return TpuPlan(chip, block, vmem_limit(block, dtype, chip))
 
 
 def vmem_limit(block: BlockSizes, dtype: Any, chip: Chip) -> int:
@@ -188,14 +189,9 @@ def candidates(m: int, k: int, n: int, dtype: Any, vmem_bytes: int) -> list[Bloc
     takes a moment: the longer of multiplying and fetching, the fetch of the first blocks, which
     nothing hides, and some 250 cycles that a program takes to start and to end.
     """
-    found = []
-    for bm in _sizes(m, LANES):
-        for bk in _sizes(k, 512):
-            for bn in _sizes(n, LANES):
-                block = BlockSizes(bm, bk, bn)
-                if block.fits(dtype, vmem_bytes):
-                    found.append((_cycles(block, m, k, n, dtype), block))
-    return [block for _, block in sorted(found, key=lambda each: each[0])]
+    every = itertools.product(_sizes(m, LANES), _sizes(k, 512), _sizes(n, LANES))
+    fitting = (b for b in itertools.starmap(BlockSizes, every) if b.fits(dtype, vmem_bytes))
+    return sorted(fitting, key=lambda block: _cycles(block, m, k, n, dtype))
 
 
 def _cycles(block: BlockSizes, m: int, k: int, n: int, dtype: Any) -> float:

@@ -44,9 +44,9 @@ def _choice(workload):
     block = BlockSizes.default(*sizes, workload.dtype, chip)
     record, best = nearest(*sizes, workload.dtype, chip)
     shape = "×".join(map(str, record))
-    made = "" if block == best else f", made to fit: {block}"
+    cut = "" if block == best else f", made to fit: {block}"
     return (
-        f"blocks {best}, the tuner's best for the nearest shape it has records of, {shape}{made}; "
+        f"blocks {best}, the tuner's best for the nearest shape it has records of, {shape}{cut}; "
         f"{block.arithmetic(workload.dtype)}"
     )
 
@@ -66,11 +66,15 @@ def _work_quantized(workload, gradient):
 
 
 def _work_sparse(workload, gradient):
+    """Of each block at least what a block at the edges has of x, and of y nothing: which of its
+    rows are met the sizes do not say."""
     k, n, bm, bk, blocks = (workload.sizes[name] for name in ("k", "n", "bm", "bk", "blocks"))
     m = workload.options.get("m", k)
-    products = 2 * blocks * bm * bk * n
-    # Rows of y that no block meets need not be read, nor columns of x that are cut off.
-    return products * (3 if gradient else 1), m * n * workload.itemsize
+    elements = blocks * (m % bm or bm) * (k % bk or bk)
+    moved = elements * workload.itemsize + m * n * (
+        4 if workload.itemsize == 1 else workload.itemsize
+    )
+    return 2 * elements * n * (3 if gradient else 1), moved * (2 if gradient else 1)
 
 
 def _mkn(m, k, n):
@@ -202,6 +206,7 @@ block_sparse_matmul = Workloads(
     make=_make_sparse,
     draw=_draw_sparse,
     candidates=_candidates_sparse,
+    work=_work_sparse,
     named=(
         Workload("one", _sparse(1, 1, 8, 8, 1), why="the smallest there is"),
         Workload("tenth", _sparse(1280, 256, 128, 128, 10), why="the chapter's example"),

@@ -2,4 +2,8 @@
 
 from kernels.nms.operator import nms
 
-__all__ = ["nms"]
+__all__ = [
+    "nms",
+    "rounds",
+    "xla",
+]

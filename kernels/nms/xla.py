@@ -86,9 +86,9 @@ def nms_in_blocks(boxes, scores, threshold, rounds=None, block=None):
         return lax.dynamic_update_slice_in_dim(alive & ~(dropped & later), keep, b * size, axis=0)
 
     keep, alive = [], jnp.ones(blocks * size, bool)
-    each = max(-(-blocks // LOOPS), 1)
-    for first in range(0, blocks, each):
-        last = min(first + each, blocks)
+    together = max(-(-blocks // LOOPS), 1)
+    for first in range(0, blocks, together):
+        last = min(first + together, blocks)
         rest = functools.partial(visit, table=table[:, first * size :])
         alive = lax.fori_loop(0, last - first, rest, alive)
         keep.append(alive[: (last - first) * size])

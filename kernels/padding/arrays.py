@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.machines import checks, taichi
 from kernels.machines.optional import require
-from kernels.padding.lattice import Plan
+from kernels.padding.lattice import BrickPlan
 
 
 def check(tile: Any, dtypes: Collection[str]) -> str:
@@ -75,12 +75,12 @@ def check_out(out: Any, tile: Any, kind: str, shape: tuple[int, ...], implementa
         checks.same("out.device", out.device, "the tile", tile.device)
         contiguous, writable = out.is_contiguous(), not out.requires_grad
         shared = out.untyped_storage().data_ptr() == tile.untyped_storage().data_ptr()
-    for fault, found in (
+    for fault, wrong in (
         ("not contiguous", not contiguous),
         ("not to be written to", not writable),
         ("in the tile's memory", shared),
     ):
-        if found:
+        if wrong:
             checks.fail("out", fault, "contiguous memory of its own")
 
 
@@ -98,9 +98,9 @@ def through_bits(
     tile: Any,
     kind: str,
     shape: tuple[int, ...],
-    plan: Plan,
+    plan: BrickPlan,
     out: Any,
-    function: Callable[[Any, Plan, Any], Any],
+    function: Callable[[Any, BrickPlan, Any], Any],
     works_on: str,
 ) -> Any:
     """Call `function` on the bits of any array.
@@ -125,10 +125,8 @@ def through_bits(
         jax = require("jax", "JAX arrays")
         if isinstance(tile, jax.core.Tracer):
             checks.fail("tile", "traced by JAX", "a concrete array, or implementation='jax'")
-        given = np.asarray(tile)
-        return jax.numpy.asarray(
-            through_bits(given, "numpy", shape, plan, None, function, works_on)
-        )
+        padded = through_bits(np.asarray(tile), "numpy", shape, plan, None, function, works_on)
+        return jax.numpy.asarray(padded)
     out = taichi.empty(shape, tile) if out is None else out
     tile_bits, out_bits = bits(tile), bits(out)
     if kind == "torch" and tile.device.type != "cpu":
@@ -138,8 +136,8 @@ def through_bits(
         torch = require("torch", "brick padding in PyTorch")
         if kind == "numpy":
             tile_bits, out_bits = (
-                torch.from_numpy(each if each.flags.writeable else each.copy())
-                for each in (tile_bits, out_bits)
+                torch.from_numpy(array if array.flags.writeable else array.copy())
+                for array in (tile_bits, out_bits)
             )
     elif kind == "torch":
         tile_bits, out_bits = tile_bits.numpy(), out_bits.numpy()
@@ -148,7 +146,7 @@ def through_bits(
 
 
 def through_jax(
-    tile: Any, kind: str, shape: tuple[int, ...], planned: Callable[[int], Plan]
+    tile: Any, kind: str, shape: tuple[int, ...], planned: Callable[[int], BrickPlan]
 ) -> Any:
     """The gather of jax.py on JAX arrays, traced or not, and on the bits of others.
 
@@ -175,8 +173,8 @@ def through_jax(
     narrow = bits(tile) if kind == "numpy" else bits(tile).numpy()
     parts = max(1, narrow.itemsize // 4)
     narrow = narrow.view(f"int{8 * min(4, narrow.itemsize)}")
-    found = np.array(brick_pad(narrow, planned(parts)))
+    padded = np.array(brick_pad(narrow, planned(parts)))
     if kind == "numpy":
-        return found.view(tile.dtype).reshape(shape)
+        return padded.view(tile.dtype).reshape(shape)
     torch = require("torch", "tensors")
-    return torch.from_numpy(found).view(tile.dtype).view(shape)
+    return torch.from_numpy(padded).view(tile.dtype).view(shape)

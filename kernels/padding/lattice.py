@@ -38,8 +38,8 @@ def normal_form(h: int, w: int, shift_x: Shift, shift_y: Shift) -> tuple[Shift, 
     if not area:
         fail(argument, f"{value}, which are parallel", "two vectors that span the plane")
     if area != h * w:
-        found = "gaps" if area > h * w else "overlaps"
-        problem = f"{value}, which span {area} pixels and leave {found}"
+        fault = "gaps" if area > h * w else "overlaps"
+        problem = f"{value}, which span {area} pixels and leave {fault}"
         fail(argument, problem, f"vectors that span h · w = {h * w} pixels")
     step, height = _smallest(a, b, c, d)
     if height == h:
@@ -62,7 +62,7 @@ def _smallest(a: int, b: int, c: int, d: int) -> Shift:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BrickPlan:
     """How to fill an image: its rows are rows of `bricks`, rotated.
 
     All columns are counted in elements, C to a pixel.
@@ -103,7 +103,9 @@ class Plan:
         return self.h - 1 - (y - v * self.h), (self.left - v * self.step) % self.period
 
 
-def plan(shape: tuple[int, ...], border: tuple[int, int], shift_x: Shift, shift_y: Shift) -> Plan:
+def plan(
+    shape: tuple[int, ...], border: tuple[int, int], shift_x: Shift, shift_y: Shift
+) -> BrickPlan:
     """The plan for a tile.
 
     Args:
@@ -128,7 +130,7 @@ def plan(shape: tuple[int, ...], border: tuple[int, int], shift_x: Shift, shift_
         count = min(h // math.gcd(h, climb), (width - 1) // w + 2)
         turned = np.arange(h)[:, None] + climb * (first + np.arange(count))
         bricks = turned % h
-    return Plan(
+    return BrickPlan(
         height,
         width * channels,
         bricks,

@@ -9,6 +9,6 @@ def brick_pad(tile, plan, out):
     """[h, w] → out [height, width], by `plan`."""
     repeats = -(-(plan.width + plan.period) // plan.period)
     long = np.tile(laid(tile, plan), (1, repeats))
-    for row, source, start in zip(out, *(each.tolist() for each in plan.rows()), strict=True):
+    for row, source, start in zip(out, *(part.tolist() for part in plan.rows()), strict=True):
         row[:] = long[source, start : start + plan.width]
     return out

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.machines import checks
 from kernels.padding import arrays
-from kernels.padding.lattice import Plan, plan
+from kernels.padding.lattice import BrickPlan, plan
 from kernels.proof.backends.numpy import NUMPY
 from kernels.proof.backends.taichi import TAICHI
 from kernels.proof.backends.torch import TORCH
@@ -73,7 +73,7 @@ def brick_pad(
     if out is not None:
         arrays.check_out(out, tile, kind, shape, implementation)
 
-    def planned(parts: int) -> Plan:
+    def planned(parts: int) -> BrickPlan:
         """For a tile whose elements are cut into so many."""
         return plan((h, w, *channels, parts), border, shift_x, shift_y)
 

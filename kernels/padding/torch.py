@@ -11,7 +11,7 @@ MOST = 2**24  # whole numbers above it are not all in float32
 def brick_pad(tile, plan, out):
     """[h, w] → out [height, width]: for every pixel the place in the bricks, all at once."""
     bricks = laid(tile, plan)
-    source, start = (torch.from_numpy(each).to(tile.device) for each in plan.rows())
+    source, start = (torch.from_numpy(part).to(tile.device) for part in plan.rows())
     column = torch.arange(plan.width, device=tile.device)
     place = source[:, None] * plan.period + (start[:, None] + column) % plan.period
     return torch.take(bricks, place, out=out)
@@ -29,7 +29,7 @@ def rows(tile, plan, out):
         out.
     """
     long = laid(tile, plan).repeat(1, -(-(plan.width + plan.period) // plan.period))
-    source, start = (each.tolist() for each in plan.rows())
+    source, start = (part.tolist() for part in plan.rows())
     first = 0
     while first < plan.height:  # to the last row of this row of bricks
         top, last = source[first], min(first + plan.h - source[first], plan.height)
@@ -71,7 +71,7 @@ def table(tile, plan, out):
     xy = torch.stack((x, y), dim=2)
     v = torch.floor(xy[:, :, 1] / plan.h).to(torch.int32)
     u = torch.floor((xy[:, :, 0] - v * plan.step) / plan.period).to(torch.int32)
-    across, up = (torch.stack((each, each), dim=2) for each in (u, v))
+    across, up = (torch.stack((count, count), dim=2) for count in (u, v))
     shift_x = torch.tensor([plan.period, 0], device=tile.device)
     shift_y = torch.tensor([plan.step, plan.h], device=tile.device)
     in_tile = xy - across * shift_x - up * shift_y

@@ -7,6 +7,7 @@ entry; the tests, the command line, the records and the book's tables read them 
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,18 +20,17 @@ __all__ = ["OPERATORS", "RUNGS", "Implementation", "Operator", "find"]
 
 def _collect() -> dict[str, Operator]:
     """The declarations of every folder, by name, in the order of folders and of their files."""
-    found: dict[str, Operator] = {}
+    operators: dict[str, Operator] = {}
     files = [path for root in kernels.__path__ for path in Path(root).glob("*/operator.py")]
     folders = sorted(path.parent.name for path in files)
     for folder in folders:
         module = importlib.import_module(f"kernels.{folder}.operator")
-        for each in vars(module).values():
-            if not isinstance(each, Operator) or each.package != f"kernels.{folder}":
+        for value in vars(module).values():
+            if not isinstance(value, Operator) or value.package != f"kernels.{folder}":
                 continue
-            if each.name in found and found[each.name] is not each:
-                fail(f"an operator of kernels.{folder}", repr(each.name), "a name not yet taken")
-            found[each.name] = each
-    return found
+            if operators.setdefault(value.name, value) is not value:
+                fail(f"an operator of kernels.{folder}", repr(value.name), "a name not yet taken")
+    return operators
 
 
 OPERATORS = _collect()
@@ -62,5 +62,4 @@ def find(*paths: str | None) -> Iterator[tuple[Operator, Implementation]]:
             if implementation:
                 yield operator, operator[implementation]
             else:
-                for each in operator.implementations:
-                    yield operator, each
+                yield from zip(itertools.repeat(operator), operator.implementations)

@@ -63,6 +63,8 @@ class Implementation:
         shipped_with: the library that it comes with, where it is a kernel that we did not write.
         needs: a package that it needs beside its backend's; where it is not installed, no rung is
             claimed, and a call says what to install.
+        devices: kinds of PyTorch's devices on whose tensors it runs too, where the folder has a
+            torch.py for them.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Implementation:
     chapter: str = ""
     shipped_with: str = ""
     needs: str = ""
+    devices: tuple[str, ...] = ()
     package: str = field(default="", repr=False)  # the operator's folder; the operator says it
 
     def __post_init__(self) -> None:
@@ -162,6 +165,17 @@ def positions(contract: Contract, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(known.index(name) for name in names)
 
 
+class _Loaded:
+    """What an operator's source of the same name is, loaded when it is asked for."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, operator: Operator | None, owner: type) -> Any:
+        source = operator and operator.sources[self.name]
+        return load(operator.package, source) if operator and source else None
+
+
 class Operator:
     """One operator: a public function, its float64 reference, and its implementations.
 
@@ -171,10 +185,10 @@ class Operator:
     Args:
         function: the public one: it checks its arguments, then hands over to `OPERATOR[name]`.
         summary: what it computes, in a line.
-        chapter: the chapter that is about it.
         implementations: the ways in which it is written.
         reference: source of the float64 oracle; its positional arguments are the function's.
         workloads: source of its Workloads.
+        chapter: the one that is about it, where there is one.
         plain: the plainest implementation, which sets the error budget.
         outputs: a name for each result; a function with several returns a tuple.
         differentiable: names of arguments, at any position; empty where no gradient is defined.
@@ -192,10 +206,10 @@ class Operator:
         function: Callable[..., Any],
         *,
         summary: str,
-        chapter: str,
         implementations: Sequence[Implementation],
         reference: str,
         workloads: str,
+        chapter: str = "",
         plain: str = "xla",
         outputs: tuple[str, ...] = ("result",),
         differentiable: tuple[str, ...] = (),
@@ -209,9 +223,13 @@ class Operator:
         self.package: str = function.__module__.rpartition(".")[0]
         self.implementations = tuple(replace(i, package=self.package) for i in implementations)
         self.outputs, self.differentiable, self.static = outputs, differentiable, static
-        self._reference, self._workloads = reference, workloads
-        self._magnitude, self._rounding = magnitude, rounding
-        self._gradient_magnitude = gradient_magnitude
+        self.sources = {
+            "reference": reference,
+            "workloads": workloads,
+            "magnitude": magnitude,
+            "rounding": rounding,
+            "gradient_magnitude": gradient_magnitude,
+        }
         if len(set(self.names)) < len(self.names):
             fail(f"implementations of {self.name}", ", ".join(self.names), "each name once")
         if plain not in self.names:
@@ -220,33 +238,9 @@ class Operator:
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"
 
-    def _load(self, source: str | None) -> Any:
-        return source and load(self.package, source)
-
-    @property
-    def reference(self) -> Callable[..., Any]:
-        """The oracle."""
-        return self._load(self._reference)
-
-    @property
-    def workloads(self) -> Workloads:
-        """The named and the random problems."""
-        return self._load(self._workloads)
-
-    @property
-    def magnitude(self) -> Callable[..., Any] | None:
-        """See Contract."""
-        return self._load(self._magnitude)
-
-    @property
-    def rounding(self) -> Callable[..., Any] | None:
-        """See Contract."""
-        return self._load(self._rounding)
-
-    @property
-    def gradient_magnitude(self) -> Callable[..., Any] | None:
-        """See Contract."""
-        return self._load(self._gradient_magnitude)
+    # See Contract; None where the operator has none.
+    reference, workloads = _Loaded(), _Loaded()
+    magnitude, rounding, gradient_magnitude = _Loaded(), _Loaded(), _Loaded()
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The public function with the plainest implementation, and what that is written in."""

@@ -46,24 +46,24 @@ class _Pulled:
     plain: Sequence[Any]
 
 
-def outputs(contract: Contract, found: Any) -> tuple[Any, ...]:
+def outputs(contract: Contract, result: Any) -> tuple[Any, ...]:
     """The results of a call as NumPy arrays, one for each output.
 
     Args:
         contract: says how many outputs there are.
-        found: what the call returned.
+        result: what the call returned.
 
     Raises:
         Refused: where there are more or fewer.
     """
     wanted = contract.outputs
-    several = isinstance(found, (tuple, list))
+    several = isinstance(result, (tuple, list))
     if len(wanted) == 1 and not several:
-        return (np.asarray(found),)
-    count = len(found) if several else 1
+        return (np.asarray(result),)
+    count = len(result) if several else 1
     if not several or count != len(wanted):
         raise Refused(f"results: {count}, wanted {len(wanted)}: {', '.join(wanted)}")
-    return tuple(map(np.asarray, found))
+    return tuple(map(np.asarray, result))
 
 
 def has_gradient(contract: Contract, workload: Workload, arguments: Sequence[Any]) -> bool:
@@ -74,7 +74,7 @@ def has_gradient(contract: Contract, workload: Workload, arguments: Sequence[Any
     return bool(wanted) and floats and workload.values != "nonfinite"
 
 
-def results(contract: Contract, name: str, workload: Workload, seed: int, found: Any) -> float:
+def results(contract: Contract, name: str, workload: Workload, seed: int, result: Any) -> float:
     """Judge what an implementation returned.
 
     Args:
@@ -82,7 +82,7 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, found:
         name: of the implementation; the plainest is judged by NumPy in float32.
         workload: the problem.
         seed: of the arguments' values.
-        found: what it returned.
+        result: what it returned.
 
     Returns:
         The share of the error budget that the worst element took.
@@ -90,15 +90,15 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, found:
     Raises:
         Refused: where that is more than all of it, with the element.
     """
-    got = outputs(contract, found)
+    got = outputs(contract, result)
     expected = _expected(contract, workload, seed)
     plain = expected.plain
     if name == contract.plain:  # it is itself judged by NumPy's
         arguments = contract.workloads.arguments(workload, seed)
         narrow = [a.astype(np.float32) if _is_float(a) else a for a in arguments]
         with np.errstate(invalid="ignore"):
-            made = outputs(contract, contract.reference(*narrow, **workload.options))
-        plain = tuple(p.astype(g.dtype) for p, g in zip(made, got, strict=True))
+            rounded = outputs(contract, contract.reference(*narrow, **workload.options))
+        plain = tuple(p.astype(g.dtype) for p, g in zip(rounded, got, strict=True))
     used = 0.0
     for i, output in enumerate(contract.outputs):
         near = plain[i]
@@ -221,13 +221,13 @@ def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
     with jax.enable_x64(True):
         wide = replace(job, function=contract.reference, arguments=[_wide(a) for a in arguments])
         wide_cotangents = [_wide(c) for c in cotangents]
-        found = jax_arrays.pull(wide, wide_cotangents)
+        exact = jax_arrays.pull(wide, wide_cotangents)
         sizes = None
         if contract.gradient_magnitude:
-            made = contract.gradient_magnitude(
+            sizes = contract.gradient_magnitude(
                 *wide.arguments, *wide_cotangents, **workload.options
             )
-            sizes = [np.asarray(s) for s in made]
+            sizes = [np.asarray(s) for s in sizes]
         elif contract.magnitude:
             # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
             positive = replace(
@@ -236,7 +236,7 @@ def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
                 arguments=[abs(a) if _is_float(a) else a for a in wide.arguments],
             )
             sizes = jax_arrays.pull(positive, [abs(c) for c in wide_cotangents])
-    return _Pulled(cotangents, found, sizes, plain)
+    return _Pulled(cotangents, exact, sizes, plain)
 
 
 def _is_float(value: Any) -> bool:
@@ -255,4 +255,4 @@ def same(first: Any, second: Any) -> bool:
 
 def _leaves(result: Any) -> list[np.ndarray]:
     several = isinstance(result, (tuple, list))
-    return [np.asarray(each) for each in (result if several else (result,))]
+    return [np.asarray(leaf) for leaf in (result if several else (result,))]

@@ -256,8 +256,8 @@ def _measure(subject: Subject, workload: Workload, seed: int) -> float:
     return _judge(subject, workload, seed, subject.backend.measure(job))
 
 
-def _judge(subject: Subject, workload: Workload, seed: int, found: Any) -> float:
-    return judge.results(subject.contract, subject.name, workload, seed, found)
+def _judge(subject: Subject, workload: Workload, seed: int, result: Any) -> float:
+    return judge.results(subject.contract, subject.name, workload, seed, result)
 
 
 def _check(
@@ -313,9 +313,8 @@ def _one_by_one(rung: str, prove: _Prove) -> _Climb:
 def _compile(subject: Subject, problems: Sequence[Workload], seed: int) -> Iterator[Check]:
     """All problems at once, which a backend may compile side by side."""
     jobs = [functools.partial(subject.job, workload, seed) for workload in problems]
-    found = subject.backend.compile(jobs)
-    for workload, each in zip(problems, found, strict=True):
-        yield _check(subject, "compile", workload, each.error, each.note, None, each.seconds)
+    for workload, job in zip(problems, subject.backend.compile(jobs), strict=True):
+        yield _check(subject, "compile", workload, job.error, job.note, None, job.seconds)
 
 
 _CLIMB: dict[str, _Climb] = {

@@ -76,6 +76,7 @@ class Workloads:
         work: work(workload, gradient) gives the least that a chip has to do for it, or for it and
             its gradients: operations of matrix products, and bytes of arguments and results, each
             moved once.
+        published: a size's name in published figures → its name here, where that is another one.
     """
 
     make: Callable[[Workload, np.random.Generator], tuple[Any, ...]]
@@ -86,6 +87,7 @@ class Workloads:
     choice: Callable[[Workload], str] | None = None
     limit: Callable[[Workload, str], tuple[str, Callable[[], Any], float]] | None = None
     work: Callable[[Workload, bool], tuple[int, int]] | None = None
+    published: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
         """The arguments for `workload`; the same seed gives the same values.

@@ -2,4 +2,7 @@
 
 from kernels.softmax.operator import softmax
 
-__all__ = ["softmax"]
+__all__ = [
+    "nki",
+    "softmax",
+]

@@ -23,6 +23,7 @@ softmax = Workloads(
     make=_make,
     draw=_draw,
     work=_work,
+    published={"m": "rows"},
     named=(
         Workload("one", {"rows": 1, "n": 1}),
         Workload("tile", {"rows": 128, "n": 512}),

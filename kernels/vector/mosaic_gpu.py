@@ -24,7 +24,7 @@ def _add_vectors(x, y, interpret):
     n = x.size
     blocks = pl.cdiv(n, BLOCK)
     # Nothing masks a part of a block, so the last one gets its zeros from outside.
-    x, y = (jnp.pad(each, (0, blocks * BLOCK - n)) for each in (x, y))
+    x, y = (jnp.pad(vector, (0, blocks * BLOCK - n)) for vector in (x, y))
     call = plgpu.kernel(
         _add_vectors_kernel,
         out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),

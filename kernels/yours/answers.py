@@ -377,7 +377,7 @@ def tune(
     for place, result in zip(programs, results, strict=True):
         if isinstance(result, Estimate):
             trials[place] = {
-                "seconds": result.range[0] if result.depends else result.seconds,
+                "seconds": result.seconds.low,
                 "bound": result.bound,
                 "note": result.method,
                 "band": result.band_text,

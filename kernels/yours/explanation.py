@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from kernels.figures.table import Paragraph, Table, as_text
-from kernels.machines.gpu.errors import GpuCompileError
+from kernels.machines.base import CompileError
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.gpu.explain import GpuFacts
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.explain import KernelFacts, TpuFacts, dtypes, kernels_of
-from kernels.machines.tpu.export import Program
 from kernels.yours import gpu_words, tpu_words
 
 MOST = 1_500_000  # bytes of a page
@@ -164,7 +164,7 @@ def explained(
 
 
 def refused(
-    error: TpuCompileError | GpuCompileError, title: str, chip: str, program: Program | None = None
+    error: CompileError, title: str, chip: str, program: ExportedProgram | None = None
 ) -> Explanation:
     """An explanation of what a compiler refused: why, and what to change first.
 
@@ -183,9 +183,9 @@ def refused(
         kernels,
         dtypes(program, chip) if program else (),
     )
-    if isinstance(error, GpuCompileError):
-        return Explanation(facts)
-    return Explanation(facts, (tpu_words.first_change(error, kernels, chip),))
+    if isinstance(error, TpuCompileError):
+        return Explanation(facts, (tpu_words.first_change(error, kernels, chip),))
+    return Explanation(facts)
 
 
 def _words(facts: TpuFacts | GpuFacts) -> Any:

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from close import assert_close
+from close import assert_close, assert_right, assert_same_formula
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels import ladder, optional
 from kernels.attention import (
-    BlockSizes,
+    AttentionBlocks,
     attention,
     block_sparse_attention,
     pallas,
@@ -28,7 +28,7 @@ from kernels.machines.tpu.plan import vmem_limit
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
-SMALL = BlockSizes(tokens=128, tq=128, tk=128, heads=2)
+SMALL = AttentionBlocks(tokens=128, tq=128, tk=128, heads=2)
 OPERATOR = OPERATORS["attention"]
 
 
@@ -58,14 +58,8 @@ def shapes(b, h, n, d, dtype=jnp.bfloat16):
 @settings(max_examples=6)
 def test_any_lengths_with_any_legal_block(sizes, causal, tiles):
     q, k, v = operands(*sizes)
-    got = attention(q, k, v, causal=causal, block=BlockSizes(*tiles, heads=2))
-    wide = [x.astype(np.float64) for x in (q, k, v)]
-    assert_close(
-        got,
-        reference.attention(*wide, causal=causal),
-        attention(q, k, v, causal=causal, implementation="xla"),
-        reference.attention_magnitude(*wide, causal=causal),
-    )
+    got = attention(q, k, v, causal=causal, block=AttentionBlocks(*tiles, heads=2))
+    assert_right("attention", got, q, k, v, causal=causal)
 
 
 def test_the_reference_is_jax_s_own_attention():
@@ -164,7 +158,7 @@ class TestPlantedFaults:
 
         class Unmasked(pallas.Tiling):
             def scores(self, q, k, *_):
-                return pallas._dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
+                return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
 
         harmed = planted(monkeypatch, "_backward_kernel", unmasked)
         assert harmed.status == "failed" and harmed.message.startswith("gradient of")
@@ -215,7 +209,13 @@ ONE = np.ones((1, 2, 8, 4), np.float32)
         (ONE, ONE, ONE, {"causal": "yes"}, "causal is 'yes'"),
         (ONE, ONE, ONE, {"implementation": "cudnn"}, "accepted: xla, xla_sliced, sdpa, pallas"),
         (ONE, ONE, ONE, {"implementation": "xla", "block": SMALL}, "block is 128/128×128/2"),
-        (ONE, ONE, ONE, {"block": (128, 128)}, r"block is \(128, 128\); accepted: None or Block"),
+        (
+            ONE,
+            ONE,
+            ONE,
+            {"block": (128, 128)},
+            r"block is \(128, 128\); accepted: None or Attention",
+        ),
     ],
 )
 def test_refuses_before_anything_runs(q, k, v, options, says):
@@ -240,25 +240,19 @@ def test_a_slice_divides_the_heads_and_keeps_its_scores_small(parts, scores, siz
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_slices_give_what_the_whole_gives_and_hold_fewer_scores(causal):
+def test_slices_hold_fewer_scores(causal):
     arrays = operands(2, 6, 512, 512, 16)
     assert slice_of(12, 512**2) == 4  # so the loop has three rounds
 
-    def results(name):
-        def of(*a):
-            out, back = jax.vjp(
-                functools.partial(attention, implementation=name, causal=causal), *a
-            )
+    def held(name):
+        def both(*a):
+            f = functools.partial(attention, implementation=name, causal=causal)
+            out, back = jax.vjp(f, *a)
             return out, back(jnp.cos(out))
 
-        return jax.jit(of).lower(*arrays).compile(), of(*arrays)
+        return jax.jit(both).lower(*arrays).compile().memory_analysis().temp_size_in_bytes
 
-    (whole, expected), (loop, got) = results("xla"), results("xla_sliced")
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-        assert np.abs(a).max() > 0
-    held = [c.memory_analysis().temp_size_in_bytes for c in (loop, whole)]
-    assert held[0] < 0.6 * held[1], held
+    assert held("xla_sliced") < 0.6 * held("xla")
 
 
 @pytest.mark.parametrize("implementation", ["jax_flash", "jax_splash"])
@@ -292,22 +286,30 @@ def test_without_tokamax_it_claims_nothing_and_says_what_to_install():
         attention(q, k, v, implementation="tokamax")
 
 
-class TestBlockSizes:
+class TestAttentionBlocks:
     @pytest.mark.parametrize(
         "sizes", [(0, 1, 1, 1), (1, -1, 1, 1), (1, 1, 1.5, 1), (1, 1, 1, True)]
     )
     def test_refuses_what_is_no_size(self, sizes):
         with pytest.raises(ValueError, match="whole number"):
-            BlockSizes(*sizes)
+            AttentionBlocks(*sizes)
 
     def test_refuses_what_no_register_tiles(self):
         for name in ("tokens", "tq", "tk"):
             with pytest.raises(ValueError, match=f"block.{name} is 100; accepted: a multiple of"):
-                BlockSizes(**{name: 100}).fitted(300, 300, 4)
+                AttentionBlocks(**{name: 100}).fitted(300, 300, 4)
 
     def test_refuses_what_does_not_fit_with_the_arithmetic(self):
         with pytest.raises(ValueError, match=r"program holds .* MiB: 16 heads .* at most 76 MiB"):
-            BlockSizes(4096, 256, 128, 16).check(8192, 8192, 128, np.float32, CHIPS["v5e"])
+            plan(8192, 8192, 16, 128, np.float32, block=AttentionBlocks(4096, 256, 128, 16))
+
+    def test_a_forward_pass_is_not_refused_for_the_backward_one(self):
+        """dq of all queries stays in VMEM on the way back; nothing of it on the way."""
+        arrays, block = shapes(1, 2, 131072, 128), AttentionBlocks(1024, 256, 128, 2)
+        attend = functools.partial(attention, block=block, interpret=False)
+        assert jax.eval_shape(attend, *arrays).shape == (1, 2, 131072, 128)
+        with pytest.raises(ValueError, match="whose backward program holds"):
+            jax.eval_shape(lambda *a: jax.vjp(attend, *a)[1](a[0]), *arrays)
 
     @given(
         st.integers(1, 16384),
@@ -325,8 +327,8 @@ class TestBlockSizes:
             found = plan(n, m, heads, head_dim, dtype, backward=backward, chip=chip)
             block = found.block
             assert block == block.fitted(n, m, heads) and heads % block.heads == 0
-            program = block.backward_bytes if backward else block.forward_bytes
-            assert program(n, m, head_dim, dtype) < found.vmem_limit_bytes < chip.vmem_bytes
+            bytes_ = block.vmem_bytes(n, m, head_dim, dtype, backward=backward)
+            assert bytes_ < found.vmem_limit_bytes < chip.vmem_bytes
             assert found.chip is chip
 
     def test_a_smaller_vmem_gets_smaller_programs(self):
@@ -350,27 +352,17 @@ class TestBlockSizes:
 class TestBlockSparse:
     MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-    def test_is_attention_with_the_scores_of_other_blocks_hidden(self, dtype):
-        q, k, v = operands(2, 3, 300, 330, 40, dtype)
-        got = block_sparse_attention(q, k, v, self.MASK, block=SMALL)
-        wide = [x.astype(np.float64) for x in (q, k, v)]
-        seen = np.kron(self.MASK, np.ones((128, 128)))[:300, :330] > 0
-
-        def probabilities(q, k):
-            s = q @ k.swapaxes(2, 3) * 40**-0.5
-            s = jnp.where(seen, s, -np.inf)
-            p = jnp.exp(s - s.max(-1, keepdims=True))
-            return p / p.sum(-1, keepdims=True)
-
-        plain = probabilities(*map(jnp.asarray, (q, k))) @ jnp.asarray(v)
-        with jax.enable_x64(True):
-            p = np.asarray(probabilities(*map(jnp.asarray, wide[:2])))
-        s = abs(wide[0]) @ abs(wide[1]).swapaxes(2, 3) * 40**-0.5
-        size = p * (1 + s + (p * s).sum(-1, keepdims=True))
-        rounding = (p**2 @ wide[2] ** 2) ** 0.5
-        assert_close(got, p @ wide[2], plain, size @ abs(wide[2]), rounding=rounding)
+    def test_is_attention_with_the_scores_of_other_blocks_hidden(self):
+        """The reference, by hand; the ladder holds the kernel to it."""
+        q, k, v = (x.astype(np.float64) for x in operands(2, 3, 300, 330, 40))
+        s = q @ k.swapaxes(2, 3) * 40**-0.5
+        s[:, :, np.kron(self.MASK, np.ones((128, 128)))[:300, :330] == 0] = -np.inf
+        p = np.exp(s - s.max(-1, keepdims=True))
+        want = p / p.sum(-1, keepdims=True) @ v
+        arguments = q, k, v, self.MASK
+        size = reference.block_sparse_attention_magnitude(*arguments, block=SMALL)
+        got = reference.block_sparse_attention(*arguments, block=SMALL)
+        assert_same_formula(got, want, size)
 
     def test_all_blocks_are_attention(self):
         q, k, v = operands(1, 2, 256, 256, 128)

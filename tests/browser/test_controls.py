@@ -1,8 +1,10 @@
 """What a reader does with a page, by keyboard alone; and what a page looks like on paper."""
 
+import chapters
 import pytest
 
-CHAPTER = "notebooks/03_blockspec_matmul.html"
+PAGES = chapters.by_slug()
+CHAPTER = f"{PAGES['blockspec_matmul']}.html"
 FOCUSED = "document.activeElement"
 
 
@@ -22,7 +24,13 @@ def test_the_search_finds_chapters(open_page, site):
     page.keyboard.press("Enter")
     page.wait_for_url("**/search.html?q=VMEM*")
     # Results come in one by one.
-    page.locator("#search-results li a[href*='02_grids_and_memory']").first.wait_for()
+    page.locator("#search-results li a[href*='grids_and_memory']").first.wait_for()
+
+
+def test_an_old_address_leads_to_the_chapter(open_page, site):
+    moved = chapters.MOVED.read_text(encoding="utf-8")
+    old, new = next(chapters.forwarding(chapters.toc_files(), moved))
+    open_page(f"{site}/{old}.html#exercises").wait_for_url(f"{site}/{new}.html#exercises")
 
 
 def test_the_theme_goes_round(open_page, site):
@@ -72,9 +80,9 @@ def test_the_focus_is_seen(open_page, site):
 A4 = 718  # pixels between margins of 10 mm
 
 
-@pytest.mark.parametrize("name", ["03_blockspec_matmul", "09_flash_attention", "13_giou_nki"])
+@pytest.mark.parametrize("name", ["blockspec_matmul", "flash_attention", "giou_nki"])
 def test_a_chapter_can_be_printed(open_page, site, name):
-    page = open_page(f"{site}/notebooks/{name}.html", "dark", A4)
+    page = open_page(f"{site}/{PAGES[name]}.html", "dark", A4)
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("html").get_attribute("data-theme") == "light"

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import test_playing_tpu
 from jax.experimental import pallas as pl
 
 from kernels import checks, neuron, pictures, tpu
@@ -251,10 +252,9 @@ def test_too_many_programs_are_refused(played):
 
 
 def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
-    from kernels.attention import BlockSizes as TokenBlocks
-    from kernels.attention import attention
+    from kernels.attention import AttentionBlocks, attention
 
-    block = TokenBlocks(tokens=128, tq=128, tk=128, heads=1)
+    block = AttentionBlocks(tokens=128, tq=128, tk=128, heads=1)
     heads = [jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16)] * 3
     (call,) = calls(functools.partial(attention, block=block, causal=True), *heads)
     page = played(pictures.play(call))
@@ -276,14 +276,23 @@ def test_blocks_that_only_the_run_knows(played):
     assert [all for _, all in totals(page)] == [o.traffic for o in call.operands]
 
 
+DRAWN = {
+    "grid": lambda: pictures.play(CALL),
+    "timeline": lambda: pictures.timeline(estimate()),
+    "pipeline": lambda: pictures.pipeline(test_playing_tpu.CHOICES),
+    "schedule": test_playing_tpu.schedule,
+}
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 400)])
-@pytest.mark.parametrize("name", ["grid", "timeline"])
+@pytest.mark.parametrize("name", DRAWN)
 def test_nothing_sticks_out(played, name, scheme, width):
-    player = pictures.play(CALL) if name == "grid" else pictures.timeline(estimate())
-    page = played(player, scheme=scheme, width=width)
+    page = played(DRAWN[name](), scheme=scheme, width=width)
     assert page.locator(".kernel-stage").is_visible()
     assert not page.locator(".kernel-picture").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.wait_for_function("document.documentElement.scrollWidth <= 400")
     page.emulate_media(media="print")
     assert page.locator(".kernel-picture").is_visible()
     assert not page.locator(".kernel-stage").is_visible()

@@ -137,23 +137,3 @@ def test_the_mouse_finds_a_bundle(played):
     assert said(page).startswith("Bundle 99,")
     page.mouse.move(2, 2)
     page.locator(".kernel-tip").wait_for(state="hidden")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 400])
-@pytest.mark.parametrize("draw", [lambda: pictures.pipeline(CHOICES), schedule])
-def test_nothing_sticks_out_of_the_window(played, draw, width, scheme):
-    page = played(draw(), scheme=scheme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.set_viewport_size({"width": 400, "height": 900})
-    page.wait_for_function("document.documentElement.scrollWidth <= 400")
-
-
-@pytest.mark.parametrize("draw", [lambda: pictures.pipeline(CHOICES), schedule])
-def test_on_paper_the_still_stands(played, draw):
-    page = played(draw())
-    assert page.locator(".kernel-stage").is_visible()
-    assert page.locator(".kernel-picture").is_hidden()
-    page.emulate_media(media="print")
-    assert page.locator(".kernel-stage").is_hidden()
-    assert page.locator(".kernel-picture").is_visible()

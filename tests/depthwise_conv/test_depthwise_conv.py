@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from close import assert_close, assert_same_formula
+from close import assert_close, assert_right, assert_same_formula
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,11 +42,7 @@ def wide(*arrays):
 
 
 def judge(result, w, k, eps=0.0):
-    """A float32 result against the oracle, with torch's as the plain one."""
-    plain = depthwise_conv(w, k, eps, implementation="torch")
-    given = *wide(w, k), eps
-    size = reference.depthwise_conv_magnitude(*given)
-    assert_close(result, reference.depthwise_conv(*given), plain, size)
+    assert_right("depthwise_conv", result, w, k, eps)
 
 
 def judge_gradients(flat, w, k, cotangent):
@@ -169,20 +165,6 @@ def both_gradients(w, k, cotangent, implementation):
     w, k = (torch.from_numpy(a).requires_grad_() for a in (w, k))
     result = depthwise_conv(w, k, 0.5, implementation=implementation)
     return [g.numpy() for g in torch.autograd.grad(result, [w, k], torch.from_numpy(cotangent))]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("implementation", WITH_GRADIENT)
-@given(b=sizes, c=sizes, t=lengths)
-def test_gradients_of_any_shape(implementation, b, c, t):
-    w, k = draw(b, c, t, seed=t)
-    cotangent = draw(b, c, t, seed=t + 1)[1]
-    got = both_gradients(w, k, cotangent, implementation)
-    want = both_gradients(*wide(w, k, cotangent), "torch")
-    size = both_gradients(*wide(abs(w), abs(k), abs(cotangent)), "torch")
-    for g, v, s in zip(got, want, size, strict=True):
-        assert g.dtype == np.float32
-        assert (abs(g - v) <= (b * t + 2) * np.finfo(np.float32).eps * s).all()
 
 
 @needs_taichi
@@ -326,8 +308,8 @@ def test_what_has_no_gradient_does_not_drop_out_of_autograd(implementation):
 
 
 def test_an_unknown_implementation_is_named():
-    with pytest.raises(ValueError, match="implementation is 'cuda'; accepted: numpy, torch, fft"):
-        depthwise_conv(W, K, implementation="cuda")
+    with pytest.raises(ValueError, match="implementation is 'cudnn'; accepted: numpy, torch, fft"):
+        depthwise_conv(W, K, implementation="cudnn")
 
 
 def test_a_missing_taichi_is_named_with_its_command():

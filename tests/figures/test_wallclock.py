@@ -11,9 +11,9 @@ from kernels.cli import app
 from kernels.figures import store, wallclock
 from kernels.figures.wallclock import bench
 from kernels.machines.timing import Timing
-from kernels.proof.backends.machines import processor
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.numpy import NUMPY
+from kernels.proof.backends.processor import processor
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS

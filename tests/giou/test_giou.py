@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from close import assert_close
+from close import assert_close, assert_right
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +18,7 @@ from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
 ON_A_CPU = ("numpy", "xla", "torch", "pallas", "v0", "v1", "v2", "v3")
+EVERY = (*ON_A_CPU, "nki", "neuronxcc", "gpsimd")
 WITH_GRADIENT = ("xla", "pallas", "torch")
 WORKLOADS = OPERATORS["giou"].workloads
 
@@ -43,7 +44,7 @@ def test_any_boxes(implementation, found):
     assert (off <= 4e-7 * reference.giou_magnitude(*wide)).all()
 
 
-@pytest.mark.parametrize("implementation", ON_A_CPU)
+@pytest.mark.parametrize("implementation", EVERY)
 def test_the_contract_on_boxes_without_an_area(implementation):
     """Clamped once, before every use. The published versions give -1 or 0 for equal points."""
     point, line, box = [5, 5, 5, 5], [2, 5, 8, 5], [0, 0, 10, 10]
@@ -114,8 +115,7 @@ def test_rows_are_the_boxes(n):
 @pytest.mark.parametrize("b, n", [(1, LONGEST), (9, LONGEST + LANES), (2, 3 * LANES)])
 def test_long_rows(b, n):
     preds, targets = WORKLOADS.arguments(Workload("long", {"b": b, "n": n}))
-    wide = preds.astype(np.float64), targets.astype(np.float64)
-    np.testing.assert_allclose(giou(preds, targets), reference.giou(*wide), atol=1e-6)
+    assert_right("giou", giou(preds, targets), preds, targets)
 
 
 def test_vmap():
@@ -142,7 +142,9 @@ GOOD = np.zeros((2, 3, 4), np.float32)
         ([[1, 2, 3, 4]], GOOD, "preds is a list"),
     ],
 )
-@pytest.mark.parametrize("implementation", ["numpy", "pallas", "torch", "nki", "gpsimd"])
+@pytest.mark.parametrize(
+    "implementation", ["numpy", "pallas", "torch", "nki", "neuronxcc", "gpsimd"]
+)
 def test_what_is_refused(implementation, preds, targets, says):
     with pytest.raises(ValueError, match=says):
         giou(preds, targets, implementation=implementation)
@@ -171,11 +173,12 @@ def estimated(name, chip):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "chip"), [("pallas", "v5e"), ("xla", "v5e")])
 def test_the_book_has_these_figures(name, chip):
-    """Where they were made with these versions."""
+    """To the digit where they were made with these versions, and nearly with others."""
     record = estimated(name, chip)
-    kept = {r.identity: r for r in figures.read("estimated.csv")}
-    if record.versions in {each.versions for each in kept.values()}:  # a part of the identity
-        assert kept[record.identity].value == pytest.approx(record.value, rel=1e-3)
+    kept = {r.versions: r.value for r in figures.read("estimated.csv") if r.key == record.key}
+    value = kept.get(record.versions, [*kept.values()][-1])
+    near = 1e-3 if record.versions in kept else 0.2
+    assert value == pytest.approx(record.value, rel=near)
 
 
 @pytest.mark.slow
@@ -195,23 +198,11 @@ def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
     assert ms["v0"] > ms["xla"]  # as was published
 
 
-@pytest.mark.parametrize("chip", ["v5e", "v6e"])
-def test_the_gradient_takes_less_than_two_thirds_of_what_xla_s_takes(chip):
-    """As recorded: to compile XLA's takes half a minute."""
-    [ours, theirs] = (
-        next(
-            r.value
-            for r in figures.read("estimated.csv")
-            if r.key == Key.of("giou", name, WORKLOADS["published"], chip, "gradient")
-        )
-        for name in ("pallas", "xla")
-    )
-    assert ours < 2 / 3 * theirs
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
+    """And the gradient takes less than two thirds of what XLA's takes, which, since compiling it
+    takes half a minute, is read from the records."""
     if not optional.available("libtpu"):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
     from kernels import tpu
@@ -227,6 +218,9 @@ def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     scores = jax.ShapeDtypeStruct((1024, 256), jnp.float32)
     found = tpu.estimate(backward, boxes, boxes, scores, chip=chip)
     assert {op.kind for op in found.ops if op.cycles} == {"kernel"} and not found.relayouts
+    key = Key.of("giou", "xla", WORKLOADS["published"], chip, "gradient")
+    theirs = next(r.value for r in figures.read("estimated.csv") if r.key == key)
+    assert found.seconds * 1e3 < 2 / 3 * theirs
 
 
 def test_the_static_profile_beats_that_of_the_published_form():

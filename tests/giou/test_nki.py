@@ -4,11 +4,12 @@ import time
 
 import numpy as np
 import pytest
+from close import assert_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import budget, neuron
-from kernels.giou import giou, neuronxcc, nki, reference
+from kernels import neuron
+from kernels.giou import giou, neuronxcc, nki
 from kernels.machines.neuron import InterpretParams, vendor
 from kernels.proof.catalog import OPERATORS
 
@@ -22,13 +23,6 @@ def boxes(b, n, values="normal", seed=0):
     return WORKLOADS.arguments(Workload("test", {"b": b, "n": n}, values=values), seed)
 
 
-def judge(got, preds, targets):
-    wide = preds.astype(np.float64), targets.astype(np.float64)
-    plain = np.asarray(giou(preds, targets, implementation="xla"))
-    verdict = budget.compare(got, reference.giou(*wide), plain, reference.giou_magnitude(*wide))
-    assert verdict.passed, verdict.message
-
-
 @pytest.mark.parametrize("name", GENERATIONS)
 @given(
     b=st.sampled_from([1, 2, 31, 127, 128, 129, 257]),
@@ -37,14 +31,16 @@ def judge(got, preds, targets):
 )
 def test_any_size(name, b, n, values):
     preds, targets = boxes(b, n, values, seed=b * n)
-    judge(giou(preds, targets, implementation=name), preds, targets)
+    assert_right("giou", giou(preds, targets, implementation=name), preds, targets)
 
 
 @pytest.mark.parametrize("scalar_engine", [False, True])
 @given(b=st.integers(1, 140), n=st.integers(1, 60))
 def test_reciprocals_on_either_engine(scalar_engine, b, n):
     preds, targets = boxes(b, n, seed=b)
-    judge(neuron.simulate(nki.giou_kernel, preds, targets, scalar_engine), preds, targets)
+    assert_right(
+        "giou", neuron.simulate(nki.giou_kernel, preds, targets, scalar_engine), preds, targets
+    )
 
 
 @given(b=st.integers(1, 200), n=st.integers(1, 600), order=st.integers(0, 3))
@@ -54,16 +50,7 @@ def test_generations_agree(b, n, order):
     params = InterpretParams(order=order)
     new, old = (giou(preds, targets, implementation=g, interpret=params) for g in GENERATIONS)
     for got in (new, old):
-        judge(got, preds, targets)
-
-
-@pytest.mark.parametrize("name", GENERATIONS)
-def test_boxes_without_an_area(name):
-    """Clamped once, before both uses: identical points have a score of 0, not of -1."""
-    point = np.full((1, 1, 4), 3, np.float32)
-    far = point + 100
-    assert giou(point, point, implementation=name).item() == 0
-    judge(giou(point, far, implementation=name), point, far)
+        assert_right("giou", got, preds, targets)
 
 
 def test_the_published_size_is_simulated_in_a_second():
@@ -94,29 +81,13 @@ def test_tensors_of_pytorch_are_taken(name):
 
 
 @pytest.mark.parametrize("name", GENERATIONS)
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda p, t: (p.astype(np.float64), t), "preds.dtype is 'float64'; accepted: float32"),
-        (lambda p, t: (p, t[:, :3]), r"targets.shape is \(3, 3, 4\); accepted: \(3, 4, 4\)"),
-        (lambda p, t: (p[..., :3], t), "preds.shape"),
-        (lambda p, t: (p, t[0]), "targets.shape"),
-        (lambda p, t: (p[:0], t[:0]), "at least 1"),
-    ],
-)
-def test_what_is_no_pair_of_boxes_is_refused(name, change, says):
-    with pytest.raises(ValueError, match=says):
-        giou(*change(*boxes(3, 4)), implementation=name)
-
-
-@pytest.mark.parametrize("name", GENERATIONS)
 def test_on_the_device(name):
     if not (vendor.device() and vendor.find(name)):
         pytest.skip(f"needs a Neuron device and {vendor.MODULES[name]}")
     preds, targets = boxes(131, 101)
     got = giou(preds, targets, implementation=name, interpret=False)
     assert np.any(got)
-    judge(np.asarray(got), preds, targets)
+    assert_right("giou", np.asarray(got), preds, targets)
 
 
 def test_in_the_vendor_s_simulator():
@@ -124,7 +95,9 @@ def test_in_the_vendor_s_simulator():
     if module is None or not hasattr(module, "simulate"):
         pytest.skip("needs nki 0.3 or newer")
     preds, targets = boxes(131, 101)
-    judge(np.asarray(module.simulate(nki.giou_kernel)(preds, targets)), preds, targets)
+    assert_right(
+        "giou", np.asarray(module.simulate(nki.giou_kernel)(preds, targets)), preds, targets
+    )
 
 
 def test_beta_1_in_the_vendor_s_simulator():
@@ -133,4 +106,6 @@ def test_beta_1_in_the_vendor_s_simulator():
         pytest.skip("needs neuronxcc.nki of SDK 2.20 to 2.26")
     preds, targets = boxes(131, 101)
     rows = [x.reshape(131, -1) for x in (preds, targets)]
-    judge(np.asarray(module.simulate_kernel(neuronxcc.giou_kernel, *rows)), preds, targets)
+    assert_right(
+        "giou", np.asarray(module.simulate_kernel(neuronxcc.giou_kernel, *rows)), preds, targets
+    )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from kernels import gallery, ladder, optional
-from kernels.lessons.gallery import unscaled_result
 from kernels.proof.catalog import RUNGS
 
 pytestmark = pytest.mark.slow
@@ -84,8 +83,26 @@ def test_attention_has_six_bugs_that_interpreting_finds():
 def test_a_cosine_lets_pass_what_is_a_million_times_too_large():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 128, 128)).astype(np.float32)
-    wrong = unscaled_result.kernel(x, y, interpret=True)
-    right = unscaled_result.kernel(x, y, interpret=True, repaired=True)
-    assert unscaled_result.cosine(wrong, x @ y) > 0.999999
-    assert np.allclose(wrong, unscaled_result.LARGER * right, rtol=1e-3)
-    assert unscaled_result.cosine(-wrong, x @ y) < -0.999999  # it does see a sign
+    wrong = gallery.unscaled_result.kernel(x, y, interpret=True)
+    right = gallery.unscaled_result.kernel(x, y, interpret=True, repaired=True)
+    assert cosine(wrong, x @ y) > 0.999999
+    assert np.allclose(wrong, 1e6 * right, rtol=1e-3)
+    assert cosine(-wrong, x @ y) < -0.999999  # it does see a sign
+
+
+def cosine(found, expected):
+    """Of the angle between two arrays: the test that is fooled."""
+    a, b = (np.ravel(np.asarray(x, np.float64)) for x in (found, expected))
+    return a @ b / np.sqrt((a @ a) * (b @ b))
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_its_source_is_the_kernel_without_what_is_told_of_it(name):
+    source = BUGS[name].source
+    assert BUGS[name].title not in source and "lesson=" not in source
+    assert source.startswith("torch::Tensor" if "#else" in source else "def "), source
+
+
+def test_a_bug_that_is_not_there_is_said_to_be_missing():
+    with pytest.raises(AttributeError, match="the gallery has no bug 'no_such_bug'"):
+        getattr(gallery, "no_such_bug")  # noqa: B009

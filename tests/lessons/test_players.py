@@ -13,8 +13,7 @@ from drawn import boxes
 from jax.experimental import pallas as pl
 
 from kernels import neuron, pictures
-from kernels.attention import BlockSizes as TokenBlocks
-from kernels.attention import attention
+from kernels.attention import AttentionBlocks, attention
 from kernels.giou.nki import giou_kernel
 from kernels.machines.pallas import calls
 from kernels.machines.pallas.calls import affine
@@ -54,7 +53,7 @@ def sparse():
 
 
 def causal(tokens=512):
-    block = TokenBlocks(tokens=128, tq=128, tk=128, heads=1)
+    block = AttentionBlocks(tokens=128, tq=128, tk=128, heads=1)
     heads = [jax.ShapeDtypeStruct((1, 2, tokens, 128), jnp.bfloat16)] * 3
     return calls(functools.partial(attention, block=block, causal=True), *heads)[0]
 

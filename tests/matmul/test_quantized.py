@@ -11,9 +11,7 @@ from kernels import ladder
 from kernels.machines.pallas import calls
 from kernels.matmul import BlockSizes, matmul, quantize, quantized_matmul
 from kernels.matmul.operator import LONGEST
-from kernels.matmul.reference import quantized_matmul as reference
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
-from kernels.proof.budget import compare, ulp
 from kernels.proof.catalog import OPERATORS
 
 LAYER = OPERATORS["quantized_matmul"]
@@ -135,21 +133,6 @@ class TestLayer:
         )
         assert z.shape == (33, 130) and z.dtype == out_dtype
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("activation", [None, jax.nn.relu, jnp.tanh])
-    @pytest.mark.parametrize("shape", [(1, 1, 1), (31, 257, 129), (65, 384, 200)])
-    def test_the_fused_epilogue_is_the_one_outside(self, shape, activation):
-        """It multiplies in the same order, so only the last rounding may differ."""
-        x, y, x_scale, y_scale, bias = layer(*shape)
-        sums = matmul(x, y).astype(jnp.float32)
-        want = sums * x_scale[:, None] * y_scale + bias
-        want = np.asarray(want if activation is None else activation(want))
-        for block in (None, SMALL):
-            got = quantized_matmul(x, y, x_scale, y_scale, bias, activation=activation, block=block)
-            # A fused multiply-add rounds once where two operations round twice.
-            size = np.abs(np.asarray(sums) * x_scale[:, None] * y_scale) + np.abs(bias)
-            assert (np.abs(np.asarray(got) - want) <= 2 * ulp(size, np.float32)).all()
-
     def test_rounded_once_to_bfloat16(self):
         wide = np.asarray(quantized_matmul(*layer(64, 100, 130)))
         narrow = quantized_matmul(*layer(64, 100, 130), out_dtype="bfloat16")
@@ -198,13 +181,6 @@ class TestLayer:
         assert check(layered).status == "passed"
         found = check(lambda *a, interpret, **_: layered(*harm(*a), interpret=interpret))
         assert found.status == "failed" and "allowed" in found.message
-
-    def test_all_zeros_fail(self):
-        arguments = layer(8, 16, 8)
-        z = np.asarray(quantized_matmul(*arguments))
-        want = reference(*[a.astype(np.float64) for a in arguments])
-        assert compare(z, want, z, np.abs(want)).passed
-        assert not compare(z * 0, want, z, np.abs(want)).passed
 
     @pytest.mark.parametrize(
         ("change", "says"),

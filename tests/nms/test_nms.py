@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from door import optimised
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kernels.machines.compat.xla import optimised
 from kernels.nms import nms, overlap, xla
 from kernels.nms.operator import NMS
 from kernels.nms.reference import nms as reference
-from kernels.nms.workloads import KINDS
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
@@ -38,19 +37,6 @@ def check(boxes, scores, threshold, implementation, **compiler_options):
 
 def box(*sides):
     return np.array(sides, np.float32).reshape(-1, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("implementation", NMS.names)
-@given(
-    kind=st.sampled_from(sorted(KINDS)),
-    n=st.sampled_from(SIZES),
-    threshold=st.sampled_from(THRESHOLDS),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_hostile_boxes(implementation, kind, n, threshold, seed):
-    workload = Workload("drawn", {"n": n}, values=kind)
-    check(*OPERATORS["nms"].workloads.arguments(workload, seed), threshold, implementation)
 
 
 @pytest.mark.parametrize("implementation", NMS.names)

@@ -106,7 +106,7 @@ def cells(path):
 
 SOURCES = [
     *(p for p in (ROOT / "kernels").rglob("*.py") if p.parent.name != "backends"),
-    *(ROOT / "book" / "_ext").glob("*.py"),
+    *(ROOT / "book" / "_ext").rglob("*.py"),
     *(ROOT / "tools").glob("*.py"),
 ]
 

@@ -12,7 +12,8 @@ import pytest
 from kernels import ladder, optional
 from kernels.machines.gpu import toolchain
 from kernels.machines.tpu import pool
-from kernels.proof.backends.base import Compiled
+from kernels.proof.backends.base import CompiledJob
+from kernels.proof.backends.cuda import CUDA
 from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.backends.nki import NKI, NKI_BETA1
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -22,8 +23,14 @@ from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS, RUNGS, find
 from kernels.proof.workload import Workload, Workloads, values
 
+# What g++ builds anew for each workload, once for each sanitizer, is not for make quick.
+BUILT = (CUDA,)
 CLAIMS = [
-    pytest.param(operator, implementation, rung, id=f"{operator.name}/{implementation.name}-{rung}")
+    pytest.param(
+        *(operator, implementation, rung),
+        id=f"{operator.name}/{implementation.name}-{rung}",
+        marks=[pytest.mark.slow] * (implementation.backend in BUILT),
+    )
     for operator, implementation in find()
     for rung in implementation.rungs
 ]
@@ -336,7 +343,7 @@ def test_the_same_seed_draws_the_same_workloads():
 
 def test_a_rung_that_did_part_of_its_work_does_not_pass(monkeypatch):
     def compile(jobs):
-        return (Compiled(None, "one chip of two", 0.1) for _ in jobs)
+        return (CompiledJob(None, "one chip of two", 0.1) for _ in jobs)
 
     monkeypatch.setattr(PALLAS_TPU, "compile", compile)
     check = fall(multiply, "compile")

@@ -68,27 +68,27 @@ def test_the_guide_shows_every_file():
 
 def test_the_list_knows_it(copy):
     found = run(copy, "list")
-    assert "moments" in found and "the mean and the mean square of each row" in found
+    assert "moments" in found and "weighted moments of each row" in found
     assert "moments/xla" in found and "moments/pallas" in found
 
 
 def test_it_is_proven_at_every_rung_with_its_gradient(copy):
     compiles = optional.available("libtpu")
     found = run(copy, "verify", "moments", "--draws", "2", *["--strict"] * compiles)
-    assert ("24 passed, 0 failed, 0 skipped" if compiles else "18 passed") in found
+    assert ("32 passed, 0 failed, 0 skipped" if compiles else "24 passed") in found
 
 
 def test_the_estimates_and_the_pages_know_it(copy, tmp_path):
     pytest.importorskip("libtpu")
-    words = ("estimate", "moments", "-w", "m=4096 n=1024 float32", "-c", "v5e", "--record")
+    words = ("estimate", "moments", "-w", "rows=4096 n=1024 float32", "-c", "v5e", "--record")
     found = run(copy, *words)
     assert "moments/pallas" in found and "moments/xla" in found and "µs" in found
     rows = (copy / "results" / "estimated.csv").read_text().splitlines()
     assert len(rows) == 3 and rows[1].startswith("moments,pallas,")
 
     for directive, says in (
-        ("api", "Two arrays [m] in x’s dtype"),
-        ("results", "the mean and the mean square of each row"),
+        ("api", "Two arrays [rows] in x’s dtype"),
+        ("results", "weighted moments of each row"),
         ("status", "Pallas TPU"),
     ):
         source = tmp_path / directive
@@ -99,14 +99,27 @@ def test_the_estimates_and_the_pages_know_it(copy, tmp_path):
         assert "moments" in html and says in html
 
 
+def test_rows_that_vmem_does_not_hold_are_refused(copy):
+    code = "import jax; from kernels.moments import moments as f; S = jax.ShapeDtypeStruct;"
+    code += "x = S((9, 40000), 'float32'); w = S((40000,), 'float32')\n"
+    code += "try: jax.eval_shape(f, x, w)\nexcept ValueError as error: print(error)"
+    assert "x.shape[1] is 40000; accepted: at most 13107, of which" in run(copy, of=("-c", code))
+
+
 @pytest.mark.parametrize(
     ("file", "right", "wrong", "says"),
     [
-        ("pallas", "(x * x).mean(1", "(x * x).sum(1", "square: element"),
-        ("pallas", "grid=(pl.cdiv(m, rows),)", "grid=(m // rows,)", "mean: element"),
-        ("pallas", "+ 2 * x.astype", "+ 3 * x.astype", "gradient of x"),
+        ("pallas", "(x**power * weight).mean(1", "(x**power * weight).sum(1", "power: element"),
+        (
+            "pallas",
+            "grid=(pl.cdiv(rows, plan.block),)",
+            "grid=(rows // plan.block,)",
+            "mean: element",
+        ),
+        ("pallas", "mean + power * x", "mean + 3 * x", "gradient of x"),
+        ("pallas", ").sum(0)", ").mean(0)", "gradient of weight"),
     ],
-    ids=["mean-square", "short-grid", "gradient"],
+    ids=["power", "short-grid", "gradient", "gradient-of-weight"],
 )
 def test_a_wrong_kernel_is_refused(copy, tmp_path, file, right, wrong, says):
     root = tmp_path / "wrong"

@@ -1,7 +1,8 @@
 """The bug gallery: kernels that are wrong on purpose, each with the rung that catches it.
 
-One file a bug. Each holds one kernel that is wrong or, with repaired=True, right, so that the line
-that matters can be seen. To add a bug, add a file; nothing lists it elsewhere.
+A kernel is wrong or, with repaired=True, right, so that the line that matters can be seen. To add a
+bug, write its kernel under `@bug(…)` in a file of this folder, an old one or a new one: its name is
+the function's, and nothing lists it elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +17,22 @@ from kernels.lessons.gallery.bug import Bug
 from kernels.proof import ladder
 from kernels.proof.catalog import OPERATORS, RUNGS
 
-__all__ = ["Bug", "Catch", "bugs", "climb"]
+__all__ = [
+    "Bug",
+    "Catch",
+    "bugs",
+    "changed_argument",
+    "circular_convolution",
+    "climb",
+    "flipped_border",
+    "gpsimd_unchecked_malloc",
+    "gpsimd_wrong_offset",
+    "illegal_block",
+    "narrow_accumulator",
+    "out_of_bounds_read",
+    "short_grid",
+    "unawaited_copy",
+]
 
 CLIMBED = RUNGS[:3]  # as far as a machine without an accelerator gets
 
@@ -36,11 +52,21 @@ class Catch:
     message: str
 
 
+@functools.cache
 def bugs() -> dict[str, Bug]:
     """Every bug by name, ordered by the rung that catches it."""
-    names = [m.name for m in pkgutil.iter_modules(__path__) if m.name != "bug"]
-    found = {name: importlib.import_module(f"{__name__}.{name}").BUG for name in names}
-    return dict(sorted(found.items(), key=lambda item: (RUNGS.index(item[1].caught_by), item[0])))
+    rooms = [
+        importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
+    ]
+    known = [(n, bug) for room in rooms for n, bug in vars(room).items() if isinstance(bug, Bug)]
+    return dict(sorted(known, key=lambda item: (RUNGS.index(item[1].caught_by), item[0])))
+
+
+def __getattr__(name: str) -> Any:
+    """A bug, as `gallery.short_grid`."""
+    if name.startswith("_") or name not in bugs():
+        raise AttributeError(f"the gallery has no bug {name!r}")
+    return bugs()[name]
 
 
 def climb(name: str, *, repaired: bool = False) -> Catch | None:
@@ -54,9 +80,7 @@ def climb(name: str, *, repaired: bool = False) -> Catch | None:
         What caught it first, or None if nothing did.
     """
     bug = bugs()[name]
-    function: Any = importlib.import_module(f"{__name__}.{name}").kernel
-    if repaired:
-        function = functools.partial(function, repaired=True)
+    function = functools.partial(bug.kernel, repaired=True) if repaired else bug.kernel
     operator, more = OPERATORS[bug.operator], bug.differentiable
     subject = ladder.Subject(operator, name, bug.backend, function, differentiable=more)
     for rung in CLIMBED:

@@ -1,6 +1,11 @@
 """What is known of a bug."""
 
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kernels.proof.backends.base import Backend
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -12,6 +17,7 @@ class Bug:
     """One wrong kernel.
 
     Args:
+        kernel: takes the operator's arguments; wrong or, with repaired=True, right.
         title: what it is called in the gallery.
         operator: whose contract it breaks.
         caught_by: the first rung that refuses it.
@@ -22,8 +28,10 @@ class Bug:
         needs: the optional package without which that rung is blind to it.
         backend: what it is written in.
         differentiable: whether its gradients are proven too.
+        shown: the function to look at, or its text in another language; None for the kernel.
     """
 
+    kernel: Callable[..., Any]
     title: str
     operator: str
     caught_by: str
@@ -34,3 +42,21 @@ class Bug:
     needs: str | None = None
     backend: Backend = PALLAS_TPU
     differentiable: bool = False
+    shown: Any = None
+
+    @property
+    def source(self) -> str:
+        """The kernel as it is written, the wrong line beside the right one."""
+        if isinstance(self.shown, str):
+            return self.shown
+        lines = inspect.getsource(self.shown or self.kernel)
+        return lines[max(lines.find("\ndef ") + 1, 0) :]  # without what `bug` tells of it
+
+
+def bug(**facts: Any) -> Callable[[Callable[..., Any]], Bug]:
+    """Make a bug of the function below it.
+
+    Args:
+        facts: what Bug takes besides the kernel.
+    """
+    return lambda kernel: Bug(kernel, **facts)

@@ -32,6 +32,7 @@ __all__ = [
     "order",
     "pipeline",
     "play",
+    "plots",
     "programs",
     "ranges",
     "schedule",

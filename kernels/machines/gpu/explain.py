@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernels.machines.gpu.chips import chip as chip_of
-from kernels.machines.gpu.compiler import Compiled, Thunk
-from kernels.machines.gpu.estimate import Estimate
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.compiler import GpuProgram, Thunk
+from kernels.machines.gpu.estimate import GpuEstimate
+from kernels.machines.gpu.kernel import GpuKernel
 from kernels.machines.gpu.occupancy import Occupancy
-from kernels.machines.gpu.sass import Loop
+from kernels.machines.gpu.sass import SassLoop
 
 OPERATIONS = 8  # of a kernel, the most frequent
 
@@ -40,7 +40,7 @@ class LoopFacts:
 
 @dataclass(frozen=True)
 class GpuKernelFacts:
-    """One kernel: see kernels.gpu.Kernel."""
+    """One kernel: see kernels.gpu.GpuKernel."""
 
     name: str
     blocks: int
@@ -60,7 +60,7 @@ class GpuKernelFacts:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """All that is known of a compiled program, in plain numbers: see kernels.gpu.Compiled."""
+    """All that is known of a compiled program, in plain numbers: see kernels.gpu.GpuProgram."""
 
     title: str
     chip: str
@@ -77,7 +77,7 @@ class GpuFacts:
     dtypes: tuple[str, ...] = ()  # nothing is said of them
 
 
-def facts(compiled: Compiled, estimate: Estimate | str, title: str) -> GpuFacts:
+def facts(compiled: GpuProgram, estimate: GpuEstimate | str, title: str) -> GpuFacts:
     """All that is known of a compiled program.
 
     Args:
@@ -103,7 +103,7 @@ def facts(compiled: Compiled, estimate: Estimate | str, title: str) -> GpuFacts:
     )
 
 
-def _kernel(kernel: Kernel) -> GpuKernelFacts:
+def _kernel(kernel: GpuKernel) -> GpuKernelFacts:
     occupancy = waves = busy = None
     if kernel.threads:
         occupancy = kernel.occupancy
@@ -127,8 +127,8 @@ def _kernel(kernel: Kernel) -> GpuKernelFacts:
     )
 
 
-def _loop(kernel: Kernel) -> LoopFacts:
-    loop = max(kernel.loops, key=_weight, default=Loop(kernel.instructions))
+def _loop(kernel: GpuKernel) -> LoopFacts:
+    loop = max(kernel.loops, key=_weight, default=SassLoop(kernel.instructions))
     return LoopFacts(
         instructions=len(loop.instructions),
         issue_cycles=loop.issue_cycles,
@@ -138,7 +138,7 @@ def _loop(kernel: Kernel) -> LoopFacts:
     )
 
 
-def _weight(loop: Loop) -> tuple[int, int]:
+def _weight(loop: SassLoop) -> tuple[int, int]:
     """The loop that counts is the one that multiplies, and of those the shortest."""
     products = sum(n for name, n in loop.counts.items() if name.endswith("MMA") or name == "FFMA")
     return products, -len(loop.instructions)

@@ -22,12 +22,15 @@ SECONDS = 60.0
 SANITIZERS = {
     "races": ("-fsanitize=thread", "TSAN_OPTIONS", "halt_on_error=1"),
     "bounds": ("-fsanitize=address,undefined", "ASAN_OPTIONS", "detect_leaks=0"),
+    "nothing": ("-O2", "LC_ALL", "C"),
 }
+NOTHING = "nothing"  # watched: the arithmetic alone
 
 HEADER = r"""
 #include <barrier>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -93,7 +96,7 @@ def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:
         source: kernels, without `extern "C"`.
         main: the body of a main function: it makes arrays and calls
             `launch(dim3(blocks), dim3(threads), [&] { kernel(…); });`.
-        watch: "races" (ThreadSanitizer) or "bounds" (AddressSanitizer).
+        watch: "races" (ThreadSanitizer), "bounds" (AddressSanitizer) or "nothing".
 
     Returns:
         What was found.

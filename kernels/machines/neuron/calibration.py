@@ -18,7 +18,7 @@ import numpy as np
 from kernels.machines.neuron import beta1 as nki
 from kernels.machines.neuron.beta1 import isa as nisa
 from kernels.machines.neuron.beta1 import language as nl
-from kernels.machines.neuron.estimator import Estimate, estimate
+from kernels.machines.neuron.estimator import NeuronEstimate, estimate
 
 HALVES = FIT, TEST = "fit", "test"
 
@@ -78,7 +78,7 @@ class Program:
         """Name and sizes."""
         return " ".join([self.name, *(f"{name} {size}" for name, size in self.sizes.items())])
 
-    def estimate(self, **options: Any) -> Estimate:
+    def estimate(self, **options: Any) -> NeuronEstimate:
         """What the model says, with the figures that were fitted for this source."""
         shapes = [_Shape(shape, self.dtype) for shape in self.arguments]
         return estimate(self.kernel, *shapes, chip="trn1", **{**FITTED[self.source], **options})

@@ -24,6 +24,7 @@ __all__ = [
     "KernelSource",
     "TaichiError",
     "Task",
+    "assembly",
     "empty",
     "launch",
     "module",

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.calls import FAST, Call, Operand
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu.chips import CHIPS
 from kernels.machines.tpu.estimate.result import Estimate, OpEstimate
-from kernels.machines.tpu.export import Program
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.scheduler import KernelSchedule
 
@@ -167,7 +167,7 @@ class TpuFacts:
     dtypes: tuple[str, ...]  # what the chip makes of the program's, a sentence each
 
 
-def facts(program: Program, estimate: Estimate, title: str) -> TpuFacts:
+def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
     """All that is known of an estimated program.
 
     Args:
@@ -187,12 +187,11 @@ def facts(program: Program, estimate: Estimate, title: str) -> TpuFacts:
     if not kernels:
         fusions = estimate.schedule.kernels[:1]
         kernels = [_scheduled(KernelFacts(fusion.name), fusion) for fusion in fusions]
-    least, most = estimate.range
     return TpuFacts(
         title=title,
         chip=estimate.chip,
         libtpu=estimate.libtpu,
-        seconds=estimate.seconds,
+        seconds=estimate.cycles / chip.clock_hz,
         cycles=estimate.cycles,
         clock_hz=chip.clock_hz,
         band=estimate.band_text,
@@ -202,8 +201,8 @@ def facts(program: Program, estimate: Estimate, title: str) -> TpuFacts:
         depends=estimate.depends,
         by_data=_by_data(program, estimate),
         trips=dict(program.trips),
-        least=least,
-        most=most if math.isfinite(most) else None,
+        least=estimate.seconds.low,
+        most=estimate.seconds.high if math.isfinite(estimate.seconds.high) else None,
         flops=estimate.flops,
         hbm_bytes=estimate.hbm_bytes,
         utilisation=estimate.utilisation,
@@ -221,7 +220,7 @@ def facts(program: Program, estimate: Estimate, title: str) -> TpuFacts:
     )
 
 
-def kernels_of(program: Program, chip: str) -> tuple[KernelFacts, ...]:
+def kernels_of(program: ExportedProgram, chip: str) -> tuple[KernelFacts, ...]:
     """What is known of a program's kernels before they are compiled.
 
     Args:
@@ -323,7 +322,7 @@ def _regions(schedule: KernelSchedule) -> tuple[RegionFacts, ...]:
     return tuple(regions)
 
 
-def _by_data(program: Program, estimate: Estimate) -> tuple[str, ...]:
+def _by_data(program: ExportedProgram, estimate: Estimate) -> tuple[str, ...]:
     """The loops and grids whose length is data that is not given, in words."""
     names = dict.fromkeys(words for call in program.calls for words in call.by_data)
     if estimate.compiled and not all(run.counted for run in estimate.compiled.module.run):
@@ -397,7 +396,7 @@ def _count(
 # --- dtypes ---------------------------------------------------------------------------------------
 
 
-def dtypes(program: Program, chip: str) -> tuple[str, ...]:
+def dtypes(program: ExportedProgram, chip: str) -> tuple[str, ...]:
     """What a chip makes of a program's dtypes, a sentence each.
 
     Args:

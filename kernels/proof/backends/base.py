@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kernels.machines import optional
-from kernels.proof.backends import jax_arrays, machines
-from kernels.proof.backends.job import Compiled, Job, Refused, Simulated, Skipped
+from kernels.proof.backends import jax_arrays
+from kernels.proof.backends.job import CompiledJob, Job, Refused, Simulated, Skipped
+from kernels.proof.backends.processor import processor
 
-__all__ = ["Backend", "Compiled", "Job", "Refused", "Simulated", "Skipped"]
+__all__ = ["Backend", "CompiledJob", "Job", "Refused", "Simulated", "Skipped"]
 
 
 class Backend:
@@ -62,7 +63,7 @@ class Backend:
         """
         raise Skipped(self.why_not("simulate"))
 
-    def compile(self, jobs: Iterable[Callable[[], Job]]) -> Iterator[Compiled]:
+    def compile(self, jobs: Iterable[Callable[[], Job]]) -> Iterator[CompiledJob]:
         """Compile jobs for the machine, as far as its tools are here.
 
         Args:
@@ -79,7 +80,7 @@ class Backend:
                 note = self.compile_one(make())
             except Exception as raised:  # a wrong kernel's words are the finding
                 error = raised
-            yield Compiled(error, note, time.perf_counter() - start)
+            yield CompiledJob(error, note, time.perf_counter() - start)
 
     def compile_one(self, job: Job) -> str:
         """Compile one job; returns what was left of the way to the machine, or nothing."""
@@ -134,7 +135,7 @@ class Backend:
 
     def chip(self, device: str = "cpu") -> str:
         """What it runs on here, as records name it."""
-        return machines.processor(device if self.tensors else "cpu")
+        return processor(device if self.tensors else "cpu")
 
     @property
     def remark(self) -> str:

@@ -23,10 +23,10 @@ def _call(job: Job, **more: Any) -> tuple[Callable[..., Any], list[Any]]:
     places = _traced(job)
 
     def call(*arrays: Any) -> Any:
-        given = list(job.arguments)
+        arguments = list(job.arguments)
         for place, array in zip(places, arrays, strict=True):
-            given[place] = array
-        return job.function(*given, **job.options, **more)
+            arguments[place] = array
+        return job.function(*arguments, **job.options, **more)
 
     return call, [job.arguments[place] for place in places]
 
@@ -39,10 +39,10 @@ def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
 
     def gradient(cotangents: Any, *arrays: Any) -> tuple[Any, Any]:
         def of_wanted(*chosen: Any) -> Any:
-            given = list(arrays)
+            operands = list(arrays)
             for place, array in zip(wanted, chosen, strict=True):
-                given[place] = array
-            return call(*given)
+                operands[place] = array
+            return call(*operands)
 
         result, back = jax.vjp(of_wanted, *[arrays[place] for place in wanted])
         cast = jax.tree.map(_cotangent, cotangents, result)
@@ -51,13 +51,13 @@ def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
     return gradient
 
 
-def _cotangent(given: Any, result: Any) -> Any:
+def _cotangent(value: Any, result: Any) -> Any:
     """What comes back to a result: of its dtype, or JAX's nothing to an integer."""
     import jax
     import jax.numpy as jnp
 
     if jnp.issubdtype(result.dtype, jnp.inexact):
-        return given.astype(result.dtype)
+        return value.astype(result.dtype)
     return np.zeros(result.shape, jax.dtypes.float0)
 
 
@@ -75,16 +75,16 @@ def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]
     import jax
 
     call, arrays = _call(job, **more)
-    found: list[tuple[Callable[..., Any], list[Any]]] = [(call, arrays)]
+    both: list[tuple[Callable[..., Any], list[Any]]] = [(call, arrays)]
     if job.wanted:
         pulled = _pulled(job, call)
 
-        def gradient(cotangents: Any, *given: Any) -> tuple[Any, ...]:
-            result, gradients = pulled(cotangents, *given)
+        def gradient(cotangents: Any, *operands: Any) -> tuple[Any, ...]:
+            result, gradients = pulled(cotangents, *operands)
             return *(result if isinstance(result, (tuple, list)) else (result,)), *gradients
 
-        found.append((gradient, [jax.eval_shape(call, *arrays), *arrays]))
-    return found
+        both.append((gradient, [jax.eval_shape(call, *arrays), *arrays]))
+    return both
 
 
 def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
@@ -94,8 +94,8 @@ def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
     call, arrays = _call(job, **more)
     gradient = jax.jit(_pulled(job, call))
     shape = jax.eval_shape(call, *arrays)
-    given = type(shape)(cotangents) if isinstance(shape, (tuple, list)) else cotangents[0]
-    return [np.asarray(g) for g in gradient(given, *arrays)[1]]
+    back = type(shape)(cotangents) if isinstance(shape, (tuple, list)) else cotangents[0]
+    return [np.asarray(g) for g in gradient(back, *arrays)[1]]
 
 
 def prepare(job: Job) -> Callable[[], Any]:

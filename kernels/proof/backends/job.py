@@ -62,7 +62,7 @@ class Simulated:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledJob:
     """What a compiler made of a job.
 
     Args:

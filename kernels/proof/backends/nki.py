@@ -47,8 +47,8 @@ class _Nki(Backend):
             return ""
         if not neuron.device():
             return f"{NO_DEVICE}: simulated, it tells nothing"
-        found = neuron.vendor.find(self.generation)
-        return "" if found else f"needs AWS's package: {neuron.vendor.SETUP}"
+        package = neuron.vendor.find(self.generation)
+        return "" if package else f"needs AWS's package: {neuron.vendor.SETUP}"
 
     def chip(self, device: str = "cpu") -> str:
         from kernels.machines import neuron
@@ -70,13 +70,13 @@ class _Nki(Backend):
     ) -> list[Any]:
         from kernels.machines import neuron
 
-        found = []
+        estimates = []
         for job, chip in jobs:
             (launch,) = neuron.launched(job.function, *job.arguments, **job.options)
-            found.append(
+            estimates.append(
                 neuron.estimate(launch.kernel, *launch.arguments, chip=chip, **launch.options)
             )
-        return found
+        return estimates
 
 
 NKI = _Nki("nki")

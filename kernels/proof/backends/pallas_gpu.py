@@ -28,20 +28,20 @@ class PallasGpu(Backend):
         from kernels.machines.gpu.errors import GpuCompileError
         from kernels.machines.gpu.export import export
 
-        there = toolchain.available()
+        compiles = toolchain.available()
         for program, arrays in jax_arrays.programs(job, interpret=False):
             for chip in self.compiled_for:
                 try:
                     exported = export(program, *arrays, chip=chip, name=job.name)
                     self._look_at(exported)
-                    if there:
+                    if compiles:
                         # XLA has its kernels assembled, so ptxas has had its say too.
                         compiled = compiler.compile_program(exported, timeout=COMPILE_SECONDS)
                         if not compiled.kernels:
                             raise Refused(f"no kernel was compiled for {chip}")
                 except GpuCompileError as error:
                     raise Refused(f"{chip}: {error}") from error
-        if there:
+        if compiles:
             return ""
         return "lowered only: the compilers, make venv EXTRAS=gpu, are not installed"
 

@@ -14,7 +14,7 @@ from kernels.machines import optional
 from kernels.machines.checks import brief, located, user_file
 from kernels.machines.compat import jax_pallas, jaxprs
 from kernels.proof.backends import jax_arrays
-from kernels.proof.backends.base import Compiled, Job, Refused, Simulated, Skipped
+from kernels.proof.backends.base import CompiledJob, Job, Refused, Simulated, Skipped
 from kernels.proof.backends.xla import OnTpu
 
 CHIPS = ("v5e", "v6e")  # that every kernel is compiled for
@@ -26,8 +26,8 @@ def check_index_maps(calls: Sequence[Any]) -> None:
     compilers clamp them."""
     if not calls:
         raise Refused("no kernel reached the program")
-    for each in calls:
-        if problems := each.problems():
+    for call in calls:
+        if problems := call.problems():
             raise Refused(problems[0])
 
 
@@ -50,13 +50,14 @@ class _PallasTpu(OnTpu):
         # What is parallel is spread over the cores; a core alone keeps to the order.
         return Simulated(run.result, alone=len(set(run.core)) < 2)
 
-    def compile(self, jobs: Iterable[Callable[[], Job]]) -> Iterator[Compiled]:
+    def compile(self, jobs: Iterable[Callable[[], Job]]) -> Iterator[CompiledJob]:
         """Lower every job for every chip, and compile it where libtpu is installed.
 
         All programs go to one pool of compiler processes, so that libtpu starts once in each.
         """
+        from kernels.machines.exporting import ExportedProgram
         from kernels.machines.tpu.diagnose import TpuCompileError
-        from kernels.machines.tpu.export import Program, export
+        from kernels.machines.tpu.export import export
         from kernels.machines.tpu.pool import compile_each
 
         owners: list[int] = []  # program → its job
@@ -65,33 +66,34 @@ class _PallasTpu(OnTpu):
         seconds: list[float] = []
         refused: dict[int, int] = {}  # job → the program whose refusal is told
 
-        def exported() -> Iterator[Program]:
+        def exported() -> Iterator[ExportedProgram]:
             for place, make in enumerate(jobs):
                 start = time.perf_counter()
                 left.append(1)
                 errors.append(None)
-                made = []
+                programs = []
                 try:
                     job = make()
                     for function, arrays in jax_arrays.programs(job, **self._interpreting(False)):
                         for chip in self.compiled_for:
                             with self._as_compiled():
-                                made.append(export(function, *arrays, chip=chip, name=job.name))
-                            self._look_at(made[-1])
+                                program = export(function, *arrays, chip=chip, name=job.name)
+                            self._look_at(program)
+                            programs.append(program)
                 except Exception as error:  # a wrong kernel's words are the finding
                     errors[place] = error
-                    made = []
+                    programs = []
                 seconds.append(time.perf_counter() - start)
-                left[place] = len(made)
-                for program in made:
+                left[place] = len(programs)
+                for program in programs:
                     owners.append(place)
                     yield program
 
         if not optional.available("libtpu"):
             list(exported())
             note = "lowered only: the compiler, libtpu, is not installed"
-            for error, took in zip(errors, seconds, strict=True):
-                yield Compiled(error, "" if error else note, took)
+            for error, spent in zip(errors, seconds, strict=True):
+                yield CompiledJob(error, "" if error else note, spent)
             return
         done = 0
         results = compile_each(exported(), timeout=COMPILE_SECONDS, progress=False)
@@ -100,14 +102,14 @@ class _PallasTpu(OnTpu):
             left[place] -= 1
             seconds[place] += getattr(result, "seconds", None) or 0.0
             # Of several chips the first one's words, whichever answered first.
-            told = not errors[place] or index < refused.get(place, 0)
-            if isinstance(result, TpuCompileError) and told:
+            first = not errors[place] or index < refused.get(place, 0)
+            if isinstance(result, TpuCompileError) and first:
                 errors[place], refused[place] = Refused(brief(result)), index
             while done < len(seconds) and not left[done]:
-                yield Compiled(errors[done], "", seconds[done])
+                yield CompiledJob(errors[done], "", seconds[done])
                 done += 1
         for place in range(done, len(seconds)):
-            yield Compiled(errors[place], "", seconds[place])
+            yield CompiledJob(errors[place], "", seconds[place])
 
     def _look_at(self, program: Any) -> None:
         """Refuse what the compiler would take, and what is wrong."""
@@ -211,9 +213,9 @@ class Brought(_PallasTpu):
         function, arrays = jax_arrays.programs(dataclasses.replace(job, wanted=()))[0]
         with self._as_compiled():
             jaxpr = jaxprs.trace(function, *arrays)
-        made, idle = calls_in(jaxpr), jaxprs.unused(jaxpr)
+        idle = jaxprs.unused(jaxpr)
         blocks: dict[bool, dict[str, str]] = {True: {}, False: {}}
-        for call in made:
+        for call in calls_in(jaxpr):
             line = next((f for f in jaxprs.frames(call.equation) if user_file(f[0])), ("", 0))
             place = f" ({Path(line[0]).name}:{line[1]})" if line[1] else ""
             results = jaxprs.outputs(call.equation)
@@ -229,10 +231,10 @@ class Brought(_PallasTpu):
             written = [access.split(" by ")[0] for access in accesses]
             if all(w in blocks[True] and w not in blocks[False] for w in written):
                 continue
-            told = [
+            placed = [
                 a if "(" in a else a + blocks[False].get(w, "") for a, w in zip(accesses, written)
             ]
-            kept.append("; unordered with ".join(told))
+            kept.append("; unordered with ".join(placed))
         return kept
 
     def _as_compiled(self) -> AbstractContextManager[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels.proof.backends.base import Job, Refused, Simulated, Skipped
+from kernels.proof.backends.processor import has_cuda
 from kernels.proof.backends.torch import OnTensors
 
 
@@ -35,9 +36,8 @@ class _Taichi(OnTensors):
     def measure(self, job: Job, device: str | None = None) -> Any:
         """On the first GPU where there is one, or else on all cores; in a process of its own."""
         from kernels.machines import taichi
-        from kernels.proof.backends import machines
 
-        device = device or ("cuda" if machines.has_cuda() else "cpu")
+        device = device or ("cuda" if has_cuda() else "cpu")
         if reason := self.why_not("measure", device):
             raise Skipped(reason)
         return taichi.run(job.function, *job.arguments, device=device, **job.options)

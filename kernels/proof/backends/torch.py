@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.proof.backends.base import Backend, Job
+from kernels.proof.backends.processor import has_cuda
 
 
 class OnTensors(Backend):
@@ -20,24 +21,19 @@ class OnTensors(Backend):
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
         import torch
 
-        given = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in job.arguments]
-        wanted = [given[place].requires_grad_() for place in job.wanted]
-        results = _several(job.function(*given, **job.options))
+        tensors, wanted = _tensors(job)
+        results = _several(job.function(*tensors, **job.options))
         back = [torch.from_numpy(np.asarray(c)) for c in cotangents]
         return [g.numpy() for g in torch.autograd.grad(results, wanted, back)]
 
     def prepare(self, job: Job, device: str = "cpu", out: bool = False) -> Callable[[], Any]:
         import torch
 
-        given = [
-            torch.from_numpy(a).to(device) if isinstance(a, np.ndarray) else a
-            for a in job.arguments
-        ]
-        call = functools.partial(job.function, *given, **job.options)
+        tensors, wanted = _tensors(job, device)
+        call = functools.partial(job.function, *tensors, **job.options)
         if not job.wanted:
             # Memory that the system hands out anew each time takes longer than some kernels.
             return functools.partial(call, out=call()) if out else call
-        wanted = [given[place].requires_grad_() for place in job.wanted]
         cotangents = [torch.ones_like(result) for result in _several(call())]
 
         def pull() -> Any:
@@ -48,11 +44,19 @@ class OnTensors(Backend):
     def why_not(self, rung: str, device: str = "cpu") -> str:
         if rung != "measure":
             return super().why_not(rung, device)
-        from kernels.proof.backends import machines
-
-        if device == "cuda" and not machines.has_cuda():
+        if device == "cuda" and not has_cuda():
             return "PyTorch sees no CUDA device here"
         return f"{package} is not installed" if (package := self.missing()) else ""
+
+
+def _tensors(job: Job, device: str = "cpu") -> tuple[list[Any], list[Any]]:
+    """The job's arguments, its arrays as tensors; and those whose gradients are wanted."""
+    import torch
+
+    tensors = [
+        torch.from_numpy(a).to(device) if isinstance(a, np.ndarray) else a for a in job.arguments
+    ]
+    return tensors, [tensors[place].requires_grad_() for place in job.wanted]
 
 
 def _several(results: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import Backend, Job
+from kernels.proof.backends.processor import processor
 
 
 class OnTpu(Backend):
@@ -23,28 +24,27 @@ class OnTpu(Backend):
         from kernels.machines.tpu.pool import libtpu_version
 
         libtpu_version()  # says by name that it is missing
-        found: list[Any] = []
+        answers: list[Any] = []
         exported = {}
         for place, (job, chip) in enumerate(jobs):
-            found.append(None)
+            answers.append(None)
             function, arrays = jax_arrays.programs(job, **self._interpreting(False))[-1]
             try:
                 exported[place] = export(function, *arrays, chip=chip, name=job.name)
             except (ValueError, TpuCompileError) as error:
-                found[place] = error
+                answers[place] = error
         estimates = estimate_all(list(exported.values()), timeout=timeout, budget=budget)
         for place, estimate in zip(exported, estimates, strict=True):
-            found[place] = estimate
-        return found
+            answers[place] = estimate
+        return answers
 
     def chip(self, device: str = "cpu") -> str:
         import jax
 
         from kernels.machines import tpu
-        from kernels.proof.backends import machines
 
         if jax.default_backend() == "cpu":
-            return machines.processor()
+            return processor()
         return tpu.chips.here(fallback=jax.devices()[0].device_kind)
 
 

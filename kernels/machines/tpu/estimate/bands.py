@@ -34,7 +34,7 @@ def regime(estimate: Any) -> str:
         "Pallas, compute", "XLA, HBM", "XLA loops, HBM", "XLA products, compute" and the like.
     """
     whole = sum(op.cycles for op in estimate.ops)
-    most = lambda of: 2 * sum(op.cycles for op in estimate.ops if of(op)) > whole
+    most = lambda holds: 2 * sum(op.cycles for op in estimate.ops if holds(op)) > whole
     if most(lambda op: op.call is not None):
         writer = WRITERS[0]
     elif most(lambda op: op.call is None and op.times > 1):
@@ -69,7 +69,7 @@ class Band:
     @property
     def text(self) -> str:
         """Of the time against the estimate, such as "−8 … +15 %"."""
-        low, high = (100 * (each - 1) for each in self.around(1.0))
+        low, high = (100 * (end - 1) for end in self.around(1.0))
         return f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
 
 
@@ -132,24 +132,29 @@ def counts(published_ms: float, launch_ms: float) -> bool:
 
 
 def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
-    """The middle 80 % of relative errors; None where they are fewer than FEWEST."""
-    found = sorted(errors)
-    if len(found) < FEWEST:
+    """The middle 80 % of relative errors; None where they are fewer than FEWEST.
+
+    Args:
+        chip, kind: what they are of, for the band's text.
+        errors: estimated over measured, less 1.
+    """
+    ranked = sorted(errors)
+    if len(ranked) < FEWEST:
         return None
     outside = (1 - SHARE) / 2
-    return Band(chip, kind, quantile(found, outside), quantile(found, 1 - outside), len(found))
+    return Band(chip, kind, quantile(ranked, outside), quantile(ranked, 1 - outside), len(ranked))
 
 
 @functools.lru_cache(4)
 def _errors(file: Path, changed: int) -> dict[tuple[str, str], list[float]]:
     """chip and regime → the errors of the test half."""
-    found: dict[tuple[str, str], list[float]] = {}
+    by_kind: dict[tuple[str, str], list[float]] = {}
     with open(file, newline="", encoding="utf-8") as opened:
         for row in csv.DictReader(opened):
             timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
             if row["half"] == TEST and row["error"] and counts(*timed):
-                found.setdefault((row["chip"], row["regime"]), []).append(float(row["error"]))
-    return found
+                by_kind.setdefault((row["chip"], row["regime"]), []).append(float(row["error"]))
+    return by_kind
 
 
 def quantile(values: Sequence[float], share: float) -> float:

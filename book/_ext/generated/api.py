@@ -1,0 +1,120 @@
+"""{api}: every public name, from the catalog and the modules themselves."""
+
+import importlib
+import inspect
+
+from docutils import nodes
+from docutils.statemachine import StringList
+
+import kernels
+from kernels.proof.catalog import OPERATORS
+
+from .parts import Generated, fill, text
+
+# Section → modules; what is in them is found.
+AROUND = {
+    "The catalog, the ladder and the budget": (
+        "kernels.proof.catalog",
+        "kernels.proof.ladder",
+        "kernels.proof.budget",
+        "kernels.proof.workload",
+        "kernels.lessons.exercises",
+        "kernels.lessons.gallery",
+    ),
+    "Looking into kernels": (
+        "kernels.machines.pallas",
+        "kernels.lessons.pictures",
+        "kernels.lessons.pictures.plots",
+    ),
+    "Machines": (
+        "kernels.machines.tpu",
+        "kernels.machines.tpu.estimate.bands",
+        "kernels.machines.gpu",
+        "kernels.machines.neuron",
+        "kernels.machines.neuron.api",
+        "kernels.machines.neuron.linter",
+        "kernels.machines.neuron.gpsimd",
+        "kernels.machines.taichi",
+        "kernels.machines.taichi.assembly",
+    ),
+    "Records and times": (
+        "kernels.figures",
+        "kernels.figures.report",
+        "kernels.figures.bands",
+        "kernels.figures.plots",
+        "kernels.figures.programs",
+        "kernels.figures.validation",
+        "kernels.figures.status",
+        "kernels.machines.timing",
+        "kernels.figures.wallclock",
+    ),
+}
+
+
+class Api(Generated):
+    """Every public name: of the operators in the catalog's order, then of what is around them."""
+
+    def run(self):
+        folders = dict.fromkeys(operator.package for operator in OPERATORS.values())
+        sections = [self.section("Operators", *map(self.operators, folders))]
+        for title, modules in AROUND.items():
+            sections.append(self.section(title, *map(self.module, modules)))
+        return sections
+
+    def operators(self, package):
+        """What a folder's operators do, and its public names, the operators first."""
+        own = [operator for operator in OPERATORS.values() if operator.package == package]
+        listed = nodes.bullet_list()
+        for operator in own:
+            name = fill(nodes.literal(), operator.name)
+            listed += fill(nodes.list_item(), text(name, *self.said(operator)))
+        names = dict.fromkeys([operator.name for operator in own])
+        return self.section(package, listed, *self.described(package, names))
+
+    def module(self, name):
+        module = importlib.import_module(name)
+        parent, _, own = name.rpartition(".")
+        if parent != "kernels" and getattr(kernels, own, None) is module:
+            line = text("Imported by ", fill(nodes.literal(), f"from kernels import {own}"), ".")
+        else:
+            line = nodes.container()
+        words = self.parsed(inspect.getdoc(module) or "")
+        return self.section(name, *words, line, *self.described(name))
+
+    def described(self, name, first=()):
+        """What autodoc says of a module's public names."""
+        module = importlib.import_module(name)
+        self.depend(module.__file__)
+        lines = ["```{eval-rst}"]
+        for member in dict.fromkeys([*first, *public(module)]):
+            lines += [*documented(f"{name}.{member}", getattr(module, member)), ""]
+        return self.parsed("\n".join([*lines, "```"]))
+
+    def parsed(self, source):
+        """The nodes of Markdown."""
+        container = nodes.container()
+        self.state.nested_parse(StringList(source.splitlines(), self.env.docname), 0, container)
+        return container.children
+
+
+def public(module):
+    """The names of `__all__`, or else those of the functions and classes that a module defines."""
+    names = getattr(module, "__all__", None)
+    if names is not None:  # a module that it lists has a place of its own, or none
+        names = [n for n in names if not inspect.ismodule(getattr(module, n, module))]
+    if names is None:
+        own = (
+            n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+        )
+        names = [n for n in own if not n.startswith("_") and inspect.getdoc(getattr(module, n))]
+    return names
+
+
+def documented(path, value):
+    """The lines that let autodoc describe a name."""
+    if inspect.isclass(value):
+        return [f".. autoclass:: {path}", "   :members:"]
+    if callable(value):
+        return [f".. autofunction:: {path}"]
+    shown = ", ".join(map(str, value)) if isinstance(value, dict | tuple) else str(value)
+    return [f".. py:data:: {path}", "", f"   {shown}"]

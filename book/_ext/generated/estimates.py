@@ -1,0 +1,312 @@
+"""{estimates}: how far the estimates are off."""
+
+import html
+import io
+import math
+import re
+from collections import Counter
+
+from docutils import nodes
+
+from kernels.figures import bands, calibration, plots, report, searched, store, validation
+from kernels.figures import gpu as brackets
+from kernels.figures.programs import BARS, BIAS, FAMILIES, OTHER
+from kernels.machines.neuron.calibration import PROGRAMS
+from kernels.machines.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
+
+from .parts import DASH, Generated, fill, fold, table, text
+
+UNKNOWN = "not found out"
+OUTCOMES = ("estimated", "another program", "refused", "not tried")
+
+
+class Estimates(Generated):
+    """How far the estimates are off, from results/validation.csv."""
+
+    def run(self):
+        files = VALIDATION, searched.SEARCHED, calibration.ESTIMATED, brackets.FILE
+        self.depend(*(store.RESULTS / name for name in files))
+        rows = bands.read()
+        if not rows:
+            return [self.section("Nothing was checked yet", text("python -m kernels validate"))]
+        sections = (
+            ("Predicted against measured", self.drawn),
+            ("How far off, by sort of program", self.sorts),
+            ("Where a bar is missed", self.missed),
+            ("The bands", self.bands),
+            ("The ten worst kinds of row", self.worst),
+            ("What has an estimate, and what has none", self.unknown),
+        )
+        return [
+            *(self.section(title, *content(rows)) for title, content in sections),
+            self.section("The tuner's record", *self.tuner()),
+            self.section("A NeuronCore", *self.neuron()),
+            self.section("GPUs", *self.gpus()),
+        ]
+
+    def drawn(self, rows):
+        known = [row for row in rows if row.error is not None]
+        chips = Counter(row.chip for row in known)
+        count = ", ".join(f"{n} on {chip}" for chip, n in sorted(chips.items()))
+        yield text(
+            f"{len(known)} published times: {count}. On the line, an estimate is what was "
+            "measured; above it, too slow. Filled marks are of the half kept for testing; circles "
+            "are Pallas kernels, squares are XLA's programs. A panel is one chip and one regime: "
+            "who wrote what takes most of the time, and what the estimate says binds there."
+        )
+        yield pictures(plots.predictions(known), "estimated over published times")
+
+    def sorts(self, rows):
+        lines, group = [], None
+        for (chip, sort, half), those in validation.sorts(rows).items():
+            spread, bar = bands.spread(those), BARS[sort]
+            if (chip, sort) != group:
+                group = chip, sort
+                limits = f"bars {bar[0]:.0%} and {bar[1]:.0%}" if bar else "no bar"
+                lines.append((text(fill(nodes.strong(), f"{chip}, {sort}"), f": {limits}"),))
+            errors, reached = (DASH,) * 3, DASH
+            if spread:
+                bias = f"{round(100 * spread.bias) or 0:+d}%".replace("-", "−").replace("+0", "0")
+                errors = f"{spread.median:.0%}", f"{spread.most:.0%}", bias
+                reached = self.reached(spread, bar) if bar and half == bands.TEST else DASH
+            count = spread.rows if spread else 0
+            counted = str(count) if count == len(those) else f"{count} of {len(those)}"
+            lines.append((half, counted, *errors, reached))
+        yield text(
+            "An error is the estimate over the published time, less one. The middle of the errors' "
+            "sizes, what nine in ten of them stay below, and the middle error with its sign, which "
+            "is positive where estimates are too slow. A bar is for the half that is a test: the "
+            f"most that the first two may be, with a bias of {BIAS:.0%} at most. “3 of 5” rows are "
+            "those with an estimate."
+        )
+        yield table(("half", "rows", "middle", "9 in 10", "bias", "the bar"), lines, "sorts")
+
+    def reached(self, spread, bar):
+        kept = (
+            ("middle", spread.median <= bar[0]),
+            ("9 in 10", spread.most <= bar[1]),
+            ("bias", abs(spread.bias) <= BIAS),
+        )
+        missed = [name for name, held in kept if not held]
+        return f"missed: {', '.join(missed)}" if missed else "reached"
+
+    def missed(self, rows):
+        lines = []
+        for (chip, sort, half), those in validation.sorts(rows).items():
+            spread, bar = bands.spread(those), BARS[sort]
+            if half != bands.TEST or not spread or not bar:
+                continue
+            said = self.reached(spread, bar)
+            if said == "reached":
+                continue
+            # A bias is made of rows that no other bar minds.
+            most = BIAS if said == "missed: bias" else bar[0]
+            beyond = [row for row in those if row.error is not None and abs(row.error) > most]
+            beyond.sort(key=lambda row: -abs(row.error))
+            reasons = {}
+            for row in beyond:
+                reasons.setdefault(validation.why(row) or UNKNOWN, []).append(row)
+            head = f"{said}; {len(beyond)} of {spread.rows} rows are off by more than {most:.0%}"
+            lines.append((text(fill(nodes.strong(), f"{chip}, {sort}: "), head),))
+            for why, affected in reasons.items():
+                listed = nodes.bullet_list()
+                for row in affected:
+                    error = f"{row.error:+.0%}".replace("-", "−")
+                    times = (report.digits(ms) for ms in (row.published_ms, row.estimated_ms))
+                    named = self.named(row)
+                    named += nodes.Text(f", published {' ms, estimated '.join(times)} ms: {error}")
+                    listed += fill(nodes.list_item(), named)
+                shown = fill(nodes.container(), text(why), fold("which", listed))
+                lines.append((str(len(affected)), shown))
+        if not lines:
+            yield text("Every bar is reached.")
+            return
+        yield text(
+            "Of each sort whose bar is missed, the rows of the test half that are off by more than "
+            "the middle error may be, or the bias where that alone is missed, by what is known of "
+            "the reason. What the chip could not have moved in the published time, or a profile "
+            "that is missing, is computed from the row; the rest was found by looking at the "
+            "compiled programs."
+        )
+        yield table(("rows", "why"), lines, "missed")
+
+    def bands(self, rows):
+        lines, group = [], None
+        for chip, regime in sorted({(row.chip, row.regime) for row in rows if row.regime}):
+            if chip != group:
+                group = chip
+                lines.append((text(fill(nodes.strong(), chip)),))
+            band = bands.band(chip, regime, rows)
+            count = len(bands.errors(chip, regime, rows))
+            lines.append((regime, str(count or DASH), band.text if band else none(count)))
+        yield text(
+            "Beside an estimate stands where the measured time would lie: between the tenth and "
+            f"the ninetieth of a hundred errors of its chip and regime, where {FEWEST} rows "
+            "of the test half or more are of that kind. A row whose launch is more than "
+            f"{LAUNCHED:.0%} of what was timed is left out: the launch was chosen by such rows. "
+            "Of five rows such a band covers on average about half of further programs, of "
+            "twenty-six about three quarters."
+        )
+        yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
+
+    def worst(self, rows):
+        known = [row for row in rows if row.error is not None]
+        known.sort(key=lambda row: abs(math.log(1 + row.error)), reverse=True)
+        worst = {(row.operator, row.implementation, row.chip): row for row in reversed(known)}
+        lines = []
+        for row in sorted(worst.values(), key=known.index)[:10]:
+            figures = report.digits(row.published_ms), report.digits(row.estimated_ms)
+            why = validation.why(row)
+            error = f"{row.error:+.0%}".replace("-", "−")
+            lines += [(self.named(row),), (*figures, error, why or UNKNOWN)]
+        yield text("Of each program and chip the worst row, and of these the ten worst, by ratio.")
+        yield table(("published, ms", "estimated, ms", "error", "why"), lines, "worst")
+
+    def named(self, row, tuning=None):
+        options = {n: v for n, v in row.options.items() if len(str(v)) < 20}
+        said = " ".join(f"{n}={v}" for n, v in (*row.sizes.items(), *options.items()))
+        return text(
+            fill(nodes.strong(), f"{row.operator}, {row.implementation} on {row.chip}: "),
+            fill(
+                nodes.inline(classes=["sizes"]),
+                f"{said} {row.dtype} {row.tuning if tuning is None else tuning}",
+            ),
+        )
+
+    def counted(self, rows):
+        """Per chip and kind: how many rows there are, estimated, refused and left out."""
+        known = {row.key: row for row in rows}
+        kinds = {}
+        for row in validation.published():
+            kinds.setdefault(
+                (row.chip, FAMILIES[row.operator, row.implementation].name), []
+            ).append(known.get(row.key))
+        lines, group = [], None
+        for (chip, kind), those in sorted(kinds.items()):
+            if chip != group:
+                group = chip
+                lines.append((text(fill(nodes.strong(), chip)),))
+            count = Counter(map(self.outcome, those))
+            lines.append((kind, *(str(count[name] or DASH) for name in OUTCOMES)))
+        yield table(("kind", *OUTCOMES), lines, "counted")
+
+    def outcome(self, row):
+        if row is None:
+            return "not tried"
+        if row.error is not None:
+            return "estimated"
+        return "another program" if row.reason.startswith(OTHER) else "refused"
+
+    def unknown(self, rows):
+        reasons = Counter((row.chip, row.operator, row.reason) for row in rows if row.error is None)
+        yield text(
+            "“Another program” is the rule above; “refused” is a row without an estimate; “not "
+            "tried” a published row that has not been estimated for this page. The order was that "
+            "of a hash, but what had been compiled before came first: programs that compile fast "
+            "have more than their share."
+        )
+        yield from self.counted(rows)
+        if reasons:
+            listed = nodes.bullet_list()
+            for (chip, operator, reason), count in sorted(reasons.items()):
+                line = text(f"{operator} on {chip}, {count} ×: {reason}")
+                listed += fill(nodes.list_item(), line)
+            yield fold(f"Why {sum(reasons.values())} rows have no estimate", listed)
+
+    def tuner(self):
+        known = searched.found()
+        if not known:
+            yield text(
+                "Nobody has made it yet. ",
+                fill(nodes.literal(), "python -m kernels validate --tuner"),
+                " ranks tokamax's tunings among others of the same search space, as our tuner "
+                "does; a tuning takes the compiler from seconds to a minute, and a problem has ten "
+                "of them.",
+            )
+            return
+        tried = {len(search.trials) for search in known}
+        yield text(
+            f"{len(known)} of {len(searched.problems())} problems were searched so far; they are "
+            "of the rows above that are kernels of tokamax. Of each problem "
+            f"{' or '.join(map(str, sorted(tried)))} tunings were tried, drawn by a hash from the "
+            "space of tokamax's own search, whose fastest one on the hardware is among them; a "
+            "place counts only those that have an estimate, so it may be of fewer. "
+            f"{' '.join(searched.told(known))} As theirs was the fastest on the chip, such a "
+            "difference is an error of the ranking; what our first choice would lose on the chip "
+            "is not known."
+        )
+        if not searched.current():
+            command = fill(nodes.literal(), "python -m kernels validate --tuner --fresh")
+            yield text("The model has changed since. To rank again: ", command, ".")
+        lines = []
+        for search in known:
+            row, first = search.row, search.trials[0]
+            place = f"{search.place} of {search.known}" if search.place else "no estimate"
+            loss = DASH if search.loss is None else f"{search.loss:.1%}"
+            theirs = report.digits(search.theirs) if search.place else DASH
+            lines += [
+                (self.named(row, f"theirs: {row.tuning}; our first: {first[0]}"),),
+                (report.digits(row.value), theirs, report.digits(first[1]), place, loss),
+            ]
+        titles = ("published", "theirs, estimated", "our first", "place of theirs", "difference")
+        yield text("Times are in ms.")
+        yield table(titles, lines, "searched")
+
+    def gpus(self):
+        rows = brackets.read()
+        if not rows:
+            yield text("No published time of a GPU is known here.")
+            return
+        yield from map(text, brackets.told(rows))
+        yield table(brackets.TITLES, brackets.lines(rows), "brackets")
+        sources = nodes.bullet_list()
+        for source, count in sorted(Counter(row.source for row in rows).items()):
+            sources += fill(nodes.list_item(), text(f"{source}: {count} rows"))
+        yield fold("Whose times these are", sources)
+
+    def neuron(self):
+        yield text(
+            "The cost model of a NeuronCore is held against published times of Trn1. A hash of "
+            "each kernel settles the half here too. The test is not blind either: the rate of its "
+            "DMA engines was known before the halves were made."
+        )
+        lines = [
+            (
+                program.text,
+                report.digits(program.published_ms),
+                report.digits(calibration.estimated(program).value),
+                f"{calibration.error(program):+.0%}".replace("-", "−"),
+                {"fit": "fitted to"}.get(program.part, program.part),
+            )
+            for program in sorted(PROGRAMS, key=lambda program: program.part)
+        ]
+        titles = ("kernel on Trn1", "published, ms", "estimated, ms", "error", "half")
+        yield table(titles, lines, "calibration")
+
+
+def pictures(figures, words):
+    """Matplotlib figures as SVG in the page, as many in a line as its width takes.
+
+    Args:
+        figures: each with a title.
+        words: what all of them show, for who does not see it.
+    """
+    drawn = "".join(f"<figure>{picture(figure, words)}</figure>" for figure in figures)
+    return nodes.raw("", f'<div class="predictions">{drawn}</div>', format="html")
+
+
+def picture(figure, words):
+    """A matplotlib figure as SVG, named by its title and `words`."""
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    title = " ".join(figure.axes[0].get_title().split())
+    drawn = io.StringIO()
+    # The salt keeps the names of clip paths apart: they are of the whole page.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", drawn.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # nobody refers to these, and each figure has them
+    label = html.escape(f"{title}: {words}")
+    return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)

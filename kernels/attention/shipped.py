@@ -1,0 +1,196 @@
+"""The attention kernels that others ship, under this package's contract: JAX's two and tokamax's.
+
+JAX's flash attention is the oldest. Of JAX's splash attention the grid leaves out what a mask
+hides. tokamax's grew out of that one, and differs in what counts: powers of two, a layout of the
+arrays that can be asked for, one kernel for all three gradients.
+
+Their lengths are whole multiples of 128, and they are called with block sizes that suit them better
+than their own defaults of 128. float32 is multiplied at their own default precision.
+"""
+
+import contextlib
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas.ops.tpu import flash_attention as flash
+from jax.experimental.pallas.ops.tpu import splash_attention as splash
+
+from kernels.attention.arguments import AttentionSpec
+from kernels.machines.checks import fail
+from kernels.machines.pallas import interprets
+
+LANES = 128
+
+
+def shipped(name, call, *, interprets_itself):
+    """Attention by a kernel of others, with the kernel's own gradients.
+
+    Args:
+        name: whom a refusal is for.
+        call: call(q, k, v, spec), of arrays [B, H, …, D] and an AttentionSpec.
+        interprets_itself: whether `interpret=True` of the spec is for it; else, as with
+            InterpretParams in any case, a TPU is simulated around it.
+
+    Returns:
+        attention(q, k, v, *, causal, scale, interpret=None).
+    """
+
+    def machine(spec):
+        if not spec.interpret or (spec.interpret is True and interprets_itself):
+            return contextlib.nullcontext()
+        on = pltpu.InterpretParams() if spec.interpret is True else spec.interpret
+        return pltpu.force_tpu_interpret_mode(on)
+
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+    def attend(q, k, v, spec):
+        # Not by forward: its kernel writes the sums and maxima that a gradient needs.
+        with machine(spec):
+            return call(q, k, v, spec)
+
+    def forward(q, k, v, spec):
+        with machine(spec):
+            return jax.vjp(functools.partial(call, spec=spec), q, k, v)
+
+    def backward(spec, back, do):
+        with machine(spec):
+            return back(do)
+
+    attend.defvjp(forward, backward)
+
+    def attention(q, k, v, *, causal, scale, interpret=None):
+        """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D].
+
+        Raises:
+            ValueError: for an N or M that is no multiple of 128, and for a D above 128 that is
+                none either.
+        """
+        for argument, length in (("q.shape[2]", q.shape[2]), ("k.shape[2]", k.shape[2])):
+            if length % LANES:
+                fail(argument, length, f"a multiple of {LANES}, for {name}")
+        if (head_dim := q.shape[3]) > LANES and head_dim % LANES:
+            fail("q.shape[3]", head_dim, f"at most {LANES}, or a multiple of it, for {name}")
+        spec = AttentionSpec(causal, scale, interprets(interpret, "tpu"))
+        return attend(*map(jnp.asarray, (q, k, v)), spec)
+
+    return attention
+
+
+# --- JAX's flash attention ------------------------------------------------------------------------
+
+
+def flash_blocks(n, m):
+    """The best of its block sizes, by estimate: as large as they can be.
+
+    The kernel of dq alone would be 8 % faster with 1024 keys than with 512, but delta is handed to
+    it as [B, H, N, block_k_major_dq], and writing that costs more than it saves.
+
+    Args:
+        n: queries, a multiple of 128.
+        m: keys, a multiple of 128.
+    """
+    # The greatest common divisor with a power of two is the largest block up to it.
+    q, k = math.gcd(n, 1024), math.gcd(m, 1024)
+    half = min(k, 512)
+    return flash.BlockSizes(
+        block_q=q,
+        block_k_major=k,
+        block_k=half,
+        block_b=1,
+        block_q_major_dkv=q,
+        block_k_major_dkv=k,
+        block_k_dkv=half,
+        block_q_dkv=min(q, 512),
+        block_k_major_dq=half,
+        block_k_dq=half,
+        block_q_dq=q,
+    )
+
+
+def _flash(q, k, v, spec):
+    blocks = flash_blocks(q.shape[2], k.shape[2])
+    return flash.flash_attention(
+        q, k, v, causal=spec.causal, sm_scale=spec.scale, block_sizes=blocks
+    )
+
+
+jax_flash = shipped("jax_flash", _flash, interprets_itself=False)
+
+
+# --- splash attention, which has no scale: q is scaled before -------------------------------------
+
+
+def splash_blocks(n, m):
+    """The best of its block sizes, by estimate: the largest that fit, and smaller ones backward.
+
+    Args:
+        n: queries, a multiple of 128.
+        m: keys, a multiple of 128.
+    """
+    return splash.BlockSizes(
+        block_q=math.gcd(n, 1024),
+        block_kv=math.gcd(m, 2048),
+        block_kv_compute=math.gcd(m, 1024),
+        block_q_dkv=math.gcd(n, 512),
+        block_kv_dkv=math.gcd(m, 1024),
+        block_kv_dkv_compute=math.gcd(m, 512),
+        block_q_dq=math.gcd(n, 512),
+        block_kv_dq=math.gcd(m, 1024),
+    )
+
+
+def _splash(q, k, v, spec):
+    (heads, n, _), m = q.shape[1:], k.shape[2]
+    mask = (splash.CausalMask if spec.causal else splash.FullMask)((n, m))
+    kernel = splash.make_splash_mha(
+        splash.MultiHeadMask([mask] * heads),
+        block_sizes=splash_blocks(n, m),
+        head_shards=1,
+        q_seq_shards=1,
+        interpret=spec.interpret is True,
+    )
+    return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)
+
+
+jax_splash = shipped("jax_splash", _splash, interprets_itself=True)
+
+
+def tokamax_blocks(n, m, d):
+    """The best of its settings, by estimate: large blocks, and the layout that XLA would choose.
+
+    Args:
+        n: queries, a multiple of 128.
+        m: keys, a multiple of 128.
+        d: features of a head.
+
+    Returns:
+        Fields of tokamax's SplashConfig.
+    """
+    # Fewer features than lanes would be padded in the lanes, so the tokens take their place.
+    layout = "HEAD_DIM_MINOR" if d >= LANES else "SEQ_MINOR"
+    return {
+        "block_q": math.gcd(n, 1024),
+        "block_kv": math.gcd(m, 2048),
+        "block_kv_compute": math.gcd(m, 1024),
+        "block_q_dkv": math.gcd(n, 1024),
+        "block_kv_dkv": math.gcd(m, 1024),
+        "block_kv_dkv_compute": math.gcd(m, 512),
+        "q_layout": layout,
+        "k_layout": layout,
+        "v_layout": layout,
+        "use_experimental_scheduler": d >= LANES,  # slower where the tokens are in the lanes
+    }
+
+
+def _tokamax(q, k, v, spec):
+    from kernels.machines.compat import tokamax
+
+    (n, d), m = q.shape[2:], k.shape[2]
+    on, blocks = spec.interpret is True, tokamax_blocks(n, m, d)
+    kernel = tokamax.splash_attention(n, m, causal=spec.causal, interpret=on, **blocks)
+    return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)
+
+
+tokamax = shipped("tokamax", _tokamax, interprets_itself=True)

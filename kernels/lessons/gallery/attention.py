@@ -1,0 +1,185 @@
+"""Wrong attention: one online softmax with five faults, and a gradient without its scale."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.gallery.bug import Bug, bug
+from kernels.proof.workload import Workload
+
+ONE = {"b": 1, "h": 1, "n": 128, "m": 128, "d": 64}  # a block of keys
+TWO = ONE | {"m": 256}
+
+dot = functools.partial(jnp.dot, precision="highest", preferred_element_type=jnp.float32)
+
+
+def online(q, k, v, *, interpret, fault, scale=None, causal=False, repaired=False):
+    """[1, 1, n, d], [1, 1, m, d] twice → [1, 1, n, d], 128 keys at a time; if they are causal, the
+    last keys first. Right when repaired; else it has the fault of that name."""
+    wrong = None if repaired else fault
+    (*_, n, d), m = q.shape, k.shape[2]
+    steps = pl.cdiv(m, 128)
+    scale = d**-0.5 if scale is None else scale
+    k, v = (jnp.pad(x[0, 0], ((0, -m % 128), (0, 0))) for x in (k, v))
+
+    def block(step):
+        return steps - 1 - step if causal else step
+
+    def body(q_ref, k_ref, v_ref, o_ref, max_ref, sum_ref, acc_ref):
+        q, k, v = (ref[...].astype(jnp.float32) for ref in (q_ref, k_ref, v_ref))
+        s = scale * dot(q, k.T)
+        query, key = (lax.broadcasted_iota(jnp.int32, s.shape, axis) for axis in (0, 1))
+        key += 128 * block(pl.program_id(0))
+        if wrong != "padded_keys":
+            s = jnp.where(key < m, s, -1e30)
+        if causal:
+            s = jnp.where(query >= key, s, -jnp.inf if wrong == "masked_first_block" else -1e30)
+        here = s.max(1, keepdims=True)
+
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            max_ref[...] = here
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+            acc_ref[...] = jnp.zeros_like(acc_ref)
+
+        before = max_ref[...]
+        now = before if wrong == "stale_maximum" else jnp.maximum(before, here)
+        p, shrink = jnp.exp(s - now), jnp.exp(before - now)
+        terms = p
+        if wrong == "rounded_probabilities":
+            # To bfloat16 and back; XLA on a CPU takes away a pair of casts that says so.
+            terms = lax.reduce_precision(p, exponent_bits=8, mantissa_bits=7)
+        new = terms.sum(1, keepdims=True)
+        if wrong == "late_rescale":
+            sum_ref[...] = shrink * (sum_ref[...] + new)
+        else:
+            sum_ref[...] = shrink * sum_ref[...] + new
+        max_ref[...] = now
+        acc_ref[...] = shrink * acc_ref[...] + dot(p, v)
+        o_ref[...] = (acc_ref[...] / sum_ref[...]).astype(o_ref.dtype)
+
+    keys = pl.BlockSpec((128, d), lambda step: (block(step), 0))
+    whole = pl.BlockSpec((n, d), lambda step: (0, 0))
+    o = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((n, d), q.dtype),
+        grid=(steps,),
+        in_specs=[whole, keys, keys],
+        out_specs=whole,
+        scratch_shapes=[pltpu.VMEM((n, width), jnp.float32) for width in (1, 1, d)],
+        interpret=interpret,
+    )(q[0, 0], k, v)
+    return o[None, None]
+
+
+def _faulty(fault, **facts):
+    kernel = functools.partial(online, fault=fault)
+    return Bug(kernel, operator="attention", caught_by="interpret", shown=online, **facts)
+
+
+stale_maximum = _faulty(
+    "stale_maximum",
+    title="The maximum is that of the first block of keys",
+    says="not finite",
+    cause="In exact arithmetic any number may be subtracted. In float32, exp overflows above 88.",
+    lesson="Normal random numbers never show it. Test with logits of hundreds.",
+    workloads=(
+        Workload("small_logits", TWO),
+        Workload("large_logits", TWO, values="wide", options={"scale": 1.0}),
+    ),
+)
+
+late_rescale = _faulty(
+    "late_rescale",
+    title="The sum of probabilities is rescaled after the new ones are in it",
+    says="allowed",
+    cause="Only what was added under the old maximum has to shrink; new terms know the new one.",
+    lesson="With one block nothing is rescaled. A test needs two, and a maximum that grows.",
+    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+)
+
+masked_first_block = _faulty(
+    "masked_first_block",
+    title="A mask of −∞ hides the whole first block of keys",
+    says="not finite",
+    cause="The maximum of nothing but −∞ is −∞, and −∞ less −∞ is NaN, which stays in the sums.",
+    lesson="Hide with a large finite number: the first key that is seen wipes out what it left.",
+    workloads=(
+        Workload("all_keys", TWO | {"n": 256}, why="no mask at all"),
+        Workload(
+            "causal", TWO | {"n": 256}, options={"causal": True}, why="the last keys come first"
+        ),
+    ),
+)
+
+padded_keys = _faulty(
+    "padded_keys",
+    title="Keys of zeros fill up the last block, and are not masked",
+    says="allowed",
+    cause="A product with zeros adds nothing to a matmul. A score of 0 adds exp(0 - m) to a sum.",
+    lesson="Padding that is neutral to one operation is not to the next: mask it where it counts.",
+    workloads=(Workload("whole", TWO), Workload("ragged", ONE | {"m": 200})),
+)
+
+rounded_probabilities = _faulty(
+    "rounded_probabilities",
+    title="The probabilities are rounded to bfloat16 before they are added up",
+    says="allowed",
+    cause="The cast that one product wants stands a line too early, so the sum gets it as well.",
+    lesson="In bfloat16 it hides below the rounding of the result: prove each dtype by itself.",
+    workloads=(Workload("bf16", TWO, "bfloat16"), Workload("f32", TWO)),
+)
+
+
+@bug(
+    title="The gradient of q lacks the scale",
+    operator="attention",
+    caught_by="interpret",
+    says="gradient of q",
+    cause="The scale is a factor of the scores, and so of both their gradients, dq and dk.",
+    lesson="With a scale of 1 nothing is missing. Prove a gradient with every option there is.",
+    workloads=(
+        Workload("scale_of_one", ONE, options={"scale": 1.0}),
+        Workload("usual_scale", ONE),
+    ),
+    differentiable=True,
+)
+def unscaled_gradient(q, k, v, *, interpret, scale=None, repaired=False):
+    """[1, 1, n, d] three times → [1, 1, n, d], all keys at once."""
+    scale = q.shape[3] ** -0.5 if scale is None else scale
+
+    def probabilities(q_ref, k_ref):
+        s = scale * dot(q_ref[...], k_ref[...].T)
+        p = jnp.exp(s - s.max(1, keepdims=True))
+        return p / p.sum(1, keepdims=True)
+
+    def forward(q_ref, k_ref, v_ref, o_ref):
+        o_ref[...] = dot(probabilities(q_ref, k_ref), v_ref[...])
+
+    def backward(q_ref, k_ref, v_ref, do_ref, dq_ref, dk_ref, dv_ref):
+        p = probabilities(q_ref, k_ref)
+        dp = dot(do_ref[...], v_ref[...].T)
+        ds = p * (dp - (p * dp).sum(1, keepdims=True))
+        dq_ref[...] = (scale if repaired else 1.0) * dot(ds, k_ref[...])
+        dk_ref[...] = scale * dot(ds.T, q_ref[...])
+        dv_ref[...] = dot(p.T, do_ref[...])
+
+    def call(body, *arrays, results):
+        head = jax.ShapeDtypeStruct(q.shape[2:], q.dtype)
+        arrays = [x[0, 0] for x in arrays]
+        heads = pl.pallas_call(body, out_shape=[head] * results, interpret=interpret)(*arrays)
+        return tuple(x[None, None] for x in heads)
+
+    @jax.custom_vjp
+    def attention(q, k, v):
+        return call(forward, q, k, v, results=1)[0]
+
+    attention.defvjp(
+        lambda *qkv: (attention(*qkv), qkv),
+        lambda qkv, do: call(backward, *qkv, do, results=3),
+    )
+    return attention(q, k, v)

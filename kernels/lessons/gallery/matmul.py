@@ -1,0 +1,208 @@
+"""Wrong matmuls in Pallas for a TPU: one in blocks with four faults, and others."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.gallery.bug import Bug, bug
+from kernels.proof.workload import Workload
+
+_bug = functools.partial(bug, operator="matmul")
+
+
+def in_blocks(x, y, *, interpret, fault, repaired=False):
+    """[m, k], [k, n] → [m, n], in blocks of 128 along k, and along m and n where 128 divides them.
+    Right when repaired; else it has the fault of that name."""
+    wrong = None if repaired else fault
+    (m, k), n = x.shape, y.shape[1]
+    bm, bn = (size if size % 128 else 128 for size in (m, n))
+
+    def inside(block, axis):
+        place = pl.program_id(2) * 128 + jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
+        return jnp.where(place < k, block, 0)
+
+    def body(x_ref, y_ref, z_ref):
+        x, y = x_ref[...], y_ref[...]
+        if wrong != "unmasked_tail":
+            x, y = inside(x, 1), inside(y, 0)
+
+        if wrong != "missing_init":
+
+            @pl.when(pl.program_id(2) == 0)
+            def _():
+                z_ref[...] = jnp.zeros_like(z_ref)
+
+        z_ref[...] += jnp.dot(x, y, precision="highest")
+
+    def y_block(i, j, step):
+        return (j, step) if wrong == "wrong_index_map" else (step, j)
+
+    along_k = "parallel" if wrong == "parallel_reduction" else "arbitrary"
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(m // bm, n // bn, pl.cdiv(k, 128)),
+        in_specs=[
+            pl.BlockSpec((bm, 128), lambda i, j, step: (i, step)),
+            pl.BlockSpec((128, bn), y_block),
+        ],
+        out_specs=pl.BlockSpec((bm, bn), lambda i, j, step: (i, j)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", along_k)),
+        interpret=interpret,
+    )(x, y)
+
+
+def _faulty(fault, **facts):
+    kernel = functools.partial(in_blocks, fault=fault)
+    return Bug(kernel, operator="matmul", shown=in_blocks, **facts)
+
+
+missing_init = _faulty(
+    "missing_init",
+    title="The accumulator is never set to zero",
+    caught_by="interpret",
+    says="not finite",
+    cause="The block of the result holds whatever the kernel before it left in VMEM.",
+    lesson="Memory is garbage until you write it. Both interpreters fill it with NaN to show that.",
+    workloads=(Workload("two_steps", {"m": 128, "k": 256, "n": 128}),),
+)
+
+wrong_index_map = _faulty(
+    "wrong_index_map",
+    title="The index map of y has rows and columns swapped",
+    caught_by="interpret",
+    says="allowed",
+    cause="Every block exists, every shape agrees, and each program multiplies the wrong block.",
+    lesson="No shape check can see it. Compare numbers with a reference, on more than one block.",
+    workloads=(
+        Workload("one_block", {"m": 128, "k": 128, "n": 128}, why="too small to show it"),
+        Workload("four_blocks", {"m": 256, "k": 256, "n": 256}),
+    ),
+)
+
+unmasked_tail = _faulty(
+    "unmasked_tail",
+    title="The cut-off end of k is multiplied as if it were there",
+    caught_by="interpret",
+    says="not finite",
+    cause="A block that sticks out of the array is filled up with garbage, and a sum adds it.",
+    lesson="Rows and columns that stick out are dropped; along a reduction they must be masked.",
+    workloads=(
+        Workload("whole", {"m": 16, "k": 256, "n": 128}, why="128 divides 256: nothing sticks out"),
+        Workload("cut", {"m": 16, "k": 200, "n": 128}),
+    ),
+)
+
+parallel_reduction = _faulty(
+    "parallel_reduction",
+    title='The sum over k is declared "parallel"',
+    caught_by="simulate",
+    says="race",
+    cause="Each step adds to the one before it, and the promise lets them run in any order, "
+    "on any core.",
+    lesson="interpret=True runs the grid in order and ignores the promise. Shuffle it.",
+    workloads=(Workload("four_steps", {"m": 128, "k": 512, "n": 128}),),
+)
+
+
+@_bug(
+    title="The sums are carried in bfloat16",
+    caught_by="interpret",
+    says="allowed",
+    cause="The output block itself is the accumulator, so every step rounds to 8 bits.",
+    lesson="A tolerance of two per cent of the largest value lets it pass; the error budget "
+    "doesn't.",
+    workloads=(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"),),
+)
+def narrow_accumulator(x, y, *, interpret, repaired=False):
+    """[m, k], [k, n] → [m, n]; k and n multiples of 128."""
+    (m, k), n = x.shape, y.shape[1]
+    bk = k if repaired else 128  # repaired: one float32 sum over all of k, rounded once
+
+    def body(x_ref, y_ref, z_ref):
+        @pl.when(pl.program_id(1) == 0)
+        def _():
+            z_ref[...] = jnp.zeros_like(z_ref)
+
+        product = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+        z_ref[...] += product.astype(z_ref.dtype)
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(n // 128, k // bk),
+        in_specs=[
+            pl.BlockSpec((m, bk), lambda j, step: (0, step)),
+            pl.BlockSpec((bk, 128), lambda j, step: (step, j)),
+        ],
+        out_specs=pl.BlockSpec((m, 128), lambda j, step: (0, j)),
+        interpret=interpret,
+    )(x, y)
+
+
+@_bug(
+    title="The result is a million times too large, and its cosine is perfect",
+    caught_by="interpret",
+    says="allowed",
+    cause="The factor that lifts small numbers out of rounding's reach is never taken back.",
+    lesson="A cosine compares directions: it is 1 for any factor. Judge each element by its size.",
+    workloads=(Workload("square", {"m": 128, "k": 128, "n": 128}),),
+)
+def unscaled_result(x, y, *, interpret, repaired=False):
+    """[m, k], [k, n] → [m, n], in one block."""
+    larger = 1e6
+
+    def body(x_ref, y_ref, z_ref):
+        z = jnp.dot(larger * x_ref[...], y_ref[...], precision="highest")
+        z_ref[...] = z / larger if repaired else z
+
+    out = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype)
+    return pl.pallas_call(body, out_shape=out, interpret=interpret)(x, y)
+
+
+@_bug(
+    title="The block is half a register wide",
+    caught_by="compile",
+    says="divisible by 8 and 128",
+    cause="A TPU moves tiles of 8 × 128; a block 64 columns wide would have to start inside one.",
+    lesson="Neither interpreter knows the tiles. Lower every kernel before you believe it.",
+    workloads=(Workload("two_halves", {"m": 128, "k": 128, "n": 128}),),
+)
+def illegal_block(x, y, *, interpret, bn=64, repaired=False):
+    """[m, k], [k, n] → [m, n]; n a multiple of 128."""
+    (m, k), n = x.shape, y.shape[1]
+    bn = 128 if repaired else bn
+
+    def body(x_ref, y_ref, z_ref):
+        z_ref[...] = jnp.dot(x_ref[...], y_ref[...], precision="highest")
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid=(n // bn,),
+        in_specs=[
+            pl.BlockSpec((m, k), lambda j: (0, 0)),
+            pl.BlockSpec((k, bn), lambda j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((m, bn), lambda j: (0, j)),
+        interpret=interpret,
+    )(x, y)
+
+
+vmem_overflow = Bug(
+    functools.partial(illegal_block.kernel, bn=1024),
+    title="The blocks do not fit into VMEM",
+    operator="matmul",
+    caught_by="compile",
+    says="MiB of VMEM and may have",
+    cause="A whole band of y is asked for, and two buffers of each block, so that one fills while "
+    "the other is used.",
+    lesson="Add up what a kernel holds before you choose its blocks. Only the compiler knows the "
+    "rest of it.",
+    workloads=(Workload("long_k", {"m": 8, "k": 4096, "n": 2048}),),
+    needs="libtpu",
+    shown=illegal_block.kernel,
+)

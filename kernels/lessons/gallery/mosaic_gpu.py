@@ -1,0 +1,97 @@
+"""Wrong kernels on vectors, in Pallas for a GPU by Mosaic: what its simulator finds."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from kernels.lessons.gallery.bug import bug
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
+from kernels.proof.workload import Workload
+
+BLOCK = 128
+ONE_BLOCK = (Workload("one_block", {"n": BLOCK}),)
+
+_bug = functools.partial(bug, operator="add_vectors", backend=MOSAIC_GPU)
+
+
+@_bug(
+    title="The last block reads beyond the array",
+    caught_by="interpret",
+    says="Out-of-bounds read",
+    cause="Blocks are counted from 1, so each reads its neighbour's numbers, the last nobody's.",
+    lesson="A GPU returns what lies there. The simulation raises, with the line.",
+    workloads=(Workload("two_blocks", {"n": 2 * BLOCK}),),
+)
+def gpu_shifted_read(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n]; a block for each BLOCK elements."""
+
+    def body(x_gmem, y_gmem, o_gmem):
+        block = jax.lax.axis_index("block")
+        here = pl.ds(block * BLOCK, BLOCK)
+        read = here if repaired else pl.ds((block + 1) * BLOCK, BLOCK)
+        o_gmem[here] = x_gmem[read] + y_gmem[read]
+
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(x.size // BLOCK,),
+        grid_names=("block",),
+        interpret=interpret,
+        kernel_name="shifted_read",
+    )(x, y)
+
+
+@_bug(
+    title="The tile is used before TMA has brought it",
+    caught_by="simulate",
+    says="race",
+    cause="TMA copies on its own; without barrier_wait the threads read while it still writes.",
+    lesson="The values may be right by luck. Only a race detector sees that nothing ordered them.",
+    workloads=ONE_BLOCK,
+)
+def gpu_unawaited_load(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n]; y goes through shared memory."""
+
+    def body(x_gmem, y_gmem, o_gmem, y_smem, arrived):
+        plgpu.copy_gmem_to_smem(y_gmem, y_smem, arrived)
+        if repaired:
+            plgpu.barrier_wait(arrived)
+        o_gmem[...] = x_gmem[...] + y_smem[...]
+
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_types=dict(y_smem=plgpu.SMEM(y.shape, y.dtype), arrived=plgpu.Barrier()),
+        interpret=interpret,
+        kernel_name="unawaited_load",
+    )(x, y)
+
+
+@_bug(
+    title="The sum starts from what shared memory happens to hold",
+    caught_by="interpret",
+    says="nan",
+    cause="A block's shared memory holds what the block before it left there.",
+    lesson="A simulation that fills fresh memory with NaN shows what zeros would hide.",
+    workloads=ONE_BLOCK,
+)
+def gpu_unwritten_shared(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n]; summed up in shared memory."""
+
+    def body(x_gmem, y_gmem, o_gmem, sum_smem):
+        if repaired:
+            sum_smem[...] = jnp.zeros_like(sum_smem)
+        sum_smem[...] = sum_smem[...] + x_gmem[...]
+        sum_smem[...] = sum_smem[...] + y_gmem[...]
+        o_gmem[...] = sum_smem[...]
+
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        scratch_types=dict(sum_smem=plgpu.SMEM(x.shape, x.dtype)),
+        interpret=interpret,
+        kernel_name="unwritten_shared",
+    )(x, y)

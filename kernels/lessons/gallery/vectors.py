@@ -1,0 +1,265 @@
+"""Wrong kernels on vectors, in Pallas for a TPU: sums of two, and numbers in order."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.gallery.bug import bug
+from kernels.proof.workload import Workload
+
+_sum = functools.partial(bug, operator="add_vectors")
+_iota = functools.partial(bug, operator="iota", caught_by="compile")
+
+
+@_sum(
+    title="The grid is rounded down",
+    caught_by="interpret",
+    says="not finite",
+    cause="n // 1024 programs leave the last n % 1024 elements to nobody.",
+    lesson="Use pl.cdiv for grids, and test a length that the block does not divide.",
+    workloads=(
+        Workload("even", {"n": 4096}, why="1024 divides it"),
+        Workload("uneven", {"n": 5000}),
+    ),
+)
+def short_grid(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n], n at least 1024."""
+
+    def body(x_ref, y_ref, o_ref):
+        o_ref[...] = x_ref[...] + y_ref[...]
+
+    spec = pl.BlockSpec((1024,), lambda i: (i,))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(pl.cdiv(x.size, 1024) if repaired else x.size // 1024,),
+        in_specs=[spec, spec],
+        out_specs=spec,
+        interpret=interpret,
+    )(x, y)
+
+
+@_sum(
+    title="The grid has one program too many",
+    caught_by="simulate",
+    says="Out-of-bounds block index",
+    cause="Where 1024 divides n, n // 1024 + 1 is one too many. The last program asks for a block "
+    "past the end; the interpreter gives it the last one, and the right sums are made twice.",
+    lesson="pl.cdiv(n, block) rounds up only when it must.",
+    workloads=(
+        Workload("uneven", {"n": 5000}, why="here the extra program is needed"),
+        Workload("even", {"n": 4096}),
+    ),
+)
+def one_program_too_many(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n], n at least 1024."""
+
+    def body(x_ref, y_ref, o_ref):
+        o_ref[...] = x_ref[...] + y_ref[...]
+
+    spec = pl.BlockSpec((1024,), lambda i: (i,))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(pl.cdiv(x.size, 1024) if repaired else x.size // 1024 + 1,),
+        in_specs=[spec, spec],
+        out_specs=spec,
+        interpret=interpret,
+    )(x, y)
+
+
+@_sum(
+    title="The last step reads past the end",
+    caught_by="simulate",
+    says="Out-of-bounds read",
+    cause="The interpreter moves a slice that sticks out back inside. It moves the read and the "
+    "write alike, so the result is right. The hardware moves neither: it stops, or it quietly uses "
+    "and overwrites what lies behind the buffer.",
+    lesson="Let BlockSpec cut the array, or mask. A slice computed by hand is checked by nobody.",
+    workloads=(Workload("uneven", {"n": 3000}),),
+)
+def out_of_bounds_read(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n], all of it in one buffer, walked in steps of 1024."""
+    n = x.size
+
+    def body(x_ref, y_ref, o_ref):
+        here = pl.ds(pl.program_id(0) * 1024, 1024)
+        o_ref[here] = x_ref[here] + y_ref[here]
+
+    length = pl.cdiv(n, 1024) * 1024 if repaired else n  # a buffer as long as the steps
+    whole = pl.BlockSpec((length,), lambda i: (0,))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(pl.cdiv(n, 1024),),
+        in_specs=[whole, whole],
+        out_specs=whole,
+        interpret=interpret,
+    )(x, y)
+
+
+@_sum(
+    title="Two cores write the same output block",
+    caught_by="simulate",
+    says="race",
+    cause="Every program writes its own part of one shared block. Each core has its own copy of "
+    "that block, and the copy that is written back last wins, garbage included.",
+    lesson='Along a "parallel" dimension, every program needs an output block of its own.',
+    workloads=(Workload("four_parts", {"n": 4096}),),
+)
+def race_on_output(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n]; n a multiple of 1024."""
+
+    def body(x_ref, y_ref, o_ref):
+        here = slice(None) if repaired else pl.ds(pl.program_id(0) * 1024, 1024)
+        o_ref[here] = x_ref[...] + y_ref[...]
+
+    part = pl.BlockSpec((1024,), lambda i: (i,))
+    whole = pl.BlockSpec(x.shape, lambda i: (0,))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(x.size // 1024,),
+        in_specs=[part, part],
+        out_specs=part if repaired else whole,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=interpret,
+    )(x, y)
+
+
+@_sum(
+    title="The copy is used before it has arrived",
+    caught_by="simulate",
+    says="race",
+    cause="start() only begins a copy. Until wait() returns, the buffer holds what it held before.",
+    lesson="interpret=True copies at once. The simulator delivers only when waited for.",
+    workloads=(Workload("one_tile", {"n": 1024}),),
+)
+def unawaited_copy(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n]; y stays in HBM and is copied by hand."""
+
+    def body(x_ref, y_hbm_ref, o_ref, y_ref, arrived):
+        copy = pltpu.make_async_copy(y_hbm_ref, y_ref, arrived)
+        copy.start()
+        if repaired:
+            copy.wait()
+        o_ref[...] = x_ref[...] + y_ref[...]
+        if not repaired:
+            copy.wait()
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM), pl.BlockSpec(memory_space=pl.ANY)],
+        out_specs=pl.BlockSpec(memory_space=pltpu.VMEM),
+        scratch_shapes=[pltpu.VMEM(y.shape, y.dtype), pltpu.SemaphoreType.DMA],
+        interpret=interpret,
+    )(x, y)
+
+
+@_sum(
+    title="A slice starts in the middle of a tile",
+    caught_by="compile",
+    says="must be a multiple of 128",
+    cause="A load reaches whole tiles. The compiler has to prove where one begins, and 1000 i is "
+    "not always a multiple of 128.",
+    lesson="Step by multiples of a tile, or let BlockSpec do the stepping.",
+    workloads=(Workload("both_divide", {"n": 128_000}),),
+    needs="libtpu",
+)
+def unaligned_slice(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n]; n a multiple of the step."""
+    step = 1024 if repaired else 1000
+
+    def body(x_ref, y_ref, o_ref):
+        here = pl.ds(pl.program_id(0) * step, step)
+        o_ref[here] = x_ref[here] + y_ref[here]
+
+    whole = pl.BlockSpec(x.shape, lambda i: (0,))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(x.size // step,),
+        in_specs=[whole, whole],
+        out_specs=whole,
+        interpret=interpret,
+    )(x, y)
+
+
+@_iota(
+    title="The kernel uses an operation that the TPU lacks",
+    says="cumsum",
+    cause="The interpreters run every operation of JAX; Mosaic knows a part of them.",
+    lesson="A running sum, a sort or a gather has to be built from what there is. Lower early.",
+    workloads=(Workload("one_register", {"n": 1024}, "int32"),),
+)
+def missing_operation(n, *, interpret, repaired=False):
+    """→ int32 [n]; n a multiple of 128, at once."""
+
+    def body(o_ref):
+        if repaired:
+            rows, lanes = (jax.lax.broadcasted_iota(jnp.int32, o_ref.shape, d) for d in (0, 1))
+            o_ref[...] = rows * 128 + lanes
+        else:
+            o_ref[...] = jnp.cumsum(jnp.ones(n, jnp.int32)).reshape(o_ref.shape) - 1
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((n // 128, 128), jnp.int32),
+        out_specs=pl.BlockSpec(memory_space=pltpu.VMEM),
+        interpret=interpret,
+    )().reshape(n)
+
+
+@_iota(
+    title="The kernel keeps its numbers in float16",
+    says="for this chip",
+    cause="A GPU's half precision is float16, a TPU's is bfloat16: Mosaic has no arithmetic in "
+    "float16 for this chip.",
+    lesson="A dtype belongs to a machine. Both interpreters have them all.",
+    workloads=(Workload("one_register", {"n": 1024}, "int32"),),
+    needs="libtpu",
+)
+def missing_dtype(n, *, interpret, repaired=False):
+    """→ int32 [n]; n a multiple of 128, at most 2048, up to which float16 counts exactly."""
+    dtype = jnp.float32 if repaired else jnp.float16
+
+    def body(o_ref, numbers_ref):
+        rows, lanes = (jax.lax.broadcasted_iota(jnp.int32, o_ref.shape, d) for d in (0, 1))
+        numbers_ref[...] = (rows * 128 + lanes).astype(dtype)
+        o_ref[...] = (numbers_ref[...] + numbers_ref[...]).astype(jnp.int32) // 2
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((n // 128, 128), jnp.int32),
+        out_specs=pl.BlockSpec(memory_space=pltpu.VMEM),
+        scratch_shapes=[pltpu.VMEM((n // 128, 128), dtype)],
+        interpret=interpret,
+    )().reshape(n)
+
+
+@_iota(
+    title="A scalar is stored to vector memory",
+    says="Cannot store scalars to VMEM",
+    cause="The program's number lives in the scalar unit; only vectors are stored to VMEM.",
+    lesson="Scalars go to SMEM. On a GPU, where there is no such split, the kernel is right.",
+    workloads=(Workload("tiny", {"n": 8}, "int32"),),
+)
+def scalar_in_vmem(n, *, interpret, repaired=False):
+    """→ int32 [n]."""
+
+    def body(o_ref):
+        i = pl.program_id(0)
+        o_ref[i] = i
+
+    space = pltpu.SMEM if repaired else pltpu.VMEM
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
+        grid=(n,),
+        out_specs=pl.BlockSpec(memory_space=space),
+        interpret=interpret,
+    )()

@@ -1,0 +1,114 @@
+"""A launch of a kernel in CUDA C++: run on the CPU's threads, or kept to be compiled."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.machines.checks import fail
+from kernels.machines.gpu import threads
+from kernels.machines.gpu.cuda import cuda
+from kernels.machines.gpu.kernel import GpuKernel
+
+START = """
+std::FILE* file = std::fopen("{folder}/in", "rb");
+auto take = [&](std::size_t n) {{
+  std::vector<float> values(n);
+  if (std::fread(values.data(), 4, n, file) != n) std::abort();
+  return values;
+}};
+"""
+END = """
+file = std::fopen("{folder}/out", "wb");
+for (auto* values : {{{results}}}) std::fwrite(values->data(), 4, values->size(), file);
+std::fclose(file);
+"""
+
+
+class LaunchError(RuntimeError):
+    """A sanitizer refused a kernel; the message is what it found, and the line."""
+
+
+@dataclass(frozen=True)
+class ThreadParams:
+    """How a launch is simulated on the CPU's threads.
+
+    Args:
+        watch: the sanitizer, one of kernels.machines.gpu.threads.SANITIZERS.
+    """
+
+    watch: str = "races"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One kernel, and how it is launched.
+
+    Args:
+        source: in CUDA C++.
+        name: of the kernel in it.
+        blocks: in a row.
+        threads: of a block, in a row.
+    """
+
+    source: str
+    name: str
+    blocks: int
+    threads: int
+
+    def compiled(self, chip: str) -> GpuKernel:
+        """By NVRTC for a chip that is not here; ptxas has its say when the machine code is read."""
+        grid = (self.blocks, 1, 1)
+        return cuda(self.source, chip=chip, kernel=self.name, grid=grid, threads=self.threads)
+
+    def run(
+        self, shapes: Sequence[tuple[int, ...]], *arguments: Any, interpret: Any = None
+    ) -> list[np.ndarray]:
+        """What the kernel writes.
+
+        Args:
+            shapes: of its results, float32, which are its first arguments; what it leaves out is
+                NaN.
+            arguments: the others: float32 arrays, and numbers.
+            interpret: None or True runs it on the CPU's threads, unwatched; ThreadParams under a
+                sanitizer. A list gets the launch, and nothing runs: the results are zeros.
+
+        Raises:
+            LaunchError: where the sanitizer finds something.
+            ValueError: for another `interpret`, and for source that g++ refuses.
+            MissingPackage: without g++.
+        """
+        if isinstance(interpret, list):
+            interpret.append(self)
+            return [np.zeros(shape, np.float32) for shape in shapes]
+        if interpret not in (None, True) and not isinstance(interpret, ThreadParams):
+            fail("interpret", repr(interpret), "None, True or ThreadParams, since no GPU is used")
+        watch = interpret.watch if isinstance(interpret, ThreadParams) else threads.NOTHING
+        arrays = [np.ascontiguousarray(a, np.float32) for a in arguments if np.ndim(a)]
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        lines, words = [], [f"r{place}.data()" for place in range(len(shapes))]
+        for place, size in enumerate(sizes):
+            lines.append(f'std::vector<float> r{place}({size}, __builtin_nanf(""));')
+        for argument in arguments:
+            if np.ndim(argument):
+                words.append(f"a{len(words)}.data()")
+                lines.append(f"auto {words[-1].removesuffix('.data()')} = take({argument.size});")
+            else:
+                words.append(f"{argument:.9g}f" if isinstance(argument, float) else f"{argument}")
+        lines.append(f"launch(dim3({self.blocks}), dim3({self.threads}), [&] {{")
+        lines.append(f"  {self.name}({', '.join(words)});\n}});")
+        with tempfile.TemporaryDirectory(prefix="kernels-launch-") as folder:
+            Path(folder, "in").write_bytes(b"".join(array.tobytes() for array in arrays))
+            results = ", ".join(f"&r{place}" for place in range(len(shapes)))
+            parts = START.format(folder=folder), *lines, END.format(folder=folder, results=results)
+            said = threads.run_on_threads(self.source, "\n".join(parts), watch=watch)
+            if said.problem:
+                raise LaunchError(f"{said.problem} in line {said.line} of {self.name}")
+            flat = np.fromfile(Path(folder, "out"), np.float32)
+        ends = np.cumsum(sizes)
+        return [part.reshape(s) for part, s in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
