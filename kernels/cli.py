@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | prove | explain | estimate | tune | guard | validate | bench
+"""python -m kernels list | verify | prove | explain | estimate | tune | guard | bench
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,7 +36,7 @@ from kernels.machines.checks import fail, one_of
 from kernels.proof.catalog import OPERATORS, RUNGS, Implementation, Operator, find
 
 if TYPE_CHECKING:
-    from kernels.figures.wallclock import Measurement
+    from kernels.figures.benchmark import Measurement
     from kernels.machines.tpu.export import Program
     from kernels.proof.backends.base import Backend, Job
     from kernels.proof.ladder import Check
@@ -460,7 +460,7 @@ def estimate(
             of = lambda each: each.implementation.backend.versions
             rows = []
             for each, answer in kept:
-                row = estimated(*each.key, answer, of=of(each))
+                row = estimated(*each.key, answer, software=of(each))
                 if late or LATE not in row.method:
                     rows.append(row)
                     continue
@@ -754,105 +754,6 @@ def guard(
 
 
 @app.command()
-def validate(
-    chip: Annotated[
-        list[str] | None, typer.Option("--chip", "-c", help="May be repeated; all by default.")
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("--kind", "-k", help="OPERATOR or OPERATOR/IMPLEMENTATION; all by default."),
-    ] = None,
-    most: Annotated[
-        int | None, typer.Option(min=1, help="Rows of each kind, chip and half.")
-    ] = None,
-    limit: Annotated[float, typer.Option(min=1, help="Seconds that a row may take.")] = 60.0,
-    jobs: Annotated[int, typer.Option(min=1, help="Rows side by side.")] = 1,
-    fresh: Annotated[bool, typer.Option(help="Estimate again what is kept.")] = False,
-    tuner: Annotated[
-        bool, typer.Option("--tuner", help="Rank tunings that a search on the hardware found.")
-    ] = False,
-) -> None:
-    """Set estimates beside published times, in results/validation.csv; a stopped run goes on.
-
-    With --tuner, rank the published tunings among others of their search space, in
-    results/searched.csv; then --most says how many problems.
-
-    \b
-    python -m kernels validate --chip v6e --kind linear_cross_entropy
-    python -m kernels validate --tuner --most 3
-    """
-    with _reported():
-        from kernels.figures import bands, validation
-        from kernels.machines.tpu.pool import libtpu_version
-
-        libtpu_version()
-        if tuner:
-            _validate_tuner(chip or (), kind or (), most, fresh)
-            return
-        rows = validation.published(chip or (), kind or (), most)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with _progress(*columns, TimeElapsedColumn()) as bar:
-            task = bar.add_task("rows", total=len(rows))
-
-            def progress(row: bands.Checked | None, done: int, of: int) -> None:
-                bar.update(task, completed=done, total=of)
-                if row is not None and row.error is None:
-                    bar.console.print(f"{row.chip} {row.operator} {row.text}: {row.reason}")
-
-            found = validation.validate(
-                rows, seconds=limit, jobs=jobs, fresh=fresh, progress=progress
-            )
-        table = _table("Estimates against published times")
-        for name in ("chip", "sort", "half", "rows", "no estimate", "median", "9 in 10", "bias"):
-            left = name in ("chip", "sort", "half")
-            table.add_column(name, justify="left" if left else "right", no_wrap=name == "sort")
-        for (on, sort, half), of in validation.sorts(found).items():
-            spread = bands.spread(of)
-            told = (
-                (f"{spread.median:.0%}", f"{spread.most:.0%}", f"{spread.bias:+.0%}")
-                if spread
-                else ("",) * 3
-            )
-            refused = sum(row.error is None for row in of)
-            table.add_row(on, sort, half, str(len(of)), str(refused or ""), *told)
-        console.print(table)
-
-
-def _validate_tuner(
-    chips: Sequence[str], kinds: Sequence[str], most: int | None, fresh: bool
-) -> None:
-    """Rank published tunings among others of their search space, one problem after another."""
-    from kernels.figures import report, searched
-
-    problems = searched.problems(most, chips, kinds)
-    found = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with _progress(*columns, TimeElapsedColumn()) as bar:
-        rows = bar.add_task("problems", total=len(problems))
-        tunings = bar.add_task("tunings")
-        progress = lambda row, done, of: bar.update(tunings, completed=done, total=of)
-        for row in problems:
-            found += searched.search([row], fresh=fresh, progress=progress)
-            bar.advance(rows)
-    table = _table("Tunings that were the fastest on the hardware, among others, by estimate")
-    for name in ("problem", "chip", "theirs, ms", "our first, ms", "place of theirs", "difference"):
-        table.add_column(name, justify="left" if name in ("problem", "chip") else "right")
-    for each in found:
-        name = f"{each.row.operator} {each.row.sizes} {each.row.tuning}"
-        if each.place is None:
-            table.add_row(name, each.row.chip, "refused", "", "", "")
-            continue
-        first = report.digits(each.trials[0][1])
-        place = f"{each.place} of {each.known}"
-        table.add_row(
-            name, each.row.chip, report.digits(each.theirs), first, place, f"{each.loss:.1%}"
-        )
-    console.print(table)
-    for line in searched.told(found):
-        console.print(line, highlight=False, soft_wrap=True)
-
-
-@app.command()
 def bench(
     entries: Annotated[
         list[str], typer.Argument(help="OPERATOR, OPERATOR/IMPLEMENTATION or a folder, each.")
@@ -868,7 +769,7 @@ def bench(
     """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
     with _reported():
         from kernels import figures
-        from kernels.figures import wallclock
+        from kernels.figures import benchmark
 
         one_of("--device", device, ("cpu", "cuda"))
         chosen: dict[str, list[Implementation]] = {}
@@ -883,7 +784,7 @@ def bench(
             problems = OPERATORS[name].workloads
             named = problems.figures or problems.named[:1]
             for problem in [problems.find(workload)] if workload else named:
-                found = wallclock.bench(
+                found = benchmark.bench(
                     OPERATORS[name],
                     [i for i in implementations if i.accepts(problem)],
                     problem,

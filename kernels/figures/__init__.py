@@ -27,13 +27,12 @@ __all__ = [
     "Record",
     "TuningStore",
     "add",
-    "bands",
+    "benchmark",
     "compare",
     "estimated",
     "read",
     "recorded_with",
     "report",
-    "wallclock",
     "write",
 ]
 

@@ -5,7 +5,7 @@ import numpy as np
 from jax_kernels import attention, grouped, groups, normal
 
 import kernels
-from kernels.machines.compat import tokamax
+from validation import tokamax_door as tokamax
 
 HEADS = dict(block_q=128, block_kv=128, block_kv_compute=128, use_experimental_scheduler=False)
 LAYOUTS = {f"{name}_layout": 1 for name in "qkv"}  # the features last, as its tunings have it

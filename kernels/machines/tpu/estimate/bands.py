@@ -1,19 +1,19 @@
 """The band beside an estimate: how far estimates of its kind were off, against measurements.
 
-results/validation.csv holds the estimate of each published row beside what was measured. A band is
-made of its half that is kept for testing (see kernels.figures.bands).
+results/validation.csv holds the estimate of each published row beside what was measured, and says
+in which half it is; a band is made of the half that is kept for testing.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parents[3]  # kernels/
 VALIDATION = "validation.csv"
 TEST = "test"  # the half that is kept for testing
 SHARE = 0.8  # of the errors that a band holds
@@ -34,7 +34,7 @@ def regime(estimate: Any) -> str:
         "Pallas, compute", "XLA, HBM", "XLA loops, HBM", "XLA products, compute" and the like.
     """
     whole = sum(op.cycles for op in estimate.ops)
-    most = lambda of: 2 * sum(op.cycles for op in estimate.ops if of(op)) > whole
+    most = lambda kind: 2 * sum(op.cycles for op in estimate.ops if kind(op)) > whole
     if most(lambda op: op.call is not None):
         writer = WRITERS[0]
     elif most(lambda op: op.call is None and op.times > 1):
@@ -69,7 +69,7 @@ class Band:
     @property
     def text(self) -> str:
         """Of the time against the estimate, such as "−8 … +15 %"."""
-        low, high = (100 * (each - 1) for each in self.around(1.0))
+        low, high = (100 * (time - 1) for time in self.around(1.0))
         return f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
 
 
@@ -92,28 +92,35 @@ def ahead(times: Sequence[float], bands: Sequence[Band | None]) -> int | None:
 
 
 def path() -> Path:
-    """Where the rows are: in results/, or, of an installed package, beside kernels.figures."""
-    kept = PACKAGE.parent / "results" / VALIDATION
-    packaged = PACKAGE / "figures" / VALIDATION
+    """Where the rows are: in results/, or, of an installed package, beside this module."""
+    kept = Path(__file__).parents[4] / "results" / VALIDATION
+    packaged = Path(__file__).with_name(VALIDATION)
     return kept if kept.exists() or not packaged.exists() else packaged
 
 
-def band(chip: str, kind: str) -> Band | None:
+def cells(file: Path) -> list[Mapping[str, str]]:
+    """The rows of such a file, as they stand there: column → cell."""
+    with open(file, newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
+def band(chip: str, kind: str, file: Path | None = None) -> Band | None:
     """The band of a regime on a chip, of the rows that are kept.
 
     Args:
         chip: one of CHIPS.
         kind: a regime, as `regime` names it.
+        file: of the rows; by default, that of `path`.
 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
     """
-    return band_of(chip, kind, errors(chip, kind))
+    return band_of(chip, kind, errors(chip, kind, file))
 
 
-def errors(chip: str, kind: str) -> list[float]:
+def errors(chip: str, kind: str, file: Path | None = None) -> list[float]:
     """The errors of the test half of a regime on a chip, of the rows that are kept."""
-    file = path()
+    file = file or path()
     rows = _errors(file, file.stat().st_mtime_ns) if file.exists() else {}
     return rows.get((chip, kind), [])
 
@@ -138,23 +145,23 @@ def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
         chip, kind: what they are of, for the band's text.
         errors: estimated over measured, less 1.
     """
-    found = sorted(errors)
-    if len(found) < FEWEST:
+    ordered = sorted(errors)
+    if len(ordered) < FEWEST:
         return None
     outside = (1 - SHARE) / 2
-    return Band(chip, kind, quantile(found, outside), quantile(found, 1 - outside), len(found))
+    low, high = (quantile(ordered, share) for share in (outside, 1 - outside))
+    return Band(chip, kind, low, high, len(ordered))
 
 
 @functools.lru_cache(4)
-def _errors(file: Path, changed: int) -> dict[tuple[str, str], list[float]]:
+def _errors(file: Path, changed: int) -> Mapping[tuple[str, str], list[float]]:
     """chip and regime → the errors of the test half."""
-    found: dict[tuple[str, str], list[float]] = {}
-    with open(file, newline="", encoding="utf-8") as opened:
-        for row in csv.DictReader(opened):
-            timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
-            if row["half"] == TEST and row["error"] and counts(*timed):
-                found.setdefault((row["chip"], row["regime"]), []).append(float(row["error"]))
-    return found
+    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in cells(file):
+        timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
+        if row["half"] == TEST and row["error"] and counts(*timed):
+            errors[row["chip"], row["regime"]].append(float(row["error"]))
+    return errors
 
 
 def quantile(values: Sequence[float], share: float) -> float:

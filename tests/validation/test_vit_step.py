@@ -1,41 +1,23 @@
 """The training step of a vision transformer: what its records say, and where they come from."""
 
-import dataclasses
-
 import pytest
 
-from kernels.attention import vit_step
-from kernels.attention.vit_step import ATTENTIONS, Step
 from kernels.figures import read, store
 from kernels.machines.tpu.estimate import Estimate, OpEstimate
 from kernels.proof.catalog import OPERATORS
+from validation import vit_step
+from validation.vit_step import ATTENTIONS, TrainingStep
+
+FULL = vit_step.DEPTH, vit_step.BATCH, "v5e"
 
 
-@pytest.fixture(scope="module")
-def steps():
-    return vit_step.recorded()
-
-
-def test_every_attention_is_recorded_and_its_parts_make_the_whole(steps):
-    assert tuple(steps) == ATTENTIONS
-    for step in steps.values():
-        assert len(step.parts) >= 4
-        assert step.spent() == pytest.approx(step.seconds, rel=1e-3)
-        assert step.moved() == pytest.approx(step.hbm_bytes, rel=1e-3)
-        assert step.optimal_seconds < step.seconds
-
-
-def test_records_use_the_catalog_s_names():
-    names = {vit_step._key(each, 12, 128, "v5e").implementation for each in ATTENTIONS}
-    known = {each.name for each in OPERATORS["vit_attention"].implementations}
-    assert names <= known
-    keys = {vit_step._key(each, 12, 128, "v5e") for each in ATTENTIONS}
-    assert len(keys) == len(ATTENTIONS)
-
-
-def test_the_published_slowdown_is_of_a_step_that_is_recorded(steps):
-    [found] = [r for r in read("published.csv") if r.quantity == "slowdown"]
-    assert found.key == steps["jax_flash"].key
+def test_records_use_the_catalog_s_names_and_the_published_problem():
+    keys = {name: vit_step._key(name, *FULL) for name in ATTENTIONS}
+    known = {entry.name for entry in OPERATORS["vit_attention"].implementations}
+    assert {key.implementation for key in keys.values()} <= known
+    assert len(set(keys.values())) == len(ATTENTIONS)
+    [slowdown] = [r for r in read("published.csv") if r.quantity == "slowdown"]
+    assert slowdown.key == keys["jax_flash"]
 
 
 def test_what_is_not_recorded_is_named():
@@ -68,44 +50,40 @@ def estimate():
     )
 
 
-def test_the_parts_of_a_step(monkeypatch, tmp_path):
-    parts = vit_step._parts(estimate())
+def test_the_parts_of_a_step_make_the_whole():
+    found = estimate()
+    parts = vit_step._parts(found)
     assert parts == {
         ("attention", "kernel"): (pytest.approx(2e-3), 110),
         ("attention", "relayout"): (pytest.approx(2e-3), 200),
         ("rest", "matmul"): (pytest.approx(4e-3), 400),
         ("rest", "elementwise"): (pytest.approx(0.5e-3), 50),
     }
-    found = estimate()
-    step = Step("pallas", 1, 2, "v5e", found.seconds, found.hbm_bytes, 1e-3, parts, found)
-    assert step.spent() == pytest.approx(step.seconds)
+    step = TrainingStep("pallas", *FULL, found.seconds, found.hbm_bytes, 1e-3, parts, found)
+    assert step.spent() == pytest.approx(step.seconds) and step.moved() == step.hbm_bytes
     assert step.spent("attention") == pytest.approx(4e-3)
     assert step.spent(what="kernel") == pytest.approx(2e-3)
-    monkeypatch.setattr(vit_step, "versions", lambda *packages: " ".join(packages))
-    monkeypatch.setattr(store, "RESULTS", tmp_path)
-    totals, rows = vit_step.records([step])
-    assert [(r.value, r.unit, r.quantity) for r in totals] == [
-        (pytest.approx(8.5), "ms", "time"),
-        (pytest.approx(760e-9, abs=1e-6), "GB", "traffic"),
-        (1.0, "ms", "own estimate"),
-    ]
-    assert (totals[0].bound, totals[0].method) == ("HBM", "a method")
-    assert len(rows) == 2 * len(parts)
-    assert {r.kind for r in (*totals, *rows)} == {"estimated"}
-    assert {r.pass_ for r in (*totals, *rows)} == {"step"}
-    assert "| pallas | 8.5 | +0.0% | 4.0 | 2.0 | 0.0 | 1.0 |" in vit_step.table([step])
 
 
 def test_what_is_saved_comes_back(tmp_path, monkeypatch):
     monkeypatch.setattr(vit_step, "versions", lambda *packages: " ".join(packages))
     monkeypatch.setattr(store, "RESULTS", tmp_path)
-    found = dataclasses.replace(estimate(), bound="compute", method="a method")
+    found = estimate()
     parts = {key: (t, round(1e9 * moved)) for key, (t, moved) in vit_step._parts(found).items()}
     steps = {
-        each: Step(each, 12, 128, "v5e", found.seconds * i, 10**9 * i, 1e-3, parts, found)
-        for i, each in enumerate(ATTENTIONS, 1)
+        name: TrainingStep(name, *FULL, found.seconds * i, 10**9 * i, 1e-3, parts, found)
+        for i, name in enumerate(ATTENTIONS, 1)
     }
     vit_step.save(list(steps.values()))
+    totals, rows = read(vit_step.TOTALS), read(vit_step.PARTS)
+    assert {r.kind for r in (*totals, *rows)} == {"estimated"}
+    assert {r.pass_ for r in (*totals, *rows)} == {"step"}
+    assert {(r.unit, r.quantity) for r in totals} == {
+        ("ms", "time"),
+        ("GB", "traffic"),
+        ("ms", "own estimate"),
+    }
+    assert {(r.bound, r.method) for r in totals if r.quantity == "time"} == {("HBM", "a method")}
     again = vit_step.recorded()
     assert tuple(again) == ATTENTIONS
     for attention, step in again.items():

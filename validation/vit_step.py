@@ -1,6 +1,6 @@
 """The whole training step of a vision transformer on a TPU, for each way of attending.
 
-    python -m kernels.attention.vit_step [ATTENTION …] [--depth 12] [--batch 128] [--chip v5e]
+    python -m validation vit-step [ATTENTION …] [--depth 12] [--batch 128] [--chip v5e]
 
 estimates the steps and keeps them in results/: the totals in estimated.csv, where the time goes in
 vit_step.csv.
@@ -16,9 +16,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from kernels.figures.schema import Key, Named, Record, versions
 from kernels.figures.store import add, read
@@ -36,7 +34,7 @@ TOTALS, PARTS = "estimated.csv", "vit_step.csv"
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """What one training step would take, by the compiler's own model.
 
     Args:
@@ -74,8 +72,8 @@ class Step:
 
     def _sum(self, which: int, where: str, what: str) -> Any:
         return sum(
-            each[which]
-            for (place, kind), each in self.parts.items()
+            part[which]
+            for (place, kind), part in self.parts.items()
             if where in ("", place) and what in ("", kind)
         )
 
@@ -175,7 +173,7 @@ def estimate_steps(
     batch: int = BATCH,
     chip: str = "v5e",
     timeout: float = TIMEOUT,
-) -> list[Step]:
+) -> list[TrainingStep]:
     """Estimate a training step for each of `attentions`, in their order.
 
     The compilations run side by side, a minute or so each at full depth.
@@ -198,26 +196,16 @@ def estimate_steps(
     for attention in attentions:
         function, shapes = step(attention, depth=depth, batch=batch)
         programs.append(export(function, *shapes, chip=chip))
-    found = []
+    steps = []
     estimates = estimate_all(programs, timeout=timeout, large=True)
     for attention, estimate in zip(attentions, estimates, strict=True):
         if isinstance(estimate, TpuCompileError):
             raise estimate
         assert estimate.compiled
-        found.append(
-            Step(
-                attention,
-                depth,
-                batch,
-                chip,
-                estimate.seconds,
-                estimate.hbm_bytes,
-                _optimal(estimate.compiled.cost["optimal_seconds"]),
-                _parts(estimate),
-                estimate,
-            )
-        )
-    return found
+        optimal = _optimal(estimate.compiled.cost["optimal_seconds"])
+        totals = estimate.seconds, estimate.hbm_bytes, optimal, _parts(estimate), estimate
+        steps.append(TrainingStep(attention, depth, batch, chip, *totals))
+    return steps
 
 
 def _optimal(seconds: float) -> float:
@@ -239,23 +227,23 @@ def _parts(estimate: Any) -> dict[tuple[str, str], tuple[float, int]]:
     return parts
 
 
-def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
+def records(steps: Sequence[TrainingStep]) -> tuple[list[Record], list[Record]]:
     """The totals of `steps` and their parts, as records."""
     totals, parts = [], []
-    for each in steps:
-        key, estimate = each.key, each.estimate
+    for step in steps:
+        key, estimate = step.key, step.estimate
         summed = "bytes between HBM and the chip, summed over ops"
         time = {"bound": estimate.bound, "method": estimate.method}
         optimal = {"quantity": "own estimate", "method": "XLA's optimal_seconds"}
         totals += [
-            _record(key, each.seconds * 1e3, "ms", **time),
-            _record(key, each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
-            _record(key, each.optimal_seconds * 1e3, "ms", **optimal),
+            _record(key, step.seconds * 1e3, "ms", **time),
+            _record(key, step.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
+            _record(key, step.optimal_seconds * 1e3, "ms", **optimal),
         ]
-        for (where, what), (seconds, moved) in sorted(each.parts.items()):
-            of = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
-            parts.append(_record(key, seconds * 1e3, "ms", **of))
-            parts.append(_record(key, moved / 1e9, "GB", quantity="traffic", **of))
+        for (where, what), (seconds, moved) in sorted(step.parts.items()):
+            part = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
+            parts.append(_record(key, seconds * 1e3, "ms", **part))
+            parts.append(_record(key, moved / 1e9, "GB", quantity="traffic", **part))
     return totals, parts
 
 
@@ -270,7 +258,9 @@ def _record(key: Key, value: float, unit: str, **more: Any) -> Record:
     )
 
 
-def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> dict[str, Step]:
+def recorded(
+    *, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e"
+) -> dict[str, TrainingStep]:
     """Attention → its step, as results/ has it; in the order of ATTENTIONS.
 
     Args:
@@ -280,65 +270,30 @@ def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> di
     Raises:
         ValueError: where one of ATTENTIONS is not recorded at this depth, batch and chip.
     """
-    found = {}
+    steps = {}
     totals, parts = read(TOTALS), read(PARTS)
     for attention in ATTENTIONS:
         key = _key(attention, depth, batch, chip)
         whole = {r.quantity: r.value for r in totals if r.key == key}
         if set(whole) != {"time", "traffic", "own estimate"}:
             checks.fail("step", f"{attention}, {key.text} on {chip}", "one that results/ has")
-        taken: dict[tuple[str, str], dict[str, float]] = {}
-        for r in parts:
-            if r.key == key:
-                taken.setdefault((r.part["where"], r.part["what"]), {})[r.quantity] = r.value
-        found[attention] = Step(
-            attention,
-            depth,
-            batch,
-            chip,
-            whole["time"] / 1e3,
-            round(whole["traffic"] * 1e9),
-            whole["own estimate"] / 1e3,
-            {name: (t["time"] / 1e3, round(t["traffic"] * 1e9)) for name, t in taken.items()},
+        figures = {
+            (r.part["where"], r.part["what"], r.quantity): r.value for r in parts if r.key == key
+        }
+        split = {
+            (where, what): (ms / 1e3, round(figures[where, what, "traffic"] * 1e9))
+            for (where, what, quantity), ms in figures.items()
+            if quantity == "time"
+        }
+        moved, optimal = round(whole["traffic"] * 1e9), whole["own estimate"] / 1e3
+        seconds = whole["time"] / 1e3
+        steps[attention] = TrainingStep(
+            attention, depth, batch, chip, seconds, moved, optimal, split
         )
-    return found
+    return steps
 
 
-def save(steps: Sequence[Step]) -> None:
+def save(steps: Sequence[TrainingStep]) -> None:
     """Keep `steps` in results/."""
     for path, kept in zip((TOTALS, PARTS), records(steps), strict=True):
         add(path, kept)
-
-
-def table(steps: Sequence[Step]) -> str:
-    """The steps as a Markdown table, each against the first."""
-    lines = [
-        "| attention | step (ms) | against the first | attention (ms) | its relayouts (ms) "
-        "| HBM (GB) | XLA's bound (ms) |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for each in steps:
-        lines.append(
-            f"| {each.attention} | {each.seconds * 1e3:.1f} "
-            f"| {each.seconds / steps[0].seconds - 1:+.1%} "
-            f"| {each.spent('attention') * 1e3:.1f} "
-            f"| {each.spent('attention', 'relayout') * 1e3:.1f} "
-            f"| {each.hbm_bytes / 1e9:.1f} | {each.optimal_seconds * 1e3:.1f} |"
-        )
-    return "\n".join(lines)
-
-
-def main(
-    attentions: Annotated[list[str] | None, typer.Argument(help=", ".join(ATTENTIONS))] = None,
-    depth: int = DEPTH,
-    batch: int = BATCH,
-    chip: str = "v5e",
-) -> None:
-    """Estimate the steps, keep them in results/, and show them."""
-    steps = estimate_steps(attentions or ATTENTIONS, depth=depth, batch=batch, chip=chip)
-    save(steps)
-    print(table(steps))
-
-
-if __name__ == "__main__":
-    typer.run(main)
