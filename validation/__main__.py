@@ -145,18 +145,11 @@ def vit_step_(
             attentions or vit_step.ATTENTIONS, depth=depth, batch=batch, chip=chip
         )
         vit_step.save(steps)
-        lines = [
-            (
-                step.attention,
-                *(f"{1e3 * s:.1f}" for s in (step.seconds, step.spent("attention"))),
-                f"{1e3 * step.spent('attention', 'relayout'):.1f}",
-                f"{step.hbm_bytes / 1e9:.1f}",
-                f"{1e3 * step.optimal_seconds:.1f}",
-            )
-            for step in steps
-        ]
-        columns = ("step, ms", "attention, ms", "its relayouts, ms", "HBM, GB", "XLA's bound, ms")
-        _show(f"A training step on {chip}, estimated", ("attention", *columns), lines, left=1)
+        for step in steps:
+            places = (), ("attention",), ("attention", "relayout")
+            whole, attention, relayouts = (f"{1e3 * step.spent(*place):.1f} ms" for place in places)
+            said = f"{whole}, attention {attention}, its relayouts {relayouts}"
+            console.print(f"{step.attention}: {said}", highlight=False)
 
 
 @app.command("nms-rounds")
@@ -170,14 +163,10 @@ def nms_rounds_(
     with _reported():
         names = implementations or nms_rounds.IMPLEMENTATIONS
         for estimate, timely in nms_rounds.record(names, chip or ("v5e", "v6e")):
-            console.print(
-                f"{estimate.implementation:<11}{estimate.workload.name:<8}{estimate.chip}  "
-                f"{1e6 * estimate.seconds:.4g} µs, {estimate.rounds} of at most {estimate.most} "
-                f"rounds; at worst {1e6 * estimate.worst:.4g} µs"
-                f"{'' if timely else '; not kept: the profile ran out of time'}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            late = "" if timely else "; not kept: the profile ran out of time"
+            name = f"{estimate.implementation} {estimate.workload.name} {estimate.chip}"
+            times = f"{1e6 * estimate.seconds:.4g} µs, at worst {1e6 * estimate.worst:.4g} µs"
+            console.print(f"{name}: {times}, {estimate.rounds} rounds{late}", highlight=False)
 
 
 @app.command()

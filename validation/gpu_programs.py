@@ -82,7 +82,7 @@ def _sum(key: Key) -> PublishedProgram:
 def _attention(key: Key) -> PublishedProgram:
     size, options = key.sizes, key.options.typed()
     causal = options.get("causal", False)
-    op = tokamax.gpu_op("attention", key.implementation, key.tuning.typed())
+    op = tokamax.op("attention", key.implementation, key.tuning.typed())
     product: Any = jax.lax.Precision.DEFAULT
     if options.get("precision"):
         product = jax.lax.DotAlgorithmPreset[str(options["precision"])]
@@ -114,7 +114,7 @@ def _attention(key: Key) -> PublishedProgram:
 
 
 def _gated(key: Key) -> PublishedProgram:
-    op = tokamax.gpu_op("gated_linear_unit", key.implementation, key.tuning.typed())
+    op = tokamax.op("gated_linear_unit", key.implementation, key.tuning.typed())
     activation = getattr(jax.nn, str(key.options["activation"]))
 
     def gated_linear_unit(x, weights):
@@ -127,7 +127,7 @@ def _gated(key: Key) -> PublishedProgram:
 
 def _normalization(key: Key) -> PublishedProgram:
     size, options = key.sizes, key.options.typed()
-    op = tokamax.gpu_op("normalization", key.implementation, key.tuning.typed())
+    op = tokamax.op("normalization", key.implementation, key.tuning.typed())
 
     def normalization(x, scale, offset):
         return tokamax.call_as_if(

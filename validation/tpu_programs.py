@@ -26,6 +26,7 @@ from kernels.machines import optional
 from kernels.machines.checks import fail
 from kernels.matmul import BlockSizes
 from kernels.proof.catalog import OPERATORS
+from validation import tokamax_door
 
 # Sort of program → what its errors should stay below: their median, and nine in ten of them.
 MATMULS = "matmul and grouped matmul kernels"
@@ -286,17 +287,16 @@ def _chunked_attention(key: Key) -> PublishedProgram:
 
 @_family("dot_product_attention", "tokamax", FLASH, needs="tokamax")
 def _tokamax_attention(key: Key) -> PublishedProgram:
-    from validation import tokamax_door
-
     options = key.options.typed()
-    attend = tokamax_door.flash_attention(dict(key.tuning.typed()))
+    attend = tokamax_door.function(tokamax_door.op("attention", "tpu", key.tuning.typed()))
     causal, residuals = options.get("causal", False), options.get("residuals", False)
 
     def attention(q, k, v):
         return attend(q, k, v, is_causal=causal, return_residuals=residuals)
 
     arguments = attention_arguments(key)[:3]
-    tunings = functools.partial(tokamax_door.flash_attention_tunings, *arguments)
+    op = tokamax_door.op("attention", "tpu")
+    tunings = functools.partial(tokamax_door.tunings, op, *arguments)
     return PublishedProgram(attention, arguments, tunings)
 
 
@@ -421,20 +421,19 @@ def another_program(row: Record, kernel: bool, peak: float) -> str:
 
 @_family("ragged_dot", "tokamax", MATMULS, needs="tokamax")
 def _tokamax_ragged(key: Key) -> PublishedProgram:
-    from validation import tokamax_door
-
     form = _form(key)
     residuals = key.options.typed().get("residuals", False)
     left, right, sizes = _ragged_arguments(key)
     more = {"group_sizes": sizes, "ragged_dot_dimension_numbers": _ragged_dimensions(form)}
-    tunings = functools.partial(tokamax_door.ragged_dot_tunings, left, right, **more)
-    tuning = dict(key.tuning.typed())
+    op = tokamax_door.op("ragged_dot", "tpu")
+    tunings = functools.partial(tokamax_door.tunings, op, left, right, **more)
+    tuning = key.tuning.typed()
     if form == "dlhs" and any(tuning.items() <= tried.items() for tried in tunings()):
         # The search lets tile_k follow what comes out and tile_n what is summed over, and took its
         # times so: with a tile_k of 3,584 of 512 summed, the padding alone would take longer than
         # the chip's peak allows. The released kernel takes them the other way round.
         tuning["tile_k"], tuning["tile_n"] = tuning["tile_n"], tuning["tile_k"]
-    product = tokamax_door.ragged_dot(tuning)
+    product = tokamax_door.function(tokamax_door.op("ragged_dot", "tpu", tuning))
 
     def ragged_dot(left, right, sizes):
         return product(left, right, **more | {"group_sizes": sizes}, return_residuals=residuals)

@@ -13,8 +13,8 @@ where the time goes. Nothing here is measured.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,42 +39,55 @@ class TrainingStep:
 
     Args:
         attention: of ATTENTIONS.
-        seconds, hbm_bytes: of the step.
-        optimal_seconds: XLA's own estimate.
-        parts: (where, what) → seconds and bytes, where "attention" is all that stands between the
-            qkv and the proj Linear and their gradients, and what is "kernel", "relayout", "matmul"
-            or "elementwise".
+        key: what its records are of.
+        records: of the step and of its parts. A part has a place, where "attention" is all that
+            stands between the qkv and the proj Linear and their gradients, and a kind: "kernel",
+            "relayout", "matmul" or "elementwise".
         estimate: of the compiled program; None where the step was read from results/.
     """
 
     attention: str
-    depth: int
-    batch: int
-    chip: str
-    seconds: float
-    hbm_bytes: int
-    optimal_seconds: float
-    parts: dict[tuple[str, str], tuple[float, int]] = field(repr=False)
+    key: Key
+    records: tuple[Record, ...] = field(repr=False)
     estimate: Any = field(default=None, repr=False, compare=False)
 
     @property
-    def key(self) -> Key:
-        """What the records of the step are of."""
-        return _key(self.attention, self.depth, self.batch, self.chip)
+    def seconds(self) -> float:
+        """Of the step."""
+        return self._whole("time") / 1e3
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Between HBM and the chip."""
+        return round(self._whole("traffic") * 1e9)
+
+    @property
+    def optimal_seconds(self) -> float:
+        """XLA's own estimate."""
+        return self._whole("own estimate") / 1e3
+
+    @property
+    def parts(self) -> set[tuple[str, str]]:
+        """Place and kind of each."""
+        return {(r.part["where"], r.part["what"]) for r in self.records if r.part}
 
     def spent(self, where: str = "", what: str = "") -> float:
         """Seconds of the parts in a place, of a kind, or both; of everything for neither."""
-        return self._sum(0, where, what)
+        return self._sum("time", where, what) / 1e3
 
     def moved(self, where: str = "", what: str = "") -> int:
         """Bytes of the same parts, between HBM and the chip."""
-        return self._sum(1, where, what)
+        return round(self._sum("traffic", where, what) * 1e9)
 
-    def _sum(self, which: int, where: str, what: str) -> Any:
+    def _whole(self, quantity: str) -> float:
+        return next(r.value for r in self.records if r.quantity == quantity and not r.part)
+
+    def _sum(self, quantity: str, where: str, what: str) -> float:
         return sum(
-            part[which]
-            for (place, kind), part in self.parts.items()
-            if where in ("", place) and what in ("", kind)
+            r.value
+            for r in self.records
+            if r.part and r.quantity == quantity
+            if where in ("", r.part["where"]) and what in ("", r.part["what"])
         )
 
 
@@ -201,61 +214,42 @@ def estimate_steps(
     for attention, estimate in zip(attentions, estimates, strict=True):
         if isinstance(estimate, TpuCompileError):
             raise estimate
-        assert estimate.compiled
-        optimal = _optimal(estimate.compiled.cost["optimal_seconds"])
-        totals = estimate.seconds, estimate.hbm_bytes, optimal, _parts(estimate), estimate
-        steps.append(TrainingStep(attention, depth, batch, chip, *totals))
+        key = _key(attention, depth, batch, chip)
+        steps.append(TrainingStep(attention, key, tuple(_records(key, estimate)), estimate))
     return steps
 
 
-def _optimal(seconds: float) -> float:
-    """XLA's bound without the −1 that each call counts of which it knows nothing; the step itself
-    takes less than a second."""
-    return seconds - math.floor(seconds)
-
-
-def _parts(estimate: Any) -> dict[tuple[str, str], tuple[float, int]]:
-    parts: dict[tuple[str, str], tuple[float, int]] = {}
-    clock = estimate.cycles / estimate.seconds
+def _records(key: Key, estimate: Any) -> Iterator[Record]:
+    """Of a step and of its parts."""
+    record = functools.partial(
+        key.record,
+        workload=WORKLOAD,
+        kind="estimated",
+        versions=versions("jax", "libtpu", "timm", "torchax"),
+    )
+    time = functools.partial(record, quantity="time", unit="ms")
+    traffic = functools.partial(record, quantity="traffic", unit="GB")
+    ms = round(estimate.seconds * 1e3, 6)
+    yield time(value=ms, bound=estimate.bound, method=estimate.method)
+    summed = "bytes between HBM and the chip, summed over ops"
+    yield traffic(value=round(estimate.hbm_bytes / 1e9, 6), method=summed)
+    # Without the −1 that each call counts of which XLA knows nothing; a step takes less than 1 s.
+    ms = round(estimate.compiled.cost["optimal_seconds"] % 1 * 1e3, 6)
+    yield record(quantity="own estimate", value=ms, method="XLA's optimal_seconds")
+    cycles: Counter = Counter()
+    moved: Counter = Counter()
     for op in estimate.ops:
         # Whatever kernel is in it attends; XLA's own ones do not say where they come from.
         inside = "attention" in op.origin or op.kind == "kernel"
         what = op.kind if op.kind in ("kernel", "relayout", "matmul") else "elementwise"
-        key = "attention" if inside else "rest", what
-        seconds, moved = parts.get(key, (0.0, 0))
-        parts[key] = seconds + op.cycles / clock, moved + op.hbm_bytes
-    return parts
-
-
-def records(steps: Sequence[TrainingStep]) -> tuple[list[Record], list[Record]]:
-    """The totals of `steps` and their parts, as records."""
-    totals, parts = [], []
-    for step in steps:
-        key, estimate = step.key, step.estimate
-        summed = "bytes between HBM and the chip, summed over ops"
-        time = {"bound": estimate.bound, "method": estimate.method}
-        optimal = {"quantity": "own estimate", "method": "XLA's optimal_seconds"}
-        totals += [
-            _record(key, step.seconds * 1e3, "ms", **time),
-            _record(key, step.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
-            _record(key, step.optimal_seconds * 1e3, "ms", **optimal),
-        ]
-        for (where, what), (seconds, moved) in sorted(step.parts.items()):
-            part = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
-            parts.append(_record(key, seconds * 1e3, "ms", **part))
-            parts.append(_record(key, moved / 1e9, "GB", quantity="traffic", **part))
-    return totals, parts
-
-
-def _record(key: Key, value: float, unit: str, **more: Any) -> Record:
-    return key.record(
-        workload=WORKLOAD,
-        kind="estimated",
-        value=round(value, 6),
-        unit=unit,
-        versions=versions("jax", "libtpu", "timm", "torchax"),
-        **more,
-    )
+        place = "attention" if inside else "rest", what
+        cycles[place] += op.cycles
+        moved[place] += op.hbm_bytes
+    clock = estimate.cycles / estimate.seconds
+    for where, what in sorted(cycles):
+        part = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
+        yield time(value=round(cycles[where, what] / clock * 1e3, 6), **part)
+        yield traffic(value=round(moved[where, what] / 1e9, 6), **part)
 
 
 def recorded(
@@ -271,29 +265,18 @@ def recorded(
         ValueError: where one of ATTENTIONS is not recorded at this depth, batch and chip.
     """
     steps = {}
-    totals, parts = read(TOTALS), read(PARTS)
+    known = [*read(TOTALS), *read(PARTS)]
     for attention in ATTENTIONS:
         key = _key(attention, depth, batch, chip)
-        whole = {r.quantity: r.value for r in totals if r.key == key}
-        if set(whole) != {"time", "traffic", "own estimate"}:
+        own = tuple(record for record in known if record.key == key)
+        if {r.quantity for r in own if not r.part} != {"time", "traffic", "own estimate"}:
             checks.fail("step", f"{attention}, {key.text} on {chip}", "one that results/ has")
-        figures = {
-            (r.part["where"], r.part["what"], r.quantity): r.value for r in parts if r.key == key
-        }
-        split = {
-            (where, what): (ms / 1e3, round(figures[where, what, "traffic"] * 1e9))
-            for (where, what, quantity), ms in figures.items()
-            if quantity == "time"
-        }
-        moved, optimal = round(whole["traffic"] * 1e9), whole["own estimate"] / 1e3
-        seconds = whole["time"] / 1e3
-        steps[attention] = TrainingStep(
-            attention, depth, batch, chip, seconds, moved, optimal, split
-        )
+        steps[attention] = TrainingStep(attention, key, own)
     return steps
 
 
 def save(steps: Sequence[TrainingStep]) -> None:
     """Keep `steps` in results/."""
-    for path, kept in zip((TOTALS, PARTS), records(steps), strict=True):
-        add(path, kept)
+    records = [record for step in steps for record in step.records]
+    add(TOTALS, [record for record in records if not record.part])
+    add(PARTS, [record for record in records if record.part])

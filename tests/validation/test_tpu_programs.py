@@ -271,7 +271,7 @@ def test_a_ragged_row_of_another_program_is_told_by_its_time_at_the_peak(kernel,
 def test_a_tuning_of_the_search_names_tiles_as_the_search_does(monkeypatch):
     """Of the left side's gradient: tile_k of what comes out, tile_n of what is summed over."""
     taken = []
-    monkeypatch.setattr(tokamax_door, "ragged_dot", lambda tuning: taken.append(tuning))
+    monkeypatch.setattr(tokamax_door, "function", lambda op: taken.append(op.config))
     of = lambda row: (row.chip, row.operator, row.implementation, row.options.get("form"))
     for form, swapped in (("dlhs", True), ("drhs", False)):
         wanted = "v5p", "ragged_dot", "tokamax", form
@@ -279,4 +279,4 @@ def test_a_tuning_of_the_search_names_tiles_as_the_search_does(monkeypatch):
         program(row)
         tiles = row.tuning.typed()
         names = ("tile_n", "tile_k") if swapped else ("tile_k", "tile_n")
-        assert (taken[-1]["tile_k"], taken[-1]["tile_n"]) == tuple(tiles[name] for name in names)
+        assert (taken[-1].tile_k, taken[-1].tile_n) == tuple(tiles[name] for name in names)

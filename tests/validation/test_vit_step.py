@@ -1,5 +1,8 @@
 """The training step of a vision transformer: what its records say, and where they come from."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import pytest
 
 from kernels.figures import read, store
@@ -25,16 +28,13 @@ def test_what_is_not_recorded_is_named():
         vit_step.recorded(depth=1)
 
 
-def test_calls_without_a_cost_do_not_count():
-    assert vit_step._optimal(-12.98) == pytest.approx(0.02)
-    assert vit_step._optimal(0.3) == pytest.approx(0.3)
-
-
 def estimate():
     """What the compiler could say of a step: attention forward and backward, and the rest."""
 
     def op(kind, origin, cycles, moved):
-        return OpEstimate("op", kind, cycles, moved, "XLA's estimated_cycles", "HBM", origin=origin)
+        return OpEstimate(
+            "op", kind, cycles, 1000 * moved, "XLA's estimated_cycles", "HBM", origin=origin
+        )
 
     ops = (
         op("kernel", "jit(train)/jvp(attention)/vit_attention_forward", 1.5e6, 100),
@@ -45,52 +45,41 @@ def estimate():
     )
     total = sum(o.cycles for o in ops)
     moved = sum(o.hbm_bytes for o in ops)
-    return Estimate(
-        "step", "v5e", total, total / 1.5e9, moved, "HBM", "a method", 0.5, ops, None, 1.0, "1"
-    )
+    compiled = SimpleNamespace(cost={"optimal_seconds": -12.999})  # calls without a cost count −1
+    figures = total, total / 1.5e9, moved, "HBM", "a method", 0.5, ops, None, 1.0, "1"
+    return dataclasses.replace(Estimate("step", "v5e", *figures), compiled=compiled)
 
 
-def test_the_parts_of_a_step_make_the_whole():
-    found = estimate()
-    parts = vit_step._parts(found)
-    assert parts == {
-        ("attention", "kernel"): (pytest.approx(2e-3), 110),
-        ("attention", "relayout"): (pytest.approx(2e-3), 200),
-        ("rest", "matmul"): (pytest.approx(4e-3), 400),
-        ("rest", "elementwise"): (pytest.approx(0.5e-3), 50),
+def training_step(name, monkeypatch):
+    monkeypatch.setattr(vit_step, "versions", lambda *packages: " ".join(packages))
+    key = vit_step._key(name, *FULL)
+    return TrainingStep(name, key, tuple(vit_step._records(key, estimate())))
+
+
+def test_the_parts_of_a_step_make_the_whole(monkeypatch):
+    step = training_step("pallas", monkeypatch)
+    assert step.parts == {
+        *(("attention", "kernel"), ("attention", "relayout")),
+        *(("rest", "matmul"), ("rest", "elementwise")),
     }
-    step = TrainingStep("pallas", *FULL, found.seconds, found.hbm_bytes, 1e-3, parts, found)
-    assert step.spent() == pytest.approx(step.seconds) and step.moved() == step.hbm_bytes
+    assert step.seconds == pytest.approx(8.5e-3) and step.optimal_seconds == pytest.approx(1e-3)
+    assert step.spent() == pytest.approx(step.seconds) and step.moved() == step.hbm_bytes == 760_000
     assert step.spent("attention") == pytest.approx(4e-3)
     assert step.spent(what="kernel") == pytest.approx(2e-3)
+    assert step.moved("attention", "kernel") == 110_000
+    assert {r.pass_ for r in step.records} == {"step"}
+    [whole] = (r for r in step.records if (r.quantity, bool(r.part)) == ("time", False))
+    assert (whole.bound, whole.method, whole.unit) == ("HBM", "a method", "ms")
 
 
 def test_what_is_saved_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(vit_step, "versions", lambda *packages: " ".join(packages))
     monkeypatch.setattr(store, "RESULTS", tmp_path)
-    found = estimate()
-    parts = {key: (t, round(1e9 * moved)) for key, (t, moved) in vit_step._parts(found).items()}
-    steps = {
-        name: TrainingStep(name, *FULL, found.seconds * i, 10**9 * i, 1e-3, parts, found)
-        for i, name in enumerate(ATTENTIONS, 1)
-    }
+    steps = {name: training_step(name, monkeypatch) for name in ATTENTIONS}
     vit_step.save(list(steps.values()))
-    totals, rows = read(vit_step.TOTALS), read(vit_step.PARTS)
-    assert {r.kind for r in (*totals, *rows)} == {"estimated"}
-    assert {r.pass_ for r in (*totals, *rows)} == {"step"}
-    assert {(r.unit, r.quantity) for r in totals} == {
-        ("ms", "time"),
-        ("GB", "traffic"),
-        ("ms", "own estimate"),
-    }
-    assert {(r.bound, r.method) for r in totals if r.quantity == "time"} == {("HBM", "a method")}
     again = vit_step.recorded()
     assert tuple(again) == ATTENTIONS
-    for attention, step in again.items():
-        assert step.seconds == pytest.approx(steps[attention].seconds, rel=1e-6)
-        assert step.hbm_bytes == steps[attention].hbm_bytes
-        assert step.parts.keys() == parts.keys()
-        assert step.spent() == pytest.approx(steps[attention].spent(), rel=1e-6)
+    for name, step in again.items():
+        assert {*step.records} == {*steps[name].records}
 
 
 def test_without_torchax_the_message_names_it(monkeypatch):
