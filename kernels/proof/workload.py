@@ -87,7 +87,7 @@ class Workloads:
     choice: Callable[[Workload], str] | None = None
     limit: Callable[[Workload, str], tuple[str, Callable[[], Any], float]] | None = None
     work: Callable[[Workload, bool], tuple[int, int]] | None = None
-    published: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    published: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
         """The arguments for `workload`; the same seed gives the same values.
