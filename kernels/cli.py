@@ -37,7 +37,7 @@ from kernels.proof.catalog import OPERATORS, RUNGS, Implementation, Operator, fi
 
 if TYPE_CHECKING:
     from kernels.figures.benchmark import Measurement
-    from kernels.machines.tpu.export import Program
+    from kernels.machines.exporting import ExportedProgram
     from kernels.proof.backends.base import Backend, Job
     from kernels.proof.ladder import Check
     from kernels.proof.workload import Workload
@@ -856,7 +856,7 @@ def _subject(entry: str, workload: str | None) -> tuple[Operator, Implementation
     return operator, implementation, problem
 
 
-def _program(entry: str, workload: str | None, chip: str) -> tuple[Program, str]:
+def _program(entry: str, workload: str | None, chip: str) -> tuple[ExportedProgram, str]:
     """The exported program of an entry, and its title."""
     from kernels.machines.tpu.export import export
     from kernels.machines.tpu.pool import libtpu_version

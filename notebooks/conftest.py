@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import door
 import pytest
-
-from kernels.machines.compat import nbmake
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
@@ -22,7 +21,7 @@ def run_once(path, execute):
     """Execute a notebook, unless the book's cache has it; keep there what was executed."""
     with build_book.locked(path.name):
         if found := build_book.kept(path):
-            return nbmake.executed(found[0])
+            return door.executed(found[0])
         started = time.monotonic()
         result = execute()
         seconds = time.monotonic() - started
@@ -34,7 +33,7 @@ def run_once(path, execute):
 
 
 def pytest_configure():
-    nbmake.run_through(run_once)
+    door.run_through(run_once)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,7 +41,7 @@ def pytest_runtest_call(item):
     try:
         return (yield)
     except Exception as failure:
-        for output in nbmake.failed_outputs(failure):
+        for output in door.failed_outputs(failure):
             if output.output_type == "error" and output.ename == "MissingPackage":
                 pytest.skip(f"not run: {item.path.name}: {output.evalue}")
         raise

@@ -50,10 +50,10 @@ def pytest_configure(config):
         return
     if os.environ.get("TESTS_OPTIMISED"):
         return
-    from kernels.machines.compat import xla
+    import door
 
     before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{xla.quick_to_compile()} {before or ''}"
+    os.environ["XLA_FLAGS"] = f"{door.quick_to_compile()} {before or ''}"
     jax.devices()
     if before is None:
         del os.environ["XLA_FLAGS"]

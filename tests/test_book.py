@@ -240,11 +240,11 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
 def nbmake(folder):
     """Run nbmake on the notebooks of a folder, with the book's cache inside it."""
     command = ["--nbmake", "-rs", "-n0", "-p", "no:cacheprovider", "."]
+    paths = os.pathsep.join(str(ROOT / name) for name in ("tools", "tests"))
     return subprocess.run(
         [sys.executable, "-m", "pytest", *command],
         cwd=folder,
-        env=os.environ
-        | {"PYTHONPATH": str(ROOT / "tools"), "KERNELS_BUILD": str(folder / "_build")},
+        env=os.environ | {"PYTHONPATH": paths, "KERNELS_BUILD": str(folder / "_build")},
         capture_output=True,
         text=True,
     ).stdout

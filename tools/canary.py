@@ -5,7 +5,7 @@
 It makes an environment of its own, .venv-canary, of the newest Python that the book supports, with
 JAX, its compilers, Taichi, Quadrants and PyTorch at their newest releases, whatever constraints.txt
 says. There it runs the version bridge, the gallery, the tests of Pallas and of the TPU, and rungs 1
-to 3 of every implementation. It ends in time: what it did not come to is counted and no failure.
+to 3 of every implementation. It ends in time: what it did not come to is counted, and no failure.
 Its exit status: 0 where all is well, 1 where a check fails, 2 where the newest releases could not
 be installed, 3 where there is no Python for them, 4 where it came to less than half of its checks.
 """
@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import install
+import pythons
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-canary"
@@ -43,23 +44,23 @@ RELEASES = """
 import json, sys
 from importlib.metadata import PackageNotFoundError, version
 from pip._vendor.packaging.requirements import Requirement
-found = {}
+releases = {}
 for line in open('constraints.txt', encoding='utf-8'):
     line = line.partition('#')[0].strip()
     pin = Requirement(line) if line else None
     if pin and pin.name in sys.argv[1:] and (not pin.marker or pin.marker.evaluate()):
         try:
-            found[pin.name] = [str(pin.specifier)[2:], version(pin.name).partition('+')[0]]
+            releases[pin.name] = [str(pin.specifier)[2:], version(pin.name).partition('+')[0]]
         except PackageNotFoundError:
             pass
-print(json.dumps(found))
+print(json.dumps(releases))
 """
 
 
 def find(wanted=None):
     """Path and version of the Python to try the newest releases on; None where there is none."""
-    here = [install.find_python(wanted)] if wanted else install.supported_pythons()
-    return next((each for each in here if install.minor(each[1]) >= OLDEST), None)
+    here = [pythons.find_python(wanted)] if wanted else pythons.supported_pythons()
+    return next((python for python in here if pythons.minor(python[1]) >= OLDEST), None)
 
 
 def releases(python):
@@ -67,12 +68,13 @@ def releases(python):
     done = subprocess.run(
         [python, "-c", RELEASES, *install.NEWEST], cwd=ROOT, capture_output=True, text=True
     )
-    return {name: tuple(each) for name, each in json.loads(done.stdout or "{}").items()}
+    return {name: tuple(versions) for name, versions in json.loads(done.stdout or "{}").items()}
 
 
-def changes(found):
-    """What is newer than its pin, a line each."""
-    lines = [f"  {name} {old} → {new}" for name, (old, new) in sorted(found.items()) if old != new]
+def changes(versions):
+    """What is newer than its pin, a line each; of name → (pinned, installed)."""
+    newer = [(name, *pair) for name, pair in sorted(versions.items()) if len({*pair}) > 1]
+    lines = [f"  {name} {pinned} → {installed}" for name, pinned, installed in newer]
     return lines or ["  nothing: the pins are the newest releases"]
 
 
@@ -127,15 +129,15 @@ def main():
     options = parser.parse_args()
     started = time.time()
     try:
-        found = find(options.python)
-        if found is None:
+        chosen = find(options.python)
+        if chosen is None:
             need = ".".join(map(str, OLDEST))
             return not_run(3, f"it needs Python {need} or newer, and none is here")
-        print(f"The newest releases, on Python {found[1]} ({found[0]}):", flush=True)
-        install.install(VENV, sorted(EXTRAS), found[0], newest_releases=True)
-    except install.Stop as stop:
+        print(f"The newest releases, on Python {chosen[1]} ({chosen[0]}):", flush=True)
+        install.install(VENV, sorted(EXTRAS), chosen[0], newest_releases=True)
+    except pythons.Stop as stop:
         return not_run(2, f"the newest releases could not be installed: {stop}")
-    python = install.python_in(VENV)
+    python = pythons.python_in(VENV)
     print("Pinned → newest:", *changes(releases(python)), sep="\n", flush=True)
     seconds = options.minutes * 60 - (time.time() - started) - 1.5 * GRACE
     report = run(python, max(seconds, GRACE))

@@ -19,11 +19,11 @@ import jax.numpy as jnp
 from kernels.figures.schema import Key, versions
 from kernels.machines import optional
 from kernels.machines.checks import one_of
-from kernels.machines.compat import xla_gpu
 from kernels.machines.gpu.chips import chip
 from kernels.machines.gpu.compiler import compile_program
 from kernels.machines.gpu.estimate import Parts, parts
 from kernels.machines.gpu.export import export
+from kernels.machines.gpu.operations import operations
 from kernels.matmul import matmul
 from validation import blackwell
 from validation import tokamax_door as tokamax
@@ -166,13 +166,13 @@ def bracketed(key: Key, published_ms: float, source: str, *, timeout: float = 60
         timeout: seconds for the compiler.
 
     Raises:
-        GpuCompileError: for what a compiler refuses.
+        CompileError: for what a compiler refuses.
         ValueError: for what nothing here runs.
         MissingPackage: without tokamax, the plugin or NVIDIA's tools.
     """
     ran = program(key)
     compiled = compile_program(export(ran.function, *ran.arguments, chip=key.chip), timeout=timeout)
-    steps = xla_gpu.operations(compiled.hlo)
+    steps = operations(compiled.module)
     moved = sum(step.bytes for step in steps)
     largest = max(compiled.kernels, key=lambda kernel: len(kernel.instructions), default=None)
     known = {column.name: getattr(key, column.name) for column in fields(Key)}

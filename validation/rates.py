@@ -34,7 +34,7 @@ from kernels.machines.tpu.estimate.bands import quantile
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.rates import LAUNCH_SECONDS, RATES, Rates
 from kernels.machines.tpu.export import export
-from kernels.machines.tpu.pool import Compiled, compile_program
+from kernels.machines.tpu.pool import TpuProgram, compile_program
 from validation import comparisons
 from validation.tpu_programs import milliseconds, program
 from validation.tpu_times import published
@@ -92,7 +92,7 @@ def xla_rows(folder: Path, chip: str) -> Iterator[XlaRow]:
                 answer = str(error)
             file.write_bytes(pickle.dumps(answer))
         answer = pickle.loads(file.read_bytes())
-        if not isinstance(answer, str) and isinstance(answer[0], Compiled):
+        if not isinstance(answer, str) and isinstance(answer[0], TpuProgram):
             yield XlaRow(record, Cost(answer[0], {}, {}, answer[1]))
 
 

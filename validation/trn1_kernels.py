@@ -19,7 +19,7 @@ import numpy as np
 from kernels.machines.neuron import beta1 as nki
 from kernels.machines.neuron.beta1 import isa as nisa
 from kernels.machines.neuron.beta1 import language as nl
-from kernels.machines.neuron.estimator import Estimate, estimate
+from kernels.machines.neuron.estimator import NeuronEstimate, estimate
 
 HALVES = FIT, TEST = "fit", "test"
 
@@ -79,7 +79,7 @@ class TimedKernel:
         """Name and sizes."""
         return " ".join([self.name, *(f"{name} {size}" for name, size in self.sizes.items())])
 
-    def estimate(self, **options: Any) -> Estimate:
+    def estimate(self, **options: Any) -> NeuronEstimate:
         """What the model says, with the figures that were fitted for this source."""
         shapes = [SimpleNamespace(shape=shape, dtype=self.dtype) for shape in self.arguments]
         return estimate(self.kernel, *shapes, chip="trn1", **{**FITTED[self.source], **options})

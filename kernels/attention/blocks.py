@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.tpu.chips import CHIPS, Chip, here
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
 MOST = 100 << 20  # bytes of VMEM that the kernels ask for, of the 128 MiB of a v5e or v6e
@@ -120,7 +120,7 @@ def plan(
     causal: bool = False,
     backward: bool = False,
     chip: Chip | None = None,
-) -> Plan[AttentionBlocks]:
+) -> TpuPlan[AttentionBlocks]:
     """Decide on everything that attention of these shapes needs to know of its chip.
 
     Args:
@@ -157,4 +157,4 @@ def plan(
             f"{block.tokens} tokens × {head_dim} for each operand, and float32 sums)",
             f"at most {most / 2**20:.0f} MiB of VMEM on a {chip.name}",
         )
-    return Plan(chip, block, vmem_limit(chip.vmem_bytes))
+    return TpuPlan(chip, block, vmem_limit(chip.vmem_bytes))

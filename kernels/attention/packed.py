@@ -21,7 +21,7 @@ from kernels.attention.blocks import vmem_limit
 from kernels.attention.layout import pack, unpack
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 
 LANES = 128
 BLOCK = 256  # queries at a time, where there are many
@@ -229,7 +229,7 @@ def make_plan(qkv, num_heads, interpret):
     chip = CHIPS[here()]
     packing, limit = Packing.of(qkv, num_heads, interpret), vmem_limit(chip.vmem_bytes)
     fits = packing.vmem_bytes(qkv.shape[2] // 3, qkv.dtype) <= limit
-    return Plan(chip, packing, limit) if fits else None
+    return TpuPlan(chip, packing, limit) if fits else None
 
 
 def _compiler_params(plan):

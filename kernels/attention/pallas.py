@@ -18,7 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.attention.arguments import AttentionSpec
 from kernels.attention.blocks import LANES, AttentionBlocks, plan
 from kernels.machines.pallas import interprets
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
@@ -34,7 +34,7 @@ class FlashSpec(AttentionSpec):
             choose.
     """
 
-    plan: Plan[AttentionBlocks]
+    plan: TpuPlan[AttentionBlocks]
     block: AttentionBlocks | None = None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.checks import fail, one_of
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.kernel import GpuKernel
 from kernels.machines.gpu.launched import Launched
 
 ROWS = 8  # of a block of the last kernel
@@ -125,7 +125,7 @@ def launched(name: str, b: int, c: int, t: int) -> Launched:
     return Launched(source, name, blocks, t if name in ("plain", "shared") else t // 4)
 
 
-def compiled(name: str, b: int, c: int, t: int, *, chip: str = "rtx3090") -> Kernel:
+def compiled(name: str, b: int, c: int, t: int, *, chip: str = "rtx3090") -> GpuKernel:
     """One kernel compiled by NVRTC and ptxas, as it would be launched.
 
     Args:

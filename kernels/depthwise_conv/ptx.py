@@ -7,7 +7,7 @@ from kernels.depthwise_conv.shared import BLOCK, tiled
 from kernels.depthwise_conv.taichi import gradient_of_w
 from kernels.machines import taichi as machine
 from kernels.machines.gpu.chips import chip as chip_of
-from kernels.machines.gpu.kernel import Kernel, alone
+from kernels.machines.gpu.kernel import GpuKernel, alone
 from kernels.machines.taichi.ptx import ptx
 
 ti = machine.module()
@@ -25,7 +25,7 @@ def every(out, w, k):
     gradient_of_w(ti.f32)(w, out, k)
 
 
-def compiled(*, chip: str = "rtx3090") -> dict[str, Kernel]:
+def compiled(*, chip: str = "rtx3090") -> dict[str, GpuKernel]:
     """The kernels of `every`, as Taichi compiles them for a GPU that is not there.
 
     Args:
@@ -39,7 +39,7 @@ def compiled(*, chip: str = "rtx3090") -> dict[str, Kernel]:
     launches = ptx(every, k, k[0], k, capability=target.capability, sms=target.sms)
     tasks = [task for task in launches if task.grid != (1, 1, 1)]  # one thread prepares each
     return {
-        name: Kernel(
+        name: GpuKernel(
             t.name,
             chip,
             alone(t.ptx, t.name),

@@ -36,5 +36,6 @@ __all__ = [
     "write",
 ]
 
-# It knows the catalog, which only whoever compares has to wait for.
-__getattr__ = lazy(__name__, {"compare": "kernels.figures.report"})
+# They know the catalog, which only whoever asks has to wait for.
+_MODULES = {"compare": "report"}
+__getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

@@ -209,7 +209,7 @@ class Key(Problem):
         return Record(**{**_some(self, Key), "date": today, **known})
 
     def estimated(self, estimate: Any, workload: str = "", software: str = "") -> Record:
-        """The record of a kernels.tpu.Estimate or kernels.neuron.Estimate, in ms; of today.
+        """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, in ms; of today.
 
         Args:
             estimate: it says what binds, and its method.

@@ -153,7 +153,7 @@ class Child:
         if not data:
             self._bury()
         self._rest += data
-        found = []
+        answers = []
         while len(self._rest) >= _SIZE.size:
             end = _SIZE.size + _SIZE.unpack_from(self._rest)[0]
             if len(self._rest) < end:
@@ -164,8 +164,8 @@ class Child:
                 self.started = True
             else:
                 self.waiting, self.memory = False, memory
-                found.append(ChildError(value) if kind == "failed" else value)
-        return found
+                answers.append(ChildError(value) if kind == "failed" else value)
+        return answers
 
     def ask(self, question: Any, seconds: float) -> Any:
         """Ask, and wait for the answer.
@@ -271,8 +271,8 @@ class Spares:
             surplus = self._kept[: -self.most] if self.most else self._kept[:]
             del self._kept[: len(surplus)]
             self._set_timer()
-        for _, _, each in surplus:
-            each.close()
+        for _, _, spare in surplus:
+            spare.close()
 
     def folders(self) -> set[Path]:
         """Those of the children that wait."""
@@ -298,8 +298,8 @@ class Spares:
         with self._lock:
             self._timer = None
             late = time.monotonic() - self.seconds
-            old = [each for each in self._kept if each[0] <= late]
-            self._kept = [each for each in self._kept if each[0] > late]
+            old = [spare for spare in self._kept if spare[0] <= late]
+            self._kept = [spare for spare in self._kept if spare[0] > late]
             self._set_timer()
         for _, _, child in old:
             child.close()
@@ -416,7 +416,7 @@ def _tell(process: int, folder: Path | None) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    known = "".join(f"{each} {kept or ''}\n" for each, kept in _watched.items())
+    known = "".join(f"{number} {kept or ''}\n" for number, kept in _watched.items())
     assert _guard.stdin is not None
     os.write(_guard.stdin.fileno(), known.encode())
 
@@ -451,8 +451,8 @@ def _forked() -> None:
     _guard, _guard_lock = None, threading.RLock()
     _watched.clear()
     _alive.clear()
-    for each in list(_spares):
-        each._forget()
+    for spares in list(_spares):
+        spares._forget()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which runs no child, and may import this
@@ -484,9 +484,9 @@ def serve(prepare: Callable[[], Callable[[Any], Any]]) -> None:
         except Exception as error:
             _write(answers, pickle.dumps(("failed", f"the question: {_words(error)}", _memory())))
             continue
-        found = answer(question)
+        result = answer(question)
         try:
-            said = pickle.dumps(("answer", found, _memory()), protocol=5)
+            said = pickle.dumps(("answer", result, _memory()), protocol=5)
         except Exception as error:
             said = pickle.dumps(("failed", f"the result: {_words(error)}", _memory()))
         _write(answers, said)

@@ -19,7 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.machines import checks
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 from kernels.matmul.blocks import LANES, BlockSizes, vmem_limit
 from kernels.matmul.products import accumulator, mask_tail, product, result_dtype
 
@@ -231,7 +231,7 @@ def make_plan(n, block, dtype, bn=None):
             so on, in whole lanes.
 
     Returns:
-        A kernels.tpu.plan.Plan.
+        A kernels.machines.tpu.plan.TpuPlan.
     """
     chip = CHIPS[here()]
     if bn is None:
@@ -239,7 +239,7 @@ def make_plan(n, block, dtype, bn=None):
         while bn > LANES and not BlockSizes(*block, bn).fits(dtype, chip.vmem_bytes):
             bn = pl.cdiv(pl.cdiv(bn, 2), LANES) * LANES
     sizes = BlockSizes(*block, min(bn, n))
-    return Plan(chip, sizes, vmem_limit(sizes, dtype, chip))
+    return TpuPlan(chip, sizes, vmem_limit(sizes, dtype, chip))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.tpu.chips import CHIPS, Chip, here
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 from kernels.matmul.tuned import TABLE
 
 LANES = 128  # a TPU register holds 8 sublanes × 128 lanes of 32 bits
@@ -152,7 +152,7 @@ def plan(
     *,
     chip: Chip | None = None,
     buffers: int = 2,
-) -> Plan[BlockSizes]:
+) -> TpuPlan[BlockSizes]:
     """Decide on everything that a product of these shapes needs to know of its chip.
 
     Args:
@@ -168,7 +168,7 @@ def plan(
     chip = chip or CHIPS[here()]
     block = (block or BlockSizes.default(m, k, n, dtype, chip)).fitted(m, k, n, dtype)
     block.check(dtype, chip, buffers)
-    return Plan(chip, block, vmem_limit(block, dtype, chip))
+    return TpuPlan(chip, block, vmem_limit(block, dtype, chip))
 
 
 def vmem_limit(block: BlockSizes, dtype: Any, chip: Chip) -> int:

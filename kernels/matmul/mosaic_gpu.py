@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels.machines import checks
-from kernels.machines.compat import jaxprs
+from kernels.machines import checks, rewritten
 from kernels.machines.gpu.interpreted import interprets, multiprocessors
 
 BM, BK = 128, 64  # 64 bfloat16 are the 128 bytes that swizzling wants
@@ -92,7 +91,7 @@ def product(x, y, spec, bn):
 
                 z = pl.run_scoped(sums, plgpu.ACC((BM, half), jnp.float32))
                 if spec.activation is not None:
-                    z = jaxprs.inlined(spec.activation)(z)
+                    z = rewritten.inlined(spec.activation)(z)
                 # The tile before is read out of shared memory before this one is put there.
                 plgpu.wait_smem_to_gmem(0, wait_read_only=True)
                 o_smem[wg] = z.astype(o_smem.dtype)

@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.machines import checks
 from kernels.machines.pallas import interprets
-from kernels.machines.tpu.plan import Plan
+from kernels.machines.tpu.plan import TpuPlan
 from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.products import accumulator, mask_tails, product, result_dtype
 from kernels.matmul.quantized import Dequantise
@@ -36,7 +36,7 @@ class MatmulSpec:
         interpret: as `pallas_call` takes it.
     """
 
-    plan: Plan[BlockSizes] | None = None
+    plan: TpuPlan[BlockSizes] | None = None
     prologue: Callable | None = None
     epilogue: Callable | None = None
     transpose_lhs: bool = False

@@ -390,7 +390,7 @@ def tune(
     for place, each in zip(programs, found, strict=True):
         if isinstance(each, Estimate):
             trials[place] = {
-                "seconds": each.range[0] if each.depends else each.seconds,
+                "seconds": each.seconds.low,
                 "bound": each.bound,
                 "note": each.method,
                 "band": each.band_text,

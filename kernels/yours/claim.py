@@ -16,8 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from kernels.machines import rewritten
 from kernels.machines.checks import fail
-from kernels.machines.compat import jaxprs
 from kernels.proof.backends.base import Backend
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, Workloads
@@ -202,7 +202,7 @@ class Claim:
                 given[place] = array
             return self._plain(*given)
 
-        wide = jaxprs.widened(of_arrays)
+        wide = rewritten.widened(of_arrays)
         if not any(isinstance(each, jax.core.Tracer) for each in leaves):
             try:
                 wide = jax.jit(wide).lower(*[leaves[place] for place in places]).compile()
@@ -274,7 +274,7 @@ class Claim:
         def gradients(*changed: Any) -> list[Any]:
             return list(compiled(*taken(changed)))[results:]
 
-        rounded = jax.jit(jaxprs.rounded(gradient))(*taken(given))[results:]
+        rounded = jax.jit(rewritten.rounded(gradient))(*taken(given))[results:]
         return [
             np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
             for size, errors in zip(_amplified(gradients, given, absolute=True), rounded)

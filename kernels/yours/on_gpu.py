@@ -67,11 +67,11 @@ def explain(
     from kernels.machines.gpu import explain as own
     from kernels.machines.gpu.compiler import compile_program
     from kernels.machines.gpu.errors import GpuCompileError
-    from kernels.machines.gpu.estimate import Estimate, estimate_compiled
+    from kernels.machines.gpu.estimate import GpuEstimate, estimate_compiled
     from kernels.machines.gpu.export import export
     from kernels.yours.machines import returning
 
-    found: Estimate | str
+    found: GpuEstimate | str
     try:
         with jax_pallas.compiled():
             program = returning(export(function, *arrays, chip=chip, name=name))

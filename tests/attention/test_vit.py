@@ -67,7 +67,7 @@ def test_a_mask_is_refused():
 
 def test_torchvision_is_taken_as_it_is_where_it_loads(tmp_path):
     """Where its C++ part does not fit, nothing in its place is left behind either."""
-    from kernels.machines.compat.torch import torchvision_is_whole
+    from door import torchvision_is_whole
 
     assert hasattr(torch.ops.torchvision, "nms") == torchvision_is_whole()
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('another trouble')")

@@ -34,10 +34,10 @@ def boxes(b, n, values="normal", seed=0):
 )
 def test_any_size_on_any_cores_in_any_order(b, n, cores, seed, values):
     preds, targets = boxes(b, n, values, seed)
-    params = gpsimd.InterpretParams(order=seed, cores=cores)
+    params = gpsimd.GpSimdParams(order=seed, cores=cores)
     result = giou(preds, targets, implementation="gpsimd", interpret=params)
     assert_right("giou", result, preds, targets)
-    other = gpsimd.InterpretParams(order=seed + 1, cores=cores)
+    other = gpsimd.GpSimdParams(order=seed + 1, cores=cores)
     again = giou(preds, targets, implementation="gpsimd", interpret=other)
     alone = giou(preds, targets, implementation="gpsimd", interpret=True)
     assert np.array_equal(result, again) and np.array_equal(result, alone)

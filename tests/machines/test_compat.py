@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 
+import door
 import pytest
 
 from kernels.machines import compat
@@ -14,7 +15,8 @@ from kernels.machines.compat import Changed
 
 ROOT = Path(__file__).resolve().parents[2]
 DOOR = ROOT / "kernels" / "machines" / "compat"
-TOKAMAX = ROOT / "validation" / "tokamax_door.py"  # of the kernels that only that folder runs
+# Doors of those who alone use what they name.
+OTHERS = (ROOT / "validation" / "tokamax_door.py", ROOT / "tests" / "door.py")
 FOLDERS = (
     *("kernels/**/*.py", "validation/*.py", "tests/**/*.py", "tools/*.py", "notebooks/*.py"),
     "book/**/*.py",
@@ -23,7 +25,7 @@ FILES = sorted(
     path
     for pattern in FOLDERS
     for path in ROOT.glob(pattern)
-    if DOOR not in path.parents and path not in (TOKAMAX, Path(__file__))  # which plants them
+    if DOOR not in path.parents and path not in (*OTHERS, Path(__file__))  # which plants them
 )
 # Public in name only: their packages say that they may change with any release.
 UNPROMISED = ("jax.interpreters", "jax.extend", "jaxlib", "torch.utils._python_dispatch")
@@ -190,9 +192,10 @@ def test_a_public_name_is_not(text):
 
 def test_the_door_is_found_to_hold_private_names():
     """So the scan sees what it looks for, where it is."""
-    held = [path for path in DOOR.glob("*.py") if faults(path.read_text(), ours([path]))]
+    doors = [*DOOR.glob("*.py"), *OTHERS]
+    held = [path for path in doors if faults(path.read_text(), ours([path]))]
     assert {path.stem for path in held} >= {
-        *("jaxprs", "jax_pallas", "jax_interpreter", "jax_mlir", "taichi", "torch", "nbmake")
+        *("jaxprs", "jax_pallas", "jax_interpreter", "jax_mlir", "taichi", "torch", "door")
     }
 
 
@@ -272,25 +275,21 @@ def test_torchax_has_its_table_back(monkeypatch):
 def test_nbmake_runs_notebooks_through_what_it_is_given(monkeypatch, tmp_path):
     from nbmake import pytest_items
 
-    from kernels.machines.compat import nbmake
-
     original = pytest_items.NotebookRun
     monkeypatch.setattr(pytest_items, "NotebookRun", original)
     seen = []
-    nbmake.run_through(lambda path, execute: seen.append(path) or nbmake.executed("as it is"))
+    door.run_through(lambda path, execute: seen.append(path) or door.executed("as it is"))
     run = pytest_items.NotebookRun(tmp_path / "a.ipynb", 10)
     result = run.execute()
     assert (result.nb, result.error, seen) == ("as it is", None, [tmp_path / "a.ipynb"])
-    assert nbmake.failed_outputs(ValueError("of somebody else")) == []
+    assert door.failed_outputs(ValueError("of somebody else")) == []
 
 
 def test_the_outputs_of_the_cell_that_failed():
     from nbmake.pytest_items import NotebookFailedException
 
-    from kernels.machines.compat import nbmake
-
     cells = [{"outputs": ["first"]}, {"outputs": ["second"]}]
     result = types.SimpleNamespace(
         nb=types.SimpleNamespace(cells=cells), error=types.SimpleNamespace(failing_cell_index=1)
     )
-    assert nbmake.failed_outputs(NotebookFailedException(result)) == ["second"]
+    assert door.failed_outputs(NotebookFailedException(result)) == ["second"]

@@ -18,13 +18,13 @@ import ml_dtypes
 import numpy as np
 import torch
 import torch_xla
+from door import xla_hlo
 from learning import assert_learns_the_same, formula, losses
 from torch_xla.experimental import custom_kernel
 
 from kernels import budget
 from kernels.attention import reference
 from kernels.attention.torch import attention, vit_attention
-from kernels.machines.compat.torch import xla_hlo
 
 SHAPES = [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64), (1, 2, 31, 131, 65)]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -104,6 +104,8 @@ class Api(Generated):
 def public(module):
     """The names of `__all__`, or else those of the functions and classes that a module defines."""
     names = getattr(module, "__all__", None)
+    if names is not None:  # a module that it lists has a place of its own, or none
+        names = [n for n in names if not inspect.ismodule(getattr(module, n, module))]
     if names is None:
         own = (
             n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__

@@ -10,11 +10,14 @@ import numpy as np
 
 from kernels.machines.neuron import gpsimd
 
+__all__ = ["PRELUDE", "SHAPE", "SOURCES"]
+
 HERE = Path(__file__).parent
 SOURCES = (HERE / "giou.cpp", HERE / "shape.cpp")  # as AWS's build takes them
-# giou.cpp up to its kernel: headers, score() and Tcm, for other kernels on boxes.
-PRELUDE = SOURCES[0].read_text(encoding="utf-8").partition("torch::Tensor giou(")[0]
-SHAPE = SOURCES[1].read_text(encoding="utf-8")
+KERNEL, SHAPE = (source.read_text(encoding="utf-8") for source in SOURCES)
+# giou.cpp up to its kernel: headers, score() and Tcm, for other kernels on boxes. Where the kernel
+# is called otherwise, importing this fails, and nothing is cut off in silence.
+PRELUDE = KERNEL[: KERNEL.index("torch::Tensor giou(")]
 
 
 @functools.cache

@@ -17,7 +17,22 @@ from kernels.lessons.gallery.bug import Bug
 from kernels.proof import ladder
 from kernels.proof.catalog import OPERATORS, RUNGS
 
-__all__ = ["Bug", "Catch", "bugs", "climb"]
+__all__ = [
+    "Bug",
+    "Catch",
+    "bugs",
+    "changed_argument",
+    "circular_convolution",
+    "climb",
+    "flipped_border",
+    "gpsimd_unchecked_malloc",
+    "gpsimd_wrong_offset",
+    "illegal_block",
+    "narrow_accumulator",
+    "out_of_bounds_read",
+    "short_grid",
+    "unawaited_copy",
+]
 
 CLIMBED = RUNGS[:3]  # as far as a machine without an accelerator gets
 

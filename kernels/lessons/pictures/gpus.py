@@ -10,8 +10,8 @@ from kernels.lessons.pictures.canvas import Canvas, Picture, Player, in_bytes
 from kernels.machines.checks import fail
 
 if TYPE_CHECKING:
-    from kernels.machines.gpu.compiler import Compiled
-    from kernels.machines.gpu.kernel import Kernel
+    from kernels.machines.gpu.compiler import GpuProgram
+    from kernels.machines.gpu.kernel import GpuKernel
 
 BINDS, ROOM = "#c8443c", "#3b78c2"
 HEAT = "#d07b1f"
@@ -20,11 +20,11 @@ MOST = 15  # cycles: the stall count has four bits
 SHOWN = 4  # waves in the still picture
 
 
-def occupancy(kernel: Kernel) -> Picture:
+def occupancy(kernel: GpuKernel) -> Picture:
     """How many blocks of a kernel an SM keeps, by each of the limits; the least binds.
 
     Args:
-        kernel: a kernels.gpu.Kernel whose threads are known.
+        kernel: a kernels.gpu.GpuKernel whose threads are known.
 
     Raises:
         ValueError: for one whose launch is not known.
@@ -56,14 +56,14 @@ def occupancy(kernel: Kernel) -> Picture:
     )
 
 
-def heat(kernel: Kernel) -> Picture:
+def heat(kernel: GpuKernel) -> Picture:
     """The static schedule of the loop that multiplies, or else of the longest, as a heat map.
 
     A cell is an instruction, the darker the longer the warp stands before the next one; a dot marks
     one that waits for a scoreboard, which takes a time that the code does not tell.
 
     Args:
-        kernel: a kernels.gpu.Kernel with a loop.
+        kernel: a kernels.gpu.GpuKernel with a loop.
 
     Raises:
         ValueError: for one without a loop.
@@ -107,11 +107,11 @@ def heat(kernel: Kernel) -> Picture:
     return canvas.picture(f"The loop of {kernel.name} on {kernel.chip}: {head}")
 
 
-def lives(compiled: Compiled) -> Picture:
+def lives(compiled: GpuProgram) -> Picture:
     """When each value of a compiled program is alive, and how many bytes it takes meanwhile.
 
     Args:
-        compiled: a kernels.gpu.Compiled.
+        compiled: a kernels.gpu.GpuProgram.
 
     Raises:
         ValueError: for a program with nothing in memory.
@@ -145,11 +145,11 @@ def lives(compiled: Compiled) -> Picture:
     return canvas.picture(f"What is alive when in {compiled.name}: {head}. {told}")
 
 
-def waves(kernels: Mapping[str, Kernel], start: str | None = None) -> Player:
+def waves(kernels: Mapping[str, GpuKernel], start: str | None = None) -> Player:
     """The waves in which a kernel's blocks run, and how full the last one is, for a choice of them.
 
     Args:
-        kernels: what to call each choice, such as its tile → a kernels.gpu.Kernel that is launched.
+        kernels: what to call each choice, such as its tile → a kernels.gpu.GpuKernel with its grid.
         start: the choice that is shown first, by default the first.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.lessons.pictures.canvas import Canvas, Picture, colour_of
-from kernels.machines.tpu.hlo import Instruction, Module
+from kernels.machines.hlo import HloInstruction, Module
 
 
 def graph(module: Module, layouts: bool = False) -> Picture:
@@ -20,7 +20,7 @@ def graph(module: Module, layouts: bool = False) -> Picture:
     closed.
 
     Args:
-        module: the program, as kernels.tpu.hlo reads it.
+        module: the program, as kernels.machines.hlo reads it.
         layouts: write how each array lies in memory, with its tiles.
     """
     nodes = _opened(module)
@@ -78,7 +78,7 @@ def graph(module: Module, layouts: bool = False) -> Picture:
 class _Node:
     """One instruction of a drawn graph. kernel: the fusion that it belongs to, or ""."""
 
-    instruction: Instruction
+    instruction: HloInstruction
     inputs: tuple[_Node, ...]
     kernel: str
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from kernels.lessons.pictures.canvas import COLOURS, Canvas, Picture, Player, colour_of, in_bytes
 from kernels.machines.checks import fail
-from kernels.machines.neuron.chips import CHIPS, ENGINES, Chip
-from kernels.machines.neuron.estimator import Estimate
+from kernels.machines.neuron.chips import CHIPS, ENGINES, NeuronChip
+from kernels.machines.neuron.estimator import NeuronEstimate
 
 TICK = 1e-10  # seconds: in which a timeline counts
 MOST_SLOTS = 1500  # of a timeline that a page can hold
 
 
-def neuron_core(chip: Chip) -> Picture:
+def neuron_core(chip: NeuronChip) -> Picture:
     """One NeuronCore-v2: its engines, its two memories on the chip, and the way to main memory."""
     canvas = Canvas(900, 300)
     canvas.rect(150, 0, 750, 300, stroke_opacity=0.35, radius=8)
@@ -78,7 +78,7 @@ def neuron_core(chip: Chip) -> Picture:
     )
 
 
-def timeline(estimate: Estimate, first: float | None = None) -> Player:
+def timeline(estimate: NeuronEstimate, first: float | None = None) -> Player:
     """When each engine of a NeuronCore works, on which instruction, and what that waited for.
 
     Args:
@@ -136,7 +136,9 @@ def timeline(estimate: Estimate, first: float | None = None) -> Player:
     return Player(still.svg, still.says, "timeline", data)
 
 
-def _engines(estimate: Estimate, lanes: list[str], kinds: list[str], seconds: float) -> Picture:
+def _engines(
+    estimate: NeuronEstimate, lanes: list[str], kinds: list[str], seconds: float
+) -> Picture:
     """The still form: a row for each engine, a bar for each instruction."""
     width, row = 720, 52
     canvas = Canvas(width, row * len(lanes) + 60)

@@ -96,7 +96,7 @@ def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline, bands: bool
         ],
         # Each move: lane, step, bytes, asked for and HBM free at, carried at, there at.
         "moves": [
-            [lanes.index(m.operand), m.step, m.size, *map(round, (m.start, m.carried, m.there))]
+            [lanes.index(m.operand), m.step, m.size, *map(round, (m.start, m.carried, m.arrived))]
             for m in found.moves
             if m.step < STEPS
         ],

@@ -41,7 +41,7 @@ def going_on(kind: Any, options: dict[str, Any]) -> Any:
     """
     import dataclasses
 
-    known = any(each.name == "on_race" for each in dataclasses.fields(kind))
+    known = any(option.name == "on_race" for option in dataclasses.fields(kind))
     return kind(**(options | ({"on_race": "warn"} if known else {})))
 
 
@@ -88,12 +88,12 @@ def _as_a_chip() -> Iterator[None]:
 @contextlib.contextmanager
 def races() -> Iterator[list[str]]:
     """Within it nothing of a race is printed or logged; after it the list holds each, in a line."""
-    found: list[str] = []
+    seen: list[str] = []
     with silent() as reports:
         try:
-            yield found
+            yield seen
         finally:
-            found.extend(lines(reports()))
+            seen.extend(lines(reports()))
 
 
 @contextlib.contextmanager
@@ -129,19 +129,19 @@ def silent() -> Iterator[Callable[[], str]]:
 
 def lines(text: str) -> list[str]:
     """One line for each race that JAX reported: who touches what, and in which line of code."""
-    told = []
+    reported = []
     for report in text.split(REPORT)[1:]:
         accesses = [_access(line) for line in report.splitlines() if " of (" in line]
-        told.append(", unordered with ".join(sorted(accesses)))
-    return list(dict.fromkeys(told))
+        reported.append(", unordered with ".join(sorted(accesses)))
+    return list(dict.fromkeys(reported))
 
 
 def _access(line: str) -> str:
-    found = _ACCESS.search(line)
-    if not found:
+    access = _ACCESS.search(line)
+    if not access:
         changed("jax", f"a race is reported in other words: {line.strip()!r}")
         return line.strip()
-    verb, memory, where, device, core, source = found.groups()
+    verb, memory, where, device, core, source = access.groups()
     # JAX numbers the DMA engines from 100 on, in the place of the device.
     who = "a DMA" if int(device) >= 100 else f"core {core}"
     part = ", ".join(f"{a}:{b}" for a, b in _SLICE.findall(where)) or "..."

@@ -22,13 +22,13 @@ def kernels(lowered: Any, target: str) -> list[str]:
     module = lowered.compiler_ir()
     read = {TPU: _mosaic, GPU: _triton}[target]
     with module.context:
-        found = [
+        calls = [
             call
             for call in _operations(module.operation)
             if call.name == "stablehlo.custom_call"
             and _text(call.attributes["call_target_name"]) == target
         ]
-        return [read(call.attributes) for call in found]
+        return [read(call.attributes) for call in calls]
 
 
 def _operations(operation: Any) -> Iterator[Any]:

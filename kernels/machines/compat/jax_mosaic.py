@@ -45,7 +45,7 @@ def machine(params: Any, patience: float) -> Iterator[list[str]]:
     from jax._src.pallas.mosaic_gpu.interpret.params import force_gpu_interpret_mode
 
     before, _patience = _patience, patience
-    found: list[str] = []
+    seen: list[str] = []
     try:
         with (
             force_gpu_interpret_mode(params),
@@ -53,10 +53,10 @@ def machine(params: Any, patience: float) -> Iterator[list[str]]:
             jax_interpreter.quiet(),
             jax_interpreter.compiled_once(),
         ):
-            yield found
-            found += _races(reports())
-            if not found and getattr(interpreter.get_races(), "races_found", False):
-                found.append("two threads use the same memory, one of them to write")
+            yield seen
+            seen += _races(reports())
+            if not seen and getattr(interpreter.get_races(), "races_found", False):
+                seen.append("two threads use the same memory, one of them to write")
     finally:
         _patience = before
         # It keeps the simulated machine after an exception, and would then hang.
@@ -65,12 +65,12 @@ def machine(params: Any, patience: float) -> Iterator[list[str]]:
 
 def _races(report: str) -> list[str]:
     """One line for each race: what is touched, and in which lines of code."""
-    told = []
+    races = []
     verbs: Sequence[str]
     lines: Sequence[str]
-    for each in report.split(jax_interpreter.REPORT)[1:]:
-        verbs = re.findall(r"\b(read|write) of", each)
-        lines = re.findall(r"/([^/\s]+\.py:\d+)", each)
+    for one in report.split(jax_interpreter.REPORT)[1:]:
+        verbs = re.findall(r"\b(read|write) of", one)
+        lines = re.findall(r"/([^/\s]+\.py:\d+)", one)
         if len(verbs) == len(lines) == 2:  # which of the two is told first is luck
             verbs, lines = zip(*sorted(zip(verbs, lines, strict=True)), strict=True)
         what = " and ".join(f"a {verb}" for verb in verbs[:2]) or "two accesses"
@@ -78,8 +78,8 @@ def _races(report: str) -> list[str]:
         # A notebook's cell is a file named by a number.
         where = re.sub(r"\b\d+\.py:(\d+), \d+\.py:(\d+)", r"the cell, lines \1 and \2", where)
         where = re.sub(r"\b\d+\.py:", "the cell, line ", where)
-        told.append(f"{what} of the same memory, unordered{where}")
-    return list(dict.fromkeys(told))
+        races.append(f"{what} of the same memory, unordered{where}")
+    return list(dict.fromkeys(races))
 
 
 class _Impatient(threading.Condition):
@@ -99,11 +99,11 @@ def _teach() -> None:
     from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 
     barrier: Any = shared_memory.Barrier
-    made = barrier.__init__
+    initialise = barrier.__init__
 
-    @functools.wraps(made)
+    @functools.wraps(initialise)
     def with_patience(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
+        initialise(self, *args, **kwargs)
         self.cv = _Impatient()
 
     barrier.__init__ = with_patience
@@ -113,112 +113,74 @@ def _teach() -> None:
         gpu_callbacks.wgmma = functools.partial(_wgmma_of_registers, gpu_callbacks.wgmma)
 
 
-def _wgmma_of_registers(
-    known: Any,
-    *,
-    token: Any,
-    mesh_location: Any,
-    thread: Any,
-    acc_allocation_key_as_array: Any,
-    acc_transforms: Any,
-    a_allocation_key_as_array: Any,
-    a_transforms: Any,
-    b_allocation_key_as_array: Any,
-    b_transforms: Any,
-    source_info: Any = None,
-) -> Any:
-    """acc += a b as `known` does it, where a may be an array."""
+def _wgmma_of_registers(known: Any, **called: Any) -> Any:
+    """acc += a b as `known` does it, where a may be an array; called: what JAX hands over."""
     import jax
     import numpy as np
     from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
 
-    if np.issubdtype(a_allocation_key_as_array.dtype, np.integer):
-        return known(
-            token=token,
-            mesh_location=mesh_location,
-            thread=thread,
-            acc_allocation_key_as_array=acc_allocation_key_as_array,
-            acc_transforms=acc_transforms,
-            a_allocation_key_as_array=a_allocation_key_as_array,
-            a_transforms=a_transforms,
-            b_allocation_key_as_array=b_allocation_key_as_array,
-            b_transforms=b_transforms,
-            source_info=source_info,
-        )
+    if np.issubdtype(called["a_allocation_key_as_array"].dtype, np.integer):
+        return known(**called)
     memory: Any = gpu_callbacks._get_shared_memory()
     classes: Any = gpu_callbacks.memory  # since 0.12
-    logging = classes.GPULoggingInfo(mesh_location, thread, source_info)
+    thread = called["thread"]
+    logging = classes.GPULoggingInfo(called["mesh_location"], thread, called.get("source_info"))
 
-    def place(key: Any, transforms: Any) -> tuple[Any, Any]:
-        key = gpu_callbacks.HostAllocationKey.from_array(key)
-        kept = jax.tree.map(int, gpu_callbacks._remove_noop_transforms(transforms))
-        return key, memory.access(key, kept)
+    def place(name: str) -> tuple[Any, Any]:
+        key = gpu_callbacks.HostAllocationKey.from_array(called[f"{name}_allocation_key_as_array"])
+        kept = gpu_callbacks._remove_noop_transforms(called[f"{name}_transforms"])
+        return key, memory.access(key, jax.tree.map(int, kept))
 
-    a = np.asarray(a_allocation_key_as_array)
-    b, _, _ = memory.get_buffer_content(
-        *place(b_allocation_key_as_array, b_transforms), thread, logging_info=logging
-    )
-    at = place(acc_allocation_key_as_array, acc_transforms)
-    acc, _, _ = memory.get_buffer_content(*at, thread, logging_info=logging)
-    product = a.astype(acc.dtype) @ b.astype(acc.dtype)
-    memory.store_buffer_content(*at, acc + product, thread, logging_info=logging)
-    return token
+    def content(name: str) -> Any:
+        return memory.get_buffer_content(*place(name), thread, logging_info=logging)[0]
+
+    acc = content("acc")
+    product = np.asarray(called["a_allocation_key_as_array"]).astype(acc.dtype)
+    product = product @ content("b").astype(acc.dtype)
+    memory.store_buffer_content(*place("acc"), acc + product, thread, logging_info=logging)
+    return called["token"]
 
 
-def _wgmma(
-    *,
-    token: Any,
-    device_id: Any,
-    grid_point_coords: Any,
-    thread_id: Any,
-    acc_allocation_key_as_array: Any,
-    acc_transforms: Any,
-    acc_dtype: Any,
-    a_allocation_key_as_array: Any,
-    a_transforms: Any,
-    b_allocation_key_as_array: Any,
-    b_transforms: Any,
-    source_info: Any = None,
-) -> Any:
-    """acc += a b, as the simulation's own does it, where a may be an array and both transposed."""
+def _wgmma(**called: Any) -> Any:
+    """acc += a b, as the simulation's own does it up to 0.11, where a may be an array and both
+    transposed; called: what JAX hands over."""
     import jax
     import numpy as np
     from jax._src.pallas.mosaic.interpret import utils
     from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
     from jax._src.state.types import TransposeTransform
 
-    memory: Any = gpu_callbacks._get_shared_memory()  # up to 0.11
+    memory: Any = gpu_callbacks._get_shared_memory()
     classes: Any = utils
-    thread = memory.get_global_thread_id(int(device_id), int(thread_id))
+    device, number = int(called["device_id"]), int(called["thread_id"])
+    thread = memory.get_global_thread_id(device, number)
     logging = classes.GPULoggingInfo(
-        device_id=int(device_id),
-        grid_point_coords=tuple(int(x) for x in grid_point_coords),
-        thread_id=int(thread_id),
-        source_info=source_info,
+        device_id=device,
+        grid_point_coords=tuple(int(x) for x in called["grid_point_coords"]),
+        thread_id=number,
+        source_info=called.get("source_info"),
     )
 
-    def place(transforms: Any) -> tuple[Any, list[Any]]:
-        """The part of the buffer, and how it is turned afterwards."""
+    def place(name: str) -> tuple[Any, Any, list[Any]]:
+        """The buffer, the part of it, and how it is turned afterwards."""
+        transforms = called[f"{name}_transforms"]
         kept = [t for t in transforms if not isinstance(t, gpu_callbacks.NOOP_TRANSFORMS)]
         cut = list(itertools.takewhile(lambda t: not isinstance(t, TransposeTransform), kept))
         turned = kept[len(cut) :]
         if not all(isinstance(t, TransposeTransform) for t in turned):
             raise NotImplementedError("a part of a transposed ref: cut it first, then transpose it")
-        return utils.to_range(jax.tree.map(int, tuple(cut))), turned
+        key = gpu_callbacks.HostAllocationKey.from_array(called[f"{name}_allocation_key_as_array"])
+        return key, utils.to_range(jax.tree.map(int, tuple(cut))), turned
 
-    def content(key: Any, transforms: Any) -> Any:
+    def content(name: str) -> Any:
+        key = called[f"{name}_allocation_key_as_array"]
         if not np.issubdtype(key.dtype, np.integer):
             return np.asarray(key)  # an array, in registers
-        part, turned = place(transforms)
-        key = gpu_callbacks.HostAllocationKey.from_array(key)
-        found, _, _ = memory.get_buffer_content(key, part, thread, logging_info=logging)
-        return functools.reduce(lambda x, t: np.transpose(x, t.permutation), turned, found)
+        *part, turned = place(name)
+        whole, _, _ = memory.get_buffer_content(*part, thread, logging_info=logging)
+        return functools.reduce(lambda x, t: np.transpose(x, t.permutation), turned, whole)
 
-    a = content(a_allocation_key_as_array, a_transforms)
-    b = content(b_allocation_key_as_array, b_transforms)
-    key = gpu_callbacks.HostAllocationKey.from_array(acc_allocation_key_as_array)
-    part, _ = place(acc_transforms)
-    acc, _, _ = memory.get_buffer_content(key, part, thread, logging_info=logging)
-    product = a.astype(acc_dtype) @ b.astype(acc_dtype)
-    memory.store_buffer_content(key, part, acc + product, thread, logging_info=logging)
-    return token
+    dtype = called["acc_dtype"]
+    total = content("acc") + content("a").astype(dtype) @ content("b").astype(dtype)
+    memory.store_buffer_content(*place("acc")[:2], total, thread, logging_info=logging)
+    return called["token"]

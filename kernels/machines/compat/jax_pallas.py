@@ -82,17 +82,17 @@ class Block:
         if grid:
             axes = [0] * len(grid) + [None] * len(rest)
             every = jax.vmap(function, axes)
-            found = (jax.jit(every) if rest else every)(*map(jnp.asarray, ids), *rest)
-            found = found[: len(self.shape)]
+            indices = (jax.jit(every) if rest else every)(*map(jnp.asarray, ids), *rest)
+            indices = indices[: len(self.shape)]
         else:
-            found = [jnp.reshape(i, (1,)) for i in function(*rest)[: len(self.shape)]]
-        columns = [np.broadcast_to(np.asarray(index), count) for index in found]
+            indices = [jnp.reshape(i, (1,)) for i in function(*rest)[: len(self.shape)]]
+        columns = [np.broadcast_to(np.asarray(index), count) for index in indices]
         return np.stack(columns, 1) if columns else np.zeros((count, 0), int)
 
     def scalars_read(self, rank: int) -> set[int]:
         """The numbers of the prefetched scalars that the index map of a grid of `rank` reads."""
         inner = jaxprs.opened(self.mapping.index_map_jaxpr)
-        used = {v for each in inner.eqns for v in each.invars if not hasattr(v, "val")}
+        used = {v for equation in inner.eqns for v in equation.invars if not hasattr(v, "val")}
         used |= {v for v in inner.outvars if not hasattr(v, "val")}
         return {i for i, v in enumerate(inner.invars[rank:]) if v in used}
 
@@ -141,7 +141,7 @@ def on_sparse_core(equation: Any) -> bool:
     """Whether a kernel is written for the SparseCore, as its mesh or a ref's memory says."""
     params = equation.params
     meshes = (params.get("mesh"), *(params.get("meshes") or ()))
-    kinds = [type(each).__name__ for each in meshes]
+    kinds = [type(mesh).__name__ for mesh in meshes]
     kinds.append(str(getattr(_compiler_params(equation), "kernel_type", "")))
     return any("subcore" in kind.lower() for kind in kinds)
 
@@ -149,13 +149,13 @@ def on_sparse_core(equation: Any) -> bool:
 def reaches_other_chips(equation: Any) -> bool:
     """Whether a kernel sends to another chip or waits for one."""
     for inner in jaxprs.inner_jaxprs(equation):
-        for each in jaxprs.equations(inner):
-            name = jaxprs.operation(each)
+        for operation in jaxprs.equations(inner):
+            name = jaxprs.operation(operation)
             if name == "get_barrier_semaphore":
                 return True
-            if name == "dma_start" and jax_refs.copy(each).remote:
+            if name == "dma_start" and jax_refs.copy(operation).remote:
                 return True
-            if name == "semaphore_signal" and jax_refs.signals_remotely(each):
+            if name == "semaphore_signal" and jax_refs.signals_remotely(operation):
                 return True
     return False
 
@@ -247,9 +247,9 @@ def semantics(equation: Any) -> tuple[str, ...]:
     A dimension that jax.vmap added is parallel: its programs know nothing of each other.
     """
     mapping = equation.params["grid_mapping"]
-    given = iter(getattr(_compiler_params(equation), "dimension_semantics", None) or ())
+    words = iter(getattr(_compiler_params(equation), "dimension_semantics", None) or ())
     return tuple(
-        "parallel" if i in mapping.vmapped_dims else word(next(given, "arbitrary"))
+        "parallel" if i in mapping.vmapped_dims else word(next(words, "arbitrary"))
         for i in range(len(mapping.grid))
     )
 
@@ -284,11 +284,11 @@ def scratch(equation: Any) -> tuple[Scratch, ...]:
     mapping = equation.params["grid_mapping"]
     body = kernel(equation)
     first = mapping.num_index_operands + len(mapping.block_mappings)
-    found = []
+    pieces = []
     for index, variable in enumerate(body.invars[first:], first):
         aval = getattr(variable.aval, "inner_aval", variable.aval)
         is_array = hasattr(aval, "dtype") and hasattr(aval, "shape")
-        found.append(
+        pieces.append(
             Scratch(
                 _name(body, index),
                 str(aval),
@@ -297,14 +297,14 @@ def scratch(equation: Any) -> tuple[Scratch, ...]:
                 str(aval.dtype) if is_array else "",
             )
         )
-    return tuple(found)
+    return tuple(pieces)
 
 
 def axis_names(equation: Any) -> tuple[str, ...]:
     """What the index maps call the grid's dimensions; "" for one that none of them names."""
     mapping = equation.params["grid_mapping"]
     maps = [jaxprs.opened(b.index_map_jaxpr) for b in mapping.block_mappings]
-    named = [each.debug_info.arg_names for each in maps]
+    named = [index_map.debug_info.arg_names for index_map in maps]
     names = max(named, key=lambda n: sum(map(bool, n or ())), default=None) or ()
     return tuple([n or "" for n in names] + [""] * len(mapping.grid))[: len(mapping.grid)]
 
@@ -313,9 +313,9 @@ def axes_read(equation: Any) -> set[int]:
     """The grid dimensions whose program id the kernel's body reads."""
     axes = own_axes(equation)
     return {
-        axes[jaxprs.grid_axis(each)]
-        for each in jaxprs.equations(kernel(equation))
-        if jaxprs.operation(each) == "program_id"
+        axes[jaxprs.grid_axis(operation)]
+        for operation in jaxprs.equations(kernel(equation))
+        if jaxprs.operation(operation) == "program_id"
     }
 
 
@@ -388,11 +388,11 @@ def _looked_up(grid: tuple[int, ...], ids: Sequence[Any], values: Any) -> Any:
     place = jnp.int32(0)
     for index, size in zip(ids, grid, strict=True):
         place = place * size + index
-    found = place * 0 + int(values[0])
+    value = place * 0 + int(values[0])
     for i in range(1, len(values)):
         if values[i] != values[i - 1]:
-            found = jnp.where(place >= i, jnp.int32(int(values[i])), found)
-    return found
+            value = jnp.where(place >= i, jnp.int32(int(values[i])), value)
+    return value
 
 
 def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
@@ -403,7 +403,7 @@ def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
     import jax
     import jax.numpy as jnp
 
-    sizes = [_size(each) for each in block.block_shape]
+    sizes = [_size(dimension) for dimension in block.block_shape]
     whole = block.array_aval.shape
     wide = [d for d, (n, size) in enumerate(zip(whole, sizes, strict=True)) if n > size]
     sides = np.cumsum([False, *list(moves)[1:]]) % 2
@@ -456,7 +456,7 @@ def _specialised(
 
     def inside(value: Any, outermost: bool) -> Any:
         if isinstance(value, (tuple, list)):
-            return type(value)(inside(each, outermost) for each in value)
+            return type(value)(inside(inner, outermost) for inner in value)
         if hasattr(jaxprs.opened(value), "eqns"):
             return rewritten(value, outermost)
         return value
@@ -464,22 +464,24 @@ def _specialised(
     def rewritten(closed: Any, outermost: bool) -> Any:
         inner = jaxprs.opened(closed)
         equations: list[Any] = []
-        for each in inner.eqns:
-            if id(each) in tables:
-                name, values = jaxprs.operation(each), tables[id(each)]
-                at = 0 if name == "cond" else jaxprs.limit(each) if name == "while" else None
-                wanted = each.outvars[0] if at is None else each.invars[at]
+        for equation in inner.eqns:
+            if id(equation) in tables:
+                name, values = jaxprs.operation(equation), tables[id(equation)]
+                at = 0 if name == "cond" else jaxprs.limit(equation) if name == "while" else None
+                wanted = equation.outvars[0] if at is None else equation.invars[at]
                 first, variable = lookup(values, wanted.aval.dtype)
                 equations += first
                 if at is None:
                     equations[-1] = equations[-1].replace(outvars=[wanted])
                     continue
-                each = each.replace(invars=[*each.invars[:at], variable, *each.invars[at + 1 :]])
-            loops = jaxprs.operation(each) in ("scan", "while")
-            params = {k: inside(v, outermost and not loops) for k, v in each.params.items()}
-            if outermost and share < 1 and is_cut(each):
+                equation = equation.replace(
+                    invars=[*equation.invars[:at], variable, *equation.invars[at + 1 :]]
+                )
+            loops = jaxprs.operation(equation) in ("scan", "while")
+            params = {k: inside(v, outermost and not loops) for k, v in equation.params.items()}
+            if outermost and share < 1 and is_cut(equation):
                 params["length"] = max(1, round(params["length"] * share))
-            equations.append(each.replace(params=params))
+            equations.append(equation.replace(params=params))
         new = inner.replace(eqns=equations)
         return new if closed is inner else closed.replace(jaxpr=new)
 
@@ -501,18 +503,18 @@ def is_cut(equation: Any) -> bool:
 
 def longest_loop(equation: Any) -> int:
     """The rounds of the longest of a kernel's outermost loops that may be cut; 1 without one."""
-    found = [1]
+    lengths = [1]
 
     def look(jaxpr: Any) -> None:
-        for each in jaxprs.own_equations(jaxpr):
-            if is_cut(each):
-                found.append(int(each.params["length"]))
-            if jaxprs.operation(each) not in ("scan", "while"):
-                for inner in jaxprs.inner_jaxprs(each):
+        for operation in jaxprs.own_equations(jaxpr):
+            if is_cut(operation):
+                lengths.append(int(operation.params["length"]))
+            if jaxprs.operation(operation) not in ("scan", "while"):
+                for inner in jaxprs.inner_jaxprs(operation):
                     look(inner)
 
     look(kernel(equation))
-    return max(found)
+    return max(lengths)
 
 
 def reads_only_ids(block: Block, rank: int) -> bool:
@@ -567,8 +569,8 @@ def _block(block: Any, name: str) -> Block:
         name=name,
         shape=tuple(aval.shape),
         dtype=str(aval.dtype),
-        sizes=tuple(_size(each) for each in block.block_shape),
-        elements=tuple(isinstance(each, pl.Element) for each in block.block_shape),
+        sizes=tuple(_size(dimension) for dimension in block.block_shape),
+        elements=tuple(isinstance(dimension, pl.Element) for dimension in block.block_shape),
         memory=word(getattr(block.transformed_block_aval, "memory_space", None)),
         mapping=block,
     )
@@ -594,5 +596,5 @@ def _compiler_params(equation: Any) -> Any:
 
 def _name(body: Any, index: int) -> str:
     names = getattr(body.debug_info, "arg_names", None)
-    found = (names[index] if names and index < len(names) else None) or f"operand {index}"
-    return found.removesuffix("_ref")
+    name = (names[index] if names and index < len(names) else None) or f"operand {index}"
+    return name.removesuffix("_ref")

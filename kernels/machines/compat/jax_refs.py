@@ -17,13 +17,13 @@ ACCESSES = ("get", "swap", "addupdate")
 
 
 @dataclass(frozen=True)
-class Slot:
+class OperandSlot:
     """Stands for the operand of that number in an equation."""
 
     number: int
 
 
-Size = Slot | int
+Size = OperandSlot | int
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Part:
         dtype: of the ref.
     """
 
-    ref: Slot
+    ref: OperandSlot
     steps: tuple[tuple[Any, ...] | None, ...]
     shape: tuple[int, ...]
     dtype: str
@@ -48,7 +48,7 @@ class Part:
         """The sizes of the part, those that an index drops left out."""
         for step in reversed(self.steps):
             if step is not None:
-                return tuple(each[1] for each in step if isinstance(each, tuple))
+                return tuple(index[1] for index in step if isinstance(index, tuple))
         return self.shape
 
 
@@ -67,31 +67,31 @@ class Copy:
     remote: bool
 
 
-def access(equation: Any) -> tuple[Part, Slot | None]:
+def access(equation: Any) -> tuple[Part, OperandSlot | None]:
     """The part that a get, swap or addupdate touches, and the operand that it writes there."""
     writes = jaxprs.operation(equation) != "get"
     first = 2 if writes else 1
-    slots = [Slot(i) for i in range(first, len(jaxprs.inputs(equation)))]
+    slots = [OperandSlot(i) for i in range(first, len(jaxprs.inputs(equation)))]
     transforms = equation.params["tree"].unflatten(slots)
-    return _part(equation, Slot(0), transforms), Slot(1) if writes else None
+    return _part(equation, OperandSlot(0), transforms), OperandSlot(1) if writes else None
 
 
 def copy(equation: Any) -> Copy:
     """What a dma_start moves."""
-    slots = [Slot(i) for i in range(len(jaxprs.inputs(equation)))]
-    found = list(equation.params["tree"].unflatten(slots))
-    if len(found) == 5:  # source, target, its semaphore, the source's, device
-        source, target, *_, device = found
+    slots = [OperandSlot(i) for i in range(len(jaxprs.inputs(equation)))]
+    parts = list(equation.params["tree"].unflatten(slots))
+    if len(parts) == 5:  # source, target, its semaphore, the source's, device
+        source, target, *_, device = parts
         ends = [_split(source), _split(target)]
     else:  # each with its transforms after it
-        ends, device = [(found[0], found[1]), (found[2], found[3])], found[-1]
+        ends, device = [(parts[0], parts[1]), (parts[2], parts[3])], parts[-1]
     source, target = (_part(equation, ref, transforms) for ref, transforms in ends)
     return Copy(source, target, device is not None)
 
 
 def signals_remotely(equation: Any) -> bool:
     """Whether a semaphore_signal reaches another chip."""
-    slots = [Slot(i) for i in range(len(jaxprs.inputs(equation)))]
+    slots = [OperandSlot(i) for i in range(len(jaxprs.inputs(equation)))]
     tree = equation.params.get("args_tree")
     return tree is not None and tree.unflatten(slots)[3] is not None
 
@@ -119,13 +119,13 @@ def scalars(variable: Any) -> tuple[int, ...] | None:
 
 
 def _split(end: Any) -> tuple[Any, Sequence[Any]]:
-    return (end, ()) if isinstance(end, Slot) else (end.ref, end.transforms)
+    return (end, ()) if isinstance(end, OperandSlot) else (end.ref, end.transforms)
 
 
-def _part(equation: Any, ref: Slot, transforms: Sequence[Any]) -> Part:
+def _part(equation: Any, ref: OperandSlot, transforms: Sequence[Any]) -> Part:
     variable = jaxprs.inputs(equation)[ref.number]
     aval = getattr(variable.aval, "inner_aval", variable.aval)
-    steps = tuple(_step(each) for each in transforms or ())
+    steps = tuple(_step(transform) for transform in transforms or ())
     return Part(ref, steps, tuple(aval.shape), str(aval.dtype))
 
 
@@ -134,6 +134,6 @@ def _step(transform: Any) -> tuple[Any, ...] | None:
     if indices is None:
         return None
     return tuple(
-        (each.start, each.size, each.stride) if hasattr(each, "stride") else each
-        for each in indices
+        (index.start, index.size, index.stride) if hasattr(index, "stride") else index
+        for index in indices
     )

@@ -79,13 +79,13 @@ def outputs(equation_or_jaxpr: Any) -> list[Any]:
 def unused(jaxpr: Any) -> set[Any]:
     """The results of equations, of a jaxpr and of those inside it, that nothing reads."""
     opening = opened(jaxpr)
-    made = {v for equation in opening.eqns for v in equation.outvars}
+    results = {v for equation in opening.eqns for v in equation.outvars}
     read = {v for equation in opening.eqns for v in equation.invars if not hasattr(v, "val")}
-    found = made - read - {v for v in opening.outvars if not hasattr(v, "val")}
+    idle = results - read - {v for v in opening.outvars if not hasattr(v, "val")}
     for equation in opening.eqns:
         for inner in inner_jaxprs(equation):
-            found |= unused(inner)
-    return found
+            idle |= unused(inner)
+    return idle
 
 
 def shape(variable: Any) -> Any:
@@ -145,8 +145,8 @@ def handed_inside(equation: Any) -> Iterator[tuple[Any, list[int | None]]]:
         for branch in branches(equation):
             yield branch, [i + 1 for i in range(len(inputs(branch)))]
     elif name == "scan":
-        each = scan(equation)
-        yield each.body, [i if i < each.fixed else None for i, _ in enumerate(inputs(each.body))]
+        body, fixed = scan(equation).body, scan(equation).fixed
+        yield body, [i if i < fixed else None for i, _ in enumerate(inputs(body))]
     elif name == "while":
         loop, first = while_loop(equation), while_loop(equation).of_condition
         count = len(inputs(loop.condition))
@@ -167,8 +167,50 @@ def results(equation: Any, values: Sequence[Any]) -> list[Any]:
         jax.numpy.asarray(value, operand.aval.dtype)
         for value, operand in zip(values, inputs(equation), strict=True)
     ]
-    found = equation.primitive.bind(*operands, **equation.params)
-    return list(found) if equation.primitive.multiple_results else [found]
+    return bound(equation, operands)
+
+
+def bound(equation: Any, values: Sequence[Any], **changed: Any) -> list[Any]:
+    """What an equation's operation gives of these values.
+
+    Args:
+        equation: whose parameters it takes.
+        values: of its operands.
+        changed: parameters that are others.
+    """
+    results = equation.primitive.bind(*values, **{**equation.params, **changed})
+    return list(results) if equation.primitive.multiple_results else [results]
+
+
+def interpret(
+    jaxpr: Any,
+    values: Sequence[Any],
+    rule: Callable[[Any, list[Any]], Sequence[Any]],
+    lift: Callable[[Any], Any] = lambda value: value,
+) -> list[Any]:
+    """What a closed jaxpr gives, as a rule has its equations; calls of others are gone through.
+
+    Args:
+        jaxpr: closed.
+        values: of its inputs.
+        rule: of an equation and what it reads → what it gives.
+        lift: what a constant or a literal is to the rule.
+    """
+    inner = opened(jaxpr)
+    known = dict(zip(inner.constvars, map(lift, getattr(jaxpr, "consts", ())), strict=True))
+    known |= dict(zip(inner.invars, values, strict=True))
+
+    def read(variable: Any) -> Any:
+        return lift(variable.val) if hasattr(variable, "val") else known[variable]
+
+    for equation in inner.eqns:
+        operands = [read(variable) for variable in equation.invars]
+        if passes_on(equation):
+            results: Sequence[Any] = interpret(called_closed(equation), operands, rule, lift)
+        else:
+            results = rule(equation, operands)
+        known |= dict(zip(equation.outvars, results, strict=True))
+    return [read(variable) for variable in inner.outvars]
 
 
 def on_cpu(function: Callable[[], Any]) -> Any:
@@ -238,7 +280,7 @@ def limit(equation: Any) -> int | None:
     """The number of the operand that a counting "while" counts up to; None where it does not."""
     loop = while_loop(equation)
     condition = opened(loop.condition)
-    if [operation(each) for each in condition.eqns] != ["lt"] or loop.of_condition:
+    if [operation(inner) for inner in condition.eqns] != ["lt"] or loop.of_condition:
         return None
     below = condition.eqns[0].invars[1]
     places = [i for i, v in enumerate(condition.invars) if v is below]
@@ -299,16 +341,14 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
         for value, operand in zip(values, inputs(equation), strict=True)
     ]
 
-    def bound(*operands: Any) -> Any:
-        return equation.primitive.bind(*operands, **equation.params)
+    def operation_of(*operands: Any) -> list[Any]:
+        return bound(equation, operands)
 
     try:
         try:
-            found = jax.vmap(bound)(*wide)
-        except (
-            NotImplementedError
-        ):  # no batching rule, as `multiple_of`: it takes arrays as they are
-            found = bound(*wide)
+            results = jax.vmap(operation_of)(*wide)
+        except NotImplementedError:  # as `multiple_of`, which takes arrays as they are
+            results = operation_of(*wide)
     except Exception as error:
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         changed(
@@ -317,14 +357,14 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
             "not known, and a count of work is an upper bound",
         )
         return None
-    return np.asarray(found[0] if isinstance(found, (list, tuple)) else found)
+    return np.asarray(results[0])
 
 
 def argument_names(jaxpr: Any) -> tuple[str, ...]:
     """What the function calls each of its arguments, such as "x" or "weights['up']"."""
-    found = getattr(opened(jaxpr).debug_info, "arg_names", None) or ()
+    names = getattr(opened(jaxpr).debug_info, "arg_names", None) or ()
     return tuple(
-        found[i] if i < len(found) and found[i] else f"argument {i}"
+        names[i] if i < len(names) and names[i] else f"argument {i}"
         for i, _ in enumerate(inputs(jaxpr))
     )
 
@@ -340,197 +380,3 @@ def as_function(jaxpr: Any) -> Callable[..., Any]:
     from jax.extend.core import jaxpr_as_fun
 
     return jaxpr_as_fun(jaxpr)
-
-
-def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose casts to a narrower float are casts to float64 instead.
-
-    Args:
-        function: of arrays, that gives a tuple; traced with x64 on.
-
-    Returns:
-        A function of the same arrays, that gives a list. What runs inside a loop, a condition or a
-        kernel is left as it is.
-    """
-    import jax
-
-    def run(*arrays: Any) -> list[Any]:
-        closed = jax.make_jaxpr(function)(*arrays)
-        return _widened(opened(closed), list(closed.consts), list(arrays))
-
-    return run
-
-
-# What multiplies its operands, so that the sizes of its terms follow from those of its operands.
-PRODUCTS = ("dot_general", "mul", "conv_general_dilated")
-
-
-def rounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How far off rounding may leave each result of a function: a running error analysis.
-
-    Every argument and every intermediate result is taken to be off by one unit, relative to itself;
-    what that does to each operation after it is added up by absolute value. So what is a difference
-    of two sums is no more exact than these are.
-
-    Args:
-        function: of arrays, or tuples of them, that gives a tuple; traced with x64 on.
-
-    Returns:
-        A function of the same arrays, that gives a list: for each result, in units of the relative
-        error of one operation, an array of its shape. What runs inside a loop, a condition or a
-        kernel counts as one operation.
-
-    Source:
-        Wilkinson, "Rounding Errors in Algebraic Processes" (1963).
-    """
-    import jax
-
-    def run(*arrays: Any) -> list[Any]:
-        closed = jax.make_jaxpr(function)(*arrays)
-        leaves = [_with_error(each) for each in jax.tree.leaves(arrays)]
-        held = [_with_error(each) for each in closed.consts]
-        return [error for _, error in _errors(opened(closed), held, leaves)]
-
-    return run
-
-
-def _with_error(value: Any) -> tuple[Any, Any]:
-    import jax.numpy as jnp
-
-    value = jnp.asarray(value)
-    floats = jnp.issubdtype(value.dtype, jnp.floating)
-    return value, jnp.abs(value) if floats else jnp.zeros(value.shape)
-
-
-def _errors(
-    jaxpr: Any, constants: Sequence[tuple[Any, Any]], arrays: Sequence[tuple[Any, Any]]
-) -> list[tuple[Any, Any]]:
-    """The results of a jaxpr, each with its error."""
-    known: dict[Any, tuple[Any, Any]] = dict(zip(jaxpr.constvars, constants, strict=True))
-    known |= dict(zip(jaxpr.invars, arrays, strict=True))
-
-    def look(variable: Any) -> tuple[Any, Any]:
-        return _with_error(variable.val) if hasattr(variable, "val") else known[variable]
-
-    for equation in jaxpr.eqns:
-        given = [look(each) for each in equation.invars]
-        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
-        if passes_on(equation) and inner is not None:
-            held = [_with_error(each) for each in getattr(inner, "consts", ())]
-            found = _errors(opened(inner), held, given)
-        else:
-            found = _one_error(equation, given)
-        known |= dict(zip(equation.outvars, found, strict=True))
-    return [look(each) for each in jaxpr.outvars]
-
-
-def _one_error(equation: Any, given: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """The results of one operation, each with its error."""
-    import jax
-    import jax.numpy as jnp
-
-    def results(*values: Any) -> list[Any]:
-        found = equation.primitive.bind(*values, **equation.params)
-        return list(found) if equation.primitive.multiple_results else [found]
-
-    values = [value for value, _ in given]
-    made = [_with_error(each) for each in results(*values)]
-    if any(inner_jaxprs(equation)) and not operation(equation).startswith("scatter"):
-        return made
-    if operation(equation) in PRODUCTS:
-        values = [jnp.abs(each) for each in values]
-    errors = [error for _, error in made]
-    sums = [jnp.zeros(each.shape) for each in errors]
-    for place, (value, error) in enumerate(given):
-        if not jnp.issubdtype(value.dtype, jnp.floating):
-            continue
-        varied = lambda one, place=place: results(*values[:place], one, *values[place + 1 :])
-        try:
-            _, moved = jax.jvp(varied, (values[place],), (error.astype(value.dtype),))
-        except NotImplementedError:  # what has no derivative
-            continue
-        sums = [
-            total + jnp.nan_to_num(jnp.abs(each), posinf=0.0)
-            if jnp.issubdtype(each.dtype, jnp.floating)
-            else total
-            for total, each in zip(sums, moved, strict=True)
-        ]
-    return [
-        (value, jnp.maximum(own, total)) for (value, own), total in zip(made, sums, strict=True)
-    ]
-
-
-def _widened(jaxpr: Any, constants: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-    import jax.numpy as jnp
-
-    known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-    known |= dict(zip(jaxpr.invars, arrays, strict=True))
-
-    def value(variable: Any) -> Any:
-        return variable.val if hasattr(variable, "val") else known[variable]
-
-    def floats(each: Any) -> bool:
-        return jnp.issubdtype(jnp.result_type(each), jnp.floating)
-
-    for equation in jaxpr.eqns:
-        given = [value(each) for each in equation.invars]
-        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
-        if passes_on(equation) and inner is not None:
-            found = _widened(opened(inner), list(getattr(inner, "consts", ())), given)
-        elif any(inner_jaxprs(equation)):
-            given = [
-                jnp.asarray(each, variable.aval.dtype) if floats(each) else each
-                for each, variable in zip(given, equation.invars, strict=True)
-            ]
-            found = equation.primitive.bind(*given, **equation.params)
-            found = list(found) if equation.primitive.multiple_results else [found]
-        else:
-            params = {
-                key: jnp.float64
-                if key in ("new_dtype", "preferred_element_type", "dtype")
-                and each is not None
-                and jnp.issubdtype(each, jnp.floating)
-                else each
-                for key, each in equation.params.items()
-            }
-            given = [jnp.asarray(each, jnp.float64) if floats(each) else each for each in given]
-            found = equation.primitive.bind(*given, **params)
-            found = list(found) if equation.primitive.multiple_results else [found]
-        known |= dict(zip(equation.outvars, found, strict=True))
-    return [value(each) for each in jaxpr.outvars]
-
-
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays, with one result, without custom rules and calls of other functions.
-
-    Mosaic GPU lowers what an activation computes, and knows no jax.custom_jvp.
-
-    Args:
-        function: of arrays, of which it gives one.
-    """
-    import jax
-
-    def run(*arrays: Any) -> Any:
-        closed = jax.make_jaxpr(function)(*arrays)
-        return _inlined(opened(closed), list(closed.consts), list(arrays))[0]
-
-    return run
-
-
-def _inlined(jaxpr: Any, constants: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-    known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-    known |= dict(zip(jaxpr.invars, arrays, strict=True))
-
-    def value(variable: Any) -> Any:
-        return variable.val if hasattr(variable, "val") else known[variable]
-
-    for equation in jaxpr.eqns:
-        given = [value(each) for each in equation.invars]
-        if passes_on(equation):
-            inner = called_closed(equation)
-            found = _inlined(opened(inner), list(getattr(inner, "consts", ())), given)
-        else:
-            found = equation.primitive.bind(*given, **equation.params)
-            found = list(found) if equation.primitive.multiple_results else [found]
-        known |= dict(zip(equation.outvars, found, strict=True))
-    return [value(each) for each in jaxpr.outvars]

@@ -82,14 +82,14 @@ def lost(purpose: str, dropped: Collection[str]) -> str | None:
 
 def unknown_flag(stderr: str) -> str | None:
     """The flag that libtpu refused to start with, or None."""
-    found = _UNKNOWN_FLAG.search(stderr)
-    return found[1] if found else None
+    refused = _UNKNOWN_FLAG.search(stderr)
+    return refused[1] if refused else None
 
 
 def profile_abort(stderr: str) -> str | None:
     """Why the static profile aborted the compiler, or None where it was not the profile."""
-    found = _PROFILE_ABORT.search(stderr)
-    return (found[1] or found[2]).strip() if found else None
+    said = _PROFILE_ABORT.search(stderr)
+    return (said[1] or said[2]).strip() if said else None
 
 
 def profiled_cycles(backend_config: dict) -> int | None:
@@ -109,8 +109,8 @@ def classic_cycles(backend_config: object) -> int | None:
                 continue
             if key == "estimated_cycles" and int(value) > 0:
                 return int(value)
-            if (found := classic_cycles(value)) is not None:
-                return found
+            if (cycles := classic_cycles(value)) is not None:
+                return cycles
     return None
 
 
@@ -121,12 +121,12 @@ def windows(backend_config: dict) -> dict[str, int]:
     It counts in register tiles of 8 × 128, whatever the dtype.
     """
     config = backend_config.get("window_config", {})
-    found = {}
+    elements = {}
     for name in ("input", "kernel", "output"):
         bounds = [int(b) for b in config.get(f"{name}_window_bounds", ())]
         if len(bounds) == 2:
-            found[name] = bounds[0] * 8 * bounds[1] * 128
-    return found
+            elements[name] = bounds[0] * 8 * bounds[1] * 128
+    return elements
 
 
 def bounds(backend_config: dict) -> tuple[int, ...]:
@@ -135,8 +135,8 @@ def bounds(backend_config: dict) -> tuple[int, ...]:
     Of a plain matmul: columns of the result, rows of it, and what is summed; () where it does not
     say.
     """
-    found = backend_config.get("window_config", {}).get("iteration_bounds", ())
-    return tuple(max(int(b), 1) for b in found)
+    counts = backend_config.get("window_config", {}).get("iteration_bounds", ())
+    return tuple(max(int(b), 1) for b in counts)
 
 
 def shared(backend_config: dict) -> bool:
@@ -196,9 +196,9 @@ def by_hand(bundles: Collection[Bundle]) -> ByHand | None:
     waits = []
     for place, bundle in enumerate(inside):
         for operation in bundle.operations:
-            if found := _COPY.search(operation):
-                size = math.prod(int(n) for n in found[2].split(",")) * int(found[3])
-                moved[found[1]].append((place, size))
+            if copied := _COPY.search(operation):
+                size = math.prod(int(n) for n in copied[2].split(",")) * int(copied[3])
+                moved[copied[1]].append((place, size))
             elif "dma.done.wait" in operation:
                 waits.append(place)
     fetched, written = moved["hbm_to_vmem"], moved["vmem_to_hbm"]
@@ -250,10 +250,10 @@ def dumps(folder: Path) -> Iterator[Dump]:
     """Every computation that the compiler wrote its final schedule of into `folder`."""
     files: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.glob("*.txt")) if folder.is_dir() else ():
-        found = _FILE.match(path.name)
+        named = _FILE.match(path.name)
         # TLP and the <late …> parts are the frame around the program's own computations.
-        if found and found["kernel"] != "TLP" and not found["kernel"].startswith("<"):
-            files.setdefault(found["kernel"], {})[found["label"]] = path
+        if named and named["kernel"] != "TLP" and not named["kernel"].startswith("<"):
+            files.setdefault(named["kernel"], {})[named["label"]] = path
     for kernel, labels in files.items():
         slots: tuple[str, ...] = ()
         capacity, used = None, None
@@ -306,11 +306,11 @@ def read_bundles(text: str) -> tuple[Bundle, ...]:
             bundles.append(Bundle(*head, tuple(o for o in operations if o)))
 
     for line in text.splitlines():
-        found = _BUNDLE.match(line)
-        if found:
+        matched = _BUNDLE.match(line)
+        if matched:
             close()
-            head = (int(found[1], 16), found[2] or "", found[3].count(">"))
-            body = [found[4]]
+            head = (int(matched[1], 16), matched[2] or "", matched[3].count(">"))
+            body = [matched[4]]
         elif head:
             body.append(line)  # a DMA's description runs over several lines
     close()

@@ -1,4 +1,4 @@
-"""PyTorch and its companions: torchvision without its C++ part, torchax's autocast, and two hooks.
+"""PyTorch and its companions: torchvision without its C++ part, torchax's autocast, and a hook.
 
 Each function says what it uses. torch itself is imported where it is first needed.
 """
@@ -38,13 +38,6 @@ def import_torchvision() -> None:
             import torchvision  # noqa: F401
 
 
-def torchvision_is_whole() -> bool:
-    """Whether torchvision's C++ part was loaded. Private: `torchvision.extension._has_ops`."""
-    import torchvision
-
-    return bool(torchvision.extension._has_ops())
-
-
 @contextlib.contextmanager
 def autocast_of_torchax(functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
     """Within it, torchax's autocast computes these torch functions in the lower precision.
@@ -82,13 +75,3 @@ def watched(seen: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
 
     with Watch():
         yield
-
-
-def xla_hlo(*tensors: Any) -> str:
-    """The HLO of what torch_xla has recorded for these tensors.
-
-    Private: `torch_xla._XLAC._get_xla_tensors_hlo`, in torch_xla 2.9.
-    """
-    import torch_xla
-
-    return torch_xla._XLAC._get_xla_tensors_hlo(list(tensors))

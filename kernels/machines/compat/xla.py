@@ -1,13 +1,8 @@
-"""XLA's own options for the CPU, which come and go: an unknown one ends the process.
-
-Seen in jaxlib 0.10.2 and 0.12.0.1; `xla_cpu_use_fusion_emitters` is gone in the latter.
-"""
+"""What XLA's compiler for the CPU makes of a program, and should not. Seen in jaxlib 0.12.0.1."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from kernels.machines.compat import at_least
 
 
 def stored(*arrays: Any) -> tuple[Any, ...]:
@@ -20,26 +15,6 @@ def stored(*arrays: Any) -> tuple[Any, ...]:
 
     return jax.lax.platform_dependent(
         *arrays,
-        cpu=lambda *each: tuple(jax.lax.optimization_barrier(each)),
-        default=lambda *each: each,
+        cpu=lambda *held: tuple(jax.lax.optimization_barrier(held)),
+        default=lambda *held: held,
     )
-
-
-def quick_to_compile() -> str:
-    """For XLA_FLAGS: code for the CPU that is compiled sooner, and runs slower."""
-    options = {name: min(values) for name, values in _optimisations().items()}
-    options["xla_cpu_parallel_codegen_split_count"] = 1
-    return " ".join(f"--{name}={value}" for name, value in options.items())
-
-
-def optimised() -> dict[str, int]:
-    """The options that make code quick to run, as XLA sets them, for jax.jit's compiler_options."""
-    return {name: max(values) for name, values in _optimisations().items()}
-
-
-def _optimisations() -> dict[str, tuple[int, int]]:
-    """Without the optimisation, and as XLA sets it by itself."""
-    known = {"xla_backend_optimization_level": (0, 3)}
-    if not at_least("jaxlib", 0, 11):
-        known["xla_cpu_use_fusion_emitters"] = (False, True)
-    return known

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,36 +24,35 @@ TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 _SPEC = """gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32
   shared_memory_per_block: 49152
-  shared_memory_per_core: {shared_sm} shared_memory_per_block_optin: {shared_block}
-  threads_per_core_limit: {threads} core_count: {sms} fpus_per_core: {lanes}
+  shared_memory_per_core: {0.shared_bytes_per_sm}
+  shared_memory_per_block_optin: {0.shared_bytes_per_block}
+  threads_per_core_limit: {0.threads_per_sm} core_count: {0.sms} fpus_per_core: {0.lanes}
   block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: {bandwidth} l2_cache_size: {l2} clock_rate_ghz: {clock}
-  device_memory_size: {memory}
-  cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: {features} }}
-  registers_per_core_limit: {registers} registers_per_block_limit: 65536
+  memory_bandwidth: {0.bytes_per_second:.0f} l2_cache_size: {0.l2_bytes} clock_rate_ghz: {clock}
+  device_memory_size: {0.memory_bytes}
+  cuda_compute_capability {{
+    major: {0.capability[0]} minor: {0.capability[1]} feature_extension: {features}
+  }}
+  registers_per_core_limit: {0.registers_per_sm} registers_per_block_limit: 65536
   thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64
-  device_vendor: "NVIDIA Corporation" name: "{name}"
+  device_vendor: "NVIDIA Corporation" name: "{0.device_kind}"
   driver_version: "13.0.0" runtime_version: "12.9.0" compile_time_toolkit_version: "12.9.0"
   dnn_version: "9.10.0"
 }}
 platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 10 }}
-device_description_str: "{name}"
+device_description_str: "{0.device_kind}"
 """
 
 
-def target(**figures: Any) -> str:
-    """XLA's description of a GPU, in which everything is a published figure.
+def target(chip: Any) -> str:
+    """XLA's description of a GPU, in which everything is a published figure: a text proto.
 
     Args:
-        figures: name, major, minor, sms, lanes, threads, registers, shared_sm, shared_block,
-            bandwidth, l2, clock (GHz), memory.
-
-    Returns:
-        A text proto.
+        chip: a kernels.machines.gpu.GpuChip.
     """
-    features = "ACCELERATED_FEATURES" if figures["major"] >= 9 else "NONE"
-    return _SPEC.format(features=features, **figures)
+    features = "ACCELERATED_FEATURES" if chip.capability[0] >= 9 else "NONE"
+    return _SPEC.format(chip, features=features, clock=chip.clock_hz / 1e9)
 
 
 class Plugin:
@@ -83,10 +80,10 @@ class Plugin:
         """
         from jax.experimental import topologies
 
-        made: Any = self._client.make_c_api_device_topology(
+        topology: Any = self._client.make_c_api_device_topology(
             self._api, "gpu", target_config=spec, topology=f"1x1x{count}"
         )
-        return topologies.TopologyDescription(made._make_compile_only_devices()).devices
+        return topologies.TopologyDescription(topology._make_compile_only_devices()).devices
 
 
 @contextlib.contextmanager
@@ -163,9 +160,9 @@ def dumping(folder: Path, passes: bool) -> dict[str, Any]:
         folder: an empty one.
         passes: whether to write the program after each pass that changed it, too.
     """
-    found: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
-    found["xla_dump_emitter_re"] = ".*"  # since JAX 0.12, no LLVM IR and PTX without it
-    return found | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
+    options: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
+    options["xla_dump_emitter_re"] = ".*"  # since JAX 0.12, no LLVM IR and PTX without it
+    return options | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
 
 
 # --- dumps ----------------------------------------------------------------------------------------
@@ -180,7 +177,7 @@ def passes(folder: Path) -> list[tuple[str, str, str, str]]:
     Returns:
         For each pass that changed it: its pipeline, its name, and the text before and after.
     """
-    found = []
+    changes = []
     before = ""
     named = re.compile(r"\.(\d{4})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
     module = _module(folder)
@@ -191,9 +188,9 @@ def passes(folder: Path) -> list[tuple[str, str, str, str]]:
         if before and after != before:
             pipeline, step = name[2], name[3]
             step = f"before {pipeline}" if step == "pipeline-start" else step
-            found.append((pipeline, step, before, after))
+            changes.append((pipeline, step, before, after))
         before = after
-    return found
+    return changes
 
 
 def _module(folder: Path) -> str:
@@ -239,8 +236,8 @@ def text(folder: Path, ending: str) -> str:
         folder: that XLA wrote to.
         ending: of its name, after the module's.
     """
-    found = sorted(folder.glob(f"{_module(folder)}.{ending}"))
-    return found[0].read_text(encoding="utf-8", errors="replace") if found else ""
+    paths = sorted(folder.glob(f"{_module(folder)}.{ending}"))
+    return paths[0].read_text(encoding="utf-8", errors="replace") if paths else ""
 
 
 def assembly(folder: Path) -> list[str]:
@@ -267,17 +264,17 @@ def defined(text: str) -> str:
     Args:
         text: LLVM IR.
     """
-    found = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
-    return found[1] if found else ""
+    kernel = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
+    return kernel[1] if kernel else ""
 
 
 def _numbered(folder: Path, ending: str) -> list[str]:
     """The files that XLA wrote one of for each kernel, by their numbers."""
-    found = []
+    numbered = []
     for path in folder.glob(f"{_module(folder)}.*.{ending}"):
         if number := re.search(rf"\.(\d+)\.{re.escape(ending)}$", path.name):
-            found.append((int(number[1]), path.read_text(encoding="utf-8", errors="replace")))
-    return [text for _, text in sorted(found)]
+            numbered.append((int(number[1]), path.read_text(encoding="utf-8", errors="replace")))
+    return [text for _, text in sorted(numbered)]
 
 
 def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -289,12 +286,12 @@ def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     Returns:
         For each kernel its PTX, and its grid, threads and shared_bytes where they are constants.
     """
-    found = []
+    kernels = []
     for path in sorted(folder.glob("*.ptx"), key=lambda path: path.stat().st_mtime_ns):
         log = path.with_suffix(".mlir-passes.log")
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        found.append((path.read_text(errors="replace"), _launch(lines)))
-    return found
+        kernels.append((path.read_text(errors="replace"), _launch(lines)))
+    return kernels
 
 
 def _launch(lines: Sequence[str]) -> dict[str, Any]:
@@ -322,8 +319,8 @@ def triton(folder: Path) -> list[str]:
         folder: that XLA wrote to.
     """
     module = _module(folder)
-    found = sorted(folder.glob(f"{module}.*.ttir.txt"))
-    whole = [path for path in found if "before_validation" not in path.name]
+    paths = sorted(folder.glob(f"{module}.*.ttir.txt"))
+    whole = [path for path in paths if "before_validation" not in path.name]
     return [path.read_text(encoding="utf-8", errors="replace") for path in whole]
 
 
@@ -333,19 +330,19 @@ def graphs(sequence: str) -> list[tuple[str, ...]]:
     Args:
         sequence: the text of XLA's thunk sequence after its passes.
     """
-    found: list[list[str]] = []
+    recorded: list[list[str]] = []
     inside = -1  # columns that the steps of a graph are indented by, at least
     for line in sequence.splitlines():
         indent = len(line) - len(line.lstrip())
         if "kCommandBuffer" in line:
-            found.append([])
+            recorded.append([])
             inside = indent
         elif line.strip() and inside >= 0:
             if indent <= inside:
                 inside = -1
                 continue
-            found[-1] += [name or kind for kind, name, _ in thunks(line)]
-    return [tuple(names) for names in found]
+            recorded[-1] += [name or kind for kind, name, _ in thunks(line)]
+    return [tuple(names) for names in recorded]
 
 
 def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
@@ -359,8 +356,8 @@ def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
         where it is no part of a tuple, the first and the last place that it is alive at.
     """
     order = re.findall(r"^    \d+:(\S+)$", text.split("BufferLiveRange")[0], re.M)
-    found = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
-    return order, [(name, int(first), int(last)) for name, first, last in found]
+    ranges = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
+    return order, [(name, int(first), int(last)) for name, first, last in ranges]
 
 
 def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -372,7 +369,7 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
     Returns:
         Kind, name, and of a kernel its grid, threads and shared_bytes.
     """
-    found = []
+    steps = []
     for line in sequence.splitlines():
         if not (step := re.match(r"\s*\d+: k(\w+)\s+\[[^\]]*\]\s*(.*)$", line)):
             continue
@@ -387,8 +384,8 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
                 "shared_bytes": int(launch[3]),
             }
         name = step[2].split(" grid:")[0].strip()
-        found.append((step[1], name.removeprefix("k") if name == f"k{step[1]}" else name, details))
-    return found
+        steps.append((step[1], name.removeprefix("k") if name == f"k{step[1]}" else name, details))
+    return steps
 
 
 def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, int, int, str]]]]:
@@ -401,164 +398,13 @@ def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, in
         For each allocation: its number, its bytes, what it is, and its values: name, offset, bytes
         and shape.
     """
-    found: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
+    plan: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
     for line in assignment.splitlines():
-        if made := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):
-            found.append((int(made[1]), int(made[2]), made[3], []))
+        if allocation := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):
+            plan.append((int(allocation[1]), int(allocation[2]), allocation[3], []))
         value = re.match(r" value: <\d+ (\S+) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$", line)
-        if value and found:
-            found[-1][3].append((value[1], int(value[3]), int(value[2]), value[4]))
+        if value and plan:
+            plan[-1][3].append((value[1], int(value[3]), int(value[2]), value[4]))
         if line.startswith("Total bytes used"):
             break
-    return found
-
-
-# --- the optimised program ------------------------------------------------------------------------
-
-_SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f64": 8, "s64": 8}
-_DTYPES = {"bf16": "bfloat16", "f16": "bfloat16", "s8": "int8", "u8": "uint8"}
-# What costs nothing: names of what is there.
-_FREE = ("parameter", "get-tuple-element", "tuple", "bitcast", "constant")
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A step of the optimised program.
-
-    Args:
-        name: of the instruction.
-        target: of a custom call; else its opcode.
-        bytes: of its operands, each once, and of its result.
-        flops: of matrix products in it, a library's or a fusion's, a multiply-add counting two.
-        dtype: of the factors; of the result where nothing is multiplied.
-        product: batch, m, k and n where it is one product; else ().
-    """
-
-    name: str
-    target: str
-    bytes: int
-    flops: int
-    dtype: str
-    product: tuple[int, ...] = ()
-
-
-def operations(hlo: str) -> list[Operation]:
-    """The steps of the optimised program.
-
-    Args:
-        hlo: its text.
-    """
-    shapes, found = {}, []
-    entry = hlo.split("\nENTRY")[-1]
-    line = re.compile(r"^\s+(?:ROOT )?%(\S+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$")
-    for text_of in entry.splitlines():
-        if not (step := line.match(text_of)):
-            continue
-        name, shape, opcode, given, rest = step.groups()
-        shapes[name] = arrays = _arrays(shape)
-        if opcode in _FREE:
-            continue
-        target = re.search(r'custom_call_target="([^"]*)"', rest)
-        called = re.search(r"calls=%([\w.-]+)", rest)
-        operands = [
-            shapes.get(each, []) for each in dict.fromkeys(re.findall(r"%([\w.-]+)", given))
-        ]
-        inputs = [array for each in operands for array in each]
-        result = arrays[:1] if target else arrays  # the rest of a library call is its workspace
-        product = _product(rest, inputs, result) if target and "cublas" in target[1] else ()
-        flops = 2 * math.prod(product) if product else 0
-        dtype = inputs[0][0] if product else (result[0][0] if result else "f32")
-        for factors, many in _dots(hlo, called[1]) if called else ():
-            flops, dtype = flops + many, factors
-        found.append(
-            Operation(
-                name,
-                target[1] if target else opcode,
-                sum(map(_bytes, [*inputs, *result])),
-                flops,
-                _DTYPES.get(dtype, "float32"),
-                product,
-            )
-        )
-    return found
-
-
-def _dots(hlo: str, computation: str) -> list[tuple[str, int]]:
-    """The products inside a fusion: the dtype of their factors, and their operations, a
-    multiply-add counting two."""
-    _, _, rest_of = hlo.partition(f"\n%{computation} (")
-    body = rest_of.split("\n}", 1)[0]
-    shapes: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
-    found = []
-    for text_of in body.splitlines():
-        if not (
-            step := re.match(r"^\s+(?:ROOT )?%(\S+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*)$", text_of)
-        ):
-            continue
-        name, shape, opcode, rest = step.groups()
-        shapes[name] = _arrays(shape)
-        if inner := re.search(r"calls=%([\w.-]+)", rest):
-            found += _dots(hlo, inner[1])
-        summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", rest)
-        left = re.match(r"%([\w.-]+)", rest)
-        if opcode == "dot" and summed and left and shapes.get(left[1]) and shapes[name]:
-            [(dtype, sizes)] = shapes[left[1]]
-            depth = math.prod(sizes[int(n)] for n in summed[1].split(",") if n)
-            found.append((dtype, 2 * math.prod(shapes[name][0][1]) * depth))
-    return found
-
-
-def left_by_triton(hlo: str) -> list[tuple[str, str]]:
-    """The products that Triton was to make and did not: since JAX 0.12 XLA then writes its own
-    loops, and says nothing.
-
-    Args:
-        hlo: the optimised program.
-
-    Returns:
-        HLO's dtypes of both factors of each.
-    """
-    found = []
-    for line in hlo.splitlines():
-        called = re.search(r"kind=kCustom, calls=%(\S+?),", line)
-        if not called or '"kind":"' in line:
-            continue
-        body = hlo.split(f"\n%{called[1]} ", 1)[-1].split("\n}", 1)[0]
-        for factors in re.findall(r" dot\(%(\S+), %(\S+)\)", body):
-            left, right = (re.search(rf"%{re.escape(name)} = (\w+)\[", body) for name in factors)
-            found.append((left[1] if left else "f32", right[1] if right else "f32"))
-    return found
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of a number.
-
-    Args:
-        dtype: HLO's name.
-    """
-    return _SIZES.get(dtype, 4)
-
-
-def _arrays(shape: str) -> list[tuple[str, tuple[int, ...]]]:
-    """(dtype, sizes) of each array in a shape of HLO."""
-    return [
-        (dtype, tuple(int(n) for n in sizes.split(",") if n))
-        for dtype, sizes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", shape)
-    ]
-
-
-def _bytes(array: tuple[str, tuple[int, ...]]) -> int:
-    return itemsize(array[0]) * math.prod(array[1])
-
-
-def _product(configuration: str, inputs: list, result: list) -> tuple[int, ...]:
-    """batch, m, k, n of a library's product; () where its text is not as it is known."""
-    found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', configuration)
-    if not found or len(inputs) < 2 or not result:
-        return ()
-    batches = re.search(r'"lhs_batch_dimensions":\[([^\]]*)\]', configuration)
-    (_, left), (_, right), (_, made) = inputs[0], inputs[1], result[0]
-    depth = math.prod(left[int(each)] for each in re.findall(r"\d+", found[1]))
-    batch = math.prod(left[int(each)] for each in re.findall(r"\d+", batches[1])) if batches else 1
-    rows, columns = math.prod(left) // (batch * depth), math.prod(right) // (batch * depth)
-    return (batch, rows, depth, columns) if batch * rows * columns == math.prod(made) else ()
+    return plan

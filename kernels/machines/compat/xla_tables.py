@@ -32,7 +32,7 @@ def products(plugin: Path, dtype: str = "bf16") -> dict[tuple[str, int, int, int
             return {}
         text = whole[whole.rfind(b"\0", 0, place) + 1 : whole.find(b"\0", place)].decode()
     names = {name: chip for chip, name in CHIPS.items()}
-    found = {}
+    seconds = {}
     for part in re.split(r'(?m)^\s{2,4}key: "(?=sm_)', text)[1:]:
         if (chip := names.get(part[: part.index('"')])) is None:
             continue
@@ -42,5 +42,5 @@ def products(plugin: Path, dtype: str = "bf16") -> dict[tuple[str, int, int, int
             if rate:
                 sizes = int(b), int(m), int(n), int(k)
                 flops = 2 * sizes[0] * sizes[1] * sizes[2] * sizes[3]
-                found[(chip, *sizes)] = flops / int(rate[1])
-    return found
+                seconds[(chip, *sizes)] = flops / int(rate[1])
+    return seconds

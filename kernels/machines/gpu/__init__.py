@@ -1,43 +1,53 @@
 """The GPU as far as a laptop reaches it: lower, compile, read the machine code, estimate."""
 
+from kernels.machines.base import Seconds, SimulationError
 from kernels.machines.compat.xla_tables import products as product_table
-from kernels.machines.gpu.chips import CHIPS, Chip
-from kernels.machines.gpu.compiler import Buffer, Compiled, Life, Pass, Thunk, Tile, Value, compile
+from kernels.machines.gpu.chips import CHIPS, GpuChip
+from kernels.machines.gpu.compiler import (
+    Buffer,
+    BufferValue,
+    GpuProgram,
+    Life,
+    Pass,
+    Thunk,
+    Tile,
+    compile,
+)
 from kernels.machines.gpu.cuda import cuda
 from kernels.machines.gpu.errors import GpuCompileError
 from kernels.machines.gpu.estimate import (
-    Estimate,
+    GpuEstimate,
+    GpuStep,
     Parts,
-    Step,
     estimate,
     estimate_compiled,
     library_product,
     parts,
 )
-from kernels.machines.gpu.export import export
-from kernels.machines.gpu.kernel import Kernel
-from kernels.machines.gpu.lowering import lower
+from kernels.machines.gpu.export import export, lower
+from kernels.machines.gpu.kernel import GpuKernel
 from kernels.machines.gpu.occupancy import Occupancy, occupancy
-from kernels.machines.gpu.simulator import SimulationError, simulate
+from kernels.machines.gpu.simulator import simulate
 from kernels.machines.gpu.threads import run_on_threads
 
 __all__ = [
     "CHIPS",
     "Buffer",
-    "Chip",
-    "Compiled",
-    "Estimate",
+    "BufferValue",
+    "GpuChip",
     "GpuCompileError",
-    "Kernel",
+    "GpuEstimate",
+    "GpuKernel",
+    "GpuProgram",
+    "GpuStep",
     "Life",
     "Occupancy",
     "Parts",
     "Pass",
+    "Seconds",
     "SimulationError",
-    "Step",
     "Thunk",
     "Tile",
-    "Value",
     "compile",
     "cuda",
     "estimate",

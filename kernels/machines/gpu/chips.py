@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.machines.base import PublishedChip
 from kernels.machines.checks import one_of
 
 # An SM of a compute capability, from the CUDA C++ programming guide's table of technical
@@ -18,14 +19,12 @@ _SM = {
 
 
 @dataclass(frozen=True)
-class Chip:
+class GpuChip(PublishedChip):
     """One GPU, by its short name and by the name that JAX gives its devices.
 
     A multiply-add counts two operations. Rates are those of the whole chip, for dense operands.
 
     Args:
-        name: as CHIPS has it.
-        device_kind: NVIDIA's name, which is JAX's too.
         capability: compute capability, (major, minor).
         sms: streaming multiprocessors.
         lanes: float32 multiply-adds that an SM does in a cycle.
@@ -35,11 +34,8 @@ class Chip:
         bytes_per_second: of main memory.
         l2_bytes: of the cache that all SMs share.
         float32_flops, bf16_flops, tf32_flops, int8_ops: peak operations a second.
-        sources: where each figure is from, in words.
     """
 
-    name: str
-    device_kind: str
     capability: tuple[int, int]
     sms: int
     lanes: int
@@ -52,7 +48,6 @@ class Chip:
     bf16_flops: float
     tf32_flops: float
     int8_ops: float
-    sources: tuple[tuple[str, str], ...]
 
     @property
     def sm(self) -> str:
@@ -95,16 +90,6 @@ class Chip:
             return self.int8_ops
         return self.tf32_flops if dtype == "float32" else self.bf16_flops
 
-    def source(self, field: str) -> str:
-        """Where the figure `field` is from.
-
-        Args:
-            field: its name.
-        """
-        found = dict(self.sources)
-        one_of("field", field, found)
-        return found[field]
-
 
 def _sources(rates: str, clock: str = "its boost clock") -> tuple[tuple[str, str], ...]:
     """Where a chip's figures are from.
@@ -127,7 +112,7 @@ def _sources(rates: str, clock: str = "its boost clock") -> tuple[tuple[str, str
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip(
+        GpuChip(
             "a100",
             "NVIDIA A100-SXM4-80GB",
             capability=(8, 0),
@@ -144,7 +129,7 @@ CHIPS = {
             int8_ops=624e12,
             sources=_sources("NVIDIA A100 data sheet, and the A100 white paper"),
         ),
-        Chip(
+        GpuChip(
             "l4",
             "NVIDIA L4",
             capability=(8, 9),
@@ -161,7 +146,7 @@ CHIPS = {
             int8_ops=242e12,
             sources=_sources("NVIDIA L4 data sheet, and the Ada white paper"),
         ),
-        Chip(
+        GpuChip(
             "h100",
             "NVIDIA H100 80GB HBM3",
             capability=(9, 0),
@@ -181,7 +166,7 @@ CHIPS = {
                 "the published bf16 rate / (132 SMs × 4,096 operations a cycle)",
             ),
         ),
-        Chip(
+        GpuChip(
             "b200",
             "NVIDIA B200",
             capability=(10, 0),
@@ -201,7 +186,7 @@ CHIPS = {
                 "the published bf16 rate / (148 SMs × 8,192 operations a cycle)",
             ),
         ),
-        Chip(
+        GpuChip(
             "rtx3090",
             "NVIDIA GeForce RTX 3090",
             capability=(8, 6),
@@ -222,7 +207,7 @@ CHIPS = {
 }
 
 
-def chip(name: str) -> Chip:
+def chip(name: str) -> GpuChip:
     """The GPU of that name.
 
     Args:

@@ -18,10 +18,13 @@ from typing import Any
 from kernels.machines.checks import fail, one_of
 from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, Spares, how, python
 from kernels.machines.compat import xla_gpu
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.gpu import chips, toolchain
 from kernels.machines.gpu.errors import GpuCompileError, first_line, overflow, translate
-from kernels.machines.gpu.export import Program, export
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.export import export
+from kernels.machines.gpu.kernel import GpuKernel
+from kernels.machines.gpu.operations import left_by_triton
+from kernels.machines.hlo import Module, parse
 
 TIMEOUT = 120.0  # seconds for one program
 WORKER = str(Path(__file__).with_name("worker.py"))
@@ -105,7 +108,7 @@ class Thunk:
 
 
 @dataclass(frozen=True)
-class Value:
+class BufferValue:
     """A value of the program, at its place in a buffer.
 
     Args:
@@ -134,7 +137,7 @@ class Buffer:
     number: int
     size: int
     purpose: str
-    values: tuple[Value, ...] = field(repr=False)
+    values: tuple[BufferValue, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class Life:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class GpuProgram:
     """A program compiled for a GPU. Nothing of it was measured.
 
     Args:
@@ -166,7 +169,7 @@ class Compiled:
         buffers: its memory.
         kernels: those that are compiled with it; a library brings its own.
         llvm: the LLVM IR of the kernels that XLA emitted itself.
-        memory: bytes by what they are for: argument, output, alias, temp.
+        memory: bytes by what they are for: argument, output, alias, temp, generated_code.
         seconds: of the compiler.
         mesh: axes and sizes of the GPUs that share it; () for one.
         triton: the TritonIR of the kernels that XLA has Triton write.
@@ -181,7 +184,7 @@ class Compiled:
     passes: tuple[Pass, ...] = field(repr=False)
     thunks: tuple[Thunk, ...]
     buffers: tuple[Buffer, ...] = field(repr=False)
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[GpuKernel, ...]
     llvm: tuple[str, ...] = field(repr=False)
     memory: Mapping[str, int] = field(repr=False)
     seconds: float
@@ -190,6 +193,11 @@ class Compiled:
     graphs: tuple[tuple[str, ...], ...] = ()
     order: tuple[str, ...] = field(repr=False, default=())
     lives: tuple[Life, ...] = field(repr=False, default=())
+
+    @cached_property
+    def module(self) -> Module:
+        """The optimised program, read."""
+        return parse(self.hlo)
 
     @property
     def entry(self) -> str:
@@ -205,17 +213,17 @@ class Compiled:
         Raises:
             ValueError: where it changed nothing.
         """
-        found: dict[str, Pass] = {}
-        for each in self.passes:
-            found.setdefault(each.name, each)
-        one_of("name", name, tuple(found))
-        return found[name]
+        by_name: dict[str, Pass] = {}
+        for step in self.passes:
+            by_name.setdefault(step.name, step)
+        one_of("name", name, tuple(by_name))
+        return by_name[name]
 
     @cached_property
-    def _by_name(self) -> dict[str, Kernel]:
+    def _by_name(self) -> dict[str, GpuKernel]:
         return {kernel.name: kernel for kernel in self.kernels}
 
-    def kernel(self, name: str = "") -> Kernel:
+    def kernel(self, name: str = "") -> GpuKernel:
         """The kernel of that name, or the only one.
 
         Args:
@@ -242,7 +250,7 @@ def compile(  # its public name; the builtin is not used in this module
     in_specs: Any = None,
     out_specs: Any = None,
     options: Mapping[str, Any] | None = None,
-) -> Compiled:
+) -> GpuProgram:
     """Compile `function(*args)` for `chip`, in a child process; nothing runs.
 
     Args:
@@ -276,25 +284,25 @@ def compile(  # its public name; the builtin is not used in this module
         fail("tile", tile, 'with gemm="triton" a gpu.Tile, such as gpu.Tile(128, 128, 64)')
     if gemm != "triton" and tile is not None:
         fail("tile", tile, f'None with gemm="{gemm}": only "triton" takes one')
-    made = tile if isinstance(tile, Tile) or tile is None else Tile(*tile)
+    wanted = tile if isinstance(tile, Tile) or tile is None else Tile(*tile)
     _check_tools()
     program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-    chosen = xla_gpu.gemm(gemm, made._as_xla_has_it() if made else {})
+    chosen = xla_gpu.gemm(gemm, wanted._as_xla_has_it() if wanted else {})
     compiled = compile_program(
         program, options=chosen | dict(options or {}), passes=passes, timeout=timeout
     )
-    if made:
-        _check_taken(made, compiled)
+    if wanted:
+        _check_taken(wanted, compiled)
     return compiled
 
 
 def compile_program(
-    program: Program,
+    program: ExportedProgram,
     *,
     options: Mapping[str, Any] | None = None,
     passes: bool = False,
     timeout: float = TIMEOUT,
-) -> Compiled:
+) -> GpuProgram:
     """Compile one exported program.
 
     Args:
@@ -320,7 +328,7 @@ def compile_program(
     kind = (WORKER, chip, *sorted(toolchain.environment().items()))
     compiler = _spares.take(kind) or _start()
     try:
-        found = compiler.ask(question, timeout)
+        answer = compiler.ask(question, timeout)
     except ChildLate:
         raise GpuCompileError(
             "timeout",
@@ -334,15 +342,15 @@ def compile_program(
         raise GpuCompileError("other", f"the compiler's answer was lost: {error}") from None
     said = compiler.stderr()
     # Mosaic GPU writes down a kernel when it compiles it, and one process compiles it only once.
-    if compiler.asked > 1 and len(found.get("mosaic", ())) < found.get("hlo", "").count(CALL):
+    if compiler.asked > 1 and len(answer.get("mosaic", ())) < answer.get("hlo", "").count(CALL):
         compiler.close()
         return compile_program(program, options=options, passes=passes, timeout=timeout)
     _spares.keep(kind, compiler)
-    if "error" in found:
-        refused = translate(found["error"], said)
-        refused.seconds = found["seconds"]
+    if "error" in answer:
+        refused = translate(answer["error"], said)
+        refused.seconds = answer["seconds"]
         raise refused
-    return _read(program, found)
+    return _read(program, answer)
 
 
 def spec(name: str) -> str:
@@ -354,22 +362,7 @@ def spec(name: str) -> str:
     Returns:
         A text proto of published figures.
     """
-    chip = chips.chip(name)
-    return xla_gpu.target(
-        name=chip.device_kind,
-        major=chip.capability[0],
-        minor=chip.capability[1],
-        sms=chip.sms,
-        lanes=chip.lanes,
-        threads=chip.threads_per_sm,
-        registers=chip.registers_per_sm,
-        shared_sm=chip.shared_bytes_per_sm,
-        shared_block=chip.shared_bytes_per_block,
-        bandwidth=round(chip.bytes_per_second),
-        l2=chip.l2_bytes,
-        clock=chip.clock_hz / 1e9,
-        memory=chip.memory_bytes,
-    )
+    return xla_gpu.target(chips.chip(name))
 
 
 def close() -> None:
@@ -383,15 +376,15 @@ def _check_tools() -> None:
         toolchain.part(name, "compiling for a GPU")
 
 
-def _check_taken(tile: Tile, compiled: Compiled) -> None:
+def _check_taken(tile: Tile, compiled: GpuProgram) -> None:
     """Refuse a program in which XLA did without the tile that it was given, as 0.12 does silently.
 
     Triton keeps the tiles of both factors in shared memory, those of all stages.
     """
     limit = chips.chip(compiled.chip).shared_bytes_per_block
-    for left, right in xla_gpu.left_by_triton(compiled.hlo):
-        a, b = tile.m * xla_gpu.itemsize(left), tile.n * xla_gpu.itemsize(right)
-        asked = tile.stages * tile.k * (a + b)
+    for dot in left_by_triton(compiled.module):
+        left, right = (a.bytes // math.prod(a.shape) for a in dot.operands)
+        asked = tile.stages * tile.k * (tile.m * left + tile.n * right)
         refused = (
             overflow(asked, limit)
             if asked > limit
@@ -418,20 +411,20 @@ def _start() -> Child:
         raise
 
 
-def _death(program: Program, died: ChildDied) -> GpuCompileError:
+def _death(program: ExportedProgram, died: ChildDied) -> GpuCompileError:
     """What to say of a compiler that ended its process."""
     said = died.stderr
     for known in (
         r"(Shared memory size limit exceeded[^\n]*)",
         r"(?:F\d{4} [^\]]*\] |Check failed: |LLVM ERROR: )([^\n]*)",
     ):
-        if found := re.search(known, said):
+        if cause := re.search(known, said):
             major, minor = chips.chip(program.chip).capability
-            known_error = translate(f"{found[1]} for sm_{major}{minor}")
+            known_error = translate(f"{cause[1]} for sm_{major}{minor}")
             if known_error.kind != "other":
                 known_error.original = said
                 return known_error
-            why = f": {first_line(found[1])}"
+            why = f": {first_line(cause[1])}"
             break
     else:
         why = ""
@@ -442,9 +435,9 @@ def _death(program: Program, died: ChildDied) -> GpuCompileError:
     return GpuCompileError("crashed", message + why, said)
 
 
-def _read(program: Program, found: dict) -> Compiled:
+def _read(program: ExportedProgram, answer: dict) -> GpuProgram:
     steps = tuple(
-        Thunk(kind, name, **details) for kind, name, details in xla_gpu.thunks(found["thunks"])
+        Thunk(kind, name, **details) for kind, name, details in xla_gpu.thunks(answer["thunks"])
     )
     names = [step.name for step in steps]
 
@@ -452,25 +445,25 @@ def _read(program: Program, found: dict) -> Compiled:
         return names.index(name) if name in names else len(names)
 
     buffers = tuple(
-        Buffer(number, size, purpose, tuple(Value(*value) for value in values))
-        for number, size, purpose, values in xla_gpu.allocations(found["buffers"])
+        Buffer(number, size, purpose, tuple(BufferValue(*value) for value in values))
+        for number, size, purpose, values in xla_gpu.allocations(answer["buffers"])
     )
     sizes = {value.name: value.size for buffer in buffers for value in buffer.values}
-    order, lives = xla_gpu.lives(found["lives"])
-    return Compiled(
+    order, lives = xla_gpu.lives(answer["lives"])
+    return GpuProgram(
         name=program.name,
         chip=program.chip,
-        hlo=found["hlo"],
-        passes=tuple(Pass(name, line, a, b) for line, name, a, b in found["passes"]),
+        hlo=answer["hlo"],
+        passes=tuple(Pass(name, line, a, b) for line, name, a, b in answer["passes"]),
         thunks=steps,
         buffers=buffers,
-        kernels=tuple(sorted(_kernels(program.chip, steps, found), key=lambda k: place(k.name))),
-        llvm=tuple(sorted(found["llvm"], key=lambda text: place(xla_gpu.defined(text)))),
-        memory=found["memory"],
-        seconds=found["seconds"],
+        kernels=tuple(sorted(_kernels(program.chip, steps, answer), key=lambda k: place(k.name))),
+        llvm=tuple(sorted(answer["llvm"], key=lambda text: place(xla_gpu.defined(text)))),
+        memory=answer["memory"],
+        seconds=answer["seconds"],
         mesh=program.mesh,
-        triton=tuple(found["triton"]),
-        graphs=tuple(xla_gpu.graphs(found["graphs"])),
+        triton=tuple(answer["triton"]),
+        graphs=tuple(xla_gpu.graphs(answer["graphs"])),
         order=tuple(order),
         lives=tuple(
             Life(name.removesuffix("{}"), _bytes_of(name, sizes), first, last)
@@ -486,22 +479,22 @@ def _bytes_of(name: str, sizes: Mapping[str, int]) -> int:
     return sizes.get(name.removesuffix("{}"), sizes.get(name, 0))
 
 
-def _kernels(chip: str, steps: tuple[Thunk, ...], found: dict) -> list[Kernel]:
+def _kernels(chip: str, steps: tuple[Thunk, ...], answer: dict) -> list[GpuKernel]:
     """Each kernel with the launch that the program makes of it."""
     launches = {step.name: step for step in steps if step.grid}
     kernels = []
-    for ptx in found["ptx"]:
+    for ptx in answer["ptx"]:
         for name in re.findall(r"^\.visible \.entry (\w+)\(", ptx, re.M):
             kernels.append(_kernel(name, chip, ptx, launches.get(name) or Thunk("", name)))
-    for ptx, details in found["mosaic"]:
+    for ptx, details in answer["mosaic"]:
         if entry := re.search(r"^\.visible \.entry (\w+)\(", ptx, re.M):
             name = entry[1].removesuffix("_mosaic_gpu_kernel")
             kernels.append(_kernel(name, chip, ptx, Thunk("CustomCall", name, **details)))
     return kernels
 
 
-def _kernel(name: str, chip: str, ptx: str, launch: Thunk) -> Kernel:
+def _kernel(name: str, chip: str, ptx: str, launch: Thunk) -> GpuKernel:
     threads = launch.threads
     if not threads and (bound := re.search(r"^\.(?:req|max)ntid ([\d, ]+)", ptx, re.M)):
         threads = tuple(map(int, bound[1].split(",")))
-    return Kernel(name, chip, ptx, launch.grid, math.prod(threads), launch.shared_bytes)
+    return GpuKernel(name, chip, ptx, launch.grid, math.prod(threads), launch.shared_bytes)

@@ -12,7 +12,7 @@ from kernels.machines.checks import one_of
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.chips import chip as chip_of
 from kernels.machines.gpu.errors import GpuCompileError
-from kernels.machines.gpu.kernel import Kernel, alone
+from kernels.machines.gpu.kernel import GpuKernel, alone
 
 SECONDS = 60.0  # that NVRTC may take
 
@@ -26,7 +26,7 @@ def cuda(
     threads: int | Sequence[int] = 0,
     dynamic_bytes: int = 0,
     options: Sequence[str] = (),
-) -> Kernel:
+) -> GpuKernel:
     """Compile a kernel written in CUDA C++; nothing runs.
 
     Args:
@@ -75,4 +75,4 @@ def cuda(
         kernel = names[0]
     one_of("kernel", kernel, names)
     many = math.prod(threads) if isinstance(threads, Sequence) else threads
-    return Kernel(kernel, chip, alone(ptx, kernel), tuple(grid), many, dynamic_bytes)
+    return GpuKernel(kernel, chip, alone(ptx, kernel), tuple(grid), many, dynamic_bytes)

@@ -15,14 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.machines.base import Seconds
 from kernels.machines.checks import fail, one_of
 from kernels.machines.compat import xla_gpu
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.gpu import sass
-from kernels.machines.gpu.chips import Chip
+from kernels.machines.gpu.chips import GpuChip
 from kernels.machines.gpu.chips import chip as chip_of
-from kernels.machines.gpu.compiler import TIMEOUT, Compiled, compile_program
-from kernels.machines.gpu.export import Program, export
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.compiler import TIMEOUT, GpuProgram, compile_program
+from kernels.machines.gpu.export import export
+from kernels.machines.gpu.kernel import GpuKernel
+from kernels.machines.gpu.operations import GpuOperation, operations
 
 # Seconds of a launch, and the share of the tensor cores' rate that whole tiles reach, by chip:
 # fitted to half of XLA's measured products in bfloat16, as JAX 0.10's plugin carries them
@@ -44,19 +47,19 @@ ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
 
 @dataclass(frozen=True)
-class Step:
+class GpuStep:
     """A step of the program.
 
     Args:
         name: of the instruction.
         kind: "library", "kernel" (XLA's) or "pallas".
-        seconds: the least and the most; the same for a library's product.
+        seconds: a range; a figure for a library's product.
         bound: "memory", "compute", "issue" or "accesses", whichever takes longest.
     """
 
     name: str
     kind: str
-    seconds: tuple[float, float]
+    seconds: Seconds
     bound: str
 
 
@@ -87,7 +90,7 @@ class Parts:
         }
         return max(named, key=lambda name: named[name])
 
-    def bracket(self, who: str, launches: int = 1) -> tuple[float, float]:
+    def bracket(self, who: str, launches: int = 1) -> Seconds:
         """The least and the most seconds.
 
         Args:
@@ -101,17 +104,18 @@ class Parts:
         best = self.memory / BEST["memory"], self.products / BEST["products"]
         low = max(*best, self.issue, self.accesses)
         line = self.memory + self.products + self.issue + self.accesses
-        return low, launches * LAUNCH + line / IN_LINE[who]
+        return Seconds(low, launches * LAUNCH + line / IN_LINE[who])
 
 
 @dataclass(frozen=True)
-class Estimate:
+class GpuEstimate:
     """What a program would take. Nothing of it was measured.
 
     Args:
         name: of the function.
         chip: one of CHIPS.
-        seconds: the least and the most.
+        seconds: a range, (low, high): all overlapped, and all in line; a figure where all is a
+            library's product.
         bound: that of the step that takes most of the least.
         method: where the figures come from, in words.
         steps: of the program.
@@ -119,10 +123,10 @@ class Estimate:
 
     name: str
     chip: str
-    seconds: tuple[float, float]
+    seconds: Seconds
     bound: str
     method: str
-    steps: tuple[Step, ...] = field(repr=False)
+    steps: tuple[GpuStep, ...] = field(repr=False)
 
 
 def library_product(
@@ -155,7 +159,11 @@ def library_product(
 
 
 def parts(
-    kernel: Kernel, flops: float, moved: float, dtype: str = "bfloat16", extra_accesses: float = 0
+    kernel: GpuKernel,
+    flops: float,
+    moved: float,
+    dtype: str = "bfloat16",
+    extra_accesses: float = 0,
 ) -> Parts:
     """What a kernel is made of, as its machine code tells.
 
@@ -184,8 +192,8 @@ def parts(
     products = flops / (target.peak(dtype) if dtype else target.float32_flops)
     if kernel.counts["UTCHMMA"]:
         return Parts(memory, products)
-    whole = sass.Loop(kernel.instructions)  # of a loop that was unrolled, all of the code
-    loop = next((each for each in (*kernel.loops, whole) if sass.flops(each)), None)
+    whole = sass.SassLoop(kernel.instructions)  # of a loop that was unrolled, all of the code
+    loop = next((candidate for candidate in (*kernel.loops, whole) if sass.flops(candidate)), None)
     if loop is None:
         fail("kernel", f"{kernel.name}, whose code multiplies nothing", "one that multiplies")
         raise AssertionError
@@ -201,7 +209,7 @@ def estimate(
     chip: str = "h100",
     flops: float | None = None,
     timeout: float = TIMEOUT,
-) -> Estimate:
+) -> GpuEstimate:
     """Say how long `function(*args)` would take on `chip`, at least and at most.
 
     Args:
@@ -213,7 +221,7 @@ def estimate(
         timeout: seconds for the compiler.
 
     Returns:
-        An estimate; both of its seconds are the same where all is a library's product.
+        An estimate; its seconds are a figure where all is a library's product, else a range.
 
     Raises:
         GpuCompileError: as compile does.
@@ -228,8 +236,8 @@ def estimate(
 
 
 def estimate_compiled(
-    program: Program, compiled: Compiled, *, flops: float | None = None
-) -> Estimate:
+    program: ExportedProgram, compiled: GpuProgram, *, flops: float | None = None
+) -> GpuEstimate:
     """The same of a program that is compiled already.
 
     Args:
@@ -243,10 +251,10 @@ def estimate_compiled(
     target = chip_of(compiled.chip)
     calls = iter(program.calls)
     steps = tuple(
-        _kernel(compiled, each, next(calls, None), flops)
-        if each.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)
-        else _step(target, each, _named(compiled, each.name))
-        for each in xla_gpu.operations(compiled.hlo)
+        _kernel(compiled, operation, next(calls, None), flops)
+        if operation.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)
+        else _step(target, operation, _named(compiled, operation.name))
+        for operation in operations(compiled.module)
     )
     if not steps:
         fail("function", "one that does nothing on the GPU", "one with an operation")
@@ -254,14 +262,18 @@ def estimate_compiled(
 
 
 def _kernel(
-    compiled: Compiled, operation: xla_gpu.Operation, call: Any, flops: float | None
-) -> Step:
+    compiled: GpuProgram, operation: GpuOperation, call: Any, flops: float | None
+) -> GpuStep:
     """A Pallas kernel: its machine code, and the products that its author wrote."""
     from kernels.machines.pallas.work import kernel_flops
 
-    made = [each for each in compiled.kernels if each.grid and each.threads]
-    named = [each for each in made if each.name in (operation.name, getattr(call, "name", ""))]
-    kernel = next(iter(named or made), None)
+    launched = [candidate for candidate in compiled.kernels if candidate.grid and candidate.threads]
+    named = [
+        candidate
+        for candidate in launched
+        if candidate.name in (operation.name, getattr(call, "name", ""))
+    ]
+    kernel = next(iter(named or launched), None)
     if kernel is None:
         fail("function", f"one whose kernel {operation.name} was not found", "one with its code")
         raise AssertionError
@@ -270,11 +282,11 @@ def _kernel(
     if flops is None and not many and kernel.products:
         fail("flops", None, f"what {kernel.name} multiplies: nothing here counts it")
     dtype = max(counted, key=lambda name: counted[name]) if counted else "bfloat16"
-    found = parts(kernel, many, operation.bytes, dtype)
-    return Step(kernel.name, "pallas", found.bracket("pallas"), found.bound)
+    made_of = parts(kernel, many, operation.bytes, dtype)
+    return GpuStep(kernel.name, "pallas", made_of.bracket("pallas"), made_of.bound)
 
 
-def _sum(compiled: Compiled, steps: tuple[Step, ...]) -> Estimate:
+def _sum(compiled: GpuProgram, steps: tuple[GpuStep, ...]) -> GpuEstimate:
     low, high = (sum(step.seconds[end] for step in steps) for end in (0, 1))
     bounds: dict[str, float] = {}
     for step in steps:
@@ -285,17 +297,19 @@ def _sum(compiled: Compiled, steps: tuple[Step, ...]) -> Estimate:
         "kernel": "bytes and operations: all overlapped, and all in line",
         "pallas": "bytes, products and machine code: all overlapped, and all in line",
     }
-    told = "; ".join(method[kind] for kind in sorted(kinds, reverse=True))
+    words = "; ".join(method[kind] for kind in sorted(kinds, reverse=True))
     bound = max(bounds, key=lambda name: bounds[name])
-    return Estimate(compiled.name, compiled.chip, (low, high), bound, told, steps)
+    return GpuEstimate(compiled.name, compiled.chip, Seconds(low, high), bound, words, steps)
 
 
-def _named(compiled: Compiled, name: str) -> Kernel | None:
+def _named(compiled: GpuProgram, name: str) -> GpuKernel | None:
     """The kernel of an instruction, whose dots its name loses."""
-    return next((each for each in compiled.kernels if each.name == name.replace(".", "_")), None)
+    return next(
+        (kernel for kernel in compiled.kernels if kernel.name == name.replace(".", "_")), None
+    )
 
 
-def _step(chip: Chip, operation: xla_gpu.Operation, kernel: Kernel | None) -> Step:
+def _step(chip: GpuChip, operation: GpuOperation, kernel: GpuKernel | None) -> GpuStep:
     if not (operation.target in STREAMS or operation.target.startswith("__cublas")):
         fail(
             "function",
@@ -305,12 +319,12 @@ def _step(chip: Chip, operation: xla_gpu.Operation, kernel: Kernel | None) -> St
     # Of a kernel without their instructions, tensor cores do nothing.
     slow = kernel is not None and not kernel.products
     rate = chip.float32_flops if slow else chip.peak(operation.dtype)
-    found = Parts(operation.bytes / chip.bytes_per_second, operation.flops / rate)
+    made_of = Parts(operation.bytes / chip.bytes_per_second, operation.flops / rate)
     if operation.product and chip.name in LIBRARY:
         batch, m, k, n = operation.product
         itemsize = 4 if operation.dtype == "float32" else 2
         seconds = library_product(
             chip.name, m, k, n, batch=batch, itemsize=itemsize, dtype=operation.dtype
         )
-        return Step(operation.name, "library", (seconds, seconds), found.bound)
-    return Step(operation.name, "kernel", found.bracket("xla"), found.bound)
+        return GpuStep(operation.name, "library", Seconds(seconds), made_of.bound)
+    return GpuStep(operation.name, "kernel", made_of.bracket("xla"), made_of.bound)

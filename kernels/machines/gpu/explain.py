@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kernels.machines.gpu.chips import chip as chip_of
-from kernels.machines.gpu.compiler import Compiled
+from kernels.machines.gpu.compiler import GpuProgram
 from kernels.machines.gpu.errors import GpuCompileError
-from kernels.machines.gpu.estimate import Estimate
-from kernels.machines.gpu.kernel import Kernel
-from kernels.machines.gpu.sass import Loop
+from kernels.machines.gpu.estimate import GpuEstimate
+from kernels.machines.gpu.kernel import GpuKernel
+from kernels.machines.gpu.sass import SassLoop
 
 PASSES = 24  # shown by name
 KERNELS = 3  # shown one by one
@@ -24,7 +24,7 @@ OPERATIONS = 8  # of a kernel, the most frequent
 LOW = 0.25  # of the warps that an SM could keep: below it, latency shows
 
 
-def facts(compiled: Compiled, found: Estimate | str, title: str) -> dict[str, Any]:
+def facts(compiled: GpuProgram, found: GpuEstimate | str, title: str) -> dict[str, Any]:
     """All that is known of a compiled program, as JSON can hold it.
 
     Args:
@@ -36,14 +36,14 @@ def facts(compiled: Compiled, found: Estimate | str, title: str) -> dict[str, An
         Seconds and bytes are numbers; `seconds` is the least and `most` the most, both None where
         there is no bracket.
     """
-    bracket = isinstance(found, Estimate)
+    bracket = isinstance(found, GpuEstimate)
     made: dict[str, Any] = {
         "title": title,
         "chip": compiled.chip,
-        "seconds": found.seconds[0] if isinstance(found, Estimate) else None,
-        "most": found.seconds[1] if isinstance(found, Estimate) else None,
-        "bound": found.bound if isinstance(found, Estimate) else "",
-        "method": found.method if isinstance(found, Estimate) else "",
+        "seconds": found.seconds[0] if isinstance(found, GpuEstimate) else None,
+        "most": found.seconds[1] if isinstance(found, GpuEstimate) else None,
+        "bound": found.bound if isinstance(found, GpuEstimate) else "",
+        "method": found.method if isinstance(found, GpuEstimate) else "",
         "notes": [] if bracket else [f"no bracket: {found}"],
         "compile_seconds": compiled.seconds,
         "memory": dict(compiled.memory),
@@ -83,7 +83,7 @@ def refusal(error: GpuCompileError, title: str, chip: str) -> dict[str, Any]:
     }
 
 
-def _kernel(kernel: Kernel) -> dict[str, Any]:
+def _kernel(kernel: GpuKernel) -> dict[str, Any]:
     made: dict[str, Any] = {
         "name": kernel.name,
         "blocks": kernel.blocks,
@@ -108,20 +108,20 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
         }
         made["waves"] = waves
         made["busy"] = kernel.blocks / (waves * places) if waves else None
-    whole = Loop(kernel.instructions)
+    whole = SassLoop(kernel.instructions)
     made["loop"] = _loop(max(kernel.loops, key=_weight, default=whole)) | {
         "whole": not kernel.loops
     }
     return made
 
 
-def _weight(loop: Loop) -> tuple[int, int]:
+def _weight(loop: SassLoop) -> tuple[int, int]:
     """The loop that counts is the one that multiplies, and of those the shortest."""
     products = sum(n for name, n in loop.counts.items() if name.endswith("MMA") or name == "FFMA")
     return products, -len(loop.instructions)
 
 
-def _loop(loop: Loop) -> dict[str, Any]:
+def _loop(loop: SassLoop) -> dict[str, Any]:
     return {
         "instructions": len(loop.instructions),
         "issue_cycles": loop.issue_cycles,

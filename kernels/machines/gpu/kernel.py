@@ -22,7 +22,7 @@ ASSEMBLER_SECONDS = 120.0  # that ptxas may take for one kernel
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GpuKernel:
     """One kernel of a compiled program. What it is made of is found out when it is asked for.
 
     Args:
@@ -77,7 +77,7 @@ class Kernel:
         )
 
     @cached_property
-    def instructions(self) -> tuple[code.Instruction, ...]:
+    def instructions(self) -> tuple[code.SassInstruction, ...]:
         """The machine code, instruction by instruction, with its static schedule."""
         return code.read(self.sass)
 
@@ -92,7 +92,7 @@ class Kernel:
         return any(name.endswith("MMA") for name in self.counts)
 
     @cached_property
-    def loops(self) -> tuple[code.Loop, ...]:
+    def loops(self) -> tuple[code.SassLoop, ...]:
         """Its loops, the innermost first."""
         return code.loops(self.instructions)
 
@@ -136,8 +136,8 @@ def assemble(ptx: str, chip: str) -> _Assembled:
     target = chip_of(chip)
     ptxas = toolchain.part(toolchain.PTXAS, "turning PTX into machine code")
     nvdisasm = toolchain.part(toolchain.NVDISASM, "reading machine code")
-    if found := re.search(r"^\.target (sm_\w+)", ptx, re.M):
-        architecture = found[1]  # what it was written for, on a chip that runs it
+    if said := re.search(r"^\.target (sm_\w+)", ptx, re.M):
+        architecture = said[1]  # what it was written for, on a chip that runs it
     else:
         architecture = target.sm
     with tempfile.TemporaryDirectory(prefix="kernels-gpu-") as folder:

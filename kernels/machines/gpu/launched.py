@@ -13,7 +13,7 @@ import numpy as np
 from kernels.machines.checks import fail
 from kernels.machines.gpu import threads
 from kernels.machines.gpu.cuda import cuda
-from kernels.machines.gpu.kernel import Kernel
+from kernels.machines.gpu.kernel import GpuKernel
 
 START = """
 std::FILE* file = std::fopen("{folder}/in", "rb");
@@ -61,7 +61,7 @@ class Launched:
     blocks: int
     threads: int
 
-    def compiled(self, chip: str) -> Kernel:
+    def compiled(self, chip: str) -> GpuKernel:
         """By NVRTC for a chip that is not here; ptxas has its say when the machine code is read."""
         grid = (self.blocks, 1, 1)
         return cuda(self.source, chip=chip, kernel=self.name, grid=grid, threads=self.threads)

@@ -26,8 +26,8 @@ def compile_source(folder: str, source: str, options: list[str]) -> tuple[bool, 
     nvrtc = ctypes.CDLL(str(next(iter(sorted(Path(folder).glob("libnvrtc.so*"))))))
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
-    given = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
-    status = nvrtc.nvrtcCompileProgram(program, len(options), given)
+    words = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+    status = nvrtc.nvrtcCompileProgram(program, len(options), words)
     what = "PTX" if status == 0 else "ProgramLog"
     size = ctypes.c_size_t()
     getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))

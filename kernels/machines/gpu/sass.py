@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SassInstruction:
     """One instruction of a warp.
 
     Args:
@@ -49,14 +49,14 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Loop:
+class SassLoop:
     """A piece of code that ends in a jump back to its beginning.
 
     Args:
         instructions: from the first to the jump.
     """
 
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[SassInstruction, ...]
 
     @property
     def counts(self) -> Counter[str]:
@@ -66,7 +66,7 @@ class Loop:
     @property
     def issue_cycles(self) -> int:
         """Cycles that one warp needs for a round where it waits for no scoreboard."""
-        return sum(max(1, each.stall) for each in self.instructions)
+        return sum(max(1, instruction.stall) for instruction in self.instructions)
 
 
 _LINE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*/\* 0x([0-9a-f]{16}) \*/")
@@ -75,14 +75,14 @@ _LABEL = re.compile(r"^(\.L_\w+):")
 _FUNCTION = re.compile(r"^\.text\.(\S+):")
 
 
-def read(text: str) -> tuple[Instruction, ...]:
+def read(text: str) -> tuple[SassInstruction, ...]:
     """The instructions of a disassembly.
 
     Args:
         text: of `nvdisasm -c -hex`.
     """
     lines = text.splitlines()
-    found, label, function = [], "", ""
+    instructions, label, function = [], "", ""
     for place, line in enumerate(lines):
         if named := _LABEL.match(line):
             label = named[1]
@@ -93,8 +93,8 @@ def read(text: str) -> tuple[Instruction, ...]:
             bits = int(second[1], 16) >> 41 if second else 0
             marks = {(bits >> 5) & 7, (bits >> 8) & 7} - {7}
             mask = (bits >> 11) & 63
-            found.append(
-                Instruction(
+            instructions.append(
+                SassInstruction(
                     int(code[1], 16),
                     code[2].strip().rstrip(";").strip(),
                     stall=bits & 15,
@@ -105,45 +105,51 @@ def read(text: str) -> tuple[Instruction, ...]:
                 )
             )
             label = ""
-    return tuple(found)
+    return tuple(instructions)
 
 
-def counts(instructions: Sequence[Instruction]) -> Counter[str]:
+def counts(instructions: Sequence[SassInstruction]) -> Counter[str]:
     """Operation → how often it stands there.
 
     Args:
         instructions: any.
     """
-    return Counter(each.operation for each in instructions)
+    return Counter(instruction.operation for instruction in instructions)
 
 
-def loops(instructions: Sequence[Instruction]) -> tuple[Loop, ...]:
+def loops(instructions: Sequence[SassInstruction]) -> tuple[SassLoop, ...]:
     """Every piece that ends in a jump back, the shortest first; a jump to itself is none.
 
     Args:
         instructions: of a kernel.
     """
-    at = {each.label: place for place, each in enumerate(instructions) if each.label}
-    found = []
-    for place, each in enumerate(instructions):
-        target = re.search(r"(\.L_\w+)", each.text) if each.operation == "BRA" else None
+    at = {
+        instruction.label: place
+        for place, instruction in enumerate(instructions)
+        if instruction.label
+    }
+    pieces = []
+    for place, instruction in enumerate(instructions):
+        target = (
+            re.search(r"(\.L_\w+)", instruction.text) if instruction.operation == "BRA" else None
+        )
         start = at.get(target[1]) if target else None
         if start is not None and start < place:
-            found.append(Loop(tuple(instructions[start : place + 1])))
-    return tuple(sorted(found, key=lambda loop: len(loop.instructions)))
+            pieces.append(SassLoop(tuple(instructions[start : place + 1])))
+    return tuple(sorted(pieces, key=lambda loop: len(loop.instructions)))
 
 
-def listing(instructions: Sequence[Instruction]) -> str:
+def listing(instructions: Sequence[SassInstruction]) -> str:
     """The instructions as a table: address, stall, scoreboards waited for and set, text.
 
     Args:
         instructions: any.
     """
     lines = []
-    for each in instructions:
-        waits = "".join(map(str, each.waits)) or "·"
-        sets = "".join(map(str, each.sets)) or "·"
-        lines.append(f"{each.address:5x}  {each.stall:2}  {waits:>3}  {sets:>2}  {each.text}")
+    for i in instructions:
+        waits = "".join(map(str, i.waits)) or "·"
+        sets = "".join(map(str, i.sets)) or "·"
+        lines.append(f"{i.address:5x}  {i.stall:2}  {waits:>3}  {sets:>2}  {i.text}")
     return "\n".join(lines)
 
 
@@ -152,7 +158,7 @@ def listing(instructions: Sequence[Instruction]) -> str:
 _TENSOR = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "16832": 16 * 8 * 32, "16864": 16 * 8 * 64}
 
 
-def flops(loop: Loop) -> float:
+def flops(loop: SassLoop) -> float:
     """Operations of a warp's products in one round of a loop, a multiply-add counting two.
 
     The tensor cores' where there are any, else those of FFMA. Four warps share an HGMMA.
@@ -161,9 +167,9 @@ def flops(loop: Loop) -> float:
         loop: of a kernel.
     """
     total = 0.0
-    for each in loop.instructions:
-        if found := re.match(r"(?:H|Q|I)GMMA\.(\d+)x(\d+)x(\d+)", each.name):
-            total += 2 * int(found[1]) * int(found[2]) * int(found[3]) / 4
-        elif found := re.match(r"(?:H|I|Q|O)MMA\.(\d+)", each.name):
-            total += 2 * _TENSOR.get(found[1], 0)
+    for instruction in loop.instructions:
+        if shape := re.match(r"(?:H|Q|I)GMMA\.(\d+)x(\d+)x(\d+)", instruction.name):
+            total += 2 * int(shape[1]) * int(shape[2]) * int(shape[3]) / 4
+        elif shape := re.match(r"(?:H|I|Q|O)MMA\.(\d+)", instruction.name):
+            total += 2 * _TENSOR.get(shape[1], 0)
     return total or 2 * 32 * loop.counts["FFMA"]

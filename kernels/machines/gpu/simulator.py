@@ -6,31 +6,13 @@ starts as NaN, a read outside an array raises, a wait has a limit, and a race de
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from kernels.machines.base import Simulation, SimulationError, takes_interpret
 from kernels.machines.compat import jax_interpreter, jax_mosaic
 
 PATIENCE = 60.0  # seconds that a thread waits at a barrier before the machine gives up
-
-
-class SimulationError(RuntimeError):
-    """The simulated GPU refused the kernel; the message is the machine's own last words."""
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """What a simulated GPU made of a call.
-
-    Args:
-        result: what the function returned, as NumPy arrays.
-        races: each race found, in a line.
-    """
-
-    result: Any
-    races: tuple[str, ...]
 
 
 def simulate(
@@ -61,12 +43,12 @@ def simulate(
     params = jax_mosaic.parameters(
         detect_races=races, out_of_bounds_reads="raise", uninitialized_memory="nan"
     )
-    if "interpret" in inspect.signature(function).parameters:
+    if takes_interpret(function):
         options["interpret"] = params
     try:
-        with jax_mosaic.machine(params, patience) as found:
+        with jax_mosaic.machine(params, patience) as seen:
             result = jax.block_until_ready(function(*args, **options))
             result = jax.tree.map(np.asarray, result)
     except jax.errors.JaxRuntimeError as error:
         raise SimulationError(jax_interpreter.last_words(error)) from error
-    return Simulation(result, tuple(found))
+    return Simulation(result, tuple(seen))

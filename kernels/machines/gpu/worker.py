@@ -6,6 +6,8 @@ kernels.machines.child. Mosaic GPU ends its process where something is amiss, he
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import shutil
 import sys
@@ -16,8 +18,7 @@ from typing import Any
 
 from kernels.machines import child
 from kernels.machines.compat import xla_gpu
-
-_devices: dict[tuple[str, int], Any] = {}
+from kernels.machines.exporting import compile_exported, memory_of
 
 
 def prepare() -> Callable[[dict], dict]:
@@ -47,16 +48,20 @@ def answer(plugin: xla_gpu.Plugin, question: dict) -> dict:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     try:
-        options = question["options"] | xla_gpu.dumping(dumps, question["passes"])
-        compiled = _compile(plugin, question, options)
+        mesh = question["mesh"]
+        compiled = compile_exported(
+            question["program"],
+            _devices(plugin, question["spec"], math.prod(mesh.values())),
+            mesh,
+            named=True,
+            options=question["options"] | xla_gpu.dumping(dumps, question["passes"]),
+        )
     except Exception as error:
         return {"error": f"{error}", "seconds": time.perf_counter() - start}
     seconds = time.perf_counter() - start
-    memory = compiled.memory_analysis()
-    names = ("argument", "output", "alias", "temp")
-    found = {
+    texts = {
         "seconds": seconds,
-        "memory": {name: getattr(memory, f"{name}_size_in_bytes", 0) for name in names},
+        "memory": memory_of(compiled),
         "hlo": xla_gpu.plain(compiled.as_text()),
         "passes": xla_gpu.passes(dumps) if question["passes"] else [],
         "thunks": xla_gpu.text(dumps, "thunk_sequence.txt"),
@@ -70,49 +75,12 @@ def answer(plugin: xla_gpu.Plugin, question: dict) -> dict:
     }
     for folder in (dumps, mosaic):
         shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return texts
 
 
-def _compile(plugin: xla_gpu.Plugin, question: dict, options: dict) -> Any:
-    import jax
-    from jax import export
-
-    mesh = question["mesh"]
-    count = 1
-    for size in mesh.values():
-        count *= size
-    kind = (question["spec"], count)
-    if kind not in _devices:
-        _devices[kind] = plugin.devices(*kind)
-    devices = _devices[kind]
-    exported = export.deserialize(bytearray(question["program"]))
-    sharding: Any = jax.sharding.SingleDeviceSharding(devices[0])
-    shardings = [sharding] * len(exported.in_avals)
-    # The results name the GPU too: a program without arguments has nothing else to.
-    results = sharding
-    if mesh:
-        kinds = (jax.sharding.AxisType.Auto,) * len(mesh)
-        made = jax.make_mesh(tuple(mesh.values()), tuple(mesh), kinds, devices=devices)
-        whole = jax.sharding.NamedSharding(made, jax.sharding.PartitionSpec())
-        shardings = [each or whole for each in exported.in_shardings_jax(made)]
-        results = jax.tree.unflatten(exported.out_tree, exported.out_shardings_jax(made))
-    shapes = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s)
-        for a, s in zip(exported.in_avals, shardings)
-    ]
-    args, kwargs = jax.tree.unflatten(exported.in_tree, shapes)
-    jitted = jax.jit(_named(exported), out_shardings=results)
-    return jitted.lower(*args, **kwargs).compile(options)
-
-
-def _named(exported: Any) -> Callable[..., Any]:
-    """Its call, under the name of the function that was exported."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return exported.call(*args, **kwargs)
-
-    call.__name__ = exported.fun_name
-    return call
+@functools.cache
+def _devices(plugin: xla_gpu.Plugin, spec: str, count: int) -> Any:
+    return plugin.devices(spec, count)
 
 
 if __name__ == "__main__":

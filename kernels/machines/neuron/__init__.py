@@ -1,26 +1,26 @@
 """AWS Neuron as far as a laptop reaches it: simulate a kernel, lint it, estimate its time."""
 
 from kernels.machines.lazy import lazy
-from kernels.machines.neuron.chips import CHIPS, Chip
+from kernels.machines.neuron.chips import CHIPS, NeuronChip
 from kernels.machines.neuron.compiler import lower
 from kernels.machines.neuron.errors import NeuronError
-from kernels.machines.neuron.estimator import EngineUse, Estimate, Slot, estimate
+from kernels.machines.neuron.estimator import EngineSlot, EngineUse, NeuronEstimate, estimate
 from kernels.machines.neuron.install import install
-from kernels.machines.neuron.launch import Launch, launched, run
-from kernels.machines.neuron.linter import Finding, lint
+from kernels.machines.neuron.launch import NkiLaunch, launched, run
+from kernels.machines.neuron.linter import LintFinding, lint
 from kernels.machines.neuron.simulator import InterpretParams, simulate
 from kernels.machines.neuron.vendor import device
 
 __all__ = [
     "CHIPS",
-    "Chip",
+    "EngineSlot",
     "EngineUse",
-    "Estimate",
-    "Finding",
     "InterpretParams",
-    "Launch",
+    "LintFinding",
+    "NeuronChip",
     "NeuronError",
-    "Slot",
+    "NeuronEstimate",
+    "NkiLaunch",
     "beta1_nki",
     "beta1_nl",
     "device",
@@ -38,4 +38,8 @@ __all__ = [
 ]
 
 _NKI = ("beta1_nki", "beta1_nl", "nisa", "nki", "nl")
-__getattr__ = lazy(__name__, dict.fromkeys(_NKI, "kernels.machines.neuron.api"))
+__getattr__ = lazy(
+    __name__,
+    dict.fromkeys(_NKI, f"{__name__}.api")
+    | {name: f"{__name__}.{name}" for name in ("calibration", "gpsimd")},
+)

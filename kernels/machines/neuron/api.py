@@ -14,8 +14,8 @@ from kernels.machines.neuron import vendor
 
 
 def _module(generation: str, simulated: str, part: str = ""):
-    if found := vendor.find(generation):
-        return importlib.import_module(found.__name__ + part)
+    if module := vendor.find(generation):
+        return importlib.import_module(module.__name__ + part)
     return importlib.import_module(f"kernels.machines.neuron.{simulated}{part}")
 
 

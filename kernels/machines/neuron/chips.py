@@ -15,7 +15,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True)
-class Chip:
+class NeuronChip:
     """One chip, and one of its NeuronCores: a kernel runs on one core.
 
     Args:
@@ -69,9 +69,9 @@ class Chip:
 
     def source(self, name: str) -> str:
         """Where the figure `name` is from."""
-        found = dict(self.sources)
-        one_of("name", name, found)
-        return found[name]
+        sources = dict(self.sources)
+        one_of("name", name, sources)
+        return sources[name]
 
 
 _V2 = "AWS Neuron documentation, Trainium/Inferentia2 Architecture Guide for NKI"
@@ -86,7 +86,7 @@ _MODEL = f"{_V2}, Vector Engine, cost model"
 def _sources(guide: str, engine_rate: str, **more: str) -> tuple[tuple[str, str], ...]:
     """Of each figure. What the guides of v3 and v4 do not say anew is v2's."""
     older = "" if guide is _V2 else "; not said of later cores, so taken over"
-    found = {
+    sources = {
         "generation": guide,
         "cores": guide,
         "clock_hz": guide,
@@ -109,7 +109,7 @@ def _sources(guide: str, engine_rate: str, **more: str) -> tuple[tuple[str, str]
         "wide_stride_bytes": f"{_V2}, access pattern{older}",
         "reciprocal_cycles": f"{_SHARED}: max(64, 8 N)",
     }
-    return tuple({**found, **more}.items())
+    return tuple({**sources, **more}.items())
 
 
 def _clocks(tensor: float, vector: float, scalar: float, gpsimd: float) -> Mapping[str, float]:
@@ -118,7 +118,7 @@ def _clocks(tensor: float, vector: float, scalar: float, gpsimd: float) -> Mappi
 
 _NAMES = ("inf2", "trn1")
 CHIPS = {
-    name: Chip(
+    name: NeuronChip(
         name,
         generation=2,
         cores=2,
@@ -139,7 +139,7 @@ CHIPS = {
     )
     for name in _NAMES
 } | {
-    "trn2": Chip(
+    "trn2": NeuronChip(
         "trn2",
         generation=3,
         cores=8,
@@ -154,7 +154,7 @@ CHIPS = {
         fast_vector=True,
         sources=_sources(_V3, "23 GB/s"),
     ),
-    "trn3": Chip(
+    "trn3": NeuronChip(
         "trn3",
         generation=4,
         cores=8,
@@ -172,7 +172,7 @@ CHIPS = {
 }
 
 
-def chip(name: str) -> Chip:
+def chip(name: str) -> NeuronChip:
     """The chip of that name; ValueError lists the names there are."""
     one_of("chip", name, CHIPS)
     return CHIPS[name]

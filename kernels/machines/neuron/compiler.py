@@ -8,7 +8,7 @@ from typing import Any
 from kernels.machines.neuron import vendor
 from kernels.machines.neuron.errors import NeuronError
 from kernels.machines.neuron.kernel import generation_of
-from kernels.machines.neuron.launch import Launch, watched
+from kernels.machines.neuron.launch import NkiLaunch, watched
 from kernels.machines.neuron.linter import lint
 
 
@@ -33,23 +33,23 @@ def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         Exception: what the call raised, where there is no finding.
     """
     failure = None
-    with watched() as found:
+    with watched() as launches:
         try:
             function(*arguments, interpret=True, **options)
         except Exception as error:  # the kernel's, of any type
             failure = error
-    for launch in found:
+    for launch in launches:
         if findings := lint(launch.kernel):  # says more than what it made of the run
             raise NeuronError(str(findings[0])) from failure
     if failure is not None:
         raise failure
-    if not found:
+    if not launches:
         raise NeuronError("no kernel was started")
-    notes = [_vendors(launch) for launch in found]
+    notes = [_vendors(launch) for launch in launches]
     return next((note for note in notes if note), "")
 
 
-def _vendors(launch: Launch) -> str:
+def _vendors(launch: NkiLaunch) -> str:
     """Hand one kernel to the vendor's tools; a note on what is missing."""
     generation = generation_of(launch.kernel)
     module = vendor.find(generation)

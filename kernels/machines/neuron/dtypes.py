@@ -15,7 +15,6 @@ bool_ = np.dtype("bool")
 float8_e4m3 = np.dtype(ml_dtypes.float8_e4m3)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
-float8_e8m0fnu = np.dtype(ml_dtypes.float8_e8m0fnu)
 # NumPy has no such numbers: one field, so that each is a type of its own.
 tfloat32 = np.dtype([("tfloat32", "<f4")])  # float32 of which 10 bits of mantissa count
 float8_e4m3fn_x4 = np.dtype([("float8_e4m3fn_x4", "<u4")])  # four in one element
@@ -34,11 +33,9 @@ ALL = {
     "uint32": uint32,
     "uint16": uint16,
     "uint8": uint8,
-    "bool_": bool_,
     "float8_e4m3": float8_e4m3,
     "float8_e4m3fn": float8_e4m3fn,
     "float8_e5m2": float8_e5m2,
-    "float8_e8m0fnu": float8_e8m0fnu,
     "float8_e4m3fn_x4": float8_e4m3fn_x4,
     "float8_e5m2_x4": float8_e5m2_x4,
     "float4_e2m1fn_x4": float4_e2m1fn_x4,
@@ -110,9 +107,9 @@ def narrow(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype == tfloat32:
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
         bits = (bits + 0x0FFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)
-        found = np.zeros(values.shape, tfloat32)
-        found["tfloat32"] = np.where(np.isfinite(values), bits.view(np.float32), values)
-        return found
+        short = np.zeros(values.shape, tfloat32)
+        short["tfloat32"] = np.where(np.isfinite(values), bits.view(np.float32), values)
+        return short
     with np.errstate(all="ignore"):
         if dtype.kind in "iu" and values.dtype.kind not in "iub":
             low, high = _RANGES[dtype]

@@ -6,10 +6,9 @@ import difflib
 import dis
 import functools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 HERE = str(Path(__file__).parent)
@@ -61,17 +60,13 @@ def located(path: str, line: int) -> str:
 
 
 def absent(
-    module: str,
-    name: str,
-    there: Mapping[str, Any] | Sequence[str],
-    documented: Iterable[str] = (),
-    instead: Mapping[str, str] | None = None,
+    module: str, name: str, known: Sequence[str], instead: Mapping[str, str] | None = None
 ) -> Any:
     """Say that a module of the vendor's has no such name here, and which it has.
 
     Args:
-        there: the simulator's module.
-        documented: names that the vendor has and the simulator has not.
+        module, name: of the vendor's.
+        known: the names that the simulator has.
         instead: names that this generation does not have, and what to write.
     """
     if name.startswith("__"):
@@ -79,36 +74,31 @@ def absent(
     error = MissingImport if _importing(sys._getframe(2)) else MissingName
     if instead and name in instead:
         raise error(f"{module} has no {name}: {instead[name]}", place())
-    names = _public(there) if isinstance(there, Mapping) else there
-    near = difflib.get_close_matches(name, names, 3)
-    near_words = f"the nearest are {', '.join(near)}; " if near and name not in documented else ""
+    near = difflib.get_close_matches(name, known, 3)
+    near_words = f"the nearest are {', '.join(near)}; " if near else ""
     raise error(
-        f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(names)}", place()
+        f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(sorted(known))}",
+        place(),
     )
+
+
+def own_names(module: Mapping[str, Any]) -> list[str]:
+    """The functions and classes that a module of the simulator's itself defines for kernels.
+
+    Args:
+        module: its globals().
+    """
+    home = module["__name__"]
+    return [
+        name
+        for name, value in module.items()
+        if name[0] != "_" and getattr(value, "__module__", None) == home
+    ]
 
 
 def _importing(frame: FrameType) -> bool:
     """Whether a frame stands at `from module import name`."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
-
-
-def _public(there: Mapping[str, Any]) -> list[str]:
-    """The names of a module that its vendor's module has too."""
-    own = there.get("__name__", "")
-    found = []
-    for name, value in there.items():
-        home = getattr(value, "__module__", None) or ""
-        if (
-            name.startswith("_")
-            or isinstance(value, ModuleType)
-            or name in ("annotations", "absent")
-        ):
-            continue
-        shared = home == "kernels.machines.neuron.instructions" and isinstance(value, (type, Enum))
-        plain = not callable(value) and name.islower()
-        if home == own or shared or plain or name in ("ds", "mgrid", "nc"):
-            found.append(name)
-    return sorted(found)
 
 
 def refuse(message: str) -> None:

@@ -22,20 +22,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.machines.base import Seconds
 from kernels.machines.checks import fail
-from kernels.machines.neuron.chips import ENGINES, Chip
+from kernels.machines.neuron.chips import ENGINES, NeuronChip
 from kernels.machines.neuron.chips import chip as find_chip
 from kernels.machines.neuron.kernel import function_of
-from kernels.machines.neuron.machine import (
-    PSUM,
-    SBUF,
-    Access,
-    Instruction,
-    Machine,
-    NeedsNumbers,
-    Sample,
-    lives,
-)
+from kernels.machines.neuron.loops import Sample
+from kernels.machines.neuron.machine import NeedsNumbers, NeuronMachine, lives
+from kernels.machines.neuron.memory import PSUM, SBUF, Access, EngineInstruction
 from kernels.machines.neuron.simulator import InterpretParams, run_recorded
 
 DMA = "DMA"
@@ -60,7 +54,7 @@ class EngineUse:
 
 
 @dataclass(frozen=True)
-class Slot:
+class EngineSlot:
     """One instruction on the time line.
 
     Args:
@@ -81,7 +75,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class NeuronEstimate:
     """An estimate of one kernel, launch and synchronisation not counted.
 
     Args:
@@ -99,13 +93,13 @@ class Estimate:
 
     kernel: str
     chip: str
-    seconds: float
+    seconds: Seconds
     bound: str
     engines: Mapping[str, EngineUse]
     dma_bytes: int
     sbuf_bytes: int
     psum_bytes: int
-    timeline: tuple[Slot, ...] = field(repr=False)
+    timeline: tuple[EngineSlot, ...] = field(repr=False)
     method: str = field(repr=False)
     extrapolated: float = 0.0
 
@@ -123,7 +117,7 @@ def estimate(
     reciprocal_cycles: float | None = None,
     whole: bool | None = None,
     **options: Any,
-) -> Estimate:
+) -> NeuronEstimate:
     """Estimate the run time of `kernel` on one NeuronCore.
 
     Costs are those of AWS's architecture guides and of nki.isa: N cycles for N elements a
@@ -153,26 +147,22 @@ def estimate(
         NeuronError: for a kernel that the simulator refuses.
         ValueError: for another chip, rate or number of cycles.
     """
-    found = find_chip(chip)
-    share = found.hbm_bytes_per_second / found.cores
-    asked = found.dma_bytes_per_second if dma_bytes_per_second is None else dma_bytes_per_second
-    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
-        fail("dma_bytes_per_second", repr(asked), "a number above 0, or None")
-    rate = min(asked, share)
-    each = found.reciprocal_cycles if reciprocal_cycles is None else reciprocal_cycles
-    if isinstance(each, bool) or not isinstance(each, (int, float)) or not each > 0:
-        fail("reciprocal_cycles", repr(each), "a number above 0, or None")
-    found = dataclasses.replace(found, reciprocal_cycles=each)
+    core_chip = find_chip(chip)
+    asked = _positive("dma_bytes_per_second", dma_bytes_per_second, core_chip.dma_bytes_per_second)
+    rate = min(asked, core_chip.hbm_bytes_per_second / core_chip.cores)
+    price = _positive("reciprocal_cycles", reciprocal_cycles, core_chip.reciprocal_cycles)
+    core_chip = dataclasses.replace(core_chip, reciprocal_cycles=price)
     if whole not in (None, True, False):
         fail("whole", repr(whole), "None, True or False")
     core = _recorded(kernel, arrays, options, InterpretParams(chip=chip), whole)
-    made = core.sample.made / len(core.instructions) if core.sample and core.sample.made else 0.0
-    slots = _programs(core, found, rate)
-    engines = _engines(slots, found)
-    return Estimate(
+    left_out = core.sample.extrapolated if core.sample else 0
+    share = left_out / len(core.instructions) if left_out else 0.0
+    slots = _programs(core, core_chip, rate)
+    engines = _engines(slots, core_chip)
+    return NeuronEstimate(
         function_of(kernel).__name__,
-        found.name,
-        max((slot.end for slot in slots), default=0.0),
+        core_chip.name,
+        Seconds(max((slot.end for slot in slots), default=0.0)),
         max(engines, key=lambda name: engines[name].seconds),
         engines,
         sum(instruction.bytes for instruction in core.instructions if not instruction.hoisted),
@@ -180,12 +170,21 @@ def estimate(
         core.peak(PSUM)[0],
         tuple(slots),
         "list schedule of the instructions that the simulator ran"
-        + (f", {made:.1%} of them made from loops' first iterations" if made else "")
+        + (f", {share:.1%} of them made from loops' first iterations" if share else "")
         + f", at the costs of AWS's architecture guide; DMA at {rate / 1e9:.0f} GB/s; "
-        + (f"reciprocals at {each:g} cycles; " if reciprocal_cycles is not None else "")
+        + (f"reciprocals at {price:g} cycles; " if reciprocal_cycles is not None else "")
         + "launch and signals not counted",
-        made,
+        share,
     )
+
+
+def _positive(name: str, value: Any, usual: float) -> float:
+    """An option that has to be above 0, or is left to the chip."""
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        fail(name, repr(value), "a number above 0, or None")
+    return value
 
 
 def _recorded(
@@ -194,7 +193,7 @@ def _recorded(
     options: dict[str, Any],
     params: InterpretParams,
     whole: bool | None,
-) -> Machine:
+) -> NeuronMachine:
     """A run of the kernel, with or without all iterations of its loops."""
     try:
         core = None if whole else _sampled(kernel, arrays, options, params)
@@ -209,7 +208,7 @@ def _recorded(
 
 def _sampled(
     kernel: Any, arrays: tuple[Any, ...], options: dict[str, Any], params: InterpretParams
-) -> Machine | None:
+) -> NeuronMachine | None:
     """A run whose loops leave iterations out, except those whose tiles are used later on; None
     where the kernel does not bear that: then a whole run says what is wrong."""
     known: set[str | None] = set()
@@ -228,18 +227,18 @@ def _sampled(
         known |= sample.whole | sample.leaks
 
 
-def _programs(core: Machine, chip: Chip, rate: float) -> list[Slot]:
+def _programs(core: NeuronMachine, chip: NeuronChip, rate: float) -> list[EngineSlot]:
     """The time line; of several cores that of the slowest."""
     if core.turns is None:
         return _Schedule(core, chip, rate, core.instructions).slots()
     lines = []
     for program in core.grid_programs:
-        own = [each for each in core.instructions if each.program == program]
+        own = [instruction for instruction in core.instructions if instruction.program == program]
         lines.append(_Schedule(core, chip, rate, own).slots())
     return max(lines, key=lambda slots: max((slot.end for slot in slots), default=0.0))
 
 
-def cycles(instruction: Instruction, chip: Chip, waits: bool) -> float:
+def cycles(instruction: EngineInstruction, chip: NeuronChip, waits: bool) -> float:
     """Of the engine's clock.
 
     Args:
@@ -260,8 +259,8 @@ def cycles(instruction: Instruction, chip: Chip, waits: bool) -> float:
     return max(chip.least_cycles, work) + chip.dependent_cycles * more
 
 
-def _engines(slots: Sequence[Slot], chip: Chip) -> dict[str, EngineUse]:
-    found = {}
+def _engines(slots: Sequence[EngineSlot], chip: NeuronChip) -> dict[str, EngineUse]:
+    uses = {}
     for name in (*ENGINES, DMA):
         own = [slot for slot in slots if slot.engine == name]
         seconds = sum(slot.end - slot.start for slot in own)
@@ -269,15 +268,19 @@ def _engines(slots: Sequence[Slot], chip: Chip) -> dict[str, EngineUse]:
         kinds: Counter[str] = Counter()
         for slot in own:
             kinds[slot.instruction] += round((slot.end - slot.start) * clock)
-        found[name] = EngineUse(len(own), sum(kinds.values()), seconds, dict(kinds))
-    return found
+        uses[name] = EngineUse(len(own), sum(kinds.values()), seconds, dict(kinds))
+    return uses
 
 
 class _Schedule:
     """The list schedule."""
 
     def __init__(
-        self, core: Machine, chip: Chip, rate: float, instructions: Sequence[Instruction]
+        self,
+        core: NeuronMachine,
+        chip: NeuronChip,
+        rate: float,
+        instructions: Sequence[EngineInstruction],
     ) -> None:
         self.core, self.chip, self.rate = core, chip, rate
         self.instructions = instructions
@@ -297,15 +300,15 @@ class _Schedule:
         self.waiting = 0  # bytes of those
         self.held = 0  # bytes of live tiles
 
-    def slots(self) -> list[Slot]:
-        found = []
-        for number, each in enumerate(self.instructions):
-            slot = self._slot(number, each)
+    def slots(self) -> list[EngineSlot]:
+        slots = []
+        for number, instruction in enumerate(self.instructions):
+            slot = self._slot(number, instruction)
             if slot is not None:
-                found.append(slot)
-        return found
+                slots.append(slot)
+        return slots
 
-    def _slot(self, number: int, instruction: Instruction) -> Slot | None:
+    def _slot(self, number: int, instruction: EngineInstruction) -> EngineSlot | None:
         engine = instruction.engine
         after = self._conflicts(instruction)
         ends = self.ends
@@ -332,12 +335,12 @@ class _Schedule:
         ends.append(end)
         self._touch(number, instruction)
         self._release(number)
-        return Slot(
+        return EngineSlot(
             engine, instruction.name, number, start, end, instruction.source, tuple(sorted(after))
         )
 
     def _on(
-        self, engine: str, instruction: Instruction, ready: float, after: set[int]
+        self, engine: str, instruction: EngineInstruction, ready: float, after: set[int]
     ) -> tuple[float, float, str, list[str]]:
         """When an instruction would start and end on an engine, and what it keeps busy."""
         placed = (
@@ -375,22 +378,22 @@ class _Schedule:
         copies.insert(at, (start_of, end))
         return start
 
-    def _conflicts(self, instruction: Instruction) -> set[int]:
+    def _conflicts(self, instruction: EngineInstruction) -> set[int]:
         """Earlier instructions that wrote what it reads, or touched what it writes."""
-        found = set()
+        earlier = set()
         for access in instruction.reads:
             for other, number in self.wrote.get(access.storage, ()):
                 if access.overlaps(other):
-                    found.add(number)
+                    earlier.add(number)
         if not instruction.fresh:  # else nobody has touched it before
             for access in instruction.writes:
                 for known in (self.wrote, self.reads):
                     for other, number in known.get(access.storage, ()):
                         if access.overlaps(other):
-                            found.add(number)
-        return found
+                            earlier.add(number)
+        return earlier
 
-    def _touch(self, number: int, instruction: Instruction) -> None:
+    def _touch(self, number: int, instruction: EngineInstruction) -> None:
         end = self.ends[number]
         for access in instruction.reads:
             storage = access.storage
@@ -433,14 +436,14 @@ class _Schedule:
                 self.reads.pop(storage, None)
 
 
-def _ports(instruction: Instruction, chip: Chip) -> list[str]:
+def _ports(instruction: EngineInstruction, chip: NeuronChip) -> list[str]:
     """The engine, and the ports to memory that another engine shares (architecture guide)."""
     engine = instruction.engine
-    found = [engine]
+    ports = [engine]
     if not chip.shared_ports:
-        return found
+        return ports
     if engine in ("Vector", "GpSimd") and instruction.sbuf:
-        found.append("SBUF port")
+        ports.append("SBUF port")
     if engine in ("Vector", "Scalar") and instruction.psum:
-        found.append("PSUM port")
-    return found
+        ports.append("PSUM port")
+    return ports

@@ -1,17 +1,45 @@
-"""The programs of a launch grid: one after another, or both cores of kernel[2] by turns."""
+"""The programs of a launch grid: what they ask of it; and how they run, one after another, or both
+cores of kernel[2] by turns."""
 
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from kernels.machines.neuron.errors import NeuronError, place
-from kernels.machines.neuron.machine import Machine
+import numpy as np
+
+from kernels.machines.neuron.errors import NeuronError, place, refuse
+from kernels.machines.neuron.machine import NeuronMachine, machine
 
 
-def run_each(core: Machine, call: Callable[[], Any], programs: list[int]) -> Any:
+def program_id(axis: int = 0) -> int:
+    """Which program of the launch grid this is."""
+    core = machine()
+    grid = core.grid or (1,)
+    if not 0 <= axis < len(grid):
+        refuse(f"program_id({axis}): the grid has {len(grid)} dimensions")
+    return int(np.unravel_index(core.program, grid)[axis])
+
+
+def num_programs(axes: Any = 0) -> Any:
+    """How many programs the launch grid has along an axis, or axes; None counts all."""
+    grid = machine().grid or (1,)
+    if axes is None:
+        return math.prod(grid)
+    if isinstance(axes, (tuple, list)):
+        return tuple(grid[a] for a in axes)
+    return grid[axes]
+
+
+def program_ndim() -> int:
+    """The dimensions of the launch grid; 0 without one."""
+    return len(machine().grid)
+
+
+def run_each(core: NeuronMachine, call: Callable[[], Any], programs: list[int]) -> Any:
     """Each program from its start to its end; what the last one returned."""
     returned = None
     for program in programs:
@@ -27,7 +55,7 @@ class _Ended(Exception):
 class Turns:
     """Programs that wait for each other: one runs at a time, and hands over where it waits."""
 
-    def __init__(self, core: Machine, programs: list[int]) -> None:
+    def __init__(self, core: NeuronMachine, programs: list[int]) -> None:
         self.core = core
         self.left = list(programs)  # that have not ended
         self.arrived: dict[int, str | None] = {}

@@ -28,8 +28,8 @@ class _Missing(importlib.abc.MetaPathFinder):
             target: not used.
         """
         if name.split(".")[0] in vendor.MODULES:
-            there = ", ".join(self.modules)
-            raise MissingImport(f"not simulated: {name}; simulated are {there}", place())
+            known = ", ".join(self.modules)
+            raise MissingImport(f"not simulated: {name}; simulated are {known}", place())
 
 
 @contextlib.contextmanager

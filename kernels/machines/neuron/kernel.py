@@ -35,7 +35,7 @@ def function_of(kernel: Any) -> types.FunctionType:
         if isinstance(seen, types.FunctionType):
             return seen
         names = ("function", "__wrapped__", "func", "fn", "_func", "kernel")
-        seen = next((found for name in names if (found := getattr(seen, name, None))), None)
+        seen = next((inner for name in names if (inner := getattr(seen, name, None))), None)
     raise NeuronError(
         f"the kernel is a {type(kernel).__name__}; accepted: a function with @nki.jit"
     )
@@ -57,4 +57,8 @@ def generation_of(kernel: Any) -> str:
 
 def standing() -> dict[str, types.ModuleType]:
     """The vendor's module names of all generations, and what stands for them here."""
-    return {name: module for each in GENERATIONS.values() for name, module in each.modules.items()}
+    return {
+        name: module
+        for generation in GENERATIONS.values()
+        for name, module in generation.modules.items()
+    }

@@ -13,11 +13,11 @@ from kernels.machines.neuron import vendor
 from kernels.machines.neuron.kernel import generation_of
 from kernels.machines.neuron.simulator import InterpretParams, simulate
 
-_launches: ContextVar[list[Launch] | None] = ContextVar("launches", default=None)
+_launches: ContextVar[list[NkiLaunch] | None] = ContextVar("launches", default=None)
 
 
 @dataclass(frozen=True)
-class Launch:
+class NkiLaunch:
     """A kernel, and what it was started with.
 
     Args:
@@ -47,7 +47,7 @@ def run(kernel: Any, *arguments: Any, interpret: Any = None, **options: Any) -> 
     """
     launches = _launches.get()
     if launches is not None:
-        launches.append(Launch(kernel, arguments, options))
+        launches.append(NkiLaunch(kernel, arguments, options))
     generation = generation_of(kernel)
     if interpret is None:
         interpret = False if vendor.device() and vendor.find(generation) else InterpretParams()
@@ -62,17 +62,17 @@ def run(kernel: Any, *arguments: Any, interpret: Any = None, **options: Any) -> 
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[list[Launch]]:
+def watched() -> Iterator[list[NkiLaunch]]:
     """The kernels that start inside a `with` block, in order."""
-    found: list[Launch] = []
-    token = _launches.set(found)
+    launches: list[NkiLaunch] = []
+    token = _launches.set(launches)
     try:
-        yield found
+        yield launches
     finally:
         _launches.reset(token)
 
 
-def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Launch]:
+def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[NkiLaunch]:
     """The kernels that a call starts, in order; the call only computes. What it raises is raised,
     also after a kernel has started.
 
@@ -81,6 +81,6 @@ def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> l
         *arguments: of its call.
         **options: of its call.
     """
-    with watched() as found:
+    with watched() as launches:
         function(*arguments, interpret=True, **options)
-    return found
+    return launches

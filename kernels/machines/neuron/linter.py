@@ -34,7 +34,7 @@ from typing import Any
 
 from kernels.machines.neuron.errors import NeuronError
 from kernels.machines.neuron.kernel import function_of, generation_of
-from kernels.machines.neuron.simulator import Kernel
+from kernels.machines.neuron.simulator import NkiKernel
 
 SYNTAX: dict[type, tuple[str, str]] = {
     ast.ListComp: ("a list comprehension", "a for loop that appends to a list"),
@@ -87,7 +87,7 @@ MODERN, BETA1 = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """One thing that a compiler does not take.
 
     Args:
@@ -105,7 +105,7 @@ class Finding:
         return f"{self.what}: write {self.instead} ({self.file}:{self.line})"
 
 
-def lint(kernel: Any) -> list[Finding]:
+def lint(kernel: Any) -> list[LintFinding]:
     """What the vendor's compiler would refuse in a kernel and in the functions that it calls.
 
     Args:
@@ -119,7 +119,7 @@ def lint(kernel: Any) -> list[Finding]:
         NeuronError: where the source is not to be had.
     """
     beta1 = generation_of(kernel) == "neuronxcc"
-    found: list[Finding] = []
+    findings: list[LintFinding] = []
     seen: set[types.CodeType] = set()
     waiting = [function_of(kernel)]
     first = waiting[0]
@@ -129,9 +129,9 @@ def lint(kernel: Any) -> list[Finding]:
             continue
         seen.add(function.__code__)
         rules = (_Beta1 if beta1 else _Modern)(function, function is not first)
-        found += rules.findings()
+        findings += rules.findings()
         waiting += rules.helpers
-    return found
+    return findings
 
 
 class _Rules:
@@ -151,9 +151,9 @@ class _Rules:
         module: Any = ast.parse(textwrap.dedent("".join(lines)))
         (self.tree,) = module.body
         self.helpers: list[types.FunctionType] = []
-        self.said: dict[tuple[int, str], Finding] = {}
+        self.said: dict[tuple[int, str], LintFinding] = {}
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[LintFinding]:
         self.judge()
         return sorted(self.said.values(), key=lambda finding: finding.line)
 
@@ -165,7 +165,7 @@ class _Rules:
         kind = what.partition(", ")[
             0
         ]  # of an expression, what is outside says it for what is inside
-        self.said.setdefault((line, kind), Finding(self.file, line, what, instead))
+        self.said.setdefault((line, kind), LintFinding(self.file, line, what, instead))
 
     def body(self) -> Iterator[ast.AST]:
         for statement in self.tree.body:
@@ -214,7 +214,7 @@ class _Modern(_Rules):
             self.say(node, f"nisa.{called.attr} without dst", "dst=tile, first")
         if isinstance(node.func, ast.Name):
             value = self.function.__globals__.get(node.func.id)
-            if isinstance(value, Kernel):
+            if isinstance(value, NkiKernel):
                 value = value.function
             if isinstance(value, types.FunctionType) and not _is_ours(value):
                 self.helpers.append(value)
@@ -231,11 +231,11 @@ class _Modern(_Rules):
                 self.say(node, f"a call of {name} in a kernel", "plain Python, or an argument")
 
     def _on_tiles(self, node: ast.AST) -> None:
-        tile, made = self._is_tile, self._is_made
+        tile, own = self._is_tile, self._is_made
         if isinstance(node, ast.BinOp) and (tile(node.left) or tile(node.right)):
             self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
         elif isinstance(node, ast.UnaryOp) and (
-            made(node.operand) if isinstance(node.op, ast.Not) else tile(node.operand)
+            own(node.operand) if isinstance(node.op, ast.Not) else tile(node.operand)
         ):
             self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_scalar(dst, …)")
         elif isinstance(node, ast.AugAssign) and (tile(node.target) or tile(node.value)):
@@ -244,22 +244,22 @@ class _Modern(_Rules):
             asks = any(isinstance(c, ast.Constant) and c.value is None for c in node.comparators)
             if not asks and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
                 self.say(node, f"a comparison of a tile, {_text(node)}", "nisa.tensor_scalar")
-        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and made(node.test):
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and own(node.test):
             self.say(node, f"a branch on a tile, {_text(node.test)}", "a condition on shapes")
-        elif isinstance(node, ast.For) and made(node.iter):
+        elif isinstance(node, ast.For) and own(node.iter):
             self.say(node, f"a loop over a tile, {_text(node.iter)}", "a range, and slices")
         elif isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Subscript) and made(t.value) for t in node.targets
+            isinstance(t, ast.Subscript) and own(t.value) for t in node.targets
         ):
             self.say(node, f"assignment into a tile, {_text(node)}", "nisa.tensor_copy(dst, src)")
 
     def _find_tiles(self) -> set[str]:
         """Names that hold tiles: arguments without a default, and what is made of nl.ndarray."""
-        given = self.tree.args
+        arguments = self.tree.args
         if self.helper:  # whose arguments may be lists of sizes as well
-            given = ast.arguments([], [], None, [], [], None, [])
-        positional = [*given.posonlyargs, *given.args]
-        plain = len(positional) - len(given.defaults)
+            arguments = ast.arguments([], [], None, [], [], None, [])
+        positional = [*arguments.posonlyargs, *arguments.args]
+        plain = len(positional) - len(arguments.defaults)
         self.tiles = {
             argument.arg
             for argument in positional[:plain]
@@ -269,16 +269,16 @@ class _Modern(_Rules):
             and self._is_indexed(argument.arg)
         }
         while True:
-            found = {
+            names = {
                 target.id
                 for node in self.body()
                 if isinstance(node, ast.Assign) and self._is_tile(node.value)
                 for target in node.targets
                 if isinstance(target, ast.Name)
             }
-            if found <= self.tiles:
+            if names <= self.tiles:
                 return self.tiles
-            self.tiles |= found
+            self.tiles |= names
 
     def _is_indexed(self, name: str) -> bool:
         """Whether an argument has a shape, or is sliced: a number has neither."""
@@ -302,8 +302,8 @@ class _Modern(_Rules):
         if isinstance(node, ast.Subscript):
             return self._is_tile(node.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            made = node.func.attr in MAKERS and self._is(node.func.value, ".language")
-            return made or (node.func.attr == "reshape" and self._is_tile(node.func.value))
+            maker = node.func.attr in MAKERS and self._is(node.func.value, ".language")
+            return maker or (node.func.attr == "reshape" and self._is_tile(node.func.value))
         return isinstance(node, ast.BinOp) and (
             self._is_tile(node.left) or self._is_tile(node.right)
         )
@@ -341,7 +341,7 @@ class _Beta1(_Rules):
             if more <= indices:
                 break
             indices |= more
-        for node in (each for statement in loop.body for each in ast.walk(statement)):
+        for node in (inner for statement in loop.body for inner in ast.walk(statement)):
             if isinstance(node, (ast.If, ast.While, ast.IfExp)) and _names(node.test) & indices:
                 self.say(node, f"a branch on the index of {kind}", "mask=")
             elif (

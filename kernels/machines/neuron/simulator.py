@@ -16,7 +16,9 @@ from kernels.machines.neuron.chips import chip as find_chip
 from kernels.machines.neuron.errors import HERE, NeuronError, located
 from kernels.machines.neuron.grid import Turns, run_each
 from kernels.machines.neuron.kernel import GENERATIONS, generation_of
-from kernels.machines.neuron.machine import ON_CHIP, Machine, Sample, View, _machine
+from kernels.machines.neuron.loops import Sample
+from kernels.machines.neuron.machine import NeuronMachine
+from kernels.machines.neuron.memory import ON_CHIP, View, running
 from kernels.machines.neuron.rebinding import simulated
 
 
@@ -48,7 +50,7 @@ class InterpretParams:
 _TARGETS = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "trn1n": "trn1"}
 
 
-class Kernel:
+class NkiKernel:
     """What @nki.jit makes of a function. Called inside another kernel it is part of it; called with
     arrays it simulates. kernel[grid] starts as many programs.
 
@@ -68,16 +70,35 @@ class Kernel:
         self.chip = None if target is None else _TARGETS.get(target, target)
         functools.update_wrapper(self, function)
 
-    def __getitem__(self, grid: Any) -> Kernel:
+    def __getitem__(self, grid: Any) -> NkiKernel:
         sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,)))
         if not sizes or min(sizes) < 1:
             raise NeuronError(f"the grid is {grid}; accepted: whole numbers of at least 1")
-        return Kernel(self.function, self.generation, sizes, self.chip)
+        return NkiKernel(self.function, self.generation, sizes, self.chip)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        if _machine.get() is not None:
+        if running.get() is not None:
             return self.function(*arguments, **options)
         return simulate(self, *arguments, **options)
+
+
+def jit_of(generation: str) -> Callable[..., Any]:
+    """nki.jit of a generation of the API."""
+
+    def jit(kernel: Any = None, *, platform_target: str | None = None, **options: Any) -> Any:
+        """The decorator of a kernel; options of the vendor's compiler are taken and ignored.
+
+        Args:
+            kernel: the function; None where options stand before it.
+            platform_target: the chip whose limits hold, such as "trn2".
+            **options: of the vendor's compiler.
+        """
+        if kernel is None:
+            return lambda function: jit(function, platform_target=platform_target, **options)
+        function = getattr(kernel, "function", kernel)
+        return NkiKernel(function, generation, target=platform_target)
+
+    return jit
 
 
 def simulate(
@@ -120,7 +141,7 @@ def run_recorded(
     params: InterpretParams,
     numbers: bool = True,
     sample: Sample | None = None,
-) -> tuple[Any, Machine]:
+) -> tuple[Any, NeuronMachine]:
     """The kernel's result, and the machine with all instructions that ran.
 
     Args:
@@ -132,55 +153,54 @@ def run_recorded(
     function = simulated(kernel)
     grid = getattr(kernel, "grid", ())
     grid = grid if isinstance(grid, tuple) else ()
-    core = Machine(params.limits, params.order, find_chip(params.chip), numbers, grid, sample)
-    kind = GENERATIONS[generation_of(kernel)].tile
-    core.flat = core.hoists = generation_of(kernel) == "neuronxcc"
+    generation = generation_of(kernel)
+    beta1, kind = generation == "neuronxcc", GENERATIONS[generation].tile
+    chip = find_chip(params.chip)
+    core = NeuronMachine(params.limits, params.order, chip, numbers, grid, sample, beta1)
     names = list(inspect.signature(function).parameters)
     views: list[tuple[Any, View]] = []
 
     def entered(argument: Any, name: str) -> Any:
         if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
-            return type(argument)(
-                entered(each, f"{name}[{at}]") for at, each in enumerate(argument)
-            )
+            return type(argument)(entered(one, f"{name}[{at}]") for at, one in enumerate(argument))
         array = as_array(argument, numbers)
         if array is None:
             return argument
         if array.dtype.itemsize > 4:
             fail(name, f"{array.dtype}", "a dtype of at most 32 bits: a NeuronCore has no other")
-        view = core.given(array, name, kind)
+        view = core.argument(array, name, kind)
         views.append((argument, view))
         return view
 
-    given = [
+    positional = [
         entered(argument, names[at] if at < len(names) else f"argument {at}")
         for at, argument in enumerate(arguments)
     ]
     named = {name: entered(argument, name) for name, argument in options.items()}
-    token = _machine.set(core)
+    token = running.set(core)
     try:
-        returned = _run(core, lambda: function(*given, **named), kind)
+        returned = _run(core, lambda: function(*positional, **named))
         outputs = _outputs(returned)
         written = [(argument, view) for argument, view in views if view._storage.stored]
         core.finish([*outputs, *(view for _, view in written)])
     except TypeError as error:
         raise _translated(error) from error
     finally:
-        _machine.reset(token)
+        running.reset(token)
     for argument, view in written:
         if isinstance(argument, np.ndarray) and numbers:
             argument[...] = view._data
     return _arrays(returned), core
 
 
-def _run(core: Machine, call: Callable[[], Any], kind: type) -> Any:
+def _run(core: NeuronMachine, call: Callable[[], Any]) -> Any:
     """All programs of the grid, in this run's order."""
     if not core.grid:
         return call()
     programs = list(core.grid_programs)
     if core.order is not None:
         programs.reverse()
-    if 1 < len(programs) <= 8 and kind.__name__ == "Tensor":  # cores, which may wait for each other
+    if 1 < len(programs) <= 8 and not core.beta1:  # cores, which may wait for each other
         core.turns = Turns(core, programs)
         return core.turns.run(call)
     return run_each(core, call, programs)
@@ -213,7 +233,7 @@ def _outputs(returned: Any) -> list[View]:
 
 def _arrays(returned: Any) -> Any:
     if isinstance(returned, (tuple, list)):
-        return type(returned)(_arrays(each) for each in returned)
+        return type(returned)(map(_arrays, returned))
     return None if returned is None else np.array(returned._data)
 
 

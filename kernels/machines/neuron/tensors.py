@@ -11,7 +11,8 @@ import numpy as np
 
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import NeuronError, absent, place, refuse
-from kernels.machines.neuron.machine import ON_CHIP, NeedsNumbers, Picked, View, machine
+from kernels.machines.neuron.machine import machine
+from kernels.machines.neuron.memory import ON_CHIP, Picked, View
 
 ARITHMETIC = {
     "add": "+",
@@ -111,17 +112,17 @@ def sliced(view: View, key: Any) -> Any:
             first, length = new[own][0], len(range(start, stop, step))
             new[own] = (first + start, first + start + max(length - 1, 0) * abs(step) + 1)
         kept_axes.append(own)
-    found = data[tuple(parts)]
+    part = data[tuple(parts)]
     blocks = sum(axis < par for axis in dropped)
-    while on_chip and len(dropped) > blocks and found.ndim - len(dropped) < 2:
+    while on_chip and len(dropped) > blocks and part.ndim - len(dropped) < 2:
         dropped.remove(next(axis for axis in dropped if axis > par))
     if dropped:
-        found = found[tuple([0 if axis in dropped else slice(None) for axis in range(found.ndim)])]
+        part = part[tuple([0 if axis in dropped else slice(None) for axis in range(part.ndim)])]
         kept_axes = [own for axis, own in enumerate(kept_axes) if axis not in dropped]
     left = par - blocks
     return type(view)(
         view._storage,
-        found,
+        part,
         tuple(new) if known else None,
         tuple(kept_axes) if known else None,
         left,
@@ -201,8 +202,7 @@ class Viewable(View):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        there = [known for known in dir(type(self)) if not known.startswith("_")]
-        return absent("a tile", name, there, ["T"])
+        return absent("a tile", name, [known for known in dir(type(self)) if known[0] != "_"])
 
     def _strided(self, shape: Sequence[int], strides: Sequence[int]) -> Any:
         base = self._storage.data.reshape(-1)
@@ -317,50 +317,15 @@ class Viewable(View):
             if len(open_) > 1 or size % known or (not open_ and size != known):
                 refuse(f"{what}: {group} of {size} elements needs all sizes but one, and they fit")
             sizes.update(dict.fromkeys(open_, size // known))
-        found = self
+        view = self
         for at in range(self.ndim - 1, -1, -1):
             if len(source[at]) > 1:
-                found = found.reshape_dim(at, [sizes[name] for name in source[at]])
-        found = found.permute([names.index(name) for name in other])
+                view = view.reshape_dim(at, [sizes[name] for name in source[at]])
+        view = view.permute([names.index(name) for name in other])
         for at, group in enumerate(wanted):
             if len(group) > 1:
-                found = found.flatten_dims(at, at + len(group) - 1)
-        return found
-
-    def indirect(self, index: Any, num_elem: int | None = None) -> Any:
-        """Columns that numbers choose, on NeuronCore-v4: of each 16 partitions, column i is the one
-        that index[i % 16, i // 16] of those 16 names. Not for the Tensor engine, whose groups have
-        32 partitions."""
-        core = machine()
-        if core.limits and core.chip.generation < 4:
-            refuse(f"indirect of {self} needs NeuronCore-v4 (trn3); {core.chip.name} has less")
-        if not isinstance(index, View) or not self._on_chip or index.buffer != "sbuf":
-            refuse(f"indirect of {self} by {index}; accepted: a tile on the chip, an index in SBUF")
-        rows = self.shape[0]
-        if self.ndim != 2 or index.shape[0] != rows or rows % 16:
-            refuse(f"indirect of {self} by {index}; accepted: as many partitions, a multiple of 16")
-        count = index._elements * 16 if num_elem is None else int(num_elem)
-        if not 0 < count <= index._elements * 16:
-            refuse(
-                f"indirect of {self}: num_elem is {num_elem}; {index} has {index._elements * 16}"
-            )
-        numbers = offsets("indirect", index)
-        if numbers.size < index.size:  # nothing is computed
-            numbers = np.zeros(index.size, np.int64)
-        snakes = numbers.reshape(rows // 16, 16, -1).transpose(0, 2, 1).reshape(rows // 16, -1)
-        columns = np.repeat(snakes[:, :count], 16, axis=0)
-        outside = (columns < 0) | (columns >= self.shape[1])
-        if core.limits and outside.any():
-            refuse(
-                f"indirect of {self}: {int(outside.sum())} offsets, {int(columns[outside][0])} "
-                f"among them, are out of bounds: a partition has {self.shape[1]} elements"
-            )
-        item = self.itemsize
-        row, step = (stride // item for stride in self._data.strides)
-        places = self._offset // item + np.arange(rows)[:, None] * row + columns * step
-        found = indirect(self, places, np.zeros(rows, bool))
-        found._snake = True
-        return found
+                view = view.flatten_dims(at, at + len(group) - 1)
+        return view
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Any:
         """A range of one dimension."""
@@ -389,24 +354,12 @@ class Viewable(View):
         pattern += [[stride, size] for stride, size in zip(self.strides[1:], self.shape[1:])]
         return self.ap(pattern, vector_offset=vector_offset, indirect_dim=0)
 
-    def get_pattern(self) -> list[list[int]]:
-        """[[stride, size], …] of its dimensions."""
-        return [[stride, size] for stride, size in zip(self.strides, self.shape)]
-
-    def is_contiguous(self) -> bool:
-        """Whether it lies in one piece, in each partition on the chip."""
-        return self._run == (self._elements if self._on_chip else self.size) * self.itemsize
-
     @property
     def base_tensor(self) -> Any:
         """The tensor itself, where it is no view: kernels of AWS's library ask so."""
         if self._data.shape != self._storage.data.shape:
             refuse(f"not simulated: base_tensor of {self}, which is a part of a tensor")
         return self
-
-    def is_indirect(self) -> bool:
-        """Whether a tile steers where it lies."""
-        return isinstance(self, Picked)
 
     def view(self, dtype: Any) -> Any:
         """The same bits as another dtype."""
@@ -506,12 +459,11 @@ def indirect(view: Viewable, places: np.ndarray, bad: np.ndarray) -> Any:
         bad: which of the first dimension are out of bounds.
     """
     kind = _INDIRECT.setdefault(
-        type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad", "_snake")})
+        type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad",)})
     )
-    found = kind(view._storage, places, None, view._storage.data)
-    found._bad = bad
-    found._snake = False
-    return found
+    picked = kind(view._storage, places, None, view._storage.data)
+    picked._bad = bad
+    return picked
 
 
 _INDIRECT: dict[type, type] = {}
@@ -565,17 +517,3 @@ for _name, _sign in ARITHMETIC.items():
     for _each in (_name, f"r{_name}"):
         setattr(Tensor, f"__{_each}__", _operator(_each, _sign))
     setattr(Tensor, f"__i{_name}__", _operator(_name, _sign))
-
-__all__ = [
-    "ARITHMETIC",
-    "COMPARISONS",
-    "UNARY",
-    "NeedsNumbers",
-    "Register",
-    "Span",
-    "Tensor",
-    "Viewable",
-    "indirect",
-    "offsets",
-    "sliced",
-]

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.machines.pallas.scalars import Ref
 from kernels.machines.pallas.values import Value, handed
-from kernels.machines.pallas.walk import Ref, Walk, given_trips, walk, worth_it
+from kernels.machines.pallas.walk import Walk, given_trips, walk, worth_it
 
 FAST = ("vmem", "smem")  # memories that the pipeline fills and empties
 MAX_PROGRAMS = 1 << 20  # index maps are evaluated at every grid point; beyond this, say so
@@ -184,18 +185,18 @@ class Call:
     def depends(self) -> tuple[str, ...]:
         """What decides how much the kernel does, and is not known: arguments, in words."""
         axes = jax_pallas.dynamic_axes(self.equation)
-        found = set(self.walk.depends if self.walk else ())
+        names = set(self.walk.depends if self.walk else ())
         for axis, value in zip(axes, self.values):
-            found |= value.unknown if axis in self.open_axes else set()
+            names |= value.unknown if axis in self.open_axes else set()
         first, rank = len(axes), len(self.grid)
         for operand, block in zip(self.operands, jax_pallas.blocks(self.equation), strict=True):
             if not operand.known:
                 for number in block.scalars_read(rank):
                     if first + number < len(self.values):
-                        found |= self.values[first + number].unknown
+                        names |= self.values[first + number].unknown
                     else:
-                        found.add("prefetched scalars")
-        return tuple(sorted(found))
+                        names.add("prefetched scalars")
+        return tuple(sorted(names))
 
     @property
     def by_data(self) -> tuple[str, ...]:
@@ -230,10 +231,10 @@ class Call:
             for o in self.operands
             if o.memory == "vmem"
         ]
-        for each in jax_pallas.scratch(self.equation):
-            if each.in_vmem and each.shape is not None:
-                size = math.prod(each.shape) * jaxprs.bits(each.dtype) // 8
-                name = each.name if each.name.startswith("scratch") else f"scratch {each.name}"
+        for piece in jax_pallas.scratch(self.equation):
+            if piece.in_vmem and piece.shape is not None:
+                size = math.prod(piece.shape) * jaxprs.bits(piece.dtype) // 8
+                name = piece.name if piece.name.startswith("scratch") else f"scratch {piece.name}"
                 held.append((name, size))
         return tuple(held)
 
@@ -254,14 +255,14 @@ class Call:
         Returns:
             A sentence for each problem; empty where they show nothing.
         """
-        found = []
+        problems = []
         for operand in self.operands:
             if not operand.known:
                 continue
             outside = (operand.starts < 0) | (operand.starts >= np.array(operand.shape))
             if outside.any():
                 step, dim = map(int, np.argwhere(outside)[0])
-                found.append(
+                problems.append(
                     f"{operand.role} {operand.name}: program {self._id(step)} asks for the block "
                     f"that starts at {int(operand.starts[step, dim])} in dimension {dim}, "
                     f"whose size is {operand.shape[dim]}"
@@ -272,11 +273,11 @@ class Call:
                 )
                 written = len(np.unique(operand.starts, axis=0))
                 if written < blocks:
-                    found.append(
+                    problems.append(
                         f"output {operand.name}: {blocks - written} of its {blocks} blocks are "
                         "written by no program"
                     )
-        return found
+        return problems
 
     def _id(self, step: int) -> tuple[int, ...]:
         return tuple(int(i) for i in self.programs[step])
@@ -284,14 +285,14 @@ class Call:
 
 def _sizes(axes: Sequence[int], values: Sequence[Value]) -> list[int | None]:
     """The sizes of the dynamic dimensions of a grid; None for one that is not known."""
-    found = [value.get() for value in values[: len(axes)]]
-    return [None if size is None else int(size) for size in found] or [None] * len(axes)
+    sizes = [value.get() for value in values[: len(axes)]]
+    return [None if size is None else int(size) for size in sizes] or [None] * len(axes)
 
 
 def _scalars(equation: Any, values: Sequence[Value]) -> tuple[np.ndarray | None, ...]:
     first, count = len(jax_pallas.dynamic_axes(equation)), jax_pallas.num_scalars(equation)
-    found = [value.get() for value in values[first : first + count]]
-    return tuple(found) or (None,) * count
+    scalars = [value.get() for value in values[first : first + count]]
+    return tuple(scalars) or (None,) * count
 
 
 def _walk(call: Call) -> Walk:
@@ -300,7 +301,7 @@ def _walk(call: Call) -> Walk:
     refs = []
     for number, scalar in enumerate(call.scalars):
         unknown = values[first + number].unknown if values else frozenset({"prefetched scalars"})
-        refs.append(Ref(number, "smem", unknown, scalar, given=True))
+        refs.append(Ref(number, "smem", unknown, scalar, from_outside=True))
     starts = {}
     for operand in call.operands:
         number, value = len(refs), None
@@ -311,7 +312,7 @@ def _walk(call: Call) -> Walk:
             if operand.memory == "smem" and operand.known:
                 value = values[place].get()
                 starts[number] = operand.starts, operand.block
-        refs.append(Ref(number, operand.memory, names, value, given=value is not None))
+        refs.append(Ref(number, operand.memory, names, value, from_outside=value is not None))
     unsized = [values[i].unknown for i, a in enumerate(range(first)) if a < len(values)]
     depends = frozenset().union(*unsized) if call.open_axes else frozenset()
     return walk(equation, call.grid, refs, starts, depends, call.trips)
@@ -330,10 +331,10 @@ def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
     Raises:
         ValueError: where the trace holds no pallas_call, and for a grid of more than MAX_PROGRAMS.
     """
-    found = calls_in(jaxprs.trace(function, *args))
-    if not found:
+    traced = calls_in(jaxprs.trace(function, *args))
+    if not traced:
         raise ValueError("function is one without a pallas_call; accepted: one that makes one")
-    return found
+    return traced
 
 
 @dataclass(frozen=True)
@@ -363,13 +364,13 @@ def affine(call: Call) -> list[Affine | None]:
     Returns:
         One for each operand; None where its map is not affine.
     """
-    found: list[Affine | None] = []
+    maps: list[Affine | None] = []
     wider = tuple(max(g, 2) for g in call.grid)
     ids = np.stack(np.unravel_index(np.arange(math.prod(wider)), wider or (1,)), 1)[:, : len(wider)]
     for operand, block in zip(call.operands, jax_pallas.blocks(call.equation), strict=True):
         starts = _starts(block, wider) if operand.known else None
         if starts is None:
-            found.append(None)
+            maps.append(None)
             continue
         unit = _units(block)
         offset = starts[0]
@@ -377,13 +378,13 @@ def affine(call: Call) -> list[Affine | None]:
         for axis in range(len(wider)):
             steps[:, axis] = starts[math.prod(wider[axis + 1 :])] - offset
         exact = np.array_equal(starts, offset + ids @ steps.T)
-        found.append(Affine(offset // unit, steps // unit[:, None], unit) if exact else None)
-    return found
+        maps.append(Affine(offset // unit, steps // unit[:, None], unit) if exact else None)
+    return maps
 
 
 def calls_in(
     jaxpr: Any,
-    given: Mapping[int, Any] | None = None,
+    values: Mapping[int, Any] | None = None,
     names: Sequence[str] = (),
     trips: Mapping[str, int] | None = None,
 ) -> list[Call]:
@@ -391,13 +392,13 @@ def calls_in(
 
     Args:
         jaxpr: of a program.
-        given: the number of an argument → its value, for what depends on values.
+        values: the number of an argument → its value, for what depends on values.
         names: of the arguments.
         trips: as of walk, and the name of a kernel or "" → the size of each dimension of its grid
             that is data.
     """
-    found = handed(jaxpr, given or {}, names)
-    return [_call(e, tuple(values), trips or {}) for e, values in found]
+    pairs = handed(jaxpr, values or {}, names)
+    return [_call(e, tuple(values), trips or {}) for e, values in pairs]
 
 
 def interpreted(jaxpr: Any) -> list[str]:
@@ -420,21 +421,21 @@ def for_a_tpu(jaxpr: Any) -> list[str]:
 
 def empty(jaxpr: Any) -> tuple[str, tuple[int, ...]] | None:
     """The first kernel of a jaxpr that is handed an array without elements, and its shape."""
-    for each in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
-        for variable in (*jaxprs.inputs(each), *jaxprs.outputs(each)):
+    for equation in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
+        for variable in (*jaxprs.inputs(equation), *jaxprs.outputs(equation)):
             if 0 in (jaxprs.shape(variable) or ()):
-                return jax_pallas.name(each), tuple(jaxprs.shape(variable))
+                return jax_pallas.name(equation), tuple(jaxprs.shape(variable))
     return None
 
 
 def off_limits(jaxpr: Any) -> str | None:
     """Why nothing is said of how long a program takes: a kernel for the SparseCore, or one that
     reaches other chips; None where there is neither."""
-    for each in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
-        name = jax_pallas.name(each)
-        if jax_pallas.on_sparse_core(each):
+    for equation in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
+        name = jax_pallas.name(equation)
+        if jax_pallas.on_sparse_core(equation):
             return f"its kernel {name} runs on the SparseCore, of which nothing is known here"
-        if jax_pallas.reaches_other_chips(each):
+        if jax_pallas.reaches_other_chips(equation):
             return (
                 f"its kernel {name} reaches other chips, and the links between them have no model"
             )
@@ -480,7 +481,7 @@ def _call(equation: Any, values: tuple[Value, ...], trips: Mapping[str, int]) ->
         grid,
         jax_pallas.semantics(equation),
         tuple(operands),
-        tuple(each.text for each in jax_pallas.scratch(equation)),
+        tuple(piece.text for piece in jax_pallas.scratch(equation)),
         equation,
         values,
         trips,

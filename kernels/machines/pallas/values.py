@@ -49,44 +49,44 @@ def _computed(value: Value) -> Any:
     seen: set[int] = set()
     waiting = [(value, False)]
     while waiting:
-        each, ready = waiting.pop()
+        step, ready = waiting.pop()
         if ready:
-            order.append(each)
-        elif id(each) not in seen and each.known is None:
-            seen.add(id(each))
-            if each.made_by is None:
+            order.append(step)
+        elif id(step) not in seen and step.known is None:
+            seen.add(id(step))
+            if step.made_by is None:
                 return None
-            if any(math.prod(jaxprs.shape(v) or ()) > MOST for v in jaxprs.outputs(each.made_by)):
+            if any(math.prod(jaxprs.shape(v) or ()) > MOST for v in jaxprs.outputs(step.made_by)):
                 return None
-            waiting.append((each, True))
-            waiting += [(operand, False) for operand in each.operands]
+            waiting.append((step, True))
+            waiting += [(operand, False) for operand in step.operands]
 
     def run() -> Any:
         results: dict[int, list[Any]] = {}
-        found: dict[int, Any] = {}
+        computed: dict[int, Any] = {}
 
-        def look(each: Value) -> Any:
-            return found[id(each)] if each.known is None else each.known
+        def look(step: Value) -> Any:
+            return computed[id(step)] if step.known is None else step.known
 
-        for each in order:
-            equation = each.made_by
-            if id(each.operands) not in results:
-                taken = [look(operand) for operand in each.operands]
-                results[id(each.operands)] = jaxprs.results(equation, taken)
-            found[id(each)] = results[id(each.operands)][each.place]
-        return found[id(value)]
+        for step in order:
+            equation = step.made_by
+            if id(step.operands) not in results:
+                taken = [look(operand) for operand in step.operands]
+                results[id(step.operands)] = jaxprs.results(equation, taken)
+            computed[id(step)] = results[id(step.operands)][step.place]
+        return computed[id(value)]
 
     return jaxprs.on_cpu(run)
 
 
 def handed(
-    jaxpr: Any, given: Mapping[int, Any], names: Sequence[str]
+    jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
 ) -> Iterator[tuple[Any, list[Value]]]:
     """Each pallas_call of a program with the values of its operands, in the order of `calls_in`.
 
     Args:
         jaxpr: The program, closed.
-        given: The number of an argument → its value.
+        known: The number of an argument → its value.
         names: Of the arguments.
 
     Yields:
@@ -94,8 +94,8 @@ def handed(
     """
     inner = jaxprs.opened(jaxpr)
     inputs = [
-        Value(known=np.asarray(given[i]))
-        if i in given
+        Value(known=np.asarray(known[i]))
+        if i in known
         else Value(frozenset([names[i] if i < len(names) else f"argument {i}"]))
         for i, _ in enumerate(jaxprs.inputs(inner))
     ]
@@ -117,24 +117,24 @@ def _within(
             return Value(known=np.asarray(literal))
         return env.get(variable) or Value(frozenset(["what a part of the program computes"]))
 
-    for each in jaxprs.own_equations(inner):
-        operands = [value(v) for v in jaxprs.inputs(each)]
+    for equation in jaxprs.own_equations(inner):
+        operands = [value(v) for v in jaxprs.inputs(equation)]
         unknown = frozenset().union(*[v.unknown for v in operands])
         results: list[Value] = []
-        if jax_pallas.is_pallas_call(each):
-            yield each, operands
-            unknown |= {f"what {jax_pallas.name(each)} computes"}
-            results = [Value(unknown) for _ in jaxprs.outputs(each)]
-        elif jaxprs.passes_on(each):
-            yield from _within(jaxprs.called_closed(each), operands, results)
+        if jax_pallas.is_pallas_call(equation):
+            yield equation, operands
+            unknown |= {f"what {jax_pallas.name(equation)} computes"}
+            results = [Value(unknown) for _ in jaxprs.outputs(equation)]
+        elif jaxprs.passes_on(equation):
+            yield from _within(jaxprs.called_closed(equation), operands, results)
         else:
-            for jaxpr_inside, taken in jaxprs.handed_inside(each):
+            for jaxpr_inside, taken in jaxprs.handed_inside(equation):
                 first = [operands[i] if i is not None else None for i in taken]
                 varying = unknown | {"which round of a loop it is"}
                 yield from _within(jaxpr_inside, [v or Value(varying) for v in first], [])
             results = [
-                Value(unknown, each, place, operands)
-                for place, _ in enumerate(jaxprs.outputs(each))
+                Value(unknown, equation, place, operands)
+                for place, _ in enumerate(jaxprs.outputs(equation))
             ]
-        env.update(zip(jaxprs.outputs(each), results))
+        env.update(zip(jaxprs.outputs(equation), results))
     outputs += [value(v) for v in jaxprs.outputs(inner)]

@@ -4,12 +4,20 @@ A kernel's scalars decide what it moves: which block, how many rounds, whether a
 from the program ids, from the values that are prefetched into scalar memory, and from each other;
 vectors are not computed here. What no value is known for is `Unknown`, and says of which operand
 it comes; a branch or a loop that asks for it makes the count a range.
+
+An example: a kernel on a grid of 4 loops `counts[program_id(0)]` times, and copies a row of 512
+bytes in each round. With counts = [3, 0, 2, 5] as prefetched scalars, program 0 reads 3, its loop
+counts 3 rounds and 3 copies; over the grid moved is 10 · 512, least_moved the same, and depends is
+empty. Without them the read gives Unknown({"counts"}): each program's loop counts once at most and
+not at all at least, so moved is 4 · 512, least_moved 0, depends ("counts",), and open is True.
+
+Over 600 lines because one walker has a method for every equation that scalar code is made of; what
+its values are stands in scalars.py.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.compat import jax_pallas, jax_refs, jaxprs
+from kernels.machines.pallas import scalars
+from kernels.machines.pallas.scalars import Ref, Unknown
 
 STEPS = 2_000_000  # equations that are run of one kernel; of more programs or rounds, some are run
 ROUNDS = 1 << 20  # of one loop, after which it is taken to have no end
@@ -31,20 +41,6 @@ Block = tuple[np.ndarray, tuple[int, ...]]
 
 class EndlessLoop(ValueError):
     """A kernel's loop that its own scalars never end."""
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """A value that only the run knows.
-
-    Args:
-        names: of the operands that it comes from.
-    """
-
-    names: frozenset[str] = frozenset()
-
-
-UNKNOWN = Unknown()
 
 
 @dataclass(frozen=True)
@@ -89,25 +85,6 @@ class Walk:
     cut: tuple[int, int] | None = None
 
 
-@dataclass
-class Ref:
-    """Memory that a kernel sees.
-
-    Args:
-        number: among the kernel's operands, −1 of scratch.
-        memory: such as "vmem".
-        names: what its contents come from.
-        cells: its scalars, where they are kept track of.
-        given: whether those come from outside.
-    """
-
-    number: int
-    memory: str
-    names: frozenset[str]
-    cells: np.ndarray | None = None
-    given: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
     """An equation, taken apart once: a grid runs it a million times.
@@ -117,7 +94,7 @@ class _Step:
         handler: what runs it; None for a plain operation.
         called: whether it runs another jaxpr.
         taken: variable and None, or None and the literal, of each thing that it reads.
-        given: the variables of its results.
+        results: the variables of what it gives.
         scalar: whether it gives a single scalar.
     """
 
@@ -126,21 +103,21 @@ class _Step:
     handler: Callable[[_Walker, Any, list[Any]], list[Any]] | None
     called: bool
     taken: list[tuple[Any, Any]]
-    given: list[Any]
+    results: list[Any]
     scalar: bool
 
     @classmethod
     def of(cls, equation: Any) -> _Step:
         """The parts of an equation."""
-        name, given = jaxprs.operation(equation), jaxprs.outputs(equation)
+        name, results = jaxprs.operation(equation), jaxprs.outputs(equation)
         return cls(
             equation,
             name,
             _HANDLERS.get(name),
             name in jaxprs.CALLS,
-            [_source(variable) for variable in jaxprs.inputs(equation)],
-            given,
-            len(given) == 1 and jaxprs.shape(given[0]) == (),
+            [scalars.source(variable) for variable in jaxprs.inputs(equation)],
+            results,
+            len(results) == 1 and jaxprs.shape(results[0]) == (),
         )
 
 
@@ -182,7 +159,7 @@ def worth_it(equation: Any) -> bool:
     """Whether a kernel's scalar code decides by more than its program ids: it copies by hand, loops
     to a limit that it computes, or branches on data."""
     inside = list(jaxprs.equations(jax_pallas.kernel(equation)))
-    names = {jaxprs.operation(each) for each in inside}
+    names = {jaxprs.operation(inner) for inner in inside}
     if names & {"dma_start", "while"}:
         return True
     return "cond" in names and any(map(_reads_a_scalar, inside))
@@ -190,8 +167,8 @@ def worth_it(equation: Any) -> bool:
 
 def _reads_a_scalar(equation: Any) -> bool:
     """Whether an equation takes one scalar out of an array."""
-    given = jaxprs.outputs(equation)
-    scalar = len(given) == 1 and jaxprs.shape(given[0]) == ()
+    results = jaxprs.outputs(equation)
+    scalar = len(results) == 1 and jaxprs.shape(results[0]) == ()
     wide = any(jax_refs.is_ref(v) or jaxprs.shape(v) for v in jaxprs.inputs(equation))
     return scalar and wide and jaxprs.operation(equation) not in ("cond", "while", "scan")
 
@@ -212,8 +189,8 @@ class _Walker:
         self.axes = jax_pallas.own_axes(equation)
         # The kernel may write to them, what is not known too.
         self.operands = [
-            each if each.cells is None else replace(each, cells=each.cells.astype(object))
-            for each in operands
+            ref if ref.cells is None else replace(ref, cells=ref.cells.astype(object))
+            for ref in operands
         ]
         self.depends = set(depends)
         self.open = bool(depends)
@@ -222,7 +199,7 @@ class _Walker:
         self.untold = False
         self.count: Counter[Any] = Counter()  # the most, an unknown loop counting once
         self.slack: Counter[Any] = Counter()  # how much less it may be
-        self.found: dict[int, dict[int, list[float]]] = {}
+        self.noted: dict[int, dict[int, list[float]]] = {}
         self.reads = False  # whether a scalar that is given was read
         self.steps = 0
         self.stores = 0  # to scalars that are kept track of
@@ -241,7 +218,7 @@ class _Walker:
     def run(self) -> Walk:
         count = math.prod(self.grid)
         scratch = [self._scratch(v) for v in jaxprs.inputs(self.kernel)[len(self.operands) :]]
-        stateful = any(each.cells is not None for each in scratch)
+        stateful = any(ref.cells is not None for ref in scratch)
         places: Iterable[int] = range(count)
         done = 0
         try:
@@ -274,7 +251,7 @@ class _Walker:
             open=self.open,
             read={
                 site: {place: _mean(values) for place, values in by_place.items()}
-                for site, by_place in self.found.items()
+                for site, by_place in self.noted.items()
                 if self.reads
             },
             programs=(done, count),
@@ -283,7 +260,9 @@ class _Walker:
         )
 
     def _kind(self, counts: Mapping[Any, float], kind: str, factor: float) -> dict[Any, float]:
-        return {key: value * factor for (of, key), value in counts.items() if of == kind}
+        return {
+            key: value * factor for (key_kind, key), value in counts.items() if key_kind == kind
+        }
 
     def _scratch(self, variable: Any) -> Ref:
         shape, cells = jax_refs.scalars(variable), None
@@ -312,159 +291,161 @@ class _Walker:
     def _jaxpr(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         inner = jaxprs.opened(jaxpr)
         outside, held = jaxprs.constants(jaxpr)
-        env: dict[Any, Any] = dict(zip(outside, constants or map(_scalar, held)))
+        env: dict[Any, Any] = dict(zip(outside, constants or map(scalars.scalar, held)))
         env.update(zip(jaxprs.inputs(inner), inputs))
         if id(inner) not in self.blocks:
             self.blocks[id(inner)] = (
-                [_Step.of(each) for each in jaxprs.own_equations(inner)],
-                [_source(variable) for variable in jaxprs.outputs(inner)],
+                [_Step.of(equation) for equation in jaxprs.own_equations(inner)],
+                [scalars.source(variable) for variable in jaxprs.outputs(inner)],
             )
-        steps, results = self.blocks[id(inner)]
+        steps, outputs = self.blocks[id(inner)]
         self.steps += len(steps)
         if self.steps > STEPS * 1.5:
             raise _Tired
         for step in steps:
-            values = _values(step.taken, env)
+            values = scalars.read(step.taken, env)
             if step.handler is not None:
-                found = step.handler(self, step.equation, values)
+                results = step.handler(self, step.equation, values)
             elif step.called:
-                found = self._jaxpr(jaxprs.called_closed(step.equation), [], values)
+                results = self._jaxpr(jaxprs.called_closed(step.equation), [], values)
             elif step.scalar:
-                found = [self._scalar_result(step.equation, step.name, values, step.given[0])]
+                results = [self._scalar_result(step.equation, step.name, values, step.results[0])]
             else:
-                found = [_joined(values)] * len(step.given)
-            env.update(zip(step.given, found))
-        return _values(results, env)
+                results = [scalars.joined(values)] * len(step.results)
+            env.update(zip(step.results, results))
+        return scalars.read(outputs, env)
 
     def _wrapped(self, value: Any, variable: Any) -> Any:
         """A result as its dtype holds it."""
         kind = self.kinds.get(id(variable))
         if kind is None:
             kind = self.kinds[id(variable)] = jaxprs.kind(variable)
-        return _wrapped(value, *kind)
+        return scalars.wrapped(value, *kind)
 
-    def _part(self, each: Any, read: Callable[[Any], Any]) -> Any:
+    def _part(self, equation: Any, read: Callable[[Any], Any]) -> Any:
         """What an equation touches, read off it once."""
-        if id(each) not in self.parts:
-            self.parts[id(each)] = read(each)
-        return self.parts[id(each)]
+        if id(equation) not in self.parts:
+            self.parts[id(equation)] = read(equation)
+        return self.parts[id(equation)]
 
-    def _scalar_result(self, each: Any, name: str, values: list[Any], out: Any) -> Any:
-        function = SCALARS.get(name)
+    def _scalar_result(self, equation: Any, name: str, values: list[Any], out: Any) -> Any:
+        function = scalars.SCALARS.get(name)
         if any(isinstance(v, (Unknown, Ref)) for v in values):
-            short = _SHORT.get(name)
-            found = short(values) if short else None
-            return _joined(values) if found is None else found
+            short = scalars.SHORT.get(name)
+            known = short(values) if short else None
+            return scalars.joined(values) if known is None else known
         if function is None:
-            if not values or any(map(jaxprs.shape, jaxprs.inputs(each))):
+            if not values or any(map(jaxprs.shape, jaxprs.inputs(equation))):
                 return Unknown()
-            found = jaxprs.evaluate(each, [np.asarray(v) for v in values])
-            return Unknown() if found is None else _scalar(np.reshape(found, -1)[0])
+            known = jaxprs.evaluate(equation, [np.asarray(v) for v in values])
+            return Unknown() if known is None else scalars.scalar(np.reshape(known, -1)[0])
         try:
             return self._wrapped(function(*values), out)
         except (ArithmeticError, ValueError):
             return Unknown()
 
-    def _program_id(self, each: Any, values: list[Any]) -> list[Any]:
-        return [self.ids[self.axes[jaxprs.grid_axis(each)]]]
+    def _program_id(self, equation: Any, values: list[Any]) -> list[Any]:
+        return [self.ids[self.axes[jaxprs.grid_axis(equation)]]]
 
-    def _num_programs(self, each: Any, values: list[Any]) -> list[Any]:
-        return [self.grid[self.axes[jaxprs.grid_axis(each)]]]
+    def _num_programs(self, equation: Any, values: list[Any]) -> list[Any]:
+        return [self.grid[self.axes[jaxprs.grid_axis(equation)]]]
 
-    def _convert(self, each: Any, values: list[Any]) -> list[Any]:
-        [value], [out] = values, jaxprs.outputs(each)
+    def _convert(self, equation: Any, values: list[Any]) -> list[Any]:
+        [value], [out] = values, jaxprs.outputs(equation)
         if isinstance(value, Unknown) or jaxprs.shape(out):
-            return [_joined(values)]
+            return [scalars.joined(values)]
         kind, _ = jaxprs.kind(out)
         if kind == "b":
             return [bool(value)]
         return [self._wrapped(int(value), out) if kind in "iu" else float(value)]
 
-    def _get(self, each: Any, values: list[Any]) -> list[Any]:
-        part, _ = self._part(each, jax_refs.access)
+    def _get(self, equation: Any, values: list[Any]) -> list[Any]:
+        part, _ = self._part(equation, jax_refs.access)
         ref = values[0]
-        cells = _select(part, ref, values)
+        cells = scalars.selected(part, ref, values)
         if isinstance(cells, (np.ndarray, Unknown)):
-            return [Unknown(_names(values))]
-        value = _scalar(cells)
-        if ref.given and not isinstance(value, Unknown):
+            return [scalars.joined(values)]
+        value = scalars.scalar(cells)
+        if ref.from_outside and not isinstance(value, Unknown):
             self.reads = True
-            self._note(each, value)
+            self._note(equation, value)
         return [value]
 
-    def _note(self, each: Any, value: float) -> None:
+    def _note(self, equation: Any, value: float) -> None:
         """Remember what an equation got in this program."""
-        self.found.setdefault(id(each), {}).setdefault(self.program, []).append(value)
+        self.noted.setdefault(id(equation), {}).setdefault(self.program, []).append(value)
 
-    def _store(self, each: Any, values: list[Any]) -> list[Any]:
-        part, written = self._part(each, jax_refs.access)
+    def _store(self, equation: Any, values: list[Any]) -> list[Any]:
+        part, written = self._part(equation, jax_refs.access)
         ref = values[0]
-        old: Any = Unknown(_names(values[:1]))
+        old: Any = scalars.joined(values[:1])
         if isinstance(ref, Ref) and ref.cells is not None:
             assert written is not None
             self.stores += 1
             value = values[written.number]
-            index = _indices(part, values)
-            known = jaxprs.operation(each) == "swap" and self.sure
+            index = scalars.indices_of(part, values)
+            known = jaxprs.operation(equation) == "swap" and self.sure
             if not known or isinstance(value, (Ref, Unknown)):
-                value = Unknown(_names([value]) | frozenset(self.depends if not self.sure else ()))
+                value = Unknown(
+                    scalars.names_of([value]) | frozenset(self.depends if not self.sure else ())
+                )
             if index is None or len(index) > 1:
-                ref.cells.fill(Unknown(_names(values)))
+                ref.cells.fill(scalars.joined(values))
             else:
                 place = index[0] if index else ()
-                found = ref.cells[place]
-                old = found if not isinstance(found, np.ndarray) else old
+                held = ref.cells[place]
+                old = held if not isinstance(held, np.ndarray) else old
                 # An object array would take the fields of a tuple apart, not those of Unknown.
                 ref.cells[place] = value
-        return [old] * len(jaxprs.outputs(each))
+        return [old] * len(jaxprs.outputs(equation))
 
-    def _poison(self, each: Any, values: list[Any]) -> list[Any]:
+    def _poison(self, equation: Any, values: list[Any]) -> list[Any]:
         for ref in values:
             if isinstance(ref, Ref) and ref.cells is not None:
                 self.stores += 1
-                ref.cells.fill(Unknown(_names(values)))
-        return [Unknown(_names(values))] * len(jaxprs.outputs(each))
+                ref.cells.fill(scalars.joined(values))
+        return [scalars.joined(values)] * len(jaxprs.outputs(equation))
 
-    def _copy(self, each: Any, values: list[Any]) -> list[Any]:
-        found = self._part(each, jax_refs.copy)
-        size = _bytes(found.source, values)
+    def _copy(self, equation: Any, values: list[Any]) -> list[Any]:
+        copy = self._part(equation, jax_refs.copy)
+        size = scalars.bytes_of(copy.source, values)
         if isinstance(size, Unknown):
             self.depends |= size.names
-            least, size = 0, _most_bytes(found.source)
+            least, size = 0, scalars.most_bytes(copy.source)
             self.slack["copies", ""] += 1
         else:
             least = size
         self.count["copies", ""] += 1
-        for part in (found.source, found.target):
+        for part in (copy.source, copy.target):
             ref = values[part.ref.number]
             if isinstance(ref, Ref) and ref.memory in HBM:
                 self.count["moved", ref.number] += size
                 self.slack["moved", ref.number] += size - least
-        target = values[found.target.ref.number]
+        target = values[copy.target.ref.number]
         if isinstance(target, Ref) and target.cells is not None:
-            target.cells.fill(Unknown(_names(values)))
+            target.cells.fill(scalars.joined(values))
         return []
 
-    def _dot(self, each: Any, values: list[Any]) -> list[Any]:
-        [out] = jaxprs.outputs(each)
-        products = math.prod(jaxprs.shape(out)) * math.prod(jaxprs.contracted(each))
-        self.count["flops", jaxprs.dtype(jaxprs.inputs(each)[0])] += 2 * products
-        return [_joined(values)]
+    def _dot(self, equation: Any, values: list[Any]) -> list[Any]:
+        [out] = jaxprs.outputs(equation)
+        products = math.prod(jaxprs.shape(out)) * math.prod(jaxprs.contracted(equation))
+        self.count["flops", jaxprs.dtype(jaxprs.inputs(equation)[0])] += 2 * products
+        return [scalars.joined(values)]
 
-    def _cond(self, each: Any, values: list[Any]) -> list[Any]:
+    def _cond(self, equation: Any, values: list[Any]) -> list[Any]:
         index, *rest = values
-        branches = jaxprs.branches(each)
+        branches = jaxprs.branches(equation)
         if not isinstance(index, (Unknown, Ref)):
             chosen = min(max(int(index), 0), len(branches) - 1)
-            self._note(each, chosen)
+            self._note(equation, chosen)
             return self._jaxpr(branches[chosen], [], rest)
         self.depends |= index.names
         self.reads = True  # a profile shall take the longest branch too
-        self._note(each, max(range(len(branches)), key=lambda i: _length(branches[i])))
+        self._note(equation, max(range(len(branches)), key=lambda i: _length(branches[i])))
         results, counts = [], []
         for branch in branches:
-            found, count, slack = self._unsure(branch, rest)
-            results.append(found)
+            result, count, slack = self._unsure(branch, rest)
+            results.append(result)
             counts.append((count, slack))
         for key in {key for count, _ in counts for key in count}:
             most = max(count[key] for count, _ in counts)
@@ -472,8 +453,10 @@ class _Walker:
             self.count[key] += most
             self.slack[key] += most - least
         return [
-            same[0] if all(_same(same[0], s) for s in same) else Unknown(_names([index, *same]))
-            for same in zip(*results)
+            ways[0]
+            if all(scalars.same(ways[0], way) for way in ways)
+            else scalars.joined([index, *ways])
+            for ways in zip(*results)
         ]
 
     def _unsure(
@@ -487,17 +470,17 @@ class _Walker:
         finally:
             self.count, self.slack, self.sure = outer
 
-    def _while(self, each: Any, values: list[Any]) -> list[Any]:
-        loop = jaxprs.while_loop(each)
+    def _while(self, equation: Any, values: list[Any]) -> list[Any]:
+        loop = jaxprs.while_loop(equation)
         condition, body = loop.condition, loop.body
         first = loop.of_condition + loop.of_body
         of_condition, of_body = values[: loop.of_condition], values[loop.of_condition : first]
         carry = values[first:]
-        place = _place(each, self.name)
-        limit = jaxprs.limit(each)
+        place = _place(equation, self.name)
+        limit = jaxprs.limit(equation)
         end: Any = Unknown() if limit is None else values[limit]
         if not isinstance(end, Unknown):
-            self._note(each, end)
+            self._note(equation, end)
         start = carry[0] if carry else None
         enough = max(STEPS, self.steps + STEPS // 16)
         outer = Counter(self.count), Counter(self.slack)
@@ -512,15 +495,15 @@ class _Walker:
                     return [v if isinstance(v, Ref) else Unknown() for v in carry]
             [more] = self._jaxpr(condition, [], [*of_condition, *carry])
             if isinstance(more, Unknown):
-                return self._open_loop(each, place, more, body, of_body, carry)
+                return self._open_loop(equation, place, more, body, of_body, carry)
             if not more:
                 return carry
-            self.count["rounds", self._loop(each, place)] += 1
+            self.count["rounds", self._loop(equation, place)] += 1
             before = self.stores
             self.looping += 1
             after = self._jaxpr(body, [], [*of_body, *carry])
             self.looping -= 1
-            if self.stores == before and all(map(_alike, carry, after)):
+            if self.stores == before and all(map(scalars.alike, carry, after)):
                 break  # the next round is this one again
             carry = after
         raise EndlessLoop(f"{place} has no end: its condition holds round after round")
@@ -531,17 +514,17 @@ class _Walker:
             for key in now:
                 now[key] += (now[key] - old[key]) * (times - 1)  # type: ignore[assignment]
 
-    def _loop(self, each: Any, place: str) -> str:
+    def _loop(self, equation: Any, place: str) -> str:
         """Which loop this is: two that stand at one place, such as a library's, are told apart."""
-        if id(each) not in self.loops:
-            of = sum(other.startswith(place) for other in self.loops.values())
-            self.loops[id(each)] = f"{place}, number {of + 1}" if of else place
-            self.lengths[id(each)] = _own_length(jaxprs.loop(each)[0])
-        return self.loops[id(each)]
+        if id(equation) not in self.loops:
+            same = sum(other.startswith(place) for other in self.loops.values())
+            self.loops[id(equation)] = f"{place}, number {same + 1}" if same else place
+            self.lengths[id(equation)] = _own_length(jaxprs.loop(equation)[0])
+        return self.loops[id(equation)]
 
     def _open_loop(
         self,
-        each: Any,
+        equation: Any,
         place: str,
         more: Unknown,
         body: Any,
@@ -551,28 +534,30 @@ class _Walker:
         """A loop whose length is not known counts as often as trips say; else once, and may count
         not at all."""
         self.by_data[place] = None
-        given = given_trips(self.trips, self.name, _line(each))
-        names = more.names if given is None else frozenset()
+        said = given_trips(self.trips, self.name, _line(equation))
+        names = more.names if said is None else frozenset()
         self.depends |= names
-        self.open |= given is None
-        unsure = [Unknown(names | _names([v])) if not isinstance(v, Ref) else v for v in carry]
-        if jaxprs.limit(each) is None:
+        self.open |= said is None
+        unsure = [
+            Unknown(names | scalars.names_of([v])) if not isinstance(v, Ref) else v for v in carry
+        ]
+        if jaxprs.limit(equation) is None:
             self.untold = True
-        elif given is not None:
+        elif said is not None:
             # The counter is the first of what is carried: a profile counts from where it starts.
             start = carry[0] if carry and isinstance(carry[0], int) else 0
             self.reads = True
-            self._note(each, start + given)
-        found, count, slack = self._unsure(body, [*constants, *unsure])
-        times = 1 if given is None else given
-        self.count["rounds", self._loop(each, place)] += times
+            self._note(equation, start + said)
+        results, count, slack = self._unsure(body, [*constants, *unsure])
+        times = 1 if said is None else said
+        self.count["rounds", self._loop(equation, place)] += times
         for key, value in count.items():
             self.count[key] += value * times
-            self.slack[key] += value if given is None else slack[key] * times
-        return [Unknown(names | _names([v])) for v in found]
+            self.slack[key] += value if said is None else slack[key] * times
+        return [Unknown(names | scalars.names_of([v])) for v in results]
 
-    def _scan(self, each: Any, values: list[Any]) -> list[Any]:
-        parts = jaxprs.scan(each)
+    def _scan(self, equation: Any, values: list[Any]) -> list[Any]:
+        parts = jaxprs.scan(equation)
         body, length, carried = parts.body, parts.length, parts.carried
         fixed, carry = values[: parts.fixed], values[parts.fixed : parts.fixed + carried]
         rows = [_row(v) for v in values[parts.fixed + carried :]]
@@ -594,11 +579,11 @@ class _Walker:
             self.count, self.slack = outer, slack
         if run < length:
             carry = [v if isinstance(v, Ref) else Unknown() for v in carry]
-        stacked = len(jaxprs.outputs(each)) - carried
+        stacked = len(jaxprs.outputs(equation)) - carried
         return [*carry, *[Unknown()] * stacked]
 
-    def _scoped(self, each: Any, values: list[Any]) -> list[Any]:
-        inner = jax_refs.scoped(each)
+    def _scoped(self, equation: Any, values: list[Any]) -> list[Any]:
+        inner = jax_refs.scoped(equation)
         return self._jaxpr(inner, values, [self._scratch(v) for v in jaxprs.inputs(inner)])
 
 
@@ -620,140 +605,9 @@ _HANDLERS: dict[str, Callable[[_Walker, Any, list[Any]], list[Any]]] = {
 }
 
 
-def _clamp(low: Any, value: Any, high: Any) -> Any:
-    return min(max(value, low), high)
-
-
-def _divide(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int):
-        quotient = abs(a) // abs(b)  # XLA's rounds towards zero
-        return quotient if (a < 0) == (b < 0) else -quotient
-    return a / b
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    return a - b * _divide(a, b) if isinstance(a, int) else math.fmod(a, b)
-
-
-def _not(a: Any) -> Any:
-    return not a if isinstance(a, bool) else ~a
-
-
-# What scalar operations give, of Python's own numbers.
-SCALARS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": _divide,
-    "rem": _remainder,
-    "neg": operator.neg,
-    "sign": lambda a: (a > 0) - (a < 0),
-    "abs": abs,
-    "max": max,
-    "min": min,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "not": _not,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "select_n": lambda which, *cases: cases[int(which)],
-    "clamp": _clamp,
-    "shift_left": lambda a, b: a << b,
-    "shift_right_arithmetic": lambda a, b: a >> b,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "pow": operator.pow,
-    "copy": lambda a: a,
-    "copy_p": lambda a: a,
-    "reshape": lambda a: a,
-    "squeeze": lambda a: a,
-    "broadcast_in_dim": lambda a: a,
-    "multiple_of": lambda a: a,
-    "optimization_barrier": lambda a: a,
-    "stop_gradient": lambda a: a,
-}
-
-# What is known although an operand is not.
-_SHORT: dict[str, Callable[[list[Any]], Any]] = {
-    "and": lambda v: False if any(each is False for each in v) else None,
-    "or": lambda v: True if any(each is True for each in v) else None,
-    "mul": lambda v: 0 if any(each == 0 and isinstance(each, int) for each in v) else None,
-    "select_n": lambda v: (
-        v[1 + int(v[0])]
-        if not isinstance(v[0], (Unknown, Ref))
-        else v[1]
-        if all(_same(v[1], each) for each in v[2:])
-        else None
-    ),
-}
-
-
-def _wrapped(value: Any, kind: str, size: int) -> Any:
-    """A result as a dtype of that kind and so many bits holds it."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return value
-    if kind == "b":
-        return bool(value)
-    if kind not in ("i", "u"):
-        return value
-    if kind == "u":
-        return value & ((1 << size) - 1)
-    half = 1 << (size - 1)
-    return value if -half <= value < half else (value + half) % (1 << size) - half
-
-
-def _scalar(value: Any) -> Any:
-    """A Python scalar of an array without dimensions; what has some is not known."""
-    if isinstance(value, (Unknown, Ref, bool, int, float)):
-        return value
-    array = np.asarray(value)
-    if array.ndim or array.dtype == object:
-        return Unknown()
-    return array.item()
-
-
-def _source(variable: Any) -> tuple[Any, Any]:
-    """Where a value comes from: a variable and None, or None and the scalar of a literal."""
-    literal = jaxprs.literal(variable)
-    return (variable, None) if literal is None else (None, _scalar(literal))
-
-
-def _values(sources: Iterable[tuple[Any, Any]], env: Mapping[Any, Any]) -> list[Any]:
-    return [held if variable is None else env.get(variable, UNKNOWN) for variable, held in sources]
-
-
-def _names(values: Iterable[Any]) -> frozenset[str]:
-    """The operands that values come from."""
-    found: frozenset[str] = frozenset()
-    for each in values:
-        if isinstance(each, (Unknown, Ref)):
-            found |= each.names
-    return found
-
-
-def _joined(values: Sequence[Any]) -> Unknown:
-    return Unknown(_names(values))
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Ref) or isinstance(other, Ref):
-        return one is other
-    return not isinstance(one, Unknown) and not isinstance(other, Unknown) and one == other
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same as far as is known."""
-    return _same(one, other) or (isinstance(one, Unknown) and isinstance(other, Unknown))
-
-
 def _row(value: Any) -> Any:
     """One of the rows that a scan goes over, whose value is not looked at."""
-    return value if isinstance(value, Ref) else Unknown(_names([value]))
+    return value if isinstance(value, Ref) else scalars.joined([value])
 
 
 def _length(jaxpr: Any) -> int:
@@ -763,12 +617,12 @@ def _length(jaxpr: Any) -> int:
 
 def _own_length(jaxpr: Any) -> int:
     """Equations of a jaxpr, those inside it included but for those in its loops."""
-    found = 0
-    for each in jaxprs.own_equations(jaxpr):
-        found += 1
-        if jaxprs.operation(each) not in ("scan", "while"):
-            found += sum(map(_own_length, jaxprs.inner_jaxprs(each)))
-    return found
+    length = 0
+    for equation in jaxprs.own_equations(jaxpr):
+        length += 1
+        if jaxprs.operation(equation) not in ("scan", "while"):
+            length += sum(map(_own_length, jaxprs.inner_jaxprs(equation)))
+    return length
 
 
 def _place(equation: Any, kernel: str) -> str:
@@ -793,74 +647,6 @@ def given_trips(trips: Mapping[str, int], kernel: str, line: str = "") -> int | 
         line: FILE:LINE of the loop; empty for a grid.
     """
     return next((trips[key] for key in (line or kernel, kernel, "") if key in trips), None)
-
-
-def _resolve(size: Any, values: Sequence[Any]) -> Any:
-    if isinstance(size, jax_refs.Slot):
-        return values[size.number]
-    return _scalar(size) if not isinstance(size, int) else size
-
-
-def _indices(part: jax_refs.Part, values: Sequence[Any]) -> list[tuple[Any, ...]] | None:
-    """NumPy's indices of a part, one after another; None where they are not known."""
-    found = []
-    for step in part.steps:
-        if step is None:
-            return None
-        index: list[Any] = []
-        for each in step:
-            if isinstance(each, tuple):
-                start, size, stride = (_resolve(e, values) for e in each)
-                if isinstance(start, Unknown) or isinstance(size, Unknown):
-                    return None
-                index.append(slice(start, start + size * stride, stride))
-            else:
-                at = _resolve(each, values)
-                if isinstance(at, (Unknown, Ref)):
-                    return None
-                index.append(int(at))
-        found.append(tuple(index))
-    return found
-
-
-def _select(part: jax_refs.Part, ref: Any, values: Sequence[Any]) -> Any:
-    """The scalars of a part of a ref; Unknown where they are not kept or it is not known which."""
-    if not isinstance(ref, Ref) or ref.cells is None:
-        return Unknown()
-    indices = _indices(part, values)
-    if indices is None:
-        return Unknown()
-    cells: Any = ref.cells
-    try:
-        for index in indices:
-            cells = cells[index]
-    except IndexError:
-        return Unknown()
-    return cells
-
-
-def _bytes(part: jax_refs.Part, values: Sequence[Any]) -> Any:
-    """Bytes of a part; Unknown where a size is data."""
-    count = 1
-    for size in part.sizes:
-        found = _resolve(size, values)
-        if isinstance(found, (Unknown, Ref)):
-            return Unknown(_names([found]))
-        count *= found
-    return count * jaxprs.bits(part.dtype) // 8
-
-
-def _most_bytes(part: jax_refs.Part) -> int:
-    """Bytes of a part whose unknown sizes are as large as the ref's."""
-    steps = [step for step in part.steps if step is not None]
-    if not steps:
-        return math.prod(part.shape) * jaxprs.bits(part.dtype) // 8
-    sizes = [
-        (each[1] if isinstance(each[1], int) else whole)
-        for each, whole in zip(steps[-1], part.shape)
-        if isinstance(each, tuple)
-    ]
-    return math.prod(sizes) * jaxprs.bits(part.dtype) // 8
 
 
 def _mean(values: list[float]) -> float:

@@ -131,13 +131,13 @@ def _standing(jaxpr: Any) -> tuple[float, float]:
             inside += sum(sum(_standing(branch)) for branch in jaxprs.branches(equation))
         elif name in ("scan", "while"):
             body, times = jaxprs.loop(equation)
-            each = _standing(body)
-            outside += each[0] and each[0] * (times or math.inf)
-            inside += each[1] and each[1] * (times or math.inf)
+            inner_counts = _standing(body)
+            outside += inner_counts[0] and inner_counts[0] * (times or math.inf)
+            inside += inner_counts[1] and inner_counts[1] * (times or math.inf)
         else:
             for inner in jaxprs.called(equation):
-                each = _standing(inner)
-                outside, inside = outside + each[0], inside + each[1]
+                inner_counts = _standing(inner)
+                outside, inside = outside + inner_counts[0], inside + inner_counts[1]
     return outside, inside
 
 
@@ -182,16 +182,16 @@ def _cond(
 
 
 def _pass(equation: Any, inner: Any, known: dict[Any, np.ndarray]) -> dict[Any, np.ndarray]:
-    given = jaxprs.inputs(equation)
+    operands = jaxprs.inputs(equation)
     taken = jaxprs.inputs(inner)
-    return _known(taken, given, known) if len(taken) == len(given) else {}
+    return _known(taken, operands, known) if len(taken) == len(operands) else {}
 
 
 def _known(
-    taken: list[Any], given: list[Any], known: dict[Any, np.ndarray]
+    inputs: list[Any], operands: list[Any], known: dict[Any, np.ndarray]
 ) -> dict[Any, np.ndarray]:
     """What a jaxpr knows of its inputs `taken`, for which the variables `given` are handed in."""
-    values = ((inner, _value(outer, known)) for inner, outer in zip(taken, given))
+    values = ((inner, _value(outer, known)) for inner, outer in zip(inputs, operands))
     return {inner: value for inner, value in values if value is not None}
 
 
@@ -213,7 +213,7 @@ def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]
     if name == "num_programs":
         known[results[0]] = np.full(1, grid[jaxprs.grid_axis(equation)])
         return
-    values = [_value(each, known) for each in jaxprs.inputs(equation)]
+    values = [_value(operand, known) for operand in jaxprs.inputs(equation)]
     if any(value is None for value in values):
         return
     inner = jaxprs.called(equation)
@@ -221,8 +221,8 @@ def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]
         result = jaxprs.evaluate(equation, [v for v in values if v is not None]) if values else None
     elif jaxprs.passes_on(equation):
         learned = dict(zip(jaxprs.inputs(inner[0]), values, strict=True))
-        for each in jaxprs.own_equations(inner[0]):
-            _evaluate(each, learned, grid)
+        for step in jaxprs.own_equations(inner[0]):
+            _evaluate(step, learned, grid)
         result = _value(jaxprs.outputs(inner[0])[0], learned)
     else:  # a loop or a condition: what it gives counts as data
         return

@@ -94,11 +94,11 @@ def products(text: str) -> Counter[str]:
     "scalar", or the vector register: "xmm" (128 bits), "ymm" (256) or "zmm" (512). A fused
     multiply-add counts as one.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for line in _PRODUCT.findall(text):
         scalar = line.split()[0].endswith("ss")
-        found["scalar" if scalar else re.findall(r"%([xyz]mm)", line)[0]] += 1
-    return found
+        counts["scalar" if scalar else re.findall(r"%([xyz]mm)", line)[0]] += 1
+    return counts
 
 
 def hottest(text: str) -> str:

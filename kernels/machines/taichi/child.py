@@ -21,10 +21,10 @@ def _answer(question: tuple) -> dict:
         runtime.start(**settings)
         if settings["device"] == "cuda":
             arguments = [_to_gpu(a) for a in arguments]
-        found = {"result": _to_cpu(function(*arguments, **options))}
+        answer = {"result": _to_cpu(function(*arguments, **options))}
         if settings.get("profiled"):
-            found["tasks"] = _tasks(function, arguments, options)
-        return found
+            answer["tasks"] = _tasks(function, arguments, options)
+        return answer
     except Exception as error:
         return {"kind": type(error).__name__, "says": _plain(error)}
 

@@ -135,7 +135,7 @@ cuLinkCreate_v2 cuLinkDestroy
 
 
 @dataclass(frozen=True)
-class Launch:
+class TaichiLaunch:
     """A task of a kernel, as Taichi launches it on a GPU.
 
     Args:
@@ -159,7 +159,7 @@ def ptx(
     capability: tuple[int, int] = (8, 6),
     sms: int = 82,
     seconds: float = SECONDS,
-) -> tuple[Launch, ...]:
+) -> tuple[TaichiLaunch, ...]:
     """The tasks that `function(*arguments)` would launch on a GPU, in order; none of them runs.
 
     Args:
@@ -213,14 +213,14 @@ def ptx(
             raise TaichiError(child.last_line(done.stderr))
         modules = [path.read_text() for path in sorted(folder.glob("*.ptx"))]
         launches = (folder / "launches").read_text().splitlines()
-    found = []
+    tasks = []
     for line in launches:
         task, *numbers = line.split()
         gx, gy, gz, threads, bytes_ = map(int, numbers)
         module = next((m for m in modules if re.search(rf"\.entry {task}\(", m)), "")
         if not task.startswith("runtime_"):
-            found.append(Launch(task, module, (gx, gy, gz), threads, bytes_))
-    return tuple(found)
+            tasks.append(TaichiLaunch(task, module, (gx, gy, gz), threads, bytes_))
+    return tuple(tasks)
 
 
 def _source() -> str:

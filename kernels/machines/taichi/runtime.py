@@ -181,14 +181,14 @@ def empty(shape: tuple[int, ...], like: Any, dtype: Any = None) -> Any:
         dtype: by default that of `like`.
     """
     if isinstance(like, np.ndarray):
-        made = np.empty(shape, dtype or like.dtype)
+        array = np.empty(shape, dtype or like.dtype)
         if _running and _running.debug:
-            made.reshape(-1).view(np.uint8)[...] = 255
-        return made
-    made = like.new_empty(shape, dtype=dtype or like.dtype)
+            array.reshape(-1).view(np.uint8)[...] = 255
+        return array
+    array = like.new_empty(shape, dtype=dtype or like.dtype)
     if _running and _running.debug:
-        made.view(-1).view(require("torch", "tensors").uint8).fill_(255)
-    return made
+        array.view(-1).view(require("torch", "tensors").uint8).fill_(255)
+    return array
 
 
 def launch(
@@ -209,27 +209,27 @@ def launch(
     Raises:
         ValueError: before anything runs, with the name that the kernel gives the argument.
     """
-    given = dict(zip(_names(kernel), arguments, strict=True))
+    by_name = dict(zip(_names(kernel), arguments, strict=True))
     devices = {}
-    for key, value in given.items():
+    for key, value in by_name.items():
         if isinstance(value, (bool, int, float, np.integer, np.floating)):
             continue
         devices[key] = _check(key, value)
-        given[key] = value.detach() if getattr(value, "requires_grad", False) else value
+        by_name[key] = value.detach() if getattr(value, "requires_grad", False) else value
     for key, shape in (shapes or {}).items():
-        if tuple(given[key].shape) != tuple(shape):
-            fail(f"{key}.shape", tuple(given[key].shape), str(tuple(shape)))
+        if tuple(by_name[key].shape) != tuple(shape):
+            fail(f"{key}.shape", tuple(by_name[key].shape), str(tuple(shape)))
     first, device = next(iter(devices.items()), ("", "cpu"))
     for key, other in devices.items():
         if other != device:
             fail(f"{key}.device", other, f"{device}, where {first} is")
     if device != "cuda:0":
         start("cpu")
-        kernel(*given.values())
+        kernel(*by_name.values())
         return
     start("cuda")
     with _in_order():
-        kernel(*given.values())
+        kernel(*by_name.values())
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """The TPU as far as a laptop reaches it: simulate, lower, compile, read the schedule, estimate."""
 
+from kernels.machines import hlo
+from kernels.machines.base import Seconds, Simulation, SimulationError
 from kernels.machines.compat.libtpu import DMA_MODEL
 from kernels.machines.tpu.chips import CHIPS, Chip
 from kernels.machines.tpu.diagnose import TpuCompileError
@@ -8,9 +10,9 @@ from kernels.machines.tpu.estimate.bands import ahead, band, band_of
 from kernels.machines.tpu.estimate.rates import RATES
 from kernels.machines.tpu.lowering import lower
 from kernels.machines.tpu.pipelining import Pipeline, pipeline
-from kernels.machines.tpu.pool import Compiled, compile
+from kernels.machines.tpu.pool import TpuProgram, compile
 from kernels.machines.tpu.scheduler import KernelSchedule, Schedule, schedule
-from kernels.machines.tpu.simulator import Simulation, SimulationError, simulate
+from kernels.machines.tpu.simulator import simulate
 from kernels.machines.tpu.tuner import Trial, Tuning, tune
 
 __all__ = [
@@ -18,15 +20,16 @@ __all__ = [
     "DMA_MODEL",
     "RATES",
     "Chip",
-    "Compiled",
     "Estimate",
     "KernelSchedule",
     "OpEstimate",
     "Pipeline",
     "Schedule",
+    "Seconds",
     "Simulation",
     "SimulationError",
     "TpuCompileError",
+    "TpuProgram",
     "Trial",
     "Tuning",
     "ahead",

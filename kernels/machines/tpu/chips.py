@@ -6,18 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernels.machines.base import PublishedChip
 from kernels.machines.checks import one_of
 
 
 @dataclass(frozen=True)
-class Chip:
+class Chip(PublishedChip):
     """One TPU generation, by its short name and by the name that JAX gives its devices.
 
     All rates and sizes are those of one chip: all of its tensor cores together.
 
     Args:
-        name: as CHIPS has it.
-        device_kind: JAX's name.
         topology: the smallest one that the compiler takes.
         tensor_cores: cores that share a chip and split "parallel" grid dimensions.
         clock_hz: cycles a second of a tensor core.
@@ -28,11 +27,8 @@ class Chip:
             more.
         mxus: matrix units a core.
         mxu_size: rows and columns of each.
-        sources: where each figure is from, in words.
     """
 
-    name: str
-    device_kind: str
     tensor_cores: int
     topology: str
     clock_hz: float
@@ -44,7 +40,6 @@ class Chip:
     vmem_limit_bytes: int
     mxus: int
     mxu_size: int
-    sources: tuple[tuple[str, str], ...]
 
     @property
     def hbm_bytes_per_cycle(self) -> float:
@@ -57,12 +52,6 @@ class Chip:
         float32 has no published rate: the MXU multiplies it in several bfloat16 passes.
         """
         return self.int8_ops if dtype in ("int8", "uint8") else self.bf16_flops
-
-    def source(self, field: str) -> str:
-        """Where the figure `field` is from."""
-        found = dict(self.sources)
-        one_of("field", field, found)
-        return found[field]
 
 
 def _sources(generation: str, clock: str) -> tuple[tuple[str, str], ...]:

@@ -6,49 +6,34 @@ import errno
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels.machines.base import CompileError
 from kernels.machines.compat import jaxprs
 from kernels.machines.tpu.plan import vmem_limit
 
 if TYPE_CHECKING:
-    from kernels.machines.tpu.export import Program
+    from kernels.machines.exporting import ExportedProgram
 
 
-@dataclass(eq=False)  # an exception equals itself only, and can be put into a set
-class TpuCompileError(RuntimeError):
+@dataclass(eq=False)
+class TpuCompileError(CompileError):
     """A program that could not be compiled for a TPU.
 
     Args:
         kind: "vmem", "block", "unsupported", "alignment", "memory space", "constants",
             "timeout", "crashed", "disk" or "other".
-        message: what is wrong, and what would be right.
-        original: the compiler's or JAX's own text, whole.
-        asked_bytes, limit_bytes: of a VMEM that overflows.
-        buffers: the name and bytes of each that lies in it.
+        buffers: the name and bytes of each that lies in a VMEM that overflows.
         operand, accepted: of an illegal block.
         source: "file.py:line" in the kernel, where it is known.
-        seconds: that the compiler ran.
     """
 
-    kind: str
-    message: str
-    original: str = ""
-    asked_bytes: int | None = None
-    limit_bytes: int | None = None
     buffers: tuple[tuple[str, int], ...] = ()
     operand: str | None = None
     accepted: str | None = None
     source: str | None = None
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__(self.message)
-
-    def __reduce__(self) -> tuple[type, tuple]:
-        return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def __str__(self) -> str:
         if not self.source:
@@ -75,7 +60,7 @@ def translate(
             it.
     """
     source = source or _source(text)
-    for rule in (_vmem, _block, _rank, _alignment, _primitive, _dtype, _memory_space, _constants):
+    for rule in (_vmem, _block, _rank, _plain):
         if error := rule(text):
             error.original = text
             error.source = error.source or source
@@ -126,11 +111,11 @@ def _bytes(number: str, unit: str) -> int:
 
 
 def _vmem(text: str) -> TpuCompileError | None:
-    found = re.search(rf"Scoped allocation with size {_SIZE} and limit {_SIZE}", text)
-    found = found or re.search(rf"memory space vmem\. Used {_SIZE} of {_SIZE} vmem", text)
-    if not found:
+    said = re.search(rf"Scoped allocation with size {_SIZE} and limit {_SIZE}", text)
+    said = said or re.search(rf"memory space vmem\. Used {_SIZE} of {_SIZE} vmem", text)
+    if not said:
         return None
-    asked, limit = _bytes(found[1], found[2]), _bytes(found[3], found[4])
+    asked, limit = _bytes(said[1], said[2]), _bytes(said[3], said[4])
     blocks = re.findall(
         rf"Size: {_SIZE}\s+(?:Operator:[^\n]*\n\s*)?Shape: ([^\n]*)\n(?:(?!={{5}})[\s\S])*?"
         r"Tag: ([^\n]*)",
@@ -156,10 +141,10 @@ def _sizes(text: str) -> tuple[str, ...]:
 
 
 def _block(text: str) -> TpuCompileError | None:
-    found = re.search(
+    said = re.search(
         r"last two dimensions of your block shape are divisible by (\d+) and (\d+)", text
     ) or re.search(r"block shape.*?(?:divisible|multiple) (?:by|of) (\d+)()", text)
-    if not found:
+    if not said:
         return None
     place = re.search(
         rf"Block spec for (\S+) in pallas_call (.+?) at (\S+?:\d+) has block shape {_SHAPE}, "
@@ -170,7 +155,7 @@ def _block(text: str) -> TpuCompileError | None:
         return TpuCompileError("block", _first_line(text))
     operand, kernel, where, block, array = place.groups()
     sizes, whole = _sizes(block), _sizes(array)
-    rows, lanes = found[1], found[2] or found[1]
+    rows, lanes = said[1], said[2] or said[1]
     wanted = []
     for name, at, step in (("second-to-last", -2, rows), ("last", -1, lanes)):
         if len(sizes) >= -at and sizes[at].isdigit() and int(step):
@@ -193,128 +178,119 @@ def _block(text: str) -> TpuCompileError | None:
 
 
 def _rank(text: str) -> TpuCompileError | None:
-    found = re.search(
+    said = re.search(
         rf"Block shape for (\S+) \(= {_SHAPE}\) must have the same number of dimensions as the "
         rf"array shape {_SHAPE}",
         text,
     )
-    if not found:
+    if not said:
         return None
-    sizes, whole = _sizes(found[2]), _sizes(found[3])
+    sizes, whole = _sizes(said[2]), _sizes(said[3])
     return TpuCompileError(
         "block",
-        f"the block ({', '.join(sizes)}) of {found[1]} has {len(sizes)} dimensions, and its array "
+        f"the block ({', '.join(sizes)}) of {said[1]} has {len(sizes)} dimensions, and its array "
         f"({', '.join(whole)}) has {len(whole)}: give one size, or None, for each",
-        operand=found[1],
+        operand=said[1],
         accepted=f"{len(whole)} dimensions",
     )
 
 
-def _alignment(text: str) -> TpuCompileError | None:
-    found = re.search(
-        r"cannot statically prove that index in dimension (\d+) is a multiple of (\d+)", text, re.I
-    )
-    if not found:
-        return None
-    return TpuCompileError(
+# What a text says, its kind, and what to say instead; {} is the pattern's group. The first row that
+# fits counts.
+_WORDS = (
+    (
+        r"(?i)cannot statically prove that index in dimension (\d+) is a multiple of (\d+)",
         "alignment",
-        f"an index in dimension {found[1]} must be a multiple of {found[2]}, and the compiler "
-        "cannot prove it: index whole tiles, wrap it in pl.multiple_of, or mask with an iota",
-        accepted=f"a multiple of {found[2]}",
-    )
-
-
-def _primitive(text: str) -> TpuCompileError | None:
-    found = re.search(
-        r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\S+?)\.", text
-    )
-    if found:
-        return TpuCompileError(
-            "unsupported",
-            f"the TPU's kernel language has no `{found[1]}`: write it in other operations, or do "
-            "it outside the kernel",
-        )
-    found = re.search(r"CompileTimeMosaicUnsupportedRhsType: ([^\n]*)", text)
-    if found:
-        return TpuCompileError("unsupported", f"the chip has no such matmul: {found[1]}")
-    found = re.search(r"'tpu\.matmul' op (Expected matmul acc to be 32-bit)", text)
-    if found:
-        return TpuCompileError(
-            "unsupported",
-            "the MXU adds up in 32 bits: give the dot preferred_element_type float32, or int32 for "
-            "integers",
-        )
-    found = re.search(r"failed to legalize operation '([\w.]+)'", text)
-    if found and found[1] == "func.return" and "i64" in text:
-        return TpuCompileError(
-            "unsupported",
-            "an index map gives 64-bit integers, since jax_enable_x64 is on, and a TPU kernel "
-            "takes 32-bit ones: write jnp.int32(0) for a plain 0 in it, or trace the kernel "
-            "within jax.enable_x64(False)",
-        )
-    if found:
-        return TpuCompileError(
-            "unsupported", f"the compiler cannot translate the operation {found[1]} for this chip"
-        )
-    found = re.search(
-        r"(?:Not implemented|Unimplemented|UNIMPLEMENTED|Unsupported)[:\s]\s*([^\n]+)", text
-    )
-    if found and "X{64|128}" not in text and "element type" not in text:
-        return TpuCompileError("unsupported", f"not supported on this chip: {found[1].strip()}")
-    return None
-
-
-def _dtype(text: str) -> TpuCompileError | None:
-    if "X{64|128}" in text:
-        found = re.search(r"= ([a-z]+\d+)\[", text)
-        return TpuCompileError(
-            "unsupported", f"a TPU kernel takes no {found[1] if found else '64-bit'} arrays"
-        )
-    if "Invalid vector type for load" in text:
-        found = re.search(r"memref<[\dx]*x([a-z]+\d+)", text)
-        return TpuCompileError(
-            "unsupported", f"the vector unit cannot load {found[1] if found else 'this dtype'}"
-        )
-    if "VectorElementTypeInterface" in text or "Unsupported element type" in text:
-        found = re.search(r"element type:? (\w+)", text)
-        name = f" {found[1]}" if found and found[1] != "for" else ""
-        return TpuCompileError("unsupported", f"a kernel has no vectors of this dtype{name}")
-    return None
-
-
-def _memory_space(text: str) -> TpuCompileError | None:
-    for words, advice in (
-        ("Cannot store scalars to VMEM", "keep scalars in SMEM, or store a vector"),
-        ("Can only load scalars from SMEM", "SMEM holds scalars; keep vectors in VMEM"),
-        ("Can only store scalars to SMEM", "SMEM holds scalars; keep vectors in VMEM"),
-        (
-            "Loads are only allowed on VMEM and SMEM",
-            "a ref left in HBM is read with pltpu.make_async_copy only",
-        ),
-        (
-            "Stores are only allowed on VMEM and SMEM",
-            "a ref left in HBM is written with pltpu.make_async_copy only",
-        ),
-    ):
-        if words in text:
-            return TpuCompileError("memory space", f"{words}: {advice}")
-    return None
-
-
-def _constants(text: str) -> TpuCompileError | None:
-    found = re.search(r"captures constants (\[[^\]]*\]+)", text)
-    if not found:
-        return None
-    return TpuCompileError(
+        "an index in dimension {} must be a multiple of {}, and the compiler cannot prove it: "
+        "index whole tiles, wrap it in pl.multiple_of, or mask with an iota",
+    ),
+    (
+        r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\S+?)\.",
+        "unsupported",
+        "the TPU's kernel language has no `{}`: write it in other operations, or do it outside the "
+        "kernel",
+    ),
+    (
+        r"CompileTimeMosaicUnsupportedRhsType: ([^\n]*)",
+        "unsupported",
+        "the chip has no such matmul: {}",
+    ),
+    (
+        r"'tpu\.matmul' op Expected matmul acc to be 32-bit",
+        "unsupported",
+        "the MXU adds up in 32 bits: give the dot preferred_element_type float32, or int32 for "
+        "integers",
+    ),
+    (
+        r"(?s)\A(?=.*i64)(?:(?!failed to legalize).)*failed to legalize operation 'func\.return'",
+        "unsupported",
+        "an index map gives 64-bit integers, since jax_enable_x64 is on, and a TPU kernel takes "
+        "32-bit ones: write jnp.int32(0) for a plain 0 in it, or trace the kernel within "
+        "jax.enable_x64(False)",
+    ),
+    (
+        r"failed to legalize operation '([\w.]+)'",
+        "unsupported",
+        "the compiler cannot translate the operation {} for this chip",
+    ),
+    (
+        r"(?s)\A(?!.*(?:X\{64\|128\}|element type))"
+        r".*?(?:Not implemented|Unimplemented|UNIMPLEMENTED|Unsupported)[:\s]\s*([^\n]*\S)",
+        "unsupported",
+        "not supported on this chip: {}",
+    ),
+    (
+        r"(?s)\A(?=.*X\{64\|128\}).*?= ([a-z]+\d+)\[",
+        "unsupported",
+        "a TPU kernel takes no {} arrays",
+    ),
+    (r"X\{64\|128\}", "unsupported", "a TPU kernel takes no 64-bit arrays"),
+    (
+        r"(?s)\A(?=.*Invalid vector type for load)(?:.*?memref<[\dx]*x([a-z]+\d+))?",
+        "unsupported",
+        "the vector unit cannot load {}",
+    ),
+    (
+        r"(?s)\A(?=.*(?:VectorElementTypeInterface|Unsupported element type))"
+        r"(?:.*?element type:? (?!for\b)(\w+))?",
+        "unsupported",
+        "a kernel has no vectors of {}",
+    ),
+    (
+        r"Cannot store scalars to VMEM",
+        "memory space",
+        "Cannot store scalars to VMEM: keep scalars in SMEM, or store a vector",
+    ),
+    (
+        r"Can only (load scalars from|store scalars to) SMEM",
+        "memory space",
+        "Can only {} SMEM: SMEM holds scalars; keep vectors in VMEM",
+    ),
+    (
+        r"(Load|Store)s are only allowed on VMEM and SMEM",
+        "memory space",
+        "{}s are only allowed on VMEM and SMEM: a ref left in HBM is copied with "
+        "pltpu.make_async_copy only",
+    ),
+    (
+        r"captures constants (\[[^\]]*\]+)",
         "constants",
-        f"the kernel captures constants {found[1]}: pass arrays as inputs, or make them inside",
-    )
+        "the kernel captures constants {}: pass arrays as inputs, or make them inside",
+    ),
+)
+
+
+def _plain(text: str) -> TpuCompileError | None:
+    for pattern, kind, words in _WORDS:
+        if said := re.search(pattern, text):
+            return TpuCompileError(kind, words.format(*said.groups("this dtype")))
+    return None
 
 
 def _source(text: str) -> str | None:
     """The kernel's line in an MLIR location or in JAX's words: "file.py":42, at file.py:42."""
-    found = re.search(r'"([^"\s]*\.py)":(\d+)', text) or re.search(r"at (\S*\.py):(\d+)", text)
-    return _basename(f"{found[1]}:{found[2]}") if found else None
+    place = re.search(r'"([^"\s]*\.py)":(\d+)', text) or re.search(r"at (\S*\.py):(\d+)", text)
+    return _basename(f"{place[1]}:{place[2]}") if place else None
 
 
 def _basename(place: str) -> str:
@@ -336,7 +312,7 @@ def disk(error: OSError, text: str = "") -> TpuCompileError:
     return TpuCompileError("disk", message, text or str(error))
 
 
-def _calls(program: Program) -> tuple[Any, ...]:
+def _calls(program: ExportedProgram) -> tuple[Any, ...]:
     """Its kernels; () where a grid is too long to look at."""
     try:
         return program.calls
@@ -344,15 +320,15 @@ def _calls(program: Program) -> tuple[Any, ...]:
         return ()
 
 
-def buffers_of(program: Program, text: str) -> tuple[tuple[str, int], ...]:
+def buffers_of(program: ExportedProgram, text: str) -> tuple[tuple[str, int], ...]:
     """What the failing kernel keeps in VMEM; () where it is not clear which kernel fails."""
     calls = _calls(program)
     named = [c for c in calls if f"%{c.name}" in text]
-    found = named or (calls if len(calls) == 1 else ())
-    return found[0].buffers() if found else ()
+    failing = named or (calls if len(calls) == 1 else ())
+    return failing[0].buffers() if failing else ()
 
 
-def overflowing(program: Program) -> TpuCompileError | None:
+def overflowing(program: ExportedProgram) -> TpuCompileError | None:
     """The error of a program with a kernel whose blocks alone exceed its VMEM; None without one."""
     for call in _calls(program):
         limit = vmem_limit(call, program.chip)
@@ -376,7 +352,7 @@ def flat_text(error: BaseException) -> str:
 
 def _outside(file: str) -> bool:
     """Whether a line of code is the caller's, and neither a library's nor this package's own."""
-    own = Path(file).parent == Path(__file__).parent
+    own = Path(__file__).parents[1] in Path(file).parents
     return "site-packages" not in file and not file.startswith("<") and not own
 
 
@@ -390,9 +366,9 @@ def user_line(error: BaseException) -> str | None:
 
 def primitive_line(jaxpr: Any, text: str) -> str | None:
     """Where the kernel uses what the text complains of; None where that is not one place."""
-    found = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
-    if found:
-        name = found[1]
+    said = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
+    if said:
+        name = said[1]
     elif "scalars to VMEM" in text or "Stores are only" in text:
         name = "swap"
     elif "scalars from SMEM" in text or "Loads are only" in text:
@@ -400,7 +376,7 @@ def primitive_line(jaxpr: Any, text: str) -> str | None:
     else:
         return None
     places = [line for primitive, line in _lines(jaxpr) if primitive == name and line]
-    return places[0] if places and (found or len(set(places)) == 1) else None
+    return places[0] if places and (said or len(set(places)) == 1) else None
 
 
 def _lines(jaxpr: Any, outer: str | None = None) -> Iterator[tuple[str, str | None]]:

@@ -14,13 +14,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from kernels.machines.base import Seconds
 from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.calls import FAST
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu.chips import CHIPS
 from kernels.machines.tpu.diagnose import TpuCompileError, mib
 from kernels.machines.tpu.estimate.result import Estimate
-from kernels.machines.tpu.export import Program
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.scheduler import KernelSchedule
 
@@ -61,7 +62,7 @@ FREE = ("broadcast_in_dim", "reshape", "squeeze", "program_id", "num_programs", 
 # --- as data --------------------------------------------------------------------------------------
 
 
-def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
+def facts(program: ExportedProgram, found: Estimate, title: str) -> dict[str, Any]:
     """All that is known of an estimated program, as JSON can hold it.
 
     Args:
@@ -89,7 +90,7 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
         "title": title,
         "chip": found.chip,
         "libtpu": found.libtpu,
-        "seconds": found.seconds,
+        "seconds": found.cycles / chip.clock_hz,
         "cycles": found.cycles,
         "clock_hz": chip.clock_hz,
         "band": found.band_text,
@@ -99,8 +100,8 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
         "depends": list(found.depends),
         "by_data": _by_data(program, found),
         "trips": dict(program.trips),
-        "least": found.range[0],
-        "most": found.range[1] if math.isfinite(found.range[1]) else None,
+        "least": found.seconds.low,
+        "most": found.seconds.high if math.isfinite(found.seconds.high) else None,
         "flops": found.flops,
         "hbm_bytes": found.hbm_bytes,
         "utilisation": found.utilisation,
@@ -129,7 +130,7 @@ def facts(program: Program, found: Estimate, title: str) -> dict[str, Any]:
     return made
 
 
-def refusal(program: Program | None, error: TpuCompileError, title: str, chip: str) -> dict:
+def refusal(program: ExportedProgram | None, error: TpuCompileError, title: str, chip: str) -> dict:
     """What is known of a program that the compiler refused: why, and the same arithmetic.
 
     Args:
@@ -327,7 +328,7 @@ def _count(
             counts[unit] += times * elements
 
 
-def dtypes(program: Program, chip: str) -> list[str]:
+def dtypes(program: ExportedProgram, chip: str) -> list[str]:
     """What a chip makes of a program's dtypes, a sentence each.
 
     Args:
@@ -449,7 +450,7 @@ def _first_change(error: TpuCompileError, kernels: Sequence[Mapping[str, Any]], 
 # --- in the terminal ------------------------------------------------------------------------------
 
 
-def explain(program: Program, found: Estimate, title: str, console: Console) -> None:
+def explain(program: ExportedProgram, found: Estimate, title: str, console: Console) -> None:
     """Print the page of an estimated program."""
     page(facts(program, found, title), console)
 
@@ -466,7 +467,7 @@ def _verdict(made: Mapping[str, Any]) -> str:
     )
 
 
-def _by_data(program: Program, found: Estimate) -> list[str]:
+def _by_data(program: ExportedProgram, found: Estimate) -> list[str]:
     """The loops and grids whose length is data that is not given, in words."""
     names = dict.fromkeys(words for call in program.calls for words in call.by_data)
     if found.compiled and not all(each.counted for each in found.compiled.module.run):
@@ -574,7 +575,9 @@ def compared(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds in the unit that reads best."""
+    """Seconds in the unit that reads best; of a range, both ends."""
+    if isinstance(seconds, Seconds) and seconds.is_range:
+        return " to ".join(map(format_seconds, seconds))
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

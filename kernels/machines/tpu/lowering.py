@@ -5,46 +5,6 @@ operations and dtypes, scalars that must live in scalar memory. It needs to know
 lowers for; an abstract device tells it.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any
+from kernels.machines.tpu.export import TPU
 
-from kernels.machines.compat import jax_mlir
-from kernels.machines.pallas import lowered
-from kernels.machines.tpu import chips
-
-
-def abstract_device(
-    chip: str, mesh: Mapping[str, int] | None = None
-) -> AbstractContextManager[Any]:
-    """Within it, JAX traces and lowers as if the default device were a `chip`.
-
-    Args:
-        mesh: axis name → size, of several such chips.
-    """
-    from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
-
-    target = chips.chip(chip)
-    device = AbstractDevice(
-        device_kind=target.device_kind, num_cores=target.tensor_cores, platform="tpu"
-    )
-    sizes, names = tuple((mesh or {}).values()), tuple(mesh or {})
-    # As the compiler's mesh is: JAX's own default is another kind, and 0.12 compares the two.
-    kinds = (AxisType.Auto,) * len(names)
-    return use_abstract_mesh(AbstractMesh(sizes, names, kinds, abstract_device=device))
-
-
-def lower(function: Callable[..., Any], *args: Any, chip: str = "v5e") -> lowered.Lowered:
-    """Lower `function(*args)` for `chip`; nothing runs.
-
-    Args:
-        function: kernels inside are taken as compiled, whatever they do on this machine.
-        args: arrays or jax.ShapeDtypeStruct.
-        chip: one of CHIPS.
-
-    Raises:
-        ValueError: where no kernel reaches the program, or one insists on being interpreted.
-        Exception: what JAX raises where the hardware could not take the kernel.
-    """
-    with abstract_device(chip):
-        return lowered.lower(function, args, "tpu", chip, jax_mlir.TPU)
+abstract_device, lower = TPU.abstract_device, TPU.lower

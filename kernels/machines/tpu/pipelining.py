@@ -29,13 +29,13 @@ from kernels.machines.tpu.estimate.result import OpEstimate
 
 @dataclass(frozen=True)
 class Move:
-    """One block on its way: `start` to `carried` it has HBM for itself, at `there` it has arrived.
+    """One block on its way: `start` to `carried` it has HBM for itself, at `arrived` it is there.
 
     Args:
         operand: its name.
         step: of the grid, that it is fetched for or written by.
         size: bytes.
-        start, carried, there: cycles since the kernel began.
+        start, carried, arrived: cycles since the kernel began.
     """
 
     operand: str
@@ -43,11 +43,11 @@ class Move:
     size: int
     start: float
     carried: float
-    there: float
+    arrived: float
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """One grid step: it begins at `start`, its products at `products`, and ends at `stop`; before
     it, the core waited from `idle` on. All in cycles."""
 
@@ -72,7 +72,7 @@ class Pipeline:
     chip: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    steps: tuple[Step, ...] = field(repr=False)
+    steps: tuple[PipelineStep, ...] = field(repr=False)
     moves: tuple[Move, ...] = field(repr=False)
     cycles: float
 
@@ -133,28 +133,28 @@ def pipeline(kernel: OpEstimate, chip: str = "v5e") -> Pipeline:
     def ask(sizes: Mapping[str, np.ndarray], step: int, asked: float) -> float:
         """Ask for the blocks of a step that move; when they are there."""
         nonlocal free
-        there = asked
-        for name, each in sizes.items():
-            if size := int(each[step]):
+        arrived = asked
+        for name, by_step in sizes.items():
+            if size := int(by_step[step]):
                 start = max(free, asked)
                 free = start + size / rates.hbm_bytes_per_cycle
-                arrival = max(free, asked + alone({name: each}, step))
+                arrival = max(free, asked + alone({name: by_step}, step))
                 moves.append(Move(name, step, size, start, free, arrival))
-                there = max(there, arrival)
-        return there
+                arrived = max(arrived, arrival)
+        return arrived
 
-    def run() -> Iterator[Step]:
-        there, end = ask(inputs, 0, 0.0), 0.0
+    def run() -> Iterator[PipelineStep]:
+        arrived, end = ask(inputs, 0, 0.0), 0.0
         for step in range(count):
             following = ask(inputs, step + 1, end) if step + 1 < count else end
-            start = max(end, there)
+            start = max(end, arrived)
             begun = start + rest
-            yield Step(end, start, begun, begun + products)
-            there, end = following, begun + products
+            yield PipelineStep(end, start, begun, begun + products)
+            arrived, end = following, begun + products
             ask(outputs, step, end)
 
     steps = tuple(run())
-    cycles = max(steps[-1].stop, max((m.there for m in moves), default=0.0))
+    cycles = max(steps[-1].stop, max((m.arrived for m in moves), default=0.0))
     return Pipeline(chip, tuple(inputs), tuple(outputs), steps, tuple(moves), cycles)
 
 

@@ -12,7 +12,7 @@ Block = TypeVar("Block")
 
 
 @dataclass(frozen=True)
-class Plan(Generic[Block]):
+class TpuPlan(Generic[Block]):
     """The blocks of a kernel, made for one chip; hashable, so that jax.jit can key on it.
 
     It is made once, where the shapes are known, and handed on: what traces the kernel asks for

@@ -27,10 +27,11 @@ from kernels.machines import optional
 from kernels.machines.child import Child, ChildError, Spares, how, python
 from kernels.machines.compat import libtpu
 from kernels.machines.compat.libtpu import Dump
+from kernels.machines.exporting import ExportedProgram
+from kernels.machines.hlo import Module, parse
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.diagnose import TpuCompileError, buffers_of, disk, overflowing, translate
-from kernels.machines.tpu.export import Program, export
-from kernels.machines.tpu.hlo import Module, parse
+from kernels.machines.tpu.export import export
 
 TIMEOUT = 300.0  # seconds for one program
 HOPELESS = 20.0  # seconds for a program whose blocks do not fit; the compiler may search for long
@@ -67,7 +68,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class TpuProgram:
     """A program compiled for a chip. Nothing of it was measured.
 
     Args:
@@ -136,7 +137,7 @@ def compile(  # its public name; the builtin is not used in this module
     in_specs: Any = None,
     out_specs: Any = None,
     **options: Any,
-) -> Compiled:
+) -> TpuProgram:
     """Compile `function(*args, **options)` for `chip` ahead of time, in a child process.
 
     Args:
@@ -163,7 +164,7 @@ def compile(  # its public name; the builtin is not used in this module
     return compile_program(program, timeout=timeout, executable=executable)
 
 
-def compile_program(program: Program, **options: Any) -> Compiled:
+def compile_program(program: ExportedProgram, **options: Any) -> TpuProgram:
     """Compile one exported program; options as in compile_all. Raises TpuCompileError."""
     [result] = compile_all([program], **options)
     if isinstance(result, TpuCompileError):
@@ -172,13 +173,13 @@ def compile_program(program: Program, **options: Any) -> Compiled:
 
 
 def compile_all(
-    programs: Sequence[Program],
+    programs: Sequence[ExportedProgram],
     *,
     purposes: Collection[str] = (),
     executable: bool = False,
     timeout: float = TIMEOUT,
     progress: bool = True,
-) -> list[Compiled | TpuCompileError]:
+) -> list[TpuProgram | TpuCompileError]:
     """Compile several programs in a small pool of children, each of which starts libtpu once.
 
     Args:
@@ -191,7 +192,7 @@ def compile_all(
     Returns:
         In order, for each program what it became or why it did not; never raises for one.
     """
-    results: dict[int, Compiled | TpuCompileError] = {}
+    results: dict[int, TpuProgram | TpuCompileError] = {}
     for index, result in compile_each(
         programs, purposes=purposes, executable=executable, timeout=timeout, progress=progress
     ):
@@ -200,13 +201,13 @@ def compile_all(
 
 
 def compile_each(
-    programs: Iterable[Program],
+    programs: Iterable[ExportedProgram],
     *,
     purposes: Collection[str] = (),
     executable: bool = False,
     timeout: float = TIMEOUT,
     progress: bool = True,
-) -> Iterator[tuple[int, Compiled | TpuCompileError]]:
+) -> Iterator[tuple[int, TpuProgram | TpuCompileError]]:
     """As compile_all, but yield (index, result) as soon as one is there, in any order.
 
     Args:
@@ -230,15 +231,15 @@ class _Pool:
 
     def __init__(
         self,
-        programs: Iterable[Program],
+        programs: Iterable[ExportedProgram],
         purposes: tuple[str, ...],
         executable: bool,
         timeout: float,
         version: str,
     ) -> None:
         self.purposes = purposes
-        self.source: Iterator[Program] | None = iter(programs)
-        self.programs: list[Program] = []
+        self.source: Iterator[ExportedProgram] | None = iter(programs)
+        self.programs: list[ExportedProgram] = []
         self.executable, self.timeout, self.version = executable, timeout, version
         self.pending: deque[int] = deque()
         self.compilers: list[_Compiler] = []
@@ -246,7 +247,7 @@ class _Pool:
         limit = os.environ.get(CHILDREN, "")
         self.limit = int(limit) if limit.isdigit() and int(limit) else 2
 
-    def run(self) -> Iterator[tuple[int, Compiled | TpuCompileError]]:
+    def run(self) -> Iterator[tuple[int, TpuProgram | TpuCompileError]]:
         self._next()
         while self.pending or self.compilers:
             try:
@@ -273,7 +274,7 @@ class _Pool:
                     self._drop(compiler)
                     yield index, self._late(index, text)
 
-    def _hear(self, compiler: _Compiler) -> Iterator[tuple[int, Compiled | TpuCompileError]]:
+    def _hear(self, compiler: _Compiler) -> Iterator[tuple[int, TpuProgram | TpuCompileError]]:
         """What a child has to say, or how it died."""
         began = compiler.child.started
         for answer in compiler.child.answers():
@@ -362,7 +363,7 @@ class _Pool:
 
     def _collect(
         self, compiler: _Compiler, index: int, answer: dict | ChildError
-    ) -> Compiled | TpuCompileError:
+    ) -> TpuProgram | TpuCompileError:
         program = self.programs[index]
         if isinstance(answer, ChildError):
             return TpuCompileError("other", f"the compiler's answer was lost: {answer}")
@@ -375,7 +376,7 @@ class _Pool:
             return error
         memory = answer["memory"]
         try:
-            return Compiled(
+            return TpuProgram(
                 name=program.name,
                 chip=program.chip,
                 memory=Memory(
@@ -504,7 +505,7 @@ class _Compiler:
 
 
 @contextlib.contextmanager
-def _shown(programs: Iterable[Program], progress: bool) -> Iterator[Callable[[], None]]:
+def _shown(programs: Iterable[ExportedProgram], progress: bool) -> Iterator[Callable[[], None]]:
     """Yield a function to call for each finished program; draws a bar once it takes long."""
     if not (progress and sys.stderr.isatty()):
         yield lambda: None

@@ -15,7 +15,7 @@ from kernels.machines.compat import libtpu
 from kernels.machines.compat.libtpu import Bundle
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.export import export
-from kernels.machines.tpu.pool import TIMEOUT, Compiled, compile_program, libtpu_version
+from kernels.machines.tpu.pool import TIMEOUT, TpuProgram, compile_program, libtpu_version
 
 # The compiler's names of the slots, in the words of this book.
 SLOTS = {
@@ -123,16 +123,18 @@ class KernelSchedule:
         units = [i for i, slot in enumerate(self.slots) if slot in ("MXU", "MXU push")]
         busy: Any = self.occupancy[inside][:, units].any(1)
         opened: list[int] = []
-        found: list[tuple[int, int]] = []
+        branches: list[tuple[int, int]] = []
         for place, number in enumerate(inside[: len(self.bundles)]):
             if self.bundles[number].mark == "PF" and opened:
                 start = opened.pop()
                 if any(busy[start:place]):
-                    found = [each for each in found if each[0] < start] + [(start, place)]
+                    branches = [branch for branch in branches if branch[0] < start] + [
+                        (start, place)
+                    ]
                     busy[start:place] = False
             if any("sbr.rel" in operation for operation in self.bundles[number].operations):
                 opened.append(place)
-        return tuple(stop - start for start, stop in found)
+        return tuple(stop - start for start, stop in branches)
 
     @cached_property
     def by_hand(self) -> libtpu.ByHand | None:
@@ -155,12 +157,12 @@ class KernelSchedule:
 
     def names(self, place: int) -> dict[str, int]:
         """The operations of one bundle by name, without their operands: name → how many."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for operation in self.bundles[place].operations:
             text = re.sub(r"^\(.*?\)\s*", "", _plain(operation))  # a predicate
             name = re.search(r"(?:^|= *)([a-z][\w.]*)", text)
-            found[re.sub(r"\.mxu\d$", "", name[1]) if name else text] += 1
-        return dict(found)
+            counts[re.sub(r"\.mxu\d$", "", name[1]) if name else text] += 1
+        return dict(counts)
 
     def find(self, word: str, start: int = 0) -> int:
         """The first bundle from `start` on that holds an operation with `word` in it."""
@@ -230,13 +232,13 @@ def schedule(
     libtpu_version()
     program = export(function, *args, chip=chip, **options)
     compiled = compile_program(program, purposes=("schedule",), timeout=timeout)
-    found = schedule_of(compiled)
-    if not found.kernels:
+    schedules = schedule_of(compiled)
+    if not schedules.kernels:
         raise TpuCompileError("other", f"libtpu {compiled.libtpu} wrote no schedule that is known")
-    return found
+    return schedules
 
 
-def schedule_of(compiled: Compiled) -> Schedule:
+def schedule_of(compiled: TpuProgram) -> Schedule:
     """The schedule of a program that was compiled for the purpose "schedule"."""
     order = {i.name: (n, i) for n, i in enumerate(compiled.module.run)}
     kernels = []
@@ -244,7 +246,7 @@ def schedule_of(compiled: Compiled) -> Schedule:
         kernel = _kernel(dump, order[dump.kernel][1] if dump.kernel in order else None)
         if kernel is not None:
             kernels.append((order.get(dump.kernel, (len(order), None))[0], kernel))
-    kernels.sort(key=lambda each: each[0])
+    kernels.sort(key=lambda pair: pair[0])
     return Schedule(compiled.chip, tuple(k for _, k in kernels), compiled.libtpu)
 
 

@@ -8,37 +8,15 @@ shuffled order on two cores, watched by a race detector. A v5e or v6e has one co
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from kernels.machines.base import Simulation, SimulationError, takes_interpret
 from kernels.machines.compat import jax_interpreter
 
 CORES = 2
-
-
-class SimulationError(RuntimeError):
-    """The simulated machine refused the kernel; the message is the machine's own last words."""
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """What one run on the simulated TPU gave.
-
-    Args:
-        result: what the kernel returned, as NumPy arrays.
-        races: each race found, in a line.
-        order: int [programs, grid rank], the program ids in the order in which they ran.
-        core: int [programs], which core ran each.
-    """
-
-    result: Any
-    races: tuple[str, ...]
-    order: np.ndarray = field(repr=False)
-    core: np.ndarray = field(repr=False)
 
 
 def simulate(
@@ -77,7 +55,7 @@ def simulate(
         random_seed=seed,
         grid_point_recorder=record,
     )
-    if _takes_interpret(function):
+    if takes_interpret(function):
         options["interpret"] = params
     try:
         with (
@@ -95,12 +73,3 @@ def simulate(
         pltpu.reset_tpu_interpret_mode_state()
     order = np.array([point for point, _ in visits])
     return Simulation(result, tuple(races), order, np.array([c for _, c in visits]))
-
-
-def _takes_interpret(function: Callable[..., Any]) -> bool:
-    """Whether it has to be told too: without it, it may do on a CPU what is no kernel."""
-    try:
-        known = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of something built in
-        return False
-    return any(each.name == "interpret" or each.kind is each.VAR_KEYWORD for each in known)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.machines.checks import fail
+from kernels.machines.exporting import ExportedProgram, name_of
 from kernels.machines.pallas.walk import TIRED
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate import Estimate, estimate_all
-from kernels.machines.tpu.export import Program, export, name_of
+from kernels.machines.tpu.export import export
 from kernels.machines.tpu.pool import libtpu_version
 
 MOST = 24  # candidates tried unless told otherwise
@@ -110,8 +111,7 @@ def tune(
         timeout: seconds for one compilation.
         progress: called with how many are done, of how many.
         values: as in estimate. Where a kernel depends on what they leave out, its trial says so,
-            and in its seconds what is unknown happens once. One with more rounds than are counted
-            is refused.
+            and has the least seconds. One with more rounds than are counted is refused.
         default: whether to estimate what the function chooses by itself too.
         profile: whether to ask the static profile. It takes longest, and where it serves some of
             the candidates alone, those without it compare as schedules do.
@@ -129,12 +129,12 @@ def tune(
         fail("candidates", "empty", "one at least")
     name = name or name_of(function)
     shapes = [_shape(a) for a in args]
-    given = functools.partial(function, **options) if options else function
+    fixed = functools.partial(function, **options) if options else function
     trials: list[Trial] = []
     everything = [{}, *tunings] if default else tunings  # {} is what it chooses by itself
     for start in range(0, len(everything), BATCH):
         batch = everything[start : start + BATCH]
-        trials += _try(given, shapes, batch, chip, name, store, timeout, values, profile)
+        trials += _try(fixed, shapes, batch, chip, name, store, timeout, values, profile)
         if progress:
             progress(len(trials), len(everything))
     own = trials.pop(0).seconds if default else math.nan
@@ -164,7 +164,7 @@ def _try(
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
     passing: set[int] = set()  # what failed for a reason that may pass
-    programs: dict[int, Program] = {}
+    programs: dict[int, ExportedProgram] = {}
     for i, tuning in enumerate(tunings):
         words = str(Trial(tuning, 0.0))
         # What the function chooses by itself may be another choice today.
@@ -185,12 +185,14 @@ def _try(
             )
         except (TpuCompileError, ValueError) as error:
             trials[i] = Trial(tuning, float("inf"), note=str(error))
-    found = estimate_all(list(programs.values()), timeout=timeout, progress=False, profile=profile)
-    for i, result in zip(programs, found, strict=True):
+    results = estimate_all(
+        list(programs.values()), timeout=timeout, progress=False, profile=profile
+    )
+    for i, result in zip(programs, results, strict=True):
         if isinstance(result, Estimate) and TIRED in result.depends:
             trials[i] = Trial(tunings[i], float("inf"), note=TIRED)  # part of it has no rank
         elif isinstance(result, Estimate):
-            trials[i] = Trial(tunings[i], result.seconds, result.bound, result.method)
+            trials[i] = Trial(tunings[i], result.seconds.low, result.bound, result.method)
             if any(reason in result.method for reason in _KEPT):
                 passing.add(i)  # without the profile for once: no figure to compare others with
         else:

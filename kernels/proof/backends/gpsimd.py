@@ -15,7 +15,7 @@ class _GpSimd(Backend):
         """Eight cores, one after the other in an order of this seed, every access checked."""
         from kernels.machines.neuron import gpsimd
 
-        interpret = gpsimd.InterpretParams(order=order)
+        interpret = gpsimd.GpSimdParams(order=order)
         return Simulated(job.function(*job.arguments, interpret=interpret, **job.options))
 
     def compile_one(self, job: Job) -> str:

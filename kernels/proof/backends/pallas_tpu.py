@@ -55,8 +55,9 @@ class _PallasTpu(OnTpu):
 
         All programs go to one pool of compiler processes, so that libtpu starts once in each.
         """
+        from kernels.machines.exporting import ExportedProgram
         from kernels.machines.tpu.diagnose import TpuCompileError
-        from kernels.machines.tpu.export import Program, export
+        from kernels.machines.tpu.export import export
         from kernels.machines.tpu.pool import compile_each
 
         owners: list[int] = []  # program → its job
@@ -65,7 +66,7 @@ class _PallasTpu(OnTpu):
         seconds: list[float] = []
         refused: dict[int, int] = {}  # job → the program whose refusal is told
 
-        def exported() -> Iterator[Program]:
+        def exported() -> Iterator[ExportedProgram]:
             for place, make in enumerate(jobs):
                 start = time.perf_counter()
                 left.append(1)

@@ -9,7 +9,6 @@ import pytest
 from kernels import gpu
 from kernels.machines.gpu import compiler
 from kernels.machines.gpu.cuda import cuda
-from kernels.machines.gpu.export import export
 from kernels.vector import add_vectors
 
 pytestmark = pytest.mark.cuda
@@ -200,12 +199,6 @@ def test_a_compiler_that_dies_ends_itself_alone(monkeypatch, tmp_path):
         "Mosaic GPU ended its process on seed for h100 (SIGABRT): Check failed: no runtime beside "
         "the plugin"
     )
-
-
-def test_an_interpreted_kernel_is_not_compiled():
-    add = functools.partial(add_vectors, implementation="triton", interpret=True)
-    with pytest.raises(ValueError, match="interprets its kernel add_vectors"):
-        export(add, V, V)
 
 
 def test_hopper_code_is_refused_on_an_a100():

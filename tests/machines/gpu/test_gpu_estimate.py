@@ -10,7 +10,7 @@ import pytest
 
 from kernels import gpu
 from kernels.machines import compat
-from kernels.machines.compat import xla_gpu, xla_tables
+from kernels.machines.compat import xla_tables
 from kernels.machines.gpu import sass, toolchain
 from kernels.machines.gpu.estimate import (
     BEST,
@@ -22,6 +22,8 @@ from kernels.machines.gpu.estimate import (
     parts,
 )
 from kernels.machines.gpu.export import export
+from kernels.machines.gpu.operations import operations
+from kernels.machines.hlo import parse
 
 S = jax.ShapeDtypeStruct
 # chip → most of the median error, and of the error that nine in ten stay below. The constants were
@@ -96,7 +98,7 @@ def test_a_pallas_kernel_is_a_bracket_made_from_its_code():
 
 def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies():
     """A warp's round does 64·128·16 multiply-adds of a warpgroup of four, in three instructions."""
-    loop = sass.Loop(tuple(map(_instruction, ("LDSM R0, [R1]", PRODUCT, "BRA `(.L_1)"))))
+    loop = sass.SassLoop(tuple(map(_instruction, ("LDSM R0, [R1]", PRODUCT, "BRA `(.L_1)"))))
     kernel = SimpleNamespace(
         name="k", chip="h100", loops=(loop,), instructions=(), counts=Counter()
     )
@@ -120,7 +122,7 @@ PRODUCT = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24"
 
 
 def _instruction(text):
-    return sass.Instruction(0, text, stall=1)
+    return sass.SassInstruction(0, text, stall=1)
 
 
 HLO = """HloModule m
@@ -138,7 +140,7 @@ custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":\
 
 
 def test_bytes_and_operations_are_read_from_the_program():
-    call, twice = xla_gpu.operations(HLO)
+    call, twice = operations(parse(HLO))
     assert call.product == (8, 64, 32, 16) and call.flops == 2 * 8 * 64 * 32 * 16
     assert call.bytes == 2 * 8 * (64 * 32 + 32 * 16 + 64 * 16) and call.dtype == "bfloat16"
     assert twice.bytes == 2 * 2 * 8 * 64 * 16 and not twice.flops  # an operand counts once
@@ -169,10 +171,10 @@ ENTRY %main (x: s8[64,32], y: bf16[32,16]) -> f32[64,16] {
 
 
 def test_products_inside_a_fusion_are_counted():
-    (both,) = xla_gpu.operations(FUSED)
+    (both,) = operations(parse(FUSED))
     assert both.flops == 2 * 64 * 32 * 16 and both.dtype == "bfloat16" and not both.product
     assert both.bytes == 64 * 32 + 2 * 32 * 16 + 4 * 64 * 16
-    (none,) = xla_gpu.operations(FUSED.replace(" dot(", " add("))
+    (none,) = operations(parse(FUSED.replace(" dot(", " add(")))
     assert not none.flops
 
 

@@ -11,7 +11,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from kernels import gpu, ladder
 from kernels.attention import attention
-from kernels.machines.compat import jax_mosaic, jaxprs
+from kernels.machines import rewritten
+from kernels.machines.compat import jax_mosaic
 from kernels.machines.gpu.simulator import SimulationError, simulate
 from kernels.matmul import matmul
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
@@ -98,7 +99,7 @@ def test_a_planted_fault_fails_when_it_is_interpreted(monkeypatch):
     operator = OPERATORS["matmul"]
     subject = ladder.Subject.of(operator, operator["mosaic_gpu"])
     problem = operator.workloads["gelu"]
-    monkeypatch.setattr(jaxprs, "inlined", lambda function: lambda z: z)
+    monkeypatch.setattr(rewritten, "inlined", lambda function: lambda z: z)
     jax.clear_caches()
     (check,) = ladder.climb(subject, "interpret", [problem])
     monkeypatch.undo()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 
 from kernels import optional
+from kernels.machines import folders
 from kernels.machines.neuron import gpsimd
 from kernels.machines.neuron.gpsimd import compiler, emulator
 
@@ -537,10 +538,10 @@ class TestCall:
         result = gpsimd.call(sources, "twice", X, interpret=True)
         assert np.array_equal(result, 2 * X)
         with pytest.raises(gpsimd.GpSimdError, match="ended itself"):
-            gpsimd.call(sources, "twice", X, interpret=gpsimd.InterpretParams())
+            gpsimd.call(sources, "twice", X, interpret=gpsimd.GpSimdParams())
 
     def test_the_seed_permutes_the_cores(self):
-        turns = [gpsimd.InterpretParams(order=seed).turns() for seed in (0, 0, 1)]
+        turns = [gpsimd.GpSimdParams(order=seed).turns() for seed in (0, 0, 1)]
         assert turns[0] == turns[1] != turns[2]
         assert all(sorted(t) == list(range(8)) for t in turns)
 
@@ -592,12 +593,8 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch):
 def test_without_a_home_it_still_works(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    compiler._cache.cache_clear()
-    try:
-        assert np.array_equal(gpsimd.run(right(), "twice", X).result, 2 * X)
-    finally:
-        compiler._cache.cache_clear()
+    monkeypatch.setenv(folders.FOLDER, str(blocked))
+    assert np.array_equal(gpsimd.run(right(), "twice", X).result, 2 * X)
 
 
 def test_what_was_compiled_is_kept(monkeypatch):
@@ -608,16 +605,12 @@ def test_what_was_compiled_is_kept(monkeypatch):
 
 @pytest.mark.slow
 def test_the_cache_stays_small(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(folders.FOLDER, str(tmp_path))
     monkeypatch.setattr(compiler, "KEPT", 4)
-    compiler._cache.cache_clear()
-    try:
-        for number in range(3):
-            gpsimd.run(right(guard=f"if (!t) exit({number});"), "twice", X)
-        kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-        assert len(kept) == 4 and sum(path.stat().st_size for path in kept) < 3e6
-    finally:
-        compiler._cache.cache_clear()
+    for number in range(3):
+        gpsimd.run(right(guard=f"if (!t) exit({number});"), "twice", X)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(kept) == 4 and sum(path.stat().st_size for path in kept) < 3e6
 
 
 def test_the_headers_travel_with_the_package():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nkikernels import stored
 
 from kernels import neuron
 from kernels.giou import neuronxcc as old
@@ -47,9 +48,7 @@ def tiny(x, engine, n):
         nisa.tensor_scalar(dst=wide, data=wide, op0=nl.multiply, operand0=2.0)
     elif engine == "gpsimd":
         nisa.tensor_tensor(dst=part, data1=part, data2=part, op=nl.add, engine=nisa.engine.gpsimd)
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=tile)
-    return out
+    return stored(tile)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +87,7 @@ def test_an_instruction_that_waits_for_the_last_one_takes_100_cycles_more():
         nisa.dma_copy(dst=a, src=x)
         nisa.tensor_scalar(dst=b, data=a, op0=nl.add, operand0=1.0)
         nisa.tensor_scalar(dst=c, data=b if dependent else a, op0=nl.add, operand0=1.0)
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=c)
-        return out
+        return stored(c)
 
     x = np.ones((128, 256), np.float32)
     free, bound = (neuron.estimate(kernel, x, d).engines["Vector"].cycles for d in (False, True))
@@ -105,9 +102,7 @@ def test_parts_of_a_tile_that_share_nothing_do_not_wait_for_each_other():
         for part in (first, second):
             view = a[:, part[0]] if len(part) == 1 else a[:, part[0]][:, part[1]]
             nisa.tensor_scalar(dst=view, data=view, op0=nl.add, operand0=1.0)
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=a)
-        return out
+        return stored(a)
 
     def waits(first, second):
         slots = neuron.estimate(kernel, np.ones((128, 512), np.float32), first, second).timeline
@@ -132,9 +127,7 @@ def test_the_tensor_engine_by_hand(dtype, passes):
         nisa.nc_matmul(dst=total, stationary=a, moving=b)
         c = nl.ndarray(total.shape, dtype=nl.float32)
         nisa.tensor_copy(dst=c, src=total)
-        out = nl.ndarray(total.shape, dtype=nl.float32, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=c)
-        return out
+        return stored(c)
 
     dtype = np.dtype(getattr(ml_dtypes, str(dtype), dtype))
     found = neuron.estimate(kernel, np.ones((128, 128), dtype), np.ones((128, 512), dtype))

@@ -257,9 +257,9 @@ SHIPPED = [value for name, value in list(globals().items()) if name.startswith("
 
 @pytest.mark.parametrize("kernel", SHIPPED, ids=lambda kernel: kernel.__name__)
 def test_patterns_that_aws_ships_pass(kernel):
-    from kernels.machines.neuron.simulator import Kernel
+    from kernels.machines.neuron.simulator import NkiKernel
 
-    assert neuron.lint(Kernel(kernel, "nki")) == []
+    assert neuron.lint(NkiKernel(kernel, "nki")) == []
 
 
 def shipped_beta_sum(x, y):
@@ -271,16 +271,16 @@ def shipped_beta_sum(x, y):
 
 
 def test_sums_in_psum_of_beta_1_pass():
-    from kernels.machines.neuron.simulator import Kernel
+    from kernels.machines.neuron.simulator import NkiKernel
 
-    assert neuron.lint(Kernel(shipped_beta_sum, "neuronxcc")) == []
+    assert neuron.lint(NkiKernel(shipped_beta_sum, "neuronxcc")) == []
 
 
 @pytest.mark.parametrize(("kernel", "what", "instead"), MODERN, ids=[m[0].__name__ for m in MODERN])
 def test_a_planted_fault_is_found(kernel, what, instead):
-    from kernels.machines.neuron.simulator import Kernel
+    from kernels.machines.neuron.simulator import NkiKernel
 
-    found = neuron.lint(Kernel(kernel, "nki"))
+    found = neuron.lint(NkiKernel(kernel, "nki"))
     assert len(found) == 1, found
     (finding,) = found
     assert what in finding.what and instead in finding.instead

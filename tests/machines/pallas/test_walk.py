@@ -10,6 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu.megablox import gmm
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
+from pallas_samples import ANY, chosen_rows, products, shape
 
 from kernels.machines.compat import jax_pallas, jaxprs
 from kernels.machines.pallas import calls, walk
@@ -22,12 +23,6 @@ from kernels.machines.pallas.work import (
 )
 from kernels.machines.tpu.lowering import abstract_device
 
-ANY = pl.BlockSpec(memory_space=pl.ANY)
-
-
-def shape(*sizes, dtype=jnp.bfloat16):
-    return jax.ShapeDtypeStruct(sizes, dtype)
-
 
 def traced(function, *args, **given):
     """The first call of a program traced for a v5e, with the values of arguments that are given."""
@@ -35,36 +30,6 @@ def traced(function, *args, **given):
         jaxpr = jaxprs.trace(function, *args)
     names = jaxprs.argument_names(jaxpr)
     return calls_in(jaxpr, {names.index(k): v for k, v in given.items()}, names)[0]
-
-
-def products(n, block):
-    """A matmul through the grid, and the same through emit_pipeline."""
-    steps = n // block
-    left = pl.BlockSpec((block, block), lambda i, j, k: (i, k))
-    right = pl.BlockSpec((block, block), lambda i, j, k: (k, j))
-    out = pl.BlockSpec((block, block), lambda i, j, k: (i, j))
-    grid = (steps, steps, steps)
-
-    def add(x, y, o, total):
-        @pl.when(pl.program_id(2) == 0)
-        def _():
-            total[...] = jnp.zeros_like(total)
-
-        total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
-
-        @pl.when(pl.program_id(2) == steps - 1)
-        def _():
-            o[...] = total[...].astype(o.dtype)
-
-    def piped(x, y, o, total):
-        body = lambda x, y, o: add(x, y, o, total)
-        pltpu.emit_pipeline(body, grid=grid, in_specs=[left, right], out_specs=[out])(x, y, o)
-
-    scratch = [pltpu.VMEM((block, block), jnp.float32)]
-    common = {"out_shape": shape(n, n), "scratch_shapes": scratch}
-    by_grid = pl.pallas_call(add, grid=grid, in_specs=[left, right], out_specs=out, **common)
-    by_hand = pl.pallas_call(piped, in_specs=[ANY, ANY], out_specs=ANY, **common)
-    return by_grid, by_hand
 
 
 def test_a_pipeline_by_hand_moves_and_multiplies_what_a_grid_does():
@@ -125,24 +90,12 @@ def test_groups_decide_the_grid_and_the_blocks():
 
 
 def test_constants_of_the_program_are_values():
-    table = np.array([3, 3, 1, 2], np.int32)
-
-    def function(x):
-        def kernel(which, x, o):
-            o[...] = x[...]
-
-        spec = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(4,),
-            in_specs=[pl.BlockSpec((8, 128), lambda i, which: (which[i], 0))],
-            out_specs=pl.BlockSpec((8, 128), lambda i, which: (i, 0)),
-        )
-        return pl.pallas_call(kernel, grid_spec=spec, out_shape=x)(jnp.asarray(table), x)
-
-    [call] = calls(function, shape(32, 128, dtype=jnp.float32))
+    table = np.array([3, 3, 1, 2, 5, 4, 6, 0], np.int32)
+    function = lambda x: chosen_rows()(jnp.asarray(table), x)
+    [call] = calls(function, shape(64, 128, dtype=jnp.float32))
     assert call.inputs[0].known
     assert call.inputs[0].starts[:, 0].tolist() == (8 * table).tolist()
-    assert call.inputs[0].traffic == 3 * 8 * 128 * 4  # one block stays
+    assert call.inputs[0].traffic == 7 * 8 * 128 * 4  # one block stays
 
 
 def copying(size):

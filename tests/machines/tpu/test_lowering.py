@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from kernels import gpu, tpu
-from kernels.vector import add_vectors, iota
+from kernels.vector import add_vectors
 
 V = jax.ShapeDtypeStruct((1000,), jnp.float32)
 
@@ -26,17 +26,6 @@ def test_the_triton_kernel_carries_triton_ir():
     assert "__gpu$xla.gpu.triton" in lowered.text
     (kernel,) = lowered.kernels
     assert all(word in kernel for word in ("tt.make_range", "tt.addptr", "tt.store"))
-
-
-@pytest.mark.parametrize("machine", [tpu, gpu])
-def test_an_interpreted_kernel_is_not_taken_for_a_lowered_one(machine):
-    with pytest.raises(ValueError, match="hands no kernel to a"):
-        machine.lower(functools.partial(add_vectors, interpret=True), V, V)
-
-
-def test_an_unknown_chip_is_refused():
-    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e, v6e"):
-        tpu.lower(lambda: iota(3, interpret=False), chip="v9")
 
 
 def test_what_the_hardware_lacks_is_refused():

@@ -11,6 +11,7 @@ from jax.experimental import pallas as pl
 from kernels import gpu, tpu
 from kernels.attention import attention, block_sparse_attention, vit_attention
 from kernels.giou import giou
+from kernels.machines.gpu.export import export as gpu_export
 from kernels.machines.tpu.export import export
 from kernels.matmul import block_sparse_matmul, matmul, quantized_matmul
 from kernels.nms import nms
@@ -117,6 +118,7 @@ def by_hand(x):
     "ask",
     [
         export,
+        gpu_export,
         tpu.lower,
         gpu.lower,
         *(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernels.machines.tpu import CHIPS
-from kernels.machines.tpu.chips import chip
+from kernels.machines.tpu import CHIPS, lower
+from kernels.machines.tpu.export import export
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -25,9 +25,10 @@ def test_every_figure_has_a_source(name):
         c.source("colour")
 
 
-def test_an_unknown_chip_is_named():
+@pytest.mark.parametrize("ask", [export, lower])
+def test_an_unknown_chip_is_named(ask):
     with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e, v6e"):
-        chip("v9")
+        ask(abs, 1.0, chip="v9")
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from pallas_samples import blockwise, shape
 
 from kernels import optional, tpu
 from kernels.machines import child
@@ -30,21 +31,20 @@ BF16 = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
 multiply = functools.partial(matmul, interpret=False)
 
 
-def copy(x_ref, o_ref):
-    o_ref[...] = x_ref[...]
+@pytest.fixture
+def started(monkeypatch):
+    """The processes of the children that a test starts."""
+    found = []
+    start = child.Child.__init__
 
+    def remember(self, *args, **options):
+        start(self, *args, **options)
+        found.append(self.process)
 
-def blockwise(shape, block, dtype=jnp.float32, body=copy):
-    """A kernel with blocks of one shape, and the argument that it takes."""
-    spec = pl.BlockSpec(block, lambda i: (i, 0))
-    call = pl.pallas_call(
-        body,
-        grid=(shape[0] // block[0],),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=jax.ShapeDtypeStruct(shape, dtype),
-    )
-    return call, jax.ShapeDtypeStruct(shape, dtype)
+    monkeypatch.setattr(child.Child, "__init__", remember)
+    monkeypatch.setenv(pool.CHILDREN, "1")
+    pool.close()
+    return found
 
 
 # What JAX itself refuses needs no libtpu.
@@ -62,7 +62,7 @@ def test_export_maps_an_illegal_block():
     with pytest.raises(TpuCompileError) as caught:
         export(function, arg)
     assert caught.value.kind == "block" and caught.value.operand == "args[0]"
-    assert caught.value.source.startswith("test_tpu_compiler.py:")
+    assert caught.value.source.startswith("pallas_samples.py:")
     assert "divisible by 8 and 128" in caught.value.original
 
 
@@ -80,11 +80,6 @@ def test_export_names_the_line_of_an_unsupported_operation():
 def test_a_functions_own_error_passes_through():
     with pytest.raises(ValueError, match=r"y\.shape"):
         export(multiply, BF16, jax.ShapeDtypeStruct((8, 8), jnp.bfloat16))
-
-
-def test_an_unknown_chip():
-    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e"):
-        export(multiply, BF16, BF16, chip="v9")
 
 
 def test_missing_libtpu(monkeypatch):
@@ -258,21 +253,12 @@ def test_a_child_that_dies(body, words, scratch, tmp_path, monkeypatch):
 
 
 @pytest.mark.libtpu
-def test_a_child_that_is_killed_from_outside(scratch, monkeypatch):
-    children = []
-    start = child.Child.__init__
-
-    def remember(self, *args, **options):
-        start(self, *args, **options)
-        children.append(self.process)
-
-    monkeypatch.setattr(child.Child, "__init__", remember)
-    pool.close()
-    threading.Timer(0.3, lambda: children[0].kill()).start()
+def test_a_child_that_is_killed_from_outside(started, scratch):
+    threading.Timer(0.3, lambda: started[0].kill()).start()
     with pytest.raises(TpuCompileError) as caught:
         tpu.compile(multiply, BF16, BF16)
     assert caught.value.kind == "crashed"
-    assert all(process.poll() is not None for process in children)
+    assert all(process.poll() is not None for process in started)
 
 
 @pytest.mark.libtpu
@@ -379,25 +365,16 @@ def _wait(condition, seconds=90.0):
 
 
 @pytest.mark.libtpu
-def test_a_flag_that_libtpu_has_not(scratch, monkeypatch):
-    monkeypatch.setattr(pool, "_dropped", set())
-    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
-    monkeypatch.setattr(libtpu, "FLAGS", flags)
-    program = export(multiply, BF16, BF16)
-    [done] = pool.compile_all([program], purposes=("profile",))
-    assert done.hlo and pool.dropped() == {"xla_jf_dump_bogus"}
-
-
-@pytest.mark.libtpu
-def test_a_flag_that_libtpu_has_not_found_by_two_children(scratch, monkeypatch):
+@pytest.mark.parametrize("sizes", [(256,), (256, 128)], ids=["one child", "two children"])
+def test_a_flag_that_libtpu_has_not(sizes, scratch, monkeypatch):
     monkeypatch.setattr(pool, "_dropped", set())
     monkeypatch.setenv(pool.CHILDREN, "2")
     flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
     monkeypatch.setattr(libtpu, "FLAGS", flags)
-    other = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16)
-    programs = [export(multiply, x, x) for x in (BF16, other)]
+    programs = [export(multiply, shape(n, n), shape(n, n)) for n in sizes]
     for done in pool.compile_all(programs, purposes=("profile",)):
-        assert isinstance(done, pool.Compiled), done
+        assert isinstance(done, pool.TpuProgram) and done.hlo, done
+    assert pool.dropped() == {"xla_jf_dump_bogus"}
 
 
 @pytest.mark.libtpu
@@ -407,23 +384,16 @@ def test_nothing_is_printed(scratch, capfd):
 
 
 @pytest.mark.libtpu
-def test_nothing_is_left_in_the_readers_folders(scratch, tmp_path, monkeypatch):
+def test_nothing_is_left_in_the_readers_folders(started, scratch, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     monkeypatch.setenv("TPU_LOG_DIR", str(tmp_path / "logs"))
-    children = []
-    start = child.Child.__init__
-
-    def remember(self, *args, **options):
-        start(self, *args, **options)
-        children.append(self.process.pid)
-
-    monkeypatch.setattr(child.Child, "__init__", remember)
     assert tpu.compile(multiply, BF16, BF16).hlo
+    children = [str(process.pid) for process in started]
     logs = [*Path("/tmp/tpu_logs").glob("*"), *(tmp_path / "logs").glob("*")]
-    assert children and not [f for f in logs if f.name.rpartition(".")[2] in map(str, children)]
+    assert children and not [f for f in logs if f.name.rpartition(".")[2] in children]
     assert not cache.exists() or not list(cache.iterdir())
 
 
@@ -447,22 +417,6 @@ def test_a_caller_that_loses_interest(scratch):
     program = export(multiply, BF16, BF16)
     with contextlib.closing(pool.compile_each([program] * 5)) as results:
         next(results)
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """The processes of the children that a test starts."""
-    found = []
-    start = child.Child.__init__
-
-    def remember(self, *args, **options):
-        start(self, *args, **options)
-        found.append(self.process)
-
-    monkeypatch.setattr(child.Child, "__init__", remember)
-    monkeypatch.setenv(pool.CHILDREN, "1")
-    pool.close()
-    return found
 
 
 @pytest.mark.libtpu

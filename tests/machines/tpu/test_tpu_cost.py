@@ -10,13 +10,13 @@ import pytest
 from kernels import tpu
 from kernels.figures.schema import LATE
 from kernels.machines.compat.libtpu import Bundle, Dump
+from kernels.machines.hlo import Array
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate import bands, estimate_all, profile
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.rates import RATES, WAITS, together
 from kernels.machines.tpu.export import export
-from kernels.machines.tpu.hlo import Array
-from kernels.machines.tpu.pool import Compiled, Memory
+from kernels.machines.tpu.pool import Memory, TpuProgram
 
 LARGE = "bf16[16384,16384]{1,0:T(8,128)}"
 SIZE = 2 * 16384**2
@@ -36,7 +36,7 @@ def compiled(body, chip="v5e", bundles=None):
         for name, count in (bundles or {}).items()
     )
     memory = Memory(0, 0, 0, 0, 0)
-    return Compiled("m", chip, memory, {}, "\n".join(lines) + "\n", None, 1.0, "0", dumps)
+    return TpuProgram("m", chip, memory, {}, "\n".join(lines) + "\n", None, 1.0, "0", dumps)
 
 
 def costs(body, chip="v5e", bundles=None):

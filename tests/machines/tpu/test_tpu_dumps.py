@@ -5,7 +5,7 @@ import pytest
 
 from kernels.machines.compat import libtpu
 from kernels.machines.compat.libtpu import Bundle
-from kernels.machines.tpu.hlo import Array, arrays, listing, parse
+from kernels.machines.hlo import Array, arrays, listing, parse
 from kernels.machines.tpu.scheduler import KernelSchedule
 
 
@@ -172,52 +172,38 @@ def test_hlo_of_nothing():
     assert parse("").run == []
 
 
+def branching(jumps=(), lands=(), products=(), slots=("MXU",)):
+    """A schedule of 60 bundles in a loop, with jumps over branches and where they land, and with
+    products in some bundles."""
+    bundles = tuple(
+        Bundle(i, "PF" if i in lands else "", 1, ("sbr.rel",) * (i in jumps)) for i in range(60)
+    )
+    busy = np.zeros((60, len(slots)), int)
+    busy[list(products), 0] = 1
+    return KernelSchedule("k", bundles, slots, np.ones(len(slots), int), busy, None)
+
+
 def test_a_step_takes_one_branch():
     """Bundles as a kernel of three pl.when has them, one of them with another inside."""
-    marks = {3: "sbr", 13: "PF", 14: "sbr", 16: "sbr", 20: "PF", 44: "PF", 50: "sbr", 55: "PF"}
-    bundles = [Bundle(0, "", 0, ())] + [
-        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
-        for i in range(60)
-    ]
-    kernel = KernelSchedule("k", tuple(bundles), (), np.array([]), np.zeros((61, 0)), None)
+    kernel = branching((3, 14, 16, 50), (13, 20, 44, 55))
     assert kernel.loop_bundles == 60
     assert kernel.step_bundles == 60 - 10 - 30 - 5 + 30
-    plain = tuple(Bundle(i, "", 1, ()) for i in range(60))
-    kernel = KernelSchedule("k", plain, (), np.array([]), np.zeros((60, 0)), None)
-    assert kernel.step_bundles == kernel.loop_bundles == 60
+    assert branching().step_bundles == branching().loop_bundles == 60
 
 
 def test_branches_with_products_are_counted_whole():
     """A pl.when with another inside and a product beside it, and one without products."""
-    marks = {3: "sbr", 13: "PF", 14: "sbr", 16: "sbr", 20: "PF", 44: "PF"}
-    bundles = [Bundle(0, "", 0, ())] + [
-        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
-        for i in range(60)
-    ]
-    busy = np.zeros((61, 2), int)
-    busy[1 + 30, 0] = busy[1 + 5, 1] = 1
-    kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
-    assert kernel.multiplying == (30,)
-    busy[1 + 30, 0] = 0
-    kernel = KernelSchedule("k", tuple(bundles), ("MXU", "VPU"), np.array([1, 1]), busy, None)
-    assert kernel.multiplying == ()
+    branches = (3, 14, 16), (13, 20, 44)
+    assert branching(*branches, products=(30,)).multiplying == (30,)
+    assert branching(*branches, products=(5,), slots=("VPU",)).multiplying == ()
 
 
 def test_what_stands_beside_branches_with_products_is_not_among_them():
     """As in splash attention: one condition around a start, two bodies of which one runs, and an
     end."""
-    marks = {2: "sbr", 5: "sbr", 9: "PF", 10: "sbr", 30: "PF", 31: "sbr", 51: "PF", 58: "PF"}
-    bundles = [
-        Bundle(i, "PF" if marks.get(i) == "PF" else "", 1, ("sbr.rel",) * (marks.get(i) == "sbr"))
-        for i in range(60)
-    ]
-    busy = np.zeros((60, 1), int)
-    busy[[20, 40]] = 1
-    kernel = KernelSchedule("k", tuple(bundles), ("MXU",), np.array([1]), busy, None)
-    assert kernel.multiplying == (20, 20)
-    busy[55] = 1  # a product beside them
-    kernel = KernelSchedule("k", tuple(bundles), ("MXU",), np.array([1]), busy, None)
-    assert kernel.multiplying == (56,)
+    branches = (2, 5, 10, 31), (9, 30, 51, 58)
+    assert branching(*branches, products=(20, 40)).multiplying == (20, 20)
+    assert branching(*branches, products=(20, 40, 55)).multiplying == (56,)  # one beside them
 
 
 def test_slots_have_the_books_names(dump):

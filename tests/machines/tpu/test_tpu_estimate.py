@@ -2,12 +2,14 @@
 
 import functools
 import math
+from collections import OrderedDict
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from pallas_samples import blockwise, chosen_rows
 
 from kernels import tpu
 from kernels.giou import giou
@@ -27,20 +29,6 @@ def square(n, dtype=jnp.bfloat16):
 
 def blocked(*block):
     return functools.partial(matmul, block=BlockSizes(*block), interpret=False)
-
-
-def copying(rows, columns=1024, block=256):
-    """Moves an array from HBM to HBM: the bandwidth binds."""
-
-    def body(x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
-    spec = pl.BlockSpec((block, columns), lambda i: (i, 0))
-    shape = jax.ShapeDtypeStruct((rows, columns), jnp.float32)
-    call = pl.pallas_call(
-        body, grid=(rows // block,), in_specs=[spec], out_specs=spec, out_shape=shape
-    )
-    return call, shape
 
 
 class TestSchedule:
@@ -72,8 +60,7 @@ CHIPS = ("v5e", "v6e")
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_a_copy_is_bound_by_hbm(chip, scratch):
-    call, shape = copying(1 << 15)
-    found = tpu.estimate(call, shape, chip=chip)
+    found = tpu.estimate(*blockwise((1 << 15, 1024), (256, 1024)), chip=chip)
     floor = 2 * (1 << 15) * 1024 * 4
     assert found.bound == "HBM" and found.hbm_bytes == floor
     reached = 2 / (1 / RATES[chip].read + 1 / RATES[chip].write)
@@ -138,7 +125,7 @@ def test_extrapolation_meets_the_whole_grid(scratch, monkeypatch):
     whole = tpu.estimate(function, *args)
     assert "whole grid" in whole.method
     monkeypatch.setattr(profile, "REDUCED_CYCLES", whole.cycles / 4)
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     cut = tpu.estimate(function, *args)
     assert "extrapolated" in cut.method
     assert cut.cycles == pytest.approx(whole.cycles, rel=0.02)
@@ -257,27 +244,14 @@ def test_a_strided_dma(scratch):
 
 
 def test_prefetched_scalars_are_told(scratch):
-    def body(s_ref, x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
-    call = pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((64, 128), jnp.float32),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(8,),
-            in_specs=[pl.BlockSpec((8, 128), lambda i, s: (s[i], 0))],
-            out_specs=pl.BlockSpec((8, 128), lambda i, s: (i, 0)),
-        ),
-    )
     args = jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((64, 128), jnp.float32)
-    found = tpu.estimate(call, *args)
+    found = tpu.estimate(chosen_rows(), *args)
     assert any("prefetched scalars" in note for note in found.notes)
 
 
 def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatch):
     monkeypatch.setattr(pool, "_dropped", set())
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
     monkeypatch.setattr(libtpu, "FLAGS", flags)
     needed = {**libtpu.NEEDED, "profile": ("xla_jf_dump_bogus",)}
@@ -290,7 +264,7 @@ def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatc
 def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
     lost = {f.split("=")[0] for flags in libtpu.FLAGS.values() for f in flags}
     monkeypatch.setattr(pool, "_dropped", lost)
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     found = tpu.estimate(blocked(512, 512, 512), *square(1024))
     assert "no schedule" in found.method and "no profile" in found.method
     assert 0 < found.utilisation <= 1
@@ -299,7 +273,7 @@ def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
 
 
 def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     each = pool.compile_all
 
     def crash(programs, *, purposes=(), **options):
@@ -320,28 +294,20 @@ def test_an_estimate_is_made_once(scratch, monkeypatch):
 
 
 def test_what_is_remembered_is_bounded(scratch, monkeypatch):
-    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
-    size = batch._size(found)
-    # Its HLO, and the bundles of its schedule.
-    assert size > len(found.compiled.hlo) + 100 * len(found.schedule["matmul"].bundles)
-    memo = batch.Memo(most_bytes=3 * size)
-    for key in "abc":
-        memo.put(key, found)
-    assert memo.get("a") is found and len(memo) == 3
-    memo.put("d", found)  # "b" was asked for longest ago
-    assert memo.get("b") is None and memo.get("a") is memo.get("d") is found and len(memo) == 3
-    memo.put("d", found)
-    assert len(memo) == 3
-    small = batch.Memo(most_bytes=size - 1)
-    small.put("a", found)
-    assert small.get("a") is None and len(small) == 0
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
+    monkeypatch.setattr(batch, "MEMORY", 2)
+    shapes = [jax.ShapeDtypeStruct((8 * n, 128), jnp.float32) for n in (1, 2, 3)]
+    first, _ = (tpu.estimate(jnp.exp, x) for x in shapes[:2])
+    assert tpu.estimate(jnp.exp, shapes[0]) is first
+    third = tpu.estimate(jnp.exp, shapes[2])  # the second was asked for longest ago
+    assert list(batch._memo.values()) == [first, third]
 
 
 def test_hlo_is_read_once(scratch, monkeypatch):
     read = []
     parse = pool.parse
     monkeypatch.setattr(pool, "parse", lambda text: read.append(text) or parse(text))
-    monkeypatch.setattr(batch, "_memo", batch.Memo())
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
     found = tpu.estimate(blocked(256, 256, 256), *square(512))
     assert found.schedule.kernels and found.compiled.module.run
     assert len(read) == len(set(read)) > 1  # the program's, and that of its profile

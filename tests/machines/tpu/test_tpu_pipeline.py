@@ -40,9 +40,9 @@ def test_two_buffers(sizes, chip):
         assert a.stop == b.idle <= b.start <= b.products <= b.stop
     for move in found.moves:
         assert move.carried - move.start == pytest.approx(move.size / rate)
-        assert move.there >= move.carried
+        assert move.arrived >= move.carried
         if move.operand in found.inputs:
-            assert move.there <= found.steps[move.step].start + 1e-6
+            assert move.arrived <= found.steps[move.step].start + 1e-6
             # It goes where the last but one stood, and is asked for before that step waits.
             assert move.step == 0 or move.start >= found.steps[move.step - 1].idle - 1e-6
         else:

@@ -7,19 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pallas_samples import shape
 
 from kernels import tpu
 from kernels.attention import attention, block_sparse_attention, vit_attention
 from kernels.machines.tpu.export import export
 from kernels.machines.tpu.plan import vmem_limit
-from kernels.machines.tpu.pool import Compiled, compile_each
+from kernels.machines.tpu.pool import TpuProgram, compile_each
 from kernels.matmul import block_sparse_matmul, matmul
 from kernels.matmul.blocks import BlockSizes
 from kernels.proof.catalog import OPERATORS
-
-
-def shape(*sizes, dtype=jnp.bfloat16):
-    return jax.ShapeDtypeStruct(sizes, dtype)
 
 
 def gradient(function):
@@ -77,6 +74,11 @@ def test_blocks_that_only_a_v5e_holds_are_refused_for_a_v5p():
         export(large, *SQUARE, chip="v5p")
 
 
+def are_taken(programs):
+    for place, found in compile_each(programs, progress=False):
+        assert isinstance(found, TpuProgram), f"{programs[place].name}: {found}"
+
+
 LONG_TO_COMPILE = ("matmul_f32", "attention_gradient", "attention_f32_gradient", "vit_gradient")
 
 
@@ -94,8 +96,7 @@ def test_the_compiler_takes_them(names, scratch):
         for name, (function, arguments) in PROGRAMS.items()
         if name in names
     ]
-    for place, found in compile_each(programs, progress=False):
-        assert isinstance(found, Compiled), f"{programs[place].name}: {found}"
+    are_taken(programs)
 
 
 @pytest.mark.libtpu
@@ -112,5 +113,4 @@ def test_it_takes_what_the_operators_are_proven_on(name, scratch):
             return operator.function(*given, *options, **workload.options, **workload.tuning)
 
         programs.append(export(call, *shapes, chip="v5p", name=str(workload)))
-    for place, found in compile_each(programs, progress=False):
-        assert isinstance(found, Compiled), f"{programs[place].name}: {found}"
+    are_taken(programs)

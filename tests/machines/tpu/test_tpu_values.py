@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from pallas_samples import products, shape
 
 from kernels import tpu
 from kernels.machines.pallas.walk import EndlessLoop
@@ -81,15 +82,15 @@ def test_rounds_that_data_decide(kernel):
     function = prefetching(kernel)
     unknown = tpu.estimate(function, COUNTS, X)
     assert unknown.depends == ("counts",)
-    assert unknown.range[1] == math.inf
+    assert unknown.seconds.is_range and unknown.seconds.high == math.inf
     assert unknown.band is None and unknown.band_text == "depends on counts"
     assert "depends on counts" in unknown.method
 
     ten = tpu.estimate(function, COUNTS, X, values={"counts": np.full(8, 10)})
-    assert not ten.depends and ten.range == (ten.seconds, ten.seconds)
+    assert not ten.depends and not ten.seconds.is_range
     static = tpu.estimate(prefetching(ten_rounds), COUNTS, X)
     assert ten.seconds == pytest.approx(static.seconds, rel=0.02)
-    assert ten.seconds > 1.2 * unknown.range[0]
+    assert ten.seconds > 1.2 * unknown.seconds.low
 
 
 @pytest.mark.libtpu
@@ -102,7 +103,7 @@ def test_a_branch_that_data_decide():
         for counts in ([0] * 8, [0, 9] * 4, [9] * 8)
     ]
     assert seconds == sorted(seconds) and seconds[2] > 1.3 * seconds[0]
-    assert unknown.range[0] <= seconds[0] and seconds[2] <= unknown.range[1] < math.inf
+    assert unknown.seconds.low <= seconds[0] and seconds[2] <= unknown.seconds.high < math.inf
 
 
 @pytest.mark.libtpu
@@ -111,7 +112,7 @@ def test_a_grid_whose_size_is_an_argument():
     assert tpu.compile(dynamic, n, X).memory.results == 2048 * 256 * 4
     assert "dynamic" in tpu.schedule(dynamic, n, X).kernels[0].name
     unknown = tpu.estimate(dynamic, n, X)
-    assert unknown.depends == ("n",) and unknown.range[1] == math.inf
+    assert unknown.depends == ("n",) and unknown.seconds.high == math.inf
     eight = tpu.estimate(dynamic, n, X, values={"n": 8})
     [kernel] = [op for op in eight.ops if op.kind == "kernel"]
     assert kernel.call.grid == (8,) and kernel.hbm_bytes == 2 * 2048 * 256 * 4
@@ -290,46 +291,11 @@ def test_a_kernel_that_interprets_itself_is_refused_however_it_is_made():
         export(function, X)
 
 
-def products(n, block):
-    """A matmul through the grid, and the same through emit_pipeline."""
-    steps = n // block
-    left = pl.BlockSpec((block, block), lambda i, j, k: (i, k))
-    right = pl.BlockSpec((block, block), lambda i, j, k: (k, j))
-    out = pl.BlockSpec((block, block), lambda i, j, k: (i, j))
-    whole = pl.BlockSpec(memory_space=pl.ANY)
-    grid = (steps, steps, steps)
-
-    def add(x, y, o, total):
-        @pl.when(pl.program_id(2) == 0)
-        def _():
-            total[...] = jnp.zeros_like(total)
-
-        total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
-
-        @pl.when(pl.program_id(2) == steps - 1)
-        def _():
-            o[...] = total[...].astype(o.dtype)
-
-    def piped(x, y, o, total):
-        body = lambda x, y, o: add(x, y, o, total)
-        pltpu.emit_pipeline(body, grid=grid, in_specs=[left, right], out_specs=[out])(x, y, o)
-
-    common = {
-        "out_shape": jax.ShapeDtypeStruct((n, n), jnp.bfloat16),
-        "scratch_shapes": [pltpu.VMEM((block, block), jnp.float32)],
-    }
-    by_grid = pl.pallas_call(add, grid=grid, in_specs=[left, right], out_specs=out, **common)
-    by_hand = pl.pallas_call(piped, in_specs=[whole, whole], out_specs=whole, **common)
-    return by_grid, by_hand
-
-
 @pytest.mark.libtpu
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_a_pipeline_by_hand_is_estimated_as_a_grid_is(chip):
-    square = jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)
-    by_grid, by_hand = (
-        tpu.estimate(function, square, square, chip=chip) for function in products(2048, 512)
-    )
+    square = [shape(2048, 2048)] * 2
+    by_grid, by_hand = (tpu.estimate(f, *square, chip=chip) for f in products(2048, 512))
     assert by_hand.seconds == pytest.approx(by_grid.seconds, rel=0.12)
     assert by_hand.hbm_bytes == by_grid.hbm_bytes
 
@@ -341,4 +307,5 @@ def test_a_loop_of_the_program_whose_length_is_data():
 
     found = tpu.estimate(function, jax.ShapeDtypeStruct((), jnp.int32), X)
     assert found.depends == ("how often a loop of the program runs",) and found.band is None
-    assert found.range[0] < found.seconds < found.range[1] == math.inf
+    low, high = found.seconds
+    assert low < found.cycles / tpu.CHIPS["v5e"].clock_hz < high == math.inf

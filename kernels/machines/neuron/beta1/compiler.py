@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.machines.neuron.errors import absent
-from kernels.machines.neuron.machine import PSUM, SBUF
+from kernels.machines.neuron.memory import PSUM, SBUF
 
 
 class _Allocator(str):
@@ -28,9 +28,15 @@ def _as_it_is(kernel: Any = None, **options: Any) -> Any:
     return _as_it_is if kernel is None else kernel
 
 
-enable_stack_allocator = skip_middle_end_transformations = force_auto_alloc = _as_it_is
-enable_mutable_parameter = no_reorder = _as_it_is
+enable_stack_allocator = skip_middle_end_transformations = no_reorder = _as_it_is
+__all__ = [
+    "enable_stack_allocator",
+    "no_reorder",
+    "psum",
+    "sbuf",
+    "skip_middle_end_transformations",
+]
 
 
 def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki.compiler", name, globals(), ["multi_buffer"])
+    return absent("neuronxcc.nki.compiler", name, __all__)

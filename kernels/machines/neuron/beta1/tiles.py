@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.neuron import dtypes
-from kernels.machines.neuron import instructions as do
 from kernels.machines.neuron.errors import refuse
-from kernels.machines.neuron.machine import (
+from kernels.machines.neuron.instructions import dma, elementwise
+from kernels.machines.neuron.machine import machine
+from kernels.machines.neuron.memory import (
     ON_CHIP,
     PSUM,
     SUMMED,
@@ -17,7 +18,6 @@ from kernels.machines.neuron.machine import (
     UNWRITTEN,
     Picked,
     View,
-    machine,
 )
 from kernels.machines.neuron.tensors import Span, Viewable, offsets, sliced, strided
 
@@ -29,7 +29,7 @@ class Operators:
     __array_ufunc__ = None  # so that NumPy leaves `number * tile` to the tile
 
 
-class Tile(Operators, Viewable):
+class Beta1Tile(Operators, Viewable):
     """A tile of beta 1, or a tensor in HBM."""
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class Tile(Operators, Viewable):
     __hash__ = object.__hash__
 
 
-class Grid(Picked, Tile):
+class Grid(Picked, Beta1Tile):
     """tile[i_p, i_f]: elements of a tile, one for each point of a grid of indices. keys: of each
     dimension; they may lie outside, where a mask leaves them out."""
 
@@ -56,9 +56,9 @@ class Grid(Picked, Tile):
     _of: Any
 
     def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Grid:
-        found = Grid(self._storage, places, taken, self._storage.data)
-        found._keys, found._of, found._dynamic = None, self._of, self._dynamic
-        return found
+        picked = Grid(self._storage, places, taken, self._storage.data)
+        picked._keys, picked._of, picked._dynamic = None, self._of, self._dynamic
+        return picked
 
     def _label(self) -> str:
         return f"{self._of._label()} indexed by a grid of {list(self.shape)}"
@@ -86,7 +86,7 @@ def _affine(key: np.ndarray) -> tuple[int, list[int]] | None:
     return (first, steps) if np.array_equal(np.broadcast_to(line, key.shape), key) else None
 
 
-def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
+def grid(tile: Beta1Tile, keys: tuple[Any, ...]) -> Any:
     """tile[keys]: a view where the indices go in steps and stay inside, else a Grid."""
     bad = [k for k in keys if not isinstance(k, (int, np.integer, np.ndarray, View))]
     if bad or len(keys) != tile.ndim:
@@ -106,15 +106,15 @@ def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
     for axis, key in enumerate(arrays):
         if not plain:
             break
-        found = _affine(key.reshape((1,) * (len(shape) - key.ndim) + key.shape))
+        affine = _affine(key.reshape((1,) * (len(shape) - key.ndim) + key.shape))
         low, high = int(key.min()), int(key.max())
-        if found is None or low < 0 or high >= tile.shape[axis]:
+        if affine is None or low < 0 or high >= tile.shape[axis]:
             plain = False
             break
         box.append((low, high + 1))
         step = tile._data.strides[axis]
-        first += found[0] * step
-        for a, by in enumerate(found[1]):
+        first += affine[0] * step
+        for a, by in enumerate(affine[1]):
             strides[a] += by * step
     if plain:
         item = tile.dtype.itemsize
@@ -134,7 +134,7 @@ def grid(tile: Tile, keys: tuple[Any, ...]) -> Any:
         par = tile._par
         if par and all(a.ndim == 0 or a.size == 1 for a in arrays[:par]):
             par = 0
-        return Tile(tile._storage, data, known, None, par)
+        return Beta1Tile(tile._storage, data, known, None, par)
     full = np.broadcast_arrays(*arrays)
     places = np.full(shape, tile._offset // tile.dtype.itemsize, np.int64)
     for axis, key in enumerate(full):
@@ -157,10 +157,10 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
     if not isinstance(operand, Grid):
         if mask is None:
             return operand
-        found = Grid(operand._storage, operand._places(), None, operand._storage.data)
-        found._of, found._keys, found._dynamic = operand, None, False
-        found._taken = np.broadcast_to(mask, operand.shape)
-        return found
+        picked = Grid(operand._storage, operand._places(), None, operand._storage.data)
+        picked._of, picked._keys, picked._dynamic = operand, None, False
+        picked._taken = np.broadcast_to(mask, operand.shape)
+        return picked
     lanes = machine().chip.lanes
     if machine().limits and operand.buffer in ON_CHIP and operand.shape[0] > lanes:
         refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {lanes}")
@@ -181,14 +181,14 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
     taken &= ~outside
     if taken.all():
         return operand
-    found = operand._again(operand._flat, taken)
-    found._keys = operand._keys
-    return found
+    picked = operand._again(operand._flat, taken)
+    picked._keys = operand._keys
+    return picked
 
 
-def new(shape: Any, dtype: Any, buffer: str = "sbuf") -> Tile:
+def new(shape: Any, dtype: Any, buffer: str = "sbuf") -> Beta1Tile:
     """A tile for a result."""
-    return machine().allocate(tuple(shape), dtype, buffer, kind=Tile)
+    return machine().allocate(tuple(shape), dtype, buffer, kind=Beta1Tile)
 
 
 def loosen(tile: View, mask: np.ndarray | None) -> None:
@@ -207,7 +207,7 @@ def loosen(tile: View, mask: np.ndarray | None) -> None:
 def _is_result(value: Any) -> bool:
     """Whether the last instruction made this tile, and nothing has used it yet."""
     core = machine()
-    if isinstance(value, Picked) or not isinstance(value, Tile) or not core.instructions:
+    if isinstance(value, Picked) or not isinstance(value, Beta1Tile) or not core.instructions:
         return False
     writes = core.instructions[-1].writes
     return (
@@ -220,7 +220,7 @@ def _is_result(value: Any) -> bool:
 def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     """dst = value: the result of the last instruction goes there at once; else a copy."""
     if not isinstance(value, View):
-        do.memset(dst, value)
+        elementwise.memset(dst, value)
         return
     same = value._storage is dst._storage and value._access() == dst._access()
     if same and value.shape == dst.shape:
@@ -239,9 +239,9 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     )
     if not direct:
         if dst.buffer not in ON_CHIP or value.buffer not in ON_CHIP:
-            do.dma_copy(dst, value, name="store")
+            dma.dma_copy(dst, value, what="store")
         else:
-            do.tensor_copy(dst, value)
+            elementwise.tensor_copy(dst, value)
         return
     assert last is not None
     core.instructions.pop()
@@ -271,7 +271,7 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
 def added(dst: Any, value: Any) -> bool:
     """dst += value where both are in PSUM and the Tensor engine has just made value: it adds."""
     core = machine()
-    if not (isinstance(value, Tile) and _is_result(value)):
+    if not (isinstance(value, Beta1Tile) and _is_result(value)):
         return False
     last = core.instructions[-1]
     if last.engine != "Tensor" or dst.buffer != PSUM or dst.size != value.size:
@@ -279,8 +279,8 @@ def added(dst: Any, value: Any) -> bool:
     core.instructions.pop()
     values = None
     if core.numbers:
-        there = np.broadcast_to(dst._states() != UNWRITTEN, dst.shape)
-        before = np.where(there, dtypes.wide(dst._values()), np.float32(0))
+        known = np.broadcast_to(dst._states() != UNWRITTEN, dst.shape)
+        before = np.where(known, dtypes.wide(dst._values()), np.float32(0))
         values = value._values().reshape(dst.shape) + before
     fresh = core.write(last.name, dst, values, state=SUMMED)
     core.instructions.append(last._replace(writes=(dst._access(),), fresh=fresh))

@@ -16,15 +16,15 @@ import numpy as np
 
 from kernels.machines.neuron.gpsimd import compiler, emulator
 from kernels.machines.neuron.gpsimd.emulator import CORES, TCM_BYTES, Run, Traffic, run
-from kernels.machines.neuron.gpsimd.errors import Finding, GpSimdCompileError, GpSimdError
+from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError, GpSimdError, GpSimdFault
 
 __all__ = [
     "CORES",
     "TCM_BYTES",
-    "Finding",
     "GpSimdCompileError",
     "GpSimdError",
-    "InterpretParams",
+    "GpSimdFault",
+    "GpSimdParams",
     "Run",
     "Traffic",
     "call",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class InterpretParams:
+class GpSimdParams:
     """How `call` simulates the engine, with checks on.
 
     Args:
@@ -57,7 +57,7 @@ class InterpretParams:
 class _Compile:
     """Stands for `interpret` while `lower` looks for what an operator runs."""
 
-    found: list[Sequence[Path | str]] = field(default_factory=list)
+    sources: list[Sequence[Path | str]] = field(default_factory=list)
 
 
 def call(
@@ -73,16 +73,16 @@ def call(
         sources, function: as `run` takes them.
         *arrays: as `run` takes them.
         interpret: True runs it on one emulated core, with as much TCM as it asks for and
-            unchecked: its arithmetic. InterpretParams runs it on a simulated engine with
+            unchecked: its arithmetic. GpSimdParams runs it on a simulated engine with
             all checks. False runs `on_device(*arrays)`, which is built with AWS's tools.
-            None takes the device where these are installed and InterpretParams() elsewhere.
+            None takes the device where these are installed and GpSimdParams() elsewhere.
         on_device: a function of the arrays.
     """
     if isinstance(interpret, _Compile):
-        interpret.found.append(sources)
+        interpret.sources.append(sources)
         return None
     if interpret is None:
-        interpret = InterpretParams() if on_device is None or custom_op() is None else False
+        interpret = GpSimdParams() if on_device is None or custom_op() is None else False
     if interpret is False:
         if on_device is None or custom_op() is None:
             raise ValueError(
@@ -93,8 +93,8 @@ def call(
     if interpret is True:
         most = emulator.MOST_TCM_BYTES
         return run(sources, function, *arrays, cores=1, tcm_bytes=most, checks=False).result
-    if not isinstance(interpret, InterpretParams):
-        raise ValueError(f"interpret is {interpret!r}; accepted: None, a bool, InterpretParams")
+    if not isinstance(interpret, GpSimdParams):
+        raise ValueError(f"interpret is {interpret!r}; accepted: None, a bool, GpSimdParams")
     cores, tcm, order = interpret.cores, interpret.tcm_bytes, interpret.turns()
     return run(sources, function, *arrays, cores=cores, tcm_bytes=tcm, order=order).result
 
@@ -115,9 +115,9 @@ def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     """
     program = _Compile()
     function(*arguments, interpret=program, **options)
-    if not program.found:
+    if not program.sources:
         raise GpSimdCompileError("no custom operator reached the compiler")
-    for sources in program.found:
+    for sources in program.sources:
         compiler.check(sources)
     if custom_op() is None:
         return "by g++ against stub headers only: AWS's build is not installed"

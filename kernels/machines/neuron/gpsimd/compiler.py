@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kernels.machines import optional
+from kernels.machines import folders, optional
 from kernels.machines.checks import fail, one_of
 from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError
 
@@ -54,7 +54,7 @@ def read(sources: Sequence[Path | str]) -> dict[str, str]:
     """File name → C++ text of each source: a Path is a file, a str is the text itself."""
     if isinstance(sources, (str, Path)):
         sources = [sources]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for place, source in enumerate(sources):
         if isinstance(source, Path):
             if not source.is_file():
@@ -64,12 +64,12 @@ def read(sources: Sequence[Path | str]) -> dict[str, str]:
             name, text = f"source{place}.cpp", source
         else:
             fail(f"sources[{place}]", f"a {type(source).__name__}", "a Path, or C++ as a str")
-        if name in found:
+        if name in texts:
             fail(f"sources[{place}]", f"a second {name}", "files of different names")
-        found[name] = text
-    if not found:
+        texts[name] = text
+    if not texts:
         fail("sources", "empty", "one C++ file at least")
-    return found
+    return texts
 
 
 def kernels(texts: Mapping[str, str]) -> list[str]:
@@ -147,8 +147,8 @@ def _parts(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 def _main(device: Mapping[str, str], texts: Mapping[str, str]) -> str:
     includes = "\n".join(f'#include "{name}"' for name in device)
-    each = "\n".join(_KERNEL.format(name=name) for name in kernels(texts))
-    return _MAIN.format(includes=includes, kernels=each)
+    entries = "\n".join(_KERNEL.format(name=name) for name in kernels(texts))
+    return _MAIN.format(includes=includes, kernels=entries)
 
 
 def _object(
@@ -180,11 +180,13 @@ def _gpp(*arguments: str) -> None:
 def _plain(said: str) -> str:
     """The first errors of g++, files without folders."""
     pattern = r"^(?:.*/)?([\w.+-]+:\d+):\d+: (?:fatal )?error: (.*)$|(undefined reference to .*)$"
-    found = [
+    errors = [
         f"{where}: {words}" if where else undefined
         for where, words, undefined in re.findall(pattern, said, re.M)
     ]
-    lines = list(dict.fromkeys(found))[:3] or said.strip().splitlines()[-1:] or ["g++ said nothing"]
+    lines = (
+        list(dict.fromkeys(errors))[:3] or said.strip().splitlines()[-1:] or ["g++ said nothing"]
+    )
     hint = ""
     if re.search(r"is not a member of .torch|Tensor. has no member named", "\n".join(lines)):
         hint = ". The emulator has tensors, their accessors and TCM; no operations on whole tensors"
@@ -224,33 +226,17 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
 
     It is made in a folder of its own and moved into place: two processes may make it at a time.
     """
-    target = _cache() / name
+    cache = folders.cache("gpsimd")
+    target = cache / name
     try:
         os.utime(target)  # the cache drops what was not used for longest
     except FileNotFoundError:
-        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=_cache()) as folder:
-            made = Path(folder) / "made"
-            make(made)
-            os.replace(made, target)
+        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=cache) as folder:
+            fresh = Path(folder) / "made"
+            make(fresh)
+            os.replace(fresh, target)
         with contextlib.suppress(OSError):  # another process may tidy too
-            files = [each for each in _cache().iterdir() if each.is_file()]
+            files = [file for file in cache.iterdir() if file.is_file()]
             for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
                 old.unlink()
     return target
-
-
-_temporary: tempfile.TemporaryDirectory | None = None  # which goes with this process
-
-
-@functools.cache
-def _cache() -> Path:
-    """A folder for compiled operators: the user's, or one that ends with this process."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "kernels-rung-by-rung" / "gpsimd"
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    global _temporary
-    _temporary = tempfile.TemporaryDirectory(prefix="gpsimd-")
-    return Path(_temporary.name)

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.machines import checks, child
 from kernels.machines.neuron.gpsimd import compiler
-from kernels.machines.neuron.gpsimd.errors import Finding, GpSimdError
+from kernels.machines.neuron.gpsimd.errors import GpSimdError, GpSimdFault
 
 CORES = 8  # of a GpSimd engine
 TCM_BYTES = 16 * 1024  # of a core's 64 KiB that an operator may take
@@ -59,7 +59,7 @@ class Run:
     result: np.ndarray = field(repr=False)
     written: np.ndarray = field(repr=False)
     traffic: tuple[Traffic, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[GpSimdFault, ...]
     printed: str
 
 
@@ -99,26 +99,26 @@ def run(
         checks: whether the first finding is raised as GpSimdError. Without, the run goes on
             where it can: transfers are cut at the end of a tensor, and Run.findings tells.
     """
-    given = _checked(arrays, cores, order, tcm_bytes)
+    tensors = _checked(arrays, cores, order, tcm_bytes)
     turns = list(range(cores)) if order is None else [int(core) for core in order]
     program = compiler.program(sources, function)
     with tempfile.TemporaryDirectory(prefix="gpsimd-") as folder:
-        for number, array in enumerate(given):
+        for number, array in enumerate(tensors):
             (Path(folder) / str(number)).write_bytes(array.tobytes())
-        specs = [f"{a.dtype}:{','.join(map(str, a.shape))}" for a in given]
+        specs = [f"{a.dtype}:{','.join(map(str, a.shape))}" for a in tensors]
         command = [str(program), function, folder, str(tcm_bytes), "01"[checks], str(SECONDS)]
         # Whoever still runs at the end, the cores included, is ended.
         command += [",".join(map(str, turns)), *specs]
         done = child.run(command, seconds=SECONDS * (cores + 1))
         if done.status:
             raise GpSimdError(_last_words(done))
-        found = _read(Path(folder), program, done.stdout)
-    if checks and found.findings:
-        raise GpSimdError(found.findings[0])
-    fatal = [f for f in found.findings if f.kind == "library"]
+        outcome = _read(Path(folder), program, done.stdout)
+    if checks and outcome.findings:
+        raise GpSimdError(outcome.findings[0])
+    fatal = [f for f in outcome.findings if f.kind == "library"]
     if fatal:
         raise GpSimdError(fatal[0])
-    return found
+    return outcome
 
 
 def _checked(
@@ -132,23 +132,23 @@ def _checked(
         checks.fail("tcm_bytes", tcm_bytes, f"at most {MOST_TCM_BYTES}; the machine has 16384")
     if order is not None and sorted(order) != list(range(cores)):
         checks.fail("order", list(order), f"each of 0 to {cores - 1} once")
-    given = []
+    tensors = []
     for number, value in enumerate(arrays):
         array = np.ascontiguousarray(value).reshape(np.shape(value))
         checks.one_of(f"arrays[{number}].dtype", str(array.dtype), DTYPES)
         if array.ndim > MOST_DIMENSIONS or max(array.shape, default=0) > LONGEST_DIMENSION:
             accepted = f"at most {MOST_DIMENSIONS} dimensions of at most {LONGEST_DIMENSION}"
             checks.fail(f"arrays[{number}].shape", array.shape, accepted)
-        given.append(array)
-    return given
+        tensors.append(array)
+    return tensors
 
 
-def _last_words(done: child.Done) -> Finding:
+def _last_words(done: child.Done) -> GpSimdFault:
     """The emulator itself ended: the shape function or the loading of the library took it down."""
     said = child.last_line(done.stderr)
     words = f"the operator ended before any core ran: {child.how(done.status)}"
     words += f", {said}" if said else ""
-    return Finding("crash", None, words)
+    return GpSimdFault("crash", None, words)
 
 
 def _read(folder: Path, program: Path, printed: str) -> Run:
@@ -165,5 +165,5 @@ def _read(folder: Path, program: Path, printed: str) -> Run:
         else:
             kind, core, code, text = words
             source = compiler.line_of(program, int(code)) if int(code) else None
-            findings.append(Finding(kind, int(core) if int(core) >= 0 else None, text, source))
+            findings.append(GpSimdFault(kind, int(core) if int(core) >= 0 else None, text, source))
     return Run(result, written, tuple(traffic), tuple(findings), printed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class GpSimdFault:
     """One fault that a run found.
 
     Args:
@@ -37,7 +37,7 @@ class GpSimdError(RuntimeError):
     finding: what was found first.
     """
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: GpSimdFault) -> None:
         super().__init__(str(finding))
         self.finding = finding
 

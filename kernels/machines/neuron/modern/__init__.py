@@ -6,31 +6,20 @@ Names and signatures are those of the AWS Neuron documentation of NKI 0.3 to 0.7
 from __future__ import annotations
 
 import sys
-from types import ModuleType
 from typing import Any
 
 from kernels.machines.neuron import dtypes, typing
 from kernels.machines.neuron.errors import absent
 from kernels.machines.neuron.kernel import GENERATIONS, Generation
 from kernels.machines.neuron.modern import collectives, isa, language
-from kernels.machines.neuron.simulator import Kernel
+from kernels.machines.neuron.simulator import jit_of
 from kernels.machines.neuron.simulator import simulate as _simulate
 from kernels.machines.neuron.tensors import Tensor
 
 __all__ = ["collectives", "isa", "jit", "language", "simulate"]
 
-
-def jit(kernel: Any = None, *, platform_target: str | None = None, **options: Any) -> Any:
-    """The decorator of a kernel; options of the vendor's compiler are taken and ignored.
-
-    Args:
-        kernel: the function; None where options stand before it.
-        platform_target: the chip whose limits hold, such as "trn2".
-        **options: of the vendor's compiler.
-    """
-    if kernel is None:
-        return lambda function: jit(function, platform_target=platform_target, **options)
-    return Kernel(getattr(kernel, "function", kernel), "nki", target=platform_target)
+jit = jit_of("nki")
+dtype = dtypes
 
 
 def simulate(kernel: Any) -> Any:
@@ -39,22 +28,9 @@ def simulate(kernel: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    return absent("nki", name, globals(), ["benchmark", "baremetal", "profile"])
+    return absent("nki", name, __all__)
 
 
-_constants = ModuleType("nki.isa.constants")
-for _name in (
-    "dge_mode",
-    "dma_engine",
-    "engine",
-    "matmul_perf_mode",
-    "nc_version",
-    "oob_mode",
-    "reduce_cmd",
-):
-    setattr(_constants, _name, getattr(isa, _name))
-isa.constants = _constants  # type: ignore[attr-defined]
-dtype = dtypes
 GENERATIONS["nki"] = Generation(
     "nki",
     Tensor,
@@ -64,7 +40,7 @@ GENERATIONS["nki"] = Generation(
         "nki.isa": isa,
         "nki.typing": typing,
         "nki.dtype": dtypes,
-        "nki.isa.constants": _constants,
+        "nki.isa.constants": isa.constants,
         "nki.collectives": collectives,
     },
 )

@@ -14,14 +14,10 @@ from kernels.machines.neuron.errors import absent, refuse
 
 NAMES = (
     "all_gather",
-    "all_gather_v",
     "all_reduce",
     "all_to_all",
-    "all_to_all_v",
-    "collective_permute",
     "collective_permute_implicit",
     "collective_permute_implicit_current_processing_rank_id",
-    "collective_permute_implicit_reduce",
     "rank_id",
     "reduce_scatter",
 )
@@ -53,4 +49,4 @@ globals().update({name: _refusing(name) for name in NAMES})
 
 
 def __getattr__(name: str) -> Any:
-    return absent("nki.collectives", name, ["ReplicaGroup"])
+    return absent("nki.collectives", name, ["ReplicaGroup", *NAMES])

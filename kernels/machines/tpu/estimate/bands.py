@@ -34,7 +34,7 @@ def regime(estimate: Any) -> str:
         "Pallas, compute", "XLA, HBM", "XLA loops, HBM", "XLA products, compute" and the like.
     """
     whole = sum(op.cycles for op in estimate.ops)
-    most = lambda kind: 2 * sum(op.cycles for op in estimate.ops if kind(op)) > whole
+    most = lambda holds: 2 * sum(op.cycles for op in estimate.ops if holds(op)) > whole
     if most(lambda op: op.call is not None):
         writer = WRITERS[0]
     elif most(lambda op: op.call is None and op.times > 1):
@@ -69,7 +69,7 @@ class Band:
     @property
     def text(self) -> str:
         """Of the time against the estimate, such as "−8 … +15 %"."""
-        low, high = (100 * (time - 1) for time in self.around(1.0))
+        low, high = (100 * (end - 1) for end in self.around(1.0))
         return f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
 
 
@@ -145,23 +145,22 @@ def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
         chip, kind: what they are of, for the band's text.
         errors: estimated over measured, less 1.
     """
-    ordered = sorted(errors)
-    if len(ordered) < FEWEST:
+    ranked = sorted(errors)
+    if len(ranked) < FEWEST:
         return None
     outside = (1 - SHARE) / 2
-    low, high = (quantile(ordered, share) for share in (outside, 1 - outside))
-    return Band(chip, kind, low, high, len(ordered))
+    return Band(chip, kind, quantile(ranked, outside), quantile(ranked, 1 - outside), len(ranked))
 
 
 @functools.lru_cache(4)
 def _errors(file: Path, changed: int) -> Mapping[tuple[str, str], list[float]]:
     """chip and regime → the errors of the test half."""
-    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
+    by_kind: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in cells(file):
         timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
         if row["half"] == TEST and row["error"] and counts(*timed):
-            errors[row["chip"], row["regime"]].append(float(row["error"]))
-    return errors
+            by_kind[row["chip"], row["regime"]].append(float(row["error"]))
+    return by_kind
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -1,4 +1,16 @@
-"""Estimate programs, several at a time: their compilations go to the same children."""
+"""Estimate programs, several at a time: their compilations go to the same children.
+
+An estimate needs one compilation after another, and what it asks for next depends on the last
+answer; a compilation takes seconds, and the children wait for more of them. So each estimate is a
+generator that yields a Request (programs, and what the compiler shall write of them) and is sent
+the list of results. `estimate_all` runs all generators to their next request, hands the requests of
+one purpose to the pool together, and sends each generator its answers, until all have returned:
+
+    _steps(A)   yields Request([A], schedule) ──┐
+    _steps(B)   yields Request([B], schedule) ──┴─ pool.compile_all([A, B]) ── send, send
+    profile.py  yields Request([short A, long A], profile), B's as well ── the same again
+    cost.py     of each: operations, their sum ── return Estimate
+"""
 
 from __future__ import annotations
 
@@ -7,61 +19,19 @@ from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any
 
 from kernels.machines.compat import libtpu
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.calls import off_limits
 from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.profile import BUDGET, Profile, Request, match, schedule_kernels
 from kernels.machines.tpu.estimate.result import Estimate
-from kernels.machines.tpu.export import Program, export
-from kernels.machines.tpu.pool import Compiled
+from kernels.machines.tpu.export import export
+from kernels.machines.tpu.pool import TpuProgram
 
-
-class Memo:
-    """The estimates of this process that were asked for last, by their programs.
-
-    Args:
-        most_bytes: of HLO and schedules that they may hold together; the oldest go first.
-    """
-
-    def __init__(self, most_bytes: int = 256 << 20) -> None:
-        self.most_bytes = most_bytes
-        self._kept: OrderedDict[Hashable, Estimate] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: Hashable) -> Estimate | None:
-        """The estimate, which is then the last to go; None where there is none."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
-
-    def put(self, key: Hashable, estimate: Estimate) -> None:
-        """Keep an estimate, and let go of the oldest ones."""
-        self._bytes += _size(estimate) - _size(self._kept.pop(key, None))
-        self._kept[key] = estimate
-        while self._bytes > self.most_bytes and self._kept:
-            self._bytes -= _size(self._kept.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._kept.clear()
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-
-def _size(estimate: Estimate | None) -> int:
-    """Bytes that an estimate holds, about: of its HLO, which is kept as text and as objects some
-    four times as large, and of the operations of its schedules."""
-    if estimate is None or estimate.compiled is None:
-        return 0
-    bundles = (b for dump in estimate.compiled.dumps for b in dump.bundles)
-    words = sum(50 + len(o) for b in bundles for o in b.operations)
-    return 5 * len(estimate.compiled.hlo) + words
-
-
-_memo = Memo()
+# Those of this process that were asked for last, the oldest first; each holds HLO and schedules.
+_memo: OrderedDict[Hashable, Estimate] = OrderedDict()
+MEMORY = 32  # estimates
 
 
 def estimate(
@@ -106,7 +76,7 @@ def estimate(
 
 
 def estimate_program(
-    program: Program,
+    program: ExportedProgram,
     *,
     timeout: float = pool.TIMEOUT,
     budget: float = BUDGET,
@@ -127,14 +97,14 @@ def estimate_program(
     Raises:
         TpuCompileError: where the compiler refuses it.
     """
-    [found] = estimate_all([program], timeout=timeout, budget=budget, large=large)
-    if isinstance(found, TpuCompileError):
-        raise found
-    return found
+    [answer] = estimate_all([program], timeout=timeout, budget=budget, large=large)
+    if isinstance(answer, TpuCompileError):
+        raise answer
+    return answer
 
 
 def estimate_all(
-    programs: Sequence[Program],
+    programs: Sequence[ExportedProgram],
     *,
     timeout: float = pool.TIMEOUT,
     budget: float = BUDGET,
@@ -156,25 +126,27 @@ def estimate_all(
     Returns:
         In order, each program's estimate or why the compiler refused it.
     """
-    found: dict[int, Estimate | TpuCompileError] = {}
+    estimates: dict[int, Estimate | TpuCompileError] = {}
     waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
-    def key(program: Program) -> Hashable:
+    def key(program: ExportedProgram) -> Hashable:
         return program.fingerprint, program.chip, budget, large, profile
 
     def advance(index: int, generator: Generator[Request, Any, Any], answer: Any) -> None:
         try:
             waiting[index] = (generator, generator.send(answer))
         except StopIteration as end:
-            found[index] = end.value
-            _memo.put(key(programs[index]), end.value)
+            estimates[index] = end.value
+            _memo[key(programs[index])] = end.value
+            while len(_memo) > MEMORY:
+                _memo.popitem(last=False)
         except TpuCompileError as error:
-            found[index] = error
+            estimates[index] = error
 
     for index, program in enumerate(programs):
-        known = _memo.get(key(program))
-        if known is not None:
-            found[index] = known
+        if key(program) in _memo:
+            _memo.move_to_end(key(program))
+            estimates[index] = _memo[key(program)]
         else:
             advance(index, _steps(program, timeout, budget, large, profile), None)
     while waiting:
@@ -182,7 +154,7 @@ def estimate_all(
         purposes = next(iter(waiting.values()))[1].purposes
         served = {i: w for i, w in waiting.items() if w[1].purposes == purposes}
         distinct: dict[Any, int] = {}
-        wanted: list[Program] = []
+        wanted: list[ExportedProgram] = []
         for _, request in served.values():
             for program in request.programs:
                 same = (program.fingerprint, program.chip, program.row_major)
@@ -197,11 +169,11 @@ def estimate_all(
                 results[distinct[p.fingerprint, p.chip, p.row_major]] for p in request.programs
             ]
             advance(index, generator, answers)
-    return [found[i] for i in range(len(programs))]
+    return [estimates[i] for i in range(len(programs))]
 
 
 def _steps(
-    program: Program, timeout: float, budget: float, large: bool, profile: bool
+    program: ExportedProgram, timeout: float, budget: float, large: bool, profile: bool
 ) -> Generator[Request, list[Any], Estimate]:
     """Ask for one compilation after another, and return the estimate."""
     notes: list[str] = []
@@ -228,7 +200,7 @@ def _steps(
         # The compiler may have died of writing its schedule down.
         note(f"no schedule: {compiled.message}")
         [compiled] = yield Request([program], (), timeout)
-    if not isinstance(compiled, Compiled):
+    if not isinstance(compiled, TpuProgram):
         raise compiled
     if exchanges := compiled.module.collectives:
         raise TpuCompileError(

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from kernels.machines.base import Seconds
 from kernels.machines.compat import libtpu
-from kernels.machines.tpu import chips
-from kernels.machines.tpu.estimate.profile import Kernel, shared
+from kernels.machines.exporting import ExportedProgram
+from kernels.machines.hlo import Array, HloInstruction
+from kernels.machines.tpu import chips, traffic
+from kernels.machines.tpu.estimate.profile import KernelProfile, shared
 from kernels.machines.tpu.estimate.rates import LARGE, RATES, REACHED, WAITS, together
 from kernels.machines.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
-from kernels.machines.tpu.export import Program
-from kernels.machines.tpu.hlo import Array, Instruction
 from kernels.machines.tpu.plan import vmem_limit
-from kernels.machines.tpu.pool import Compiled
+from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import schedule_of
 
 OWN = "XLA's estimated_cycles"
@@ -42,8 +43,8 @@ class Cost:
 
     def __init__(
         self,
-        compiled: Compiled,
-        kernels: dict[str, Kernel],
+        compiled: TpuProgram,
+        kernels: dict[str, KernelProfile],
         profiled: dict[str, int],
         groups: Sequence[Sequence[int]] = (),
         trips: int | None = None,
@@ -64,7 +65,7 @@ class Cost:
         return tuple(self._expose([self._op(instruction) for instruction in self.run]))
 
     def total(
-        self, program: Program, ops: tuple[OpEstimate, ...], notes: Sequence[str]
+        self, program: ExportedProgram, ops: tuple[OpEstimate, ...], notes: Sequence[str]
     ) -> Estimate:
         """The whole program.
 
@@ -91,15 +92,14 @@ class Cost:
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
         notes = tuple(dict.fromkeys([*notes, *self._notes(ops)]))
         flops = matmul_flops(program.jaxpr, program.calls)
-        seconds = cycles / chip.clock_hz
+        seconds = Seconds(cycles / chip.clock_hz)
         depends = tuple(sorted({name for op in ops for name in op.depends}))
-        span = (seconds, seconds)
         if depends:
             open_ops = [op for op in ops if op.depends]
             sure = total - sum(op.cycles for op in open_ops)
             least = sure + sum(op.least_cycles for op in open_ops)
             most = max(sure + sum(op.most_cycles for op in open_ops), floor)
-            span = (least / chip.clock_hz, most / chip.clock_hz)
+            seconds = Seconds(least / chip.clock_hz, most / chip.clock_hz)
         at_peak = sum(f / chip.peak(dtype) for dtype, f in flops.items())
         return Estimate(
             name=program.name,
@@ -109,7 +109,7 @@ class Cost:
             hbm_bytes=max(sum(op.hbm_bytes for op in ops), read + memory.results),
             bound=bound,
             method="; ".join([method, *notes]),
-            utilisation=at_peak / seconds,
+            utilisation=at_peak * chip.clock_hz / cycles,
             ops=ops,
             optimal_seconds=self.compiled.optimal_seconds,
             flops=sum(flops.values()),
@@ -118,7 +118,6 @@ class Cost:
             notes=notes,
             compiled=self.compiled,
             depends=depends,
-            range=span,
         )
 
     def _notes(self, ops: Sequence[OpEstimate]) -> Iterator[str]:
@@ -135,11 +134,11 @@ class Cost:
             yield "blocks chosen by prefetched scalars: each step fetches another"
         for walk in (call.walk for call in calls if call.walk):
             if walk.programs[0] < walk.programs[1]:
-                ran, of = walk.programs
-                yield f"copies by hand and conditions counted over {ran:,} of {of:,} programs"
+                ran, whole = walk.programs
+                yield f"copies by hand and conditions counted over {ran:,} of {whole:,} programs"
             if walk.cut:
-                ran, of = walk.cut
-                yield f"copies by hand and conditions counted over {ran:,} of {of:,} rounds"
+                ran, whole = walk.cut
+                yield f"copies by hand and conditions counted over {ran:,} of {whole:,} rounds"
 
     def _expose(self, ops: list[OpEstimate]) -> list[OpEstimate]:
         """Charge each copy beside other operations with the time that they do not hide.
@@ -172,17 +171,17 @@ class Cost:
                     free -= done
         return ops
 
-    def _op(self, instruction: Instruction) -> OpEstimate:
+    def _op(self, instruction: HloInstruction) -> OpEstimate:
         if instruction.name in self.kernels:
-            found = self._kernel_op(self.kernels[instruction.name], instruction)
+            op = self._kernel_op(self.kernels[instruction.name], instruction)
         else:
-            found = self._xla_op(instruction)
+            op = self._xla_op(instruction)
         if instruction.counted:
-            return found
-        depends = (*found.depends, "how often a loop of the program runs")
-        return replace(found, depends=depends, least_cycles=0.0, most_cycles=math.inf)
+            return op
+        depends = (*op.depends, "how often a loop of the program runs")
+        return replace(op, depends=depends, least_cycles=0.0, most_cycles=math.inf)
 
-    def _kernel_op(self, kernel: Kernel, instruction: Instruction) -> OpEstimate:
+    def _kernel_op(self, kernel: KernelProfile, instruction: HloInstruction) -> OpEstimate:
         from kernels.machines.pallas.work import kernel_flops
 
         chip, call = self.chip, kernel.call
@@ -230,7 +229,7 @@ class Cost:
             else max(cycles, kernel.steps * kernel.round_bundles) * instruction.times,
         )
 
-    def _shorter_waits(self, kernel: Kernel) -> float:
+    def _shorter_waits(self, kernel: KernelProfile) -> float:
         """Cycles by which the static profile takes the waits of short steps to be too long: it has
         one fetch after another, where a pipeline has the next one under way before it waits."""
         latency = libtpu.DMA_MODEL.get(self.chip.name, (0.0, 0.0))[0]
@@ -277,7 +276,7 @@ class Cost:
             else 0.0
         )
 
-    def _from_schedule(self, kernel: Kernel, in_vmem: set[int]) -> tuple[float, str]:
+    def _from_schedule(self, kernel: KernelProfile, in_vmem: set[int]) -> tuple[float, str]:
         """Each grid step, and each round of a loop that copies by hand, takes its bundles or its
         DMA, whichever is longer."""
         bundles = kernel.round_bundles
@@ -296,7 +295,7 @@ class Cost:
         return cycles + once, "schedule against DMA time"
 
     def _waits_in_loops(
-        self, kernel: Kernel, in_vmem: set[int], latency: float, rate: float
+        self, kernel: KernelProfile, in_vmem: set[int], latency: float, rate: float
     ) -> float:
         """Cycles by which what a kernel copies by hand in its loops takes longer than the rounds'
         bundles."""
@@ -312,7 +311,7 @@ class Cost:
         wait = latency + copied / count / rate
         return count * max(0.0, wait - inside / self._cores(call))
 
-    def _xla_op(self, instruction: Instruction) -> OpEstimate:
+    def _xla_op(self, instruction: HloInstruction) -> OpEstimate:
         module = self.module
         if instruction.opcode.startswith(("copy-", "slice-")) or instruction.opcode == "async-done":
             return self._prefetch(instruction)
@@ -321,8 +320,8 @@ class Cost:
         kernel = self.schedules.get(instruction.name)
         if kernel and module.gathers(instruction) and kernel.by_hand:
             return self._gather(instruction, kernel.by_hand)
-        read, written = module.traffic(instruction)
-        floor = self._hbm(*module.traffic(instruction, self._weight))
+        read, written = traffic.moved(module, instruction)
+        floor = self._hbm(*traffic.moved(module, instruction, self._weight))
         if module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):
@@ -354,7 +353,7 @@ class Cost:
             floor_cycles=floor,
         )
 
-    def _gather(self, instruction: Instruction, one: libtpu.ByHand) -> OpEstimate:
+    def _gather(self, instruction: HloInstruction, one: libtpu.ByHand) -> OpEstimate:
         """A gather: each round asks for its rows and waits for the last, works, and waits until
         what it wrote is out. Nothing runs beside the next round."""
         rounds = math.ceil(sum(a.bytes for a in instruction.results) / one.written)
@@ -374,7 +373,7 @@ class Cost:
             floor_cycles=floor,
         )
 
-    def _prefetch(self, instruction: Instruction) -> OpEstimate:
+    def _prefetch(self, instruction: HloInstruction) -> OpEstimate:
         """A copy beside other operations; only its bytes count, at its start."""
         moved = 0
         if not instruction.opcode.endswith("done"):
@@ -386,7 +385,7 @@ class Cost:
             instruction, kind="prefetch", hbm_bytes=moved, method="none", bound=COMPUTE
         )
 
-    def _computes(self, instruction: Instruction, kind: str) -> tuple[float, str]:
+    def _computes(self, instruction: HloInstruction, kind: str) -> tuple[float, str]:
         """Cycles of the work of an operation of XLA's own, if nothing waits for memory, and where
         they are from."""
         kernel = self.schedules.get(instruction.name)
@@ -399,16 +398,16 @@ class Cost:
             # XLA's own cycles are mostly a wait for memory, at a rate far below the real one.
             return (profiled, "static profile") if profiled else (schedule, "schedule")
         if profiled:
-            found = profiled + self._slower(instruction.window_bytes), "static profile"
+            best = profiled + self._slower(instruction.window_bytes), "static profile"
         else:
             own = (instruction.classic_cycles or 0) * self.rates.product
             waits = schedule and own > WAITS * schedule
-            found = (schedule, "schedule") if waits else (max(own, schedule), OWN)
+            best = (schedule, "schedule") if waits else (max(own, schedule), OWN)
         flops = self.module.product_flops(instruction)
         peak = sum(f / self.chip.peak(d) for d, f in flops.items()) * self.chip.clock_hz
-        return max(found[0], peak), found[1]
+        return max(best[0], peak), best[1]
 
-    def _mosaic(self, instruction: Instruction) -> float:
+    def _mosaic(self, instruction: HloInstruction) -> float:
         """Cycles of a kernel that XLA itself put there: for its products, as it reaches of the
         peak."""
         flops = instruction.grouped_flops(self.groups)
@@ -427,13 +426,13 @@ class Cost:
     def _unread(self) -> int:
         """Bytes of the arguments that no operation reads."""
         return sum(
-            round((1 - self.module.share_read(p, self._kernel_share)) * a.bytes)
+            round((1 - traffic.share_read(self.module, p, self._kernel_share)) * a.bytes)
             for p in self.module.parameters
             for a in p.results
             if a.space == 0
         )
 
-    def _kernel_share(self, instruction: Instruction, place: int) -> float:
+    def _kernel_share(self, instruction: HloInstruction, place: int) -> float:
         """How much of an operand a kernel fetches, 0 to 1; 1 where its index map does not tell."""
         kernel = self.kernels.get(instruction.name)
         # Prefetched scalars come first.
@@ -446,7 +445,7 @@ class Cost:
 
 
 def _operation(
-    instruction: Instruction,
+    instruction: HloInstruction,
     *,
     cycles: float = 0.0,
     hbm_bytes: int = 0,
@@ -469,7 +468,7 @@ def _operation(
     )
 
 
-def _in_vmem(call: Any, instruction: Instruction) -> set[int]:
+def _in_vmem(call: Any, instruction: HloInstruction) -> set[int]:
     """The ids of the operands that XLA keeps in VMEM, so that they do not come from HBM."""
     inputs = instruction.operands[len(instruction.operands) - len(call.inputs) :]
     pairs = [*zip(call.inputs, inputs), *zip(call.outputs, instruction.results)]

@@ -1,6 +1,12 @@
 """Ask the compiler's static profile, which simulates its own schedule, for cycles.
 
 It simulates some 80,000 cycles a second, so a long grid is cut to two short ones and extrapolated.
+
+An example: a matmul on a grid of (32, 32, 16) whose step takes 1,000 bundles. 120,000 cycles pay
+for 120 steps, so `cut_grid` keeps the 16 steps whole that are summed over and cuts the others, to
+(1, 3, 16) and (1, 6, 16). If these take 49,000 and 97,000 cycles, one more block of columns takes
+(97,000 - 49,000) / 3 = 16,000, and the whole grid of 32 · 32 such 49,000 + 16,000 · (1,024 - 3) =
+16.4 million: what starts and ends the kernel counts once.
 """
 
 from __future__ import annotations
@@ -14,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.compat import jax_pallas
+from kernels.machines.exporting import ExportedProgram
+from kernels.machines.hlo import DTYPES, HloInstruction
 from kernels.machines.pallas.reduced import of_values
 from kernels.machines.pallas.work import share_of_branches, shares_of_branches
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.diagnose import TpuCompileError
-from kernels.machines.tpu.export import Program, export
-from kernels.machines.tpu.hlo import DTYPES, Instruction
-from kernels.machines.tpu.pool import Compiled
+from kernels.machines.tpu.export import export
+from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import KernelSchedule, schedule_of
 
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
@@ -33,17 +40,17 @@ TABLE = 16  # grid steps at most of a kernel whose scalars are looked up in a ta
 class Request:
     """What an estimator wants compiled next; the answer is a list of the results."""
 
-    programs: Sequence[Program]
+    programs: Sequence[ExportedProgram]
     purposes: tuple[str, ...]
     timeout: float
 
 
 @dataclass
-class Kernel:
+class KernelProfile:
     """One distinct pallas_call, what is known of its schedule, and its modelled cycles."""
 
     call: Any
-    instruction: Instruction
+    instruction: HloInstruction
     schedule: KernelSchedule | None
     cycles: float | None = None
     method: str = ""
@@ -121,31 +128,33 @@ class Kernel:
         return bool(jax_pallas.dynamic_axes(self.call.equation)) or of_values(self.call)
 
 
-def match(program: Program, compiled: Compiled) -> dict[str, Kernel]:
+def match(program: ExportedProgram, compiled: TpuProgram) -> dict[str, KernelProfile]:
     """HLO instruction name → the pallas_call that it came from, with its schedule."""
     schedules = {k.name: k for k in schedule_of(compiled).kernels}
     free = list(program.calls)
-    found: dict[str, Kernel] = {}
-    for each in compiled.module.run:
-        if not each.is_kernel or each.name in found:
+    matched: dict[str, KernelProfile] = {}
+    for instruction in compiled.module.run:
+        if not instruction.is_kernel or instruction.name in matched:
             continue
-        call = _find(free, each) or _find(program.calls, each)
+        call = _find(free, instruction) or _find(program.calls, instruction)
         if call is None:
             continue  # a kernel that XLA itself put there
         if call in free:
             free.remove(call)
-        found[each.name] = Kernel(call, each, schedules.get(each.name))
-    return found
+        matched[instruction.name] = KernelProfile(
+            call, instruction, schedules.get(instruction.name)
+        )
+    return matched
 
 
 def schedule_kernels(
-    kernels: Sequence[Kernel], chip: str, timeout: float
+    kernels: Sequence[KernelProfile], chip: str, timeout: float
 ) -> Generator[Request, list[Any], None]:
     """Ask for the schedule of each kernel, compiled alone on its own grid."""
     programs = [_alone(k.call, k.call.grid, chip) for k in kernels]
     results = yield Request(programs, ("schedule",), timeout)
     for kernel, result in zip(kernels, results, strict=True):
-        if isinstance(result, Compiled):
+        if isinstance(result, TpuProgram):
             kernel.schedule = next(iter(schedule_of(result).kernels), None)
 
 
@@ -159,9 +168,9 @@ class Profile:
         note: takes what the reader has to know.
     """
 
-    program: Program
-    compiled: Compiled
-    kernels: dict[str, Kernel]
+    program: ExportedProgram
+    compiled: TpuProgram
+    kernels: dict[str, KernelProfile]
     timeout: float
     budget: float
     note: Callable[[str], None]
@@ -188,10 +197,10 @@ class Profile:
         whole = 3.0 * REDUCED_CYCLES
         if 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
-            if isinstance(result, Compiled):
-                for each in result.module.run:
-                    if each.profiled_cycles:
-                        profiled[each.name] = each.profiled_cycles
+            if isinstance(result, TpuProgram):
+                for instruction in result.module.run:
+                    if instruction.profiled_cycles:
+                        profiled[instruction.name] = instruction.profiled_cycles
                 for name, kernel in self.kernels.items():
                     if name in profiled and not kernel.by_values:
                         kernel.cycles = profiled[name]
@@ -228,20 +237,20 @@ class Profile:
         ]
         results = yield Request(programs, ("profile",), seconds)
         for names, result in zip(kinds.values(), results, strict=True):
-            found = [
+            cycles = [
                 i.profiled_cycles
-                for i in (result.module.run if isinstance(result, Compiled) else ())
+                for i in (result.module.run if isinstance(result, TpuProgram) else ())
                 if i.opcode == "sort" and i.profiled_cycles
             ]
-            if found:
-                profiled.update(dict.fromkeys(names, found[0]))
+            if cycles:
+                profiled.update(dict.fromkeys(names, cycles[0]))
             else:
                 failed = isinstance(result, TpuCompileError)
                 why = result.message if failed else "it says nothing of a sort"
                 self.note(f"no static profile: {why}")
 
     def _profile_kernels(
-        self, kernels: list[Kernel], seconds: float, before: Mapping[int, str] | None = None
+        self, kernels: list[KernelProfile], seconds: float, before: Mapping[int, str] | None = None
     ) -> Generator[Request, list[Any], None]:
         """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated.
 
@@ -249,7 +258,7 @@ class Profile:
         what it said of each kernel, by its id.
         """
         side_by_side = before is not None
-        jobs: list[tuple[Kernel, Cut, list[Program]]] = []
+        jobs: list[tuple[KernelProfile, Cut, list[ExportedProgram]]] = []
         for kernel in kernels:
             cut = cut_grid(kernel, chips.chip(self.program.chip).tensor_cores)
             try:
@@ -303,17 +312,17 @@ class Profile:
             yield from self._profile_kernels(again, seconds, refused)
 
 
-def _cycles_of(result: Compiled | TpuCompileError) -> int | str:
+def _cycles_of(result: TpuProgram | TpuCompileError) -> int | str:
     """The static profile's cycles of the one kernel in a program, or why there are none."""
     if isinstance(result, TpuCompileError):
         return result.message
-    for each in result.module.run:
-        if each.is_kernel and each.profiled_cycles:
-            return each.profiled_cycles
+    for instruction in result.module.run:
+        if instruction.is_kernel and instruction.profiled_cycles:
+            return instruction.profiled_cycles
     return "it cannot follow a DMA of this kernel"
 
 
-def _sorted(instruction: Instruction) -> tuple[Any, int, bool] | None:
+def _sorted(instruction: HloInstruction) -> tuple[Any, int, bool] | None:
     """The arrays that an instruction sorts, their dimension, and whether stably; None where one has
     a dtype that is not sorted here."""
     dimension = re.search(r"dimensions=\{(\d+)\}", instruction.attributes)
@@ -325,18 +334,18 @@ def _sorted(instruction: Instruction) -> tuple[Any, int, bool] | None:
 
 def _sort_alone(
     arrays: tuple[tuple[tuple[int, ...], str], ...], dimension: int, stable: bool, chip: str
-) -> Program:
+) -> ExportedProgram:
     """The program that sorts such arrays by the first of them."""
     import jax
 
-    def sort(*given: Any) -> Any:
-        return jax.lax.sort(given, dimension=dimension, is_stable=stable, num_keys=1)
+    def sort(*operands: Any) -> Any:
+        return jax.lax.sort(operands, dimension=dimension, is_stable=stable, num_keys=1)
 
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
     return export(sort, *shapes, chip=chip, name=f"a sort of {arrays[0][0][dimension]:,}")
 
 
-def _find(calls: Sequence[Any], instruction: Instruction) -> Any:
+def _find(calls: Sequence[Any], instruction: HloInstruction) -> Any:
     """The pallas_call with the instruction's result shapes and, of several, with its name."""
     shapes = tuple(a.shape for a in instruction.results)
     fitting = [c for c in calls if tuple(o.shape for o in c.outputs) == shapes]
@@ -381,7 +390,7 @@ class Cut:
         return tuple(n if i == self.axis else s for i, s in enumerate(self.sizes))
 
 
-def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
+def cut_grid(kernel: KernelProfile, cores: int = 1) -> Cut:
     """Cut the outer dimensions of a kernel's grid, and leave those whole that it sums over.
 
     The dimensions whose program id the kernel reads stay whole as long as that is affordable.
@@ -422,10 +431,10 @@ def cut_grid(kernel: Kernel, cores: int = 1) -> Cut:
 
 def shared(call: Any, grid: tuple[int, ...]) -> bool:
     """Whether the cores of a chip share a grid: a dimension of some length is parallel."""
-    return any(n > 1 and "parallel" in of for n, of in zip(grid, call.semantics))
+    return any(n > 1 and "parallel" in along for n, along in zip(grid, call.semantics))
 
 
-def _idle(kernel: Kernel, grid: tuple[int, ...], cores: int) -> int:
+def _idle(kernel: KernelProfile, grid: tuple[int, ...], cores: int) -> int:
     """How many cores run the whole grid for each one that runs a cut one."""
     if cores > 1 and shared(kernel.call, kernel.call.grid) and not shared(kernel.call, grid):
         return cores
@@ -434,7 +443,7 @@ def _idle(kernel: Kernel, grid: tuple[int, ...], cores: int) -> int:
 
 def _alone(
     call: Any, grid: tuple[int, ...], chip: str, side_by_side: bool = False, share: float = 1.0
-) -> Program:
+) -> ExportedProgram:
     """The program that is this one pallas_call, on another grid."""
     from kernels.machines.pallas.reduced import alone
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.machines.base import Seconds
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.rates import LAUNCH_SECONDS
-from kernels.machines.tpu.pool import Compiled
+from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import Schedule, schedule_of
 
 COMPUTE, HBM, LATENCY = "compute", "HBM", "latency"  # what binds
@@ -63,8 +64,9 @@ class Estimate:
     Args:
         name: of the program.
         chip: one of CHIPS.
-        cycles, seconds: of the program on the chip, as a profiler's device time has it;
-            wall_seconds holds the launch as well.
+        cycles, seconds: of the program on the chip, as a profiler's device time has it. Where
+            values that are not known decide, seconds are a range, the most infinite where a loop's
+            length is unknown; and in cycles, what is unknown happens once.
         hbm_bytes: moved between HBM and the chip.
         bound: what binds most of the time: "compute", "HBM" or "latency".
         method: how the figures were found.
@@ -78,17 +80,13 @@ class Estimate:
         floor_cycles: of the bytes of its arguments and results alone.
         notes: what the reader has to know.
         compiled: the program that this is of.
-        depends: the arguments whose values decide and are not known; then seconds, in which
-            what is unknown happens once, says little, range is what to read, and there is no
-            band.
-        range: least and most seconds, the most infinite where a loop's length is unknown; both
-            are `seconds` where nothing is.
+        depends: the arguments whose values decide and are not known; then there is no band.
     """
 
     name: str
     chip: str
     cycles: float
-    seconds: float
+    seconds: Seconds
     hbm_bytes: int
     bound: str
     method: str
@@ -99,9 +97,12 @@ class Estimate:
     libtpu: str
     floor_cycles: float = 0.0
     notes: tuple[str, ...] = ()
-    compiled: Compiled | None = field(default=None, repr=False, compare=False)
+    compiled: TpuProgram | None = field(default=None, repr=False, compare=False)
     depends: tuple[str, ...] = ()
-    range: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seconds, Seconds):
+            object.__setattr__(self, "seconds", Seconds(self.seconds))
 
     @property
     def regime(self) -> str:
@@ -131,15 +132,10 @@ class Estimate:
         return LAUNCH_SECONDS.get(self.chip)
 
     @property
-    def wall_seconds(self) -> float | None:
-        """What a clock on the host would see of one call; None where the launch is not known."""
-        return None if self.launch_seconds is None else self.seconds + self.launch_seconds
-
-    @property
     def hbm_utilisation(self) -> float:
         """Bytes a second against the chip's published bandwidth, 0 to 1."""
-        rate = chips.chip(self.chip).hbm_bytes_per_second
-        return self.hbm_bytes / rate / self.seconds if self.seconds else 0.0
+        rate = chips.chip(self.chip).hbm_bytes_per_cycle
+        return self.hbm_bytes / rate / self.cycles if self.cycles else 0.0
 
     @property
     def relayouts(self) -> tuple[OpEstimate, ...]:

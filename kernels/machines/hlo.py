@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -66,14 +66,14 @@ class Array:
 
 def arrays(text: str) -> tuple[Array, ...]:
     """Every array in the text of a shape; a tuple has several."""
-    found = []
+    parsed = []
     for dtype, shape, layout in _ARRAY.findall(text):
         if dtype not in BITS and not dtype.startswith("f8"):
             continue
         order, _, rest = layout.partition(":")
         tile = re.search(r"T\(([\d,]+)\)", rest)
         space = re.search(r"S\((\d+)\)", rest)
-        found.append(
+        parsed.append(
             Array(
                 dtype,
                 _numbers(shape),
@@ -82,7 +82,7 @@ def arrays(text: str) -> tuple[Array, ...]:
                 int(space[1]) if space else 0,
             )
         )
-    return tuple(found)
+    return tuple(parsed)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class HloInstruction:
     """One HLO instruction, with the arrays it reads and writes.
 
     Args:
@@ -126,8 +126,8 @@ class Instruction:
     @property
     def origin(self) -> str:
         """The path of JAX operations behind it, such as jit(f)/dot_general."""
-        found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1] if found else ""
+        path = re.search(r'op_name="([^"]*)"', self.attributes)
+        return path[1] if path else ""
 
     @property
     def is_collective(self) -> bool:
@@ -138,13 +138,13 @@ class Instruction:
     def group_size(self) -> int:
         """How many chips take part in each group of a collective; 1 where it does not say."""
         text = self.attributes
-        if found := re.search(r"replica_groups=\{\{([\d,]*)\}", text):
-            return len(found[1].split(","))
-        if found := re.search(r"replica_groups=\[\d+,(\d+)\]<=", text):
-            return int(found[1])
-        if found := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", text):
-            sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
-            return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", found[2]))
+        if groups := re.search(r"replica_groups=\{\{([\d,]*)\}", text):
+            return len(groups[1].split(","))
+        if groups := re.search(r"replica_groups=\[\d+,(\d+)\]<=", text):
+            return int(groups[1])
+        if groups := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", text):
+            sizes = dict(re.findall(r"'([^']+)'=(\d+)", groups[1]))
+            return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", groups[2]))
         return 1
 
     @property
@@ -255,8 +255,6 @@ class Instruction:
         return libtpu.profiled_cycles(self.config)
 
 
-# The share of an operand that a kernel reads, of the kernel and the operand's place.
-KernelShare = Callable[[Instruction, int], float]
 # Instructions in which chips exchange data.
 COLLECTIVES = {
     "all-reduce",
@@ -279,27 +277,7 @@ FREE = {
 }
 # What a fusion that only moves data is made of.
 MOVING = FREE | {"copy", "transpose", "reshape", "broadcast", "convert", "copy-start", "copy-done"}
-# What a fusion does only for the elements that are asked for.
-_LAZY = {"copy", "transpose", "reshape", "convert"}
 _CONTROL = {"while", "conditional", "call", "async-start"}
-# What reads only a part of its first operand.
-PARTS = {"slice", "dynamic-slice", "gather", "slice-start"}
-# What writes only a part of its result, which is its first operand.
-UPDATES = {"dynamic-update-slice", "scatter"}
-
-
-def _updated(instruction: Instruction) -> float:
-    """The share of its result that an update in place writes."""
-    # The update itself comes second, or after the indices.
-    update = instruction.operands[1 if instruction.opcode == "dynamic-update-slice" else -1 :][:1]
-    sizes = [math.prod(a.shape) for a in (*update, *instruction.results[:1])]
-    return min(1.0, sizes[0] / sizes[1]) if len(sizes) == 2 and sizes[1] else 1.0
-
-
-def _cut(part: Array, whole: Array) -> float:
-    """The share of an array that is fetched for a slice of it: whole tiles of its layout, as each
-    lies in HBM in one piece."""
-    return replace(whole, shape=part.shape).bytes / (whole.bytes or 1)
 
 
 @dataclass(frozen=True)
@@ -311,12 +289,12 @@ class Module:
         roots: of each, the name of its result.
     """
 
-    computations: dict[str, tuple[Instruction, ...]] = field(repr=False)
+    computations: dict[str, tuple[HloInstruction, ...]] = field(repr=False)
     entry: str
     roots: dict[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def run(self) -> list[Instruction]:
+    def run(self) -> list[HloInstruction]:
         """What the program executes: the entry computation, loops and calls unrolled into times.
 
         Of a conditional, the branch with the larger estimate counts.
@@ -324,35 +302,31 @@ class Module:
         return list(self._run(self.entry, 1, True))
 
     @property
-    def collectives(self) -> list[Instruction]:
+    def collectives(self) -> list[HloInstruction]:
         """The exchanges between chips that the program executes, in order."""
-        found = []
-        for each in self.run:
-            inside = [i for name in each.called for i in self._nested(name)]
-            found += [i for i in (each, *inside) if i.is_collective]
-        return found
+        return [i for step in self.run for i in (step, *self.inside(step)) if i.is_collective]
 
-    def _run(self, name: str, times: int, counted: bool) -> Iterator[Instruction]:
-        for each in self.computations.get(name, ()):
-            if each.opcode == "while":
-                count = self.trips(each)
-                body = re.search(r"\bbody=%([^\s,]+)", each.attributes)
+    def _run(self, name: str, times: int, counted: bool) -> Iterator[HloInstruction]:
+        for step in self.computations.get(name, ()):
+            if step.opcode == "while":
+                count = self.trips(step)
+                body = re.search(r"\bbody=%([^\s,]+)", step.attributes)
                 if body:
                     yield from self._run(body[1], times * (count or 1), counted and bool(count))
-            elif each.opcode == "conditional":
-                branches = [list(self._run(c, times, counted)) for c in each.called]
+            elif step.opcode == "conditional":
+                branches = [list(self._run(c, times, counted)) for c in step.called]
                 if branches:
                     yield from max(
                         branches,
                         key=lambda b: sum((i.classic_cycles or 0) * i.times for i in b),
                     )
-            elif each.opcode in _CONTROL:
-                for called in each.called:
+            elif step.opcode in _CONTROL:
+                for called in step.called:
                     yield from self._run(called, times, counted)
-            elif each.opcode not in FREE:
-                yield replace(each, times=times, counted=counted)
+            elif step.opcode not in FREE:
+                yield replace(step, times=times, counted=counted)
 
-    def trips(self, loop: Instruction) -> int | None:
+    def trips(self, loop: HloInstruction) -> int | None:
         """How often a while loop runs; None where its text does not tell.
 
         XLA says it, or the condition is that of a scan: a counter below one constant.
@@ -366,127 +340,39 @@ class Module:
         below = [i for i in inside if i.opcode == "compare" and "direction=LT" in i.attributes]
         return int(limits.pop()) if len(limits) == 1 and len(below) == 1 else None
 
-    def _nested(self, name: str) -> Iterator[Instruction]:
-        for each in self.computations.get(name, ()):
-            yield each
-            for called in each.called:
-                yield from self._nested(called)
+    def _nested(self, name: str) -> Iterator[HloInstruction]:
+        for instruction in self.computations.get(name, ()):
+            yield instruction
+            yield from self.inside(instruction)
 
-    def slices(self, instruction: Instruction) -> bool:
-        """Whether it may read or write only a part of an operand."""
-        parts = {"dynamic-slice", "dynamic-update-slice", "slice", "gather", "scatter"}
-        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
-        return bool(parts & (inside | {instruction.opcode}))
-
-    def traffic(
-        self, instruction: Instruction, weigh: Callable[[Array], float] = lambda array: 1.0
-    ) -> tuple[float, float]:
-        """Bytes that an instruction of XLA's own reads from HBM, and writes to it, in one run.
-
-        Of an operand that is sliced or gathered from, the part that is read; of a result that is
-        updated in place, the part that is written. What a product's windows fetch again counts
-        again.
+    def inside(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
+        """What stands in the computations that an instruction calls, and in those that they call.
 
         Args:
-            weigh: how much a byte of an array counts.
+            instruction: such as a fusion.
         """
-        operands, inputs = instruction.operands, instruction.inputs
-        shares = [1.0] * len(operands)
-        if len(inputs) == len(operands):  # none of them is a tuple
-            shares = [
-                self._share_of(self.entry, instruction, place, lambda *_: 1.0, False)
-                for place in range(len(inputs))
-            ]
-        again = instruction.fetches if self.multiplies(instruction) else ()
-        read = sum(
-            share * times * a.bytes * weigh(a)
-            for share, times, a in zip(shares, again or [1] * len(operands), operands)
-            if a.space == 0
-        )
-        written = sum(
-            share * a.bytes * weigh(a)
-            for share, a in zip(self._written(instruction), instruction.results)
-            if a.space == 0
-        )
-        return read, written
+        for name in instruction.called:
+            yield from self._nested(name)
 
-    def _written(self, instruction: Instruction) -> list[float]:
-        """The share that is written of each result."""
-        if instruction.opcode in UPDATES:
-            return [_updated(instruction)]
-        name = instruction.called[0] if instruction.called else ""
-        inside = {i.name: i for i in self.computations.get(name, ())}
-        root = inside.get(self.roots.get(name, ""))
-        if instruction.opcode != "fusion" or root is None:
-            return [1.0] * len(instruction.results)
-        makers = [inside.get(i) for i in root.inputs] if root.opcode == "tuple" else [root]
-        shares = []
-        for maker in makers:
-            while maker is not None and maker.opcode == "bitcast" and maker.inputs:
-                maker = inside.get(maker.inputs[0])
-            updates = maker is not None and maker.opcode in UPDATES
-            shares.append(_updated(maker) if maker is not None and updates else 1.0)
-        return shares
+    def _opcodes(self, instruction: HloInstruction) -> set[str]:
+        """Its own, and those of what stands inside it."""
+        return {instruction.opcode, *(i.opcode for i in self.inside(instruction))}
 
     @property
-    def parameters(self) -> tuple[Instruction, ...]:
+    def parameters(self) -> tuple[HloInstruction, ...]:
         """The program's arguments."""
         return tuple(i for i in self.computations.get(self.entry, ()) if i.opcode == "parameter")
 
-    def share_read(self, parameter: Instruction, kernel: KernelShare) -> float:
-        """How much of an argument the program reads, 0 to 1: the sum over its readers, at most 1.
-
-        Args:
-            kernel: for a Pallas kernel and the place of an operand, the share that it reads.
-        """
-        return self._share(self.entry, parameter.name, kernel, fused=False)
-
-    def _share(self, computation: str, name: str, kernel: KernelShare, fused: bool) -> float:
-        share = 0.0
-        for reader in self.computations.get(computation, ()):
-            for place, operand in enumerate(reader.inputs):
-                if operand == name and share < 1:
-                    share += self._share_of(computation, reader, place, kernel, fused)
-        # A fusion's own result may be the argument itself.
-        whole = fused and self.roots.get(computation) == name
-        return 1.0 if whole else min(share, 1.0)
-
-    def _share_of(
-        self, computation: str, reader: Instruction, place: int, kernel: KernelShare, fused: bool
-    ) -> float:
-        """The share of an operand that one of its readers reads."""
-        if reader.is_kernel:
-            return kernel(reader, place)
-        if reader.opcode == "bitcast" or (fused and reader.opcode in _LAZY):
-            return self._share(computation, reader.name, kernel, fused)
-        if reader.opcode in UPDATES and place == 0:
-            return 0.0  # it is updated where it lies
-        if reader.opcode in PARTS and place == 0:
-            # An asynchronous one names its operand among its results, and first.
-            part = reader.results[reader.opcode == "slice-start" :][:1]
-            if reader.opcode != "gather" and part and reader.operands:
-                return _cut(part[0], reader.operands[0])
-            sizes = [math.prod(a.shape) for a in (*part, *reader.operands[:1])]
-            return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
-        if reader.opcode == "fusion" and reader.called:
-            inside = reader.called[0]
-            for each in self.computations.get(inside, ()):
-                if each.opcode == "parameter" and each.value.strip() == str(place):
-                    return self._share(inside, each.name, kernel, fused=True)
-        return 1.0
-
-    def multiplies(self, instruction: Instruction) -> bool:
+    def multiplies(self, instruction: HloInstruction) -> bool:
         """Whether a matrix product is in it, which HLO for a TPU calls a convolution."""
-        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
-        return bool({"convolution", "dot"} & (inside | {instruction.opcode}))
+        return bool({"convolution", "dot"} & self._opcodes(instruction))
 
-    def gathers(self, instruction: Instruction) -> bool:
+    def gathers(self, instruction: HloInstruction) -> bool:
         """Whether it is a fusion that fetches rows by their numbers."""
-        inside = {i.opcode for name in instruction.called for i in self._nested(name)}
-        return "gather" in inside and instruction.opcode == "fusion"
+        return "gather" in self._opcodes(instruction) and instruction.opcode == "fusion"
 
-    def product_flops(self, instruction: Instruction) -> dict[str, float]:
-        """What the products in an instruction of XLA's own do at least.
+    def product_flops(self, instruction: HloInstruction) -> dict[str, float]:
+        """What the products in an instruction of XLA's own for a TPU do at least.
 
         A batch of products is a convolution whose windows hold one product each, so what is summed
         is the right operand's input features alone.
@@ -494,29 +380,44 @@ class Module:
         Returns:
             "int8" or "bfloat16", as Chip.peak takes it → operations, a multiply-add counting two.
         """
-        found: dict[str, float] = {}
-        inside = [i for name in instruction.called for i in self._nested(name)]
-        for each in (instruction, *inside):
-            labels = re.search(r"dim_labels=\w+_(\w+)->", each.attributes)
-            if each.opcode != "convolution" or not labels or len(each.operands) != 2:
+        by_dtype: dict[str, float] = {}
+        for product in (instruction, *self.inside(instruction)):
+            labels = re.search(r"dim_labels=\w+_(\w+)->", product.attributes)
+            if product.opcode != "convolution" or not labels or len(product.operands) != 2:
                 continue
-            summed = each.operands[1].shape[labels[1].index("i")]
-            narrow = all(BITS.get(a.dtype, 8) <= 8 for a in each.operands)
-            flops = 2.0 * math.prod(each.results[0].shape) * summed
+            summed = product.operands[1].shape[labels[1].index("i")]
+            narrow = all(BITS.get(a.dtype, 8) <= 8 for a in product.operands)
+            flops = 2.0 * math.prod(product.results[0].shape) * summed
             dtype = "int8" if narrow else "bfloat16"
-            found[dtype] = found.get(dtype, 0.0) + flops
-        return found
+            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + flops
+        return by_dtype
 
-    def only_moves(self, instruction: Instruction) -> bool:
+    def dots(self, instruction: HloInstruction) -> list[tuple[HloInstruction, int]]:
+        """The products inside a fusion, as HLO for a GPU has them.
+
+        Args:
+            instruction: the fusion.
+
+        Returns:
+            Each with its operations, a multiply-add counting two.
+        """
+        products = []
+        for product in self.inside(instruction):
+            summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", product.attributes)
+            if product.opcode == "dot" and summed and len(product.operands) == 2:
+                sizes = product.operands[0].shape
+                depth = math.prod(sizes[axis] for axis in _numbers(summed[1]))
+                products.append((product, 2 * math.prod(product.results[0].shape) * depth))
+        return products
+
+    def only_moves(self, instruction: HloInstruction) -> bool:
         """Whether it computes nothing: a copy, a transpose, or a fusion of such."""
         if instruction.opcode in ("copy", "transpose"):
             return True
         if instruction.opcode != "fusion":
             return False
-        inside = {
-            each.opcode for name in instruction.called for each in self.computations.get(name, ())
-        }
-        return bool(inside - FREE) and inside <= MOVING
+        opcodes = {i.opcode for name in instruction.called for i in self.computations.get(name, ())}
+        return bool(opcodes - FREE) and opcodes <= MOVING
 
 
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT\s+)?%?(\S+)\s+=\s+(.*)$")
@@ -546,29 +447,29 @@ def parse(text: str) -> Module:
     entry = name = ""
     for line in _lines(text):
         if line and not line[0].isspace():
-            found = _COMPUTATION.match(line)
-            name = found[2] if found else ""
-            if found and found[1]:
+            matched = _COMPUTATION.match(line)
+            name = matched[2] if matched else ""
+            if matched and matched[1]:
                 entry = name
             continue
-        found = _INSTRUCTION.match(line) if name else None
-        if found:
-            raw.setdefault(name, []).append((found[1], *_split(found[2])))
+        matched = _INSTRUCTION.match(line) if name else None
+        if matched:
+            raw.setdefault(name, []).append((matched[1], *_split(matched[2])))
             if line.lstrip().startswith("ROOT "):
-                roots[name] = found[1]
+                roots[name] = matched[1]
     computations = {}
     for name, lines in raw.items():
-        results = {each: arrays(shape) for each, shape, *_ in lines}
+        results = {label: arrays(shape) for label, shape, *_ in lines}
         inputs = {
-            each: tuple(o for o in _OPERAND.findall(inside) if o in results)
-            for each, _, opcode, inside, _ in lines
+            label: tuple(o for o in _OPERAND.findall(inside) if o in results)
+            for label, _, opcode, inside, _ in lines
         }
         computations[name] = tuple(
-            Instruction(
-                each,
+            HloInstruction(
+                label,
                 opcode,
-                results[each],
-                tuple(a for o in inputs[each] for a in results[o]),
+                results[label],
+                tuple(a for o in inputs[label] for a in results[o]),
                 attributes,
                 tuple(
                     c.strip().lstrip("%")
@@ -577,9 +478,9 @@ def parse(text: str) -> Module:
                     if c.strip()
                 ),
                 inside if opcode in ("constant", "parameter") else "",
-                inputs=inputs[each],
+                inputs=inputs[label],
             )
-            for each, shape, opcode, inside, attributes in lines
+            for label, shape, opcode, inside, attributes in lines
         )
     return Module(computations, entry, roots)
 
@@ -592,9 +493,9 @@ def listing(text: str, computation: str = "entry") -> str:
     """
     lines, inside = [], False
     for line in _lines(text):
-        found = _COMPUTATION.match(line) if line and not line[0].isspace() else None
-        if found:
-            inside = bool(found[1]) if computation == "entry" else found[2] == computation
+        matched = _COMPUTATION.match(line) if line and not line[0].isspace() else None
+        if matched:
+            inside = bool(matched[1]) if computation == "entry" else matched[2] == computation
         if inside:
             lines.append(_without(line, ("metadata", "backend_config", "frontend_attributes")))
             inside = line != "}"

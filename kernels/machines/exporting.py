@@ -1,0 +1,479 @@
+"""Programs on their way to a compiler: exported by their caller, compiled by a child.
+
+The caller needs no compiler: `Machine.export` traces and lowers a function as if the chip were
+here. The child has one, and calls `compile_exported`. What a TPU and a GPU do alike stands here; a
+Machine says what is its own: its chips, its platforms, what it refuses.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernels.machines import optional
+from kernels.machines.base import CompileError
+from kernels.machines.checks import fail, one_of
+from kernels.machines.compat import jax_mlir, jax_pallas, jaxprs, xla_gpu
+
+if TYPE_CHECKING:
+    from kernels.machines.pallas.lowered import Lowered
+
+# --- on the caller's side -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExportedProgram:
+    """A program exported for a chip: what a child compiles.
+
+    Args:
+        data: jax.export's serialisation.
+        jaxpr: what JAX traced.
+        fingerprint: the same for the same program, whichever line of code asked for it.
+        row_major: lay its arguments and results out row by row, instead of as XLA would choose.
+        mesh: axes and sizes of the chips that share it; () for one chip.
+        donated: the arguments whose memory the results may take, by number.
+        values: of the arguments whose values are given, by number.
+        names: of all arguments.
+        trips: how often a loop runs, or how many steps a grid has, where data decides; see
+            kernels.machines.pallas.calls.calls_in.
+        mosaic: whether a kernel in it is Mosaic GPU's.
+    """
+
+    name: str
+    chip: str
+    data: bytes = field(repr=False)
+    jaxpr: Any = field(repr=False, compare=False)
+    fingerprint: str = field(default="", repr=False)
+    row_major: bool = False
+    mesh: tuple[tuple[str, int], ...] = ()
+    donated: tuple[int, ...] = ()
+    values: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    names: tuple[str, ...] = field(default=(), repr=False)
+    trips: Mapping[str, int] = field(default_factory=dict, repr=False)
+    mosaic: bool = False
+
+    @cached_property
+    def calls(self) -> tuple[Any, ...]:
+        """Its pallas_calls as kernels.pallas.Call, in order."""
+        from kernels.machines.pallas.calls import calls_in
+
+        return tuple(calls_in(self.jaxpr, self.values, self.names, self.trips))
+
+    def with_trips(self, trips: Mapping[str, int]) -> ExportedProgram:
+        """The same program, of which somebody says how often what data decides runs.
+
+        Args:
+            trips: FILE:LINE of a loop, the name of a kernel, or "" for all → how often the loop
+                runs, and how many steps each dimension of the grid has whose size is data.
+
+        Raises:
+            ValueError: for what names no such loop or kernel.
+        """
+        if not trips:
+            return self
+        said = f"{self.fingerprint} {sorted(trips.items())}"
+        program = replace(self, trips=dict(trips), fingerprint=said)
+        known = [words for call in program.calls for words in call.by_data]
+        outside = map(jaxprs.operation, jax_pallas.outside_kernels(self.jaxpr))
+        if "" in trips and (known or "while" in outside):
+            return program
+        for name in filter(None, trips):
+            if not any(re.search(rf"\b{re.escape(name)}(?= of |$)", words) for words in known):
+                fail("trips", f"of {name!r}", ", ".join(known) or "none: nothing depends on data")
+        return program
+
+    @property
+    def integers(self) -> tuple[tuple[int, ...], ...]:
+        """The lists of integers among the arguments whose values are given."""
+        values = map(np.asarray, self.values.values())
+        return tuple(tuple(v.tolist()) for v in values if v.ndim == 1 and v.dtype.kind in "iu")
+
+
+class Machine(ABC):
+    """A kind of chip that programs are exported for: what a TPU and a GPU do alike, and what not.
+
+    Each has a `title` for messages, JAX's name of its `device` and the `platform` to export for,
+    its `chips` by name, the `default` one, and the custom call in which `kernels` travel.
+    """
+
+    title: str
+    device: str
+    platform: str
+    default: str
+    chips: Mapping[str, Any]
+    kernels: str
+
+    @abstractmethod
+    def check(self, chip: str, mesh: Mapping[str, int] | None) -> None:
+        """ValueError for an unknown chip, and for a mesh that no such chips make."""
+
+    @abstractmethod
+    def cores(self, chip: str) -> int:
+        """How many cores JAX is told of."""
+
+    @abstractmethod
+    def refused(self, error: Exception, jaxpr: Any = None) -> CompileError:
+        """What JAX's exception says of the hardware.
+
+        Args:
+            error: of tracing or lowering.
+            jaxpr: of the program, once it is traced.
+
+        Returns:
+            Of the kind "other" where it says nothing of it.
+        """
+
+    def accept(self, jaxpr: Any) -> None:
+        """ValueError for a program with a kernel that no such chip would run."""
+        from kernels.machines.pallas.calls import interpreted
+
+        if names := interpreted(jaxpr):
+            fail(
+                "function",
+                f"one that interprets its kernel {names[0]}, wherever it is traced for",
+                "one that leaves interpret=None to its kernels, or passes interpret=False: what "
+                f"stands in for a kernel on a CPU says nothing of a {self.title}",
+            )
+
+    def named(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The function under a name that its compiler can take; as it is where that is no matter.
+
+        Args:
+            function: any.
+            name: of the program.
+        """
+        return function
+
+    def unchecked(self) -> Sequence[Any]:
+        """What jax.export shall let pass."""
+        return ()
+
+    def abstract_device(
+        self, chip: str, mesh: Mapping[str, int] | None = None
+    ) -> AbstractContextManager[Any]:
+        """Within it, JAX traces and lowers as if the default device were a `chip`.
+
+        Args:
+            chip: one of the machine's.
+            mesh: axis name → size, of several such chips.
+        """
+        from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
+
+        one_of("chip", chip, self.chips)
+        device = AbstractDevice(
+            device_kind=self.chips[chip].device_kind,
+            num_cores=self.cores(chip),
+            platform=self.device,
+        )
+        sizes, names = tuple((mesh or {}).values()), tuple(mesh or {})
+        # As the compiler's mesh is: JAX's own default is another kind, and 0.12 compares the two.
+        kinds = (AxisType.Auto,) * len(names)
+        return use_abstract_mesh(AbstractMesh(sizes, names, kinds, abstract_device=device))
+
+    def export(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        chip: str = "",
+        name: str = "",
+        mesh: Mapping[str, int] | None = None,
+        in_specs: Any = None,
+        out_specs: Any = None,
+        values: Mapping[str | int, Any] | None = None,
+        **options: Any,
+    ) -> ExportedProgram:
+        """Export `function(*args)` for `chip`, without its compiler; nothing runs.
+
+        Args:
+            function: kernels inside that leave interpret=None are taken as compiled, whatever they
+                do on this machine, and whether or not they were traced for it before.
+            args: arrays or jax.ShapeDtypeStruct.
+            chip: one of CHIPS; the machine's default if left out.
+            name: of the program; that of the function if left out.
+            mesh, in_specs, out_specs: as in compile.
+            values: name or number of an argument → its value, where the kernels' work depends on
+                it.
+            options: keyword arguments of the function.
+
+        Raises:
+            CompileError: for what JAX already knows the hardware to refuse.
+            ValueError: for an unknown chip, an impossible mesh, a kernel with interpret=True or of
+                an array without elements, or values of no argument.
+            Exception: whatever `function` itself raises.
+        """
+        import jax
+
+        chip, name = chip or self.default, name or name_of(function)
+        function = self.named(function, name)
+        self.check(chip, mesh)
+        optional.require("flatbuffers", f"handing a program to the {self.title} compiler")
+        with self.abstract_device(chip, mesh):
+            # A function that is jitted already keeps its static arguments, and what it donates.
+            own = hasattr(function, "trace") and hasattr(function, "lower") and mesh is None
+            arrays = {k: v for k, v in options.items() if own or _is_array(v)}
+            fixed = {k: v for k, v in options.items() if k not in arrays}
+            whole = functools.partial(function, **fixed) if fixed else function
+            shardings = _shardings(mesh, in_specs, out_specs)
+            jitted: Any = function if own else jax.jit(whole, **shardings)
+            try:
+                traced = jitted.trace(*args, **arrays)
+            except Exception as error:
+                refusal = self.refused(error)
+                if refusal.kind == "other":
+                    raise
+                raise refusal from error
+            self.accept(traced.jaxpr)
+            try:
+                exported = jax.export.export(
+                    jitted, platforms=[self.platform], disabled_checks=self.unchecked()
+                )(*args, **arrays)
+                data = exported.serialize()
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise self.refused(error, traced.jaxpr) from error
+        names = jaxprs.argument_names(traced.jaxpr)
+        numbered = _by_number(values or {}, names, args, jaxprs.inputs(traced.jaxpr))
+        module = exported.mlir_module()
+        leaves = jax.tree.leaves(traced.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated"))
+        return ExportedProgram(
+            name,
+            chip,
+            bytes(data),
+            traced.jaxpr,
+            _fingerprint(module, numbered),
+            mesh=tuple((mesh or {}).items()),
+            donated=tuple(i for i, leaf in enumerate(leaves) if getattr(leaf, "donated", False)),
+            values=numbered,
+            names=names,
+            mosaic=xla_gpu.MOSAIC in module,
+        )
+
+    def lower(self, function: Callable[..., Any], *args: Any, chip: str = "") -> Lowered:
+        """Lower `function(*args)` for `chip`, without its compiler; nothing runs.
+
+        Args:
+            function: kernels inside are taken as compiled, whatever they do on this machine. For a
+                GPU they must be written for Triton, as their compiler_params say.
+            args: arrays or jax.ShapeDtypeStruct.
+            chip: one of CHIPS; the machine's default if left out.
+
+        Returns:
+            The program, with each of its kernels.
+
+        Raises:
+            ValueError: for an unknown chip, where no kernel reaches the program, or one insists on
+                being interpreted.
+            Exception: what JAX raises where the hardware could not take the kernel.
+        """
+        import jax
+
+        from kernels.machines.pallas.calls import interpreted
+        from kernels.machines.pallas.lowered import Lowered
+
+        chip = chip or self.default
+        none = f"hands no kernel to a {self.title}"
+        start = time.perf_counter()
+        with self.abstract_device(chip):
+            traced = jax.jit(function).trace(*args)
+            if names := interpreted(traced.jaxpr):
+                fail(
+                    "function",
+                    f"one that interprets its kernel {names[0]}, and {none}",
+                    "one that leaves interpret=None to its kernels, or passes interpret=False",
+                )
+            lowered = traced.lower(lowering_platforms=(self.platform,))
+        seconds = time.perf_counter() - start
+        kernels = tuple(jax_mlir.kernels(lowered, self.kernels))
+        if not kernels:
+            fail("function", f"one that {none}", "a pallas_call for it, with interpret=False")
+        return Lowered(chip, seconds, kernels, lowered.as_text())
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A function's name, or that of its type."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return getattr(function, "__name__", "") or type(function).__name__
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a value is arrays, and what they hold may change from call to call."""
+    import jax
+
+    leaves = jax.tree.leaves(value)
+    return bool(leaves) and all(hasattr(v, "shape") and hasattr(v, "dtype") for v in leaves)
+
+
+def _by_number(
+    values: Mapping[str | int, Any],
+    names: Sequence[str],
+    args: Sequence[Any],
+    variables: Sequence[Any],
+) -> dict[int, Any]:
+    """The number of an argument of the program → the value of it, where there is one."""
+    import jax
+
+    numbered: dict[int, Any] = {}
+    for key, value in values.items():
+        if isinstance(key, int) and 0 <= key < len(args):
+            first = len(jax.tree.leaves(list(args[:key])))
+            places = list(range(first, first + len(jax.tree.leaves(args[key]))))
+        else:
+            places = [i for i, n in enumerate(names) if re.split(r"[\[.]", n)[0] == key or n == key]
+        leaves = [value] if len(places) == 1 else jax.tree.leaves(value)
+        if not places:
+            fail("values", f"of {key!r}", f"of {', '.join(names)}, or of their numbers")
+        if len(leaves) != len(places):
+            fail(f"values[{key!r}]", f"{len(leaves)} arrays", f"{len(places)}")
+        for place, leaf in zip(places, leaves):
+            array, shape = np.asarray(leaf), tuple(jaxprs.shape(variables[place]))
+            if array.shape != shape:
+                fail(f"values[{key!r}].shape", array.shape, f"{shape}")
+            numbered[place] = array.astype(jaxprs.dtype(variables[place]))
+    return numbered
+
+
+def _fingerprint(module: str, values: Mapping[int, Any]) -> str:
+    """A digest of StableHLO text without its source locations and its name, and of values."""
+    lines = (line for line in module.splitlines() if not line.startswith("#loc"))
+    text = re.sub(r" loc\((?:[^()]|\([^()]*\))*\)|(?<=^module) @\S+", "", "\n".join(lines))
+    digest = hashlib.sha256(text.encode())
+    for place, value in sorted(values.items()):
+        digest.update(f"{place}".encode() + value.tobytes())
+    return digest.hexdigest()
+
+
+def _shardings(mesh: Mapping[str, int] | None, in_specs: Any, out_specs: Any) -> dict[str, Any]:
+    """Options of jax.jit that cut arguments and results over the mesh of the context."""
+    import jax
+
+    trees = {"in_specs": in_specs, "out_specs": out_specs}
+    trees = {name: specs for name, specs in trees.items() if specs is not None}
+    if mesh is None:
+        if trees:
+            raise ValueError(f"{' and '.join(trees)} cut arrays over a mesh; accepted: with mesh=")
+        return {}
+    chips = jax.sharding.get_abstract_mesh()
+
+    def leaf(value: Any) -> bool:
+        return isinstance(value, jax.sharding.PartitionSpec)
+
+    options = {}
+    for name, specs in trees.items():
+        for spec in jax.tree.leaves(specs, is_leaf=leaf):
+            if not leaf(spec):
+                raise ValueError(f"{name} holds {spec!r}; accepted: jax.sharding.PartitionSpec")
+        try:
+            options[name.replace("specs", "shardings")] = jax.tree.map(
+                lambda spec: jax.sharding.NamedSharding(chips, spec), specs, is_leaf=leaf
+            )
+        except Exception as error:  # JAX has several kinds for it
+            raise ValueError(f"{name}: {error}") from error
+    return options
+
+
+# --- in the child ---------------------------------------------------------------------------------
+
+
+def compile_exported(
+    program: bytes,
+    devices: Sequence[Any],
+    mesh: Mapping[str, int],
+    *,
+    donated: Sequence[int] = (),
+    row_major: bool = False,
+    named: bool = False,
+    options: dict[str, Any] | None = None,
+) -> Any:
+    """Compile what `Machine.export` made.
+
+    Args:
+        program: its data.
+        devices: to compile for; the first of them where there is no mesh.
+        mesh: axis name → size, or {}.
+        donated: the numbers of the arguments whose memory results may take.
+        row_major: lay its arrays out row by row, as Pallas kernels want them.
+        named: whether the compiled program has the name of the function that was exported.
+        options: the compiler's.
+
+    Returns:
+        jax.stages.Compiled.
+    """
+    import jax
+    from jax import export
+
+    exported = export.deserialize(bytearray(program))
+    sharding = jax.sharding.SingleDeviceSharding(devices[0])
+    # The results name the chip too: a program without arguments has nothing else to.
+    jitting: dict[str, Any] = {"out_shardings": sharding}
+    shardings: list[Any] = [sharding] * len(exported.in_avals)
+    if mesh:
+        shardings, jitting["out_shardings"] = _on_mesh(exported, devices, mesh)
+    shapes = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s)
+        for a, s in zip(exported.in_avals, shardings)
+    ]
+    if donated and not mesh:
+
+        def program_of_leaves(*leaves: Any) -> Any:
+            args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
+            return exported.call(*args, **kwargs)
+
+        jitted = jax.jit(program_of_leaves, donate_argnums=tuple(donated), **jitting)
+        return jitted.lower(*shapes).compile(options)
+    if row_major:
+        jitting = _in_rows(exported, sharding)
+    call = exported.call
+    if named:
+        call = lambda *args, **kwargs: exported.call(*args, **kwargs)
+        call.__name__ = exported.fun_name
+    args, kwargs = jax.tree.unflatten(exported.in_tree, shapes)
+    return jax.jit(call, **jitting).lower(*args, **kwargs).compile(options)
+
+
+def _on_mesh(program: Any, devices: Any, axes: Mapping[str, int]) -> tuple[list[Any], Any]:
+    """The shardings of the arguments, and of the results, on a mesh of these devices."""
+    import jax
+
+    kinds = (jax.sharding.AxisType.Auto,) * len(axes)  # the compiler cuts what has no spec
+    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), kinds, devices=devices)
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    args = [s or whole for s in program.in_shardings_jax(mesh)]
+    # What the program does not say of a result, the partitioner chooses.
+    return args, jax.tree.unflatten(program.out_tree, program.out_shardings_jax(mesh))
+
+
+def _in_rows(program: Any, sharding: Any) -> dict[str, Any]:
+    """Options of jax.jit that lay each array out row by row."""
+    import jax
+    from jax.experimental.layout import Format, Layout
+
+    def formats(avals: Sequence[Any]) -> list[Any]:
+        return [Format(Layout(tuple(range(a.ndim))), sharding) for a in avals]
+
+    args, _ = jax.tree.unflatten(program.in_tree, formats(program.in_avals))
+    results = jax.tree.unflatten(program.out_tree, formats(program.out_avals))
+    return {"in_shardings": args, "out_shardings": results}
+
+
+def memory_of(compiled: Any) -> dict[str, int]:
+    """Bytes of a compiled program by what they are for: argument, output, alias, temp,
+    generated_code.
+
+    Args:
+        compiled: jax.stages.Compiled.
+    """
+    memory = compiled.memory_analysis()
+    names = ("argument", "output", "alias", "temp", "generated_code")
+    return {name: getattr(memory, f"{name}_size_in_bytes", 0) for name in names}

@@ -1,0 +1,272 @@
+"""What all instructions ask of their operands, and the enumerations that kernels hand them."""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from kernels.machines.neuron import dtypes
+from kernels.machines.neuron.errors import refuse
+from kernels.machines.neuron.machine import machine
+from kernels.machines.neuron.memory import PSUM, View
+from kernels.machines.neuron.operations import MathOperation, resolve
+from kernels.machines.neuron.tensors import Beyond
+
+GPSIMD_START = 150  # cycles of a GpSimd program's start (nki.isa.iota, affine_select)
+READ_OUT = 64  # cycles more to write an accumulator out (nki.isa.activation_reduce)
+
+
+class engine(Enum):
+    """An engine of the NeuronCore."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+
+
+class reduce_cmd(Enum):
+    """What an instruction does with its engine's accumulators."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class dge_mode(Enum):
+    """Who makes a DMA's descriptors."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class oob_mode(Enum):
+    """What an index out of bounds does."""
+
+    error = 0
+    skip = 1
+
+
+class matmul_perf_mode(Enum):
+    """The Tensor engine's performance modes."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+class nc_version(IntEnum):
+    """A generation of NeuronCores."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+class dma_engine(Enum):
+    """Who moves between two cores."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
+ENUMERATIONS = {
+    kind.__name__: kind
+    for kind in (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd)
+}
+
+
+def constants(name: str) -> ModuleType:
+    """The vendor's module `name` that holds the enumerations."""
+    module = ModuleType(name)
+    vars(module).update(ENUMERATIONS)
+    return module
+
+
+# The same under names that the arguments of instructions, `engine` and `reduce_cmd`, do not hide.
+UNKNOWN, TENSOR, VECTOR = engine.unknown, engine.tensor, engine.vector
+SCALAR, GPSIMD = engine.scalar, engine.gpsimd
+IDLE, RESET, REDUCE = reduce_cmd.idle, reduce_cmd.reset, reduce_cmd.reduce
+RESET_REDUCE, LOAD_REDUCE = reduce_cmd.reset_reduce, reduce_cmd.load_reduce
+_NAMES = {VECTOR: "Vector", SCALAR: "Scalar", GPSIMD: "GpSimd", TENSOR: "Tensor"}
+
+
+def get_nc_version() -> nc_version:
+    """The generation of the core that is simulated."""
+    return nc_version(machine().chip.generation)
+
+
+def on(what: str, chosen: Any, *accepted: str) -> str:
+    """The engine's name; the first accepted one where the kernel does not choose."""
+    if chosen in (None, UNKNOWN):
+        return accepted[0]
+    name = _NAMES.get(chosen)
+    if name not in accepted:
+        refuse(f"{what} cannot run on {chosen}; accepted: {', '.join(accepted)}")
+    assert name is not None
+    return name
+
+
+def tiles(what: str, **operands: Any) -> None:
+    """Refuse operands that are none."""
+    for name, operand in operands.items():
+        if isinstance(operand, Beyond):
+            raise operand._error
+        if isinstance(operand, View) and not operand.size:
+            refuse(f"{what}: {name} is {operand}, which has no elements")
+        if not isinstance(operand, View):
+            refuse(f"{what}: {name} is a {type(operand).__name__}; accepted: a tile")
+
+
+def constant(what: str, name: str, value: Any) -> np.float32:
+    """A number of the instruction's own."""
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
+        refuse(f"{what}: {name} is {value!r}; accepted: a number or a tile [partitions, 1]")
+    return np.float32(value)
+
+
+def is_column(what: str, name: str, operand: Any, float32: bool = False) -> bool:
+    """Whether an operand is a tile and no number.
+
+    Args:
+        what, name: of the instruction and of the argument, for a refusal.
+        operand: a tile or a number.
+        float32: whether a tile has to be of that dtype.
+    """
+    if not isinstance(operand, View):
+        return False
+    if float32 and machine().limits and operand.dtype != np.float32:
+        refuse(f"{what}: {name} {operand} is {dtypes.name(operand.dtype)}; accepted: float32")
+    return True
+
+
+def number_or_column(
+    what: str, name: str, operand: Any, float32: bool = False
+) -> tuple[list[View], np.float32]:
+    """An operand as `columns` of an instruction, and as a number where it is none."""
+    if is_column(what, name, operand, float32):
+        return [operand], np.float32(0)
+    return [], constant(what, name, operand)
+
+
+def not_both_in_psum(what: str, one: View, other: View) -> None:
+    """Refuse two inputs in PSUM."""
+    if machine().limits and one.buffer == other.buffer == PSUM:
+        refuse(f"{what}: {one} and {other}; only one of the inputs may be in PSUM")
+
+
+def needs(what: str, generation: int) -> None:
+    """Refuse what an older core does not have."""
+    core = machine()
+    if core.limits and core.chip.generation < generation:
+        chips = {3: "trn2", 4: "trn3"}[generation]
+        refuse(
+            f"{what} needs NeuronCore-v{generation} ({chips}); {core.chip.name} has "
+            f"NeuronCore-v{core.chip.generation}"
+        )
+
+
+def whole_dtypes(what: str, operation: MathOperation, *operands: View) -> None:
+    """Operations on bits take whole numbers only."""
+    for operand in operands:
+        if machine().limits and not dtypes.is_integer(operand.dtype):
+            refuse(
+                f"{what}: {operation!r} works on bits, and {operand} is "
+                f"{dtypes.name(operand.dtype)}; accepted: whole numbers"
+            )
+
+
+def halves(*operands: View) -> bool:
+    """Whether all have 16 bits, as a performance mode needs."""
+    return all(o.dtype in dtypes.HALVES for o in operands)
+
+
+def packed_in_row(*operands: View) -> bool:
+    """Whether the elements of each stand side by side."""
+    return all(o._stride == o.dtype.itemsize for o in operands)
+
+
+# --- an engine's accumulators --------------------------------------------------------------------
+
+IDENTITY = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
+REDUCERS = tuple(name for name in IDENTITY if name != "subtract")
+
+
+def accumulators(where: str, view: View) -> tuple[np.ndarray, slice]:
+    """An engine's accumulators, one for each partition, and which of them a tile uses."""
+    registers = machine().registers.setdefault(where, np.full(128, np.nan, np.float32))
+    return registers, slice(view._start, view._start + view.shape[0])
+
+
+def reduce_last(
+    where: str,
+    result: View,
+    numbers: np.ndarray | None,
+    operation: Any,
+    out: View | None,
+    command: Any,
+    initial: Any = None,
+    negate: bool = False,
+) -> None:
+    """Reduce what an instruction has just made into its engine's accumulators, in the same pass;
+    reading them out is a short instruction more.
+
+    Args:
+        where: the engine.
+        result: where the instruction put it.
+        numbers: what it put there, in float32, before they were cast to the dtype of result.
+        operation: what reduces, such as nl.add.
+        out: where the accumulators go, if anywhere.
+        command: a reduce_cmd.
+        initial: what load_reduce starts from.
+        negate: whether the result is.
+    """
+    core = machine()
+    operation = resolve("reduce", operation)
+    registers, lanes = accumulators(where, result)
+    spoilt = core.spoilt.setdefault(where, np.zeros(128, bool))
+    if command not in (IDLE, REDUCE):
+        spoilt[lanes] = False
+    undefined = core.loose
+    if command in (RESET, RESET_REDUCE):
+        registers[lanes] = IDENTITY[operation.name]
+    elif command == LOAD_REDUCE:
+        load_accumulators("reduce_init", registers, lanes, initial)
+    if core.numbers and command in (REDUCE, RESET_REDUCE, LOAD_REDUCE):
+        if core.limits and np.isnan(registers[lanes]).all():
+            refuse(
+                "reduce_cmd.reduce: nothing was put into the accumulators; start with reset_reduce"
+            )
+        assert numbers is not None
+        values = dtypes.wide(np.asarray(numbers)).reshape(result.shape[0], -1)
+        ufunc = operation.function
+        assert isinstance(ufunc, np.ufunc)
+        with np.errstate(all="ignore"):
+            registers[lanes] = ufunc(registers[lanes], ufunc.reduce(values, axis=1))
+        if undefined is not None:
+            spoilt[lanes] |= undefined.reshape(result.shape[0], -1).any(axis=1)
+    if out is not None:
+        if core.limits and (out.shape[0] != result.shape[0] or out._elements != 1):
+            refuse(f"reduce_res {out}; accepted: [{result.shape[0]}, 1]")
+        values = registers[lanes].copy()
+        fresh = core.write("reduce_res", out, -values if negate else values)
+        loose = spoilt[lanes].reshape(out.shape)
+        core.mark_undefined("reduce_res", out, loose, (result,), (loose,))
+        core.note(where, "reduce_res", out, (), work=READ_OUT, elements=READ_OUT, fresh=fresh)
+
+
+def load_accumulators(name: str, registers: np.ndarray, lanes: slice, initial: Any) -> None:
+    """Put a number, or one of a tile for each partition, into an engine's accumulators."""
+    if isinstance(initial, View):
+        registers[lanes] = machine().read(name, initial).reshape(-1)
+    else:
+        registers[lanes] = constant("reduce", name, initial)

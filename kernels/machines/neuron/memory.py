@@ -1,0 +1,589 @@
+"""Memories that know what was written: storages, and the views of them that a kernel holds.
+
+A tile is a NumPy array, and one more of the same shape that says of each element whether it was
+written, unless all elements are in the same state. Views share both.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.machines.neuron.errors import place, refuse
+
+SBUF, PSUM, HBM, SHARED_HBM = "sbuf", "psum", "private_hbm", "shared_hbm"
+ON_CHIP = (SBUF, PSUM)
+
+# What is known of an element. UNDEFINED: left out by a mask, or made from what was never written,
+# so anything. SUMMED: written by the Tensor engine, which adds to it the next time. READ: in HBM,
+# written and read since, so that it may be written again.
+UNWRITTEN, WRITTEN, UNDEFINED, SUMMED, READ = range(5)
+
+# The NeuronMachine of the run that is going on.
+running: ContextVar[Any] = ContextVar("machine", default=None)
+
+
+class Access(NamedTuple):
+    """What an instruction touches of a storage.
+
+    Args:
+        storage: its number.
+        box: the range in each dimension; None where it has none.
+        partitions: the range of partitions.
+        elements: the range of bytes in each partition (of all, in HBM).
+        comb, tooth: where it takes steps, it is within `tooth` bytes from the start on, and
+            again every `comb` bytes; comb is 0 where nothing is known of that.
+    """
+
+    storage: int
+    box: tuple[tuple[int, int], ...] | None
+    partitions: tuple[int, int]
+    elements: tuple[int, int]
+    comb: int = 0
+    tooth: int = 0
+
+    def meets(self, other: Access) -> bool:
+        """Whether the two share an element, as far as their ranges and steps say."""
+        comb = math.gcd(self.comb, other.comb)
+        if self.comb and other.comb:
+            ahead = (other.elements[0] - self.elements[0]) % comb
+            if ahead >= self.tooth and comb - ahead >= other.tooth:
+                return False
+        return self.overlaps(other)
+
+    def overlaps(self, other: Access) -> bool:
+        """Whether the two may share an element."""
+        (a, b), (c, d) = self.elements, other.elements
+        if not (a < d and c < b):
+            return False
+        (a, b), (c, d) = self.partitions, other.partitions
+        if not (a < d and c < b):
+            return False
+        if self.box is None or other.box is None:
+            return True
+        return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box))
+
+    def covers(self, other: Access) -> bool:
+        """Whether every element of the other is one of this."""
+        if self.box is None or other.box is None:
+            return False
+        return all(a <= c and d <= b for (a, b), (c, d) in zip(self.box, other.box))
+
+
+class EngineInstruction(NamedTuple):
+    """One instruction that ran.
+
+    Args:
+        engine: "Vector", … or "DMA".
+        name: of the API.
+        elements: a partition, of the longest operand.
+        work: cycles that it streams, by the documents, before the least that any takes.
+        extra: cycles on top, such as the start of a GpSimd program.
+        stride: bytes between neighbours in a partition, the widest of all operands.
+        bytes: that a DMA moves, in pieces of `run` bytes that lie together on both sides.
+        partitions: that it works on.
+        psum, sbuf: whether it touches them.
+        fast: how many times faster it is on a core with a performance mode.
+        fresh: whether all that it writes was unwritten.
+        program: of the launch grid.
+        hoisted: whether the iteration before has made the same, so that a compiler moves it
+            out of the loop.
+        either: whether it is left to the compiler if the Vector or the Scalar engine does
+            it.
+    """
+
+    engine: str
+    name: str
+    elements: int
+    work: float
+    extra: int
+    stride: int
+    partitions: int
+    bytes: int
+    run: int
+    psum: bool
+    sbuf: bool
+    fast: int
+    fresh: bool
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    source: str | None
+    program: int
+    hoisted: bool = False
+    either: bool = False
+
+
+class Room(NamedTuple):
+    """What is remembered of a storage when it is gone: what it, or each of its blocks, took of a
+    partition; and how many bytes a block has in all, 0 where there is one."""
+
+    buffer: str
+    partition_bytes: int
+    label: str
+    source: str | None
+    block: int = 0
+
+
+class Storage:
+    """The memory behind a tile and its views.
+
+    par: the dimension of the partitions; those before it are blocks. born: the iterations of
+    independent loops in which it was made.
+    """
+
+    __slots__ = (
+        "base",
+        "born",
+        "buffer",
+        "data",
+        "name",
+        "number",
+        "par",
+        "scattered",
+        "source",
+        "state",
+        "stored",
+        "streamed",
+        "uniform",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        data: np.ndarray,
+        buffer: str,
+        name: str,
+        state: int,
+        par: int = 0,
+        source: str | None = None,
+        born: tuple[tuple[int, int], ...] = (),
+        base: int = 0,
+    ) -> None:
+        self.number = number
+        self.data = data
+        self.buffer = buffer
+        self.name = name
+        self.par = par
+        self.state: np.ndarray | None = None
+        self.uniform = state  # of all elements, while `state` is None
+        self.stored = False  # whether an instruction wrote to it
+        self.streamed = False  # whether it stands in PSUM, as far as time goes
+        self.scattered = False  # whether numbers have chosen where
+        self.source = source
+        self.born = born
+        self.base = base  # the partition it starts at, where the kernel says so
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes that it takes of each partition; of several blocks, each."""
+        return math.prod(self.data.shape[self.par + 1 :]) * self.data.itemsize
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block, where there are several."""
+        return math.prod(self.data.shape[self.par :]) * self.data.itemsize if self.par else 0
+
+    def states(self) -> np.ndarray:
+        """The state of each element, in an array of its own."""
+        if self.state is None:
+            self.state = np.full(self.data.shape, self.uniform, np.uint8)
+        return self.state
+
+
+def _dense_box(
+    storage: Storage, partitions: tuple[int, int], elements: tuple[int, int]
+) -> tuple[tuple[int, int], ...] | None:
+    """The range in each dimension of what lies in one piece in each partition; None where it has
+    none."""
+    low, high = (bound // storage.data.itemsize for bound in elements)
+    box: list[tuple[int, int]] = []
+    for size in reversed(storage.data.shape[1:]):
+        if low % size == high % size == 0:
+            box.append((0, size))
+            low, high = low // size, high // size
+        elif low // size == (high - 1) // size:
+            box.append((low % size, (high - 1) % size + 1))
+            low, high = low // size, low // size + 1
+        else:
+            return None
+    return (partitions, *reversed(box))
+
+
+def _steps(data: np.ndarray) -> tuple[int, int]:
+    """How far apart the pieces of a partition lie, in bytes, and how long one is."""
+    tooth, comb = data.itemsize, 0
+    for stride, size in zip(reversed(data.strides[1:]), reversed(data.shape[1:])):
+        if size == 1:
+            continue
+        if stride == tooth and not comb:
+            tooth *= size
+        else:
+            comb = math.gcd(comb, stride)
+    return (comb, tooth) if comb > tooth else (0, 0)
+
+
+class View:
+    """A tile or a part of one. Subclasses say what a kernel may do with it."""
+
+    __slots__ = ("_axes", "_box", "_data", "_par", "_seen", "_storage")
+
+    def __init__(
+        self,
+        storage: Storage,
+        data: np.ndarray,
+        box: tuple[tuple[int, int], ...] | None,
+        axes: tuple[int | None, ...] | None,
+        par: int = 0,
+    ) -> None:
+        self._storage = storage
+        self._data = data
+        self._box = box  # in the storage's dimensions; None where it has none
+        self._axes = axes  # dimension → the storage's; None for what a reshape made
+        self._par = par  # the dimension of the partitions, 0 when blocks are chosen
+        self._seen: Access | None = None
+
+    shape = property(lambda self: self._data.shape)
+    dtype = property(lambda self: self._data.dtype)
+    ndim = property(lambda self: self._data.ndim)
+    size = property(lambda self: self._data.size)
+    buffer = property(lambda self: self._storage.buffer)
+    name = property(lambda self: self._storage.name)
+    itemsize = property(lambda self: self._data.itemsize)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours in each dimension."""
+        return tuple(stride // self._data.itemsize for stride in self._data.strides)
+
+    @property
+    def offset(self) -> int:
+        """Elements before the first one, in a partition where it is on the chip."""
+        return self._offset // self._data.itemsize
+
+    @property
+    def _on_chip(self) -> bool:
+        return self._storage.buffer in ON_CHIP
+
+    @property
+    def _offset(self) -> int:
+        """Bytes from the start of the storage."""
+        return _address(self._data) - _address(self._storage.data)
+
+    @property
+    def _start(self) -> int:
+        """The first partition."""
+        storage = self._storage
+        if storage.buffer not in ON_CHIP:
+            return 0
+        if self._box is not None:
+            return self._box[storage.par][0] + storage.base
+        step = storage.data.strides[storage.par]
+        return (self._offset // step) % storage.data.shape[storage.par] + storage.base
+
+    def _neighbours(self) -> bool:
+        """Whether its partitions follow each other."""
+        storage = self._storage
+        return self._data.strides[0] == storage.data.strides[storage.par]
+
+    @property
+    def _elements(self) -> int:
+        """In each partition."""
+        return math.prod(self._data.shape[1:])
+
+    @property
+    def _stride(self) -> int:
+        """Bytes between neighbours of the innermost dimension that has more than one element."""
+        data = self._data
+        for stride, size in zip(reversed(data.strides[1:]), reversed(data.shape[1:])):
+            if size > 1:
+                return abs(stride)
+        return data.itemsize
+
+    @property
+    def _run(self) -> int:
+        """Bytes that lie together, of each partition on the chip."""
+        data, run = self._data, self._data.itemsize
+        first = 1 if self._on_chip else 0
+        for stride, size in zip(reversed(data.strides[first:]), reversed(data.shape[first:])):
+            if size > 1 and stride != run:
+                break
+            run *= size
+        return run
+
+    def _access(self) -> Access:
+        if self._seen is None:
+            self._seen = self._make_access()
+        return self._seen
+
+    def _make_access(self) -> Access:
+        storage, data = self._storage, self._data
+        base = storage.data
+        span = sum(abs(stride) * (size - 1) for stride, size in zip(data.strides, data.shape))
+        if storage.buffer in ON_CHIP and storage.par == 0 and self._par == 0:
+            step = base.strides[0]
+            rows = data.shape[0]
+            first = self._offset
+            lane = first // step
+            span -= abs(data.strides[0]) * (rows - 1)
+            low = first - lane * step
+            elements = (low, low + span + data.itemsize)
+            box = self._box
+            if box is None and rows * (elements[1] - low) == data.nbytes:  # without holes
+                box = _dense_box(storage, (lane, lane + rows), elements)
+            return Access(storage.number, box, (lane, lane + rows), elements, *_steps(data))
+        low = self._offset
+        return Access(storage.number, self._box, (0, 1 << 30), (low, low + span + data.itemsize))
+
+    def _label(self) -> str:
+        return f"{self._storage.name} {list(self._data.shape)} in {self._storage.buffer}"
+
+    def __repr__(self) -> str:
+        return self._label()
+
+    # --- what the machine does with it -----------------------------------------------------------
+
+    def _values(self) -> np.ndarray:
+        return self._data
+
+    def _put(self, values: np.ndarray) -> None:
+        self._data[...] = values
+
+    def _states(self) -> np.ndarray | int:
+        """The state of each element, or the one of all. An array may be written to."""
+        storage = self._storage
+        if storage.state is None:
+            return storage.uniform
+        item, data = storage.data.itemsize, self._data
+        if data.itemsize == item:
+            strides = [stride // item for stride in data.strides]
+            return np.ndarray(data.shape, np.uint8, storage.state, self._offset // item, strides)
+        return storage.state.reshape(-1)[self._places()]
+
+    def _mark(self, state: int) -> None:
+        storage = self._storage
+        data = self._data
+        repeats = any(step == 0 and n > 1 for step, n in zip(data.strides, data.shape))
+        if data.nbytes == storage.data.nbytes and not repeats:
+            storage.state, storage.uniform = None, state
+            return
+        if storage.state is None and storage.uniform == state:
+            return
+        storage.states()
+        if self._data.itemsize == storage.data.itemsize:
+            seen = self._states()
+            assert isinstance(seen, np.ndarray)
+            seen[...] = state
+        else:
+            flat = storage.states().reshape(-1)
+            for extra in range(max(1, self._data.itemsize // storage.data.itemsize)):
+                flat[self._places() + extra] = state
+
+    def _places(self) -> np.ndarray:
+        """Of each element, the number of the storage's element that it starts in."""
+        at = np.full((1,) * self.ndim, self._offset)
+        for axis, (stride, size) in enumerate(zip(self._data.strides, self.shape)):
+            at = at + (np.arange(size) * stride).reshape(
+                [-1 if a == axis else 1 for a in range(self.ndim)]
+            )
+        return at // self._storage.data.itemsize
+
+    # --- what no kernel may do -------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        refuse(f"len({self}): a tile has a shape, and no length in a kernel")
+        raise AssertionError
+
+    def __iter__(self) -> Iterator[Any]:
+        refuse(f"a loop over {self}: loop over a range, and slice the tile")
+        raise AssertionError
+
+    def _no_number(self) -> Any:
+        refuse(f"the truth of {self}: its numbers are not known before the kernel runs")
+
+    def __bool__(self) -> bool:
+        # A tensor is there or is None: kernels ask so for an argument that may be left out.
+        whole = self._data.shape == self._storage.data.shape and self._data.size > 1
+        if not whole or (self._on_chip and running.get() is not None and running.get().beta1):
+            return bool(self._no_number())
+        if self._on_chip:
+            warnings.warn(
+                f"the truth of {self} is that it is there: its numbers are not known before the "
+                f"kernel runs ({place()})",
+                stacklevel=2,
+            )
+        return True
+
+    __float__ = __int__ = __index__ = _no_number
+
+    # --- views of it -----------------------------------------------------------------------------
+
+    def _like(
+        self,
+        data: np.ndarray,
+        box: tuple[tuple[int, int], ...] | None = None,
+        axes: tuple[int | None, ...] | None = None,
+        par: int = 0,
+    ) -> Any:
+        return type(self)(self._storage, data, box, axes, par)
+
+    def reshape(self, *shape: Any) -> Any:
+        """The same memory in another shape; on chip the partitions stay."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in wanted:
+            rest = -math.prod(wanted)
+            wanted = tuple(self.size // rest if n == -1 else n for n in wanted)
+        held = running.get() is not None and running.get().limits
+        if held and self._on_chip and self._par == 0 and wanted[0] != self.shape[0]:
+            refuse(f"reshape of {self} to {list(wanted)}: the partitions cannot change")
+        data = self._data.view()
+        try:
+            data.shape = wanted  # refuses to copy
+        except (AttributeError, ValueError):
+            refuse(f"reshape of {self} to {list(wanted)}: not the same elements in one piece")
+        axes = (
+            self._axes[0] if self._on_chip and self._axes else None,
+            *[None] * (len(wanted) - 1),
+        )
+        box = self._box
+        if not self._on_chip or (box is not None and len(wanted) != self.ndim):
+            box = None
+        return self._like(data, box, axes if box is not None else None)
+
+
+class Picked(View):
+    """Elements of a tile, one for each of an array of places: indirect access, and index grids.
+
+    places: the number of each element in the storage. taken: where it is taken; None for all.
+    """
+
+    __slots__ = ("_flat", "_taken")
+
+    def __init__(
+        self, storage: Storage, places: np.ndarray, taken: np.ndarray | None, like: np.ndarray
+    ) -> None:
+        data = np.broadcast_to(like.reshape(-1)[:1].reshape((1,) * places.ndim), places.shape)
+        super().__init__(storage, data, None, None)
+        self._flat = places
+        self._taken = taken
+
+    def _make_access(self) -> Access:
+        storage, flat = self._storage, self._flat
+        if self._taken is not None:
+            flat = flat[np.broadcast_to(self._taken, flat.shape)]
+        item = storage.data.itemsize
+        low, high = (int(flat.min()), int(flat.max()) + 1) if flat.size else (0, 0)
+        if storage.buffer in ON_CHIP and storage.par == 0:
+            row = storage.data.strides[0] // item
+            lanes = (low // row, (high - 1) // row + 1) if flat.size else (0, 0)
+            inside = flat % row
+            low, high = (int(inside.min()), int(inside.max()) + 1) if flat.size else (0, 0)
+            return Access(storage.number, None, lanes, (low * item, high * item))
+        return Access(storage.number, None, (0, 1 << 30), (low * item, high * item))
+
+    @property
+    def _start(self) -> int:
+        storage = self._storage
+        row = storage.data.strides[storage.par] // storage.data.itemsize
+        return int(self._flat.flat[0] // row) % storage.data.shape[storage.par] + storage.base
+
+    def _neighbours(self) -> bool:
+        storage = self._storage
+        row = storage.data.strides[storage.par] // storage.data.itemsize
+        lanes = self._flat.reshape(self.shape[0], -1) // row
+        return bool((np.diff(lanes[:, 0]) == 1).all() and (lanes == lanes[:, :1]).all())
+
+    @property
+    def _stride(self) -> int:
+        flat = self._flat
+        if self._on_chip and flat.shape[-1] > 1:
+            step = abs(int(flat[(0,) * (flat.ndim - 1) + (1,)]) - int(flat[(0,) * flat.ndim]))
+            return step * self._storage.data.itemsize
+        return self._storage.data.itemsize
+
+    @property
+    def _run(self) -> int:
+        flat, item = self._flat, self._storage.data.itemsize
+        row = flat.reshape(-1, flat.shape[-1])[0]
+        broken = np.flatnonzero(np.diff(row) != 1)
+        return int(broken[0] + 1 if broken.size else row.size) * item
+
+    def _inside(self) -> np.ndarray:
+        return np.clip(self._flat, 0, self._storage.data.size - 1)
+
+    def _values(self) -> np.ndarray:
+        return self._storage.data.reshape(-1)[self._inside()]
+
+    def _put(self, values: np.ndarray) -> None:
+        flat = self._storage.data.reshape(-1)
+        values = np.broadcast_to(values, self._flat.shape)
+        if self._taken is None:
+            flat[self._flat] = values
+        else:
+            taken = np.broadcast_to(self._taken, self._flat.shape)
+            flat[self._flat[taken]] = values[taken]
+
+    def _states(self) -> np.ndarray | int:
+        storage = self._storage
+        if storage.state is None and self._taken is None:
+            return storage.uniform
+        states = storage.states().reshape(-1)[self._inside()]
+        if self._taken is None:
+            return states
+        return np.where(np.broadcast_to(self._taken, states.shape), states, UNDEFINED).astype(
+            np.uint8
+        )
+
+    def _mark(self, state: int) -> None:
+        flat = self._storage.states().reshape(-1)
+        flat[
+            self._flat
+            if self._taken is None
+            else self._flat[np.broadcast_to(self._taken, self._flat.shape)]
+        ] = state
+        if state == WRITTEN and self._flat.size >= flat.size and (flat == state).all():
+            self._storage.state, self._storage.uniform = None, state
+
+    def reshape(self, *shape: Any) -> Picked:
+        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        taken = (
+            None
+            if self._taken is None
+            else np.broadcast_to(self._taken, self._flat.shape).reshape(wanted)
+        )
+        return self._again(self._flat.reshape(wanted), taken)
+
+    def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Picked:
+        return type(self)(self._storage, places, taken, self._storage.data)
+
+
+def whole(storage: Storage, kind: type) -> Any:
+    """The view of all of a storage."""
+    shape = storage.data.shape
+    box = tuple([(0, n) for n in shape])
+    return kind(storage, storage.data, box, tuple(range(len(shape))), storage.par)
+
+
+def _address(data: np.ndarray) -> int:
+    return data.__array_interface__["data"][0]
+
+
+def has_nan(dtype: np.dtype) -> bool:
+    return dtype.fields is None and dtype.kind not in "iub"
+
+
+def is_undefined(states: np.ndarray) -> np.ndarray:
+    """Where an element is anything."""
+    marks: np.ndarray = (states == UNDEFINED) | (states == UNWRITTEN)
+    return marks
+
+
+def spoiled(values: np.ndarray, states: np.ndarray | None) -> np.ndarray:
+    """The numbers with "not a number" where they are undefined, if their type has it."""
+    if states is None or not has_nan(values.dtype):
+        return values
+    return np.where(is_undefined(states), np.array(np.nan, values.dtype), values)

@@ -1,0 +1,128 @@
+"""Functions of JAX, traced and run otherwise: in float64, with rounding errors, in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernels.machines.compat import jaxprs
+
+# What multiplies its operands, so that the sizes of its terms follow from those of its operands.
+PRODUCTS = ("dot_general", "mul", "conv_general_dilated")
+
+
+def widened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose casts to a narrower float are casts to float64 instead.
+
+    Args:
+        function: of arrays, that gives a tuple; traced with x64 on.
+
+    Returns:
+        A function of the same arrays, that gives a list. What runs inside a loop, a condition or a
+        kernel is left as it is.
+    """
+    import jax.numpy as jnp
+
+    def rule(equation: Any, values: list[Any]) -> list[Any]:
+        floats = [jnp.issubdtype(jnp.result_type(value), jnp.floating) for value in values]
+        if any(jaxprs.inner_jaxprs(equation)):
+            dtypes, casts = [jaxprs.dtype(v) for v in jaxprs.inputs(equation)], {}
+        else:
+            dtypes = ["float64"] * len(values)
+            casts = {
+                key: jnp.float64
+                for key, dtype in equation.params.items()
+                if key in ("new_dtype", "preferred_element_type", "dtype")
+                and dtype is not None
+                and jnp.issubdtype(dtype, jnp.floating)
+            }
+        arrays = [
+            jnp.asarray(value, dtype) if is_float else value
+            for value, dtype, is_float in zip(values, dtypes, floats, strict=True)
+        ]
+        return jaxprs.bound(equation, arrays, **casts)
+
+    return lambda *arrays: jaxprs.interpret(jaxprs.trace(function, *arrays), arrays, rule)
+
+
+def rounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How far off rounding may leave each result of a function: a running error analysis.
+
+    Every argument and every intermediate result is taken to be off by one unit, relative to itself;
+    what that does to each operation after it is added up by absolute value. So what is a difference
+    of two sums is no more exact than these are.
+
+    Args:
+        function: of arrays, or tuples of them, that gives a tuple; traced with x64 on.
+
+    Returns:
+        A function of the same arrays, that gives a list: for each result, in units of the relative
+        error of one operation, an array of its shape. What runs inside a loop, a condition or a
+        kernel counts as one operation.
+
+    Source:
+        Wilkinson, "Rounding Errors in Algebraic Processes" (1963).
+    """
+    import jax
+
+    def run(*arrays: Any) -> list[Any]:
+        leaves = [_with_error(leaf) for leaf in jax.tree.leaves(arrays)]
+        closed = jaxprs.trace(function, *arrays)
+        return [error for _, error in jaxprs.interpret(closed, leaves, _one_error, _with_error)]
+
+    return run
+
+
+def _with_error(value: Any) -> tuple[Any, Any]:
+    import jax.numpy as jnp
+
+    value = jnp.asarray(value)
+    floats = jnp.issubdtype(value.dtype, jnp.floating)
+    return value, jnp.abs(value) if floats else jnp.zeros(value.shape)
+
+
+def _one_error(equation: Any, operands: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """The results of one operation, each with its error."""
+    import jax
+    import jax.numpy as jnp
+
+    values = [value for value, _ in operands]
+    results = [_with_error(result) for result in jaxprs.bound(equation, values)]
+    name = jaxprs.operation(equation)
+    if any(jaxprs.inner_jaxprs(equation)) and not name.startswith("scatter"):
+        return results
+    if name in PRODUCTS:
+        values = [jnp.abs(value) for value in values]
+    sums = [jnp.zeros(error.shape) for _, error in results]
+    for place, (value, error) in enumerate(operands):
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            continue
+        varied = lambda one, place=place: jaxprs.bound(
+            equation, [*values[:place], one, *values[place + 1 :]]
+        )
+        try:
+            _, moved = jax.jvp(varied, (values[place],), (error.astype(value.dtype),))
+        except NotImplementedError:  # what has no derivative
+            continue
+        sums = [
+            total + jnp.nan_to_num(jnp.abs(change), posinf=0.0)
+            if jnp.issubdtype(change.dtype, jnp.floating)
+            else total
+            for total, change in zip(sums, moved, strict=True)
+        ]
+    return [
+        (value, jnp.maximum(own, total)) for (value, own), total in zip(results, sums, strict=True)
+    ]
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays, with one result, without custom rules and calls of other functions.
+
+    Mosaic GPU lowers what an activation computes, and knows no jax.custom_jvp.
+
+    Args:
+        function: of arrays, of which it gives one.
+    """
+    return lambda *arrays: jaxprs.interpret(jaxprs.trace(function, *arrays), arrays, jaxprs.bound)[
+        0
+    ]

@@ -1,0 +1,137 @@
+"""What XLA's own instructions read from a TPU's HBM and write to it, as their HLO tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from kernels.machines.hlo import Array, HloInstruction, Module
+
+# The share of an operand that a kernel reads, of the kernel and the operand's place.
+KernelShare = Callable[[HloInstruction, int], float]
+# What a fusion does only for the elements that are asked for.
+_LAZY = {"copy", "transpose", "reshape", "convert"}
+# What reads only a part of its first operand.
+PARTS = {"slice", "dynamic-slice", "gather", "slice-start"}
+# What writes only a part of its result, which is its first operand.
+UPDATES = {"dynamic-update-slice", "scatter"}
+
+
+def moved(
+    module: Module, instruction: HloInstruction, weigh: Callable[[Array], float] = lambda array: 1.0
+) -> tuple[float, float]:
+    """Bytes that an instruction of XLA's own reads from HBM, and writes to it, in one run.
+
+    Of an operand that is sliced or gathered from, the part that is read; of a result that is
+    updated in place, the part that is written. What a product's windows fetch again counts again.
+
+    Args:
+        module: that it stands in.
+        instruction: of the program's entry.
+        weigh: how much a byte of an array counts.
+    """
+    operands, inputs = instruction.operands, instruction.inputs
+    shares = [1.0] * len(operands)
+    if len(inputs) == len(operands):  # none of them is a tuple
+        shares = [
+            _share_of(module, module.entry, instruction, place, lambda *_: 1.0, False)
+            for place in range(len(inputs))
+        ]
+    again = instruction.fetches if module.multiplies(instruction) else ()
+    read = sum(
+        share * times * a.bytes * weigh(a)
+        for share, times, a in zip(shares, again or [1] * len(operands), operands)
+        if a.space == 0
+    )
+    written = sum(
+        share * a.bytes * weigh(a)
+        for share, a in zip(_written(module, instruction), instruction.results)
+        if a.space == 0
+    )
+    return read, written
+
+
+def share_read(module: Module, parameter: HloInstruction, kernel: KernelShare) -> float:
+    """How much of an argument the program reads, 0 to 1: the sum over its readers, at most 1.
+
+    Args:
+        module: the program.
+        parameter: the argument.
+        kernel: for a Pallas kernel and the place of an operand, the share that it reads.
+    """
+    return _share(module, module.entry, parameter.name, kernel, fused=False)
+
+
+def _updated(instruction: HloInstruction) -> float:
+    """The share of its result that an update in place writes."""
+    # The update itself comes second, or after the indices.
+    update = instruction.operands[1 if instruction.opcode == "dynamic-update-slice" else -1 :][:1]
+    sizes = [math.prod(a.shape) for a in (*update, *instruction.results[:1])]
+    return min(1.0, sizes[0] / sizes[1]) if len(sizes) == 2 and sizes[1] else 1.0
+
+
+def _cut(part: Array, whole: Array) -> float:
+    """The share of an array that is fetched for a slice of it: whole tiles of its layout, as each
+    lies in HBM in one piece."""
+    return replace(whole, shape=part.shape).bytes / (whole.bytes or 1)
+
+
+def _written(module: Module, instruction: HloInstruction) -> list[float]:
+    """The share that is written of each result."""
+    if instruction.opcode in UPDATES:
+        return [_updated(instruction)]
+    name = instruction.called[0] if instruction.called else ""
+    inside = {i.name: i for i in module.computations.get(name, ())}
+    root = inside.get(module.roots.get(name, ""))
+    if instruction.opcode != "fusion" or root is None:
+        return [1.0] * len(instruction.results)
+    makers = [inside.get(i) for i in root.inputs] if root.opcode == "tuple" else [root]
+    shares = []
+    for maker in makers:
+        while maker is not None and maker.opcode == "bitcast" and maker.inputs:
+            maker = inside.get(maker.inputs[0])
+        updates = maker is not None and maker.opcode in UPDATES
+        shares.append(_updated(maker) if maker is not None and updates else 1.0)
+    return shares
+
+
+def _share(module: Module, computation: str, name: str, kernel: KernelShare, fused: bool) -> float:
+    share = 0.0
+    for reader in module.computations.get(computation, ()):
+        for place, operand in enumerate(reader.inputs):
+            if operand == name and share < 1:
+                share += _share_of(module, computation, reader, place, kernel, fused)
+    # A fusion's own result may be the argument itself.
+    whole = fused and module.roots.get(computation) == name
+    return 1.0 if whole else min(share, 1.0)
+
+
+def _share_of(
+    module: Module,
+    computation: str,
+    reader: HloInstruction,
+    place: int,
+    kernel: KernelShare,
+    fused: bool,
+) -> float:
+    """The share of an operand that one of its readers reads."""
+    if reader.is_kernel:
+        return kernel(reader, place)
+    if reader.opcode == "bitcast" or (fused and reader.opcode in _LAZY):
+        return _share(module, computation, reader.name, kernel, fused)
+    if reader.opcode in UPDATES and place == 0:
+        return 0.0  # it is updated where it lies
+    if reader.opcode in PARTS and place == 0:
+        # An asynchronous one names its operand among its results, and first.
+        part = reader.results[reader.opcode == "slice-start" :][:1]
+        if reader.opcode != "gather" and part and reader.operands:
+            return _cut(part[0], reader.operands[0])
+        sizes = [math.prod(a.shape) for a in (*part, *reader.operands[:1])]
+        return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
+    if reader.opcode == "fusion" and reader.called:
+        body = reader.called[0]
+        for inside in module.computations.get(body, ()):
+            if inside.opcode == "parameter" and inside.value.strip() == str(place):
+                return _share(module, body, inside.name, kernel, fused=True)
+    return 1.0

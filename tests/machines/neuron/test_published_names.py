@@ -1,0 +1,95 @@
+"""A name that the simulator knows has a user: a chapter, an exercise, a bug, an operator, or a
+published kernel.
+
+published_names.csv names public kernels, each with all names of NKI that it uses and that are
+simulated: as few kernels as use every name that any kernel of these repositories does.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels.machines.neuron import beta1, modern, sizes, tensors, typing
+from kernels.machines.neuron.beta1 import compiler
+
+ROOT = Path(__file__).parents[3]
+OURS = (
+    "kernels/lessons/**/*.py",
+    "kernels/*/n*.py",
+    "kernels/machines/neuron/calibration.py",
+    "validation/**/*.py",
+    "notebooks/text/*.md",
+)
+PARTS = {"nl": "language", "nisa": "isa", "nki": "nki", "nl.tile_size": "tile_size"}
+USE = re.compile(r"\b(nl\.tile_size|nl|nisa|nki)\.([A-Za-z_]\w*)")
+
+
+def public(names):
+    return {name for name in names if not name.startswith("_")}
+
+
+def known():
+    """Part of NKI → the names that the simulator has there, in either generation."""
+    return {
+        "nki": public({*modern.__all__, *beta1.__all__}),
+        "language": public({*modern.language.__all__, *beta1.language.__all__}),
+        "isa": public({*modern.isa.__all__, *beta1.isa.__all__}),
+        "collectives": {*modern.collectives.NAMES, "ReplicaGroup"},
+        "compiler": public(compiler.__all__),
+        "typing": {"mutable_tensor", "scalar", "tensor"} & vars(typing).keys(),
+        "tile": public(dir(tensors.Tensor)),
+        "tile_size": public(dir(sizes.TileSize)),
+    }
+
+
+def published():
+    """part.name → a kernel that uses it, as its repository and path."""
+    users = {}
+    with (Path(__file__).parent / "published_names.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for name in row["names"].split():
+                users[name] = f"{row['repository']}: {row['path']}"
+    return users
+
+
+def ours():
+    """part.name of all that the book and the package use."""
+    texts = [path.read_text(encoding="utf-8") for glob in OURS for path in ROOT.glob(glob)]
+    return {f"{PARTS[alias]}.{name}" for text in texts for alias, name in USE.findall(text)}
+
+
+def without_a_user():
+    used = published().keys() | ours()
+    return sorted(
+        f"{part}.{name}"
+        for part, names in known().items()
+        for name in names
+        if f"{part}.{name}" not in used
+    )
+
+
+def test_every_name_has_a_user():
+    assert not without_a_user()
+
+
+def test_no_name_of_a_published_kernel_is_lost():
+    names = {f"{part}.{name}" for part, names in known().items() for name in names}
+    assert not {name: user for name, user in published().items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(modern.language, "language.tanh"), (modern.isa, "isa.activate2"), (beta1, "nki.nobody_s")],
+)
+def test_a_name_that_nobody_uses_is_found(monkeypatch, module, name):
+    monkeypatch.setattr(module, "__all__", [*module.__all__, name.split(".")[1]])
+    assert without_a_user() == [name]
+
+
+def test_a_lost_name_is_found(monkeypatch):
+    left = [name for name in modern.isa.__all__ if name != "nc_matmul_mx"]
+    monkeypatch.setattr(modern.isa, "__all__", left)
+    with pytest.raises(AssertionError, match="nc_matmul_mx"):
+        test_no_name_of_a_published_kernel_is_lost()
