@@ -18,7 +18,7 @@ from kernels.machines.lazy import lazy
 if TYPE_CHECKING:
     from kernels import figures, vector
     from kernels.lessons import exercises, gallery, pictures
-    from kernels.machines import checks, gpu, neuron, optional, pallas, taichi, timing, tpu
+    from kernels.machines import checks, gpu, neuron, optional, pallas, stopwatch, taichi, tpu
     from kernels.proof import budget, catalog, contract, ladder
     from kernels.yours import explain, prove, proves
 
@@ -39,8 +39,8 @@ __all__ = [
     "pictures",
     "prove",
     "proves",
+    "stopwatch",
     "taichi",
-    "timing",
     "tpu",
     "vector",
 ]
@@ -48,7 +48,7 @@ __all__ = [
 _PLACES = {
     "kernels.lessons": ("exercises", "gallery", "pictures"),
     "kernels.machines": (
-        *("checks", "gpu", "neuron", "optional", "pallas", "taichi", "timing", "tpu"),
+        *("checks", "gpu", "neuron", "optional", "pallas", "stopwatch", "taichi", "tpu"),
     ),
     "kernels.proof": ("budget", "catalog", "contract", "ladder"),
 }

@@ -56,6 +56,10 @@ def test_imports_run_one_way():
         ),
         ({"stray.py": ""}, "- kernels.stray"),
         (
+            {"figures/report.py": "def late():\n    from validation import comparisons"},
+            "kernels.figures.report -> validation.comparisons",
+        ),
+        (
             {
                 "machines/tpu/one.py": "import kernels.machines.tpu.other",
                 "machines/tpu/other.py": "import kernels.machines.tpu.one",
@@ -63,12 +67,13 @@ def test_imports_run_one_way():
             "No cycles are allowed in kernels.machines.tpu",
         ),
     ],
-    ids=["machine", "base", "operator", "new-operator", "unknown", "circle"],
+    ids=["machine", "base", "operator", "new-operator", "unknown", "validation", "circle"],
 )
 def test_an_arrow_that_runs_the_other_way_is_found(tmp_path, planted, says):
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(PACKAGE, tmp_path / "kernels", ignore=ignore)
-    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=ignore)
+    for folder in ("tools", "validation"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for path, line in planted.items():
         target = tmp_path / "kernels" / path
@@ -96,14 +101,18 @@ def test_every_folder_with_a_reference_is_in_the_catalog():
     assert folders == {operator.package.split(".")[1] for operator in OPERATORS.values()}
 
 
+OURS = ("kernels", "validation")
+
+
 def imported(source):
     """What a cell of a notebook imports of the package: module and name, "" for `import`."""
     code = "\n".join("" if line.startswith(("%", "!")) else line for line in source.splitlines())
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "kernels":
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
             yield from ((node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names if "kernels." in alias.name)
+            names = (alias.name for alias in node.names)
+            yield from ((name, "") for name in names if name.split(".")[0] in OURS and "." in name)
 
 
 def hidden(source):
@@ -129,3 +138,5 @@ def test_a_hidden_name_is_found():
         "import kernels.machines.child",
     ]
     assert [*hidden("from kernels.machines.compat.libtpu import FLAGS")]
+    assert [*hidden("from validation.comparisons import read")]
+    assert not [*hidden("from validation import comparisons")]

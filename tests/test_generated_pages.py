@@ -16,10 +16,11 @@ from sphinx.application import Sphinx
 import kernels
 import kernels.figures
 from kernels import matmul
-from kernels.figures import Key, bands, calibration, status, store
-from kernels.machines.neuron.calibration import PROGRAMS
+from kernels.figures import Key, status, store
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.ladder import Check
+from validation import comparisons, trn1_times
+from validation.trn1_kernels import KERNELS
 
 ROOT = Path(__file__).resolve().parent.parent
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
@@ -112,16 +113,16 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
 
 def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_worst(book):
     """One row that is ten times too slow is first among the worst, and out of every bar."""
-    first = PROGRAMS[0]
+    first = KERNELS[0]
     estimated = [
-        calibration.key(program).record(
-            kind="estimated", value=program.published_ms * 1.5, versions="kernels 0"
+        trn1_times.key(kernel).record(
+            kind="estimated", value=kernel.published_ms * 1.5, versions="kernels 0"
         )
-        for program in PROGRAMS
+        for kernel in KERNELS
     ]
-    store.write(calibration.ESTIMATED, estimated)
+    store.write(trn1_times.ESTIMATED, estimated)
     soup, _ = book("estimates")
-    assert "python -m kernels validate" in soup.get_text()
+    assert "python -m validation tpu" in soup.get_text()
     known = {
         "operator": "copy",
         "implementation": "xla",
@@ -131,8 +132,11 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
         "published_ms": 1.0,
         "regime": "XLA, HBM",
     }
-    rows = [bands.Checked(sizes={"m": m, "n": 8}, estimated_ms=1.04, **known) for m in range(1, 41)]
-    bands.add(rows)
+    rows = [
+        comparisons.Comparison(sizes={"m": m, "n": 8}, estimated_ms=1.04, **known)
+        for m in range(1, 41)
+    ]
+    comparisons.add(rows)
     soup, _ = book("estimates")
     assert soup.select_one("div.predictions svg[role=img][aria-label]")
     (line,) = [r for r in soup.select("table.sorts tbody tr") if "test" in r.get_text()]
@@ -141,15 +145,15 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     assert "−4 … −4 %" in line.get_text()
     cells = cells_of(soup, first.text, "calibration")
     assert cells[3] == "+50%" and cells[4] == {"fit": "fitted to"}.get(first.part, "test")
-    bands.add([dataclasses.replace(row, estimated_ms=1.07) for row in rows])
+    comparisons.add([dataclasses.replace(row, estimated_ms=1.07) for row in rows])
     missed = book("estimates")[0].select_one("table.missed").get_text(" ", strip=True)
     tests = sum(row.half == "test" for row in rows)
     assert f"missed: bias; {tests} of {tests} rows are off by more than 5%" in missed
-    bands.add(rows)
+    comparisons.add(rows)
     slow = next(row for row in rows if row.half == "test")
-    bands.add([dataclasses.replace(slow, estimated_ms=10.0)])
+    comparisons.add([dataclasses.replace(slow, estimated_ms=10.0)])
     refused = dataclasses.replace(rows[0], chip="v5e", estimated_ms=None, reason="an abort")
-    bands.add([refused])
+    comparisons.add([refused])
     soup, read = book("estimates")
     assert read == ["index"]
     of, error = (row.get_text(" ", strip=True) for row in soup.select("table.worst tbody tr")[:2])
@@ -226,7 +230,7 @@ def test_the_page_of_the_package_has_every_public_name(book):
     assert "from kernels import tpu" in said
     assert {
         "kernels.proof.ladder.verify",
-        "kernels.machines.timing.measure",
+        "kernels.machines.stopwatch.measure",
         "kernels.proof.budget.compare",
     } <= found
     signature = soup.find(id="kernels.nms.nms").get_text()

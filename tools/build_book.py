@@ -241,7 +241,8 @@ def locked(name):
 def open_cache():
     """The cache, emptied where anything that a notebook could import has changed."""
     # No cell can tell the scripts of the players, or what the tests found.
-    imports = digest("kernels/**/*.[!jc]*", "kernels/**/*.cpp", "results/[!s]*", "constraints.txt")
+    code = "kernels/**/*.[!jc]*", "kernels/**/*.cpp", "validation/*.py"
+    imports = digest(*code, "results/[!s]*", "constraints.txt")
     imports += f"/{os.environ['JAX_PLATFORMS']}/{os.environ.get('KERNELS_RESULTS', '')}"
     with locked("cache"):
         if recall("imports") != imports:
@@ -423,6 +424,7 @@ def _build_book(verbose, say):
     # Sphinx sees that a page changed; not that its outputs, its place or its builder did.
     pages = digest(
         "kernels/**/*",
+        "validation/*.py",
         "constraints.txt",
         "_toc.yml",
         "_config.yml",

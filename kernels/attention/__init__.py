@@ -13,6 +13,5 @@ __all__ = [
     "torch",
     "vit",
     "vit_attention",
-    "vit_step",
     "xla",
 ]

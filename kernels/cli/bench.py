@@ -15,7 +15,7 @@ from kernels.machines.checks import fail, one_of
 from kernels.proof.catalog import OPERATORS, Implementation, find
 
 if TYPE_CHECKING:
-    from kernels.figures.wallclock import Measurement
+    from kernels.figures.benchmark import Measurement
 
 
 def bench(
@@ -31,7 +31,7 @@ def bench(
     """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
     with reported():
         from kernels import figures
-        from kernels.figures import wallclock
+        from kernels.figures import benchmark
 
         one_of("--device", device, ("cpu", "cuda"))
         chosen: dict[str, list[Implementation]] = {}
@@ -46,7 +46,7 @@ def bench(
             problems = OPERATORS[name].workloads
             named = problems.figures or problems.named[:1]
             for problem in [problems.find(workload)] if workload else named:
-                measurement = wallclock.bench(
+                measurement = benchmark.bench(
                     OPERATORS[name],
                     [i for i in implementations if i.accepts(problem)],
                     problem,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kernels.figures.report import compare
 
 __all__ = [
-    "BARS",
     "KINDS",
     "PASSES",
     "QUANTITIES",
@@ -28,22 +27,15 @@ __all__ = [
     "Record",
     "TuningStore",
     "add",
-    "bands",
-    "calibration",
+    "benchmark",
     "compare",
     "estimated",
-    "gpu",
-    "lines",
-    "predicted",
     "read",
     "recorded_with",
     "report",
-    "searched",
-    "validation",
-    "wallclock",
     "write",
 ]
 
 # They know the catalog, which only whoever asks has to wait for.
-_MODULES = {"BARS": "programs", "compare": "report", "predicted": "plots"}
+_MODULES = {"compare": "report"}
 __getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

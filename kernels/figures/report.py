@@ -19,6 +19,9 @@ PARTS, TRIALS = "vit_step.csv", TUNED
 COSTS = ("s", "ms", "GB")  # units of which less is better
 
 
+Subject = tuple[Problem, str, Named, str]  # a problem; quantity, part and unit of its figures
+
+
 @dataclass(frozen=True)
 class Limit:
     """What nothing can beat.
@@ -33,7 +36,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Row:
+class Standing:
     """One implementation on one problem and chip.
 
     Args:
@@ -84,7 +87,7 @@ class Group:
     quantity: str
     part: Named
     unit: str
-    rows: tuple[Row, ...]
+    rows: tuple[Standing, ...]
 
     @property
     def operator(self) -> str:
@@ -105,9 +108,9 @@ class Group:
     def details(self) -> str:
         """Sizes, dtype and options, and what the figures are of where it is not the time of a
         forward pass."""
-        of = [self.problem.pass_] if self.problem.pass_ not in ("forward", "step") else []
-        of += [self.quantity] if self.quantity in ("own estimate", "slowdown") else []
-        return ", ".join((self.problem.text, *of, *map(str, self.part.values())))
+        said = "gradient", "backward", "own estimate", "slowdown"
+        kinds = [kind for kind in (self.problem.pass_, self.quantity) if kind in said]
+        return ", ".join((self.problem.text, *kinds, *map(str, self.part.values())))
 
     @property
     def label(self) -> str:
@@ -155,8 +158,7 @@ def groups(records: Iterable[Record]) -> list[Group]:
     Returns:
         A group for each quantity of each problem on each chip, in the catalog's order.
     """
-    Of = tuple[Problem, str, Named, str]  # quantity, part and unit
-    found: dict[Of, dict[tuple[str, Named], dict[str, Record]]] = {}
+    subjects: dict[Subject, dict[tuple[str, Named], dict[str, Record]]] = {}
     limits: dict[Problem, dict[str, Limit]] = {}
     names: dict[Problem, str] = {}
     for record in sorted(records, key=lambda record: record.date):
@@ -166,11 +168,14 @@ def groups(records: Iterable[Record]) -> list[Group]:
             why = f"{record.implementation}, {record.kind} beside them"
             limits.setdefault(problem, {})[record.kind] = Limit(record.value, why)
         else:
-            of = problem, record.quantity, record.part, record.unit
+            subject = problem, record.quantity, record.part, record.unit
             row = record.implementation, record.tuning
-            found.setdefault(of, {}).setdefault(row, {})[record.kind] = record
-    made = [_group(*of, rows, names[of[0]], limits.get(of[0], {})) for of, rows in found.items()]
-    return sorted(made, key=_order)
+            subjects.setdefault(subject, {}).setdefault(row, {})[record.kind] = record
+    grouped = [
+        _group(*subject, rows, names[subject[0]], limits.get(subject[0], {}))
+        for subject, rows in subjects.items()
+    ]
+    return sorted(grouped, key=_order)
 
 
 def floor(problem: Problem) -> Limit | None:
@@ -216,37 +221,32 @@ def compare(
         ValueError: for an operator that the catalog has not.
     """
     one_of("operator", operator, OPERATORS)
-    found = [
+    among = lambda name, wanted: not wanted or name in wanted
+    beside = [
         (group, row)
         for group in figures()
         if (group.operator, group.quantity, group.unit) == (operator, "time", "ms")
-        and _among(group.name, workloads)
-        and _among(group.chip, chips)
+        and among(group.name, workloads)
+        and among(group.chip, chips)
         and any("measured" in row.figures for row in group.rows)
         for row in group.rows
-        if _among(row.implementation, implementations)
+        if among(row.implementation, implementations)
     ]
-    if not found:
+    if not beside:
         where = f"on {' or '.join(chips) or 'a device'}"
         command = f"python -m kernels bench {operator} --record"
         return Line(f"Run this {where} to see its figures here: {command}")
-    kinds = [kind for kind in COLUMNS if any(kind in row.figures for _, row in found)]
+    kinds = [kind for kind in COLUMNS if any(kind in row.figures for _, row in beside)]
     rows = [
         (
-            group.label,
-            group.chip,
-            row.name,
-            *(told(row.figures.get(kind)) for kind in kinds),
+            *(group.label, group.chip, row.name),
+            *(cell(row.figures.get(kind)) for kind in kinds),
             percent(row.share("measured")) if "measured" in row.figures else "–",
         )
-        for group, row in found
+        for group, row in beside
     ]
     titles = ("workload", "on", "implementation", *(f"{kind}, ms" for kind in kinds))
     return Table((*titles, "of the limit, measured"), tuple(rows))
-
-
-def _among(name: str, wanted: Sequence[str]) -> bool:
-    return not wanted or name in wanted
 
 
 class Line(str):
@@ -267,7 +267,7 @@ def percent(share: float | None, none: str = "–") -> str:
     return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
-def told(record: Record | None, none: str = "–") -> str:
+def cell(record: Record | None, none: str = "–") -> str:
     """A figure of a table, with its unit where it is not ms."""
     if record is None:
         return none
@@ -288,26 +288,24 @@ def _group(
     timed = unit == "ms" and quantity == "time" and not part
     least = floor(problem) if timed else None
     bounds = {kind: limits.get(kind, least) if timed else None for kind in COLUMNS}
-    made = []
+    standings = []
     for key, figures in rows.items():
         others = {}
         for kind in figures if unit in COSTS else ():
             rest = [
-                (each[kind].value, f"{implementation} {tuning}".strip())
-                for (implementation, tuning), each in rows.items()
-                if (implementation, tuning) != key
-                and kind in each
-                and math.isfinite(each[kind].value)
+                (other[kind].value, " ".join(map(str, name)).strip())
+                for name, other in rows.items()
+                if name != key and kind in other and math.isfinite(other[kind].value)
             ]
             if rest:
                 others[kind] = min(rest)
         known = {kind: limit for kind in figures if (limit := bounds[kind])}
-        made.append(Row(*key, figures, others, known))
-    ordered = tuple(sorted(made, key=_rank))
+        standings.append(Standing(*key, figures, others, known))
+    ordered = tuple(sorted(standings, key=_rank))
     return Group(problem, name or name_of(problem), quantity, part, unit, ordered)
 
 
-def _rank(row: Row) -> tuple[float, ...]:
+def _rank(row: Standing) -> tuple[float, ...]:
     """By figures of one kind: the measured ones first, then the estimated, then the published."""
     for place, kind in enumerate(reversed(COLUMNS)):
         if kind in row.figures:
@@ -362,12 +360,12 @@ def _rates(chip: str, dtype: str) -> tuple[tuple[float, str], tuple[float, str]]
 def sources(group: Group) -> Iterator[tuple[str, str, str]]:
     """(names of rows, kind, versions, date, method and source in a line) of a group's figures,
     equal ones once."""
-    found: dict[tuple[str, str], list[str]] = {}
+    names: dict[tuple[str, str], list[str]] = {}
     for row in group.rows:
         for kind, record in row.figures.items():
             how = f"{record.bound} binds" if record.bound else ""
             known = (record.versions, record.date, how, record.method, record.source)
-            told = "; ".join(filter(None, known))
-            found.setdefault((kind, told), []).append(row.name)
-    for (kind, said), names in found.items():
-        yield ", ".join(names), kind, said
+            said = "; ".join(filter(None, known))
+            names.setdefault((kind, said), []).append(row.name)
+    for (kind, said), rows in names.items():
+        yield ", ".join(rows), kind, said

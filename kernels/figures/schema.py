@@ -10,10 +10,10 @@ import datetime
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kernels.machines import optional
 from kernels.machines.checks import fail, one_of
@@ -93,7 +93,7 @@ class Named(Mapping[str, Any]):
 def _plain(value: Any) -> int | str:
     """A whole number, or the text of anything else, without spaces."""
     if isinstance(value, tuple | list):
-        return ",".join(str(_plain(each)) for each in value)
+        return ",".join(str(_plain(item)) for item in value)
     text = "".join(str(getattr(value, "__name__", value)).split())
     return int(text) if re.fullmatch(r"-?\d+", text) else text
 
@@ -208,26 +208,90 @@ class Key(Problem):
         today = datetime.date.today().isoformat()
         return Record(**{**_some(self, Key), "date": today, **known})
 
-    def estimated(self, found: Any, workload: str = "", of: str = "") -> Record:
+    def estimated(self, estimate: Any, workload: str = "", software: str = "") -> Record:
         """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, in ms; of today.
 
         Args:
-            found: the estimate; it says what binds, and its method.
+            estimate: it says what binds, and its method.
             workload: the problem's name.
-            of: the versions, by default of JAX and the TPU's compiler.
+            software: the versions, by default of JAX and the TPU's compiler.
         """
         return self.record(
             workload=workload,
             kind="estimated",
-            value=round(found.seconds * 1e3, 6),
-            bound=found.bound,
-            method=found.method,
-            versions=of or versions("jax", "libtpu"),
+            value=round(estimate.seconds * 1e3, 6),
+            bound=estimate.bound,
+            method=estimate.method,
+            versions=software or versions("jax", "libtpu"),
         )
 
 
+KEY_COLUMNS = (
+    *("operator", "implementation", "sizes", "dtype", "options", "tuning", "pass", "chip"),
+)
+FIELDS = {"pass": "pass_"}  # a column whose name Python keeps for itself
+# What a cell stands for, by the type of its field.
+_READ: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "float | None": lambda cell: float(cell) if cell else None,
+    "Named": Named.parse,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Record(Key):
+class Row(Key):
+    """A key and what is known of it: a row of a CSV file.
+
+    A subclass says which COLUMNS its file has: its fields, and properties, whose cells are checked
+    against what the row itself says when it is read.
+    """
+
+    COLUMNS: ClassVar[tuple[str, ...]]
+    DIGITS: ClassVar[int | None] = None  # behind the point, of a float's cell; None for all
+
+    @property
+    def identity(self) -> Hashable:
+        """What tells rows apart; a newer row with the same one replaces an older one."""
+        return self.key
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as COLUMNS has it."""
+        return tuple(map(self._cell, self.COLUMNS))
+
+    def _cell(self, column: str) -> str:
+        value = getattr(self, FIELDS.get(column, column))
+        if isinstance(value, float) and self.DIGITS is not None:
+            return f"{value:.{self.DIGITS}f}"
+        return "" if value is None else str(value)
+
+    @classmethod
+    def of_cells(cls, cells: Mapping[str, str]) -> Self:
+        """The row of its cells.
+
+        Args:
+            cells: column → cell.
+
+        Raises:
+            ValueError: for other columns, what the constructor refuses, and a row that contradicts
+                itself.
+        """
+        if tuple(cells) != cls.COLUMNS:
+            fail("the columns", ", ".join(map(str, cells)), ", ".join(cls.COLUMNS))
+        types = {column.name: str(column.type) for column in fields(cls)}
+        names = {column: FIELDS.get(column, column) for column in cells}
+        known = {name: column for column, name in names.items() if name in types}
+        row = cls(**{name: _READ[types[name]](cells[column]) for name, column in known.items()})
+        for column in cls.COLUMNS:
+            if names[column] not in types and cells[column] != row._cell(column):
+                what = f"the {column} of {row.operator} {row.text}"
+                fail(what, cells[column], row._cell(column))
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Row):
     """One figure.
 
     Args:
@@ -246,6 +310,11 @@ class Record(Key):
         ValueError: for an unknown kind, quantity or pass, a size that is no whole number, and a
             published figure without a source.
     """
+
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        *("operator", "implementation", "workload", *KEY_COLUMNS[2:], "quantity", "part", "kind"),
+        *("value", "unit", "bound", "method", "versions", "date", "source"),
+    )
 
     workload: str = ""
     quantity: str = "time"
@@ -274,59 +343,13 @@ class Record(Key):
         return first if first in ("device", "wall") else ""
 
     @property
-    def identity(self) -> tuple[Any, ...]:
+    def identity(self) -> Hashable:
         """What tells figures apart; a newer record with the same one replaces an older one."""
-        return tuple(getattr(self, name) for name in IDENTITY)
-
-    def cells(self) -> tuple[str | float, ...]:
-        """The record as a row of COLUMNS."""
-        found = (getattr(self, FIELDS.get(name, name)) for name in COLUMNS)
-        return tuple(each if isinstance(each, float) else str(each) for each in found)
-
-    @classmethod
-    def of_cells(cls, row: Mapping[str, str]) -> Record:
-        """The record of a row.
-
-        Args:
-            row: column → cell.
-
-        Raises:
-            ValueError: as the constructor does, and for a figure that is no number.
-        """
-        known: dict[str, Any] = {FIELDS.get(name, name): cell for name, cell in row.items()}
-        known["value"] = float(known["value"])
-        for name in ("sizes", "options", "tuning", "part"):
-            known[name] = Named.parse(known[name])
-        return cls(**known)
-
-
-COLUMNS = (
-    "operator",
-    "implementation",
-    "workload",
-    "sizes",
-    "dtype",
-    "options",
-    "tuning",
-    "pass",
-    "chip",
-    "quantity",
-    "part",
-    "kind",
-    "value",
-    "unit",
-    "bound",
-    "method",
-    "versions",
-    "date",
-    "source",
-)
-FIELDS = {"pass": "pass_"}  # a column whose name Python keeps for itself
-IDENTITY = (*(each.name for each in fields(Key)), "quantity", "part", "kind", "unit", "versions")
+        return self.key, self.quantity, self.part, self.kind, self.unit, self.versions
 
 
 def _some(record: Problem, kind: type) -> dict[str, Any]:
-    return {each.name: getattr(record, each.name) for each in fields(kind)}
+    return {column.name: getattr(record, column.name) for column in fields(kind)}
 
 
 def title(workload: Workload) -> str:
@@ -339,8 +362,8 @@ def estimated(
     implementation: str,
     workload: Workload,
     pass_: str,
-    found: Any,
-    of: str = "",
+    estimate: Any,
+    software: str = "",
 ) -> Record:
     """The record of an estimate of an operator's workload.
 
@@ -348,10 +371,10 @@ def estimated(
         operator, implementation: their names in the catalog.
         workload: one of the operator's.
         pass_: one of PASSES.
-        found, of: as for Key.estimated.
+        estimate, software: as for Key.estimated.
     """
-    key = Key.of(operator, implementation, workload, found.chip, pass_)
-    return key.estimated(found, title(workload), of)
+    key = Key.of(operator, implementation, workload, estimate.chip, pass_)
+    return key.estimated(estimate, title(workload), software)
 
 
 def versions(*packages: str) -> str:
@@ -379,25 +402,28 @@ def recorded_with(records: Iterable[Record]) -> str:
 
 
 # What an estimate comes from: of the private names of other packages these, and of machines/tpu
-# all but what tells of estimates, ranks them, or has another model.
-_PRIVATE = ("jax_mlir", "jax_pallas", "jax_refs", "jaxprs", "libtpu", "tokamax")
+# all but what speaks of estimates, ranks them, or has another model.
+_PRIVATE = ("jax_mlir", "jax_pallas", "jax_refs", "jaxprs", "libtpu")
 _BESIDE = {"bands.py", "explain.py", "pipelining.py", "simulator.py", "tuner.py"}
 
 
 def sources() -> list[Path]:
     """The files whose code an estimate comes from."""
-    package = Path(__file__).parents[1]
-    machines = package / "machines"
+    machines = Path(__file__).parents[1] / "machines"
     own = [file for file in machines.glob("tpu/**/*.py") if file.name not in _BESIDE]
     private = [machines / "compat" / f"{name}.py" for name in _PRIVATE]
-    return sorted([*own, *machines.glob("pallas/*.py"), *private, package / "figures/programs.py"])
+    return sorted([*own, *machines.glob("pallas/*.py"), *private])
 
 
 @functools.cache
-def model() -> str:
-    """A digest of the code that an estimate comes from, without docstrings and comments."""
+def model(*programs: Path) -> str:
+    """A digest of the code that an estimate comes from, without docstrings and comments.
+
+    Args:
+        programs: files beside the estimator's own, such as those of what is estimated.
+    """
     digest = hashlib.sha256()
-    for file in sources():
+    for file in (*sources(), *programs):
         digest.update(code(file.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:10]
 
@@ -411,6 +437,6 @@ def code(source: str) -> str:
     return ast.dump(tree)
 
 
-def estimator() -> str:
-    """Who estimates here: the installed versions, and the model's digest."""
-    return f"{versions('jax', 'libtpu')}, model {model()}"
+def estimator(*programs: Path) -> str:
+    """Who estimates here: the installed versions, and the digest that `model` makes."""
+    return f"{versions('jax', 'libtpu')}, model {model(*programs)}"

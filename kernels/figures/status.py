@@ -1,4 +1,4 @@
-"""What the tests last found of every implementation at every rung.
+"""How every implementation last fared at every rung, by the tests.
 
     python -m kernels.figures.status
 
@@ -29,8 +29,8 @@ KEPT = "status.csv"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What one rung found about one implementation.
+class RungResult:
+    """How one implementation fared at one rung.
 
     Args:
         passed, partial, skipped, failed: how many workloads.
@@ -68,7 +68,7 @@ class Finding:
         return {status: getattr(self, status) for status in ladder.STATUSES}
 
 
-COLUMNS = tuple(f.name for f in fields(Finding))
+COLUMNS = tuple(f.name for f in fields(RungResult))
 
 
 def machine() -> str:
@@ -77,12 +77,12 @@ def machine() -> str:
     return f"{platform.system()} {platform.machine()}, {cores} cores"
 
 
-def summary(checks: Sequence[ladder.Check]) -> Finding:
-    """The checks of one implementation at one rung, as one finding of today."""
+def summary(checks: Sequence[ladder.Check]) -> RungResult:
+    """The checks of one implementation at one rung, as one result of today."""
     first = checks[0]
     worst = ladder.worst(c.status for c in checks)
     messages = [c.message for c in checks if c.status == worst and c.message]
-    return Finding(
+    return RungResult(
         operator=first.operator,
         implementation=first.implementation,
         rung=first.rung,
@@ -95,27 +95,26 @@ def summary(checks: Sequence[ladder.Check]) -> Finding:
 
 
 def note(checks: Sequence[ladder.Check], part: str = "main", root: Path | None = None) -> None:
-    """Remember what a rung found.
+    """Remember how an implementation fared at a rung.
 
     Args:
         checks: of one implementation at one rung.
-        part: the process that tells; each one has a file of its own.
+        part: the process that notes it; each one has a file of its own.
         root: of the repository; None is this one's.
     """
     path = (root or ROOT) / PARTS / f"{part}.csv"
-    found = summary(checks)
-    known = {each.key: each for each in _read(path)} | {found.key: found}
+    known = {result.key: result for result in (*_read(path), summary(checks))}
     _write(path, known.values())
 
 
-def here(root: Path | None = None) -> dict[tuple[str, str, str], Finding]:
-    """The newest finding of each rung that the tests of this checkout climbed."""
+def here(root: Path | None = None) -> dict[tuple[str, str, str], RungResult]:
+    """The newest result of each rung that the tests of this checkout climbed."""
     parts = sorted(((root or ROOT) / PARTS).glob("*.csv"))
-    return _newest(each for path in parts for each in _read(path))
+    return _newest(result for path in parts for result in _read(path))
 
 
-def findings(root: Path | None = None) -> dict[tuple[str, str, str], Finding]:
-    """The newest finding of each rung: of this checkout's tests, or else the one that it came
+def results(root: Path | None = None) -> dict[tuple[str, str, str], RungResult]:
+    """The newest result of each rung: of this checkout's tests, or else the one that it came
     with."""
     return _newest([*_read((root or ROOT) / "results" / KEPT), *here(root).values()])
 
@@ -126,7 +125,7 @@ def claims() -> list[tuple[str, str, str]]:
 
 
 def why_empty(implementation: Implementation, rung: str) -> str:
-    """Why there is no finding of a rung: a word or two, and after a colon the reason."""
+    """Why there is no result of a rung: a word or two, and after a colon the reason."""
     if rung != "measure" and (reason := implementation.backend.why_not(rung)):
         return f"no such rung: {reason}"
     if rung in implementation.rungs:
@@ -139,7 +138,7 @@ def packages(constraints: Path | None = None) -> list[tuple[str, str, str]]:
     this Python and this machine."""
     from packaging.requirements import Requirement
 
-    found = []
+    pins = []
     for line in (constraints or ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if not (line := line.partition("#")[0].strip()):
             continue
@@ -150,44 +149,44 @@ def packages(constraints: Path | None = None) -> list[tuple[str, str, str]]:
             installed = version(pin.name)
         except PackageNotFoundError:
             installed = ""
-        found.append((pin.name, str(pin.specifier).removeprefix("=="), installed))
-    return found
+        pins.append((pin.name, str(pin.specifier).removeprefix("=="), installed))
+    return pins
 
 
-def _read(path: Path) -> list[Finding]:
+def _read(path: Path) -> list[RungResult]:
     if not path.exists():
         return []
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     if not rows or tuple(rows[0]) != COLUMNS:
         return []  # of an older format: the tests will write it anew
-    return [_finding(dict(zip(COLUMNS, row, strict=True))) for row in rows[1:]]
+    return [_result(dict(zip(COLUMNS, cells, strict=True))) for cells in rows[1:]]
 
 
-def _finding(row: dict[str, Any]) -> Finding:
+def _result(row: dict[str, Any]) -> RungResult:
     counts = {status: int(row[status]) for status in ladder.STATUSES}
-    return Finding(**row | counts | {"seconds": float(row["seconds"])})
+    return RungResult(**row | counts | {"seconds": float(row["seconds"])})
 
 
-def _write(path: Path, found: Iterable[Finding]) -> None:
-    ordered = sorted(found, key=lambda each: each.key)
+def _write(path: Path, results: Iterable[RungResult]) -> None:
+    ordered = sorted(results, key=lambda result: result.key)
     with locked(path):
         write_rows(path, COLUMNS, map(astuple, ordered))
 
 
-def _newest(found: Iterable[Finding]) -> dict[tuple[str, str, str], Finding]:
-    return {each.key: each for each in sorted(found, key=lambda each: each.date)}
+def _newest(results: Iterable[RungResult]) -> dict[tuple[str, str, str], RungResult]:
+    return {result.key: result for result in sorted(results, key=lambda result: result.date)}
 
 
 def main() -> None:
     """Keep a whole run of the tests in results/status.csv."""
-    found = here()
-    if missing := [claim for claim in claims() if claim not in found]:
-        told = ", ".join(f"{o}/{i} {rung}" for o, i, rung in missing[:5])
-        print(f"Not a whole run: {len(missing)} rungs are missing, such as {told}.")
+    climbed = here()
+    if missing := [claim for claim in claims() if claim not in climbed]:
+        some = ", ".join(f"{o}/{i} {rung}" for o, i, rung in missing[:5])
+        print(f"Not a whole run: {len(missing)} rungs are missing, such as {some}.")
         print("Run tests/proof/test_ladder.py first.")
         raise typer.Exit(1)
-    _write(ROOT / "results" / KEPT, (found[claim] for claim in claims()))
+    _write(ROOT / "results" / KEPT, (climbed[claim] for claim in claims()))
     print(f"{len(claims())} rungs are in results/{KEPT}")
 
 

@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
-from kernels.figures.schema import COLUMNS, Key, Named, Record, estimator
+from kernels.figures.schema import Key, Named, Record, Row, estimator
 from kernels.machines.checks import fail
 
 try:
@@ -22,66 +22,73 @@ except ImportError:  # Windows
 # Of a checkout; an installed package has none, and is told where to keep its figures.
 RESULTS = Path(os.environ.get("KERNELS_RESULTS") or Path(__file__).parents[2] / "results")
 TUNED = "tuned.csv"
+Kind = TypeVar("Kind", bound=Row)
 ABANDONED = 30.0  # seconds after which a lock file is nobody's: a write takes a fraction of one
 
 
-def read(path: Path | str) -> list[Record]:
-    """The records of a CSV file; none where there is no such file.
+@overload
+def read(path: Path | str) -> list[Record]: ...
+@overload
+def read(path: Path | str, rows: type[Kind]) -> list[Kind]: ...
+def read(path: Path | str, rows: type[Row] = Record) -> Any:
+    """The rows of a CSV file; none where there is no such file.
 
     Args:
         path: a name without a folder, such as "published.csv", is looked up in results/.
+        rows: what they are.
 
     Raises:
-        ValueError: for other columns, for a cell that cannot be, and for a file that mixes kinds.
+        ValueError: for other columns, for a cell that cannot be, for a row that contradicts itself,
+            and for a file that mixes kinds.
     """
     path = _path(path)
     if not path.exists():
         return []
     with open(path, newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        if tuple(rows.fieldnames or ()) != COLUMNS:
-            fail(f"the columns of {path.name}", rows.fieldnames, ", ".join(COLUMNS))
-        found = [Record.of_cells(row) for row in rows]
-    _one_kind(found, path)
-    return found
+        kept = [rows.of_cells(cells) for cells in csv.DictReader(file)]
+    _one_kind(kept, path)
+    return kept
 
 
-def write(path: Path | str, records: Iterable[Record]) -> None:
-    """Replace a CSV file by these records, sorted; of two with one identity the last one is kept.
+def write(path: Path | str, rows: Iterable[Row]) -> None:
+    """Replace a CSV file by these rows, sorted; of two with one identity the last one is kept.
 
     Args:
         path: as for `read`.
-        records: all of one kind.
+        rows: of one class; records all of one kind.
 
     Raises:
         ValueError: where the kinds are mixed.
     """
     path = _path(path)
     with locked(path):
-        _write(path, records)
+        _write(path, rows)
 
 
-def add(path: Path | str, records: Iterable[Record]) -> None:
-    """Add records to a file, replacing those with the same identity.
+def add(path: Path | str, rows: Iterable[Row]) -> None:
+    """Add rows to a file, replacing those with the same identity.
 
-    What has no name takes the one that the file has for its problem. Nobody else writes to the
-    file between its reading and its writing.
+    A record that has no name takes the one that the file has for its problem. Nobody else writes to
+    the file between its reading and its writing.
 
     Args:
         path: as for `read`.
-        records: of the kind that the file holds.
+        rows: as for `write`, and of the kind that the file holds.
 
     Raises:
         ValueError: where the kinds are mixed.
     """
-    path = _path(path)
+    path, new = _path(path), list(rows)
+    if not new:
+        return
     with locked(path):
-        known = {record.identity: record for record in read(path)}
-        names = {each.problem: each.workload for each in known.values() if each.workload}
-        for record in records:
-            if not record.workload and record.problem in names:
-                record = dataclasses.replace(record, workload=names[record.problem])
-            known[record.identity] = record
+        known = {row.identity: row for row in read(path, type(new[0]))}
+        named = (r for r in known.values() if isinstance(r, Record) and r.workload)
+        names = {row.problem: row.workload for row in named}
+        for row in new:
+            if isinstance(row, Record) and not row.workload and row.problem in names:
+                row = dataclasses.replace(row, workload=names[row.problem])
+            known[row.identity] = row
         _write(path, known.values())
 
 
@@ -131,15 +138,11 @@ def _lock_file(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _write(path: Path, records: Iterable[Record]) -> None:
-    kept = {record.identity: record for record in records}
-    _one_kind(kept.values(), path)
-    rows = [list(record.cells()) for record in kept.values()]
-    write_rows(path, COLUMNS, sorted(rows, key=_order))
-
-
-def _order(cells: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(str(cell) for cell in cells)
+def _write(path: Path, rows: Iterable[Row]) -> None:
+    kept = list({row.identity: row for row in rows}.values())
+    _one_kind(kept, path)
+    columns = kept[0].COLUMNS if kept else Record.COLUMNS
+    write_rows(path, columns, sorted(row.cells() for row in kept))
 
 
 def _path(path: Path | str) -> Path:
@@ -147,8 +150,8 @@ def _path(path: Path | str) -> Path:
     return RESULTS / path if path.parent == Path(".") else path
 
 
-def _one_kind(records: Iterable[Record], path: Path) -> None:
-    kinds = {record.kind for record in records}
+def _one_kind(rows: Iterable[Row], path: Path) -> None:
+    kinds = {row.kind for row in rows if isinstance(row, Record)}
     if len(kinds) > 1:
         fail(f"the kinds in {path.name}", ", ".join(sorted(kinds)), "one kind in a file")
 
@@ -164,11 +167,14 @@ class TuningStore(MutableMapping):
         key: what is tuned; its own tuning does not count.
         path: of the file.
         fresh: whether what the file knows is left aside.
+        versions: whose estimates; by default those of `kernels.figures.schema.estimator`.
     """
 
-    def __init__(self, key: Key, path: Path | str = TUNED, fresh: bool = False) -> None:
+    def __init__(
+        self, key: Key, path: Path | str = TUNED, fresh: bool = False, versions: str = ""
+    ) -> None:
         self.key, self.path = key, path
-        self.versions = estimator()
+        self.versions = versions or estimator()
         self._known = {
             str(record.tuning): (record.value / 1e3, record.bound, record.method)
             for record in ([] if fresh else read(path))
@@ -180,8 +186,8 @@ class TuningStore(MutableMapping):
     def __getitem__(self, tuning: str) -> tuple[float, str, str]:
         return self._known[tuning]
 
-    def __setitem__(self, tuning: str, found: tuple[float, str, str]) -> None:
-        seconds, bound, method = found
+    def __setitem__(self, tuning: str, estimate: tuple[float, str, str]) -> None:
+        seconds, bound, method = estimate
         record = dataclasses.replace(self.key, tuning=Named.parse(tuning)).record(
             kind="estimated",
             value=round(seconds * 1e3, 6),
@@ -190,7 +196,7 @@ class TuningStore(MutableMapping):
             versions=self.versions,
         )
         add(self.path, [record])
-        self._known[tuning] = found
+        self._known[tuning] = estimate
 
     def __delitem__(self, tuning: str) -> None:
         raise TypeError("a record is replaced by a newer one, never deleted")

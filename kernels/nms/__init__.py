@@ -4,6 +4,5 @@ from kernels.nms.operator import nms
 
 __all__ = [
     "nms",
-    "rounds",
     "xla",
 ]

@@ -22,7 +22,7 @@ def test_processes_write_apart_and_are_read_together(tmp_path):
     found = status.here(tmp_path)
     assert set(found) == {("iota", "xla", "interpret"), ("iota", "pallas", "interpret")}
     assert len(list((tmp_path / status.PARTS).iterdir())) == 2
-    assert status.findings(tmp_path) == found
+    assert status.results(tmp_path) == found
 
 
 def test_the_worst_is_told_and_counted():
@@ -40,7 +40,7 @@ def test_a_run_here_replaces_what_came_along(tmp_path):
     kept = [dataclasses.replace(each, **old) for each in kept]
     status._write(tmp_path / "results" / status.KEPT, kept)
     status.note([check()], "main", tmp_path)
-    found = status.findings(tmp_path)
+    found = status.results(tmp_path)
     assert found["iota", "xla", "interpret"].outcome == "passed"
     assert found["iota", "xla", "compile"].date == "2020-01-01 00:00"
 

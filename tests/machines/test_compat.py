@@ -15,13 +15,17 @@ from kernels.machines.compat import Changed
 
 ROOT = Path(__file__).resolve().parents[2]
 DOOR = ROOT / "kernels" / "machines" / "compat"
-OF_TESTS = ROOT / "tests" / "door.py"  # of what only they use
-FOLDERS = ("kernels/**/*.py", "tests/**/*.py", "tools/*.py", "notebooks/*.py", "book/**/*.py")
+# Doors of those who alone use what they name.
+OTHERS = (ROOT / "validation" / "tokamax_door.py", ROOT / "tests" / "door.py")
+FOLDERS = (
+    *("kernels/**/*.py", "validation/*.py", "tests/**/*.py", "tools/*.py", "notebooks/*.py"),
+    "book/**/*.py",
+)
 FILES = sorted(
     path
     for pattern in FOLDERS
     for path in ROOT.glob(pattern)
-    if DOOR not in path.parents and path not in (OF_TESTS, Path(__file__))  # which plants them
+    if DOOR not in path.parents and path not in (*OTHERS, Path(__file__))  # which plants them
 )
 # Public in name only: their packages say that they may change with any release.
 UNPROMISED = ("jax.interpreters", "jax.extend", "jaxlib", "torch.utils._python_dispatch")
@@ -62,7 +66,7 @@ def private(name):
 
 def foreign(module):
     """Whether a module is neither ours nor Python's own."""
-    return module.split(".")[0] not in sys.stdlib_module_names | {"kernels"}
+    return module.split(".")[0] not in sys.stdlib_module_names | {"kernels", "validation"}
 
 
 def unpromised(module):
@@ -188,7 +192,7 @@ def test_a_public_name_is_not(text):
 
 def test_the_door_is_found_to_hold_private_names():
     """So the scan sees what it looks for, where it is."""
-    doors = [*DOOR.glob("*.py"), OF_TESTS]
+    doors = [*DOOR.glob("*.py"), *OTHERS]
     held = [path for path in doors if faults(path.read_text(), ours([path]))]
     assert {path.stem for path in held} >= {
         *("jaxprs", "jax_pallas", "jax_interpreter", "jax_mlir", "taichi", "torch", "door")

@@ -16,10 +16,11 @@ from close import assert_close
 from learning import formula
 from torchax.interop import call_torch
 
-from kernels.attention import reference, vit_step
+from kernels.attention import reference
 from kernels.attention.torch import attention, vit_attention
 from kernels.attention.vit import vision_transformer
 from kernels.machines.compat import jax_pallas, jaxprs
+from validation import vit_step
 
 SMALL = dict(img_size=64, embed_dim=64, depth=1, num_heads=2, num_classes=10)
 

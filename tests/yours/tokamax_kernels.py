@@ -5,7 +5,7 @@ import numpy as np
 from jax_kernels import attention, grouped, groups, normal
 
 import kernels
-from kernels.machines.compat import tokamax
+from validation import tokamax_door as tokamax
 
 HEADS = dict(block_q=128, block_kv=128, block_kv_compute=128, use_experimental_scheduler=False)
 LAYOUTS = {f"{name}_layout": 1 for name in "qkv"}  # the features last, as its tunings have it
@@ -22,9 +22,11 @@ def attention_tokens_first(q, k, v):
 
 @kernels.proves(attention_tokens_first, arguments=tokens_first, values=("given",))
 def tokamax_attention(q, k, v):
-    return tokamax.flash_attention(HEADS | LAYOUTS)(q, k, v, logits_scale=128**-0.5)
+    attend = tokamax.function(tokamax.op("attention", "tpu", HEADS | LAYOUTS))
+    return attend(q, k, v, logits_scale=128**-0.5)
 
 
 @kernels.proves(grouped, arguments=groups, values=("given",))
 def tokamax_ragged_dot(lhs, rhs, group_sizes):
-    return tokamax.ragged_dot({})(lhs, rhs, group_sizes=jnp.asarray(group_sizes, np.int32))
+    product = tokamax.function(tokamax.op("ragged_dot", "tpu", {}))
+    return product(lhs, rhs, group_sizes=jnp.asarray(group_sizes, np.int32))

@@ -40,13 +40,17 @@ AROUND = {
     "Records and times": (
         "kernels.figures",
         "kernels.figures.report",
-        "kernels.figures.bands",
-        "kernels.figures.plots",
-        "kernels.figures.programs",
-        "kernels.figures.validation",
         "kernels.figures.status",
-        "kernels.machines.timing",
-        "kernels.figures.wallclock",
+        "kernels.figures.benchmark",
+        "kernels.machines.stopwatch",
+    ),
+    "What proves the estimates": (
+        "validation.comparisons",
+        "validation.tpu_programs",
+        "validation.tpu_times",
+        "validation.gpu_times",
+        "validation.tunings",
+        "validation.scatter",
     ),
 }
 

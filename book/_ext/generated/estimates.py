@@ -8,11 +8,12 @@ from collections import Counter
 
 from docutils import nodes
 
-from kernels.figures import bands, calibration, plots, report, searched, store, validation
-from kernels.figures import gpu as brackets
-from kernels.figures.programs import BARS, BIAS, FAMILIES, OTHER
-from kernels.machines.neuron.calibration import PROGRAMS
+from kernels.figures import report, store
+from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
+from validation import comparisons, gpu_times, scatter, tpu_times, trn1_times, tunings
+from validation.tpu_programs import BARS, BIAS, FAMILIES, OTHER
+from validation.trn1_kernels import KERNELS
 
 from .parts import DASH, Generated, fill, fold, table, text
 
@@ -24,11 +25,11 @@ class Estimates(Generated):
     """How far the estimates are off, from results/validation.csv."""
 
     def run(self):
-        files = VALIDATION, searched.SEARCHED, calibration.ESTIMATED, brackets.FILE
+        files = VALIDATION, tunings.SEARCHED, trn1_times.ESTIMATED, gpu_times.FILE
         self.depend(*(store.RESULTS / name for name in files))
-        rows = bands.read()
+        rows = comparisons.read()
         if not rows:
-            return [self.section("Nothing was checked yet", text("python -m kernels validate"))]
+            return [self.section("Nothing was checked yet", text("python -m validation tpu"))]
         sections = (
             ("Predicted against measured", self.drawn),
             ("How far off, by sort of program", self.sorts),
@@ -54,12 +55,12 @@ class Estimates(Generated):
             "are Pallas kernels, squares are XLA's programs. A panel is one chip and one regime: "
             "who wrote what takes most of the time, and what the estimate says binds there."
         )
-        yield pictures(plots.predictions(known), "estimated over published times")
+        yield pictures(scatter.predictions(known), "estimated over published times")
 
     def sorts(self, rows):
         lines, group = [], None
-        for (chip, sort, half), those in validation.sorts(rows).items():
-            spread, bar = bands.spread(those), BARS[sort]
+        for (chip, sort, half), those in tpu_times.sorts(rows).items():
+            spread, bar = comparisons.spread(those), BARS[sort]
             if (chip, sort) != group:
                 group = chip, sort
                 limits = f"bars {bar[0]:.0%} and {bar[1]:.0%}" if bar else "no bar"
@@ -92,8 +93,8 @@ class Estimates(Generated):
 
     def missed(self, rows):
         lines = []
-        for (chip, sort, half), those in validation.sorts(rows).items():
-            spread, bar = bands.spread(those), BARS[sort]
+        for (chip, sort, half), those in tpu_times.sorts(rows).items():
+            spread, bar = comparisons.spread(those), BARS[sort]
             if half != bands.TEST or not spread or not bar:
                 continue
             said = self.reached(spread, bar)
@@ -105,7 +106,7 @@ class Estimates(Generated):
             beyond.sort(key=lambda row: -abs(row.error))
             reasons = {}
             for row in beyond:
-                reasons.setdefault(validation.why(row) or UNKNOWN, []).append(row)
+                reasons.setdefault(tpu_times.why(row) or UNKNOWN, []).append(row)
             head = f"{said}; {len(beyond)} of {spread.rows} rows are off by more than {most:.0%}"
             lines.append((text(fill(nodes.strong(), f"{chip}, {sort}: "), head),))
             for why, affected in reasons.items():
@@ -136,8 +137,8 @@ class Estimates(Generated):
             if chip != group:
                 group = chip
                 lines.append((text(fill(nodes.strong(), chip)),))
-            band = bands.band(chip, regime, rows)
-            count = len(bands.errors(chip, regime, rows))
+            kind = chip, regime, store.RESULTS / VALIDATION
+            band, count = bands.band(*kind), len(bands.errors(*kind))
             lines.append((regime, str(count or DASH), band.text if band else none(count)))
         yield text(
             "Beside an estimate stands where the measured time would lie: between the tenth and "
@@ -156,7 +157,7 @@ class Estimates(Generated):
         lines = []
         for row in sorted(worst.values(), key=known.index)[:10]:
             figures = report.digits(row.published_ms), report.digits(row.estimated_ms)
-            why = validation.why(row)
+            why = tpu_times.why(row)
             error = f"{row.error:+.0%}".replace("-", "−")
             lines += [(self.named(row),), (*figures, error, why or UNKNOWN)]
         yield text("Of each program and chip the worst row, and of these the ten worst, by ratio.")
@@ -177,7 +178,7 @@ class Estimates(Generated):
         """Per chip and kind: how many rows there are, estimated, refused and left out."""
         known = {row.key: row for row in rows}
         kinds = {}
-        for row in validation.published():
+        for row in tpu_times.published():
             kinds.setdefault(
                 (row.chip, FAMILIES[row.operator, row.implementation].name), []
             ).append(known.get(row.key))
@@ -214,11 +215,11 @@ class Estimates(Generated):
             yield fold(f"Why {sum(reasons.values())} rows have no estimate", listed)
 
     def tuner(self):
-        known = searched.found()
+        known = tunings.rankings()
         if not known:
             yield text(
                 "Nobody has made it yet. ",
-                fill(nodes.literal(), "python -m kernels validate --tuner"),
+                fill(nodes.literal(), "python -m validation tuner"),
                 " ranks tokamax's tunings among others of the same search space, as our tuner "
                 "does; a tuning takes the compiler from seconds to a minute, and a problem has ten "
                 "of them.",
@@ -226,17 +227,17 @@ class Estimates(Generated):
             return
         tried = {len(search.trials) for search in known}
         yield text(
-            f"{len(known)} of {len(searched.problems())} problems were searched so far; they are "
+            f"{len(known)} of {len(tunings.problems())} problems were searched so far; they are "
             "of the rows above that are kernels of tokamax. Of each problem "
             f"{' or '.join(map(str, sorted(tried)))} tunings were tried, drawn by a hash from the "
             "space of tokamax's own search, whose fastest one on the hardware is among them; a "
             "place counts only those that have an estimate, so it may be of fewer. "
-            f"{' '.join(searched.told(known))} As theirs was the fastest on the chip, such a "
+            f"{' '.join(tunings.sentences(known))} As theirs was the fastest on the chip, such a "
             "difference is an error of the ranking; what our first choice would lose on the chip "
             "is not known."
         )
-        if not searched.current():
-            command = fill(nodes.literal(), "python -m kernels validate --tuner --fresh")
+        if not tunings.current():
+            command = fill(nodes.literal(), "python -m validation tuner --fresh")
             yield text("The model has changed since. To rank again: ", command, ".")
         lines = []
         for search in known:
@@ -253,12 +254,12 @@ class Estimates(Generated):
         yield table(titles, lines, "searched")
 
     def gpus(self):
-        rows = brackets.read()
+        rows = gpu_times.read()
         if not rows:
             yield text("No published time of a GPU is known here.")
             return
-        yield from map(text, brackets.told(rows))
-        yield table(brackets.TITLES, brackets.lines(rows), "brackets")
+        yield text(gpu_times.summary(rows))
+        yield table(gpu_times.TITLES, gpu_times.lines(rows), "brackets")
         sources = nodes.bullet_list()
         for source, count in sorted(Counter(row.source for row in rows).items()):
             sources += fill(nodes.list_item(), text(f"{source}: {count} rows"))
@@ -272,13 +273,13 @@ class Estimates(Generated):
         )
         lines = [
             (
-                program.text,
-                report.digits(program.published_ms),
-                report.digits(calibration.estimated(program).value),
-                f"{calibration.error(program):+.0%}".replace("-", "−"),
-                {"fit": "fitted to"}.get(program.part, program.part),
+                kernel.text,
+                report.digits(kernel.published_ms),
+                report.digits(trn1_times.estimated(kernel).value),
+                f"{trn1_times.error(kernel):+.0%}".replace("-", "−"),
+                {"fit": "fitted to"}.get(kernel.part, kernel.part),
             )
-            for program in sorted(PROGRAMS, key=lambda program: program.part)
+            for kernel in sorted(KERNELS, key=lambda kernel: kernel.part)
         ]
         titles = ("kernel on Trn1", "published, ms", "estimated, ms", "error", "half")
         yield table(titles, lines, "calibration")

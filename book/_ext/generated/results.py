@@ -57,7 +57,7 @@ class Results(Generated):
         return " to ".join(dict.fromkeys((dates[0], dates[-1])))
 
     def row(self, group, row):
-        figures = [report.told(row.figures.get(kind), DASH) for kind in report.COLUMNS]
+        figures = [report.cell(row.figures.get(kind), DASH) for kind in report.COLUMNS]
         return self.implementation(group, row), *figures, self.ratios(row), self.shares(row)
 
     def implementation(self, group, row):

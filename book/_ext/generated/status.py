@@ -30,7 +30,7 @@ class Status(Generated):
         ]
 
     def rungs(self):
-        findings, notes, rows = status.findings(), {}, []
+        findings, notes, rows = status.results(), {}, []
         for operator in OPERATORS.values():
             rows.append((text(fill(nodes.strong(), operator.name)),))
             for entry in operator.implementations:

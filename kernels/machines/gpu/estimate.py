@@ -37,7 +37,7 @@ TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
 # pranjalssh/fast.cu). Nothing is taken to be faster.
 BEST = {"memory": 0.968, "products": 0.817}
 # What the parts reach of their rates where they stand in line, by who wrote the kernel: fitted to
-# half of the published times (kernels.figures.gpu). None was fitted for CUDA C++: it has the
+# half of the published times (validation.gpu_times). None was fitted for CUDA C++: it has the
 # geometric mean of both.
 IN_LINE = {"xla": 0.47, "pallas": 0.73, "cuda": 0.59}
 STREAMS = ("fusion", "copy")  # what reads its operands once and writes its result

@@ -23,7 +23,6 @@ __all__ = [
     "NkiLaunch",
     "beta1_nki",
     "beta1_nl",
-    "calibration",
     "device",
     "estimate",
     "gpsimd",

@@ -137,7 +137,7 @@ def estimate(
         dma_bytes_per_second: of all DMA queues of the core together; the documents
             disagree, and by default it is the chip's lower figure.
         reciprocal_cycles: of the Vector engine, for an element; by default the documents'
-            8, but kernels of 2025 say at most 2.8 (kernels.neuron.calibration).
+            8, but kernels of 2025 say at most 2.8 (validation.trn1_kernels).
         whole: True runs every iteration of loops, False leaves those out that are like the
             ones before them, and None does so where the kernel has more than 10,000
             instructions; then nothing holds that what is read or returned was written in

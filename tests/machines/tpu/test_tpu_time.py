@@ -43,6 +43,7 @@ def processor():
 
 
 LARGEST = largest()
+assert len(LARGEST) > 20
 
 
 @pytest.mark.full

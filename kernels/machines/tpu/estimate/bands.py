@@ -1,19 +1,19 @@
 """The band beside an estimate: how far estimates of its kind were off, against measurements.
 
-results/validation.csv holds the estimate of each published row beside what was measured. A band is
-made of its half that is kept for testing (see kernels.figures.bands).
+results/validation.csv holds the estimate of each published row beside what was measured, and says
+in which half it is; a band is made of the half that is kept for testing.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parents[3]  # kernels/
 VALIDATION = "validation.csv"
 TEST = "test"  # the half that is kept for testing
 SHARE = 0.8  # of the errors that a band holds
@@ -92,28 +92,35 @@ def ahead(times: Sequence[float], bands: Sequence[Band | None]) -> int | None:
 
 
 def path() -> Path:
-    """Where the rows are: in results/, or, of an installed package, beside kernels.figures."""
-    kept = PACKAGE.parent / "results" / VALIDATION
-    packaged = PACKAGE / "figures" / VALIDATION
+    """Where the rows are: in results/, or, of an installed package, beside this module."""
+    kept = Path(__file__).parents[4] / "results" / VALIDATION
+    packaged = Path(__file__).with_name(VALIDATION)
     return kept if kept.exists() or not packaged.exists() else packaged
 
 
-def band(chip: str, kind: str) -> Band | None:
+def cells(file: Path) -> list[Mapping[str, str]]:
+    """The rows of such a file, as they stand there: column → cell."""
+    with open(file, newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
+def band(chip: str, kind: str, file: Path | None = None) -> Band | None:
     """The band of a regime on a chip, of the rows that are kept.
 
     Args:
         chip: one of CHIPS.
         kind: a regime, as `regime` names it.
+        file: of the rows; by default, that of `path`.
 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
     """
-    return band_of(chip, kind, errors(chip, kind))
+    return band_of(chip, kind, errors(chip, kind, file))
 
 
-def errors(chip: str, kind: str) -> list[float]:
+def errors(chip: str, kind: str, file: Path | None = None) -> list[float]:
     """The errors of the test half of a regime on a chip, of the rows that are kept."""
-    file = path()
+    file = file or path()
     rows = _errors(file, file.stat().st_mtime_ns) if file.exists() else {}
     return rows.get((chip, kind), [])
 
@@ -146,14 +153,13 @@ def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
 
 
 @functools.lru_cache(4)
-def _errors(file: Path, changed: int) -> dict[tuple[str, str], list[float]]:
+def _errors(file: Path, changed: int) -> Mapping[tuple[str, str], list[float]]:
     """chip and regime → the errors of the test half."""
-    by_kind: dict[tuple[str, str], list[float]] = {}
-    with open(file, newline="", encoding="utf-8") as opened:
-        for row in csv.DictReader(opened):
-            timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
-            if row["half"] == TEST and row["error"] and counts(*timed):
-                by_kind.setdefault((row["chip"], row["regime"]), []).append(float(row["error"]))
+    by_kind: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in cells(file):
+        timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
+        if row["half"] == TEST and row["error"] and counts(*timed):
+            by_kind[row["chip"], row["regime"]].append(float(row["error"]))
     return by_kind
 
 

@@ -1,7 +1,7 @@
 """What a chip reaches of what is published of it: constants chosen by measurements.
 
-`read`, `write`, `product`, `mosaic` and `large` are what tools/fit_rates.py finds, by the half of
-the published rows that a hash of the problem sends to the fit (see kernels.figures.bands); the
+`read`, `write`, `product`, `mosaic` and `large` are what `python -m validation rates` fits to the
+half of the published rows that a hash of the problem sends there (validation.comparisons); the
 other half, which the book's page on the estimates shows, tests them. `mosaic` of a v6e is that of a
 v5e: its one row waits for HBM. REACHED is of rows of the fit alone, and set by hand. Set by hand,
 while both halves were in view: `latency`, by a row of the fit; `start_seconds`, OVERLAP and WAITS;

@@ -1,6 +1,6 @@
 """Estimates of nms where the time depends on the boxes: a fixed part, and so much for each round.
 
-    python -m kernels.nms.rounds [IMPLEMENTATION …] [--chip v5e]
+    python -m validation nms-rounds [IMPLEMENTATION …] [--chip v5e]
 
 keeps them in results/estimated.csv, for the sizes of its chapter.
 
@@ -18,11 +18,9 @@ The test whether anything has changed is not in it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from kernels.figures.schema import LATE, Key, Record, title, versions
 from kernels.figures.store import add
@@ -36,14 +34,14 @@ BUDGET = 150.0  # seconds of simulation, so that all sizes are figures of one mo
 
 
 @dataclass(frozen=True)
-class Modelled:
+class RoundsEstimate:
     """What nms would take on a chip with the boxes of a workload, by the model above.
 
     Args:
         rounds: on these boxes, those of all blocks together.
         most: what they could be at worst.
         fixed: seconds with one round, in each block.
-        each: seconds of a further round in one block.
+        further: seconds of one more round in one block.
         estimate: of the program with one round.
     """
 
@@ -53,18 +51,18 @@ class Modelled:
     rounds: int
     most: int
     fixed: float
-    each: float
+    further: float
     estimate: Any = field(repr=False, compare=False)
 
     @property
     def seconds(self) -> float:
         """With the rounds that these boxes need."""
-        return self.fixed + (self.rounds - self._first) * self.each
+        return self.fixed + (self.rounds - self._first) * self.further
 
     @property
     def worst(self) -> float:
         """Seconds with as many rounds as boxes of this number can need."""
-        return self.fixed + (self.most - self._first) * self.each
+        return self.fixed + (self.most - self._first) * self.further
 
     @property
     def _first(self) -> int:
@@ -77,15 +75,15 @@ class Modelled:
             workload=title(self.workload),
             kind="estimated",
             value=round(self.seconds * 1e3, 6),
-            method=f"{self.rounds} rounds on these boxes, {self.each * 1e6:.4g} µs each beyond the "
-            f"first; one round: {self.estimate.method}",
+            method=f"{self.rounds} rounds on these boxes, {self.further * 1e6:.4g} µs each beyond "
+            f"the first; one round: {self.estimate.method}",
             versions=versions("jax", "libtpu"),
         )
 
 
 def model(
     workload: Workload, implementation: str = "pallas", chips: Sequence[str] = ("v5e",)
-) -> list[Modelled]:
+) -> list[RoundsEstimate]:
     """The modelled time of nms on a workload.
 
     Args:
@@ -113,30 +111,19 @@ def model(
         for chip in chips
         for n in (FEW, MANY)
     ]
-    found = estimate_all(programs, budget=BUDGET, progress=False)
-    seconds = []
-    for each in found:
-        if isinstance(each, TpuCompileError):
-            raise each
-        seconds.append(each.seconds)
-    n = len(boxes)
+    estimates: list[Any] = estimate_all(programs, budget=BUDGET, progress=False)
+    for estimate in estimates:
+        if isinstance(estimate, TpuCompileError):
+            raise estimate
+    n, blocks = len(boxes), _blocks(implementation, len(boxes))
     counted = rounds(boxes, scores, threshold, block=block_of(implementation, n))
-    blocks = _blocks(implementation, n)
-    return [
-        Modelled(
-            implementation,
-            workload,
-            chip,
-            counted,
-            n,  # a chain: each round settles one box more
-            few,
-            (many - few) / (MANY - FEW) / blocks,
-            estimate,
-        )
-        for chip, few, many, estimate in zip(
-            chips, seconds[::2], seconds[1::2], found[::2], strict=True
-        )
-    ]
+    modelled = []
+    for chip, few, many in zip(chips, estimates[::2], estimates[1::2], strict=True):
+        further = (many.seconds - few.seconds) / (MANY - FEW) / blocks
+        # At worst a chain: each round settles one box more.
+        figures = counted, n, few.seconds, further
+        modelled.append(RoundsEstimate(implementation, workload, chip, *figures, few))
+    return modelled
 
 
 def rounds(boxes: Any, scores: Any, threshold: float, *, block: int | None = None) -> int:
@@ -213,27 +200,15 @@ def _function(implementation: str, threshold: float) -> Callable[..., Any]:
     return functools.partial(chosen, threshold=threshold)
 
 
-def main(
-    implementations: Annotated[list[str] | None, typer.Argument(help="All if left out.")] = None,
-    chip: Annotated[list[str] | None, typer.Option("--chip", "-c", help="May be repeated.")] = None,
-) -> None:
-    """Estimate nms at the sizes of its chapter, and keep the figures."""
-    from kernels.figures.units import format_seconds
-
-    for implementation in implementations or IMPLEMENTATIONS:
+def record(
+    implementations: Sequence[str], chips: Sequence[str]
+) -> Iterator[tuple[RoundsEstimate, bool]]:
+    """Estimate nms at the sizes of its chapter; each with whether its figure is kept, which it is
+    unless the profile ran out of time: on a faster machine it is done in time."""
+    for implementation in implementations:
         for workload in WORKLOADS.figures:
-            for each in model(workload, implementation, chip or ["v5e", "v6e"]):
-                late = LATE in each.estimate.method
-                if not late:  # on a faster machine the profile is done in time
-                    add("estimated.csv", [each.record()])
-                usual, worst = map(format_seconds, (each.seconds, each.worst))
-                print(
-                    f"{implementation:<11}{workload.name:<8}{each.chip}  {usual}, "
-                    f"{each.rounds} of at most {each.most} rounds; at worst {worst}"
-                    f"{'; not kept: the profile ran out of time' * late}",
-                    flush=True,
-                )
-
-
-if __name__ == "__main__":
-    typer.run(main)
+            for estimate in model(workload, implementation, chips):
+                timely = LATE not in estimate.estimate.method
+                if timely:
+                    add("estimated.csv", [estimate.record()])
+                yield estimate, timely

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from kernels import figures
 from kernels.cli import app
-from kernels.figures import store, wallclock
-from kernels.figures.wallclock import bench
-from kernels.machines.timing import Timing
+from kernels.figures import benchmark, store
+from kernels.figures.benchmark import bench
+from kernels.machines.stopwatch import Timing
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.numpy import NUMPY
 from kernels.proof.backends.processor import processor
@@ -25,7 +25,7 @@ SMALL = Workload("small", {"n": 1000})
 
 def measurement(**seconds):
     timings = {name: Timing(name, tuple(values), "a machine") for name, values in seconds.items()}
-    return wallclock.Measurement(ADD, SMALL, False, "a machine", timings, None)
+    return benchmark.Measurement(ADD, SMALL, False, "a machine", timings, None)
 
 
 def test_ratios_are_taken_round_by_round():
@@ -44,8 +44,8 @@ def test_what_is_kept():
 
 def test_a_row_names_the_taichi_that_ran(monkeypatch):
     """Both may be installed; figures of the one must not pass for the other's."""
-    monkeypatch.setattr(wallclock.optional, "available", lambda name: True)
-    monkeypatch.setattr(wallclock, "versions", lambda *names: " ".join(names))
+    monkeypatch.setattr(benchmark.optional, "available", lambda name: True)
+    monkeypatch.setattr(benchmark, "versions", lambda *names: " ".join(names))
     for used, idle in (("taichi", "quadrants"), ("quadrants", "taichi")):
         monkeypatch.setenv("KERNELS_TAICHI", used)
         [row] = measurement(xla=[0.001] * 3).records()
@@ -103,7 +103,7 @@ def test_a_row_names_the_chip_that_its_arrays_were_on(name, backend, told, monke
     giou = OPERATORS["giou"]
     assert giou["numpy"].backend.chip() == giou["torch"].backend.chip() == processor()
     if backend == "tpu":  # the name of the compiler belongs to the figure
-        [row] = wallclock.Measurement(
+        [row] = benchmark.Measurement(
             ADD, SMALL, False, "", {"xla": Timing("xla", (0.001, 0.002), "v5e")}, None, calls=8
         ).records()
         assert row.chip == "v5e" and "libtpu" in row.versions and "rounds of 8 calls" in row.method
@@ -146,7 +146,7 @@ class Limited:
 @pytest.mark.parametrize("name", ["xla", "torch"])
 def test_gradients_are_timed_with_the_forward_pass(name):
     giou = OPERATORS["giou"]
-    call = wallclock.prepare(giou, giou[name], giou.workloads["tiny"], gradient=True)
+    call = benchmark.prepare(giou, giou[name], giou.workloads["tiny"], gradient=True)
     found = call()
     gradients = found[1] if name == "xla" else found
     assert [tuple(g.shape) for g in gradients] == [(2, 8, 4)] * 2
@@ -177,7 +177,7 @@ def test_a_device_that_is_not_there():
 def test_an_operator_that_takes_out_writes_to_the_same_memory_each_time(name):
     bricks = OPERATORS["brick_pad"]
     workload = bricks.workloads["small"]
-    call = wallclock.prepare(bricks, bricks[name], workload)
+    call = benchmark.prepare(bricks, bricks[name], workload)
     first = call()
     assert call() is first
     (tile,) = bricks.workloads.arguments(workload)

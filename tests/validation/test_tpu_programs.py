@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from kernels import tpu
-from kernels.figures import Key, programs, read
-from kernels.figures.programs import BARS, FAMILIES, family, program
+from kernels.figures import Key, read
 from kernels.machines.compat import jaxprs
 from kernels.machines.optional import MissingPackage, available
+from validation import tokamax_door, tpu_programs
+from validation.tpu_programs import BARS, FAMILIES, family, program
 
 PUBLISHED = [row for row in read("published.csv") if row.chip in tpu.CHIPS]
 TIMES = [row for row in PUBLISHED if row.quantity == "time"]
@@ -153,9 +154,9 @@ def test_ragged_products_are_products_of_groups(form):
 
 def test_groups_are_drawn_as_they_were():
     sizes = {"m": 1000, "k": 8, "n": 8, "g": 4}
-    equal = programs.group_sizes(key("ragged_dot", "xla", sizes, groups="equal"))
+    equal = tpu_programs.group_sizes(key("ragged_dot", "xla", sizes, groups="equal"))
     assert equal.tolist() == [250] * 4
-    found = programs.group_sizes(key("ragged_dot", "xla", sizes, groups="drawn"))
+    found = tpu_programs.group_sizes(key("ragged_dot", "xla", sizes, groups="drawn"))
     again = np.bincount(np.random.default_rng(0).choice(4, 1000), minlength=4)
     assert found.sum() == 1000 and found.tolist() == again.tolist() and found.dtype == np.int32
 
@@ -256,23 +257,21 @@ def test_a_ragged_row_of_another_program_is_told_by_its_time_at_the_peak(kernel,
     row = known.record(
         kind="published", value=0.033 if fits else 0.032, versions="-", date="-", source="-"
     )
-    said = programs.another_program(row, kernel, 1e9)
+    said = tpu_programs.another_program(row, kernel, 1e9)
     assert bool(said) == (kernel == fits)
     if said:
-        assert said.startswith(programs.OTHER)
+        assert said.startswith(tpu_programs.OTHER)
         ours, timed = said.split(", and what was timed ")
         assert ("all matrices" in ours) == (not kernel) and ("all matrices" in timed) == fits
     other = dataclasses.replace(row, operator="matmul")
-    assert programs.another_program(other, kernel, 1e9) == ""
+    assert tpu_programs.another_program(other, kernel, 1e9) == ""
 
 
 @pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
 def test_a_tuning_of_the_search_names_tiles_as_the_search_does(monkeypatch):
     """Of the left side's gradient: tile_k of what comes out, tile_n of what is summed over."""
-    from kernels.machines.compat import tokamax
-
     taken = []
-    monkeypatch.setattr(tokamax, "ragged_dot", lambda tuning: taken.append(tuning))
+    monkeypatch.setattr(tokamax_door, "function", lambda op: taken.append(op.config))
     of = lambda row: (row.chip, row.operator, row.implementation, row.options.get("form"))
     for form, swapped in (("dlhs", True), ("drhs", False)):
         wanted = "v5p", "ragged_dot", "tokamax", form
@@ -280,4 +279,4 @@ def test_a_tuning_of_the_search_names_tiles_as_the_search_does(monkeypatch):
         program(row)
         tiles = row.tuning.typed()
         names = ("tile_n", "tile_k") if swapped else ("tile_k", "tile_n")
-        assert (taken[-1]["tile_k"], taken[-1]["tile_n"]) == tuple(tiles[name] for name in names)
+        assert (taken[-1].tile_k, taken[-1].tile_n) == tuple(tiles[name] for name in names)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kernels import timing
-from kernels.machines.timing import Timing, measure
+from kernels import stopwatch
+from kernels.machines.stopwatch import Timing, measure
 
 
 class Clock:
@@ -16,7 +16,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: self.now)
 
 
 class Promise:

@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kernels import tpu
-from kernels.cli import app
-from kernels.figures import Key, read, searched, write
+from kernels.figures import Key, read, write
 from kernels.figures.schema import Named, estimator
-from kernels.figures.searched import SEARCHED, Searched, candidates, found, problems
 from kernels.machines.optional import available
+from validation import tunings
+from validation.__main__ import app
+from validation.tpu_times import PROGRAMS
+from validation.tunings import SEARCHED, Ranking, candidates, problems, rankings
 
 needs_tokamax = pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
 
@@ -26,7 +28,7 @@ def row():
 def trials(row, *milliseconds):
     """A record for theirs, and one for each other tuning."""
     at = lambda ms, tuning: dataclasses.replace(row.key, tuning=tuning).record(
-        kind="estimated", value=ms, versions=estimator()
+        kind="estimated", value=ms, versions=estimator(*PROGRAMS)
     )
     theirs, *others = milliseconds
     return [at(theirs, row.tuning), *(at(ms, Named({"block": i})) for i, ms in enumerate(others))]
@@ -40,7 +42,7 @@ def test_problems_are_kernels_whose_tuning_was_searched_for():
     assert {row.implementation for row in drawn} == {"tokamax"} and drawn == problems()[:20]
     kind = "dot_product_attention/tokamax"
     assert {row.operator for row in problems(kinds=[kind])} == {"dot_product_attention"}
-    assert all(searched.countable(row, row.tuning) for row in problems())
+    assert all(tunings.countable(row, row.tuning) for row in problems())
 
 
 @needs_tokamax
@@ -59,26 +61,26 @@ def test_theirs_has_a_place_and_a_loss(row, tmp_path):
     file = tmp_path / SEARCHED
     others = [1.0, *(2.0 + i for i in range(18)), math.inf]
     write(file, trials(row, 1.1, *others))
-    [one] = found(file)
+    [one] = rankings(file)
     assert (one.place, one.known, len(one.trials)) == (2, 20, 21)
     assert not one.first and one.loss == pytest.approx(0.1)
     write(file, trials(row, 3.5, *others))
-    [one] = found(file)
+    [one] = rankings(file)
     assert one.place == 4 and not one.first and one.loss == pytest.approx(2.5)
-    assert isinstance(one, Searched) and one.row == row
+    assert isinstance(one, Ranking) and one.row == row
 
 
 def test_a_tie_is_told(row):
-    of = lambda *rest: Searched(
+    of = lambda *rest: Ranking(
         row, 1.0, ((row.tuning, 1.0), *((Named({"block": i}), ms) for i, ms in enumerate(rest)))
     )
     known = [of(1.0005, 2.0), of(1.002, 2.0), of(1.5, math.inf, 3.0)]
     assert [each.tied for each in known] == [True, False, False]
     assert all(each.first for each in known)
-    assert "theirs comes first, 1 of them with another" in " ".join(searched.told(known))
-    assert "with another" not in " ".join(searched.told(known[1:]))
+    assert "theirs comes first, 1 of them with another" in " ".join(tunings.sentences(known))
+    assert "with another" not in " ".join(tunings.sentences(known[1:]))
     # One of three, of three, and of three that have an estimate
-    assert "by chance it would in about 1." in " ".join(searched.told(known))
+    assert "by chance it would in about 1." in " ".join(tunings.sentences(known))
 
 
 def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
@@ -88,12 +90,12 @@ def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
     )
     mine = trials(row, 1.0, 2.0)
     write(file, [*map(older, trials(row, 3.0, 1.0)), *mine])
-    [one] = found(file)
+    [one] = rankings(file)
     assert one.place == 1 and one.current and not one.profiled and len(one.trials) == 2
     write(file, [*map(older, trials(row, 3.0, 1.0, 2.0))])
-    [one] = found(file)
+    [one] = rankings(file)
     assert one.place == 3 and not one.current and one.profiled
-    said = " ".join(searched.told([one]))
+    said = " ".join(tunings.sentences([one]))
     assert "1 of 1 rankings are of an earlier model" in said and "static profile" in said
 
 
@@ -105,10 +107,10 @@ def test_a_problem_that_was_ranked_whole_is_kept(row, tmp_path, monkeypatch):
     known = [each.record(kind="estimated", value=1.0, versions="jax 0") for each in known]
     write(file, known)
     monkeypatch.setattr(tpu, "tune", lambda *arrays, **options: asked.append(options))
-    searched.search([row], others=2, file=file)
+    tunings.search([row], others=2, file=file)
     assert not asked
-    searched.search([row], others=3, file=file)
-    searched.search([row], others=2, file=file, fresh=True)
+    tunings.search([row], others=3, file=file)
+    tunings.search([row], others=2, file=file, fresh=True)
     assert len(asked) == 2 and not any(each["profile"] or each["default"] for each in asked)
 
 
@@ -117,21 +119,21 @@ def test_tiles_that_are_refused_or_too_small_to_count_are_not_drawn():
     tuning = lambda m, k, n, buffers=2: Named(
         {"tile_m": m, "tile_k": k, "tile_n": n, "input_buffer_count": buffers}
     )
-    assert row.operator == "ragged_dot" and searched.rankable(row, row.tuning)
-    assert searched.rankable(row, tuning(512, 1024, 1024))
-    assert not searched.rankable(row, tuning(512, 1024, 64))  # lanes
-    assert not searched.rankable(row, tuning(1024, 1024, 8192, 3))  # VMEM
-    assert not searched.rankable(row, tuning(64, 128, 128))  # rounds
-    assert not searched.countable(row, tuning(64, 128, 128))
+    assert row.operator == "ragged_dot" and tunings.rankable(row, row.tuning)
+    assert tunings.rankable(row, tuning(512, 1024, 1024))
+    assert not tunings.rankable(row, tuning(512, 1024, 64))  # lanes
+    assert not tunings.rankable(row, tuning(1024, 1024, 8192, 3))  # VMEM
+    assert not tunings.rankable(row, tuning(64, 128, 128))  # rounds
+    assert not tunings.countable(row, tuning(64, 128, 128))
 
 
 def test_a_refused_tuning_has_no_place(row, tmp_path):
     file = tmp_path / SEARCHED
     write(file, trials(row, math.inf, 1.0, 2.0))
-    [one] = found(file)
+    [one] = rankings(file)
     assert one.place is None and one.loss is None and not one.first
     write(file, trials(row, 1.0)[:0])
-    assert found(file) == []
+    assert rankings(file) == []
 
 
 @needs_tokamax
@@ -144,7 +146,7 @@ def test_a_search_ranks_theirs_and_the_drawn_with_the_tuner(row, tmp_path, monke
             store[str(tpu.Trial(each, 0.0))] = 1e-3 * (1 + i), "compute", "how"
 
     monkeypatch.setattr(tpu, "tune", tune)
-    [one] = searched.search([row], others=4, file=tmp_path / SEARCHED)
+    [one] = tunings.search([row], others=4, file=tmp_path / SEARCHED)
     assert asked["chip"] == row.chip and len(asked["candidates"]) == 5
     assert one.place == 1 and one.trials[0][0] == row.tuning and one.loss == 0
     assert asked["candidates"][0] == row.tuning.typed()
@@ -158,10 +160,10 @@ def test_the_command_ranks_and_tells_the_record(row, tmp_path, monkeypatch):
     def search(rows, *, fresh, progress):
         asked.extend(rows)
         write(tmp_path / SEARCHED, trials(row, 1.02, 1.0, 2.0))
-        return found(tmp_path / SEARCHED, rows)
+        return rankings(tmp_path / SEARCHED, rows)
 
-    monkeypatch.setattr(searched, "search", search)
-    words = ["validate", "--tuner", "--most", "1"]
+    monkeypatch.setattr(tunings, "search", search)
+    words = ["tuner", "--most", "1"]
     result = CliRunner().invoke(app, words, env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
     assert [each.key for each in asked] == [row.key]
@@ -172,26 +174,26 @@ def test_the_command_ranks_and_tells_the_record(row, tmp_path, monkeypatch):
 
 def test_the_record_of_several_is_the_middle_one(row):
     rest = (Named({"block": 2}), 2.0), (Named({"block": 3}), math.inf)
-    of = lambda theirs: Searched(
+    of = lambda theirs: Ranking(
         row, theirs, ((Named({"block": 1}), 1.0), (row.tuning, theirs), *rest)
     )
     known = [of(1.01), of(1.10), of(1.5)]
-    assert searched.loss(known) == pytest.approx(0.1)
-    assert "missed" in " ".join(searched.told(known))
-    assert "settle nothing" in " ".join(searched.told(known))
-    assert "settle nothing" not in " ".join(searched.told(known * 4))
-    alone = Searched(row, 1.0, ((row.tuning, 1.0), *rest[1:]))
-    assert "In 1 of 4 rankings fewer than 3" in " ".join(searched.told([*known, alone]))
-    assert searched.loss([*known, alone]) == searched.loss(known)
-    assert len(list(searched.told([alone]))) == 1
-    assert list(searched.told([])) == [] and searched.loss([of(math.inf)]) is None
+    assert tunings.loss(known) == pytest.approx(0.1)
+    assert "missed" in " ".join(tunings.sentences(known))
+    assert "settle nothing" in " ".join(tunings.sentences(known))
+    assert "settle nothing" not in " ".join(tunings.sentences(known * 4))
+    alone = Ranking(row, 1.0, ((row.tuning, 1.0), *rest[1:]))
+    assert "In 1 of 4 rankings fewer than 3" in " ".join(tunings.sentences([*known, alone]))
+    assert tunings.loss([*known, alone]) == tunings.loss(known)
+    assert len(list(tunings.sentences([alone]))) == 1
+    assert list(tunings.sentences([])) == [] and tunings.loss([of(math.inf)]) is None
 
 
 # --- what is stored -------------------------------------------------------------------------------
 
 
 def test_the_stored_trials_are_of_published_rows():
-    known = found()
+    known = rankings()
     if not known:
         pytest.skip("no trials are stored")
     assert all(isinstance(each.row.key, Key) for each in known)
@@ -199,23 +201,23 @@ def test_the_stored_trials_are_of_published_rows():
     for each in known:
         assert each.row.key in {row.key for row in problems()}
         # What ran out of time is not kept, and tried again by the next run.
-        assert searched.OTHERS - 2 < len(each.trials) <= searched.OTHERS + 1
+        assert tunings.OTHERS - 2 < len(each.trials) <= tunings.OTHERS + 1
         finite = [ms for _, ms in each.trials if math.isfinite(ms)]
         assert finite == sorted(finite) and finite
 
 
 def test_the_page_tells_how_they_are_drawn():
     page = (Path(__file__).parents[2] / "book" / "estimates.md").read_text(encoding="utf-8")
-    assert searched.OTHERS == 9 and "nine others" in page
-    assert f"more than {searched.ROUNDS:,} rounds" in page
+    assert tunings.OTHERS == 9 and "nine others" in page
+    assert f"more than {tunings.ROUNDS:,} rounds" in page
 
 
 @needs_tokamax
 @pytest.mark.slow
 def test_a_sample_says_what_is_stored(tmp_path):
-    known = [each for each in found() if each.current]
+    known = [each for each in rankings() if each.current]
     if not available("libtpu") or not known:
         pytest.skip("needs libtpu, and stored trials of these versions")
     each = min(known, key=lambda each: each.theirs)
-    [again] = searched.search([each.row], others=1, file=tmp_path / SEARCHED)
+    [again] = tunings.search([each.row], others=1, file=tmp_path / SEARCHED)
     assert again.theirs == pytest.approx(each.theirs, rel=2e-3)

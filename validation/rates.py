@@ -1,6 +1,6 @@
 """Fit the constants of kernels/machines/tpu/estimate/rates.py to published times of XLA programs.
 
-    python tools/fit_rates.py FOLDER [CHIP …]
+    python -m validation rates FOLDER [CHIP …]
 
 Compiles the published rows once and keeps the answers in FOLDER. Then a search lowers the loss over
 the rows of the half "fit" alone: squares of log(estimated / measured) near nothing, plain sizes
@@ -9,7 +9,7 @@ in more time than was measured is left out, as another program ran there. A cons
 shows, or that would end at its limit, stays as it is. Prints the constants, and the errors of both
 halves.
 
-SEARCHED has the constants and their limits: no memory and no kernel is faster than its peak.
+LIMITS has the constants and their limits: no memory and no kernel is faster than its peak.
 `latency` and `start_seconds` are no part of it: the row of 8192³ in blocks of 128³, of that half,
 shows the one, and no row the other.
 """
@@ -28,16 +28,18 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from kernels.figures import bands, validation
-from kernels.figures.programs import program
-from kernels.machines.tpu import CHIPS
+from kernels.figures.schema import Record
 from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.estimate.bands import quantile
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.rates import LAUNCH_SECONDS, RATES, Rates
 from kernels.machines.tpu.export import export
 from kernels.machines.tpu.pool import TpuProgram, compile_program
+from validation import comparisons
+from validation.tpu_programs import milliseconds, program
+from validation.tpu_times import published
 
-SEARCHED = {
+LIMITS = {
     "read": (0.5, 1.0),
     "write": (0.5, 1.0),
     "product": (0.6, 1.4),
@@ -50,22 +52,18 @@ SHOWN = 1e-4  # of the loss, by which a constant has to change it to be fitted
 
 
 @dataclass
-class Row:
+class XlaRow:
     """A published row of an XLA program, and what it compiled to."""
 
-    record: Any
+    record: Record
     cost: Cost
-
-    @property
-    def milliseconds(self) -> float:
-        """As measured."""
-        return self.record.value * validation.SCALE[self.record.unit]
 
     @property
     def same(self) -> bool:
         """Whether the program that was measured may be the one that was compiled here."""
         moved = sum(op.hbm_bytes for op in self.cost.operations())
-        return moved / self.cost.chip.hbm_bytes_per_second * 1e3 <= self.milliseconds
+        least = moved / self.cost.chip.hbm_bytes_per_second * 1e3
+        return least <= milliseconds(self.record)
 
     def error(self, rates: Rates) -> float:
         """log(estimated / measured)."""
@@ -73,12 +71,12 @@ class Row:
         chip = self.cost.chip
         launch = LAUNCH_SECONDS.get(chip.name, 0.0) if self.record.clock == "wall" else 0.0
         cycles = sum(op.cycles for op in self.cost.operations())
-        return math.log((cycles / chip.clock_hz + launch) * 1e3 / self.milliseconds)
+        return math.log((cycles / chip.clock_hz + launch) * 1e3 / milliseconds(self.record))
 
 
-def rows(folder: Path, chip: str) -> Iterator[Row]:
+def xla_rows(folder: Path, chip: str) -> Iterator[XlaRow]:
     """The published rows of XLA programs on a chip that compile here."""
-    for record in validation.published(chips=(chip,)):
+    for record in published(chips=(chip,)):
         if not record.implementation.startswith("xla"):
             continue
         file = folder / hashlib.sha256(repr(record.key).encode()).hexdigest()[:20]
@@ -88,76 +86,71 @@ def rows(folder: Path, chip: str) -> Iterator[Row]:
                 ran = program(record)
                 exported = export(ran.function, *ran.arguments, chip=chip)
                 compiled = compile_program(exported, purposes=("schedule",))
-                lists = [tuple(each.tolist()) for each in ran.values.values() if each.ndim == 1]
-                found: Any = compiled, lists
+                lists = [tuple(a.tolist()) for a in ran.values.values() if a.ndim == 1]
+                answer: Any = compiled, lists
             except (TpuCompileError, ValueError) as error:
-                found = str(error)
-            file.write_bytes(pickle.dumps(found))
-        found = pickle.loads(file.read_bytes())
-        if not isinstance(found, str) and isinstance(found[0], TpuProgram):
-            yield Row(record, Cost(found[0], {}, {}, found[1]))
+                answer = str(error)
+            file.write_bytes(pickle.dumps(answer))
+        answer = pickle.loads(file.read_bytes())
+        if not isinstance(answer, str) and isinstance(answer[0], TpuProgram):
+            yield XlaRow(record, Cost(answer[0], {}, {}, answer[1]))
 
 
-def loss(found: Sequence[Row], rates: Rates) -> float:
+def loss(rows: Sequence[XlaRow], rates: Rates) -> float:
     """What the search lowers: the mean over the rows."""
-    errors = np.minimum(np.abs([row.error(rates) for row in found]), LARGEST)
+    errors = np.minimum(np.abs([row.error(rates) for row in rows]), LARGEST)
     return float(np.mean(np.sqrt(1 + (errors / NEAR) ** 2) - 1))
 
 
-def fit(chip: str, found: Sequence[Row]) -> Rates:
+def fit(chip: str, rows: Sequence[XlaRow]) -> Rates:
     """The constants of a chip that make the loss least."""
     start = RATES[chip]
-    before = loss(found, start)
+    before = loss(rows, start)
     names = [
         name
-        for name in SEARCHED
+        for name in LIMITS
         if getattr(start, name)
-        and abs(loss(found, replace(start, **{name: getattr(start, name) * 0.9})) - before) > SHOWN
+        and abs(loss(rows, replace(start, **{name: getattr(start, name) * 0.9})) - before) > SHOWN
     ]
     while names:
-        fitted = _least(found, start, names)
+        fitted = _least(rows, start, names)
         # What ends at a limit binds nothing, or makes up for something else.
-        inside = [name for name in names if getattr(fitted, name) not in SEARCHED[name]]
+        inside = [name for name in names if getattr(fitted, name) not in LIMITS[name]]
         if inside == names:
             return fitted
         names = inside
     return start
 
 
-def _least(found: Sequence[Row], start: Rates, names: Sequence[str]) -> Rates:
+def _least(rows: Sequence[XlaRow], start: Rates, names: Sequence[str]) -> Rates:
     """The constants with those of these names where the loss is least."""
     best = minimize(
-        lambda values: loss(found, replace(start, **dict(zip(names, values)))),
+        lambda values: loss(rows, replace(start, **dict(zip(names, values)))),
         [getattr(start, name) for name in names],
         method="Powell",
-        bounds=[SEARCHED[name] for name in names],
+        bounds=[LIMITS[name] for name in names],
         options={"xtol": 1e-3, "ftol": 1e-4},
     )
     return replace(start, **{name: round(float(v), 3) for name, v in zip(names, best.x)})
 
 
-def main(folder: str, *chips: str) -> None:
-    """Fit, and print."""
-    kept = Path(folder)
-    kept.mkdir(parents=True, exist_ok=True)
-    for chip in chips or CHIPS:
-        found = list(rows(kept, chip))
-        half = {name: [r for r in found if bands.half(r.record) == name] for name in bands.HALVES}
-        fitted = fit(chip, [row for row in half[bands.FIT] if row.same])
-        print(chip, fitted)
-        for name, each in half.items():
-            for what, some in (("all", each), ("same program", [r for r in each if r.same])):
-                errors = sorted(math.exp(row.error(fitted)) - 1 for row in some)
-                sizes = sorted(abs(e) for e in errors)
-                if errors:
-                    print(
-                        f"  {name}, {what}: {len(errors)} rows, median "
-                        f"{bands.quantile(errors, 0.5):+.1%}, of |error| "
-                        f"{bands.quantile(sizes, 0.5):.1%}, nine of ten below "
-                        f"{bands.quantile(sizes, 0.9):.1%}",
-                        flush=True,
-                    )
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def report(folder: Path, chip: str) -> Iterator[str]:
+    """Fit a chip's constants; they and the errors of both halves, a line at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = list(xla_rows(folder, chip))
+    halves = {
+        half: [row for row in rows if comparisons.half(row.record) == half]
+        for half in comparisons.HALVES
+    }
+    fitted = fit(chip, [row for row in halves[comparisons.FIT] if row.same])
+    yield f"{chip} {fitted}"
+    for half, whole in halves.items():
+        for what, some in (("all", whole), ("same program", [row for row in whole if row.same])):
+            errors = sorted(math.exp(row.error(fitted)) - 1 for row in some)
+            sizes = sorted(map(abs, errors))
+            if errors:
+                yield (
+                    f"  {half}, {what}: {len(errors)} rows, median {quantile(errors, 0.5):+.1%}, "
+                    f"of |error| {quantile(sizes, 0.5):.1%}, "
+                    f"nine of ten below {quantile(sizes, 0.9):.1%}"
+                )

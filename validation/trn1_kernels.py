@@ -2,7 +2,7 @@
 
 Running them through `estimate` and setting the result beside what was published says how far the
 model can be trusted. Which of them a figure may be fitted to is settled by a hash of the name, and
-every figure that was fitted stands in FITTED. `kernels.figures.calibration` keeps both in results/.
+every figure that was fitted stands in FITTED. `validation.trn1_times` keeps both in results/.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -42,8 +43,8 @@ FITTED: Mapping[str, Mapping[str, float]] = {
 
 
 @dataclass(frozen=True)
-class Program:
-    """A kernel and what it took.
+class TimedKernel:
+    """A kernel of others, and how long it ran.
 
     Args:
         operator, version: what it computes, and which way.
@@ -80,14 +81,8 @@ class Program:
 
     def estimate(self, **options: Any) -> NeuronEstimate:
         """What the model says, with the figures that were fitted for this source."""
-        shapes = [_Shape(shape, self.dtype) for shape in self.arguments]
+        shapes = [SimpleNamespace(shape=shape, dtype=self.dtype) for shape in self.arguments]
         return estimate(self.kernel, *shapes, chip="trn1", **{**FITTED[self.source], **options})
-
-
-@dataclass(frozen=True)
-class _Shape:
-    shape: tuple[int, ...]
-    dtype: np.dtype
 
 
 # --- products: xt [k, m], y [k, n] → [m, n] ------------------------------------------------------
@@ -95,11 +90,11 @@ class _Shape:
 
 def _rows(source: Any, first: int, count: int, left: int, width: int) -> Any:
     """So many tiles of 128 rows from `first` on, some columns of each, in SBUF."""
-    found = nl.ndarray((count, nl.par_dim(128), width), dtype=source.dtype, buffer=nl.sbuf)
+    tiles = nl.ndarray((count, nl.par_dim(128), width), dtype=source.dtype, buffer=nl.sbuf)
     at = nl.mgrid[0:128, 0:width]
     for step in nl.affine_range(count):
-        found[step, at.p, at.x] = nl.load(source[first + step * 128 + at.p, left + at.x])
-    return found
+        tiles[step, at.p, at.x] = nl.load(source[first + step * 128 + at.p, left + at.x])
+    return tiles
 
 
 def _column(a: Any, b: Any, steps: int, up: int, right: int) -> Any:
@@ -345,7 +340,7 @@ def _by_blocks(step: Any, theta: Any, gradient: Any, m: Any, v: Any) -> Any:
         inside = block * 128 + lanes < rows
         for piece in nl.affine_range(n // 1024):
             at = block * 128 + lanes, piece * 1024 + whole
-            t, m0, v0, g = (nl.load(given[at], mask=inside) for given in (theta, m, v, gradient))
+            t, m0, v0, g = (nl.load(x[at], mask=inside) for x in (theta, m, v, gradient))
             new = nl.ndarray((nl.par_dim(128), 1024), dtype=theta.dtype, buffer=nl.sbuf)
             for part in nl.affine_range(2):
                 here = lanes, part * 512 + half
@@ -455,27 +450,29 @@ def rotary(x: Any, cos: Any, sin: Any) -> Any:
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 
 
-def _product(version: str, kernel: Any, milliseconds: float) -> Program:
+def _product(version: str, kernel: Any, milliseconds: float) -> TimedKernel:
     sizes = {"M": 4096, "K": 8192, "N": 8192}
     shapes = (8192, 4096), (8192, 8192)
-    return Program("matmul", version, sizes, kernel, shapes, BF16, milliseconds, MATMULS)
+    return TimedKernel("matmul", version, sizes, kernel, shapes, BF16, milliseconds, MATMULS)
 
 
-def _mamba(version: str, kernel: Any, channels: int, length: int, milliseconds: float) -> Program:
+def _mamba(
+    version: str, kernel: Any, channels: int, length: int, milliseconds: float
+) -> TimedKernel:
     sizes = {"channels": channels, "L": length}
     row, states = (channels, length), 16
     shapes = row, row, (channels, states), (states, length), (states, length)
-    return Program("mamba", version, sizes, kernel, shapes, F32, milliseconds, MAMBAS)
+    return TimedKernel("mamba", version, sizes, kernel, shapes, F32, milliseconds, MAMBAS)
 
 
 def _bench(
     operator: str, kernel: Any, sizes: dict[str, int], milliseconds: float, *shapes: tuple[int, ...]
-) -> Program:
-    return Program(operator, "", sizes, kernel, shapes, F32, milliseconds, NKIBENCH)
+) -> TimedKernel:
+    return TimedKernel(operator, "", sizes, kernel, shapes, F32, milliseconds, NKIBENCH)
 
 
 # Of NKIBench: eight kernels spill nothing, of which two more are products of the same kinds.
-PROGRAMS = (
+KERNELS = (
     _product("tiled", tiled, 51.80),
     _product("hoisted loads", hoisted, 42.96),
     _product("blocked free dimensions", blocked, 22.07),

@@ -1,7 +1,9 @@
-"""The programs behind published rows: what ran there, as a function and what it takes.
+"""The programs behind published times of TPUs: what ran there, as a function and what it takes.
 
 XLA's programs are written here, after the published ones; a Pallas kernel is the publisher's own,
 at the very blocks of its row, and tokamax's come with the extra "validation".
+
+Over 600 lines because each of the published programs is written out here, once.
 """
 
 from __future__ import annotations
@@ -12,12 +14,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas.ops.tpu import flash_attention as jax_flash
+from jax.experimental.pallas.ops.tpu.megablox import gmm
+
 from kernels.figures.schema import Key, Record
 from kernels.machines import optional
 from kernels.machines.checks import fail
+from kernels.matmul import BlockSizes
 from kernels.proof.catalog import OPERATORS
-
-Build = Callable[[Key], "Program"]
+from validation import tokamax_door
 
 # Sort of program → what its errors should stay below: their median, and nine in ten of them.
 MATMULS = "matmul and grouped matmul kernels"
@@ -32,30 +41,35 @@ BARS = {
     SCORES: (0.15, 0.35),
     RAGGED: None,
 }
-SECONDS = {"s": 1.0, "ms": 1e-3}
 BIAS = 0.05  # that the middle error of a sort should stay below, either way
+MILLISECONDS = {"s": 1e3, "ms": 1.0}  # of the units of published times
+
+BF16 = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
 
 
 @dataclass(frozen=True)
-class Program:
+class PublishedProgram:
     """What a row ran.
 
     Args:
         function: of JAX; its kernels are compiled, never interpreted.
         arguments: jax.ShapeDtypeStruct, or arrays where the time depends on what they hold.
         tunings: lists those that the publisher's search tried; None where it did not search.
+        flops: of its products, a multiply-add counting two; 0 where nobody asks.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     tunings: Callable[[], list[dict[str, Any]]] | None = None
+    flops: float = 0.0
 
     @property
     def values(self) -> dict[str | int, Any]:
         """Place among the arguments → the array, of those that the time depends on."""
-        import numpy as np
+        return {i: a for i, a in enumerate(self.arguments) if isinstance(a, np.ndarray)}
 
-        return {i: each for i, each in enumerate(self.arguments) if isinstance(each, np.ndarray)}
+
+Build = Callable[[Key], PublishedProgram]
 
 
 @dataclass(frozen=True)
@@ -64,7 +78,7 @@ class Family:
 
     Args:
         operator, implementation: as in their keys.
-        sort: one of BARS, whose errors are told together.
+        sort: one of BARS, whose errors are reported together.
         build: makes a row's program.
         needs: the module that it comes from; "" for none.
     """
@@ -89,7 +103,7 @@ def family(key: Key) -> Family | None:
     return FAMILIES.get((key.operator, key.implementation))
 
 
-def program(key: Key) -> Program:
+def program(key: Key) -> PublishedProgram:
     """The program of a published row.
 
     Args:
@@ -104,7 +118,7 @@ def program(key: Key) -> Program:
     """
     known = family(key)
     if known is None:
-        accepted = ", ".join(each.name for each in FAMILIES.values())
+        accepted = ", ".join(family.name for family in FAMILIES.values())
         fail("row", f"{key.operator}/{key.implementation}", f"one of {accepted}")
         raise AssertionError
     if known.needs:
@@ -112,75 +126,76 @@ def program(key: Key) -> Program:
     return known.build(key)
 
 
+def milliseconds(row: Record) -> float:
+    """A published time."""
+    return row.value * MILLISECONDS[row.unit]
+
+
 def _family(operator: str, implementation: str, sort: str, needs: str = "") -> Callable[..., Any]:
     def add(build: Build) -> Build:
-        found = Family(operator, implementation, sort, build, needs)
-        FAMILIES[operator, implementation] = found
+        FAMILIES[operator, implementation] = Family(operator, implementation, sort, build, needs)
         return build
 
     return add
 
 
-def _array(shape: tuple[int, ...], dtype: str) -> Any:
-    import jax
-
+def array(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
+    """An argument without values."""
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def _leading(options: Mapping[str, Any], size: int) -> tuple[int, ...]:
+def _of(key: Key, names: str) -> jax.ShapeDtypeStruct:
+    """An argument of these sizes of a row, in its dtype."""
+    return array(tuple(key.sizes[name] for name in names), key.dtype)
+
+
+def leading(options: Mapping[str, Any], size: int) -> tuple[int, ...]:
     """The dimensions in front: those that the row names, or their product."""
-    found = options.get("leading", (size,))
-    return found if isinstance(found, tuple) else (found,)
+    front = options.get("leading", (size,))
+    return front if isinstance(front, tuple) else (front,)
 
 
 # --- attention, [batch, tokens, heads, features] --------------------------------------------------
 
 
-def _attention_arguments(key: Key) -> tuple[Any, ...]:
+def attention_arguments(key: Key) -> tuple[Any, ...]:
     """q, k, v, and the bias and the mask of rows that have them, else None."""
     size, options = key.sizes, key.options.typed()
-    front = _leading(options, size["b"])
-    q = _array((*front, size["n"], size["h"], size["d"]), key.dtype)
-    k = _array((*front, size["m"], size["hkv"], size["d"]), key.dtype)
-    v = _array((*front, size["m"], size["hkv"], size["e"]), key.dtype)
-    bias = _array(options["bias"], "bfloat16") if "bias" in options else None
-    mask = _array(options["mask"], "bool") if "mask" in options else None
+    front = leading(options, size["b"])
+    q = array((*front, size["n"], size["h"], size["d"]), key.dtype)
+    k = array((*front, size["m"], size["hkv"], size["d"]), key.dtype)
+    v = array((*front, size["m"], size["hkv"], size["e"]), key.dtype)
+    bias = array(options["bias"], "bfloat16") if "bias" in options else None
+    mask = array(options["mask"], "bool") if "mask" in options else None
     return q, k, v, bias, mask
 
 
-def _scores(q: Any, k: Any, bias: Any, scale: float) -> Any:
-    import jax
-    import jax.numpy as jnp
+def _product(subscripts: str, x: Any, y: Any) -> Any:
+    return jnp.einsum(subscripts, x, y, precision=BF16, preferred_element_type=jnp.float32)
 
-    product = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
-    scores = jnp.einsum(
-        "...qhd,...khd->...hqk", q, k, precision=product, preferred_element_type=jnp.float32
-    )
-    scores = scores * scale
+
+def _scores(q: Any, k: Any, bias: Any, scale: float) -> Any:
+    scores = _product("...qhd,...khd->...hqk", q, k) * scale
     return scores if bias is None else (scores + bias).astype(scores.dtype)
 
 
 def _weighted(weights: Any, v: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
+    return _product("...hqk,...khd->...qhd", weights, v)
 
-    product = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
-    return jnp.einsum(
-        "...hqk,...khd->...qhd", weights, v, precision=product, preferred_element_type=jnp.float32
-    )
+
+def _masked(scores: Any, seen: Any) -> Any:
+    if seen is None:
+        return scores
+    return jnp.where(seen, scores, float(jnp.finfo(scores.dtype).min))
 
 
 def _repeated(x: Any, heads: int) -> Any:
     """Keys or values, each head as often as queries share it."""
-    import jax.numpy as jnp
-
     return x if x.shape[-2] in (1, heads) else jnp.repeat(x, heads // x.shape[-2], axis=-2)
 
 
 def _seen(mask: Any, causal: bool, n: int, m: int) -> Any:
     """Which key a query sees; None for all."""
-    import jax.numpy as jnp
-
     if not causal:
         return mask
     below = jnp.arange(m) <= jnp.arange(n)[:, None]
@@ -188,66 +203,55 @@ def _seen(mask: Any, causal: bool, n: int, m: int) -> Any:
 
 
 @_family("dot_product_attention", "xla", SCORES)
-def _attention(key: Key) -> Program:
-    import jax.numpy as jnp
-
+def _attention(key: Key) -> PublishedProgram:
     options = key.options.typed()
     causal, residuals = options.get("causal", False), options.get("residuals", False)
     scale = 1 / math.sqrt(key.sizes["d"])
 
-    def attention(q: Any, k: Any, v: Any, bias: Any, mask: Any) -> Any:
+    def attention(q, k, v, bias, mask):
         k, v = (_repeated(x, q.shape[-2]) for x in (k, v))
         scores = _scores(q, k, bias, scale)
-        seen = _seen(mask, causal, q.shape[-3], k.shape[-3])
-        if seen is not None:
-            scores = jnp.where(seen, scores, float(jnp.finfo(scores.dtype).min))
+        scores = _masked(scores, _seen(mask, causal, q.shape[-3], k.shape[-3]))
         most = scores.max(-1, keepdims=True)
         weights = jnp.exp(scores - most)
         total = weights.sum(-1, keepdims=True)
         out = _weighted(weights / total, v).astype(q.dtype)
         return (out, (most[..., 0], total[..., 0])) if residuals else out
 
-    return Program(attention, _attention_arguments(key))
+    return PublishedProgram(attention, attention_arguments(key))
 
 
 @_family("dot_product_attention", "xla_chunked", SCORES)
-def _chunked_attention(key: Key) -> Program:
+def _chunked_attention(key: Key) -> PublishedProgram:
     """Chunks of 128 queries and of 128 keys, each in a loop, what is left over behind them."""
-    import jax
-    import jax.numpy as jnp
-
     causal = key.options.typed().get("causal", False)
     scale, chunk = 1 / math.sqrt(key.sizes["d"]), 128
 
-    def cut(x: Any, start: Any, size: int, axis: int) -> Any:
+    def cut(x, start, size, axis):
         if x is None or x.shape[axis] == 1:
             return x
         return jax.lax.dynamic_slice_in_dim(x, start, size, axis)
 
-    def attention(q: Any, k: Any, v: Any, bias: Any, mask: Any) -> Any:
+    def attention(q, k, v, bias, mask):
         *front, n, heads, _ = q.shape
         k, v = (_repeated(x, heads) for x in (k, v))
         m, features = k.shape[-3], v.shape[-1]
         seen = _seen(mask, causal, n, m)
 
         @functools.partial(jax.remat, prevent_cse=False)
-        def step(
-            q: Any, k: Any, v: Any, bias: Any, seen: Any, out: Any, most: Any, total: Any
-        ) -> Any:
-            scores = _scores(q, k, bias, scale)
-            if seen is not None:
-                scores = jnp.where(seen, scores, float(jnp.finfo(scores.dtype).min))
+        def step(q, k, v, bias, seen, out, most, total):
+            scores = _masked(_scores(q, k, bias, scale), seen)
             higher = jnp.maximum(most, scores.max(-1))
             weights, fade = jnp.exp(scores - higher[..., None]), jnp.exp(most - higher)
             out = out * fade.mT[..., None] + _weighted(weights, v)
             return out, higher, total * fade + weights.sum(-1)
 
-        def rows(start: Any, size: int) -> Any:
+        def rows(start, size):
             q_, bias_, seen_ = cut(q, start, size, -3), cut(bias, start, size, -2), None
             if seen is not None:
                 seen_ = cut(seen, start, size, -2)
 
-            def columns(carry: Any, size: int) -> Any:
+            def columns(carry, size):
                 at, *state = carry
                 inputs = cut(k, at, size, -3), cut(v, at, size, -3)
                 limits = cut(bias_, at, size, -1), cut(seen_, at, size, -1)
@@ -278,64 +282,59 @@ def _chunked_attention(key: Key) -> Program:
             parts.append(rows(n // chunk * chunk, n % chunk))
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-3)
 
-    return Program(attention, _attention_arguments(key))
+    return PublishedProgram(attention, attention_arguments(key))
 
 
 @_family("dot_product_attention", "tokamax", FLASH, needs="tokamax")
-def _tokamax_attention(key: Key) -> Program:
-    from kernels.machines.compat import tokamax
-
+def _tokamax_attention(key: Key) -> PublishedProgram:
     options = key.options.typed()
-    attend = tokamax.flash_attention(dict(key.tuning.typed()))
+    attend = tokamax_door.function(tokamax_door.op("attention", "tpu", key.tuning.typed()))
     causal, residuals = options.get("causal", False), options.get("residuals", False)
 
-    def attention(q: Any, k: Any, v: Any) -> Any:
+    def attention(q, k, v):
         return attend(q, k, v, is_causal=causal, return_residuals=residuals)
 
-    arguments = _attention_arguments(key)[:3]
-    tunings = functools.partial(tokamax.flash_attention_tunings, *arguments)
-    return Program(attention, arguments, tunings)
+    arguments = attention_arguments(key)[:3]
+    op = tokamax_door.op("attention", "tpu")
+    tunings = functools.partial(tokamax_door.tunings, op, *arguments)
+    return PublishedProgram(attention, arguments, tunings)
 
 
 @_family("flash_attention", "jax_flash", FLASH)
-def _jax_flash(key: Key) -> Program:
+def _jax_flash(key: Key) -> PublishedProgram:
     """The kernel that JAX ships, [batch, heads, tokens, features]."""
-    from jax.experimental.pallas.ops.tpu import flash_attention as shipped
-
-    size, options, tuning = key.sizes, key.options.typed(), key.tuning.typed()
-    blocks = shipped.BlockSizes(
-        block_q=tuning["block_q"],
-        block_k_major=tuning["block_k_major"],
-        block_k=tuning["block_k"],
-        block_b=1,
-    )
+    tuning = key.tuning.typed()
+    names = "block_q", "block_k_major", "block_k"
+    blocks = jax_flash.BlockSizes(**{name: tuning[name] for name in names}, block_b=1)
     function = functools.partial(
-        shipped.flash_attention,
-        causal=options.get("causal", False),
-        sm_scale=1 / math.sqrt(size["d"]),
+        jax_flash.flash_attention,
+        causal=key.options.typed().get("causal", False),
+        sm_scale=1 / math.sqrt(key.sizes["d"]),
         block_sizes=blocks,
     )
-    array = _array((size["b"], size["h"], size["n"], size["d"]), key.dtype)
-    return Program(function, (array,) * 3)
+    return PublishedProgram(function, (_of(key, "bhnd"),) * 3)
 
 
 @_family("flash_attention", "xla", SCORES)
-def _heads_first(key: Key) -> Program:
+def _heads_first(key: Key) -> PublishedProgram:
     """The same in plain JAX, [batch, heads, tokens, features]; the scores keep the dtype of q."""
-    import jax
-    import jax.numpy as jnp
-
     size, causal = key.sizes, key.options.typed().get("causal", False)
 
-    def attention(q: Any, k: Any, v: Any) -> Any:
+    def attention(q, k, v):
         scores = jnp.einsum("bhnd,bhmd->bhnm", q, k) * size["d"] ** -0.5
         seen = _seen(None, causal, size["n"], size["n"])
         if seen is not None:
             scores = jnp.where(seen, scores, -jnp.inf)
         return jnp.einsum("bhnm,bhmd->bhnd", jax.nn.softmax(scores, axis=-1), v)
 
-    array = _array((size["b"], size["h"], size["n"], size["d"]), key.dtype)
-    return Program(attention, (array,) * 3)
+    return PublishedProgram(attention, (_of(key, "bhnd"),) * 3)
+
+
+@_family("attention", "jax_flash", FLASH)
+def _default_flash(key: Key) -> PublishedProgram:
+    """JAX's kernel at its default blocks, [batch, heads, tokens, features]."""
+    function = functools.partial(jax_flash.flash_attention)
+    return PublishedProgram(function, (_of(key, "bhnd"),) * 3)
 
 
 # --- ragged products ------------------------------------------------------------------------------
@@ -346,33 +345,28 @@ def group_sizes(key: Key) -> Any:
 
     Source: tokamax, ragged_dot/base.py, generate_group_sizes: as many draws as rows, from seed 0.
     """
-    import numpy as np
-
     groups, rows = key.sizes["g"], key.sizes["m"]
-    told = key.options["groups"]
-    if told == "equal":
+    listed = key.options["groups"]
+    if listed == "equal":
         return np.full(groups, rows // groups, np.int32)
-    if told == "drawn":
+    if listed == "drawn":
         drawn = np.random.default_rng(0).choice(groups, (rows,), replace=True)
         return np.bincount(drawn, minlength=groups).astype(np.int32)
-    return np.array([int(each) for each in str(told).split(",")], np.int32)
+    return np.array([int(size) for size in str(listed).split(",")], np.int32)
+
+
+def _form(key: Key) -> str:
+    """Of a ragged product: "forward", or the gradient of the left or of the right side."""
+    return str(key.options.get("form", "forward"))
 
 
 def _ragged_arguments(key: Key) -> tuple[Any, ...]:
-    """Left, right, and the groups' sizes, in one of three forms: forward, and to either operand."""
-    m, k, n, g = (key.sizes[name] for name in "mkng")
-    shapes = {
-        "forward": ((m, k), (g, k, n)),
-        "dlhs": ((m, n), (g, k, n)),
-        "drhs": ((m, k), (m, n)),
-    }[key.options.get("form", "forward")]
-    left, right = (_array(shape, key.dtype) for shape in shapes)
-    return left, right, group_sizes(key)
+    """Left, right, and the groups' sizes."""
+    shapes = {"forward": ("mk", "gkn"), "dlhs": ("mn", "gkn"), "drhs": ("mk", "mn")}[_form(key)]
+    return *(_of(key, names) for names in shapes), group_sizes(key)
 
 
 def _ragged_dimensions(form: str) -> Any:
-    import jax
-
     contracted = {"forward": ([1], [1]), "dlhs": ([1], [2]), "drhs": ([0], [0])}[form]
     return jax.lax.RaggedDotDimensionNumbers(
         dot_dimension_numbers=(contracted, ([], [])),
@@ -382,20 +376,17 @@ def _ragged_dimensions(form: str) -> Any:
 
 
 @_family("ragged_dot", "xla", RAGGED)
-def _ragged(key: Key) -> Program:
-    import jax
-    import jax.numpy as jnp
-
-    dimensions = _ragged_dimensions(str(key.options.get("form", "forward")))
+def _ragged(key: Key) -> PublishedProgram:
+    dimensions = _ragged_dimensions(_form(key))
     residuals = key.options.typed().get("residuals", False)
 
-    def ragged_dot(left: Any, right: Any, sizes: Any) -> Any:
+    def ragged_dot(left, right, sizes):
         out = jax.lax.ragged_dot_general(
             left, right, sizes, dimensions, preferred_element_type=jnp.float32
         ).astype(left.dtype)
         return (out, out) if residuals else out
 
-    return Program(ragged_dot, _ragged_arguments(key))
+    return PublishedProgram(ragged_dot, _ragged_arguments(key))
 
 
 OTHER = "another program: "  # how the reason begins of a row that our compiler does not compile to
@@ -419,10 +410,9 @@ def another_program(row: Record, kernel: bool, peak: float) -> str:
     """
     if (row.operator, row.implementation) != ("ragged_dot", "xla"):
         return ""
-    m, k, n, groups = (row.sizes[name] for name in "mkng")
-    everything = 2.0 * m * k * n * groups
+    everything = 2.0 * math.prod(row.sizes[name] for name in "mkng")
     ours = not kernel
-    timed = row.value * SECONDS[row.unit] >= everything / peak
+    timed = milliseconds(row) * 1e-3 >= everything / peak
     if ours == timed:
         return ""
     ways = "each row by its own matrix", "each row by all matrices"
@@ -430,96 +420,76 @@ def another_program(row: Record, kernel: bool, peak: float) -> str:
 
 
 @_family("ragged_dot", "tokamax", MATMULS, needs="tokamax")
-def _tokamax_ragged(key: Key) -> Program:
-    from kernels.machines.compat import tokamax
-
-    form = str(key.options.get("form", "forward"))
-    dimensions = _ragged_dimensions(form)
+def _tokamax_ragged(key: Key) -> PublishedProgram:
+    form = _form(key)
     residuals = key.options.typed().get("residuals", False)
     left, right, sizes = _ragged_arguments(key)
-    tunings = functools.partial(
-        tokamax.ragged_dot_tunings,
-        left,
-        right,
-        group_sizes=sizes,
-        ragged_dot_dimension_numbers=dimensions,
-    )
-    tuning = dict(key.tuning.typed())
-    if form == "dlhs" and any(tuning.items() <= each.items() for each in tunings()):
+    more = {"group_sizes": sizes, "ragged_dot_dimension_numbers": _ragged_dimensions(form)}
+    op = tokamax_door.op("ragged_dot", "tpu")
+    tunings = functools.partial(tokamax_door.tunings, op, left, right, **more)
+    tuning = key.tuning.typed()
+    if form == "dlhs" and any(tuning.items() <= tried.items() for tried in tunings()):
         # The search lets tile_k follow what comes out and tile_n what is summed over, and took its
         # times so: with a tile_k of 3,584 of 512 summed, the padding alone would take longer than
         # the chip's peak allows. The released kernel takes them the other way round.
         tuning["tile_k"], tuning["tile_n"] = tuning["tile_n"], tuning["tile_k"]
-    product = tokamax.ragged_dot(tuning)
+    product = tokamax_door.function(tokamax_door.op("ragged_dot", "tpu", tuning))
 
-    def ragged_dot(left: Any, right: Any, sizes: Any) -> Any:
-        return product(
-            left,
-            right,
-            group_sizes=sizes,
-            ragged_dot_dimension_numbers=dimensions,
-            return_residuals=residuals,
-        )
+    def ragged_dot(left, right, sizes):
+        return product(left, right, **more | {"group_sizes": sizes}, return_residuals=residuals)
 
-    return Program(ragged_dot, (left, right, sizes), tunings)
+    return PublishedProgram(ragged_dot, (left, right, sizes), tunings)
 
 
 @_family("ragged_dot", "megablox", MATMULS)
-def _megablox(key: Key) -> Program:
+def _megablox(key: Key) -> PublishedProgram:
     """The kernel that JAX ships."""
-    from jax.experimental.pallas.ops.tpu.megablox import gmm
-
     tuning = key.tuning.typed()
     tiling = tuning["tile_m"], tuning["tile_k"], tuning["tile_n"]
 
-    def ragged_dot(left: Any, right: Any, sizes: Any) -> Any:
+    def ragged_dot(left, right, sizes):
         return gmm(left, right, sizes, preferred_element_type=left.dtype, tiling=tiling)
 
-    return Program(ragged_dot, _ragged_arguments(key))
+    return PublishedProgram(ragged_dot, _ragged_arguments(key))
 
 
 @_family("ragged_dot", "xla_batched", MATMULS)
-def _batched(key: Key) -> Program:
+def _batched(key: Key) -> PublishedProgram:
     """All groups of one size: a product for each."""
-    import jax.numpy as jnp
 
-    m, k, n, g = (key.sizes[name] for name in "mkng")
-
-    def batched_dot(left: Any, right: Any) -> Any:
+    def batched_dot(left, right):
         return jnp.einsum("gmk,gkn->gmn", left, right)
 
-    return Program(batched_dot, (_array((g, m // g, k), key.dtype), _array((g, k, n), key.dtype)))
+    m, k, g = (key.sizes[name] for name in "mkg")
+    return PublishedProgram(batched_dot, (array((g, m // g, k), key.dtype), _of(key, "gkn")))
 
 
 # --- gated linear unit, cross-entropy -------------------------------------------------------------
 
 
 @_family("gated_linear_unit", "xla", STREAMS)
-def _gated(key: Key) -> Program:
-    import jax
-    import jax.numpy as jnp
+def _gated(key: Key) -> PublishedProgram:
+    activation = getattr(jax.nn, str(key.options["activation"]))
 
-    size, options = key.sizes, key.options.typed()
-    activation = getattr(jax.nn, options["activation"])
-    product = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
-
-    def gated_linear_unit(x: Any, weights: Any) -> Any:
-        both = jnp.einsum("...k,kjn->...jn", x, weights, precision=product)
+    def gated_linear_unit(x, weights):
+        both = jnp.einsum("...k,kjn->...jn", x, weights, precision=BF16)
         both = jax.lax.collapse(both, -2).astype(jnp.float32)
         gate, projection = jnp.split(both, 2, axis=-1)
         return (activation(gate) * projection).astype(x.dtype)
 
-    x = _array((*_leading(options, size["m"]), size["k"]), key.dtype)
-    return Program(gated_linear_unit, (x, _array((size["k"], 2, size["n"]), key.dtype)))
+    return PublishedProgram(gated_linear_unit, gated_arguments(key))
+
+
+def gated_arguments(key: Key) -> tuple[Any, ...]:
+    """x, and the weights of gate and projection."""
+    size = key.sizes
+    x = array((*leading(key.options.typed(), size["m"]), size["k"]), key.dtype)
+    return x, array((size["k"], 2, size["n"]), key.dtype)
 
 
 def _loss_arguments(key: Key) -> tuple[Any, ...]:
-    size = key.sizes
-    return (
-        _array((size["t"], size["d"]), key.dtype),
-        _array((size["t"],), "int32"),
-        _array((size["d"], size["v"]), str(key.options.get("w", key.dtype))),
-    )
+    w = array((key.sizes["d"], key.sizes["v"]), str(key.options.get("w", key.dtype)))
+    return _of(key, "td"), array((key.sizes["t"],), "int32"), w
 
 
 def _reduced(loss: Any, tokens: int, key: Key) -> Any:
@@ -527,140 +497,108 @@ def _reduced(loss: Any, tokens: int, key: Key) -> Any:
 
 
 @_family("linear_cross_entropy", "xla", SCORES)
-def _cross_entropy(key: Key) -> Program:
-    import jax
-    import jax.numpy as jnp
-
+def _cross_entropy(key: Key) -> PublishedProgram:
     residuals = key.options.typed().get("residuals", False)
 
-    def loss(x: Any, labels: Any, w: Any) -> Any:
+    def loss(x, labels, w):
         logits = x @ w
         right = jax.nn.one_hot(labels, w.shape[1], dtype=x.dtype)
         total = jnp.sum(-right * jax.nn.log_softmax(logits, axis=-1), dtype=jnp.float32)
         total = _reduced(total, x.shape[0], key)
         return (total, jax.nn.logsumexp(logits, axis=-1)) if residuals else total
 
-    return Program(loss, _loss_arguments(key))
+    return PublishedProgram(loss, _loss_arguments(key))
 
 
 @_family("linear_cross_entropy", "xla_chunked", SCORES)
-def _chunked_cross_entropy(key: Key) -> Program:
+def _chunked_cross_entropy(key: Key) -> PublishedProgram:
     """A loop over blocks of tokens, and in it one over blocks of the vocabulary."""
-    import jax
-    import jax.numpy as jnp
-
     tuning = key.tuning.typed()
     tokens, words = tuning["b_block_size"], tuning["v_block_size"]
     residuals = key.options.typed().get("residuals", False)
 
-    def loss(x: Any, labels: Any, w: Any) -> Any:
+    def loss(x, labels, w):
         t, d = x.shape
         x_ = jnp.pad(x, ((0, -t % tokens), (0, 0)))
         labels_ = jnp.pad(labels, (0, -t % tokens))
         w_ = jnp.pad(w, ((0, 0), (0, -w.shape[1] % words)))
 
-        def over_tokens(i: Any, carry: Any) -> Any:
+        def over_tokens(i, carry):
             sums, total = carry
             start = i * tokens
 
-            def over_words(j: Any, carry: Any) -> Any:
-                found, picked = carry
+            def over_words(j, carry):
+                logsum, picked = carry
                 block = jax.lax.dynamic_slice(x_, (start, 0), (tokens, d))
                 columns = jax.lax.dynamic_slice(w_, (0, j * words), (d, words))
-                of = jax.lax.dynamic_slice(labels_, (start,), (tokens,))
+                label = jax.lax.dynamic_slice(labels_, (start,), (tokens,))
                 logits = jnp.dot(block, columns).astype(x.dtype)
-                found = jnp.logaddexp(found, jax.nn.logsumexp(logits, axis=-1))
-                right = jax.nn.one_hot(of - j * words, words, dtype=x.dtype)
-                return found, picked - jnp.sum(logits * right, axis=-1)
+                logsum = jnp.logaddexp(logsum, jax.nn.logsumexp(logits, axis=-1))
+                right = jax.nn.one_hot(label - j * words, words, dtype=x.dtype)
+                return logsum, picked - jnp.sum(logits * right, axis=-1)
 
             empty = jnp.full(tokens, -jnp.inf, x.dtype), jnp.zeros(tokens, x.dtype)
-            found, picked = jax.lax.fori_loop(0, w_.shape[1] // words, over_words, empty)
+            logsum, picked = jax.lax.fori_loop(0, w_.shape[1] // words, over_words, empty)
             inside = jax.lax.dynamic_slice(jnp.arange(len(x_)) < t, (start,), (tokens,))
             inside = inside.astype(x.dtype)
-            sums = jax.lax.dynamic_update_slice(sums, found, (start,))
-            return sums, total + jnp.sum(picked * inside) + jnp.sum(found * inside)
+            sums = jax.lax.dynamic_update_slice(sums, logsum, (start,))
+            return sums, total + jnp.sum(picked * inside) + jnp.sum(logsum * inside)
 
         empty = jnp.zeros(len(x_), x.dtype), jnp.array(0.0, x.dtype)
         sums, total = jax.lax.fori_loop(0, len(x_) // tokens, over_tokens, empty)
         total = _reduced(total, t, key)
         return (total, sums[:t]) if residuals else total
 
-    return Program(loss, _loss_arguments(key))
+    return PublishedProgram(loss, _loss_arguments(key))
 
 
 # --- products, and what only streams --------------------------------------------------------------
 
 
 @_family("matmul", "xla", MATMULS)
-def _matmul(key: Key) -> Program:
-    import jax
-    import jax.numpy as jnp
-
-    m, k, n = (key.sizes[name] for name in "mkn")
+def _matmul(key: Key) -> PublishedProgram:
     wide = jnp.int32 if key.dtype == "int8" else None
 
-    def matmul(x: Any, y: Any) -> Any:
+    def matmul(x, y):
         return jax.lax.dot(x, y, preferred_element_type=wide)
 
-    return Program(matmul, (_array((m, k), key.dtype), _array((k, n), key.dtype)))
+    return PublishedProgram(matmul, (_of(key, "mk"), _of(key, "kn")))
 
 
 @_family("matmul", "published kernel", MATMULS)
-def _published_matmul(key: Key) -> Program:
+def _published_matmul(key: Key) -> PublishedProgram:
     """Adds to an accumulator from zero: levels 2 and 3 of our own matmul, at the blocks that they
     have; the last level at other blocks, and where an activation follows."""
-    from kernels.matmul import BlockSizes
-
-    m, k, n = (key.sizes[name] for name in "mkn")
-    block = BlockSizes(*(int(each) for each in str(key.tuning["block"]).split("×")))
-    level = {"128×128×128": "v2", "512×1024×1024": "v3"}.get(str(key.tuning["block"]), "pallas")
+    text = str(key.tuning["block"])
+    block = BlockSizes(*(int(size) for size in text.split("×")))
+    level = {"128×128×128": "v2", "512×1024×1024": "v3"}.get(text, "pallas")
     options: dict[str, Any] = {"block": block} if level == "pallas" else {}
     if "activation" in key.options:
-        import jax
-
         level, options["block"] = "pallas", block
         options["activation"] = getattr(jax.nn, str(key.options["activation"]))
     function = functools.partial(
         OPERATORS["matmul"].function, implementation=level, interpret=False, **options
     )
-    return Program(function, (_array((m, k), key.dtype), _array((k, n), key.dtype)))
-
-
-@_family("attention", "jax_flash", FLASH)
-def _default_flash(key: Key) -> Program:
-    """JAX's kernel at its default blocks, [batch, heads, tokens, features]."""
-    from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
-
-    array = _array(tuple(key.sizes[name] for name in "bhnd"), key.dtype)
-    return Program(functools.partial(flash_attention), (array,) * 3)
+    return PublishedProgram(function, (_of(key, "mk"), _of(key, "kn")))
 
 
 @_family("rms_norm", "xla", STREAMS)
-def _rms_norm(key: Key) -> Program:
-    import jax
-    import jax.numpy as jnp
-
-    m, n = key.sizes["m"], key.sizes["n"]
-
-    def rms_norm(x: Any, weight: Any) -> Any:
+def _rms_norm(key: Key) -> PublishedProgram:
+    def rms_norm(x, weight):
         wide = x.astype(jnp.float32)
         scale = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + 1e-6)
         return (wide * scale).astype(x.dtype) * weight
 
-    return Program(rms_norm, (_array((m, n), key.dtype), _array((n,), key.dtype)))
+    return PublishedProgram(rms_norm, (_of(key, "mn"), _of(key, "n")))
 
 
 @_family("rms_norm", "row blocks", STREAMS)
-def _blocked_rms_norm(key: Key) -> Program:
+def _blocked_rms_norm(key: Key) -> PublishedProgram:
     """A block of whole rows a step."""
-    import jax
-    import jax.numpy as jnp
-    from jax.experimental import pallas as pl
-
     m, n = key.sizes["m"], key.sizes["n"]
     rows = key.tuning["rows"]
 
-    def kernel(x_ref: Any, weight_ref: Any, out_ref: Any) -> None:  # [rows, n], [1, n], [rows, n]
+    def kernel(x_ref, weight_ref, out_ref):  # [rows, n], [1, n], [rows, n]
         x = x_ref[...].astype(jnp.float32)
         scale = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
         out_ref[...] = (x * scale * weight_ref[...].astype(jnp.float32)).astype(out_ref.dtype)
@@ -668,63 +606,56 @@ def _blocked_rms_norm(key: Key) -> Program:
     block = pl.BlockSpec((rows, n), lambda i: (i, 0))
     rms_norm = pl.pallas_call(
         kernel,
-        out_shape=_array((m, n), key.dtype),
+        out_shape=_of(key, "mn"),
         grid=(m // rows,),
         in_specs=[block, pl.BlockSpec((1, n), lambda i: (0, 0))],
         out_specs=block,
         name="rms_norm",
     )
-    return Program(rms_norm, (_array((m, n), key.dtype), _array((1, n), key.dtype)))
+    return PublishedProgram(rms_norm, (_of(key, "mn"), array((1, n), key.dtype)))
 
 
 @_family("softmax", "xla", STREAMS)
-def _softmax(key: Key) -> Program:
+def _softmax(key: Key) -> PublishedProgram:
     """The maximum and the sum of a row in one reduction, as the published program takes them."""
-    import jax
-    import jax.numpy as jnp
 
-    def both(one: Any, other: Any) -> Any:
+    def both(one, other):
         most = jnp.maximum(one[0], other[0])
         return most, one[1] * jnp.exp(one[0] - most) + other[1] * jnp.exp(other[0] - most)
 
-    def softmax(x: Any) -> Any:
+    def softmax(x):
         wide = x.astype(jnp.float32)
         start = -math.inf, 0.0
         most, total = jax.lax.reduce((wide, jnp.ones_like(wide)), start, both, (1,))
         return (jnp.exp(wide - most[:, None]) / total[:, None]).astype(x.dtype)
 
-    return Program(softmax, (_array((key.sizes["m"], key.sizes["n"]), key.dtype),))
+    return PublishedProgram(softmax, (_of(key, "mn"),))
 
 
 @_family("cumsum", "xla", STREAMS)
-def _cumsum(key: Key) -> Program:
+def _cumsum(key: Key) -> PublishedProgram:
     """The published program spells it as a window of n; the compiler makes the same of both."""
-    import jax.numpy as jnp
-
-    return Program(functools.partial(jnp.cumsum, axis=0), (_array((key.sizes["n"],), key.dtype),))
+    return PublishedProgram(functools.partial(jnp.cumsum, axis=0), (_of(key, "n"),))
 
 
 @_family("embedding_lookup", "xla", STREAMS)
-def _lookup(key: Key) -> Program:
+def _lookup(key: Key) -> PublishedProgram:
     """By plain indexing, which fills nothing in where a row is out of bounds."""
 
-    def embedding_lookup(table: Any, rows: Any) -> Any:
+    def embedding_lookup(table, rows):
         return table[rows]
 
-    table = _array((key.sizes["v"], key.sizes["d"]), key.dtype)
-    return Program(embedding_lookup, (table, _array((key.sizes["t"],), "int32")))
+    return PublishedProgram(embedding_lookup, (_of(key, "vd"), array((key.sizes["t"],), "int32")))
 
 
 @_family("scale", "xla", STREAMS)
-def _scale(key: Key) -> Program:
-    def scale(x: Any) -> Any:
+def _scale(key: Key) -> PublishedProgram:
+    def scale(x):
         return x * 2
 
-    return Program(scale, (_array((key.sizes["m"], key.sizes["n"]), key.dtype),))
+    return PublishedProgram(scale, (_of(key, "mn"),))
 
 
 @_family("copy", "xla", STREAMS)
-def _copy(key: Key) -> Program:
-    import jax.numpy as jnp
-
-    return Program(jnp.copy, (_array((key.sizes["m"], key.sizes["n"]), key.dtype),))
+def _copy(key: Key) -> PublishedProgram:
+    return PublishedProgram(jnp.copy, (_of(key, "mn"),))

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from kernels.cli import app
-from kernels.figures import bands, read, schema, store, validation
-from kernels.figures.programs import BARS, FAMILIES
-from kernels.figures.validation import published, validate
+from kernels.figures import schema, store
+from kernels.machines import tpu
 from kernels.machines.optional import available
 from kernels.machines.tpu import CHIPS
+from validation import comparisons, tpu_times
+from validation.__main__ import app
+from validation.tpu_programs import BARS, FAMILIES, milliseconds
+from validation.tpu_times import published, validate
 
 ROWS = published()
 FIGURE = {
@@ -43,7 +45,7 @@ def worker(monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(validation, "_Worker", Worker)
+    monkeypatch.setattr(tpu_times, "_Worker", Worker)
     return Worker
 
 
@@ -52,7 +54,7 @@ def worker(monkeypatch):
 
 def test_rows_come_in_turns():
     """So a run that is stopped has seen some of every family, chip and half."""
-    of = lambda row: (row.operator, row.implementation, row.chip, bands.half(row))
+    of = lambda row: (row.operator, row.implementation, row.chip, comparisons.half(row))
     each = {of(row) for row in ROWS}
     assert {of(row) for row in ROWS[: len(each)]} == each
     assert published(most=1) == ROWS[: len(each)]
@@ -83,7 +85,7 @@ def test_each_half_has_rows_of_each_sort_that_has_a_bar():
     ):
         assert sort in BARS
         of = [r for r in ROWS if r.chip == chip and _sort(r) == sort]
-        assert {bands.half(row) for row in of} == {"fit", "test"}
+        assert {comparisons.half(row) for row in of} == {"fit", "test"}
 
 
 def _sort(row):
@@ -98,10 +100,10 @@ def test_a_stopped_run_goes_on_where_it_was(worker, tmp_path):
     worker.planted = {rows[2].key: KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
         validate(rows, file=file)
-    assert [row.key for row in bands.read(file)] and rows[2].key not in {
-        row.key for row in bands.read(file)
+    assert [row.key for row in comparisons.read(file)] and rows[2].key not in {
+        row.key for row in comparisons.read(file)
     }
-    known = {row.key for row in bands.read(file)}
+    known = {row.key for row in comparisons.read(file)}
     worker.planted, worker.asked = {}, []
     done = []
     found = validate(rows, file=file, progress=lambda row, n, of: done.append((n, of)))
@@ -117,7 +119,7 @@ def test_a_stopped_run_goes_on_where_it_was(worker, tmp_path):
 def test_another_estimator_estimates_again(worker, tmp_path, monkeypatch):
     file = tmp_path / "validation.csv"
     validate(ROWS[:2], file=file)
-    monkeypatch.setattr(validation, "model", lambda: "another")
+    monkeypatch.setattr(tpu_times, "model", lambda *programs: "another")
     worker.asked = []
     validate(ROWS[:2], file=file)
     assert len(worker.asked) == 2
@@ -131,54 +133,21 @@ def test_the_estimator_is_another_where_its_code_is_and_not_where_its_words_are(
 
 
 def test_a_caution_is_of_rows_that_there_are():
-    assert all(key[:2] in FAMILIES for key in validation.CAUTIONS)
+    assert all(key[:2] in FAMILIES for key in tpu_times.CAUTIONS)
     row = next(row for row in ROWS if row.implementation == "jax_flash")
-    assert "short" in validation.caution(row)
-    assert validation.caution(dataclasses.replace(row, operator="matmul")) == ""
-
-
-def test_what_is_said_of_a_flash_attention_of_short_steps_is_so_in_the_stored_rows():
-    known = [row for row in bands.read() if row.chip == "v5e" and row.error]
-    known = [row for row in known if row.implementation == "jax_flash"]
-    assert len(known) == 4
-    measured, estimated = {}, {}
-    for row in known:
-        b, h, n = (row.sizes[name] for name in "bhn")
-        cycles = CHIPS["v5e"].clock_hz * 1e-3 / (b * h * (n // 128) ** 2)
-        measured[n] = (row.published_ms - row.launch_ms) * cycles
-        estimated[n] = (row.estimated_ms - row.launch_ms) * cycles
-    assert all(abs(each / 840 - 1) < 0.03 for each in measured.values())
-    longer = [estimated[n] for n in sorted(estimated)]
-    assert longer == sorted(longer, reverse=True)
-    assert [round(longer[place], -1) for place in (0, -1)] == [830, 760]
-
-
-def test_what_is_said_of_chunked_attention_is_so_in_the_stored_rows():
-    """Of all rows, those of the fit showed it first."""
-    known = [row for row in bands.read() if row.implementation == "xla_chunked" and row.error]
-    known = [row for row in known if row.operator == "dot_product_attention"]
-    peak = CHIPS["v5p"].hbm_bytes_per_second
-    v5p = [row for row in known if row.chip == "v5p"]
-    tight = [row.hbm_bytes / peak * 1e3 > row.published_ms for row in v5p]
-    assert sum(tight) > len(tight) / 2
-    v6e = [row for row in known if row.chip == "v6e"]
-    large = lambda row: 4 * row.sizes["b"] * row.sizes["h"] * 128 * 128 >= 4 << 20
-    assert all(row.error > 0 for row in v6e if not large(row))
-    # There, ours goes through HBM as well.
-    through = {row.key for row in v6e if large(row) and row.sizes["b"] == 384}
-    shorter = [row for row in v6e if large(row) and row.key not in through]
-    assert len(through) == 1 and all(row.error < 0 for row in shorter)
+    assert "short" in tpu_times.caution(row)
+    assert tpu_times.caution(dataclasses.replace(row, operator="matmul")) == ""
 
 
 def test_what_a_row_itself_shows_is_its_reason():
     row = next(row for row in ROWS if (row.chip, row.operator) == ("v5e", "cumsum"))
-    answer = FIGURE | {"estimated_ms": 2 * validation._ms(row)}
-    checked = lambda **more: validation._checked(row, answer | more)
-    moved = 2 * validation._ms(row) * 1e-3 * CHIPS["v5e"].hbm_bytes_per_second
-    assert "another program was timed" in validation.why(checked(hbm_bytes=round(moved)))
-    assert validation.why(checked(hbm_bytes=round(moved / 4))) == validation.caution(row)
+    answer = FIGURE | {"estimated_ms": 2 * milliseconds(row)}
+    checked = lambda **more: tpu_times._compared(row, answer | more)
+    moved = 2 * milliseconds(row) * 1e-3 * CHIPS["v5e"].hbm_bytes_per_second
+    assert "another program was timed" in tpu_times.why(checked(hbm_bytes=round(moved)))
+    assert tpu_times.why(checked(hbm_bytes=round(moved / 4))) == tpu_times.caution(row)
     late = "schedule against DMA time; no static profile: the compiler had not finished k"
-    assert validation.why(checked(method=late)).startswith("no static profile")
+    assert tpu_times.why(checked(method=late)).startswith("no static profile")
 
 
 def test_a_published_time_that_changed_is_set_beside_a_new_estimate(worker, tmp_path):
@@ -187,7 +156,7 @@ def test_a_published_time_that_changed_is_set_beside_a_new_estimate(worker, tmp_
     changed = dataclasses.replace(ROWS[0], value=2 * ROWS[0].value)
     worker.asked = []
     (row,) = validate([changed], file=file)
-    assert worker.asked and row.published_ms == pytest.approx(2 * validation._ms(ROWS[0]))
+    assert worker.asked and row.published_ms == pytest.approx(2 * milliseconds(ROWS[0]))
 
 
 def test_a_wall_clock_has_a_launch_and_a_device_s_has_none(monkeypatch):
@@ -200,21 +169,21 @@ def test_a_wall_clock_has_a_launch_and_a_device_s_has_none(monkeypatch):
         method="bytes",
         ops=(),
     )
-    monkeypatch.setattr("kernels.machines.tpu.estimate", lambda *args, **options: found)
+    monkeypatch.setattr(tpu, "estimate", lambda *args, **options: found)
     for clock, expected in (("wall", 1.1), ("device", 1.0)):
         row = next(r for r in ROWS if (r.clock, r.operator) == (clock, "matmul"))
-        answer = validation._answer((row, 1.0))
+        answer = tpu_times._answer((row, 1.0))
         assert answer["estimated_ms"] == pytest.approx(expected)
-        checked = validation._checked(row, answer)
+        checked = tpu_times._compared(row, answer)
         assert checked.chip_ms == pytest.approx(1.0)
-        assert checked.error == pytest.approx(expected / validation._ms(row) - 1)
+        assert checked.error == pytest.approx(expected / milliseconds(row) - 1)
 
 
 def test_why_there_is_no_estimate_is_kept(worker, tmp_path):
     worker.planted = {ROWS[0].key: {"reason": "TpuCompileError: refused", "seconds": 1.0}}
     (row,) = validate(ROWS[:1], file=tmp_path / "validation.csv")
     assert row.error is None and row.reason == "TpuCompileError: refused"
-    ((of, listed),) = validation.sorts([row]).items()
+    ((of, listed),) = tpu_times.sorts([row]).items()
     assert of == (row.chip, _sort(row), row.half) and listed == [row]
 
 
@@ -229,14 +198,14 @@ def test_the_command_keeps_rows_and_tells_their_errors(worker, tmp_path, monkeyp
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
     monkeypatch.setattr(store, "RESULTS", tmp_path)
     store.write("published.csv", [row for row in ROWS if row.operator == "copy"])
-    run = lambda *words: CliRunner().invoke(app, ["validate", *words], env={"COLUMNS": "120"})
+    run = lambda *words: CliRunner().invoke(app, ["tpu", *words], env={"COLUMNS": "120"})
     found = run("--chip", "v6e", "--kind", "copy/xla")
     assert found.exit_code == 0, found.output
     assert "XLA programs that stream" in found.output and "test" in found.output
-    assert len(worker.asked) == len(bands.read()) == 1
+    assert len(worker.asked) == len(comparisons.read()) == 1
     worker.planted = {worker.asked[0]: {"reason": "an abort", "seconds": 1.0}}
     assert run("--fresh").exit_code == 0
-    assert [row.reason for row in bands.read()] == ["an abort"]
+    assert [row.reason for row in comparisons.read()] == ["an abort"]
     assert run("--kind", "cholesky").exit_code == 2
 
 
@@ -245,12 +214,12 @@ def test_the_command_keeps_rows_and_tells_their_errors(worker, tmp_path, monkeyp
 
 def test_the_stored_rows_are_those_that_were_published():
     known = {row.key: row for row in ROWS}
-    stored = bands.read()
+    stored = comparisons.read()
     assert len(stored) > 60 and {row.chip for row in stored} == {"v5e", "v6e", "v5p"}
     assert {_sort(row) for row in stored} == set(BARS)
     for row in stored:
         assert row.key in known, "a row that nobody published"
-        assert row.published_ms == pytest.approx(validation._ms(known[row.key]), rel=1e-5)
+        assert row.published_ms == pytest.approx(milliseconds(known[row.key]), rel=1e-5)
         assert row.clock == known[row.key].clock
 
 
@@ -267,7 +236,7 @@ def test_a_sample_says_what_is_stored(chip, kind, sizes, tmp_path):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
     rows = [row for row in published([chip], [kind]) if row.sizes == sizes]
     found = validate(rows, file=tmp_path / "validation.csv")
-    stored = {row.key: row for row in bands.read()}
+    stored = {row.key: row for row in comparisons.read()}
     for row in found:
         kept = stored[row.key]
         if kept.versions == row.versions:  # the book's figure is what these versions say
@@ -280,7 +249,7 @@ def test_the_command_says_again_what_is_stored(tmp_path, monkeypatch):
     """Of each chip and writer three stored rows, drawn by a hash; tokamax's where it is there."""
     if not available("libtpu"):
         pytest.skip("needs libtpu: pip install -e '.[tpu]'; with tokamax's rows: '.[validation]'")
-    stored = {row.key: row for row in bands.read() if row.error is not None}
+    stored = {row.key: row for row in comparisons.read() if row.error is not None}
     drawn: dict[tuple[str, str], list] = {}
     for row in ROWS:
         kept, needs = stored.get(row.key), FAMILIES[row.operator, row.implementation].needs
@@ -292,9 +261,9 @@ def test_the_command_says_again_what_is_stored(tmp_path, monkeypatch):
     sample = [row for of in drawn.values() for row in of[:3]]
     monkeypatch.setattr(store, "RESULTS", tmp_path)
     store.write("published.csv", sample)
-    found = CliRunner().invoke(app, ["validate"], env={"COLUMNS": "120"})
+    found = CliRunner().invoke(app, ["tpu"], env={"COLUMNS": "120"})
     assert found.exit_code == 0, found.output
-    again = bands.read()
+    again = comparisons.read()
     assert len(again) == len(sample) >= 9
     # What runs out of time, a profile or the row, does so on some days.
     timely = [r for r in again if not r.reason.startswith("no estimate in")]
@@ -305,7 +274,3 @@ def test_the_command_says_again_what_is_stored(tmp_path, monkeypatch):
             continue
         assert row.estimated_ms == pytest.approx(kept.estimated_ms, rel=2e-3), row.text
         assert row.regime == kept.regime
-
-
-def test_every_published_record_has_a_source():
-    assert all(record.source for record in read("published.csv"))

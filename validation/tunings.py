@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.figures import validation
-from kernels.figures.bands import quantile
-from kernels.figures.programs import FAMILIES, program
 from kernels.figures.schema import Key, Named, Record, estimator
 from kernels.figures.store import TuningStore, read
+from kernels.machines import tpu
 from kernels.machines.tpu.chips import chip
+from kernels.machines.tpu.estimate.bands import quantile
+from validation.tpu_programs import FAMILIES, program
+from validation.tpu_times import PROGRAMS, published
 
 SEARCHED = "searched.csv"
 OTHERS = 9  # tunings beside theirs
@@ -37,8 +38,8 @@ ROUNDS = 5_000  # of a ragged product's tiles, beyond which counting them takes 
 
 
 @dataclass(frozen=True)
-class Searched:
-    """One problem, ranked.
+class Ranking:
+    """The tunings of one problem, by their estimates.
 
     Args:
         row: the published one, whose tuning is theirs.
@@ -58,7 +59,7 @@ class Searched:
     @property
     def current(self) -> bool:
         """Whether the installed versions and this very model made it."""
-        return self.versions == estimator()
+        return self.versions == estimator(*PROGRAMS)
 
     @property
     def known(self) -> int:
@@ -108,8 +109,8 @@ def problems(
         chips: those of these chips alone; all if empty.
         kinds: such as "dot_product_attention/tokamax"; all that were searched if empty.
     """
-    searched = [each.name for each in FAMILIES.values() if each.needs == "tokamax"]
-    rows = validation.published(chips, [*kinds] or searched)
+    searched = [family.name for family in FAMILIES.values() if family.needs == "tokamax"]
+    rows = published(chips, [*kinds] or searched)
     return [row for row in rows if countable(row, row.tuning)][:most]
 
 
@@ -121,11 +122,11 @@ def candidates(row: Record) -> Iterator[Named]:
         MissingPackage: without tokamax.
     """
     tunings = program(row).tunings
-    names = [*row.tuning]
-    space = [Named({name: each[name] for name in names}) for each in (tunings() if tunings else ())]
-    named = {each for each in space if each != row.tuning and rankable(row, each)}
-    digest = lambda each: hashlib.sha256(f"{row.text} {row.chip} {each}".encode()).digest()
-    yield from sorted(named, key=digest)
+    listed = tunings() if tunings else []
+    space = [Named({name: tried[name] for name in row.tuning}) for tried in listed]
+    others = {tuning for tuning in space if tuning != row.tuning and rankable(row, tuning)}
+    digest = lambda tuning: hashlib.sha256(f"{row.text} {row.chip} {tuning}".encode()).digest()
+    yield from sorted(others, key=digest)
 
 
 def rankable(row: Record, tuning: Named) -> bool:
@@ -134,15 +135,12 @@ def rankable(row: Record, tuning: Named) -> bool:
     are counted."""
     if row.operator != "ragged_dot":
         return True
-    tile = tuning.typed()
-    m, k, n = (tile[f"tile_{each}"] for each in "mkn")
-    cut = any(
-        tile[f"tile_{each}"] % LANES and tile[f"tile_{each}"] < row.sizes[each] for each in "kn"
-    )
+    m, k, n = (tuning[f"tile_{name}"] for name in "mkn")
+    cut = any(tile % LANES and tile < row.sizes[name] for name, tile in (("k", k), ("n", n)))
     sides = {"forward": (m * k, k * n, m * n), "dlhs": (m * n, k * n, m * k)}
-    *read, made = sides.get(str(row.options.get("form", "forward")), (m * k, m * n, k * n))
+    *sources, result = sides.get(str(row.options.get("form", "forward")), (m * k, m * n, k * n))
     # Two results of two bytes an element are on their way, beside the sums of four.
-    held = 2 * tile["input_buffer_count"] * sum(read) + (2 * 2 + 4) * made
+    held = 2 * tuning["input_buffer_count"] * sum(sources) + (2 * 2 + 4) * result
     return countable(row, tuning) and not cut and held <= chip(row.chip).vmem_limit_bytes
 
 
@@ -150,11 +148,8 @@ def countable(row: Record, tuning: Named) -> bool:
     """Whether the rounds of a tuning are counted to the end."""
     if row.operator != "ragged_dot":
         return True
-    tile, size = tuning.typed(), row.sizes
-    rounds = -(-size["m"] // tile["tile_m"]) + size["g"]
-    for each in "kn":
-        rounds *= -(-size[each] // tile[f"tile_{each}"])
-    return rounds <= ROUNDS
+    tiles = {name: -(-row.sizes[name] // tuning[f"tile_{name}"]) for name in "mkn"}
+    return (tiles["m"] + row.sizes["g"]) * tiles["k"] * tiles["n"] <= ROUNDS
 
 
 def search(
@@ -163,8 +158,8 @@ def search(
     others: int = OTHERS,
     file: Path | str = SEARCHED,
     fresh: bool = False,
-    progress: Callable[[Record, int, int], None] = lambda row, done, of: None,
-) -> list[Searched]:
+    progress: Callable[[Record, int, int], None] = lambda row, done, whole: None,
+) -> list[Ranking]:
     """Rank the tunings of published rows with the tuner, and keep each trial at once.
 
     A problem that was ranked whole is kept, whatever model ranked it; its record says which. One
@@ -175,50 +170,47 @@ def search(
         others: tunings of each that are tried beside theirs.
         file: of records; by default, results/searched.csv.
         fresh: rank again what is kept.
-        progress: told of the row, how many of its tunings are done, and of how many.
+        progress: is given the row, how many of its tunings are done, and of how many.
 
     Raises:
         MissingPackage: without tokamax or libtpu.
     """
     for row in rows:
         if fresh or not _whole(row, others, file):
-            _tuned(row, others, TuningStore(row.key, file, fresh), progress)
-    return found(file, rows)
+            _tune(row, others, TuningStore(row.key, file, fresh, estimator(*PROGRAMS)), progress)
+    return rankings(file, rows)
 
 
 def _whole(row: Record, others: int, file: Path | str) -> bool:
     """Whether one model has tried all tunings that are drawn."""
-    known = {tuning for each in found(file, [row]) for tuning, _ in each.trials}
+    known = {tuning for ranking in rankings(file, [row]) for tuning, _ in ranking.trials}
     return bool(known) and known >= {row.tuning, *itertools.islice(candidates(row), others)}
 
 
-def _tuned(row: Record, others: int, store: TuningStore, progress: Callable[..., None]) -> None:
-    from kernels.machines import tpu
-
+def _tune(row: Record, others: int, store: TuningStore, progress: Callable[..., None]) -> None:
     def kernel(*arrays: Any, **tuning: Any) -> Any:
-        return program(
-            dataclasses.replace(row, tuning=Named(tuning) if tuning else row.tuning)
-        ).function(*arrays)
+        tuned = dataclasses.replace(row, tuning=Named(tuning) if tuning else row.tuning)
+        return program(tuned).function(*arrays)
 
     ran = program(row)
     drawn = itertools.islice(candidates(row), others)
     tpu.tune(
         kernel,
         *ran.arguments,
-        candidates=[row.tuning.typed(), *(each.typed() for each in drawn)],
+        candidates=[row.tuning.typed(), *(tuning.typed() for tuning in drawn)],
         chip=row.chip,
         name=f"{row.operator} {row.text}",
         most=others + 1,
         store=store,
         timeout=SECONDS,
-        progress=lambda done, of: progress(row, done, of),
+        progress=lambda done, whole: progress(row, done, whole),
         values=ran.values or None,
         default=False,
         profile=False,
     )
 
 
-def found(file: Path | str = SEARCHED, rows: Iterable[Record] | None = None) -> list[Searched]:
+def rankings(file: Path | str = SEARCHED, rows: Iterable[Record] | None = None) -> list[Ranking]:
     """The rankings that are kept, in the order of `problems`; of a problem that several models have
     tried tunings of, that with the most of them.
 
@@ -228,28 +220,33 @@ def found(file: Path | str = SEARCHED, rows: Iterable[Record] | None = None) -> 
     """
     kept: dict[Key, dict[str, dict[Named, Record]]] = {}
     for record in read(file):
-        of = kept.setdefault(dataclasses.replace(record.key, tuning=Named()), {})
-        of.setdefault(record.versions, {})[record.tuning] = record
-    made = []
+        models = kept.setdefault(dataclasses.replace(record.key, tuning=Named()), {})
+        models.setdefault(record.versions, {})[record.tuning] = record
+    ranked = []
     for row in problems() if rows is None else rows:
-        tried = kept.get(dataclasses.replace(row.key, tuning=Named()), {})
-        whole = [each for each, records in tried.items() if row.tuning in records]
+        models = kept.get(dataclasses.replace(row.key, tuning=Named()), {})
+        whole = [versions for versions, records in models.items() if row.tuning in records]
         if whole:
-            versions = max(whole, key=lambda each: (len(tried[each]), each == estimator()))
-            records = tried[versions]
-            trials = {tuning: record.value for tuning, record in records.items()}
-            ranked = sorted(trials.items(), key=lambda trial: trial[1])
+            current = estimator(*PROGRAMS)
+            versions = max(whole, key=lambda name: (len(models[name]), name == current))
+            records = models[versions]
+            trials = sorted(((tuning, r.value) for tuning, r in records.items()), key=_time)
             profiled = any(r.method.startswith("static profile") for r in records.values())
-            made.append(Searched(row, trials[row.tuning], tuple(ranked), versions, profiled))
-    return made
+            theirs = records[row.tuning].value
+            ranked.append(Ranking(row, theirs, tuple(trials), versions, profiled))
+    return ranked
 
 
-def told(known: Sequence[Searched]) -> Iterator[str]:
+def _time(trial: tuple[Named, float]) -> float:
+    return trial[1]
+
+
+def sentences(known: Sequence[Ranking]) -> Iterator[str]:
     """What the rankings come to, and what made them, a sentence at a time."""
-    ranked = [each for each in known if each.tells]
-    if older := sum(bool(each.versions) and not each.current for each in known):
+    ranked = [ranking for ranking in known if ranking.tells]
+    if older := sum(bool(ranking.versions) and not ranking.current for ranking in known):
         yield f"{older} of {len(known)} rankings are of an earlier model, as their rows say."
-    if asked := sum(each.profiled for each in known):
+    if asked := sum(ranking.profiled for ranking in known):
         was = "was" if asked == 1 else "were"
         yield f"{asked} of {len(known)} {was} made with the compiler's static profile."
     if silent := len(known) - len(ranked):
@@ -260,10 +257,10 @@ def told(known: Sequence[Searched]) -> Iterator[str]:
         )
     if not ranked:
         return
-    first = [each for each in ranked if each.first]
-    tied = sum(each.tied for each in first)
+    first = [ranking for ranking in ranked if ranking.first]
+    tied = sum(ranking.tied for ranking in first)
     beside = f", {tied} of them with another whose estimate is within {ALIKE:.1%}" if tied else ""
-    blindly = sum(1 / each.known for each in ranked if each.place)
+    blindly = sum(1 / ranking.known for ranking in ranked if ranking.place)
     yield (
         f"In {len(first)} of {len(ranked)} rankings ({len(first) / len(ranked):.0%}) theirs comes "
         f"first{beside}; by chance it would in about {blindly:.0f}."
@@ -274,19 +271,19 @@ def told(known: Sequence[Searched]) -> Iterator[str]:
             f"At the median, their tuning is estimated {middle:.1%} slower than our first choice; "
             f"our bar was {LOSS:.0%}, and it is {reached}."
         )
-    if refused := sum(each.place is None for each in ranked):
+    if refused := sum(ranking.place is None for ranking in ranked):
         yield f"Theirs has no estimate in {refused}."
     if len(ranked) < SETTLED:
         yield "So few rankings settle nothing yet."
 
 
-def loss(known: Iterable[Searched]) -> float | None:
+def loss(known: Iterable[Ranking]) -> float | None:
     """By how much theirs is slower than our first choice, as estimated, in the middle of the
     problems whose rankings tell; None where none of theirs has an estimate."""
-    losses = sorted(each.loss for each in known if each.tells and each.loss is not None)
+    losses = sorted(r.loss for r in known if r.tells and r.loss is not None)
     return quantile(losses, 0.5) if losses else None
 
 
 def current(file: Path | str = SEARCHED) -> bool:
     """Whether the file is of the installed versions and of this very model."""
-    return {record.versions for record in read(file)} <= {estimator()}
+    return {record.versions for record in read(file)} <= {estimator(*PROGRAMS)}

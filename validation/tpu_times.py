@@ -12,40 +12,35 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kernels.figures import bands
-from kernels.figures.bands import Checked
-from kernels.figures.programs import BARS, FAMILIES, family
 from kernels.figures.schema import Key, Record, model, versions
 from kernels.figures.store import read
-from kernels.machines import child
-from kernels.machines.checks import one_of
+from kernels.machines import child, tpu
+from kernels.machines.checks import brief, one_of
+from kernels.machines.tpu.chips import chip
+from kernels.machines.tpu.estimate.profile import BUDGET
+from validation import comparisons, tokamax_door, tpu_programs
+from validation.comparisons import Comparison
+from validation.tpu_programs import BARS, FAMILIES, another_program, family, milliseconds, program
 
 LIMIT = 60.0  # seconds for a row
 PUBLISHED = "published.csv"
-SCALE = {"s": 1e3, "ms": 1.0}
+# The files whose code decides what is estimated.
+PROGRAMS = Path(tpu_programs.__file__), Path(tokamax_door.__file__)
 
 # (operator, implementation), and the chip where it is of one alone → what the estimate of such a
 # row does not know, as far as that was found out.
 CAUTIONS: dict[tuple[str, ...], str] = {
     ("attention", "jax_flash", "v5e"): (
         "steps of 128 × 128, too short to hide a fetch. Of that wait the model takes off a share "
-        "which a matmul's step has set; these overlap less: they took about 840 cycles each, "
-        "however long the sequence, and are estimated at 830 down to 760"
+        "which a matmul's step has set; these overlap less"
     ),
     ("ragged_dot", "xla", "v6e"): (
         "what XLA's own kernel reaches of the peak is one constant for all chips, and was timed "
         "with instruction tracing on"
     ),
-    ("dot_product_attention", "xla_chunked", "v5p"): (
-        "a loop in a loop, whose buffers our compiler keeps in HBM. tokamax's own function has the "
-        "same traffic, and so has ours with libtpu 0.0.50.1; most of the published times leave no "
-        "room for it"
-    ),
-    ("dot_product_attention", "xla_chunked", "v6e"): (
-        "a loop in a loop. tokamax's own function compiles to the same traffic, and so does ours "
-        "with libtpu 0.0.50.1: a chunk's scores stay in VMEM. The published times fit scores that "
-        "go through HBM where they take 4 MiB or more, and are shorter than ours where they take "
-        "less"
+    ("dot_product_attention", "xla_chunked"): (
+        "a loop in a loop, whose buffers another compiler keeps elsewhere. tokamax's own function "
+        "compiles to the traffic of ours, also with libtpu 0.0.50.1"
     ),
     ("dot_product_attention", "tokamax"): (
         "probably a newer compiler made what was timed. Where the sums of the softmax are kept, "
@@ -81,21 +76,20 @@ def published(
     """
     rows = [r for r in read(PUBLISHED) if family(r) and r.quantity == "time" and r.clock]
     chips, kinds = tuple(chips), tuple(kinds)
-    for chip in chips:
-        one_of("--chip", chip, sorted({row.chip for row in rows}))
-    known = {each.operator for each in FAMILIES.values()}
-    known |= {each.name for each in FAMILIES.values()}
+    for name in chips:
+        one_of("--chip", name, sorted({row.chip for row in rows}))
+    known = {name for family in FAMILIES.values() for name in (family.operator, family.name)}
     for kind in kinds:
         one_of("--kind", kind, sorted(known))
     turns: Counter = Counter()
     drawn = []
     for row in sorted(rows, key=_digest):
-        of = row.operator, row.implementation, row.chip, bands.half(row)
-        turns[of] += 1
-        drawn.append((turns[of], row))
+        group = row.operator, row.implementation, row.chip, comparisons.half(row)
+        turns[group] += 1
+        drawn.append((turns[group], row))
     return [
         row
-        for turn, row in sorted(drawn, key=lambda each: each[0])
+        for turn, row in sorted(drawn, key=lambda place: place[0])
         if row.chip in (chips or (row.chip,))
         and (not kinds or {row.operator, f"{row.operator}/{row.implementation}"} & {*kinds})
         and (most is None or turn <= most)
@@ -114,8 +108,8 @@ def validate(
     jobs: int = 1,
     fresh: bool = False,
     file: Path | None = None,
-    progress: Callable[[Checked | None, int, int], None] = lambda row, done, of: None,
-) -> list[Checked]:
+    progress: Callable[[Comparison | None, int, int], None] = lambda row, done, whole: None,
+) -> list[Comparison]:
     """Estimate rows in children, and keep each as soon as it is there.
 
     A row that is kept already, with the installed versions and this very estimator, is not
@@ -128,20 +122,21 @@ def validate(
         jobs: how many side by side.
         fresh: estimate those that are kept as well.
         file: where they are kept; by default, results/validation.csv.
-        progress: told of each row, how many are done, and of how many.
+        progress: is given each row, how many are done, and of how many.
 
     Returns:
         The rows, in order.
     """
-    known = {} if fresh else {row.key: row for row in bands.read(file)}
-    stamp = model(), versions("jax", "libtpu")
-    found: dict[Key, Checked] = {}
+    known = {} if fresh else {row.key: row for row in comparisons.read(file)}
+    stamp = model(*PROGRAMS), versions("jax", "libtpu")
+    compared: dict[Key, Comparison] = {}
     for row in rows:
         kept = known.get(row.key)
-        if kept and (kept.model, kept.versions) == stamp and kept.published_ms == _ms(row):
-            found[row.key] = kept
+        same = kept and kept.published_ms == round(milliseconds(row), comparisons.DIGITS)
+        if kept and same and (kept.model, kept.versions) == stamp:
+            compared[row.key] = kept
     # Those that have no estimate yet come before those of another estimator.
-    waiting = sorted((row for row in rows if row.key not in found), key=lambda r: r.key in known)
+    waiting = sorted((r for r in rows if r.key not in compared), key=lambda r: r.key in known)
     lock, local = threading.Lock(), threading.local()
     workers: list[_Worker] = []
 
@@ -149,13 +144,13 @@ def validate(
         if not hasattr(local, "worker"):
             local.worker = _Worker(jobs)
             workers.append(local.worker)
-        checked = _checked(row, local.worker.ask(row, seconds))
+        comparison = _compared(row, local.worker.ask(row, seconds))
         with lock:
-            found[row.key] = checked
-            bands.add([checked], file)
-            progress(checked, len(found), len(rows))
+            compared[row.key] = comparison
+            comparisons.add([comparison], file)
+            progress(comparison, len(compared), len(rows))
 
-    progress(None, len(found), len(rows))
+    progress(None, len(compared), len(rows))
     pool = ThreadPoolExecutor(jobs)
     try:
         for _ in pool.map(one, waiting):
@@ -164,58 +159,47 @@ def validate(
         pool.shutdown(cancel_futures=True)
         for worker in workers:
             worker.close()
-    return [found[row.key] for row in rows]
+    return [compared[row.key] for row in rows]
 
 
 def caution(key: Key) -> str:
     """Why the estimate of such a row may be off; empty where nobody has found out."""
-    of = key.operator, key.implementation
-    return CAUTIONS.get((*of, key.chip)) or CAUTIONS.get(of, "")
+    kind = key.operator, key.implementation
+    return CAUTIONS.get((*kind, key.chip)) or CAUTIONS.get(kind, "")
 
 
-def why(row: Checked) -> str:
+def why(row: Comparison) -> str:
     """Why an estimate may be off: what the row itself shows, and else what was found out of its
     kind; empty where neither says anything."""
-    from kernels.machines.tpu.chips import chip
-
-    rate = chip(row.chip).hbm_bytes_per_second
-    least = row.hbm_bytes / rate * 1e3
+    least = row.hbm_bytes / chip(row.chip).hbm_bytes_per_second * 1e3
     if row.chip_ms is not None and least > row.published_ms:
         return (
             "another program was timed: the bytes that ours moves would take longer than was "
             "published, even at the chip's full bandwidth"
         )
-    if "no static profile: " in row.method:
-        found = caution(row)
-        return "no static profile, so the bundles of the schedule are counted" + (
-            f"; {found}" if found else ""
-        )
-    return caution(row)
+    unprofiled = "no static profile: " in row.method
+    reasons = ["no static profile, so the bundles of the schedule are counted"] * unprofiled
+    return "; ".join(filter(None, (*reasons, caution(row))))
 
 
-def sorts(rows: Iterable[Checked]) -> dict[tuple[str, str, str], list[Checked]]:
+def sorts(rows: Iterable[Comparison]) -> dict[tuple[str, str, str], list[Comparison]]:
     """(chip, sort, half) → the rows of that, in the order of chips, of BARS and of HALVES."""
-    found: dict[tuple[str, str, str], list[Checked]] = {}
+    sorted_rows: dict[tuple[str, str, str], list[Comparison]] = {}
     for row in rows:
         sort = FAMILIES[row.operator, row.implementation].sort
-        found.setdefault((row.chip, sort, row.half), []).append(row)
+        sorted_rows.setdefault((row.chip, sort, row.half), []).append(row)
     order = [*BARS]
-    place = lambda key: (key[0], order.index(key[1]), bands.HALVES.index(key[2]))
-    return {key: found[key] for key in sorted(found, key=place)}
+    place = lambda key: (key[0], order.index(key[1]), comparisons.HALVES.index(key[2]))
+    return {key: sorted_rows[key] for key in sorted(sorted_rows, key=place)}
 
 
-def _ms(row: Record) -> float:
-    return round(row.value * SCALE[row.unit], bands.DIGITS)
-
-
-def _checked(row: Record, answer: dict[str, Any]) -> Checked:
+def _compared(row: Record, answer: dict[str, Any]) -> Comparison:
     """The published row with an answer of the child."""
-    known = {name: getattr(row, name) for name in Key.__dataclass_fields__}
-    return Checked(
-        **known,
+    return Comparison(
+        **{name: getattr(row, name) for name in Key.__dataclass_fields__},
         clock=row.clock,
-        published_ms=_ms(row),
-        model=model(),
+        published_ms=milliseconds(row),
+        model=model(*PROGRAMS),
         versions=versions("jax", "libtpu"),
         date=time.strftime("%Y-%m-%d"),
         **answer,
@@ -256,26 +240,14 @@ class _Worker:
 # --- in the child ---------------------------------------------------------------------------------
 
 
-def _prepare() -> Callable[[tuple[Record, float]], dict[str, Any]]:
-    """Load what takes a second or two."""
-    from kernels.machines.tpu import estimate  # noqa: F401
-
-    return _answer
-
-
 def _answer(question: tuple[Record, float]) -> dict[str, Any]:
-    """Estimate a row: the columns of a Checked that are of the estimate."""
-    from kernels.figures.programs import another_program, program
-    from kernels.machines.checks import brief
-    from kernels.machines.tpu import CHIPS, estimate
-    from kernels.machines.tpu.estimate.profile import BUDGET
-
+    """Estimate a row: the columns of a Comparison that are of the estimate."""
     row, seconds = question
     start = time.monotonic()
     answer: dict[str, Any] = {}
     try:
         ran = program(row)
-        found = estimate(
+        estimate = tpu.estimate(
             ran.function,
             *ran.arguments,
             chip=row.chip,
@@ -283,17 +255,17 @@ def _answer(question: tuple[Record, float]) -> dict[str, Any]:
             timeout=seconds,
             budget=min(seconds / 3, BUDGET),
         )
-        launch = (found.launch_seconds or 0.0) if row.clock == "wall" else 0.0
+        launch = (estimate.launch_seconds or 0.0) if row.clock == "wall" else 0.0
         answer = {
-            "estimated_ms": (found.seconds + launch) * 1e3,
+            "estimated_ms": (estimate.seconds + launch) * 1e3,
             "launch_ms": launch * 1e3,
-            "regime": found.regime,
-            "bound": found.bound,
-            "hbm_bytes": round(found.hbm_bytes),
-            "method": found.method,
+            "regime": estimate.regime,
+            "bound": estimate.bound,
+            "hbm_bytes": round(estimate.hbm_bytes),
+            "method": estimate.method,
         }
-        kernel = any(op.kind == "kernel" for op in found.ops)
-        if reason := another_program(row, kernel, CHIPS[row.chip].peak(row.dtype)):
+        kernel = any(op.kind == "kernel" for op in estimate.ops)
+        if reason := another_program(row, kernel, chip(row.chip).peak(row.dtype)):
             answer = {"reason": reason}
     except Exception as error:  # whatever it is, it is this row's reason
         answer = {"reason": brief(error)}
@@ -301,4 +273,4 @@ def _answer(question: tuple[Record, float]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    child.serve(_prepare)
+    child.serve(lambda: _answer)

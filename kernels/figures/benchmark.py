@@ -1,4 +1,4 @@
-"""Catalog entries on this machine's wall clock: against each other, and against a limit."""
+"""The catalog's entries timed on this machine: against each other, and against a limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from kernels.figures.schema import Key, Record, title, versions
 from kernels.machines import optional
 from kernels.machines.checks import brief, fail
-from kernels.machines.timing import Timing, measure
+from kernels.machines.stopwatch import Timing, measure
 from kernels.proof.backends.processor import processor
 from kernels.proof.catalog import Implementation, Operator
 from kernels.proof.ladder import Subject
@@ -52,9 +52,8 @@ class Measurement:
     @property
     def plain(self) -> str:
         """The one that the others are compared with: the operator's plainest, if it was timed."""
-        return (
-            self.operator.plain if self.operator.plain in self.timings else next(iter(self.timings))
-        )
+        plain = self.operator.plain
+        return plain if plain in self.timings else next(iter(self.timings))
 
     def ratio(self, slower: str, faster: str) -> tuple[float, float, float]:
         """How many times as long `slower` takes as `faster`, reading by reading of the same round:
@@ -64,13 +63,13 @@ class Measurement:
 
     def records(self) -> list[Record]:
         """Medians in ms, with their 20th and 80th percentiles and the rounds."""
-        found = []
+        kept = []
         rounds = "rounds" if self.calls == 1 else f"rounds of {self.calls} calls"
         pass_ = "gradient" if self.gradient else "forward"
         for name, timing in self.timings.items():
             low, high = (1e3 * timing.quantile(q) for q in (0.2, 0.8))
             key = Key.of(self.operator.name, name, self.workload, timing.device, pass_)
-            found.append(
+            kept.append(
                 key.record(
                     workload=title(self.workload),
                     quantity="limit" if name == self.limit else "time",
@@ -81,7 +80,7 @@ class Measurement:
                     versions=versions(*_used(timing.device)),
                 )
             )
-        return found
+        return kept
 
     def _remark(self, name: str) -> str:
         backends = {i.name: i.backend for i in self.operator.implementations}
@@ -148,16 +147,16 @@ def bench(
         ValueError: where none of them runs on `device`.
     """
     calls, chips, refused = {}, {}, {}
-    for each in implementations:
-        if each.backend.why_not("measure", device) or (gradient and not each.differentiable):
+    for entry in implementations:
+        if entry.backend.why_not("measure", device) or (gradient and not entry.differentiable):
             continue
         try:
-            call = prepare(operator, each, workload, device, gradient)
+            call = prepare(operator, entry, workload, device, gradient)
             call()
         except (ValueError, RuntimeError, MemoryError) as error:
-            refused[each.name] = brief(error)
+            refused[entry.name] = brief(error)
         else:
-            calls[each.name], chips[each.name] = call, each.backend.chip(device)
+            calls[entry.name], chips[entry.name] = call, entry.backend.chip(device)
     if not calls:
         reasons = "".join(f"; {name}: {reason}" for name, reason in refused.items())
         names = ", ".join(i.name for i in implementations)

@@ -1,6 +1,6 @@
 """The whole training step of a vision transformer on a TPU, for each way of attending.
 
-    python -m kernels.attention.vit_step [ATTENTION …] [--depth 12] [--batch 128] [--chip v5e]
+    python -m validation vit-step [ATTENTION …] [--depth 12] [--batch 128] [--chip v5e]
 
 estimates the steps and keeps them in results/: the totals in estimated.csv, where the time goes in
 vit_step.csv.
@@ -13,12 +13,10 @@ where the time goes. Nothing here is measured.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from kernels.figures.schema import Key, Named, Record, versions
 from kernels.figures.store import add, read
@@ -36,47 +34,60 @@ TOTALS, PARTS = "estimated.csv", "vit_step.csv"
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """What one training step would take, by the compiler's own model.
 
     Args:
         attention: of ATTENTIONS.
-        seconds, hbm_bytes: of the step.
-        optimal_seconds: XLA's own estimate.
-        parts: (where, what) → seconds and bytes, where "attention" is all that stands between the
-            qkv and the proj Linear and their gradients, and what is "kernel", "relayout", "matmul"
-            or "elementwise".
+        key: what its records are of.
+        records: of the step and of its parts. A part has a place, where "attention" is all that
+            stands between the qkv and the proj Linear and their gradients, and a kind: "kernel",
+            "relayout", "matmul" or "elementwise".
         estimate: of the compiled program; None where the step was read from results/.
     """
 
     attention: str
-    depth: int
-    batch: int
-    chip: str
-    seconds: float
-    hbm_bytes: int
-    optimal_seconds: float
-    parts: dict[tuple[str, str], tuple[float, int]] = field(repr=False)
+    key: Key
+    records: tuple[Record, ...] = field(repr=False)
     estimate: Any = field(default=None, repr=False, compare=False)
 
     @property
-    def key(self) -> Key:
-        """What the records of the step are of."""
-        return _key(self.attention, self.depth, self.batch, self.chip)
+    def seconds(self) -> float:
+        """Of the step."""
+        return self._whole("time") / 1e3
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Between HBM and the chip."""
+        return round(self._whole("traffic") * 1e9)
+
+    @property
+    def optimal_seconds(self) -> float:
+        """XLA's own estimate."""
+        return self._whole("own estimate") / 1e3
+
+    @property
+    def parts(self) -> set[tuple[str, str]]:
+        """Place and kind of each."""
+        return {(r.part["where"], r.part["what"]) for r in self.records if r.part}
 
     def spent(self, where: str = "", what: str = "") -> float:
         """Seconds of the parts in a place, of a kind, or both; of everything for neither."""
-        return self._sum(0, where, what)
+        return self._sum("time", where, what) / 1e3
 
     def moved(self, where: str = "", what: str = "") -> int:
         """Bytes of the same parts, between HBM and the chip."""
-        return self._sum(1, where, what)
+        return round(self._sum("traffic", where, what) * 1e9)
 
-    def _sum(self, which: int, where: str, what: str) -> Any:
+    def _whole(self, quantity: str) -> float:
+        return next(r.value for r in self.records if r.quantity == quantity and not r.part)
+
+    def _sum(self, quantity: str, where: str, what: str) -> float:
         return sum(
-            each[which]
-            for (place, kind), each in self.parts.items()
-            if where in ("", place) and what in ("", kind)
+            r.value
+            for r in self.records
+            if r.part and r.quantity == quantity
+            if where in ("", r.part["where"]) and what in ("", r.part["what"])
         )
 
 
@@ -175,7 +186,7 @@ def estimate_steps(
     batch: int = BATCH,
     chip: str = "v5e",
     timeout: float = TIMEOUT,
-) -> list[Step]:
+) -> list[TrainingStep]:
     """Estimate a training step for each of `attentions`, in their order.
 
     The compilations run side by side, a minute or so each at full depth.
@@ -198,79 +209,52 @@ def estimate_steps(
     for attention in attentions:
         function, shapes = step(attention, depth=depth, batch=batch)
         programs.append(export(function, *shapes, chip=chip))
-    found = []
+    steps = []
     estimates = estimate_all(programs, timeout=timeout, large=True)
     for attention, estimate in zip(attentions, estimates, strict=True):
         if isinstance(estimate, TpuCompileError):
             raise estimate
-        assert estimate.compiled
-        found.append(
-            Step(
-                attention,
-                depth,
-                batch,
-                chip,
-                estimate.seconds,
-                estimate.hbm_bytes,
-                _optimal(estimate.compiled.cost["optimal_seconds"]),
-                _parts(estimate),
-                estimate,
-            )
-        )
-    return found
+        key = _key(attention, depth, batch, chip)
+        steps.append(TrainingStep(attention, key, tuple(_records(key, estimate)), estimate))
+    return steps
 
 
-def _optimal(seconds: float) -> float:
-    """XLA's bound without the −1 that each call counts of which it knows nothing; the step itself
-    takes less than a second."""
-    return seconds - math.floor(seconds)
-
-
-def _parts(estimate: Any) -> dict[tuple[str, str], tuple[float, int]]:
-    parts: dict[tuple[str, str], tuple[float, int]] = {}
-    clock = estimate.cycles / estimate.seconds
+def _records(key: Key, estimate: Any) -> Iterator[Record]:
+    """Of a step and of its parts."""
+    record = functools.partial(
+        key.record,
+        workload=WORKLOAD,
+        kind="estimated",
+        versions=versions("jax", "libtpu", "timm", "torchax"),
+    )
+    time = functools.partial(record, quantity="time", unit="ms")
+    traffic = functools.partial(record, quantity="traffic", unit="GB")
+    ms = round(estimate.seconds * 1e3, 6)
+    yield time(value=ms, bound=estimate.bound, method=estimate.method)
+    summed = "bytes between HBM and the chip, summed over ops"
+    yield traffic(value=round(estimate.hbm_bytes / 1e9, 6), method=summed)
+    # Without the −1 that each call counts of which XLA knows nothing; a step takes less than 1 s.
+    ms = round(estimate.compiled.cost["optimal_seconds"] % 1 * 1e3, 6)
+    yield record(quantity="own estimate", value=ms, method="XLA's optimal_seconds")
+    cycles: Counter = Counter()
+    moved: Counter = Counter()
     for op in estimate.ops:
         # Whatever kernel is in it attends; XLA's own ones do not say where they come from.
         inside = "attention" in op.origin or op.kind == "kernel"
         what = op.kind if op.kind in ("kernel", "relayout", "matmul") else "elementwise"
-        key = "attention" if inside else "rest", what
-        seconds, moved = parts.get(key, (0.0, 0))
-        parts[key] = seconds + op.cycles / clock, moved + op.hbm_bytes
-    return parts
+        place = "attention" if inside else "rest", what
+        cycles[place] += op.cycles
+        moved[place] += op.hbm_bytes
+    clock = estimate.cycles / estimate.seconds
+    for where, what in sorted(cycles):
+        part = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
+        yield time(value=round(cycles[where, what] / clock * 1e3, 6), **part)
+        yield traffic(value=round(moved[where, what] / 1e9, 6), **part)
 
 
-def records(steps: Sequence[Step]) -> tuple[list[Record], list[Record]]:
-    """The totals of `steps` and their parts, as records."""
-    totals, parts = [], []
-    for each in steps:
-        key, estimate = each.key, each.estimate
-        summed = "bytes between HBM and the chip, summed over ops"
-        time = {"bound": estimate.bound, "method": estimate.method}
-        optimal = {"quantity": "own estimate", "method": "XLA's optimal_seconds"}
-        totals += [
-            _record(key, each.seconds * 1e3, "ms", **time),
-            _record(key, each.hbm_bytes / 1e9, "GB", quantity="traffic", method=summed),
-            _record(key, each.optimal_seconds * 1e3, "ms", **optimal),
-        ]
-        for (where, what), (seconds, moved) in sorted(each.parts.items()):
-            of = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
-            parts.append(_record(key, seconds * 1e3, "ms", **of))
-            parts.append(_record(key, moved / 1e9, "GB", quantity="traffic", **of))
-    return totals, parts
-
-
-def _record(key: Key, value: float, unit: str, **more: Any) -> Record:
-    return key.record(
-        workload=WORKLOAD,
-        kind="estimated",
-        value=round(value, 6),
-        unit=unit,
-        versions=versions("jax", "libtpu", "timm", "torchax"),
-        **more,
-    )
-
-
-def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> dict[str, Step]:
+def recorded(
+    *, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e"
+) -> dict[str, TrainingStep]:
     """Attention → its step, as results/ has it; in the order of ATTENTIONS.
 
     Args:
@@ -280,65 +264,19 @@ def recorded(*, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e") -> di
     Raises:
         ValueError: where one of ATTENTIONS is not recorded at this depth, batch and chip.
     """
-    found = {}
-    totals, parts = read(TOTALS), read(PARTS)
+    steps = {}
+    known = [*read(TOTALS), *read(PARTS)]
     for attention in ATTENTIONS:
         key = _key(attention, depth, batch, chip)
-        whole = {r.quantity: r.value for r in totals if r.key == key}
-        if set(whole) != {"time", "traffic", "own estimate"}:
+        own = tuple(record for record in known if record.key == key)
+        if {r.quantity for r in own if not r.part} != {"time", "traffic", "own estimate"}:
             checks.fail("step", f"{attention}, {key.text} on {chip}", "one that results/ has")
-        taken: dict[tuple[str, str], dict[str, float]] = {}
-        for r in parts:
-            if r.key == key:
-                taken.setdefault((r.part["where"], r.part["what"]), {})[r.quantity] = r.value
-        found[attention] = Step(
-            attention,
-            depth,
-            batch,
-            chip,
-            whole["time"] / 1e3,
-            round(whole["traffic"] * 1e9),
-            whole["own estimate"] / 1e3,
-            {name: (t["time"] / 1e3, round(t["traffic"] * 1e9)) for name, t in taken.items()},
-        )
-    return found
+        steps[attention] = TrainingStep(attention, key, own)
+    return steps
 
 
-def save(steps: Sequence[Step]) -> None:
+def save(steps: Sequence[TrainingStep]) -> None:
     """Keep `steps` in results/."""
-    for path, kept in zip((TOTALS, PARTS), records(steps), strict=True):
-        add(path, kept)
-
-
-def table(steps: Sequence[Step]) -> str:
-    """The steps as a Markdown table, each against the first."""
-    lines = [
-        "| attention | step (ms) | against the first | attention (ms) | its relayouts (ms) "
-        "| HBM (GB) | XLA's bound (ms) |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for each in steps:
-        lines.append(
-            f"| {each.attention} | {each.seconds * 1e3:.1f} "
-            f"| {each.seconds / steps[0].seconds - 1:+.1%} "
-            f"| {each.spent('attention') * 1e3:.1f} "
-            f"| {each.spent('attention', 'relayout') * 1e3:.1f} "
-            f"| {each.hbm_bytes / 1e9:.1f} | {each.optimal_seconds * 1e3:.1f} |"
-        )
-    return "\n".join(lines)
-
-
-def main(
-    attentions: Annotated[list[str] | None, typer.Argument(help=", ".join(ATTENTIONS))] = None,
-    depth: int = DEPTH,
-    batch: int = BATCH,
-    chip: str = "v5e",
-) -> None:
-    """Estimate the steps, keep them in results/, and show them."""
-    steps = estimate_steps(attentions or ATTENTIONS, depth=depth, batch=batch, chip=chip)
-    save(steps)
-    print(table(steps))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    records = [record for step in steps for record in step.records]
+    add(TOTALS, [record for record in records if not record.part])
+    add(PARTS, [record for record in records if record.part])

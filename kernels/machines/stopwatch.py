@@ -1,4 +1,4 @@
-"""Wall-clock time on the device that JAX has here: a measurement, of this machine and no other."""
+"""Functions timed against each other on the device that JAX has here, and on no other."""
 
 from __future__ import annotations
 

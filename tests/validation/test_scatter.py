@@ -5,7 +5,8 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
 
-from kernels.figures import bands, plots  # noqa: E402
+from validation import scatter  # noqa: E402
+from validation.comparisons import Comparison  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +29,12 @@ def checked(error, m=8, **more):
         "estimated_ms": 2.0 * (1 + error),
         "regime": "XLA, compute",
     }
-    return bands.Checked(**known | more)
+    return Comparison(**known | more)
 
 
 def test_predicted_over_measured():
     rows = [checked(0.1, m) for m in range(1, 30)]
-    axes = plots.predicted(rows)
+    axes = scatter.predicted(rows)
     test = sum(row.half == "test" for row in rows)
     assert axes.get_title() == f"{test} test rows, half of them within 10%"
     assert "measured" in axes.get_xlabel() and "estimated (ms)" in axes.get_ylabel()
@@ -42,16 +43,16 @@ def test_predicted_over_measured():
     drawn = [point for each in axes.collections for point in each.get_offsets().tolist()]
     assert len(drawn) == len(rows) and all(y == pytest.approx(1.1 * x) for x, y in drawn)
     with pytest.raises(ValueError, match="without an estimate"):
-        plots.predicted([checked(0.0, estimated_ms=None, reason="refused")])
+        scatter.predicted([checked(0.0, estimated_ms=None, reason="refused")])
 
 
 def test_a_panel_for_each_chip_and_regime():
     rows = [checked(0.1), checked(0.1, chip="v6e"), checked(0.1, 9, regime="Pallas, HBM")]
-    figures = plots.predictions(rows)
+    figures = scatter.predictions(rows)
     titles = [axes.get_title().partition("\n")[0] for each in figures for axes in each.axes]
     assert titles == ["v5e: Pallas, HBM", "v5e: XLA, compute", "v6e: XLA, compute"]
     for axes in (axes for each in figures for axes in each.axes):
         ticks = axes.get_xticklabels(minor=True) + axes.get_yticklabels(minor=True)
         assert not any(tick.get_text() for tick in ticks)  # of one decade they would overlap
     with pytest.raises(ValueError, match="without an estimate"):
-        plots.predictions([])
+        scatter.predictions([])

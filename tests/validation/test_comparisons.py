@@ -1,0 +1,187 @@
+"""Errors, halves and bands: what a planted row changes, and what a wrong one cannot get past."""
+
+import csv
+import dataclasses
+
+import pytest
+
+from kernels.figures import store
+from kernels.machines.tpu.estimate import bands
+from kernels.machines.tpu.estimate.bands import FEWEST, ahead
+from validation import comparisons
+from validation.comparisons import Comparison, half, spread
+
+ONE = Comparison(
+    operator="matmul",
+    implementation="xla",
+    sizes={"m": 8, "k": 8, "n": 8},
+    dtype="bfloat16",
+    chip="v5e",
+    clock="device",
+    published_ms=2.0,
+    estimated_ms=2.2,
+    regime="XLA, compute",
+    bound="compute",
+    method="profile",
+    model="0123456789",
+    versions="jax 0.10.2, libtpu 0.0.42.1",
+    date="2026-11-22",
+)
+
+
+def of(error, n=8, **more):
+    sizes = {"m": n, "k": 8, "n": 8}
+    known = {"sizes": sizes, "estimated_ms": 2.0 * (1 + error)} | more
+    return dataclasses.replace(ONE, **known)
+
+
+def rows(wanted, count, *errors):
+    """As many rows of a half as there are errors."""
+    found, n = [], 0
+    while len(found) < count:
+        n += 1
+        row = of(errors[len(found) % len(errors)], n)
+        found += [row] if row.half == wanted else []
+    return found
+
+
+@pytest.fixture
+def band(tmp_path):
+    """The band that follows from some rows, as the estimator reads them."""
+
+    def made_of(known, chip="v5e", regime="XLA, compute"):
+        file = tmp_path / "validation.csv"
+        store.write(file, known)
+        return bands.band(chip, regime, file)
+
+    return made_of
+
+
+# --- the rule for a tie ---------------------------------------------------------------------------
+
+
+def test_a_tie_is_where_the_ranges_overlap():
+    off_by = bands.Band("v5e", "XLA, compute", -0.2, 0.1, 9)  # may take 1.25 times as long
+    exact = bands.Band("v5e", "Pallas, compute", 0.0, 0.0, 9)
+    assert ahead((1.0, 1.2), (exact, exact)) == 0
+    assert ahead((1.2, 1.0), (exact, exact)) == 1
+    assert ahead((1.0, 1.2), (off_by, exact)) is None
+    assert ahead((1.0, 1.3), (off_by, exact)) == 0
+    assert ahead((1.3, 1.0), (exact, off_by)) == 1
+    assert ahead((1.0, 1.3), (exact, off_by)) == 0  # at least 1.3 / 1.1
+    assert ahead((1.0, 1.05), (exact, off_by)) is None
+    assert ahead((1.0, 9.0), (exact, None)) is None
+
+
+# --- halves ---------------------------------------------------------------------------------------
+
+
+def test_halves_are_by_a_hash_of_operator_and_sizes_alone():
+    for more in (
+        {"implementation": "pallas"},
+        {"chip": "v6e"},
+        {"dtype": "int8"},
+        {"options": {"causal": True}},
+        {"tuning": {"block": 128}},
+    ):
+        assert dataclasses.replace(ONE, **more).half == ONE.half
+    assert half(dataclasses.replace(ONE, sizes={"n": 8, "k": 8, "m": 8})) == ONE.half
+    drawn = [of(0.0, n).half for n in range(1, 401)]
+    assert 160 < drawn.count("fit") < 240 and set(drawn) == set(comparisons.HALVES)
+
+
+# --- a row and its file ---------------------------------------------------------------------------
+
+
+def test_an_error_is_relative_and_has_a_sign():
+    assert of(0.25).error == pytest.approx(0.25) and of(-0.5).error == pytest.approx(-0.5)
+    wall = dataclasses.replace(ONE, clock="wall", estimated_ms=2.2, launch_ms=0.2)
+    assert wall.error == pytest.approx(0.1) and wall.chip_ms == pytest.approx(2.0)
+    assert dataclasses.replace(ONE, estimated_ms=None, reason="refused").error is None
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"clock": "sun"}, "clock is 'sun'; accepted: device, wall"),
+        ({"published_ms": 0.0}, "published_ms is 0.0; accepted: more than 0"),
+        ({"estimated_ms": None}, "reason is empty; accepted: why there is no estimate"),
+    ],
+)
+def test_a_row_that_cannot_be_is_refused(change, says):
+    with pytest.raises(ValueError, match=says):
+        dataclasses.replace(ONE, **change)
+
+
+def test_what_is_kept_comes_back_and_a_newer_row_replaces_an_older_one(tmp_path):
+    file = tmp_path / "validation.csv"
+    refused = of(0.0, 9, estimated_ms=None, reason="no estimate in 60 s")
+    comparisons.add([ONE, refused], file)
+    assert {row.key: row for row in comparisons.read(file)} == {
+        ONE.key: ONE,
+        refused.key: refused,
+    }
+    comparisons.add([of(0.5)], file)
+    assert {row.error for row in comparisons.read(file)} == {None, 0.5}
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong"),
+    [("error", "0.000000"), ("half", {"fit": "test", "test": "fit"}[ONE.half])],
+)
+def test_a_planted_wrong_row_is_refused(tmp_path, column, wrong):
+    file = tmp_path / "validation.csv"
+    comparisons.add([ONE], file)
+    with open(file, newline="") as opened:
+        (row,) = csv.DictReader(opened)
+    with open(file, "w", newline="") as opened:
+        writer = csv.DictWriter(opened, row)
+        writer.writeheader()
+        writer.writerow(row | {column: wrong})
+    with pytest.raises(ValueError, match=f"the {column} of matmul .* is {wrong}"):
+        comparisons.read(file)
+
+
+# --- bands ----------------------------------------------------------------------------------------
+
+
+def test_a_band_is_the_middle_of_the_test_half(band):
+    found = band(rows("test", 21, *(k / 100 for k in range(-10, 11))))
+    assert (found.low, found.high, found.rows) == (pytest.approx(-0.08), pytest.approx(0.08), 21)
+    assert found.text == "−7 … +9 %"
+    low, high = found.around(1.0)
+    assert low == pytest.approx(1 / 1.08) and high == pytest.approx(1 / 0.92)
+
+
+def test_a_band_follows_its_rows(band):
+    """A row planted in the test half moves it; one in the half that was fitted to does not, nor
+    one that is mostly launch."""
+    known = rows("test", 20, 0.0)
+    more = rows("test", 30, 1.0)[20:]
+    assert band(known).high == pytest.approx(0.0)
+    assert band(known + more).high == pytest.approx(1.0)
+    assert band(known + rows("fit", 30, 1.0)) == band(known)
+    launched = [dataclasses.replace(row, clock="wall", launch_ms=1.1) for row in more]
+    assert band(known + launched) == band(known)
+
+
+def test_without_measurements_there_is_no_band(band):
+    many = rows("test", 20, 0.1)
+    assert band(many[: FEWEST - 1]) is None
+    assert band(many, chip="v6e") is None and band(many, regime="XLA, HBM") is None
+    assert band([dataclasses.replace(r, estimated_ms=None, reason="?") for r in many]) is None
+
+
+def test_an_installed_package_reads_its_own_copy(tmp_path, monkeypatch):
+    monkeypatch.setattr(bands, "__file__", str(tmp_path / "a/b/c/kernels/bands.py"))
+    own = tmp_path / "a/b/c/kernels/validation.csv"
+    assert bands.path() != own and bands.band("v5e", "XLA, compute") is None
+    store.write(own, rows("test", 20, 0.0))
+    assert bands.path() == own and bands.band("v5e", "XLA, compute").rows == 20
+
+
+def test_spreads():
+    found = spread([of(0.1), of(-0.1, 9), of(0.3, 10)])
+    assert (found.rows, found.median, found.bias) == (3, pytest.approx(0.1), pytest.approx(0.1))
+    assert found.most == pytest.approx(0.26)
+    assert spread([]) is None

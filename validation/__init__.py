@@ -1,0 +1,23 @@
+"""What proves the estimators: the programs behind other people's times, and how far off we are.
+
+    python -m validation --help
+
+Beside the package, and in no wheel: nothing in kernels/ imports it. The chapters and the page on
+estimates do.
+"""
+
+__all__ = [
+    "blackwell",
+    "comparisons",
+    "gpu_programs",
+    "gpu_times",
+    "nms_rounds",
+    "rates",
+    "scatter",
+    "tpu_programs",
+    "tpu_times",
+    "trn1_kernels",
+    "trn1_times",
+    "tunings",
+    "vit_step",
+]

@@ -1,0 +1,218 @@
+"""python -m validation tpu | tuner | trn1 | vit-step | nms-rounds | rates
+
+Runs what proves the estimators, and keeps what comes out in results/. Exit codes: 0 it ran, 2 the
+command line was wrong, or a package is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kernels.figures.report import digits
+from kernels.machines.optional import MissingPackage
+from kernels.machines.tpu.chips import CHIPS
+from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.pool import libtpu_version
+from validation import comparisons, nms_rounds, tpu_times, trn1_times, tunings, vit_step
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+errors = Console(stderr=True, highlight=False)
+
+Chips = Annotated[
+    list[str] | None, typer.Option("--chip", "-c", help="May be repeated; all by default.")
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--kind", "-k", help="OPERATOR or OPERATOR/IMPLEMENTATION; all by default."),
+]
+Fresh = Annotated[bool, typer.Option(help="Estimate again what is kept.")]
+
+
+@app.command()
+def tpu(
+    chip: Chips = None,
+    kind: Kinds = None,
+    most: Annotated[
+        int | None, typer.Option(min=1, help="Rows of each kind, chip and half.")
+    ] = None,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds that a row may take.")] = 60.0,
+    jobs: Annotated[int, typer.Option(min=1, help="Rows side by side.")] = 1,
+    fresh: Fresh = False,
+) -> None:
+    """Set estimates beside published times, in results/validation.csv; a stopped run goes on.
+
+    \b
+    python -m validation tpu --chip v6e --kind linear_cross_entropy
+    """
+    with _reported():
+        libtpu_version()
+        rows = tpu_times.published(chip or (), kind or (), most)
+        with _progress() as bar:
+            task = bar.add_task("rows", total=len(rows))
+
+            def progress(row: comparisons.Comparison | None, done: int, whole: int) -> None:
+                bar.update(task, completed=done, total=whole)
+                if row is not None and row.error is None:
+                    bar.console.print(f"{row.chip} {row.operator} {row.text}: {row.reason}")
+
+            compared = tpu_times.validate(
+                rows, seconds=limit, jobs=jobs, fresh=fresh, progress=progress
+            )
+        lines = []
+        for key, some in tpu_times.sorts(compared).items():
+            spread = comparisons.spread(some)
+            figures = (
+                (f"{spread.median:.0%}", f"{spread.most:.0%}", f"{spread.bias:+.0%}")
+                if spread
+                else ()
+            )
+            refused = sum(row.error is None for row in some)
+            lines.append((*key, str(len(some)), str(refused or ""), *figures))
+        titles = ("chip", "sort", "half", "rows", "no estimate", "median", "9 in 10", "bias")
+        _show("Estimates against published times", titles, lines, left=3)
+
+
+@app.command()
+def tuner(
+    chip: Chips = None,
+    kind: Kinds = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Problems.")] = None,
+    fresh: Fresh = False,
+) -> None:
+    """Rank tunings that a search on the hardware found among others, in results/searched.csv.
+
+    \b
+    python -m validation tuner --most 3
+    """
+    with _reported():
+        libtpu_version()
+        problems = tunings.problems(most, chip or (), kind or ())
+        ranked = []
+        with _progress() as bar:
+            rows = bar.add_task("problems", total=len(problems))
+            tried = bar.add_task("tunings")
+            progress = lambda row, done, whole: bar.update(tried, completed=done, total=whole)
+            for row in problems:
+                ranked += tunings.search([row], fresh=fresh, progress=progress)
+                bar.advance(rows)
+        lines = []
+        for ranking in ranked:
+            name = f"{ranking.row.operator} {ranking.row.sizes} {ranking.row.tuning}"
+            figures: tuple[str, ...] = ("refused",)
+            if ranking.place is not None:
+                first, place = ranking.trials[0][1], f"{ranking.place} of {ranking.known}"
+                figures = digits(ranking.theirs), digits(first), place, f"{ranking.loss:.1%}"
+            lines.append((name, ranking.row.chip, *figures))
+        title = "Tunings that were the fastest on the hardware, among others, by estimate"
+        columns = ("theirs, ms", "our first, ms", "place of theirs", "difference")
+        _show(title, ("problem", "chip", *columns), lines, left=2)
+        for sentence in tunings.sentences(ranked):
+            console.print(sentence, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def trn1() -> None:
+    """Estimate the kernels that others timed on a NeuronCore, in results/neuron_calibration.csv."""
+    for kernel, record in trn1_times.record():
+        off = record.value / kernel.published_ms - 1
+        times = f"{kernel.published_ms:.3f} ms published, {record.value:.3f} estimated"
+        console.print(f"{kernel.text}: {times}, {off:+.0%}, {kernel.part}", highlight=False)
+
+
+@app.command("vit-step")
+def vit_step_(
+    attentions: Annotated[
+        list[str] | None, typer.Argument(help=", ".join(vit_step.ATTENTIONS))
+    ] = None,
+    depth: int = vit_step.DEPTH,
+    batch: int = vit_step.BATCH,
+    chip: str = "v5e",
+) -> None:
+    """Estimate a vision transformer's training step for each attention, in results/vit_step.csv."""
+    with _reported():
+        steps = vit_step.estimate_steps(
+            attentions or vit_step.ATTENTIONS, depth=depth, batch=batch, chip=chip
+        )
+        vit_step.save(steps)
+        for step in steps:
+            places = (), ("attention",), ("attention", "relayout")
+            whole, attention, relayouts = (f"{1e3 * step.spent(*place):.1f} ms" for place in places)
+            said = f"{whole}, attention {attention}, its relayouts {relayouts}"
+            console.print(f"{step.attention}: {said}", highlight=False)
+
+
+@app.command("nms-rounds")
+def nms_rounds_(
+    implementations: Annotated[
+        list[str] | None, typer.Argument(help=", ".join(nms_rounds.IMPLEMENTATIONS))
+    ] = None,
+    chip: Chips = None,
+) -> None:
+    """Estimate nms at the sizes of its chapter, in results/estimated.csv."""
+    with _reported():
+        names = implementations or nms_rounds.IMPLEMENTATIONS
+        for estimate, timely in nms_rounds.record(names, chip or ("v5e", "v6e")):
+            late = "" if timely else "; not kept: the profile ran out of time"
+            name = f"{estimate.implementation} {estimate.workload.name} {estimate.chip}"
+            times = f"{1e6 * estimate.seconds:.4g} µs, at worst {1e6 * estimate.worst:.4g} µs"
+            console.print(f"{name}: {times}, {estimate.rounds} rounds{late}", highlight=False)
+
+
+@app.command()
+def rates(
+    folder: Annotated[Path, typer.Argument(help="Of compiled programs, kept from run to run.")],
+    chips: Annotated[list[str] | None, typer.Argument(help="All by default.")] = None,
+) -> None:
+    """Fit the constants of XLA's programs to the half of the published times that is for it."""
+    from validation import rates as fitting  # scipy
+
+    with _reported():
+        for chip in chips or CHIPS:
+            for line in fitting.report(folder, chip):
+                console.print(line, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """Turn what a reader can do something about into a line and an exit code, not a traceback."""
+    try:
+        yield
+    except (ValueError, MissingPackage, TpuCompileError) as error:
+        errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        errors.print("[yellow]stopped[/]")
+        raise typer.Exit(130) from None
+
+
+def _progress() -> Progress:
+    """A bar on stderr while something takes long; nothing where that is no terminal."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    hidden = not errors.is_terminal
+    return Progress(*columns, TimeElapsedColumn(), console=errors, transient=True, disable=hidden)
+
+
+def _show(title: str, columns: tuple[str, ...], lines: list[tuple[str, ...]], left: int) -> None:
+    """A table, whose first `left` columns are words; a line may lack cells at its end."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, name in enumerate(columns):
+        words = place < left
+        table.add_column(name, justify="left" if words else "right", no_wrap=name == "sort")
+    for line in lines:
+        table.add_row(*line)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m validation")
