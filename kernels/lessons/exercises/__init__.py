@@ -113,7 +113,7 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
         exercise,
         name,
         exercise.backend,
-        functools.partial(exercise.call, adopted),
+        functools.partial(exercise.caller, adopted),
         differentiable=bool(exercise.differentiable),
     )
     passed: list[str] = []

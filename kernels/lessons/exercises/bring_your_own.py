@@ -6,10 +6,10 @@ import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
 
 CHIP = "v6e"
 EPSILON = 1e-5
@@ -66,15 +66,9 @@ EXERCISES = (
         f"passes it for a {CHIP}, and on 4096 × 1024 it is estimated at {MICROSECONDS:.0f} µs or "
         "less.",
         _standardised,
-        _proven,
-        problems(
-            lambda workload, rng: (
-                values("normal", tuple(workload.sizes.values()), "float32", rng),
-            ),
-            Workload("few", {"m": 512, "n": 256}),
-            Workload("long", {"m": 64, "n": 2048}, why="rows longer than there are of them"),
-        ),
-        rungs=("interpret",),
+        drawn("m n"),
+        cases("m n", few=(512, 256), long=(64, 2048, "rows longer than there are of them")),
+        call=_proven,
         backend=PYTHON,
         bar=Bar(
             f"µs, estimated for a {CHIP}",

@@ -8,7 +8,7 @@ from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, values
@@ -136,12 +136,6 @@ def _backward(kernel, q, k, v, do, lse, delta, *, interpret):
     )(q, k, v, do, lse, delta)
 
 
-def _grouped(workload, rng):
-    h, g, n, d = (workload.sizes[name] for name in ("h", "g", "n", "d"))
-    shapes = ((h, n, d), (g, n, d), (g, n, d))
-    return tuple(values("normal", shape, "float32", rng) for shape in shapes)
-
-
 def _of_groups(q, k, v):
     """The attention of each head, and the magnitude."""
     times = len(q) // len(k)
@@ -152,11 +146,6 @@ def _of_groups(q, k, v):
     p = p / p.sum(-1, keepdims=True)
     size = scale * abs(q) @ abs(k).swapaxes(1, 2)
     return p @ v, (p * (1 + size + (p * size).sum(-1, keepdims=True))) @ abs(v)
-
-
-def _heads(workload, rng):
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    return tuple(values("normal", (h, n, d), workload.dtype, rng) for _ in "qkv")
 
 
 def _whole(kernel, q, k, v, *, interpret):
@@ -183,14 +172,13 @@ EXERCISES = (
         "Write merge(o1, lse1, o2, lse2): the attention to all keys, [h, n, d], of the results "
         "o1 and o2, [h, n, d], for two halves of them and their log-sum-exps, [h, n, 1].",
         _merged,
-        call,
-        problems(
-            _halves,
-            Workload("even", {"h": 2, "n": 8, "d": 4}),
-            Workload("large", {"h": 1, "n": 16, "d": 8}, why="their powers overflow"),
-            Workload("unseen", {"h": 1, "n": 4, "d": 8}, why="a half that no query sees"),
+        _halves,
+        cases(
+            "h n d",
+            even=(2, 8, 4),
+            large=(1, 16, 8, "their powers overflow"),
+            unseen=(1, 4, 8, "a half that no query sees"),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         magnitude=_merged_magnitude,
         hint="The weights of the halves are a softmax of their log-sum-exps.",
@@ -201,14 +189,13 @@ EXERCISES = (
         "[1, 128, d], and all of its keys and values, [1, n, d]; query i sees the keys i - w + 1 "
         "to i. Blocks that no query of the program sees are not visited: there may be NaN in them.",
         _window,
-        _attend,
-        problems(
-            _tokens,
-            Workload(
-                "narrow", {"h": 1, "n": 256, "d": 64, "w": 100}, why="block 0 is seen in part"
-            ),
-            Workload("unseen", {"h": 1, "n": 256, "d": 64, "w": 1}, why="NaN in block 0"),
+        _tokens,
+        cases(
+            "h n d w",
+            narrow=(1, 256, 64, 100, "block 0 is seen in part"),
+            unseen=(1, 256, 64, 1, "NaN in block 0"),
         ),
+        call=_attend,
         magnitude=_window_magnitude,
         hint="exp(-inf - -inf) is NaN: a row that sees nothing yet needs a finite score. "
         "And 0 times NaN is NaN: where does the loop begin?",
@@ -221,13 +208,14 @@ EXERCISES = (
         "[1, n, d]; it goes through them in blocks of bk = 128, and never holds more than "
         "128 × 128 scores.",
         _dq,
-        _backward,
-        problems(
-            _pulled,
-            Workload("two", {"h": 1, "n": 256, "d": 64}),
-            Workload("heads", {"h": 2, "n": 128, "d": 32}),
-            Workload("long", {"h": 1, "n": 384, "d": 32}, why="whole blocks before the diagonal"),
+        _pulled,
+        cases(
+            "h n d",
+            two=(1, 256, 64),
+            heads=(2, 128, 32),
+            long=(1, 384, 32, "whole blocks before the diagonal"),
         ),
+        call=_backward,
         judge=judges.products(BLOCK * BLOCK),
         magnitude=_dq_magnitude,
         hint="p = exp(s - lse) needs no maximum any more, and is 0 where the key is hidden: "
@@ -239,12 +227,12 @@ EXERCISES = (
         "heads of queries that follow one another share a head of keys and values; n is at most "
         "256. Nothing is repeated in HBM: each head of k is fetched once.",
         lambda q, k, v: _of_groups(q, k, v)[0],
-        call_kernel,
-        problems(
-            _grouped,
-            Workload("four", {"h": 4, "g": 2, "n": 128, "d": 64}),
-            Workload("one", {"h": 3, "g": 1, "n": 128, "d": 32}, why="all heads share one"),
-            Workload("own", {"h": 2, "g": 2, "n": 128, "d": 64}, why="none share"),
+        drawn("h n d", "g n d", "g n d"),
+        cases(
+            "h g n d",
+            four=(4, 2, 128, 64),
+            one=(3, 1, 128, 32, "all heads share one"),
+            own=(2, 2, 128, 64, "none share"),
         ),
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.only_kernel, judges.fetches(q=4, k=2, v=2)),
@@ -257,12 +245,10 @@ EXERCISES = (
         "attention of 256 queries to all keys of a head; for 2 heads of 1,024 tokens and d = 128 "
         f"in bfloat16 it is estimated at {KERNEL_CYCLES:,} cycles or fewer on a v5e.",
         lambda q, k, v: _of_groups(q, k, v)[0],
-        _whole,
-        problems(
-            _heads,
-            Workload("float32", {"h": 1, "n": 512, "d": 128}),
-            Workload("bfloat16", {"h": 1, "n": 256, "d": 128}, "bfloat16"),
-        ),
+        drawn("h n d", "h n d", "h n d"),
+        cases("h n d", float32=(1, 512, 128))
+        + cases("h n d", dtype="bfloat16", bfloat16=(1, 256, 128)),
+        call=_whole,
         rungs=("interpret",),
         bar=Bar(
             "estimated cycles on a v5e",
@@ -281,13 +267,9 @@ EXERCISES = (
         f"estimated at {RIVAL_CYCLES:,} cycles or fewer on a v5e for 2 heads of 1,024 tokens and "
         "d = 128 in bfloat16: near what our kernel takes.",
         lambda q, k, v: _of_groups(q, k, v)[0],
-        call,
-        problems(
-            _heads,
-            Workload("float32", {"h": 2, "n": 96, "d": 64}),
-            Workload("bfloat16", {"h": 1, "n": 128, "d": 128}, "bfloat16"),
-        ),
-        rungs=("interpret",),
+        drawn("h n d", "h n d", "h n d"),
+        cases("h n d", float32=(2, 96, 64))
+        + cases("h n d", dtype="bfloat16", bfloat16=(1, 128, 128)),
         backend=XLA,
         bar=Bar(
             "estimated cycles on a v5e",

@@ -5,7 +5,7 @@ import numpy as np
 from kernels.giou import reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.exercises.exercise import Exercise, cases
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.workload import Workload
@@ -58,14 +58,15 @@ EXERCISES = (
         "Write giou_loss(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
         "preds, const torch::Tensor& targets): the loss 1 - GIOU, parts dealt to cores in turn.",
         lambda preds, targets: 1 - reference.giou(preds, targets),
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
-            Workload("prime", {"b": 131, "n": 101}, why="no part divides it"),
-            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
-            Workload("degenerate", {"b": 33, "n": 128}, values="degenerate"),
-        ),
+        workloads.giou.make,
+        cases(
+            "b n",
+            one=(1, 1, "seven cores have nothing to do"),
+            prime=(131, 101, "no part divides it"),
+            long=(3, 4099, "more than the TCM of all cores"),
+        )
+        + cases("b n", values="degenerate", degenerate=(33, 128)),
+        call=_kernel,
         backend=GPSIMD,
         magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
         hint="Core c takes the parts c, c + cores, c + 2 cores, …; score() and Tcm are there.",
@@ -76,13 +77,14 @@ EXERCISES = (
         "preds, const torch::Tensor& targets): each score averaged with that of the pair before "
         "it, all pairs in one row; the first keeps its own.",
         _smoothed,
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="nothing is before it"),
-            Workload("prime", {"b": 13, "n": 101}, why="shares end anywhere"),
-            Workload("long", {"b": 3, "n": 1409}, why="more parts than one for a core"),
+        workloads.giou.make,
+        cases(
+            "b n",
+            one=(1, 1, "nothing is before it"),
+            prime=(13, 101, "shares end anywhere"),
+            long=(3, 1409, "more parts than one for a core"),
         ),
+        call=_kernel,
         backend=GPSIMD,
         magnitude=_smoothed_magnitude,
         hint="A core must not read what another writes. Its inputs everybody may read.",
@@ -93,13 +95,14 @@ EXERCISES = (
         "preds, const torch::Tensor& targets): GIOU, for which a core that has 4,096 pairs makes "
         f"at most {COPIES} copies to TCM and from it; giou.cpp makes 30.",
         reference.giou,
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
-            Workload("prime", {"b": 131, "n": 101}, why="no part divides it"),
-            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
+        workloads.giou.make,
+        cases(
+            "b n",
+            one=(1, 1, "seven cores have nothing to do"),
+            prime=(131, 101, "no part divides it"),
+            long=(3, 4099, "more than the TCM of all cores"),
         ),
+        call=_kernel,
         backend=GPSIMD,
         bar=Bar(
             "copies of the busiest core",
@@ -118,13 +121,14 @@ EXERCISES = (
         "the first true box of that sample; for 16 samples of 1,000 boxes the cores together copy "
         f"at most {ANCHOR_BYTES:,} bytes to TCM.",
         _anchored,
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
-            Workload("prime", {"b": 13, "n": 101}, why="shares end inside of a sample"),
-            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
+        workloads.giou.make,
+        cases(
+            "b n",
+            one=(1, 1, "seven cores have nothing to do"),
+            prime=(13, 101, "shares end inside of a sample"),
+            long=(3, 4099, "more than the TCM of all cores"),
         ),
+        call=_kernel,
         backend=GPSIMD,
         bar=Bar(
             "bytes to TCM",

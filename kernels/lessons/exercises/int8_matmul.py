@@ -7,7 +7,7 @@ from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, compared, problems
+from kernels.lessons.exercises.exercise import Exercise, cases, compared
 from kernels.matmul import quantize, quantized_matmul
 from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
@@ -140,12 +140,9 @@ EXERCISES = (
         "is a row's largest magnitude over 127, or 1 for a row of zeros, and q, int8 [m, k], is "
         "x / s, rounded.",
         _round_trip,
-        _quantised,
-        problems(
-            _rows,
-            Workload("tile", {"m": 32, "k": 128}),
-            Workload("long", {"m": 32, "k": 640}),
-        ),
+        _rows,
+        cases("m k", tile=(32, 128), long=(32, 640)),
+        call=_quantised,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         magnitude=lambda x: abs(x).max(1, keepdims=True) + 0 * x,
@@ -157,12 +154,9 @@ EXERCISES = (
         "int8 [k/2, n] holds weights from -8 to 7, row i of y in the low four bits of row i and "
         "row i + k/2 in the high four; z is float32.",
         lambda x, packed: x @ _unpacked(packed),
-        _int4,
-        problems(
-            _packed,
-            Workload("tile", {"m": 32, "k": 256, "n": 128}),
-            Workload("long", {"m": 32, "k": 1024, "n": 128}),
-        ),
+        _packed,
+        cases("m k n", tile=(32, 256, 128), long=(32, 1024, 128)),
+        call=_int4,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         magnitude=lambda x, packed: abs(x) @ abs(_unpacked(packed)),
@@ -173,13 +167,9 @@ EXERCISES = (
         "Write smooth(x, y) for SmoothQuant: the scale s_k of each of the channels, [k], by which "
         "x is divided and y multiplied, so that both have the same largest magnitude in it.",
         lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
-        lambda answer, x, y, outliers, *, interpret: compared(answer(x, y)),
-        problems(
-            _spiky,
-            Workload("few", {"m": 8, "k": 16, "n": 4, "outliers": 2}),
-            Workload("wide", {"m": 32, "k": 256, "n": 64, "outliers": 6}),
-        ),
-        rungs=("interpret",),
+        _spiky,
+        cases("m k n outliers", few=(8, 16, 4, 2), wide=(32, 256, 64, 6)),
+        call=lambda answer, x, y, outliers, *, interpret: compared(answer(x, y)),
         backend=PYTHON,
         magnitude=lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
         hint="A channel is a column of x and a row of y.",
@@ -190,13 +180,9 @@ EXERCISES = (
         "outliers in bfloat16 or better, the others in int8; the median error of a token is to be "
         "at most half of what it is with everything in int8.",
         lambda x, y, outliers: np.True_,
-        _apart,
-        problems(
-            _spiky,
-            Workload("few", {"m": 32, "k": 256, "n": 64, "outliers": 6}),
-            Workload("one", {"m": 16, "k": 128, "n": 128, "outliers": 1}),
-        ),
-        rungs=("interpret",),
+        _spiky,
+        cases("m k n outliers", few=(32, 256, 64, 6), one=(16, 128, 128, 1)),
+        call=_apart,
         backend=PYTHON,
         judge=judges.int8_products,
         hint="x[:, outliers] are the columns of x, y[outliers] the rows of y that belong to them.",
@@ -207,12 +193,9 @@ EXERCISES = (
         "block: x and y are int8, a int32 [m, 1] holds the zero points of the rows of x, r [m, 1] "
         "and c [1, n] are scales, z is float32.",
         lambda x, y, a, r, c: ((_wide(x) - a) @ _wide(y)) * r * c,
-        _scaled,
-        problems(
-            _shifted,
-            Workload("tile", {"m": 32, "k": 128, "n": 128}),
-            Workload("long", {"m": 32, "k": 1024, "n": 128}, why="sums beyond int16"),
-        ),
+        _shifted,
+        cases("m k n", tile=(32, 128, 128), long=(32, 1024, 128, "sums beyond int16")),
+        call=_scaled,
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.int8_products),
         magnitude=lambda x, y, a, r, c: (abs(_wide(x) - a) @ abs(_wide(y))) * abs(r * c),
@@ -227,11 +210,10 @@ EXERCISES = (
         "by c. Sizes are multiples of 128; for m = k = n = 1024 everything together is estimated "
         f"at {INT8_CYCLES:,} cycles or fewer on a v5e.",
         _on_arrival,
-        lambda answer, *arguments, interpret: compared(answer(*arguments, interpret=interpret)),
-        problems(
-            _arriving,
-            Workload("tile", {"m": 128, "k": 128, "n": 128}, "bfloat16"),
-            Workload("oblong", {"m": 256, "k": 256, "n": 1024}, "bfloat16"),
+        _arriving,
+        cases("m k n", dtype="bfloat16", tile=(128, 128, 128), oblong=(256, 256, 1024)),
+        call=lambda answer, *arguments, interpret: compared(
+            answer(*arguments, interpret=interpret)
         ),
         rungs=("interpret",),
         judge=judges.int8_products,

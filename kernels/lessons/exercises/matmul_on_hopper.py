@@ -4,8 +4,7 @@ import numpy as np
 
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar, Tried
-from kernels.lessons.exercises.exercise import Exercise, problems
-from kernels.lessons.exercises.gpu_without_a_gpu import one_matrix, two_matrices
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.workload import Workload
 
@@ -17,8 +16,6 @@ COPIES = 6  # in the code of a loop with two stages: two that fill each stage, t
 
 
 # The backend gives interpret= to those whose signature names it.
-def _called(answer, *arguments, interpret):
-    return answer(*arguments, interpret=interpret)
 
 
 def _wide(programs):
@@ -63,12 +60,8 @@ EXERCISES = (
         "Write turns(x, *, interpret) for a Hopper GPU: [M, 64] float32 → 2 x, M a multiple of 64, "
         "a block for each 64 rows, which TMA copies into shared memory and out of it.",
         lambda x: 2 * x,
-        _called,
-        problems(
-            one_matrix,
-            Workload("one", {"m": 64, "n": 64}),
-            Workload("several", {"m": 192, "n": 64}),
-        ),
+        drawn("m n"),
+        cases("m n", one=(64, 64), several=(192, 64)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         hint="copy_gmem_to_smem and barrier_wait; then commit_smem, copy_smem_to_gmem and "
@@ -80,12 +73,8 @@ EXERCISES = (
         "of 64, with two warpgroups: the first puts 3 x into shared memory, the second adds 1 on "
         "the way out.",
         lambda x: 3 * x + 1,
-        _called,
-        problems(
-            one_matrix,
-            Workload("tile", {"m": 64, "n": 128}),
-            Workload("narrow", {"m": 64, "n": 64}),
-        ),
+        drawn("m n"),
+        cases("m n", tile=(64, 128), narrow=(64, 64)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         magnitude=lambda x: np.abs(3 * x) + 1,
@@ -98,12 +87,8 @@ EXERCISES = (
         f"{WIDE}, spills nothing, has at most {REGISTERS} registers a thread, and {BLOCKS} blocks "
         "fit into an SM.",
         lambda x, y: x @ y,
-        _called,
-        problems(
-            two_matrices,
-            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
-            Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
-        ),
+        drawn("m k", "k n"),
+        cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
@@ -117,12 +102,8 @@ EXERCISES = (
         f"for an H100 it spills nothing, and its loop takes a warp at most {CYCLES:.0f} cycles for "
         "each HGMMA, by the stall counts.",
         lambda x, y: x @ y,
-        _called,
-        problems(
-            two_matrices,
-            Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
-            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
-        ),
+        drawn("m k", "k n"),
+        cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),

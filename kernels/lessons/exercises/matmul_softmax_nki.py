@@ -4,32 +4,16 @@ import numpy as np
 
 from kernels.lessons.exercises import bars
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
 
 FEW = 16  # columns of a narrow matrix
 MOST_CYCLES = 64  # of the Tensor engine, for each 128 × 128 of a matrix
 COLUMNS, TOGETHER = 64, 8  # of a small product; how many of them a bank of PSUM holds
 PRODUCT_MICROSECONDS = 24.0  # that the fast product may take, estimated
-
-
-def _matrices(workload, rng):
-    k, m, n = (workload.sizes[name] for name in "kmn")
-    return tuple(values("normal", shape, workload.dtype, rng) for shape in ((k, m), (k, n)))
-
-
-def _batches(workload, rng):
-    b, k, m = (workload.sizes[name] for name in "bkm")
-    shapes = (b, k, m), (b, k, COLUMNS)
-    return tuple(values("normal", shape, workload.dtype, rng) for shape in shapes)
-
-
-def _one(workload, rng):
-    shape = tuple(workload.sizes.values())
-    return (values(workload.values, shape, workload.dtype, rng),)
 
 
 def _run(kernel, *arrays, interpret):
@@ -93,13 +77,11 @@ EXERCISES = (
         f"N at most {FEW}: for each 128 × 128 of the matrix the Tensor engine works for at most "
         f"{MOST_CYCLES} cycles.",
         lambda xt, y: xt.T @ y,
-        _stays,
-        problems(
-            _matrices,
-            Workload("few", {"k": 512, "m": 512, "n": 4}, "bfloat16"),
-            Workload("vector", {"k": 256, "m": 128, "n": 1}, "bfloat16"),
-            Workload("most", {"k": 128, "m": 256, "n": FEW}, "bfloat16"),
+        drawn("k m", "k n"),
+        cases(
+            "k m n", dtype="bfloat16", few=(512, 512, 4), vector=(256, 128, 1), most=(128, 256, FEW)
         ),
+        call=_stays,
         backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A column of the moving tile takes a cycle. Which of the two has few columns?",
@@ -110,13 +92,15 @@ EXERCISES = (
         f"float32, K and M at most 128: at most one instruction for {TOGETHER} products brings "
         "them out of PSUM.",
         lambda xt, y: np.swapaxes(xt, 1, 2) @ y,
-        _shared,
-        problems(
-            _batches,
-            Workload("two_banks", {"b": 16, "k": 128, "m": 128}, "bfloat16"),
-            Workload("part", {"b": 11, "k": 64, "m": 32}, "bfloat16"),
-            Workload("one", {"b": 1, "k": 128, "m": 128}, "bfloat16"),
+        drawn("b k m", f"b k {COLUMNS}"),
+        cases(
+            "b k m",
+            dtype="bfloat16",
+            two_banks=(16, 128, 128),
+            part=(11, 64, 32),
+            one=(1, 128, 128),
         ),
+        call=_shared,
         backend=NKI,
         magnitude=lambda xt, y: np.swapaxes(abs(xt), 1, 2) @ abs(y),
         hint="A product may go into a slice of a tile in PSUM: total[:, 64:128].",
@@ -127,13 +111,11 @@ EXERCISES = (
         "512, any M: the chapter's, mended. All its sums are live at once, and PSUM has eight "
         "banks.",
         lambda xt, y: xt.T @ y,
-        _run,
-        problems(
-            _matrices,
-            Workload("one_bank", {"k": 256, "m": 128, "n": 512}),
-            Workload("ten_banks", {"k": 256, "m": 1280, "n": 512}),
-            Workload("ragged", {"k": 128, "m": 1100, "n": 33}),
+        drawn("k m", "k n"),
+        cases(
+            "k m n", one_bank=(256, 128, 512), ten_banks=(256, 1280, 512), ragged=(128, 1100, 33)
         ),
+        call=_run,
         backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A sum can leave PSUM before the next one begins.",
@@ -143,13 +125,9 @@ EXERCISES = (
         "Write kernel(x), [M, N] float32 in HBM → [N, M], for any M and N: the Tensor engine turns "
         "tiles of at most 128 × 128.",
         np.transpose,
-        _by_tensor,
-        problems(
-            _one,
-            Workload("tile", {"m": 128, "n": 128}),
-            Workload("small", {"m": 3, "n": 5}),
-            Workload("ragged", {"m": 130, "n": 257}),
-        ),
+        drawn("m n"),
+        cases("m n", tile=(128, 128), small=(3, 5), ragged=(130, 257)),
+        call=_by_tensor,
         backend=NKI,
         hint="nisa.nc_transpose reads SBUF and writes PSUM; a DMA does not reach PSUM.",
     ),
@@ -158,13 +136,9 @@ EXERCISES = (
         "Write kernel(x), [B, N] float32 in HBM → [B, 1]: the sums of exp(x) along N, for any B "
         "and N at most 4096, without an instruction on the Vector engine.",
         lambda x: np.exp(x).sum(1, keepdims=True),
-        _by_scalar,
-        problems(
-            _one,
-            Workload("tile", {"b": 128, "n": 64}),
-            Workload("ragged", {"b": 131, "n": 77}),
-            Workload("one", {"b": 1, "n": 1}),
-        ),
+        drawn("b n"),
+        cases("b n", tile=(128, 64), ragged=(131, 77), one=(1, 1)),
+        call=_by_scalar,
         backend=NKI,
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
         hint="nisa.activation_reduce adds up what it raises.",
@@ -174,13 +148,9 @@ EXERCISES = (
         "Write kernel(x), [M, N] float32 in HBM → softmax along M, the first dimension; M at most "
         "512 and N at most 128.",
         lambda x: _softmax(x.T).T,
-        _run,
-        problems(
-            _one,
-            Workload("tile", {"m": 128, "n": 128}),
-            Workload("tall", {"m": 500, "n": 60}),
-            Workload("one", {"m": 1, "n": 3}),
-        ),
+        drawn("m n"),
+        cases("m n", tile=(128, 128), tall=(500, 60), one=(1, 3)),
+        call=_run,
         backend=NKI,
         hint="No engine reduces over partitions cheaply: turn x first, and the result back.",
     ),
@@ -190,11 +160,10 @@ EXERCISES = (
         "(N of 512), that for K = 1024, M = 512, N = 1024 is estimated at "
         f"{PRODUCT_MICROSECONDS:.0f} µs or less on an Inf2.",
         lambda xt, y: xt.T @ y,
-        lambda kernel, *matrices, interpret: neuron.run(kernel, *matrices, interpret=interpret),
-        problems(
-            _matrices,
-            Workload("two", {"k": 256, "m": 256, "n": 512}, "bfloat16"),
-            Workload("small", {"k": 128, "m": 128, "n": 512}, "bfloat16"),
+        drawn("k m", "k n"),
+        cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
+        call=lambda kernel, *matrices, interpret: neuron.run(
+            kernel, *matrices, interpret=interpret
         ),
         backend=NKI,
         bar=Bar(

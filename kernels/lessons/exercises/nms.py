@@ -10,7 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.lessons.exercises.exercise import Exercise, cases
 from kernels.nms import reference, workloads
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -169,9 +169,8 @@ EXERCISES = (
         "that was dropped before; by_ref [1, 128] is to hold, for each box that is dropped here, "
         "the rank of the first kept box that drops it, and -1 for every other.",
         _dropped_by,
-        _settle,
-        problems(
-            _pairs,
+        _pairs,
+        (
             *(
                 Workload(
                     name, {"chain": chain, "stack": stack, "gone": gone, "percent": odds}, why=why
@@ -185,6 +184,7 @@ EXERCISES = (
                 )
             ),
         ),
+        call=_settle,
         hint="First settle. Who drops a box is then a question for each column of the matrix, and "
         "`keep` lies along the lanes, where its rows want it along the sublanes.",
     ),
@@ -194,14 +194,13 @@ EXERCISES = (
         "are kept at a threshold of 0.5, if boxes of different classes do not drop each other; "
         "classes are 0, 1 and 2.",
         _by_class,
-        call,
-        problems(
-            _classed,
-            Workload("three", {"n": 60, "classes": 3}),
-            Workload("one", {"n": 40, "classes": 1}, why="a class without boxes"),
-            Workload("scales", {"n": 60, "classes": 3}, why="an offset leaves the boxes no bits"),
+        _classed,
+        cases(
+            "n classes",
+            three=(60, 3),
+            one=(40, 1, "a class without boxes"),
+            scales=(60, 3, "an offset leaves the boxes no bits"),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         hint="What does not belong to a class must overlap nothing, and must not be kept.",
     ),
@@ -211,12 +210,9 @@ EXERCISES = (
         "one_box_kernel, threshold 0.5, that keeps the best `most` boxes only; box_ref [5, n] and "
         "keep_ref [n] are in SMEM, count_ref is a whole number between programs.",
         _best,
-        _at_most,
-        problems(
-            _table,
-            Workload("two", {"n": 24, "most": 2}),
-            Workload("none", {"n": 8, "most": 0}),
-        ),
+        _table,
+        cases("n most", two=(24, 2), none=(8, 0)),
+        call=_at_most,
         hint="Both scratches hold what was there before: see program 0.",
     ),
     Exercise(
@@ -226,13 +222,9 @@ EXERCISES = (
         "left over repeat the last of them. The last block may be shorter, some block keeps a "
         "box, and the function has to run under jax.jit.",
         _busy,
-        _table_of,
-        problems(
-            _kept,
-            Workload("sparse", {"n": 2000}),
-            Workload("late", {"n": 1000}, why="the best are kept, and no others"),
-        ),
-        rungs=("interpret",),
+        _kept,
+        cases("n", sparse=2000, late=(1000, "the best are kept, and no others")),
+        call=_table_of,
         backend=XLA,
         hint="Under jit a shape cannot depend on values: jnp.nonzero takes size= and fill_value=.",
     ),
@@ -243,13 +235,9 @@ EXERCISES = (
         "[4, 512] later boxes; o_ref [1, 512] is 1 where a kept one overlaps by more than 0.5, "
         f"else 0; in at most {DROP_BUNDLES} bundles a step on a v5e.",
         _dropped,
-        _drop,
-        problems(
-            _first,
-            Workload("few", {"n": 1024, "kept": 10}),
-            Workload("all", {"n": 512, "kept": 100}),
-            Workload("none", {"n": 512, "kept": 0}),
-        ),
+        _first,
+        cases("n kept", few=(1024, 10), all=(512, 100), none=(512, 0)),
+        call=_drop,
         rungs=("interpret",),
         bar=Bar(
             "bundles in a step on a v5e",

@@ -7,7 +7,7 @@ from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.exercises.exercise import Exercise, cases
 from kernels.proof.workload import Workload, values
 
 BUNDLES = 110  # of a step of the softmax; factors widened to float32 take far more
@@ -77,12 +77,9 @@ EXERCISES = (
         "blocks are [16, 128], [128, 128] and [16, 128], x and y bfloat16; a step takes at most "
         f"{BUNDLES} bundles on a v5e.",
         _probabilities,
-        _softmax,
-        problems(
-            _bfloat16,
-            Workload("four", {"m": 64}, "bfloat16"),
-            Workload("one", {"m": 16}, "bfloat16"),
-        ),
+        _bfloat16,
+        cases("m", dtype="bfloat16", four=64, one=16),
+        call=_softmax,
         rungs=("interpret",),
         judge=judges.schedule(bundles=BUNDLES),
         hint="Subtract each row's largest value first. How often is exp computed?",
@@ -92,12 +89,9 @@ EXERCISES = (
         "Write kernel(x_ref, o_ref) for rows of mean 0 and variance 1, (x - mean) / deviation, in "
         "blocks of [128, 1024], so that the compiler spills no register.",
         _standardised,
-        _rows,
-        problems(
-            _three_on,
-            Workload("two", {"rows": 256}),
-            Workload("one", {"rows": 128}),
-        ),
+        _three_on,
+        cases("rows", two=256, one=128),
+        call=_rows,
         rungs=("interpret",),
         judge=judges.schedule(spills=0),
         magnitude=_standardised_magnitude,
@@ -109,12 +103,9 @@ EXERCISES = (
         f"again without a spill, so that 1,024 rows are estimated at {ROWS_CYCLES:,} cycles or "
         "fewer on a v5e.",
         _standardised,
-        _rows,
-        problems(
-            _three_on,
-            Workload("two", {"rows": 256}),
-            Workload("one", {"rows": 128}),
-        ),
+        _three_on,
+        cases("rows", two=256, one=128),
+        call=_rows,
         rungs=("interpret",),
         judge=judges.schedule(spills=0),
         bar=Bar(

@@ -7,7 +7,7 @@ import numpy as np
 from kernels.attention import reference
 from kernels.lessons.exercises import bars
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, compared, problems
+from kernels.lessons.exercises.exercise import Exercise, cases, compared
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.ladder import Refused
@@ -142,13 +142,13 @@ EXERCISES = (
         "[n, 2·64]: only the first `tokens` of the n rows are real; no real token sees the others, "
         "and their own rows of the result are zero. The others may hold NaN.",
         lambda qkv, tokens: _real(np.nan_to_num(qkv), tokens),
-        _padded,
-        problems(
-            lambda workload, rng: (_with_nan(*_pairs(workload, rng), **workload.options),),
+        lambda workload, rng: (_with_nan(*_pairs(workload, rng), **workload.options),),
+        (
             Workload("some", {"b": 2, "n": 64}, options={"tokens": 50}),
             Workload("all", {"b": 1, "n": 32}, options={"tokens": 32}, why="nothing to mask"),
             Workload("one", {"b": 1, "n": 16}, options={"tokens": 1}, why="it sees itself"),
         ),
+        call=_padded,
         rungs=("interpret", "simulate"),
         magnitude=lambda qkv, tokens: _real_magnitude(np.nan_to_num(qkv), tokens),
         hint="0 times NaN is NaN: a score of minus infinity is not enough where v is NaN too.",
@@ -159,12 +159,9 @@ EXERCISES = (
         "[n, 2·64] → [n, 3·2·64]: the gradient of their attention, in the layout of qkv; the "
         "probabilities are computed anew, and the scale is 1/8.",
         _dqkv,
-        _pulled,
-        problems(
-            _pairs_and_gradients,
-            Workload("two", {"b": 2, "n": 32}),
-            Workload("one", {"b": 1, "n": 1}, why="a single key has no gradient"),
-        ),
+        _pairs_and_gradients,
+        cases("b n", two=(2, 32), one=(1, 1, "a single key has no gradient")),
+        call=_pulled,
         rungs=("interpret", "simulate"),
         magnitude=_dqkv_magnitude,
         hint="dv = pᵀ do, dp = do vᵀ, ds = p (dp - the row's sum of p dp), dq = ds k / 8, "
@@ -176,12 +173,9 @@ EXERCISES = (
         f"for, in bfloat16 too, in at most {PAIR_BUNDLES:,} bundles a picture on a v5e, for 256 "
         "tokens in bfloat16.",
         _dqkv,
-        _pulled,
-        problems(
-            _pairs_and_gradients,
-            Workload("float32", {"b": 2, "n": 32}),
-            Workload("bfloat16", {"b": 1, "n": 64}, "bfloat16"),
-        ),
+        _pairs_and_gradients,
+        cases("b n", float32=(2, 32)) + cases("b n", dtype="bfloat16", bfloat16=(1, 64)),
+        call=_pulled,
         rungs=("interpret",),
         bar=Bar(
             "bundles a picture on a v5e",
@@ -200,13 +194,9 @@ EXERCISES = (
         'pictures by implementation="torch", the second by "pallas"; of an odd number, the '
         "second half is the smaller.",
         reference.vit_attention,
-        _halves,
-        problems(
-            _packed,
-            Workload("even", {"b": 4, "n": 16, "heads": 2}),
-            Workload("odd", {"b": 3, "n": 24, "heads": 3}, why="halves of unlike size"),
-        ),
-        rungs=("interpret",),
+        _packed,
+        cases("b n heads", even=(4, 16, 2), odd=(3, 24, 3, "halves of unlike size")),
+        call=_halves,
         backend=TORCH,
         magnitude=reference.vit_attention_magnitude,
         hint="A part of a batch begins where a picture does; torch.cat puts two parts together.",
