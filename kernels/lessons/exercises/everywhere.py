@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernels.giou.reference import giou
-from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.bars import Bar, cycles
+from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
@@ -85,12 +84,8 @@ EXERCISES = (
         # An expansion adds x², y² and -2xy, and loses digits where these cancel.
         magnitude=lambda x, y: _distances(abs(x), -abs(y)),
         judge=judges.float32_products,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            cycles,
-            bar=150_000,
-            ours=83_658,
-            workload=Workload("large", {"n": 2048, "m": 2048, "d": 128}),
+        bar=bars.cycles(
+            150_000, 83_658, workload=Workload("large", {"n": 2048, "m": 2048, "d": 128})
         ),
         hint="(x - y)² = x² - 2xy + y². Which of the three terms depends on both i and j?",
     ),

@@ -105,6 +105,11 @@ def _call_kernel(
     return compared(answer(*arguments, interpret=interpret, **options))
 
 
+def jitted(answer: Callable[..., Any], *arguments: Any) -> Any:
+    """Run an answer under jax.jit."""
+    return jax.jit(answer)(*arguments)
+
+
 def compared(result: Any) -> Any:
     """The result, if it can be compared with a number or an array."""
     if not hasattr(result, "dtype") and np.asarray(result).dtype.kind not in "iufb":
@@ -115,6 +120,7 @@ def compared(result: Any) -> Any:
 def launch(
     kernel: Callable[..., Any],
     *arrays: Any,
+    interpret: Any,
     shape: tuple[int, ...] | None = None,
     dtype: Any = None,
     blocks: tuple[Any, ...] = (),
@@ -125,14 +131,15 @@ def launch(
     Args:
         kernel: the reader's.
         arrays: what it reads.
-        shape, dtype: of the result; those of the first array where none are said.
+        interpret: how pl.pallas_call is to run it.
+        shape, dtype: of the result; those of the last array where none are said.
         blocks: the block specification of each array and, last, of the result; none for all whole.
-        options: of pl.pallas_call.
+        options: of pl.pallas_call, besides.
     """
     if blocks:
-        options |= {"in_specs": blocks[:-1], "out_specs": blocks[-1]}
-    like = jax.ShapeDtypeStruct(shape or arrays[0].shape, dtype or arrays[0].dtype)
-    return pl.pallas_call(kernel, out_shape=like, **options)(*arrays)
+        *options["in_specs"], options["out_specs"] = blocks
+    like = jax.ShapeDtypeStruct(shape or arrays[-1].shape, dtype or arrays[-1].dtype)
+    return pl.pallas_call(kernel, out_shape=like, interpret=interpret, **options)(*arrays)
 
 
 def cases(

@@ -2,13 +2,11 @@
 
 import functools
 
-import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, values
@@ -85,14 +83,9 @@ def _attend(kernel, q, k, v, w, *, interpret):
     heads, n, d = q.shape
     queries = pl.BlockSpec((1, BLOCK, d), lambda h, i: (h, i, 0))
     keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
-    return pl.pallas_call(
-        functools.partial(kernel, bk=BLOCK, w=w),
-        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(heads, n // BLOCK),
-        in_specs=[queries, keys, keys],
-        out_specs=queries,
-        interpret=interpret,
-    )(q, k, v)
+    kernel = functools.partial(kernel, bk=BLOCK, w=w)
+    blocks = queries, keys, keys, queries
+    return launch(kernel, q, k, v, grid=(heads, n // BLOCK), blocks=blocks, interpret=interpret)
 
 
 def _pulled(workload, rng):
@@ -121,19 +114,20 @@ def _dq_magnitude(q, k, v, do, lse, delta):
     return scale * (np.exp(s - lse) * seen * size * terms) @ abs(k)
 
 
-def _backward(kernel, q, k, v, do, lse, delta, *, interpret):
+def _backward(kernel, q, *others, interpret):
     heads, n, d = q.shape
     queries = pl.BlockSpec((1, BLOCK, d), lambda h, i: (h, i, 0))
     rows = pl.BlockSpec((1, BLOCK, 1), lambda h, i: (h, i, 0))
     keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
-    return pl.pallas_call(
+    return launch(
         functools.partial(kernel, bk=BLOCK),
-        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        q,
+        *others,
+        shape=q.shape,
         grid=(heads, n // BLOCK),
-        in_specs=[queries, keys, keys, queries, rows, rows],
-        out_specs=queries,
+        blocks=(queries, keys, keys, queries, rows, rows, queries),
         interpret=interpret,
-    )(q, k, v, do, lse, delta)
+    )
 
 
 def _of_groups(q, k, v):
@@ -152,15 +146,8 @@ def _whole(kernel, q, k, v, *, interpret):
     heads, n, d = q.shape
     queries = pl.BlockSpec((None, 2 * BLOCK, d), lambda h, i: (h, i, 0))
     keys = pl.BlockSpec((None, n, d), lambda h, i: (h, 0, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(heads, n // (2 * BLOCK)),
-        in_specs=[queries, keys, keys],
-        out_specs=queries,
-        interpret=interpret,
-        name="attend",
-    )(q, k, v)
+    options = {"grid": (heads, n // (2 * BLOCK)), "name": "attend", "interpret": interpret}
+    return launch(kernel, q, k, v, blocks=(queries, keys, keys, queries), **options)
 
 
 AT = Workload("bar", {"h": 2, "n": 1024, "d": 128}, "bfloat16")
@@ -250,13 +237,7 @@ EXERCISES = (
         + cases("h n d", dtype="bfloat16", bfloat16=(1, 256, 128)),
         call=_whole,
         rungs=("interpret",),
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=KERNEL_CYCLES,
-            ours=(("0.0.42.1", 15_504), ("0.0.50.1", 15_718)),
-            workload=AT,
-        ),
+        bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 15_504), ("0.0.50.1", 15_718)), workload=AT),
         magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
         hint="Each block of keys costs a rescaling and a wait for its maximum. How many keys can "
         "a block have before VMEM is full?",
@@ -271,13 +252,7 @@ EXERCISES = (
         cases("h n d", float32=(2, 96, 64))
         + cases("h n d", dtype="bfloat16", bfloat16=(1, 128, 128)),
         backend=XLA,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=RIVAL_CYCLES,
-            ours=(("0.0.42.1", 16_190), ("0.0.50.1", 16_205)),
-            workload=AT,
-        ),
+        bar=bars.cycles(RIVAL_CYCLES, (("0.0.42.1", 16_190), ("0.0.50.1", 16_205)), workload=AT),
         magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
         hint="What passes between XLA's operations costs most: n × n numbers, of how many bytes "
         "each? And n × d results are divided faster than n × n probabilities.",

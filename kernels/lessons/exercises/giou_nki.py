@@ -5,7 +5,6 @@ import numpy as np
 from kernels.giou import nki as published
 from kernels.giou import reference, workloads
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
@@ -119,13 +118,8 @@ EXERCISES = (
         cases("b n", tile=(128, 64)) + cases("b n", values="degenerate", degenerate=(33, 64)),
         call=lambda kernel, *boxes, interpret: neuron.run(kernel, *boxes, interpret=interpret),
         backend=NKI,
-        bar=Bar(
-            "µs, estimated for an Inf2",
-            bars.nki_microseconds,
-            bar=GIOU_MICROSECONDS,
-            ours=19.9,
-            spec=".1f",
-            workload=Workload("bar", {"b": 128, "n": 256}),
+        bar=bars.nki_microseconds(
+            GIOU_MICROSECONDS, 19.9, workload=Workload("bar", {"b": 128, "n": 256})
         ),
         magnitude=reference.giou_magnitude,
         hint="The Vector engine binds, and the Scalar engine is idle: what could it take?",

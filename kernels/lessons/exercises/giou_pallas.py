@@ -1,5 +1,7 @@
 """Exercises of the chapter "GIOU in Pallas"."""
 
+import functools
+
 import jax
 import numpy as np
 from jax.experimental import pallas as pl
@@ -7,8 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.giou import reference, workloads
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.workload import Workload
 
@@ -50,40 +51,22 @@ def _iou_magnitude(preds, targets):
 def _by_planes(kernel, preds, targets, *, interpret):
     _, b, n = preds.shape
     planes = pl.BlockSpec((4, 8, LANES), lambda i, j: (0, i, j))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((b, n), preds.dtype),
-        grid=(pl.cdiv(b, 8), pl.cdiv(n, LANES)),
-        in_specs=[planes, planes],
-        out_specs=pl.BlockSpec((8, LANES), lambda i, j: (i, j)),
-        interpret=interpret,
-    )(preds, targets)
+    scores = pl.BlockSpec((8, LANES), lambda i, j: (i, j))
+    grid, blocks = (pl.cdiv(b, 8), pl.cdiv(n, LANES)), (planes, planes, scores)
+    return launch(
+        kernel, preds, targets, shape=(b, n), grid=grid, blocks=blocks, interpret=interpret
+    )
 
 
-def _tall(kernel, preds, targets, *, interpret):
-    _, rows, lanes = preds.shape
+def _in_tall_blocks(shape, out, kernel, preds, targets, *, interpret):
     planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((rows, lanes), preds.dtype),
-        grid=(pl.cdiv(rows, TALL),),
-        in_specs=[planes, planes],
-        out_specs=pl.BlockSpec((TALL, LANES), lambda i: (i, 0)),
-        interpret=interpret,
-        name="scores",
-    )(preds, targets)
+    options = {"shape": shape or preds.shape[1:], "grid": (pl.cdiv(preds.shape[1], TALL),)}
+    options |= {"name": "scores", "interpret": interpret}
+    return launch(kernel, preds, targets, blocks=(planes, planes, out), **options)
 
 
-def _total(kernel, preds, targets, *, interpret):
-    planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((1, 1), preds.dtype),
-        grid=(preds.shape[1] // TALL,),
-        in_specs=[planes, planes],
-        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
-        interpret=interpret,
-    )(preds, targets)
+_tall = functools.partial(_in_tall_blocks, None, pl.BlockSpec((TALL, LANES), lambda i: (i, 0)))
+_total = functools.partial(_in_tall_blocks, (1, 1), pl.BlockSpec(memory_space=pltpu.SMEM))
 
 
 def _of_planes(function):
@@ -171,12 +154,8 @@ EXERCISES = (
         + cases("b n", values="degenerate", degenerate=(64, 128, "U may be 0")),
         call=_tall,
         rungs=("interpret",),
-        bar=Bar(
-            "bundles in a step on a v5e",
-            bars.bundles("scores"),
-            bar=SCORE_BUNDLES,
-            ours=SCORE_OURS,
-            workload=Workload("bar", {"b": 256, "n": 128}),
+        bar=bars.bundles(
+            "scores", SCORE_BUNDLES, SCORE_OURS, workload=Workload("bar", {"b": 256, "n": 128})
         ),
         magnitude=_of_planes(reference.giou_magnitude),
         hint="I / U - (C - U) / C has two divisions. How few can it have?",

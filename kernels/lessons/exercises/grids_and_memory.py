@@ -7,20 +7,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, cases, numbers
+from kernels.lessons.exercises.exercise import Exercise, cases, launch, numbers
 from kernels.proof.workload import values
 
 SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
-
-
-def _squares(kernel, n, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
-        grid=(n,),
-        out_specs=SMEM,
-        interpret=interpret,
-    )()
+ROWS = pl.BlockSpec((8, 128), lambda b: (b, 0))
 
 
 def _table(kernel, m, n, *, interpret):
@@ -34,27 +25,16 @@ def _table(kernel, m, n, *, interpret):
 
 
 def _running_maximum(kernel, x, *, interpret):
-    blocks = x.shape[0] // 8
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((blocks,), x.dtype),
-        grid=(blocks,),
-        in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
-        out_specs=SMEM,
-        scratch_shapes=[pltpu.SMEM((1,), x.dtype)],
-        interpret=interpret,
-    )(x)
+    sizes = (len(x) // 8,)
+    scratch = [pltpu.SMEM((1,), x.dtype)]
+    options = {"shape": sizes, "grid": sizes, "scratch_shapes": scratch, "interpret": interpret}
+    return launch(kernel, x, blocks=(ROWS, SMEM), **options)
 
 
 def _block_sums(kernel, x, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((8, 128), x.dtype),
-        grid=(x.shape[0] // 8,),
-        in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
-        out_specs=pl.BlockSpec((8, 128), lambda b: (0, 0)),
-        interpret=interpret,
-    )(x)
+    whole = pl.BlockSpec((8, 128), lambda b: (0, 0))
+    options = {"shape": (8, 128), "grid": (len(x) // 8,), "interpret": interpret}
+    return launch(kernel, x, blocks=(ROWS, whole), **options)
 
 
 def _negative(workload, rng):
@@ -69,7 +49,7 @@ EXERCISES = (
         lambda n: np.arange(n, dtype=np.int32) ** 2,
         numbers,
         cases("n", dtype="int32", tiny=4, one=1, prime=37),
-        call=_squares,
+        call=_table,
         hint="pl.num_programs(0) is n.",
     ),
     Exercise(

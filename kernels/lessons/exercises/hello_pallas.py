@@ -6,14 +6,8 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch
 from kernels.proof.workload import values
-
-
-def _axpy(kernel, a, x, y, *, interpret):
-    return pl.pallas_call(
-        kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=interpret
-    )(a, x, y)
 
 
 def _both(kernel, x, y, *, interpret):
@@ -25,11 +19,6 @@ def _one(workload, rng):
     return (values(workload.values, (8, workload.sizes["n"]), "float32", rng) + 0.5,)
 
 
-def _normalised(kernel, x, *, interpret):
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
-
-
 EXERCISES = (
     Exercise(
         "axpy",
@@ -37,7 +26,7 @@ EXERCISES = (
         lambda a, x, y: a * x + y,
         drawn("1", "n", "n"),
         cases("n", tiny=8, one=1, prime=101) + cases("n", values="wide", wide=128),
-        call=_axpy,
+        call=launch,
         magnitude=lambda a, x, y: abs(a * x) + abs(y),
         hint="a_ref[0] is a number.",
     ),
@@ -60,7 +49,7 @@ EXERCISES = (
         lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
         _one,
         cases("n", tile=128, prime=101, one=(1, "each number becomes 1 or -1")),
-        call=_normalised,
+        call=launch,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         hint="x_ref[...] is an array like any other: x.sum(axis=1, keepdims=True) is [8, 1].",

@@ -6,8 +6,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases, compared
+from kernels.lessons.exercises.exercise import Exercise, cases, compared, launch
 from kernels.matmul import quantize, quantized_matmul
 from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
@@ -70,11 +69,6 @@ def _rows(workload, rng):
     return ((steps * sizes).astype(np.float32),)
 
 
-def _int4(kernel, x, packed, *, interpret):
-    like = jax.ShapeDtypeStruct((x.shape[0], packed.shape[1]), jnp.float32)
-    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x, packed)
-
-
 def _packed(workload, rng):
     """Activations, and weights of 4 bits: row i in the low half of a byte, row i + k/2 high."""
     m, k, n = workload.sizes.values()
@@ -90,9 +84,9 @@ def _unpacked(packed):
     return np.concatenate([(wide << 60) >> 60, wide >> 4])
 
 
-def _scaled(kernel, x, y, zero, r, c, *, interpret):
-    like = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), jnp.float32)
-    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x, y, zero, r, c)
+def _layer_of(kernel, x, y, *others, interpret):
+    shape = len(x), y.shape[1]
+    return launch(kernel, x, y, *others, shape=shape, dtype=jnp.float32, interpret=interpret)
 
 
 def _shifted(workload, rng):
@@ -156,7 +150,7 @@ EXERCISES = (
         lambda x, packed: x @ _unpacked(packed),
         _packed,
         cases("m k n", tile=(32, 256, 128), long=(32, 1024, 128)),
-        call=_int4,
+        call=_layer_of,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         magnitude=lambda x, packed: abs(x) @ abs(_unpacked(packed)),
@@ -195,7 +189,7 @@ EXERCISES = (
         lambda x, y, a, r, c: ((_wide(x) - a) @ _wide(y)) * r * c,
         _shifted,
         cases("m k n", tile=(32, 128, 128), long=(32, 1024, 128, "sums beyond int16")),
-        call=_scaled,
+        call=_layer_of,
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.int8_products),
         magnitude=lambda x, y, a, r, c: (abs(_wide(x) - a) @ abs(_wide(y))) * abs(r * c),
@@ -212,16 +206,11 @@ EXERCISES = (
         _on_arrival,
         _arriving,
         cases("m k n", dtype="bfloat16", tile=(128, 128, 128), oblong=(256, 256, 1024)),
-        call=lambda answer, *arguments, interpret: compared(
-            answer(*arguments, interpret=interpret)
-        ),
         rungs=("interpret",),
         judge=judges.int8_products,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=INT8_CYCLES,
-            ours=(("0.0.42.1", 17_661), ("0.0.50.1", 17_668)),
+        bar=bars.cycles(
+            INT8_CYCLES,
+            (("0.0.42.1", 17_661), ("0.0.50.1", 17_668)),
             workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
         ),
         magnitude=lambda x, y, c: _on_arrival(x, y, c, size=abs),

@@ -3,7 +3,6 @@
 import numpy as np
 
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
@@ -166,12 +165,9 @@ EXERCISES = (
             kernel, *matrices, interpret=interpret
         ),
         backend=NKI,
-        bar=Bar(
-            "µs, estimated for an Inf2",
-            bars.nki_microseconds,
-            bar=PRODUCT_MICROSECONDS,
-            ours=22.6,
-            spec=".1f",
+        bar=bars.nki_microseconds(
+            PRODUCT_MICROSECONDS,
+            22.6,
             workload=Workload("bar", {"k": 1024, "m": 512, "n": 1024}, "bfloat16"),
         ),
         magnitude=lambda xt, y: abs(xt).T @ abs(y),

@@ -2,15 +2,13 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases
+from kernels.lessons.exercises.exercise import Exercise, cases, jitted, launch
 from kernels.nms import reference, workloads
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -43,15 +41,6 @@ def _dropped_by(drops, alive):
         if by[0, i] < 0:
             kept.append(i)
     return by
-
-
-def _settle(kernel, drops, alive, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((1, BLOCK), jnp.float32),
-        interpret=interpret,
-        name="settle",
-    )(drops, alive)
 
 
 def _drawn(n, rng):
@@ -92,15 +81,18 @@ def _best(table, most):
 
 def _at_most(kernel, table, most, *, interpret):
     n = table.shape[1]
-    return pl.pallas_call(
+    smem = pl.BlockSpec(memory_space=pltpu.SMEM)
+    return launch(
         functools.partial(kernel, most=most),
-        out_shape=jax.ShapeDtypeStruct((n,), jnp.float32),
+        table,
+        table,
+        shape=(n,),
+        dtype=jnp.float32,
         grid=(n,),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec((5, n), lambda i: (0, 0))],
-        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
+        blocks=(smem, pl.BlockSpec((5, n), lambda i: (0, 0)), smem),
         scratch_shapes=[pltpu.VMEM((1, n), jnp.float32), pltpu.SMEM((1,), jnp.int32)],
         interpret=interpret,
-    )(table, table)
+    )
 
 
 def _first(workload, rng):
@@ -125,19 +117,14 @@ def _dropped(first, kept, others):
 
 def _drop(kernel, first, kept, others, *, interpret):
     n = others.shape[1]
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((1, n), jnp.float32),
-        grid=(n // (4 * BLOCK),),
-        in_specs=[
-            pl.BlockSpec((BLOCK, 4), lambda i: (0, 0)),
-            pl.BlockSpec((1, BLOCK), lambda i: (0, 0)),
-            pl.BlockSpec((4, 4 * BLOCK), lambda i: (0, i)),
-        ],
-        out_specs=pl.BlockSpec((1, 4 * BLOCK), lambda i: (0, i)),
-        interpret=interpret,
-        name="drop",
-    )(first, kept, others)
+    blocks = (
+        pl.BlockSpec((BLOCK, 4), lambda i: (0, 0)),
+        pl.BlockSpec((1, BLOCK), lambda i: (0, 0)),
+        pl.BlockSpec((4, 4 * BLOCK), lambda i: (0, i)),
+        pl.BlockSpec((1, 4 * BLOCK), lambda i: (0, i)),
+    )
+    options = {"grid": (n // (4 * BLOCK),), "name": "drop", "interpret": interpret}
+    return launch(kernel, first, kept, others, shape=(1, n), blocks=blocks, **options)
 
 
 def _kept(workload, rng):
@@ -155,10 +142,6 @@ def _busy(keep, scores):
     blocks = -(-len(keep) // BLOCK)
     busy = [b for b in range(blocks) if in_order[BLOCK * b : BLOCK * (b + 1)].any()]
     return np.array(busy + [busy[-1]] * (blocks - len(busy)), np.int32)
-
-
-def _table_of(answer, keep, scores):
-    return jax.jit(answer)(keep, scores)
 
 
 EXERCISES = (
@@ -184,7 +167,7 @@ EXERCISES = (
                 )
             ),
         ),
-        call=_settle,
+        call=functools.partial(launch, name="settle"),
         hint="First settle. Who drops a box is then a question for each column of the matrix, and "
         "`keep` lies along the lanes, where its rows want it along the sublanes.",
     ),
@@ -224,7 +207,7 @@ EXERCISES = (
         _busy,
         _kept,
         cases("n", sparse=2000, late=(1000, "the best are kept, and no others")),
-        call=_table_of,
+        call=jitted,
         backend=XLA,
         hint="Under jit a shape cannot depend on values: jnp.nonzero takes size= and fill_value=.",
     ),
@@ -239,12 +222,7 @@ EXERCISES = (
         cases("n kept", few=(1024, 10), all=(512, 100), none=(512, 0)),
         call=_drop,
         rungs=("interpret",),
-        bar=Bar(
-            "bundles in a step on a v5e",
-            bars.bundles("drop"),
-            bar=DROP_BUNDLES,
-            ours=(("0.0.42.1", 418), ("0.0.50.1", 414)),
-        ),
+        bar=bars.bundles("drop", DROP_BUNDLES, (("0.0.42.1", 418), ("0.0.50.1", 414))),
         hint="I / U > 0.5 needs no division. And who of 128 rows is kept and overlaps is a product "
         "of [1, 128] and [128, 512] zeros and ones, which the MXU has time for.",
     ),

@@ -1,46 +1,29 @@
 """Exercises of the chapter "A pipelined matmul"."""
 
-import jax
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch
 from kernels.machines.tpu.lowering import abstract_device
 from kernels.proof.workload import Workload, values
 
 ROWS = 64  # of a block that is copied by hand
+HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 GATED_CYCLES = 42_500  # of two products of 1024³; at the peak 32,683
 
 
 def _total(kernel, x, *, interpret):
-    like = jax.ShapeDtypeStruct((ROWS, x.shape[1]), x.dtype)
-    return pl.pallas_call(
-        kernel,
-        out_shape=like,
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
-        scratch_shapes=[
-            pltpu.VMEM((2, *like.shape), x.dtype),
-            pltpu.SemaphoreType.DMA((2,)),
-        ],
-        interpret=interpret,
-        name="total",
-    )(x)
+    shape = ROWS, x.shape[1]
+    scratch = [pltpu.VMEM((2, *shape), x.dtype), pltpu.SemaphoreType.DMA((2,))]
+    options = {"in_specs": [HBM], "scratch_shapes": scratch, "name": "total"}
+    return launch(kernel, x, shape=shape, interpret=interpret, **options)
 
 
 def _in_hbm(kernel, x, y, *, interpret):
-    hbm = pl.BlockSpec(memory_space=pltpu.HBM)
     with abstract_device(judges.CHIP):  # emit_pipeline asks which chip it is on
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-            in_specs=[hbm, hbm],
-            out_specs=hbm,
-            interpret=interpret,
-            name="emitted",
-        )(x, y)
+        return launch(kernel, x, y, blocks=(HBM,) * 3, interpret=interpret, name="emitted")
 
 
 def _rows(count):
@@ -107,11 +90,9 @@ EXERCISES = (
         cases("m k n", dtype="bfloat16", small=(128, 256, 128), oblong=(512, 128, 1024)),
         rungs=("interpret",),
         judge=judges.only_kernel,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=GATED_CYCLES,
-            ours=(("0.0.42.1", 41_303), ("0.0.50.1", 41_304)),
+        bar=bars.cycles(
+            GATED_CYCLES,
+            (("0.0.42.1", 41_303), ("0.0.50.1", 41_304)),
             workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
         ),
         magnitude=_gated_magnitude,

@@ -1,13 +1,11 @@
 """Exercises of the chapter "A TPU without a TPU"."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases
+from kernels.lessons.exercises.exercise import Exercise, cases, launch
 from kernels.proof.workload import Workload, values
 
 BUNDLES = 110  # of a step of the softmax; factors widened to float32 take far more
@@ -15,18 +13,10 @@ ROWS_CYCLES = 22_000  # of 1,024 rows to standardise; eight at a time take more 
 
 
 def _softmax(kernel, x, y, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((x.shape[0], 128), jnp.float32),
-        grid=(x.shape[0] // 16,),
-        in_specs=[
-            pl.BlockSpec((16, 128), lambda i: (i, 0)),
-            pl.BlockSpec((128, 128), lambda i: (0, 0)),
-        ],
-        out_specs=pl.BlockSpec((16, 128), lambda i: (i, 0)),
-        interpret=interpret,
-        name="softmax",
-    )(x, y)
+    rows = pl.BlockSpec((16, 128), lambda i: (i, 0))
+    blocks = rows, pl.BlockSpec((128, 128), lambda i: (0, 0)), rows
+    options = {"shape": (len(x), 128), "dtype": jnp.float32, "grid": (len(x) // 16,)}
+    return launch(kernel, x, y, blocks=blocks, name="softmax", interpret=interpret, **options)
 
 
 def _probabilities(x, y):
@@ -46,15 +36,8 @@ def _bfloat16(workload, rng):
 
 def _rows(kernel, x, *, interpret):
     block = pl.BlockSpec((128, 1024), lambda i: (i, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(x.shape[0] // 128,),
-        in_specs=[block],
-        out_specs=block,
-        interpret=interpret,
-        name="standardise",
-    )(x)
+    options = {"grid": (len(x) // 128,), "name": "standardise", "interpret": interpret}
+    return launch(kernel, x, blocks=(block, block), **options)
 
 
 def _three_on(workload, rng):
@@ -108,13 +91,7 @@ EXERCISES = (
         call=_rows,
         rungs=("interpret",),
         judge=judges.schedule(spills=0),
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=ROWS_CYCLES,
-            ours=19_025,
-            workload=Workload("bar", {"rows": 1024}),
-        ),
+        bar=bars.cycles(ROWS_CYCLES, 19_025, workload=Workload("bar", {"rows": 1024})),
         magnitude=_standardised_magnitude,
         hint="Eight rows are one long chain of operations that wait for each other: give the "
         "compiler several chains side by side. lax.rsqrt is one operation, a root and a division "

@@ -2,14 +2,13 @@
 
 import functools
 
-import jax
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons import gallery
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn, numbers
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch, numbers
 from kernels.machines import tpu
 from kernels.matmul import reference
 from kernels.proof import ladder
@@ -22,13 +21,9 @@ MOST = 1 << 20  # numbers in an argument that the reader makes
 
 
 def _double(kernel, x, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
-        scratch_shapes=[pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA],
-        interpret=interpret,
-    )(x)
+    options = {"in_specs": [pl.BlockSpec(memory_space=pltpu.HBM)], "interpret": interpret}
+    scratch = [pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA]
+    return launch(kernel, x, scratch_shapes=scratch, **options)
 
 
 def _race(answer, n, *, interpret):

@@ -3,11 +3,11 @@
 import functools
 
 import numpy as np
+from jax.experimental import pallas as pl
 
 from kernels.attention import reference
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases, compared
+from kernels.lessons.exercises.exercise import Exercise, cases, compared, launch
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.ladder import Refused
@@ -27,36 +27,15 @@ def _pairs_and_gradients(workload, rng):
     return *_pairs(workload, rng), values("normal", shape, workload.dtype, rng)
 
 
-def _two_heads(kernel, qkv, *, interpret):
-    import jax
-    from jax.experimental import pallas as pl
-
-    pictures, tokens, columns = qkv.shape
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((pictures, tokens, columns // 3), qkv.dtype),
-        grid=(pictures,),
-        in_specs=[pl.BlockSpec((None, tokens, columns), lambda i: (i, 0, 0))],
-        out_specs=pl.BlockSpec((None, tokens, columns // 3), lambda i: (i, 0, 0)),
-        interpret=interpret,
-        name="pair",
-    )(qkv)
+def _blocks(*shapes):
+    """Blocks of a picture each."""
+    return tuple(pl.BlockSpec((None, *shape[1:]), lambda i: (i, 0, 0)) for shape in shapes)
 
 
 def _pulled(kernel, qkv, do, *, interpret):
-    import jax
-    from jax.experimental import pallas as pl
-
-    blocks = [pl.BlockSpec((None, *array.shape[1:]), lambda i: (i, 0, 0)) for array in (qkv, do)]
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
-        grid=(len(qkv),),
-        in_specs=blocks,
-        out_specs=blocks[0],
-        interpret=interpret,
-        name="pair_backward",
-    )(qkv, do)
+    blocks = _blocks(qkv.shape, do.shape, qkv.shape)
+    options = {"shape": qkv.shape, "grid": (len(qkv),), "name": "pair_backward"}
+    return launch(kernel, qkv, do, blocks=blocks, interpret=interpret, **options)
 
 
 def _dqkv(qkv, do, sizes=False):
@@ -86,12 +65,11 @@ def _dqkv(qkv, do, sizes=False):
     return np.concatenate([each for part in parts for each in part], -1)
 
 
-def _dqkv_magnitude(qkv, do):
-    return _dqkv(qkv, do, sizes=True)
-
-
 def _padded(kernel, qkv, *, tokens, interpret):
-    return _two_heads(functools.partial(kernel, tokens=tokens), qkv, interpret=interpret)
+    shape = (*qkv.shape[:2], qkv.shape[2] // 3)
+    options = {"shape": shape, "grid": (len(qkv),), "name": "pair", "interpret": interpret}
+    kernel = functools.partial(kernel, tokens=tokens)
+    return launch(kernel, qkv, blocks=_blocks(qkv.shape, shape), **options)
 
 
 def _real(qkv, tokens):
@@ -163,7 +141,7 @@ EXERCISES = (
         cases("b n", two=(2, 32), one=(1, 1, "a single key has no gradient")),
         call=_pulled,
         rungs=("interpret", "simulate"),
-        magnitude=_dqkv_magnitude,
+        magnitude=functools.partial(_dqkv, sizes=True),
         hint="dv = pᵀ do, dp = do vᵀ, ds = p (dp - the row's sum of p dp), dq = ds k / 8, "
         "dk = dsᵀ q / 8.",
     ),
@@ -177,14 +155,14 @@ EXERCISES = (
         cases("b n", float32=(2, 32)) + cases("b n", dtype="bfloat16", bfloat16=(1, 64)),
         call=_pulled,
         rungs=("interpret",),
-        bar=Bar(
-            "bundles a picture on a v5e",
-            bars.bundles("pair_backward"),
-            bar=PAIR_BUNDLES,
-            ours=(("0.0.42.1", 1_385), ("0.0.50.1", 1_405)),
+        bar=bars.bundles(
+            "pair_backward",
+            PAIR_BUNDLES,
+            (("0.0.42.1", 1_385), ("0.0.50.1", 1_405)),
             workload=Workload("bar", {"b": 2, "n": 256}, "bfloat16"),
+            figure="bundles a picture on a v5e",
         ),
-        magnitude=_dqkv_magnitude,
+        magnitude=functools.partial(_dqkv, sizes=True),
         hint="With the scores on their side, [keys, queries], both sums of the softmax run over "
         "sublanes. Which of the five products need nothing of the softmax?",
     ),

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, cases, drawn, jitted
 from kernels.machines.tpu import hlo
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -17,10 +17,6 @@ HEADS = 8
 
 def _polynomial(c, x):
     return sum(each * x**power for power, each in enumerate(c))
-
-
-def _jitted(answer, c, x):
-    return jax.jit(answer)(c, x)
 
 
 def _passes(tried):
@@ -105,7 +101,7 @@ EXERCISES = (
             short=(7, 3),
             constant=(5, 1, "the result still has the shape of x"),
         ),
-        call=_jitted,
+        call=jitted,
         backend=XLA,
         magnitude=lambda c, x: _polynomial(abs(c), abs(x)),
         bar=Bar(
