@@ -56,9 +56,9 @@ def _bare(number: Any) -> Any:
 def _like(count: Count, number: Any) -> Any:
     if not isinstance(number, (int, np.integer)):
         return number
-    found = _Whole(number)
-    found.count = count
-    return found
+    whole = _Whole(number)
+    whole.count = count
+    return whole
 
 
 for _name, _divides in (
@@ -116,11 +116,11 @@ def counted(kernel: Any, *arguments: Any) -> Count:
     count = Count()
     scope: dict[str, Any] = {"np": np, "ti": _taichi()}
     exec(compile(kernel.text, f"<{kernel.name}>", "exec"), scope)
-    given = [
+    counting = [
         _Array(a.copy(), count) if isinstance(a, np.ndarray) else _like(count, a) for a in arguments
     ]
     try:
-        scope[kernel.name](*given)
+        scope[kernel.name](*counting)
     except AttributeError as error:
         raise Refused(f"this cannot be counted: {error}") from error
     return count

@@ -22,12 +22,6 @@ def _loads(tried):
     return counted(tried.answer, np.empty_like(k), w, k).loads / (b * c * t * (t + 1) / 2)
 
 
-def _launch_conv(kernel, w, k):
-    out = np.full(k.shape, np.nan, k.dtype)
-    taichi.launch(kernel.made(), out, w, k)
-    return out
-
-
 def _decaying(workload, rng):
     b, c, t = (workload.sizes[name] for name in "bct")
     a = rng.uniform(0.5, 0.99, c).astype(np.float32)
@@ -99,18 +93,14 @@ def _centred(w, k, eps):
     return _causal(w, k - k.mean(-1, keepdims=True), eps)
 
 
-# Each function, and whether it is causal; the order is that of the workloads.
-JUDGED = (_causal, _circular, _one_ahead, _first_only, _centred)
-
-
-def _judges(answer, number, *, interpret):
-    function = JUDGED[number]
-    said = np.asarray(answer(function))
-    if said.dtype != bool or said.shape:
-        raise Refused(f"the result is {said}, where True or False is wanted")
-    if said != (function is _causal):
-        raise Refused(f"the result is {said} for this one: {function.__doc__}")
-    return said
+# Each function, and whether it is causal.
+JUDGED = (
+    (_causal, True),
+    (_circular, False),
+    (_one_ahead, False),
+    (_first_only, False),
+    (_centred, False),
+)
 
 
 def _kept_apart(w, k, eps):
@@ -158,15 +148,24 @@ CONTAINED = (
 )
 
 
-def _contains(answer, number, *, interpret):
-    function, contained = CONTAINED[number]
-    with np.errstate(all="ignore"):  # infinities are what this is about
-        said = np.asarray(answer(function))
-    if said.dtype != bool or said.shape:
-        raise Refused(f"the result is {said}, where True or False is wanted")
-    if said != contained:
-        raise Refused(f"the result is {said} for this one: {function.__doc__}")
-    return said
+def _asked(functions):
+    """What asks an answer about one of these functions, and compares it with what is known."""
+
+    def call(answer, number, *, interpret):
+        function, right = functions[number]
+        with np.errstate(all="ignore"):  # there may be infinities
+            said = np.asarray(answer(function))
+        if said.dtype != bool or said.shape:
+            raise Refused(f"the result is {said}, where True or False is wanted")
+        if said != right:
+            raise Refused(f"the result is {said} for this one: {function.__doc__}")
+        return said
+
+    return call
+
+
+def _numbered(functions):
+    return tuple(Workload(f.__name__[1:], {"number": i}) for i, (f, _) in enumerate(functions))
 
 
 EXERCISES = (
@@ -178,7 +177,7 @@ EXERCISES = (
         lambda w, k: reference.depthwise_conv(w, k),
         drawn("c t", "b c t"),
         cases("b c t", small=(4, 3, 40), one=(1, 1, 1), ragged=(5, 2, 33, "no tile divides it")),
-        call=_launch_conv,
+        call=_launch,
         backend=TAICHI,
         bar=Bar(
             "loads for each product",
@@ -229,15 +228,10 @@ EXERCISES = (
         "conv_causal",
         "Write is_causal(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
         "number → [B, C, T], lets no step see a later one; it is called as often as you like.",
-        lambda number: JUDGED[number] is _causal,
+        lambda number: JUDGED[number][1],
         numbers,
-        (
-            *(
-                Workload(function.__name__[1:], {"number": number})
-                for number, function in enumerate(JUDGED)
-            ),
-        ),
-        call=_judges,
+        _numbered(JUDGED),
+        call=_asked(JUDGED),
         backend=PYTHON,
         hint="Change a step of k, and look at the steps before it. Which step, and how much?",
     ),
@@ -248,13 +242,8 @@ EXERCISES = (
         "earlier steps, other rows and other channels. What the others become does not matter.",
         lambda number: CONTAINED[number][1],
         numbers,
-        (
-            *(
-                Workload(function.__name__[1:], {"number": number})
-                for number, (function, _) in enumerate(CONTAINED)
-            ),
-        ),
-        call=_contains,
+        _numbered(CONTAINED),
+        call=_asked(CONTAINED),
         backend=PYTHON,
         hint="Put an infinity into one element of k, and look at all that do not see it. At which "
         "steps might it go unnoticed?",

@@ -66,8 +66,8 @@ def _program(workload, rng):
 
 
 def _product_flops(function, *arguments):
-    (found,) = (each for each in PROGRAMS.values() if each[0] is function)
-    return np.int64(2 * found[2] * found[3])
+    (known,) = (entry for entry in PROGRAMS.values() if entry[0] is function)
+    return np.int64(2 * known[2] * known[3])
 
 
 EXERCISES = (

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.attention import reference
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch
 from kernels.proof.backends.python import PYTHON
@@ -62,12 +63,12 @@ def _probabilities(q, k, w):
 
 def _by_blocks(p, v, w):
     """p v, where each block of queries meets the blocks of keys that it sees, and no others."""
-    found = []
+    rows = []
     for first in range(0, p.shape[1], BLOCK):
         last = first + BLOCK
         seen = slice(max(first - w + 1, 0) // BLOCK * BLOCK, last)
-        found.append(p[:, first:last, seen] @ v[:, seen])
-    return np.concatenate(found, 1)
+        rows.append(p[:, first:last, seen] @ v[:, seen])
+    return np.concatenate(rows, 1)
 
 
 def _window(q, k, v, w):
@@ -130,16 +131,17 @@ def _backward(kernel, q, *others, interpret):
     )
 
 
-def _of_groups(q, k, v):
-    """The attention of each head, and the magnitude."""
-    times = len(q) // len(k)
-    k, v = np.repeat(k, times, 0), np.repeat(v, times, 0)
-    scale = q.shape[-1] ** -0.5
-    s = scale * q @ k.swapaxes(1, 2)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    p = p / p.sum(-1, keepdims=True)
-    size = scale * abs(q) @ abs(k).swapaxes(1, 2)
-    return p @ v, (p * (1 + size + (p * size).sum(-1, keepdims=True))) @ abs(v)
+def _grouped(function):
+    """The reference of attention, where heads of queries share one of keys and values."""
+
+    def shared(q, k, v):
+        k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
+        return function(q, k, v)
+
+    return shared
+
+
+ATTENTION, MAGNITUDE = _grouped(reference.attention), _grouped(reference.attention_magnitude)
 
 
 def _whole(kernel, q, k, v, *, interpret):
@@ -213,7 +215,7 @@ EXERCISES = (
         "Write attend(q, k, v, *, interpret), [h, n, d], [g, n, d] twice → [h, n, d], where h / g "
         "heads of queries that follow one another share a head of keys and values; n is at most "
         "256. Nothing is repeated in HBM: each head of k is fetched once.",
-        lambda q, k, v: _of_groups(q, k, v)[0],
+        ATTENTION,
         drawn("h n d", "g n d", "g n d"),
         cases(
             "h g n d",
@@ -223,7 +225,7 @@ EXERCISES = (
         ),
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.only_kernel, judges.fetches(q=4, k=2, v=2)),
-        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        magnitude=MAGNITUDE,
         hint="An index map may divide: head i of q belongs to head i // (h // g) of k.",
     ),
     Exercise(
@@ -231,14 +233,14 @@ EXERCISES = (
         "Write kernel(q_ref, k_ref, v_ref, o_ref), [256, d], [n, d] twice and [256, d], for the "
         "attention of 256 queries to all keys of a head; for 2 heads of 1,024 tokens and d = 128 "
         f"in bfloat16 it is estimated at {KERNEL_CYCLES:,} cycles or fewer on a v5e.",
-        lambda q, k, v: _of_groups(q, k, v)[0],
+        ATTENTION,
         drawn("h n d", "h n d", "h n d"),
         cases("h n d", float32=(1, 512, 128))
         + cases("h n d", dtype="bfloat16", bfloat16=(1, 256, 128)),
         call=_whole,
         rungs=("interpret",),
         bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 15_504), ("0.0.50.1", 15_718)), workload=AT),
-        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        magnitude=MAGNITUDE,
         hint="Each block of keys costs a rescaling and a wait for its maximum. How many keys can "
         "a block have before VMEM is full?",
     ),
@@ -247,13 +249,13 @@ EXERCISES = (
         "Write attend(q, k, v), [h, n, d] each → [h, n, d], in plain JAX without a kernel, that is "
         f"estimated at {RIVAL_CYCLES:,} cycles or fewer on a v5e for 2 heads of 1,024 tokens and "
         "d = 128 in bfloat16: near what our kernel takes.",
-        lambda q, k, v: _of_groups(q, k, v)[0],
+        ATTENTION,
         drawn("h n d", "h n d", "h n d"),
         cases("h n d", float32=(2, 96, 64))
         + cases("h n d", dtype="bfloat16", bfloat16=(1, 128, 128)),
         backend=XLA,
         bar=bars.cycles(RIVAL_CYCLES, (("0.0.42.1", 16_190), ("0.0.50.1", 16_205)), workload=AT),
-        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        magnitude=MAGNITUDE,
         hint="What passes between XLA's operations costs most: n × n numbers, of how many bytes "
         "each? And n × d results are divided faster than n × n probabilities.",
     ),

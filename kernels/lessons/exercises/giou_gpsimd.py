@@ -38,18 +38,9 @@ def _anchored_magnitude(preds, targets):
     return reference.giou_magnitude(preds, np.broadcast_to(targets[:, :1], targets.shape))
 
 
-def _loaded(tried):
-    """Bytes that all cores together copy to TCM."""
-    sources = PRELUDE + tried.answer(), SHAPE
-    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
-    return sum(each.loaded_bytes for each in traffic)
-
-
-def _copied(tried):
-    """Copies to TCM and from it, of the core that has the most."""
-    sources = PRELUDE + tried.answer(), SHAPE
-    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
-    return max(each.loads + each.stores for each in traffic)
+def _traffic(tried):
+    """What each core copies to TCM and from it."""
+    return gpsimd.run((PRELUDE + tried.answer(), SHAPE), "giou", *tried.arguments).traffic
 
 
 EXERCISES = (
@@ -106,7 +97,7 @@ EXERCISES = (
         backend=GPSIMD,
         bar=Bar(
             "copies of the busiest core",
-            _copied,
+            lambda tried: max(core.loads + core.stores for core in _traffic(tried)),
             bar=COPIES,
             ours=27,
             workload=Workload("bar", {"b": 128, "n": 256}),
@@ -132,7 +123,7 @@ EXERCISES = (
         backend=GPSIMD,
         bar=Bar(
             "bytes to TCM",
-            _loaded,
+            lambda tried: sum(core.loaded_bytes for core in _traffic(tried)),
             bar=ANCHOR_BYTES,
             ours=256_256,
             workload=Workload("bar", {"b": 16, "n": 1000}),

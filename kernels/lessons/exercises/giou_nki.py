@@ -4,7 +4,7 @@ import numpy as np
 
 from kernels.giou import nki as published
 from kernels.giou import reference, workloads
-from kernels.lessons.exercises import bars
+from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, cases, drawn
 from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
@@ -27,28 +27,21 @@ def _shares(boxes):
     return areas / areas.max(1, keepdims=True)
 
 
-def _once(kernel, boxes, *, interpret):
-    """Right, and each box is fetched once."""
-    result = neuron.run(kernel, boxes, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        least = boxes.size // 4 * 5 * 4  # four numbers in and one out
-        moved = neuron.estimate(kernel, boxes).dma_bytes
-        if moved > least:
-            raise Refused(f"its copies move {moved:,} bytes, where {least:,} are enough")
-    return result
+def _more_than_once(cost, boxes):
+    least = boxes.size // 4 * 5 * 4  # four numbers in and one out
+    moved = cost.dma_bytes
+    return moved > least and f"its copies move {moved:,} bytes, where {least:,} are enough"
 
 
-def _shorter(kernel, preds, targets, *, interpret):
-    """Right as ever, and one instruction shorter than the chapter's; both are counted."""
-    result = neuron.run(kernel, preds, targets, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        ours, theirs = (
-            neuron.estimate(each, preds, targets).engines["Vector"].instructions
-            for each in (published.giou_kernel, kernel)
-        )
-        if theirs >= ours:
-            raise Refused(f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}")
-    return result
+def _no_shorter(cost, preds, targets):
+    """Both are counted: the answer's instructions, and those of the chapter's kernel."""
+    ours, theirs = (
+        estimate.engines["Vector"].instructions
+        for estimate in (neuron.estimate(published.giou_kernel, preds, targets), cost)
+    )
+    return (
+        theirs >= ours and f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}"
+    )
 
 
 def _carried(kernel, boxes, *, interpret):
@@ -72,7 +65,7 @@ EXERCISES = (
         workloads.giou.make,
         cases("b n", tile=(128, 64), part=(5, 101, "not all partitions"))
         + cases("b n", values="degenerate", degenerate=(33, 64)),
-        call=_shorter,
+        call=judges.on_neuron(_no_shorter),
         backend=NKI,
         magnitude=reference.giou_magnitude,
         hint="-(c - u) / c is u / c - 1: scalar_tensor_tensor subtracts 1 and adds a tile.",
@@ -90,7 +83,7 @@ EXERCISES = (
             ragged=(5, 131, 33, "three rows beyond a tile"),
         )
         + cases("t b n", values="wide", wide=(4, 7, 64)),
-        call=lambda kernel, x, *, interpret: neuron.run(kernel, x, interpret=interpret),
+        call=judges.on_neuron(),
         backend=NKI,
         magnitude=lambda x: abs(x).sum(0),
         hint="A tile has at most 128 partitions, and nl.ndarray sets nothing.",
@@ -116,7 +109,7 @@ EXERCISES = (
         reference.giou,
         workloads.giou.make,
         cases("b n", tile=(128, 64)) + cases("b n", values="degenerate", degenerate=(33, 64)),
-        call=lambda kernel, *boxes, interpret: neuron.run(kernel, *boxes, interpret=interpret),
+        call=judges.on_neuron(),
         backend=NKI,
         bar=bars.nki_microseconds(
             GIOU_MICROSECONDS, 19.9, workload=Workload("bar", {"b": 128, "n": 256})
@@ -131,7 +124,7 @@ EXERCISES = (
         _shares,
         _drawn,
         cases("b n", tile=(128, 256), ragged=(131, 33, "three samples beyond a tile"), one=(1, 1)),
-        call=_once,
+        call=judges.on_neuron(_more_than_once),
         backend=NKI,
         hint="Areas stay in SBUF until the largest is known. nisa.tensor_reduce finds it.",
     ),

@@ -45,10 +45,10 @@ std::vector<float> in{{{numbers}}}, out({len(x)});
 launch(dim3({len(x)}), dim3({THREADS}), [&] {{ sums(out.data(), in.data()); }});
 for (float sum : out) printf("%.9g ", sum);
 """
-    found = run_on_threads(answer(), main)
-    if found.problem:
-        raise Refused(f"{found.problem} in line {found.line}")
-    return np.array(found.printed.split(), np.float32)
+    run = run_on_threads(answer(), main)
+    if run.problem:
+        raise Refused(f"{run.problem} in line {run.line}")
+    return np.array(run.printed.split(), np.float32)
 
 
 EXERCISES = (

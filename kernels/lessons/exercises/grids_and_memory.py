@@ -1,6 +1,5 @@
 """Exercises of the chapter "Grids and memory spaces"."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
@@ -14,14 +13,9 @@ SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
 ROWS = pl.BlockSpec((8, 128), lambda b: (b, 0))
 
 
-def _table(kernel, m, n, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((m, n), jnp.int32),
-        grid=(m, n),
-        out_specs=SMEM,
-        interpret=interpret,
-    )()
+def _table(kernel, *sizes, interpret):
+    options = {"shape": sizes, "dtype": jnp.int32, "grid": sizes, "out_specs": SMEM}
+    return launch(kernel, interpret=interpret, **options)
 
 
 def _running_maximum(kernel, x, *, interpret):

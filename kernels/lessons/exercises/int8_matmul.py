@@ -39,8 +39,8 @@ def _apart(answer, x, y, outliers, *, interpret):
         raise ladder.Refused(f"shape is {np.shape(z)}, the reference has {(len(x), y.shape[1])}")
     (q, r), (p, c) = quantize(x, axis=1), quantize(y, axis=0)
     limit = _error(quantized_matmul(q, p, r, c, jnp.zeros(y.shape[1])), x, y) / 2
-    if not (found := _error(z, x, y)) <= limit:
-        raise ladder.Refused(f"the error is {found:.2%}, wanted at most {limit:.2%}")
+    if not (error := _error(z, x, y)) <= limit:
+        raise ladder.Refused(f"the error is {error:.2%}, wanted at most {limit:.2%}")
     return np.True_
 
 

@@ -15,15 +15,9 @@ CYCLES = 24.0  # of a warp's own instructions in the loop, for each HGMMA of the
 COPIES = 6  # in the code of a loop with two stages: two that fill each stage, two in the loop
 
 
-# The backend gives interpret= to those whose signature names it.
-
-
 def _wide(programs):
     """The kernel multiplies 64 × 128 at a time, spills nothing, and leaves room for another."""
-    from kernels.machines import gpu
-
-    function, arrays = programs[0]
-    kernel = gpu.compile(function, *arrays, passes=False).kernel()
+    kernel = judges.for_hopper(programs[0]).kernel()
     products = {i.name for i in kernel.instructions if i.operation == "HGMMA"}
     if narrow := sorted(name for name in products if not name.startswith(WIDE)):
         raise judges.Refused(f"{narrow[0]} in its machine code, {WIDE} wanted")
@@ -32,22 +26,16 @@ def _wide(programs):
 
 def _overlapped(programs):
     """Products of the wide kind without spills, and at least two stages of tiles in flight."""
-    from kernels.machines import gpu
-
-    told = judges.on_gpu(registers=255, blocks=1, uses="HGMMA")(programs)
-    function, arrays = programs[0]
-    copies = gpu.compile(function, *arrays, passes=False).kernel().counts["UTMALDG"]
+    note = judges.on_gpu(registers=255, blocks=1, uses="HGMMA")(programs)
+    copies = judges.for_hopper(programs[0]).kernel().counts["UTMALDG"]
     if copies < COPIES:
         raise judges.Refused(f"{copies} copies by TMA in its code; two stages have {COPIES}")
-    return told
+    return note
 
 
 def _cycles_a_product(tried: Tried) -> float:
     """Stall counts of the loop that multiplies, over its products."""
-    from kernels.machines import gpu
-
-    function, arrays = tried.program
-    kernel = gpu.compile(function, *arrays, passes=False).kernel()
+    kernel = judges.for_hopper(tried.program).kernel()
     loops = [loop for loop in kernel.loops if loop.counts["HGMMA"]]
     if not loops:
         raise judges.Refused("no loop of its machine code has an HGMMA")

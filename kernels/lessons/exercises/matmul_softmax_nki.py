@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from kernels.lessons.exercises import bars
+from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, cases, drawn
-from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
-from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload
+from kernels.softmax.reference import softmax
 
 FEW = 16  # columns of a narrow matrix
 MOST_CYCLES = 64  # of the Tensor engine, for each 128 × 128 of a matrix
@@ -15,58 +14,29 @@ COLUMNS, TOGETHER = 64, 8  # of a small product; how many of them a bank of PSUM
 PRODUCT_MICROSECONDS = 24.0  # that the fast product may take, estimated
 
 
-def _run(kernel, *arrays, interpret):
-    return neuron.run(kernel, *arrays, interpret=interpret)
+def _without_tensor(cost, x):
+    return not cost.engines["Tensor"].instructions and "the Tensor engine has nothing to do"
 
 
-def _by_tensor(kernel, x, *, interpret):
-    """A transpose that the Tensor engine makes."""
-    result = neuron.run(kernel, x, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        engines = neuron.estimate(kernel, x).engines
-        if not engines["Tensor"].instructions:
-            raise Refused("the Tensor engine has nothing to do")
-    return result
+def _by_vector(cost, x):
+    busy = cost.engines["Vector"].instructions
+    return busy and f"the Vector engine has {busy} instructions, and should have none"
 
 
-def _by_scalar(kernel, x, *, interpret):
-    """Sums of exponentials, without an instruction of the Vector engine."""
-    result = neuron.run(kernel, x, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        busy = neuron.estimate(kernel, x).engines["Vector"].instructions
-        if busy:
-            raise Refused(f"the Vector engine has {busy} instructions, and should have none")
-    return result
+def _moves(cost, xt, y):
+    """A product of a matrix with a few columns may take few cycles of the Tensor engine."""
+    most = MOST_CYCLES * (xt.shape[0] // 128) * (xt.shape[1] // 128)
+    cycles = cost.engines["Tensor"].cycles
+    return cycles > most and (
+        f"the Tensor engine works for {cycles:,.0f} cycles, and may for {most:,}"
+    )
 
 
-def _stays(kernel, xt, y, *, interpret):
-    """A product of a matrix with a few columns, in few cycles of the Tensor engine."""
-    result = neuron.run(kernel, xt, y, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        most = MOST_CYCLES * (xt.shape[0] // 128) * (xt.shape[1] // 128)
-        cycles = neuron.estimate(kernel, xt, y).engines["Tensor"].cycles
-        if cycles > most:
-            raise Refused(f"the Tensor engine works for {cycles:,.0f} cycles, and may for {most:,}")
-    return result
-
-
-def _shared(kernel, xt, y, *, interpret):
-    """Products that leave PSUM eight at a time."""
-    result = neuron.run(kernel, xt, y, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        engines = neuron.estimate(kernel, xt, y).engines
-        found = sum(engines[name].instructions for name in ("Vector", "Scalar", "GpSimd"))
-        most = -(-xt.shape[0] // TOGETHER)
-        if found > most:
-            raise Refused(
-                f"{found} instructions bring {xt.shape[0]} products out of PSUM; {most} can"
-            )
-    return result
-
-
-def _softmax(x):
-    raised = np.exp(x - x.max(-1, keepdims=True))
-    return raised / raised.sum(-1, keepdims=True)
+def _one_by_one(cost, xt, y):
+    """Products have to leave PSUM eight at a time."""
+    count = sum(cost.engines[name].instructions for name in ("Vector", "Scalar", "GpSimd"))
+    most = -(-len(xt) // TOGETHER)
+    return count > most and f"{count} instructions bring {len(xt)} products out of PSUM; {most} can"
 
 
 EXERCISES = (
@@ -80,7 +50,7 @@ EXERCISES = (
         cases(
             "k m n", dtype="bfloat16", few=(512, 512, 4), vector=(256, 128, 1), most=(128, 256, FEW)
         ),
-        call=_stays,
+        call=judges.on_neuron(_moves),
         backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A column of the moving tile takes a cycle. Which of the two has few columns?",
@@ -99,7 +69,7 @@ EXERCISES = (
             part=(11, 64, 32),
             one=(1, 128, 128),
         ),
-        call=_shared,
+        call=judges.on_neuron(_one_by_one),
         backend=NKI,
         magnitude=lambda xt, y: np.swapaxes(abs(xt), 1, 2) @ abs(y),
         hint="A product may go into a slice of a tile in PSUM: total[:, 64:128].",
@@ -114,7 +84,7 @@ EXERCISES = (
         cases(
             "k m n", one_bank=(256, 128, 512), ten_banks=(256, 1280, 512), ragged=(128, 1100, 33)
         ),
-        call=_run,
+        call=judges.on_neuron(),
         backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A sum can leave PSUM before the next one begins.",
@@ -126,7 +96,7 @@ EXERCISES = (
         np.transpose,
         drawn("m n"),
         cases("m n", tile=(128, 128), small=(3, 5), ragged=(130, 257)),
-        call=_by_tensor,
+        call=judges.on_neuron(_without_tensor),
         backend=NKI,
         hint="nisa.nc_transpose reads SBUF and writes PSUM; a DMA does not reach PSUM.",
     ),
@@ -137,7 +107,7 @@ EXERCISES = (
         lambda x: np.exp(x).sum(1, keepdims=True),
         drawn("b n"),
         cases("b n", tile=(128, 64), ragged=(131, 77), one=(1, 1)),
-        call=_by_scalar,
+        call=judges.on_neuron(_by_vector),
         backend=NKI,
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
         hint="nisa.activation_reduce adds up what it raises.",
@@ -146,10 +116,10 @@ EXERCISES = (
         "nki_softmax_columns",
         "Write kernel(x), [M, N] float32 in HBM → softmax along M, the first dimension; M at most "
         "512 and N at most 128.",
-        lambda x: _softmax(x.T).T,
+        lambda x: softmax(x.T).T,
         drawn("m n"),
         cases("m n", tile=(128, 128), tall=(500, 60), one=(1, 3)),
-        call=_run,
+        call=judges.on_neuron(),
         backend=NKI,
         hint="No engine reduces over partitions cheaply: turn x first, and the result back.",
     ),
@@ -161,9 +131,7 @@ EXERCISES = (
         lambda xt, y: xt.T @ y,
         drawn("k m", "k n"),
         cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
-        call=lambda kernel, *matrices, interpret: neuron.run(
-            kernel, *matrices, interpret=interpret
-        ),
+        call=judges.on_neuron(),
         backend=NKI,
         bar=bars.nki_microseconds(
             PRODUCT_MICROSECONDS,

@@ -59,8 +59,8 @@ def _classed(workload, rng):
 
 def _by_class(boxes, scores, classes):
     keep = np.zeros(len(boxes), bool)
-    for each in np.unique(classes):
-        mine = classes == each
+    for number in np.unique(classes):
+        mine = classes == number
         keep[mine] = reference.nms(boxes[mine], scores[mine], iou_threshold=THRESHOLD)
     return keep
 

@@ -44,7 +44,7 @@ def _gated(x, a, b):
 
 def _gated_magnitude(x, a, b):
     """Of both factors' sums, each times the other factor; the slope of silu is at most 1.1."""
-    gate, rest = (abs(x) @ abs(each) for each in (a, b))
+    gate, rest = (abs(x) @ abs(y) for y in (a, b))
     return 1.1 * gate * abs(x @ b) + abs(_silu(x @ a)) * rest
 
 

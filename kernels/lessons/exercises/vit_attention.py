@@ -6,12 +6,14 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.attention import reference
+from kernels.attention.layout import pack, unpack
 from kernels.lessons.exercises import bars
 from kernels.lessons.exercises.exercise import Exercise, cases, compared, launch
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload, values
+from kernels.softmax.reference import softmax
 
 WIDTH = 64  # of a head
 PAIR_BUNDLES = 1_700  # of two heads' backward pass; upright it takes 2,291
@@ -38,31 +40,18 @@ def _pulled(kernel, qkv, do, *, interpret):
     return launch(kernel, qkv, do, blocks=blocks, interpret=interpret, **options)
 
 
-def _dqkv(qkv, do, sizes=False):
-    """The gradient of both heads; or, of the same sums, the sums of absolute values."""
-    size = abs if sizes else lambda x: x
-    parts = [[], [], []]
-    for head in range(2):
-        q, k, v = (qkv[..., WIDTH * (2 * part + head) :][..., :WIDTH] for part in range(3))
-        d = do[..., WIDTH * head :][..., :WIDTH]
-        s = q @ k.swapaxes(1, 2) / 8
-        p = np.exp(s - s.max(-1, keepdims=True))
-        p = p / p.sum(-1, keepdims=True)
-        dp = size(d) @ size(v).swapaxes(1, 2)
-        if sizes:  # of the scores too, since an exponential multiplies by their error
-            ds = p * (dp + (p * dp).sum(-1, keepdims=True))
-            reach = 1 + abs(q) @ abs(k).swapaxes(1, 2) / 8
-            p, ds = p * reach, ds * (reach + (p * reach).sum(-1, keepdims=True))
-        else:
-            ds = p * (dp - (p * dp).sum(-1, keepdims=True))
-        found = (
-            ds @ size(k) / 8,
-            ds.swapaxes(1, 2) @ size(q) / 8,
-            p.swapaxes(1, 2) @ size(d),
-        )
-        for part, each in zip(parts, found, strict=True):
-            part.append(each)
-    return np.concatenate([each for part in parts for each in part], -1)
+def _dqkv(qkv, do):
+    """The gradient of both heads."""
+    q, k, v = unpack(qkv, 2)
+    do = do.reshape(*do.shape[:2], 2, WIDTH).swapaxes(1, 2)
+    p = softmax(q @ k.swapaxes(-1, -2) / 8)
+    dp = do @ v.swapaxes(-1, -2)
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True)) / 8
+    return pack(ds @ k, ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ do)
+
+
+def _dqkv_magnitude(qkv, do):
+    return reference.vit_attention_gradient_magnitude(qkv, 2, do)[0]
 
 
 def _padded(kernel, qkv, *, tokens, interpret):
@@ -108,8 +97,8 @@ def _halves(answer, qkv, heads):
     with watched(note):
         result = answer(torch.from_numpy(qkv), heads)
     if sum(ran) != len(qkv) // 2:
-        told = f"{sum(ran)} of {len(qkv)}" if ran else "none"
-        raise Refused(f"the packed kernel had {told} of the pictures, and not the second half")
+        share = f"{sum(ran)} of {len(qkv)}" if ran else "none"
+        raise Refused(f"the packed kernel had {share} of the pictures, and not the second half")
     return compared(result)
 
 
@@ -141,7 +130,7 @@ EXERCISES = (
         cases("b n", two=(2, 32), one=(1, 1, "a single key has no gradient")),
         call=_pulled,
         rungs=("interpret", "simulate"),
-        magnitude=functools.partial(_dqkv, sizes=True),
+        magnitude=_dqkv_magnitude,
         hint="dv = pᵀ do, dp = do vᵀ, ds = p (dp - the row's sum of p dp), dq = ds k / 8, "
         "dk = dsᵀ q / 8.",
     ),
@@ -162,7 +151,7 @@ EXERCISES = (
             workload=Workload("bar", {"b": 2, "n": 256}, "bfloat16"),
             figure="bundles a picture on a v5e",
         ),
-        magnitude=functools.partial(_dqkv, sizes=True),
+        magnitude=_dqkv_magnitude,
         hint="With the scores on their side, [keys, queries], both sums of the softmax run over "
         "sublanes. Which of the five products need nothing of the softmax?",
     ),

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
+from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, cases, drawn, numbers
 from kernels.proof.backends.python import PYTHON
@@ -21,7 +22,7 @@ def _sends(answer, m, k, n, *, interpret):
     from kernels.machines import gpu
 
     cuts = answer()
-    if not isinstance(cuts, tuple) or [type(each) for each in cuts] != [P, P]:
+    if not isinstance(cuts, tuple) or [type(cut) for cut in cuts] != [P, P]:
         raise Refused("two PartitionSpecs are wanted, of w1 and of w2")
     for name, cut in zip(("w1", "w2"), cuts, strict=True):
         if "x" not in cut:
@@ -35,7 +36,7 @@ def _sends(answer, m, k, n, *, interpret):
         passes=False,
     )
     kinds = [step.kind for step in compiled.thunks]
-    sent = [each for each in kinds if each.startswith(("All", "ReduceScatter", "Collective"))]
+    sent = [kind for kind in kinds if kind.startswith(("All", "ReduceScatter", "Collective"))]
     if len(sent) > 1:
         raise Refused(f"it sends {len(sent)} times, {', '.join(sent)}; once is enough")
     return np.array(len(sent))
@@ -60,7 +61,7 @@ def _residual(x, w1, b, w2):
 
 
 def _residual_magnitude(x, w1, b, w2):
-    x, w1, b, w2 = (np.abs(each) for each in (x, w1, b, w2))
+    x, w1, b, w2 = map(np.abs, (x, w1, b, w2))
     return x + (x @ w1 + b) @ w2
 
 
@@ -75,22 +76,15 @@ def _labelled(workload, rng):
     return values("normal", (rows, width), "float32", rng), labels
 
 
-def _steps(tried):
-    """Steps of the answer's program, compiled for an H100."""
-    from kernels.machines import gpu
-
-    function, arrays = tried.program
-    return len(gpu.compile(function, *arrays, passes=False).thunks)
+def _steps(program):
+    """Steps of a program, compiled for an H100."""
+    return len(judges.for_hopper(program).thunks)
 
 
-def one_kernel(programs):
+def _one_kernel(programs):
     """The program compiled for an H100 may be one kernel, and nothing else."""
-    from kernels.machines import gpu
-
-    function, arrays = programs[0]
-    steps = gpu.compile(function, *arrays, passes=False).thunks
-    if len(steps) > 1:
-        raise Refused(f"{len(steps)} steps on an H100, one kernel wanted")
+    if (steps := _steps(programs[0])) > 1:
+        raise Refused(f"{steps} steps on an H100, one kernel wanted")
     return "one kernel on an H100"
 
 
@@ -128,7 +122,7 @@ EXERCISES = (
         magnitude=_residual_magnitude,
         bar=Bar(
             "steps on an H100",
-            _steps,
+            lambda tried: _steps(tried.program),
             bar=STEPS,
             ours=STEPS,
             workload=Workload("bar", {"m": 1024, "k": 512, "n": 2048}, "bfloat16"),
@@ -144,7 +138,7 @@ EXERCISES = (
         cases("m n", rows=(64, 1024), one=(1, 256)),
         backend=XLA,
         magnitude=lambda x, labels: np.abs(x).max(-1) + np.log(x.shape[1]),
-        judge=one_kernel,
+        judge=_one_kernel,
         hint="Indexing is an operation of its own. What else picks a number out of its row?",
     ),
 )

@@ -16,7 +16,7 @@ HEADS = 8
 
 
 def _polynomial(c, x):
-    return sum(each * x**power for power, each in enumerate(c))
+    return sum(factor * x**power for power, factor in enumerate(c))
 
 
 def _passes(tried):
@@ -55,13 +55,11 @@ def _layer(x, inward, outward):
 
 def _layer_specs(answer, x, inward, outward, *, interpret):
     """Whether four specs came; and for the judge the specs themselves."""
-    found = answer()
-    if not (
-        isinstance(found, tuple)
-        and [type(spec) for spec in found] == [jax.sharding.PartitionSpec] * 4
-    ):
-        raise Refused(f"{type(found).__name__} is returned, wanted: four of PartitionSpec")
-    return np.True_ if interpret else found
+    specs = answer()
+    kinds = [type(spec) for spec in specs] if isinstance(specs, tuple) else []
+    if kinds != [jax.sharding.PartitionSpec] * 4:
+        raise Refused(f"{type(specs).__name__} is returned, wanted: four of PartitionSpec")
+    return np.True_ if interpret else specs
 
 
 def _exchanges_sums(programs):
@@ -75,16 +73,16 @@ def _exchanges_sums(programs):
     mesh = {"x": 2, "y": 2}
     options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out}
     compiled = tpu.compile(_layer, *arguments, chip=judges.CHIP, executable=False, **options)
-    held, half = compiled.memory.arguments, sum(each.nbytes for each in arguments) // 2
+    held, half = compiled.memory.arguments, sum(a.nbytes for a in arguments) // 2
     if held > half:
         raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
-    found = hlo.parse(compiled.hlo).collectives
-    told = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in found) or "none"
-    if [i.opcode for i in found] != ["all-reduce"]:
-        raise Refused(f"the exchanges are {told}; wanted is one all-reduce")
-    if (size := found[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
-        raise Refused(f"{told} of {size} bytes on each; half of the result are {most}")
-    return f"{told}, {held} bytes of arguments on each of 4 chips"
+    exchanges = hlo.parse(compiled.hlo).collectives
+    words = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in exchanges) or "none"
+    if [i.opcode for i in exchanges] != ["all-reduce"]:
+        raise Refused(f"the exchanges are {words}; wanted is one all-reduce")
+    if (size := exchanges[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
+        raise Refused(f"{words} of {size} bytes on each; half of the result are {most}")
+    return f"{words}, {held} bytes of arguments on each of 4 chips"
 
 
 EXERCISES = (
