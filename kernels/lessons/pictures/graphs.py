@@ -66,12 +66,12 @@ def graph(module: Module, layouts: bool = False) -> Picture:
             canvas.rect(left, y, width, height, stroke_opacity=0.45, radius=5)
         for i, (line, size, weight) in enumerate(zip(words[node], (12, 11, 10), (600, 400, 400))):
             canvas.text(x, y + 17 + 14 * i, line, size=size, weight=weight, anchor="middle")
-    told = f"{len(nodes)} instructions"
+    summary = f"{len(nodes)} instructions"
     if kernels:
-        told += ", " + "; ".join(
+        summary += ", " + "; ".join(
             f"{name} holds {sum(n.kernel == name for n in nodes)}" for name in kernels
         )
-    return canvas.picture(f"Graph of {module.entry}: {told}")
+    return canvas.picture(f"Graph of {module.entry}: {summary}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,22 +88,22 @@ def _opened(module: Module) -> list[_Node]:
     nodes: list[_Node] = []
 
     def walk(name: str, arguments: Sequence[_Node] | None, kernel: str) -> _Node | None:
-        made: dict[str, _Node] = {}
+        known: dict[str, _Node] = {}
         last = None
-        for each in module.computations.get(name, ()):
-            inputs = tuple(made[o] for o in each.inputs if o in made)
-            if each.opcode == "parameter" and arguments is not None:
-                last = made[each.name] = arguments[int(each.value)]
+        for instruction in module.computations.get(name, ()):
+            inputs = tuple(known[o] for o in instruction.inputs if o in known)
+            if instruction.opcode == "parameter" and arguments is not None:
+                last = known[instruction.name] = arguments[int(instruction.value)]
                 continue
-            inner = module.computations.get(each.called[0], ()) if each.called else ()
-            if each.opcode == "fusion" and inner:
-                last = walk(each.called[0], inputs, kernel or each.name)
+            inner = module.computations.get(instruction.called[0], ()) if instruction.called else ()
+            if instruction.opcode == "fusion" and inner:
+                last = walk(instruction.called[0], inputs, kernel or instruction.name)
                 if last:
-                    made[each.name] = last
+                    known[instruction.name] = last
                 continue
-            last = made[each.name] = _Node(each, inputs, kernel)
+            last = known[instruction.name] = _Node(instruction, inputs, kernel)
             nodes.append(last)
-        return made.get(module.roots.get(name, ""), last)
+        return known.get(module.roots.get(name, ""), last)
 
     walk(module.entry, None, "")
     return nodes
@@ -158,13 +158,15 @@ def _lanes(
 
 def _node_words(node: _Node, layouts: bool) -> tuple[str, ...]:
     """What stands in a box: the operation, its array, and the kernel that it is part of."""
-    each = node.instruction
-    name = each.opcode
-    if each.opcode == "parameter":
-        name = f"parameter {each.value}"
-    elif each.opcode == "constant" and each.value:
-        name = f"constant {each.value}"[:24]
-    shown = each.results[:1] if each.opcode == "copy-start" else each.results[:2]
+    instruction = node.instruction
+    name = instruction.opcode
+    if instruction.opcode == "parameter":
+        name = f"parameter {instruction.value}"
+    elif instruction.opcode == "constant" and instruction.value:
+        name = f"constant {instruction.value}"[:24]
+    shown = (
+        instruction.results[:1] if instruction.opcode == "copy-start" else instruction.results[:2]
+    )
     shape = ", ".join(str(a) if layouts else str(a).partition("{")[0] for a in shown)
     if layouts and any(a.space == 1 for a in shown):
         shape += " in VMEM"
