@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.workload import Workload
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.counted import counted
-from kernels.lessons.exercises.exercise import Exercise, cases
+from kernels.lessons.exercises.exercise import Exercise
 from kernels.machines import taichi
 from kernels.padding import reference
 from kernels.proof.backends.python import PYTHON
@@ -20,14 +21,13 @@ def _tile(workload, rng):
     return values("normal", (h, w), "float32", rng), rows, cols, climb
 
 
-def _columns(tile, rows, cols, climb):
-    border = rows, cols
-    return reference.brick_pad(tile, border=border, shift_x=(tile.shape[1], climb))
+def _blank(tile, rows, cols):
+    """What nobody writes is seen."""
+    return np.full((tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols), np.nan, tile.dtype)
 
 
 def _launch(kernel, tile, rows, cols, climb):
-    shape = tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols
-    out = np.full(shape, np.nan, tile.dtype)  # what nobody writes is seen
+    out = _blank(tile, rows, cols)
     taichi.launch(kernel.made(), out, tile, rows, cols, climb)
     return out
 
@@ -45,16 +45,10 @@ def _unit(tile, step):
     return wall[:period]
 
 
-def _in_rows(tile, rows, cols, step):
-    border = rows, cols
-    return reference.brick_pad(tile, border=border, shift_y=(-step, tile.shape[0]))
-
-
 def _divisions(tried):
     """Whole divisions and remainders for each pixel of the image."""
-    tile, rows, cols, step = tried.arguments
-    out = np.empty((tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols), tile.dtype)
-    return counted(tried.answer, out, tile, rows, cols, step).divisions / out.size
+    out = _blank(*tried.arguments[:3])
+    return counted(tried.answer, out, *tried.arguments).divisions / out.size
 
 
 def _row(workload, rng):
@@ -91,7 +85,9 @@ EXERCISES = (
         "bricks: each row lies `step` pixels further right than the one above it, `rows` and "
         f"`cols` are the border; with at most {MOST_DIVISIONS} divisions of whole numbers, % among "
         "them, for each pixel of a wall of 64 × 80.",
-        _in_rows,
+        lambda tile, rows, cols, step: reference.brick_pad(
+            tile, border=(rows, cols), shift_y=(-step, tile.shape[0])
+        ),
         _tile,
         cases(
             "h w rows cols step",
@@ -135,7 +131,9 @@ EXERCISES = (
         "Write the Taichi kernel columns(out, tile, rows, cols, climb) of a wall of columns of "
         "bricks, as level 2 has it: each column lies `climb` pixels higher than the one to its "
         "left, `rows` and `cols` are the border; it sees its arguments and ti, no more.",
-        _columns,
+        lambda tile, rows, cols, climb: reference.brick_pad(
+            tile, border=(rows, cols), shift_x=(tile.shape[1], climb)
+        ),
         _tile,
         cases(
             "h w rows cols climb",

@@ -3,9 +3,10 @@
 import numpy as np
 
 from kernels.depthwise_conv import reference
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.counted import counted
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn, numbers
+from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
 from kernels.machines import taichi
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.taichi import TAICHI

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernels.giou.reference import giou
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA

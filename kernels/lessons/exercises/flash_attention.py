@@ -6,11 +6,13 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.attention import reference
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
+from kernels.softmax.reference import softmax
 
 BLOCK = 128  # queries of a program, and keys of a block
 KERNEL_CYCLES = 18_000  # of a kernel for AT
@@ -19,9 +21,7 @@ RIVAL_CYCLES = 18_500  # without one; our own kernel is estimated at some 15,600
 
 def _halves(workload, rng):
     """Two results [h, n, d], each followed by its log-sum-exp [h, n, 1]."""
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    o1, o2 = (values("normal", (h, n, d), "float32", rng) for _ in range(2))
-    lse1, lse2 = (values("normal", (h, n, 1), "float32", rng) for _ in range(2))
+    o1, o2, lse1, lse2 = drawn("h n d", "h n d", "h n 1", "h n 1")(workload, rng)
     if workload.name == "large":
         lse1, lse2 = lse1 + 200, lse2 + 200
     if workload.name == "unseen":
@@ -40,8 +40,7 @@ def _merged_magnitude(o1, lse1, o2, lse2):
 
 
 def _tokens(workload, rng):
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    q, k, v = (values("normal", (h, n, d), "float32", rng) for _ in range(3))
+    q, k, v = drawn("h n d", "h n d", "h n d")(workload, rng)
     if workload.name == "unseen":
         v[:, 0] = np.nan
     return q, k, v, workload.sizes["w"]
@@ -57,8 +56,7 @@ def _probabilities(q, k, w):
     """[h, queries, keys], and the scores' sums of absolute values."""
     scale = q.shape[-1] ** -0.5
     s = np.where(_visible(q.shape[1], w), scale * q @ k.swapaxes(1, 2), -np.inf)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True), scale * abs(q) @ abs(k).swapaxes(1, 2)
+    return softmax(s), scale * abs(q) @ abs(k).swapaxes(1, 2)
 
 
 def _by_blocks(p, v, w):
@@ -80,19 +78,30 @@ def _window_magnitude(q, k, v, w):
     return _by_blocks(p * (1 + s + (p * s).sum(-1, keepdims=True)), abs(v), w)
 
 
-def _attend(kernel, q, k, v, w, *, interpret):
+def _by_queries(kernel, *arrays, interpret):
+    """A program for each block of queries, of which some arrays have a row each, q among them."""
+    q = arrays[0]
     heads, n, d = q.shape
-    queries = pl.BlockSpec((1, BLOCK, d), lambda h, i: (h, i, 0))
     keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
-    kernel = functools.partial(kernel, bk=BLOCK, w=w)
-    blocks = queries, keys, keys, queries
-    return launch(kernel, q, k, v, grid=(heads, n // BLOCK), blocks=blocks, interpret=interpret)
+    queries, rows = (pl.BlockSpec((1, BLOCK, width), lambda h, i: (h, i, 0)) for width in (d, 1))
+    return launch(
+        kernel,
+        *arrays,
+        shape=q.shape,
+        grid=(heads, n // BLOCK),
+        blocks=(*(queries, keys, keys, queries, rows, rows)[: len(arrays)], queries),
+        interpret=interpret,
+    )
+
+
+def _attend(kernel, q, k, v, w, *, interpret):
+    return _by_queries(functools.partial(kernel, bk=BLOCK, w=w), q, k, v, interpret=interpret)
 
 
 def _pulled(workload, rng):
     """q, k, v, do [h, n, d]; the log-sum-exps of the scores and the sums of do · o, [h, n, 1]."""
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    q, k, v, do = (values("normal", (h, n, d), "float32", rng) for _ in range(4))
+    q, k, v, do = drawn(*["h n d"] * 4)(workload, rng)
+    _, n, d = q.shape
     s = np.float64(q) @ np.float64(k).swapaxes(1, 2) * d**-0.5
     s = np.where(_visible(n, n), s, -np.inf)
     lse = np.log(np.exp(s).sum(-1, keepdims=True))
@@ -115,20 +124,8 @@ def _dq_magnitude(q, k, v, do, lse, delta):
     return scale * (np.exp(s - lse) * seen * size * terms) @ abs(k)
 
 
-def _backward(kernel, q, *others, interpret):
-    heads, n, d = q.shape
-    queries = pl.BlockSpec((1, BLOCK, d), lambda h, i: (h, i, 0))
-    rows = pl.BlockSpec((1, BLOCK, 1), lambda h, i: (h, i, 0))
-    keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
-    return launch(
-        functools.partial(kernel, bk=BLOCK),
-        q,
-        *others,
-        shape=q.shape,
-        grid=(heads, n // BLOCK),
-        blocks=(queries, keys, keys, queries, rows, rows, queries),
-        interpret=interpret,
-    )
+def _backward(kernel, *arrays, interpret):
+    return _by_queries(functools.partial(kernel, bk=BLOCK), *arrays, interpret=interpret)
 
 
 def _grouped(function):

@@ -1,16 +1,24 @@
 """Exercises of the chapter "GIOU in GpSimd C++"."""
 
+import functools
+
 import numpy as np
 
 from kernels.giou import reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SHAPE
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases
+from kernels.lessons.exercises.exercise import Exercise
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.workload import Workload
 
 COPIES = 27  # of a core with 4,096 pairs; 24 would take the pool's last byte
+ENDS = cases(
+    "b n",
+    one=(1, 1, "seven cores have nothing to do"),
+    long=(3, 4099, "more than the TCM of all cores"),
+)
 ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000
 
 
@@ -18,24 +26,15 @@ def _kernel(answer, preds, targets, *, interpret):
     return gpsimd.call((PRELUDE + answer(), SHAPE), "giou", preds, targets, interpret=interpret)
 
 
-def _smoothed(preds, targets):
-    """Each score averaged with the one before it, in one row of all pairs."""
-    scores = reference.giou(preds, targets).ravel()
+def _smoothed(preds, targets, giou=reference.giou):
+    """Each score averaged with the one before it, in one row of all pairs; or each magnitude."""
+    scores = giou(preds, targets).ravel()
     return ((scores + np.append(scores[:1], scores[:-1])) / 2).reshape(preds.shape[:2])
 
 
-def _smoothed_magnitude(preds, targets):
-    sizes = reference.giou_magnitude(preds, targets).ravel()
-    return (sizes + np.append(sizes[:1], sizes[:-1])).reshape(preds.shape[:2])
-
-
-def _anchored(preds, targets):
+def _anchored(preds, targets, giou=reference.giou):
     """Each predicted box of a sample against the sample's first true one."""
-    return reference.giou(preds, np.broadcast_to(targets[:, :1], targets.shape))
-
-
-def _anchored_magnitude(preds, targets):
-    return reference.giou_magnitude(preds, np.broadcast_to(targets[:, :1], targets.shape))
+    return giou(preds, np.broadcast_to(targets[:, :1], targets.shape))
 
 
 def _traffic(tried):
@@ -50,12 +49,8 @@ EXERCISES = (
         "preds, const torch::Tensor& targets): the loss 1 - GIOU, parts dealt to cores in turn.",
         lambda preds, targets: 1 - reference.giou(preds, targets),
         workloads.giou.make,
-        cases(
-            "b n",
-            one=(1, 1, "seven cores have nothing to do"),
-            prime=(131, 101, "no part divides it"),
-            long=(3, 4099, "more than the TCM of all cores"),
-        )
+        ENDS
+        + cases("b n", prime=(131, 101, "no part divides it"))
         + cases("b n", values="degenerate", degenerate=(33, 128)),
         call=_kernel,
         backend=GPSIMD,
@@ -77,7 +72,7 @@ EXERCISES = (
         ),
         call=_kernel,
         backend=GPSIMD,
-        magnitude=_smoothed_magnitude,
+        magnitude=functools.partial(_smoothed, giou=reference.giou_magnitude),
         hint="A core must not read what another writes. Its inputs everybody may read.",
     ),
     Exercise(
@@ -87,12 +82,7 @@ EXERCISES = (
         f"at most {COPIES} copies to TCM and from it; giou.cpp makes 30.",
         reference.giou,
         workloads.giou.make,
-        cases(
-            "b n",
-            one=(1, 1, "seven cores have nothing to do"),
-            prime=(131, 101, "no part divides it"),
-            long=(3, 4099, "more than the TCM of all cores"),
-        ),
+        ENDS + cases("b n", prime=(131, 101, "no part divides it")),
         call=_kernel,
         backend=GPSIMD,
         bar=Bar(
@@ -113,12 +103,7 @@ EXERCISES = (
         f"at most {ANCHOR_BYTES:,} bytes to TCM.",
         _anchored,
         workloads.giou.make,
-        cases(
-            "b n",
-            one=(1, 1, "seven cores have nothing to do"),
-            prime=(13, 101, "shares end inside of a sample"),
-            long=(3, 4099, "more than the TCM of all cores"),
-        ),
+        ENDS + cases("b n", prime=(13, 101, "shares end inside of a sample")),
         call=_kernel,
         backend=GPSIMD,
         bar=Bar(
@@ -128,7 +113,7 @@ EXERCISES = (
             ours=256_256,
             workload=Workload("bar", {"b": 16, "n": 1000}),
         ),
-        magnitude=_anchored_magnitude,
+        magnitude=functools.partial(_anchored, giou=reference.giou_magnitude),
         hint="Which of the true boxes does a core need, and how often?",
     ),
 )

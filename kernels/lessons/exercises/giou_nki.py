@@ -4,8 +4,9 @@ import numpy as np
 
 from kernels.giou import nki as published
 from kernels.giou import reference, workloads
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
 from kernels.proof.ladder import Refused

@@ -8,8 +8,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.giou import reference, workloads
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.workload import Workload
 

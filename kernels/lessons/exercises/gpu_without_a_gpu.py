@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn, numbers
+from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
 from kernels.machines.gpu.occupancy import occupancy
 from kernels.machines.gpu.threads import run_on_threads
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU

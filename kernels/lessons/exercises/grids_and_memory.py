@@ -5,8 +5,9 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, cases, launch, numbers
+from kernels.lessons.exercises.exercise import Exercise, launch, numbers
 from kernels.proof.workload import values
 
 SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)

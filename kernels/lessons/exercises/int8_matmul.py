@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, cases, compared, launch
+from kernels.lessons.exercises.exercise import Exercise, compared, launch
 from kernels.matmul import quantize, quantized_matmul
 from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
@@ -91,14 +92,10 @@ def _layer_of(kernel, x, y, *others, interpret):
 
 def _shifted(workload, rng):
     """A layer whose rows have zero points of their own."""
-    x, y, r, c = _layer(workload, rng)
-    return x, y, rng.integers(-128, 128, (len(x), 1)).astype(np.int32), r, c
-
-
-def _layer(workload, rng):
     m, k, n = workload.sizes.values()
-    shapes = (((m, k), "int8"), ((k, n), "int8"), ((m, 1), "float32"), ((1, n), "float32"))
-    return tuple(values("normal", shape, dtype, rng) for shape, dtype in shapes)
+    shapes = ((m, k), "int8"), ((k, n), "int8"), ((m, 1), "float32"), ((1, n), "float32")
+    x, y, r, c = (values("normal", shape, dtype, rng) for shape, dtype in shapes)
+    return x, y, rng.integers(-128, 128, (m, 1)).astype(np.int32), r, c
 
 
 def _arriving(workload, rng):
@@ -108,10 +105,7 @@ def _arriving(workload, rng):
     x[np.arange(m), rng.integers(0, k, m)] = rng.choice([-127, 127], m)
     x *= 2.0 ** rng.integers(-9, 9, (m, 1))
     x[m // 2] = 0  # a token of padding
-    y, c = (
-        values("normal", shape, kind, rng)
-        for shape, kind in (((k, n), "int8"), ((1, n), "float32"))
-    )
+    y, c = values("normal", (k, n), "int8", rng), values("normal", (1, n), "float32", rng)
     return jnp.asarray(x, jnp.bfloat16), y, c
 
 

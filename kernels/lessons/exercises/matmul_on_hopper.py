@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar, Tried
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.workload import Workload
 

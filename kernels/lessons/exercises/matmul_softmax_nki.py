@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.nki import NKI
 from kernels.proof.workload import Workload
 from kernels.softmax.reference import softmax

@@ -7,8 +7,9 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.exercise import Exercise, cases, jitted, launch
+from kernels.lessons.exercises.exercise import Exercise, jitted, launch
 from kernels.nms import reference, workloads
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -153,19 +154,13 @@ EXERCISES = (
         "the rank of the first kept box that drops it, and -1 for every other.",
         _dropped_by,
         _pairs,
-        (
-            *(
-                Workload(
-                    name, {"chain": chain, "stack": stack, "gone": gone, "percent": odds}, why=why
-                )
-                for name, chain, stack, gone, odds, why in (
-                    ("chain", 9, 0, 0, 0, ""),
-                    ("stack", 0, 40, 0, 0, ""),
-                    ("several", 0, 0, 0, 4, "more than one kept box may drop a box"),
-                    ("gone", 20, 9, 30, 4, "some were dropped before"),
-                    ("longest", BLOCK, 0, 1, 0, ""),
-                )
-            ),
+        cases(
+            "chain stack gone percent",
+            chain=(9, 0, 0, 0),
+            stack=(0, 40, 0, 0),
+            several=(0, 0, 0, 4, "more than one kept box may drop a box"),
+            gone=(20, 9, 30, 4, "some were dropped before"),
+            longest=(BLOCK, 0, 1, 0),
         ),
         call=functools.partial(launch, name="settle"),
         hint="First settle. Who drops a box is then a question for each column of the matrix, and "

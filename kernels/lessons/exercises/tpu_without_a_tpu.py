@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, cases, launch
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.workload import Workload, values
 from kernels.softmax.reference import softmax
 
@@ -21,12 +22,8 @@ def _softmax(kernel, x, y, *, interpret):
 
 
 def _two(workload, rng):
-    shapes = ((workload.sizes["m"], 128), (128, 128))
-    return tuple(0.25 * values("normal", s, "float32", rng) for s in shapes)
-
-
-def _bfloat16(workload, rng):
-    return tuple(a.astype(jnp.bfloat16) for a in _two(workload, rng))
+    draw = drawn("m 128", "128 128")
+    return tuple((0.25 * a).astype(jnp.bfloat16) for a in draw(workload, rng))
 
 
 def _rows(kernel, x, *, interpret):
@@ -55,7 +52,7 @@ EXERCISES = (
         "blocks are [16, 128], [128, 128] and [16, 128], x and y bfloat16; a step takes at most "
         f"{BUNDLES} bundles on a v5e.",
         lambda x, y: softmax(np.asarray(x @ y)),
-        _bfloat16,
+        _two,
         cases("m", dtype="bfloat16", four=64, one=16),
         call=_softmax,
         rungs=("interpret",),

@@ -7,8 +7,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons import gallery
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn, launch, numbers
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch, numbers
 from kernels.machines import tpu
 from kernels.matmul import reference
 from kernels.proof import ladder

@@ -7,8 +7,9 @@ from jax.experimental import pallas as pl
 
 from kernels.attention import reference
 from kernels.attention.layout import pack, unpack
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.exercise import Exercise, cases, compared, launch
+from kernels.lessons.exercises.exercise import Exercise, compared, launch
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.ladder import Refused

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, cases, drawn, jitted
+from kernels.lessons.exercises.exercise import Exercise, drawn, jitted
 from kernels.machines.tpu import hlo
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -143,15 +144,8 @@ EXERCISES = (
         "axes x and y, so that a chip holds at most half of the arguments and one all-reduce of "
         "half of the result is all that is exchanged.",
         lambda x, inward, outward: np.True_,
-        lambda workload, rng: tuple(
-            np.ones(shape, np.float32)
-            for shape in (
-                (workload.sizes["n"], workload.sizes["d"]),
-                (workload.sizes["d"], 4 * workload.sizes["d"]),
-                (4 * workload.sizes["d"], workload.sizes["d"]),
-            )
-        ),
-        cases("n d", wide=(512, 256), again=(512, 256)),
+        drawn("n d", "d hidden", "hidden d"),
+        cases("n d hidden", wide=(512, 256, 1024), again=(512, 256, 1024)),
         call=_layer_specs,
         backend=PYTHON,
         judge=_exchanges_sums,
