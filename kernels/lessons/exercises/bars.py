@@ -46,7 +46,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure that an answer has to reach, and the one that earns a medal.
+    """A figure that an answer may have at most, and the one that earns a medal.
 
     Args:
         figure: what is measured, in words with its unit: "bundles in a step on a v5e".
@@ -54,7 +54,6 @@ class Bar:
         bar: an answer is right from here on.
         ours: what this book's own solution has; an answer within 2 % of it earns the medal. Where
             releases of libtpu differ in it: (version, figure) of each, the oldest first.
-        more: whether more is better, as of a share; less is, as a rule.
         spec: how the figure is written.
         workload: the problem; None for the first that the exercise is proven on.
     """
@@ -63,7 +62,6 @@ class Bar:
     measure: Callable[[Tried], float]
     bar: float
     ours: Ours
-    more: bool = False
     spec: str = ",.0f"
     workload: Workload | None = None
 
@@ -81,11 +79,10 @@ class Bar:
         """
         figure = float(self.measure(tried))
         words = f"{figure:{self.spec}} {self.figure}; the bar is {self.bar:{self.spec}}"
-        if not self._reaches(figure, self.bar):
+        if figure > self.bar:
             raise Refused(f"{words}, {self._apart(figure, self.bar)} away")
-        slack = -LEVEL if self.more else LEVEL
         ours = self.figure_of_ours()
-        if self._reaches(figure, ours * (1 + slack)):
+        if figure <= ours * (1 + LEVEL):
             return f"{words}: a medal, ours has {ours:{self.spec}}", True
         apart = self._apart(figure, ours)
         return f"{words}; {apart} to the medal, ours has {ours:{self.spec}}", False
@@ -101,9 +98,6 @@ class Bar:
         from kernels.machines.tpu.pool import libtpu_version
 
         return dict(self.ours).get(libtpu_version(), self.ours[-1][1])
-
-    def _reaches(self, figure: float, wanted: float) -> bool:
-        return figure >= wanted if self.more else figure <= wanted
 
     @staticmethod
     def _apart(figure: float, wanted: float) -> str:

@@ -14,16 +14,21 @@ from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.workload import Workload
 
 COPIES = 27  # of a core with 4,096 pairs; 24 would take the pool's last byte
-ENDS = cases(
-    "b n",
-    one=(1, 1, "seven cores have nothing to do"),
-    long=(3, 4099, "more than the TCM of all cores"),
-)
 ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000
 
 
 def _kernel(answer, preds, targets, *, interpret):
     return gpsimd.call((PRELUDE + answer(), SHAPE), "giou", preds, targets, interpret=interpret)
+
+
+def _shares(*prime):
+    """Problems that are dealt to eight cores, from the smallest to the largest."""
+    return cases(
+        "b n",
+        one=(1, 1, "seven cores have nothing to do"),
+        prime=prime,
+        long=(3, 4099, "more than the TCM of all cores"),
+    )
 
 
 def _smoothed(preds, targets, giou=reference.giou):
@@ -49,8 +54,7 @@ EXERCISES = (
         "preds, const torch::Tensor& targets): the loss 1 - GIOU, parts dealt to cores in turn.",
         lambda preds, targets: 1 - reference.giou(preds, targets),
         workloads.giou.make,
-        ENDS
-        + cases("b n", prime=(131, 101, "no part divides it"))
+        _shares(131, 101, "no part divides it")
         + cases("b n", values="degenerate", degenerate=(33, 128)),
         call=_kernel,
         backend=GPSIMD,
@@ -82,7 +86,7 @@ EXERCISES = (
         f"at most {COPIES} copies to TCM and from it; giou.cpp makes 30.",
         reference.giou,
         workloads.giou.make,
-        ENDS + cases("b n", prime=(131, 101, "no part divides it")),
+        _shares(131, 101, "no part divides it"),
         call=_kernel,
         backend=GPSIMD,
         bar=Bar(
@@ -103,7 +107,7 @@ EXERCISES = (
         f"at most {ANCHOR_BYTES:,} bytes to TCM.",
         _anchored,
         workloads.giou.make,
-        ENDS + cases("b n", prime=(13, 101, "shares end inside of a sample")),
+        _shares(13, 101, "shares end inside of a sample"),
         call=_kernel,
         backend=GPSIMD,
         bar=Bar(

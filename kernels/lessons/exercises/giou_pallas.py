@@ -61,9 +61,9 @@ def _by_planes(kernel, preds, targets, *, interpret):
 
 def _in_tall_blocks(shape, out, kernel, preds, targets, *, interpret):
     planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
-    options = {"shape": shape or preds.shape[1:], "grid": (pl.cdiv(preds.shape[1], TALL),)}
-    options |= {"name": "scores", "interpret": interpret}
-    return launch(kernel, preds, targets, blocks=(planes, planes, out), **options)
+    grid, blocks = (pl.cdiv(preds.shape[1], TALL),), (planes, planes, out)
+    options = {"shape": shape or preds.shape[1:], "grid": grid, "name": "scores"}
+    return launch(kernel, preds, targets, blocks=blocks, interpret=interpret, **options)
 
 
 _tall = functools.partial(_in_tall_blocks, None, pl.BlockSpec((TALL, LANES), lambda i: (i, 0)))

@@ -9,7 +9,7 @@ from kernels.attention import reference
 from kernels.attention.layout import pack, unpack
 from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.exercise import Exercise, compared, launch
+from kernels.lessons.exercises.exercise import Exercise, compared, drawn, launch
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.ladder import Refused
@@ -18,16 +18,6 @@ from kernels.softmax.reference import softmax
 
 WIDTH = 64  # of a head
 PAIR_BUNDLES = 1_700  # of two heads' backward pass; upright it takes 2,291
-
-
-def _pairs(workload, rng):
-    b, n = workload.sizes.values()
-    return (values("normal", (b, n, 3 * 2 * WIDTH), workload.dtype, rng),)
-
-
-def _pairs_and_gradients(workload, rng):
-    shape = (*workload.sizes.values(), 2 * WIDTH)
-    return *_pairs(workload, rng), values("normal", shape, workload.dtype, rng)
 
 
 def _blocks(*shapes):
@@ -62,22 +52,21 @@ def _padded(kernel, qkv, *, tokens, interpret):
     return launch(kernel, qkv, blocks=_blocks(qkv.shape, shape), **options)
 
 
-def _real(qkv, tokens):
-    """What each real token sees of the real ones; zeros for the others."""
-    o = np.zeros((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
-    o[:, :tokens] = reference.vit_attention(qkv[:, :tokens], 2)
-    return o
+def _real(function, others):
+    """What each real token sees of the real ones, and a number for the others."""
+
+    def real(qkv, tokens):
+        result = np.full((*qkv.shape[:2], qkv.shape[2] // 3), others, qkv.dtype)
+        result[:, :tokens] = function(qkv[:, :tokens], 2)
+        return result
+
+    return real
 
 
-def _real_magnitude(qkv, tokens):
-    size = np.ones((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
-    size[:, :tokens] = reference.vit_attention_magnitude(qkv[:, :tokens], 2)
-    return size
-
-
-def _with_nan(qkv, tokens):
-    qkv[:, tokens:] = np.nan
-    return qkv
+def _with_nan(workload, rng):
+    (qkv,) = drawn(f"b n {6 * WIDTH}")(workload, rng)
+    qkv[:, workload.options["tokens"] :] = np.nan
+    return (qkv,)
 
 
 def _packed(workload, rng):
@@ -109,8 +98,8 @@ EXERCISES = (
         "Write kernel(qkv_ref, o_ref, *, tokens) for two heads of 64 side by side, [n, 3·2·64] → "
         "[n, 2·64]: only the first `tokens` of the n rows are real; no real token sees the others, "
         "and their own rows of the result are zero. The others may hold NaN.",
-        lambda qkv, tokens: _real(np.nan_to_num(qkv), tokens),
-        lambda workload, rng: (_with_nan(*_pairs(workload, rng), **workload.options),),
+        _real(reference.vit_attention, 0.0),
+        _with_nan,
         (
             Workload("some", {"b": 2, "n": 64}, options={"tokens": 50}),
             Workload("all", {"b": 1, "n": 32}, options={"tokens": 32}, why="nothing to mask"),
@@ -118,7 +107,7 @@ EXERCISES = (
         ),
         call=_padded,
         rungs=("interpret", "simulate"),
-        magnitude=lambda qkv, tokens: _real_magnitude(np.nan_to_num(qkv), tokens),
+        magnitude=_real(reference.vit_attention_magnitude, 1.0),
         hint="0 times NaN is NaN: a score of minus infinity is not enough where v is NaN too.",
     ),
     Exercise(
@@ -127,7 +116,7 @@ EXERCISES = (
         "[n, 2·64] → [n, 3·2·64]: the gradient of their attention, in the layout of qkv; the "
         "probabilities are computed anew, and the scale is 1/8.",
         _dqkv,
-        _pairs_and_gradients,
+        drawn(f"b n {6 * WIDTH}", f"b n {2 * WIDTH}"),
         cases("b n", two=(2, 32), one=(1, 1, "a single key has no gradient")),
         call=_pulled,
         rungs=("interpret", "simulate"),
@@ -141,7 +130,7 @@ EXERCISES = (
         f"for, in bfloat16 too, in at most {PAIR_BUNDLES:,} bundles a picture on a v5e, for 256 "
         "tokens in bfloat16.",
         _dqkv,
-        _pairs_and_gradients,
+        drawn(f"b n {6 * WIDTH}", f"b n {2 * WIDTH}"),
         cases("b n", float32=(2, 32)) + cases("b n", dtype="bfloat16", bfloat16=(1, 64)),
         call=_pulled,
         rungs=("interpret",),
