@@ -40,9 +40,9 @@ def source(*shown: Any) -> Code:
     Returns:
         Code, which a notebook highlights.
     """
-    texts = (item if isinstance(item, str) else _written(item) for item in shown)
+    texts = (each if isinstance(each, str) else _written(each) for each in shown)
     return Code("\n\n".join(textwrap.dedent(text).strip() for text in texts))
 
 
-def _written(item: Any) -> str:
-    return inspect.getsource(inspect.unwrap(item))
+def _written(each: Any) -> str:
+    return inspect.getsource(inspect.unwrap(each))

@@ -31,26 +31,26 @@ def occupancy(kernel: GpuKernel) -> Picture:
     """
     if not kernel.threads:
         fail("kernel", f"{kernel.name}, whose threads are not known", "one that is launched")
-    filled = kernel.occupancy
-    most = max(filled.limits.values())
+    found = kernel.occupancy
+    most = max(found.limits.values())
     left, width, tall = 130, 420, 24
-    canvas = Canvas(left + width + 60, 34 + len(filled.limits) * tall)
-    head = f"{filled.blocks} blocks, {filled.warps} warps: {filled.share:.0%} of an SM"
+    canvas = Canvas(left + width + 60, 34 + len(found.limits) * tall)
+    head = f"{found.blocks} blocks, {found.warps} warps: {found.share:.0%} of an SM"
     canvas.text(0, 14, head, size=14, weight=600)
-    for place, (name, blocks) in enumerate(filled.limits.items()):
+    for place, (name, blocks) in enumerate(found.limits.items()):
         y = 26 + place * tall
-        binds = name == filled.limiter
+        binds = name == found.limiter
         canvas.text(left - 8, y + 14, name, anchor="end", weight=600 if binds else 400)
         fill = canvas.hatch(BINDS) if binds else ROOM
         wide = width * blocks / most
         canvas.rect(left, y + 2, wide, tall - 8, fill=fill, fill_opacity=1 if binds else 0.6)
         canvas.text(left + wide + 8, y + 14, str(blocks), weight=600 if binds else 400)
-    edge = left + width * filled.blocks / most
+    edge = left + width * found.blocks / most
     canvas.parts.append(
         f'<path d="M{edge:.1f} 22V{canvas.height - 4:.1f}" stroke="currentColor" '
         'stroke-dasharray="4 3"/>'
     )
-    limits = ", ".join(f"{name} {blocks}" for name, blocks in filled.limits.items())
+    limits = ", ".join(f"{name} {blocks}" for name, blocks in found.limits.items())
     return canvas.picture(
         f"{kernel.name} on {kernel.chip}: {head}; blocks that each limit allows: {limits}"
     )
@@ -72,30 +72,26 @@ def heat(kernel: GpuKernel) -> Picture:
 
     if not kernel.loops:
         fail("kernel", f"{kernel.name}, which has no loop", "one with a loop")
-    loop = max(
-        kernel.loops, key=lambda candidate: (sass.flops(candidate), len(candidate.instructions))
-    )
+    loop = max(kernel.loops, key=lambda each: (sass.flops(each), len(each.instructions)))
     cell, left = 19, 56
     rows = -(-len(loop.instructions) // PER_ROW)
     canvas = Canvas(left + PER_ROW * cell, 58 + rows * cell)
-    waits = sum(bool(instruction.waits) for instruction in loop.instructions)
+    waits = sum(bool(each.waits) for each in loop.instructions)
     head = (
         f"{len(loop.instructions)} instructions, {loop.issue_cycles} cycles by their stall counts, "
         f"{waits} that wait"
     )
     canvas.text(0, 14, head, size=14, weight=600)
-    for place, instruction in enumerate(loop.instructions):
+    for place, each in enumerate(loop.instructions):
         x, y = left + place % PER_ROW * cell, 26 + place // PER_ROW * cell
         if place % PER_ROW == 0:
-            canvas.text(left - 8, y + 14, f"{instruction.address:x}", size=11, anchor="end")
-        words = f"{instruction.text}: stall {instruction.stall}"
-        words += (
-            f", waits for {', '.join(map(str, instruction.waits))}" if instruction.waits else ""
-        )
-        canvas.parts.append(f"<g><title>{html.escape(words)}</title>")
-        shade = 0.08 + 0.9 * instruction.stall / MOST
+            canvas.text(left - 8, y + 14, f"{each.address:x}", size=11, anchor="end")
+        told = f"{each.text}: stall {each.stall}"
+        told += f", waits for {', '.join(map(str, each.waits))}" if each.waits else ""
+        canvas.parts.append(f"<g><title>{html.escape(told)}</title>")
+        shade = 0.08 + 0.9 * each.stall / MOST
         canvas.rect(x, y, cell - 2, cell - 2, fill=HEAT, fill_opacity=shade, stroke="none")
-        if instruction.waits:
+        if each.waits:
             canvas.parts.append(
                 f'<circle cx="{x + 8.5:.1f}" cy="{y + 8.5:.1f}" r="3.4" fill="currentColor"/>'
             )
@@ -120,7 +116,7 @@ def lives(compiled: GpuProgram) -> Picture:
     Raises:
         ValueError: for a program with nothing in memory.
     """
-    shown = sorted((life for life in compiled.lives if life.size), key=lambda life: life.first)
+    shown = sorted((each for each in compiled.lives if each.size), key=lambda each: each.first)
     if not shown:
         fail("compiled", f"{compiled.name}, with nothing in memory", "a program with arrays")
     steps, left, cell, tall = len(compiled.order) + 1, 200, 64, 26
@@ -131,22 +127,22 @@ def lives(compiled: GpuProgram) -> Picture:
     head = f"{in_bytes(alive[peak])} at most, at {names[peak]}"
     canvas.text(0, 14, head, size=14, weight=600)
     canvas.rect(left + peak * cell, 24, cell, len(shown) * tall + 4, fill=HEAT, fill_opacity=0.14)
-    for row, life in enumerate(shown):
+    for row, each in enumerate(shown):
         y = 28 + row * tall
-        canvas.text(left - 8, y + 14, life.name, size=11, anchor="end")
-        wide = (life.last - life.first + 1) * cell
+        canvas.text(left - 8, y + 14, each.name, size=11, anchor="end")
+        wide = (each.last - each.first + 1) * cell
         canvas.rect(
-            left + life.first * cell + 1, y, wide - 2, tall - 8, fill=ROOM, fill_opacity=0.6
+            left + each.first * cell + 1, y, wide - 2, tall - 8, fill=ROOM, fill_opacity=0.6
         )
-        canvas.text(left + (life.last + 1) * cell + 6, y + 14, in_bytes(life.size), size=11)
+        canvas.text(left + (each.last + 1) * cell + 6, y + 14, in_bytes(each.size), size=11)
     foot = 40 + len(shown) * tall
     for at, name in enumerate(names):
         canvas.parts.append(
             f'<text transform="translate({left + at * cell + 8:.1f} {foot:.1f}) rotate(28)" '
             f'font-size="10" fill="currentColor">{html.escape(name)}</text>'
         )
-    summary = "; ".join(f"{e.name} {in_bytes(e.size)} from {names[e.first]}" for e in shown)
-    return canvas.picture(f"What is alive when in {compiled.name}: {head}. {summary}")
+    told = "; ".join(f"{e.name} {in_bytes(e.size)} from {names[e.first]}" for e in shown)
+    return canvas.picture(f"What is alive when in {compiled.name}: {head}. {told}")
 
 
 def waves(kernels: Mapping[str, GpuKernel], start: str | None = None) -> Player:
@@ -203,9 +199,9 @@ def waves(kernels: Mapping[str, GpuKernel], start: str | None = None) -> Player:
         wide = width * held / chosen["places"]
         canvas.rect(left, y + 2, wide, tall - 8, fill=ROOM, fill_opacity=0.6)
         canvas.text(left + width + 8, y + 14, f"{held / chosen['places']:.0%}", size=11)
-    summary = "; ".join(
-        f"{choice['label']}: {choice['waves']} waves, {choice['busy']:.0%} of the places taken"
-        for choice in choices
+    told = "; ".join(
+        f"{each['label']}: {each['waves']} waves, {each['busy']:.0%} of the places taken"
+        for each in choices
     )
-    picture = canvas.picture(summary)
+    picture = canvas.picture(told)
     return Player(picture.svg, picture.says, "waves", data)

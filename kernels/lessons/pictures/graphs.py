@@ -66,12 +66,12 @@ def graph(module: Module, layouts: bool = False) -> Picture:
             canvas.rect(left, y, width, height, stroke_opacity=0.45, radius=5)
         for i, (line, size, weight) in enumerate(zip(words[node], (12, 11, 10), (600, 400, 400))):
             canvas.text(x, y + 17 + 14 * i, line, size=size, weight=weight, anchor="middle")
-    summary = f"{len(nodes)} instructions"
+    told = f"{len(nodes)} instructions"
     if kernels:
-        summary += ", " + "; ".join(
+        told += ", " + "; ".join(
             f"{name} holds {sum(n.kernel == name for n in nodes)}" for name in kernels
         )
-    return canvas.picture(f"Graph of {module.entry}: {summary}")
+    return canvas.picture(f"Graph of {module.entry}: {told}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,22 +88,22 @@ def _opened(module: Module) -> list[_Node]:
     nodes: list[_Node] = []
 
     def walk(name: str, arguments: Sequence[_Node] | None, kernel: str) -> _Node | None:
-        known: dict[str, _Node] = {}
+        made: dict[str, _Node] = {}
         last = None
-        for instruction in module.computations.get(name, ()):
-            inputs = tuple(known[o] for o in instruction.inputs if o in known)
-            if instruction.opcode == "parameter" and arguments is not None:
-                last = known[instruction.name] = arguments[int(instruction.value)]
+        for each in module.computations.get(name, ()):
+            inputs = tuple(made[o] for o in each.inputs if o in made)
+            if each.opcode == "parameter" and arguments is not None:
+                last = made[each.name] = arguments[int(each.value)]
                 continue
-            inner = module.computations.get(instruction.called[0], ()) if instruction.called else ()
-            if instruction.opcode == "fusion" and inner:
-                last = walk(instruction.called[0], inputs, kernel or instruction.name)
+            inner = module.computations.get(each.called[0], ()) if each.called else ()
+            if each.opcode == "fusion" and inner:
+                last = walk(each.called[0], inputs, kernel or each.name)
                 if last:
-                    known[instruction.name] = last
+                    made[each.name] = last
                 continue
-            last = known[instruction.name] = _Node(instruction, inputs, kernel)
+            last = made[each.name] = _Node(each, inputs, kernel)
             nodes.append(last)
-        return known.get(module.roots.get(name, ""), last)
+        return made.get(module.roots.get(name, ""), last)
 
     walk(module.entry, None, "")
     return nodes
@@ -158,15 +158,13 @@ def _lanes(
 
 def _node_words(node: _Node, layouts: bool) -> tuple[str, ...]:
     """What stands in a box: the operation, its array, and the kernel that it is part of."""
-    instruction = node.instruction
-    name = instruction.opcode
-    if instruction.opcode == "parameter":
-        name = f"parameter {instruction.value}"
-    elif instruction.opcode == "constant" and instruction.value:
-        name = f"constant {instruction.value}"[:24]
-    shown = (
-        instruction.results[:1] if instruction.opcode == "copy-start" else instruction.results[:2]
-    )
+    each = node.instruction
+    name = each.opcode
+    if each.opcode == "parameter":
+        name = f"parameter {each.value}"
+    elif each.opcode == "constant" and each.value:
+        name = f"constant {each.value}"[:24]
+    shown = each.results[:1] if each.opcode == "copy-start" else each.results[:2]
     shape = ", ".join(str(a) if layouts else str(a).partition("{")[0] for a in shown)
     if layouts and any(a.space == 1 for a in shown):
         shape += " in VMEM"

@@ -185,7 +185,7 @@ def play(call: Call, first: int = 6) -> Player:
     operands = []
     varying = 0
     for operand, index in zip(call.operands, maps):
-        facts: dict[str, Any] = {
+        told: dict[str, Any] = {
             "name": operand.name,
             "role": operand.role,
             "dtype": operand.dtype,
@@ -196,17 +196,17 @@ def play(call: Call, first: int = 6) -> Player:
             "memory": operand.memory,
         }
         if index is not None:
-            facts |= {"offset": index.offset.tolist(), "steps": index.steps.tolist()}
-            facts["unit"] = index.unit.tolist()
+            told |= {"offset": index.offset.tolist(), "steps": index.steps.tolist()}
+            told["unit"] = index.unit.tolist()
         elif operand.known:
             varying += int(np.any(operand.starts != operand.starts[:1], axis=0).sum())
-        operands.append(facts)
+        operands.append(told)
     if varying:
         shown = min(shown, MOST_RECORDED // varying)
-    for facts, operand, index in zip(operands, call.operands, maps):
+    for told, operand, index in zip(operands, call.operands, maps):
         if index is None and operand.known:
             columns = operand.starts[:shown].T
-            facts["starts"] = [
+            told["starts"] = [
                 int(c[0]) if (operand.starts[:, d] == c[0]).all() else c.tolist()
                 for d, c in enumerate(columns)
             ]
@@ -251,7 +251,7 @@ def _axis(call: Call, maps: Sequence[Affine | None], axis: int) -> dict[str, Any
 
     fixed: why its blocks cannot be changed, or "".
     """
-    facts: dict[str, Any] = {
+    told: dict[str, Any] = {
         "name": call.axes[axis],
         "count": call.grid[axis],
         "semantics": call.semantics[axis],
@@ -264,15 +264,15 @@ def _axis(call: Call, maps: Sequence[Affine | None], axis: int) -> dict[str, Any
         for d, steps in enumerate(index.steps):
             if not steps[axis]:
                 continue
-            facts["cuts"].append((number, d))
+            told["cuts"].append((number, d))
             alone = steps[axis] == 1 and np.count_nonzero(steps) == 1 and not index.offset[d]
             if not alone:
-                facts["fixed"] = f"{operand.name} does not take its blocks one by one"
-    for number, d in [] if facts["fixed"] else facts["cuts"][:1]:
+                told["fixed"] = f"{operand.name} does not take its blocks one by one"
+    for number, d in [] if told["fixed"] else told["cuts"][:1]:
         operand = call.operands[number]
         if -(-operand.shape[d] // operand.block[d]) != call.grid[axis]:
-            facts["fixed"] = f"the grid is not as long as {operand.name} has blocks"
-    return facts
+            told["fixed"] = f"the grid is not as long as {operand.name} has blocks"
+    return told
 
 
 def _legend(canvas: Canvas, call: Call) -> float:

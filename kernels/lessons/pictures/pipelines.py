@@ -27,7 +27,7 @@ PARTS = (
 def pipeline(
     estimates: Mapping[str, tpu.Estimate],
     start: str | None = None,
-    chosen: str = "block sizes",
+    of: str = "block sizes",
     bands: bool = True,
 ) -> Player:
     """The first steps of a kernel's pipeline, and what its time goes into, for a choice of blocks.
@@ -36,7 +36,7 @@ def pipeline(
         estimates: what to call each choice, such as its block sizes → the kernels.tpu.Estimate of a
             program with one kernel; all for one chip.
         start: the choice that is shown first, by default the fastest.
-        chosen: what the choices are, in words.
+        of: what is chosen.
         bands: whether the band of each estimate stands beside its time.
 
     Raises:
@@ -61,43 +61,43 @@ def pipeline(
         "parts": [{"name": n, "says": s, "colour": c, "angle": a} for n, s, c, a in PARTS],
         "choices": list(choices.values()),
         "start": list(choices).index(start),
-        "of": chosen,
+        "of": of,
         "near": NEAR,
         "shown": SHOWN,
     }
     picture = _draw(data).picture(
         f"The first steps of {start} on a {chips[0]}, estimated: "
         + _shares(choices[start])
-        + f". The fastest of {len(choices)} {chosen}: {fastest}"
+        + f". The fastest of {len(choices)} {of}: {fastest}"
     )
     return Player(picture.svg, picture.says, "pipeline", data)
 
 
-def _choice(label: str, estimate: tpu.Estimate, laid: tpu.Pipeline, bands: bool) -> dict[str, Any]:
+def _choice(label: str, estimate: tpu.Estimate, found: tpu.Pipeline, bands: bool) -> dict[str, Any]:
     """What a picture needs of one pipeline; times in whole cycles."""
-    parts = laid.parts
+    parts = found.parts
     ends = parts["first fetch"] + parts["last write"]
     shares = {"products": parts["products"], "rest": parts["rest"], "wait": parts["wait"]}
-    lanes = [*laid.inputs, *laid.outputs]
+    lanes = [*found.inputs, *found.outputs]
     return {
         "label": label,
         "ms": float(f"{estimate.seconds * 1e3:.6g}"),
         # The estimate spreads HBM's bytes over the run; here each step waits for its own.
-        "laid": float(f"{laid.cycles / tpu.CHIPS[estimate.chip].clock_hz * 1e3:.6g}"),
+        "laid": float(f"{found.cycles / tpu.CHIPS[estimate.chip].clock_hz * 1e3:.6g}"),
         "band": f" ({estimate.band_text})" if bands else "",
         "method": estimate.method,
-        "count": len(laid.steps),
-        "parts": {n: round(c / laid.cycles, 4) for n, c in {**shares, "ends": ends}.items()},
-        "inputs": list(laid.inputs),
-        "outputs": list(laid.outputs),
+        "count": len(found.steps),
+        "parts": {n: round(c / found.cycles, 4) for n, c in {**shares, "ends": ends}.items()},
+        "inputs": list(found.inputs),
+        "outputs": list(found.outputs),
         # Each step: waits from, starts at, multiplies from, stops at.
         "steps": [
-            [round(t) for t in (s.idle, s.start, s.products, s.stop)] for s in laid.steps[:STEPS]
+            [round(t) for t in (s.idle, s.start, s.products, s.stop)] for s in found.steps[:STEPS]
         ],
         # Each move: lane, step, bytes, asked for and HBM free at, carried at, there at.
         "moves": [
             [lanes.index(m.operand), m.step, m.size, *map(round, (m.start, m.carried, m.arrived))]
-            for m in laid.moves
+            for m in found.moves
             if m.step < STEPS
         ],
     }
@@ -129,12 +129,12 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         way = "HBM → VMEM" if name in choice["inputs"] else "VMEM → HBM"
         canvas.text(left - 10, y + 17, f"{name}, {way}" if name else "core", anchor="end")
         canvas.rect(left, y, width, tall, fill="currentColor", fill_opacity=0.04, stroke="none")
-    for lane, step, _, start, carried, arrived in choice["moves"]:
+    for lane, step, _, start, carried, there in choice["moves"]:
         if start >= last:
             continue
         colour, y = colour_of(lane), where[names[lane]]
         canvas.rect(
-            x(carried), y, x(arrived) - x(carried), tall, fill=canvas.hatch(colour), stroke="none"
+            x(carried), y, x(there) - x(carried), tall, fill=canvas.hatch(colour), stroke="none"
         )
         box: dict[str, Any] = {"fill": colour, "fill_opacity": 0.7, "stroke": colour}
         canvas.rect(x(start), y, x(carried) - x(start), tall, **box)
@@ -185,8 +185,8 @@ def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, widt
             if part > 0.5:
                 canvas.rect(at, top, part, 18, **_look(canvas, colour, angle))
             at += part
-        words = f"{choice['ms']:.3g} ms{choice['band']}"
-        canvas.text(left + width + 10, top + 14, words, weight=weight)
+        told = f"{choice['ms']:.3g} ms{choice['band']}"
+        canvas.text(left + width + 10, top + 14, told, weight=weight)
         top += 24
     return top
 

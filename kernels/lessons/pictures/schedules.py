@@ -36,20 +36,20 @@ def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
     """
     if not estimate.schedule.kernels:
         fail("estimate", f"{estimate.name}, without a schedule", "one with a kernel's schedule")
-    scheduled = estimate.schedule[kernel]
-    op = next((op for op in estimate.ops if op.name == scheduled.name), None)
-    name = re.sub(r"\.\d+$", "", scheduled.name)  # without the compiler's number
-    data = {"name": name, "chip": estimate.chip, **_bundles(scheduled)}
+    found = estimate.schedule[kernel]
+    op = next((op for op in estimate.ops if op.name == found.name), None)
+    name = re.sub(r"\.\d+$", "", found.name)  # without the compiler's number
+    data = {"name": name, "chip": estimate.chip, **_bundles(found)}
     roof, place = _roofline(op, estimate.chip, estimate.band)
-    canvas = _draw(scheduled, data)
+    canvas = _draw(found, data)
     left = canvas.width + 14
     canvas.width, canvas.height = left + roof.width, max(canvas.height, roof.height)
     canvas.parts.append(f'<g transform="translate({left} 0)">{"".join(roof.parts)}</g>')
-    inside = scheduled.loop_utilisation
+    inside = found.loop_utilisation
     best = max(inside, key=lambda slot: inside[slot])
     said = (
-        f"{name} on a {estimate.chip}: {len(scheduled.occupancy):,} bundles, "
-        f"{scheduled.loop_bundles:,} of them in a loop, where the {best} slots are the fullest, "
+        f"{name} on a {estimate.chip}: {len(found.occupancy):,} bundles, "
+        f"{found.loop_bundles:,} of them in a loop, where the {best} slots are the fullest, "
         f"{inside[best]:.0%}. {place}"
     )
     picture = canvas.picture(said)
@@ -57,19 +57,19 @@ def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
     return Player(picture.svg, picture.says, "schedule", data)
 
 
-def _bundles(scheduled: tpu.KernelSchedule) -> dict[str, Any]:
+def _bundles(found: tpu.KernelSchedule) -> dict[str, Any]:
     """What a player needs of a schedule: each bundle as two letters, which number a distinct one.
 
     A distinct one has two letters that number what it holds, a digit for each slot; and for each
     operation two that number its name, and one that tells how many there are.
     """
-    count = min(len(scheduled.occupancy), BUNDLES)
+    count = min(len(found.occupancy), BUNDLES)
     pairs = ["".join(pair) for pair in itertools.product(LETTERS, repeat=2)]
-    rows = ["".join(str(min(n, 9)) for n in row) for row in scheduled.occupancy[:count]]
+    rows = ["".join(str(min(n, 9)) for n in row) for row in found.occupancy[:count]]
     while len(set(rows)) > len(pairs):  # more than can be numbered
         rows = rows[: len(rows) // 2]
     count = len(rows)
-    named = [scheduled.names(i) if i < len(scheduled.bundles) else {} for i in range(count)]
+    named = [found.names(i) if i < len(found.bundles) else {} for i in range(count)]
     held = dict(zip(dict.fromkeys(rows), pairs))
     names = dict(zip(dict.fromkeys(itertools.chain(*named)), pairs))
 
@@ -79,12 +79,12 @@ def _bundles(scheduled: tpu.KernelSchedule) -> dict[str, Any]:
 
     kinds = [held[row] + letters(words) for row, words in zip(rows, named)]
     distinct = dict.fromkeys(kinds)
-    size = 2 * count + sum(len(word) + 3 for word in (*distinct, *held, *names))
+    size = 2 * count + sum(len(each) + 3 for each in (*distinct, *held, *names))
     if len(distinct) > len(pairs) or size > LARGEST:
         kinds = [held[row] for row in rows]
         distinct, names = dict.fromkeys(kinds), {}
     code = dict(zip(distinct, pairs))
-    depths = [bundle.depth for bundle in scheduled.bundles[:count]]
+    depths = [bundle.depth for bundle in found.bundles[:count]]
     loops = []
     for depth, run in itertools.groupby(range(len(depths)), key=lambda i: depths[i]):
         places = list(run)
@@ -92,12 +92,12 @@ def _bundles(scheduled: tpu.KernelSchedule) -> dict[str, Any]:
             loops.append([places[0], places[-1] + 1, depth])
     first = loops[0][0] if loops else 0
     last = loops[-1][1] if loops else count
-    text = scheduled.text(first, last, width=200) if last - first <= 1000 else ""
+    text = found.text(first, last, width=200) if last - first <= 1000 else ""
     return {
-        "bundles": len(scheduled.occupancy),
-        "slots": list(scheduled.slots),
-        "capacity": [int(n) for n in scheduled.capacity],
-        "inside": [round(scheduled.loop_utilisation[slot], 4) for slot in scheduled.slots],
+        "bundles": len(found.occupancy),
+        "slots": list(found.slots),
+        "capacity": [int(n) for n in found.capacity],
+        "inside": [round(found.loop_utilisation[slot], 4) for slot in found.slots],
         "loops": loops,
         "held": list(held),
         "names": list(names),
@@ -109,18 +109,18 @@ def _bundles(scheduled: tpu.KernelSchedule) -> dict[str, Any]:
     }
 
 
-def _draw(scheduled: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
+def _draw(found: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
     """The heat map: time from left to right, a row for each slot, the loop marked above."""
     left, width, row, top = 190, 440, 20, 44
-    slots, count = scheduled.slots, len(scheduled.occupancy)
+    slots, count = found.slots, len(found.occupancy)
     canvas = Canvas(left + width, top + row * len(slots) + 66)
     canvas.text(0, 14, f"{data['name']}: {count:,} bundles", size=14, weight=600)
-    full = scheduled.occupancy / np.maximum(scheduled.capacity, 1)
+    full = found.occupancy / np.maximum(found.capacity, 1)
     parts = [part.mean(0) for part in np.array_split(full, min(COLUMNS, count))]
     wide = width / len(parts)
     for place, slot in enumerate(slots):
         y = top + place * row
-        name = f"{slot}  {scheduled.loop_utilisation[slot]:.0%}"
+        name = f"{slot}  {found.loop_utilisation[slot]:.0%}"
         canvas.text(left - 8, y + 14, name, anchor="end")
         canvas.rect(left, y, width, row - 2, fill="currentColor", fill_opacity=0.05, stroke="none")
     shades: dict[int, str] = {}
@@ -238,9 +238,9 @@ def _roofline(op: tpu.OpEstimate | None, chip: str, band: Band | None) -> tuple[
             f'<circle cx="{px:.1f}" cy="{py:.1f}" r="5" fill="{POINT}" stroke="currentColor"/>'
         )
         fits = px + 84 < right
-        label = f"{point[1] / 1e12:.3g} TFLOP/s"
+        told = f"{point[1] / 1e12:.3g} TFLOP/s"
         at, anchor = (px + 8, "start") if fits else (right, "end")
-        canvas.text(at, py + 18, label, size=11, anchor=anchor)
+        canvas.text(at, py + 18, told, size=11, anchor=anchor)
     return canvas, said
 
 
