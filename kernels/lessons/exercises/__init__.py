@@ -71,13 +71,12 @@ class Answer:
 @functools.cache
 def exercises() -> dict[str, Exercise]:
     """Every exercise by name."""
-    found: dict[str, Exercise] = {}
-    for exercises in chapters().values():
-        for each in exercises:
-            if each.name in found:
-                raise ValueError(f"two exercises are called {each.name}")
-            found[each.name] = each
-    return found
+    known: dict[str, Exercise] = {}
+    for exercise in (e for chapter in chapters().values() for e in chapter):
+        if exercise.name in known:
+            raise ValueError(f"two exercises are called {exercise.name}")
+        known[exercise.name] = exercise
+    return known
 
 
 @functools.cache
@@ -113,51 +112,45 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
         exercise,
         name,
         exercise.backend,
-        functools.partial(exercise.call, adopted),
+        functools.partial(exercise.caller, adopted),
         differentiable=bool(exercise.differentiable),
     )
     passed: list[str] = []
     for rung in exercise.rungs:
         note = ""
-        for found in ladder.climb(subject, rung, exercise.workloads.named):
-            if found.status == ladder.FAILED:
-                return Answer(name, False, _why(exercise, rung, found, passed))
-            if found.status == ladder.SKIPPED:  # nothing ran, so nothing is right
-                return Answer(name, False, (f"cannot be proven at {rung}: {found.message}",))
-            note = found.message
+        for outcome in ladder.climb(subject, rung, exercise.problems):
+            note = outcome.message
+            if outcome.status == ladder.FAILED:
+                return Answer(name, False, _why(exercise, rung, outcome.workload, note, passed))
+            if outcome.status == ladder.SKIPPED:  # nothing ran, so nothing is right
+                return Answer(name, False, (f"cannot be proven at {rung}: {note}",))
         gradients = " with gradients" * bool(exercise.differentiable and rung == "interpret")
         passed.append(rung + gradients + f" ({note})" * bool(note))
-    if exercise.judge:
-        first = exercise.workloads.named[0]
-        try:
-            passed.append(exercise.judge(ladder.programs(subject, first)))
-        except optional.MissingPackage as error:
-            return Answer(name, False, (f"cannot be judged: {error}",))
-        except Exception as error:  # whatever the compiler says of a wrong program
-            said = str(error) if isinstance(error, ladder.Refused) else brief(error)
-            found = ladder.Check(name, name, "compile", str(first), ladder.FAILED, said)
-            return Answer(name, False, _why(exercise, "compile", found, passed))
     fast: tuple[str, ...] = ()
     medal = False
-    if exercise.bar:
-        workload = exercise.bar.workload or exercise.workloads.named[0]
-        try:
-            told, medal = exercise.bar.judge(Tried(adopted, subject, workload))
-        except optional.MissingPackage as error:
-            return Answer(name, False, (f"cannot be judged: {error}",))
-        except Exception as error:
-            said = str(error) if isinstance(error, ladder.Refused) else brief(error)
-            found = ladder.Check(name, name, "speed", str(workload), ladder.FAILED, said)
-            return Answer(name, False, _why(exercise, "speed", found, passed))
-        fast = (told,)
-    count = len(exercise.workloads.named)
+    rung, workload = "compile", exercise.problems[0]
+    try:
+        if exercise.judge:
+            passed.append(exercise.judge(ladder.programs(subject, workload)))
+        if exercise.bar:
+            rung, workload = "speed", exercise.bar.workload or workload
+            words, medal = exercise.bar.judge(Tried(adopted, subject, workload))
+            fast = (words,)
+    except optional.MissingPackage as error:
+        return Answer(name, False, (f"cannot be judged: {error}",))
+    except Exception as error:  # whatever the compiler says of a wrong program
+        said = str(error) if isinstance(error, ladder.Refused) else brief(error)
+        return Answer(name, False, _why(exercise, rung, str(workload), said, passed))
+    count = len(exercise.problems)
     problems = f"{count} workload{'s' * (count > 1)}"
     return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}", *fast), medal)
 
 
-def _why(exercise: Exercise, rung: str, found: ladder.Check, passed: list[str]) -> tuple[str, ...]:
-    lines = [f"refused at {rung}, on {found.workload}", found.message]
-    lines += [advice for words, advice in ADVICE if words in found.message][:1]
+def _why(
+    exercise: Exercise, rung: str, workload: str, message: str, passed: list[str]
+) -> tuple[str, ...]:
+    lines = [f"refused at {rung}, on {workload}", message]
+    lines += [advice for words, advice in ADVICE if words in message][:1]
     if passed:
         lines.append(f"passed before: {', '.join(passed)}")
     if exercise.hint:
@@ -181,7 +174,7 @@ def _unwritten(answer: Callable[..., Any]) -> bool:
     if not isinstance(function, ast.FunctionDef):
         return False
     return all(
-        isinstance(each, ast.Pass)
-        or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
-        for each in function.body
+        isinstance(line, ast.Pass)
+        or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+        for line in function.body
     )

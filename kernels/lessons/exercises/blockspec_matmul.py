@@ -3,18 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, call_kernel, problems
-from kernels.proof.workload import Workload, values
-
-
-def _layer(workload, rng):
-    m, k, n = (workload.sizes[name] for name in "mkn")
-    return tuple(values("normal", shape, "float32", rng) for shape in ((m, k), (k, n), (n,)))
-
-
-def _two(workload, rng):
-    return _layer(workload, rng)[:2]
+from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.proof.workload import Workload
 
 
 def _magnitude(x, y):
@@ -27,12 +19,12 @@ EXERCISES = (
         "Write layer(x, y, b, *, interpret) for relu(x y + b), [m, k], [k, n], [n] → [m, n], with "
         "blocks of 128 × 128 of the result; m and n are multiples of 128, k is any.",
         lambda x, y, b: np.maximum(x @ y + b, 0),
-        call_kernel,
-        problems(
-            _layer,
-            Workload("square", {"m": 256, "k": 256, "n": 256}),
-            Workload("oblong", {"m": 128, "k": 64, "n": 384}, why="a block map with i for j"),
-            Workload("thin", {"m": 256, "k": 1, "n": 128}),
+        drawn("m k", "k n", "n"),
+        cases(
+            "m k n",
+            square=(256, 256, 256),
+            oblong=(128, 64, 384, "a block map with i for j"),
+            thin=(256, 1, 128),
         ),
         magnitude=lambda x, y, b: abs(x) @ abs(y) + abs(b),
         hint="On a TPU a row is a block of (1, 128) of b[None, :].",
@@ -43,15 +35,11 @@ EXERCISES = (
         "128 × 128 of the result, so that each block of y is fetched once; m and n are multiples "
         "of 128, k is any.",
         lambda x, y: x @ y,
-        call_kernel,
-        problems(
-            _two,
-            Workload("square", {"m": 256, "k": 256, "n": 256}),
-            Workload("oblong", {"m": 128, "k": 64, "n": 384}, why="a block map with i for j"),
-        ),
+        drawn("m k", "k n"),
+        cases("m k n", square=(256, 256, 256), oblong=(128, 64, 384, "a block map with i for j")),
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.fetches(x=4, y=2)),
-        magnitude=lambda x, y: abs(x) @ abs(y),
+        magnitude=_magnitude,
         hint="The last coordinate of the grid runs fastest.",
     ),
     Exercise(
@@ -60,9 +48,8 @@ EXERCISES = (
         "before is a function of each element, applied in the kernel; blocks of 128 × 128 of the "
         "result; m and n are multiples of 128, k is any.",
         lambda x, y, before: before(x) @ y,
-        call_kernel,
-        problems(
-            _two,
+        drawn("m k", "k n"),
+        (
             Workload("tanh", {"m": 256, "k": 64, "n": 128}, options={"before": jnp.tanh}),
             Workload("cos", {"m": 128, "k": 31, "n": 256}, options={"before": jnp.cos}),
         ),
@@ -77,15 +64,8 @@ EXERCISES = (
         "of 128 × 128 of the result; m and n are multiples of 128, k is any. Nothing is transposed "
         "outside of the kernel.",
         lambda x, y: x @ y.T,
-        call_kernel,
-        problems(
-            lambda workload, rng: tuple(
-                values("normal", (workload.sizes[rows], workload.sizes["k"]), "float32", rng)
-                for rows in "mn"
-            ),
-            Workload("square", {"m": 128, "k": 128, "n": 128}, why="x y has the same shape"),
-            Workload("oblong", {"m": 128, "k": 64, "n": 256}),
-        ),
+        drawn("m k", "n k"),
+        cases("m k n", square=(128, 128, 128, "x y has the same shape"), oblong=(128, 64, 256)),
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.only_kernel),
         magnitude=lambda x, y: abs(x) @ abs(y.T),
@@ -97,11 +77,11 @@ EXERCISES = (
         "of three dimensions with blocks of 128 × 128 × 128 and sums that stay in VMEM; sizes are "
         "multiples of 128.",
         lambda x, y: np.maximum(x @ y, 0),
-        call_kernel,
-        problems(
-            _two,
-            Workload("oblong", {"m": 128, "k": 384, "n": 256}, why="a block map with i for j"),
-            Workload("short", {"m": 256, "k": 128, "n": 128}, why="the first step is the last"),
+        drawn("m k", "k n"),
+        cases(
+            "m k n",
+            oblong=(128, 384, 256, "a block map with i for j"),
+            short=(256, 128, 128, "the first step is the last"),
         ),
         judge=judges.grid(3, 128),
         magnitude=_magnitude,
@@ -114,12 +94,12 @@ EXERCISES = (
         "along k, for any k; m and n are multiples of 128. Nothing is padded, and no cosine taken, "
         "outside of the kernel.",
         lambda x, y: np.cos(x) @ y,
-        call_kernel,
-        problems(
-            _two,
-            Workload("rest", {"m": 128, "k": 200, "n": 128}, why="72 of the last 128 are real"),
-            Workload("less", {"m": 128, "k": 31, "n": 256}, why="no whole block at all"),
-            Workload("whole", {"m": 256, "k": 256, "n": 128}, why="nothing to mask"),
+        drawn("m k", "k n"),
+        cases(
+            "m k n",
+            rest=(128, 200, 128, "72 of the last 128 are real"),
+            less=(128, 31, 256, "no whole block at all"),
+            whole=(256, 256, 128, "nothing to mask"),
         ),
         rungs=("interpret", "simulate"),
         judge=judges.both(judges.lowered, judges.grid(3, 128), judges.only_kernel),

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.counted import counted
-from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.lessons.exercises.exercise import Exercise
 from kernels.machines import taichi
 from kernels.padding import reference
 from kernels.proof.backends.python import PYTHON
@@ -20,14 +21,13 @@ def _tile(workload, rng):
     return values("normal", (h, w), "float32", rng), rows, cols, climb
 
 
-def _columns(tile, rows, cols, climb):
-    border = rows, cols
-    return reference.brick_pad(tile, border=border, shift_x=(tile.shape[1], climb))
+def _blank(tile, rows, cols):
+    """What nobody writes is seen."""
+    return np.full((tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols), np.nan, tile.dtype)
 
 
 def _launch(kernel, tile, rows, cols, climb):
-    shape = tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols
-    out = np.full(shape, np.nan, tile.dtype)  # what nobody writes is seen
+    out = _blank(tile, rows, cols)
     taichi.launch(kernel.made(), out, tile, rows, cols, climb)
     return out
 
@@ -45,16 +45,10 @@ def _unit(tile, step):
     return wall[:period]
 
 
-def _in_rows(tile, rows, cols, step):
-    border = rows, cols
-    return reference.brick_pad(tile, border=border, shift_y=(-step, tile.shape[0]))
-
-
 def _divisions(tried):
     """Whole divisions and remainders for each pixel of the image."""
-    tile, rows, cols, step = tried.arguments
-    out = np.empty((tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols), tile.dtype)
-    return counted(tried.answer, out, tile, rows, cols, step).divisions / out.size
+    out = _blank(*tried.arguments[:3])
+    return counted(tried.answer, out, *tried.arguments).divisions / out.size
 
 
 def _row(workload, rng):
@@ -74,15 +68,14 @@ EXERCISES = (
         "itself again and again, is the wall. It begins with the tile, and each row of bricks "
         "lies `step` pixels further right than the one above it.",
         _unit,
-        call,
-        problems(
-            _numbered,
-            Workload("small", {"h": 3, "w": 8, "step": 2}),
-            Workload("prime", {"h": 2, "w": 7, "step": 3}),
-            Workload("straight", {"h": 4, "w": 5, "step": 0}, why="rows that are not moved"),
-            Workload("back", {"h": 3, "w": 6, "step": -4}),
+        _numbered,
+        cases(
+            "h w step",
+            small=(3, 8, 2),
+            prime=(2, 7, 3),
+            straight=(4, 5, 0, "rows that are not moved"),
+            back=(3, 6, -4),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         hint="After how many rows of bricks is the shift a multiple of w?",
     ),
@@ -92,16 +85,18 @@ EXERCISES = (
         "bricks: each row lies `step` pixels further right than the one above it, `rows` and "
         f"`cols` are the border; with at most {MOST_DIVISIONS} divisions of whole numbers, % among "
         "them, for each pixel of a wall of 64 × 80.",
-        _in_rows,
-        _launch,
-        problems(
-            _tile,
-            Workload("chapter", {"h": 6, "w": 10, "rows": 9, "cols": 14, "step": 3}),
-            Workload("none", {"h": 5, "w": 4, "rows": 0, "cols": 0, "step": 2}, why="no border"),
-            Workload("back", {"h": 3, "w": 7, "rows": 11, "cols": 4, "step": -2}),
-            Workload("pixel", {"h": 1, "w": 1, "rows": 3, "cols": 2, "step": 0}),
+        lambda tile, rows, cols, step: reference.brick_pad(
+            tile, border=(rows, cols), shift_y=(-step, tile.shape[0])
         ),
-        rungs=("interpret", "simulate"),
+        _tile,
+        cases(
+            "h w rows cols step",
+            chapter=(6, 10, 9, 14, 3),
+            none=(5, 4, 0, 0, 2, "no border"),
+            back=(3, 7, 11, 4, -2),
+            pixel=(1, 1, 3, 2, 0),
+        ),
+        call=_launch,
         backend=TAICHI,
         bar=Bar(
             "divisions a pixel",
@@ -120,15 +115,14 @@ EXERCISES = (
         "for each phase in which a row of bricks begins, if each is moved by `step` pixels, and "
         "for no other; the copy of phase p begins with element p of the row, and phases ascend.",
         _copies,
-        call,
-        problems(
-            _row,
-            Workload("chapter", {"w": 96, "word": 32, "step": 30}),
-            Workload("whole", {"w": 96, "word": 32, "step": 32}),
-            Workload("odd", {"w": 64, "word": 32, "step": 5}),
-            Workload("narrow", {"w": 96, "word": 8, "step": 12}),
+        _row,
+        cases(
+            "w word step",
+            chapter=(96, 32, 30),
+            whole=(96, 32, 32),
+            odd=(64, 32, 5),
+            narrow=(96, 8, 12),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         hint="A row of bricks begins at a multiple of gcd(w, step), and a word is word pixels.",
     ),
@@ -137,16 +131,18 @@ EXERCISES = (
         "Write the Taichi kernel columns(out, tile, rows, cols, climb) of a wall of columns of "
         "bricks, as level 2 has it: each column lies `climb` pixels higher than the one to its "
         "left, `rows` and `cols` are the border; it sees its arguments and ti, no more.",
-        _columns,
-        _launch,
-        problems(
-            _tile,
-            Workload("chapter", {"h": 6, "w": 10, "rows": 9, "cols": 14, "climb": 3}),
-            Workload("none", {"h": 5, "w": 4, "rows": 0, "cols": 0, "climb": 2}, why="no border"),
-            Workload("down", {"h": 7, "w": 3, "rows": 4, "cols": 11, "climb": -2}),
-            Workload("pixel", {"h": 1, "w": 1, "rows": 3, "cols": 2, "climb": 0}),
+        lambda tile, rows, cols, climb: reference.brick_pad(
+            tile, border=(rows, cols), shift_x=(tile.shape[1], climb)
         ),
-        rungs=("interpret", "simulate"),
+        _tile,
+        cases(
+            "h w rows cols climb",
+            chapter=(6, 10, 9, 14, 3),
+            none=(5, 4, 0, 0, 2, "no border"),
+            down=(7, 3, 4, 11, -2),
+            pixel=(1, 1, 3, 2, 0),
+        ),
+        call=_launch,
         backend=TAICHI,
         hint="In the image's first row, which row of the tile is that? Rows count down, climb up.",
     ),

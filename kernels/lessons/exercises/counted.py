@@ -6,8 +6,8 @@ for, which is the same on every machine.
 
 from __future__ import annotations
 
-import functools
 import operator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,39 +35,26 @@ class _Whole(int):
     count: Count
 
 
-def _plain(name: str, divides: bool) -> Any:
-    act = getattr(operator, name)
+def _counting(act: Callable[[Any, Any], Any], swapped: bool) -> Callable[[_Whole, Any], Any]:
+    def operate(self: _Whole, other: Any) -> Any:
+        self.count.divisions += act in (operator.floordiv, operator.mod)
+        pair = int(self), int(other) if isinstance(other, _Whole) else other
+        return _like(self.count, act(*(reversed(pair) if swapped else pair)))
 
-    def forward(self: _Whole, other: Any) -> Any:
-        self.count.divisions += divides
-        return _like(self.count, act(int(self), _bare(other)))
-
-    def backward(self: _Whole, other: Any) -> Any:
-        self.count.divisions += divides
-        return _like(self.count, act(_bare(other), int(self)))
-
-    return forward, backward
+    return operate
 
 
-def _bare(number: Any) -> Any:
-    return int(number) if isinstance(number, _Whole) else number
+for _act in (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod):
+    for _swapped in (False, True):
+        setattr(_Whole, f"__{'r' * _swapped}{_act.__name__}__", _counting(_act, _swapped))
 
 
 def _like(count: Count, number: Any) -> Any:
     if not isinstance(number, (int, np.integer)):
         return number
-    found = _Whole(number)
-    found.count = count
-    return found
-
-
-for _name, _divides in (
-    *(("add", False), ("sub", False), ("mul", False)),
-    *(("floordiv", True), ("mod", True)),
-):
-    _forward, _backward = _plain(_name, _divides)
-    setattr(_Whole, f"__{_name}__", _forward)
-    setattr(_Whole, f"__r{_name}__", _backward)
+    whole = _Whole(number)
+    whole.count = count
+    return whole
 
 
 class _Array:
@@ -96,8 +83,27 @@ def _ndrange(*ends: int) -> Any:
     return (tuple(map(int, place)) for place in np.ndindex(*map(int, ends)))
 
 
-def _static(value: Any) -> Any:
+def _same(value: Any) -> Any:
     return value
+
+
+# As much of Taichi as a kernel of these exercises needs.
+TAICHI = SimpleNamespace(
+    kernel=_same,
+    func=_same,
+    static=_same,
+    types=SimpleNamespace(ndarray=lambda *_, **__: None),
+    template=lambda: None,
+    ndrange=_ndrange,
+    loop_config=lambda **_: None,
+    Vector=lambda numbers, *_, **__: np.array(numbers, np.float64),
+    cast=lambda value, _: value,
+    min=min,
+    max=max,
+    i32=int,
+    f32=float,
+    f64=float,
+)
 
 
 def counted(kernel: Any, *arguments: Any) -> Count:
@@ -114,35 +120,13 @@ def counted(kernel: Any, *arguments: Any) -> Count:
         Refused: where the kernel uses something of Taichi that is not counted.
     """
     count = Count()
-    scope: dict[str, Any] = {"np": np, "ti": _taichi()}
+    scope: dict[str, Any] = {"np": np, "ti": TAICHI}
     exec(compile(kernel.text, f"<{kernel.name}>", "exec"), scope)
-    given = [
+    counting = [
         _Array(a.copy(), count) if isinstance(a, np.ndarray) else _like(count, a) for a in arguments
     ]
     try:
-        scope[kernel.name](*given)
+        scope[kernel.name](*counting)
     except AttributeError as error:
         raise Refused(f"this cannot be counted: {error}") from error
     return count
-
-
-@functools.cache
-def _taichi() -> SimpleNamespace:
-    """As much of Taichi as a kernel of these exercises needs."""
-    types = SimpleNamespace(ndarray=lambda *_, **__: None)
-    return SimpleNamespace(
-        kernel=_static,
-        func=_static,
-        static=_static,
-        types=types,
-        template=lambda: None,
-        ndrange=_ndrange,
-        loop_config=lambda **_: None,
-        Vector=lambda numbers, *_, **__: np.array(numbers, np.float64),
-        cast=lambda value, _: value,
-        min=min,
-        max=max,
-        i32=int,
-        f32=float,
-        f64=float,
-    )

@@ -3,9 +3,10 @@
 import numpy as np
 
 from kernels.depthwise_conv import reference
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.counted import counted
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
 from kernels.machines import taichi
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.taichi import TAICHI
@@ -15,22 +16,11 @@ from kernels.proof.workload import Workload, values
 MOST_LOADS, LOADS_OURS = 0.4, 0.327  # for each product: the bar, and our own; v3 has 0.512
 
 
-def _rows(workload, rng):
-    b, c, t = (workload.sizes[name] for name in "bct")
-    return tuple(values("normal", shape, "float32", rng) for shape in ((c, t), (b, c, t)))
-
-
 def _loads(tried):
     """Loads from memory for each product that is needed."""
     w, k = tried.arguments
     b, c, t = k.shape
     return counted(tried.answer, np.empty_like(k), w, k).loads / (b * c * t * (t + 1) / 2)
-
-
-def _launch_conv(kernel, w, k):
-    out = np.full(k.shape, np.nan, k.dtype)
-    taichi.launch(kernel.made(), out, w, k)
-    return out
 
 
 def _decaying(workload, rng):
@@ -104,18 +94,14 @@ def _centred(w, k, eps):
     return _causal(w, k - k.mean(-1, keepdims=True), eps)
 
 
-# Each function, and whether it is causal; the order is that of the workloads.
-JUDGED = (_causal, _circular, _one_ahead, _first_only, _centred)
-
-
-def _judges(answer, number, *, interpret):
-    function = JUDGED[number]
-    said = np.asarray(answer(function))
-    if said.dtype != bool or said.shape:
-        raise Refused(f"the result is {said}, where True or False is wanted")
-    if said != (function is _causal):
-        raise Refused(f"the result is {said} for this one: {function.__doc__}")
-    return said
+# Each function, and whether it is causal.
+JUDGED = (
+    (_causal, True),
+    (_circular, False),
+    (_one_ahead, False),
+    (_first_only, False),
+    (_centred, False),
+)
 
 
 def _kept_apart(w, k, eps):
@@ -163,15 +149,24 @@ CONTAINED = (
 )
 
 
-def _contains(answer, number, *, interpret):
-    function, contained = CONTAINED[number]
-    with np.errstate(all="ignore"):  # infinities are what this is about
-        said = np.asarray(answer(function))
-    if said.dtype != bool or said.shape:
-        raise Refused(f"the result is {said}, where True or False is wanted")
-    if said != contained:
-        raise Refused(f"the result is {said} for this one: {function.__doc__}")
-    return said
+def _asked(functions):
+    """What asks an answer about one of these functions, and compares it with what is known."""
+
+    def call(answer, number, *, interpret):
+        function, right = functions[number]
+        with np.errstate(all="ignore"):  # there may be infinities
+            said = np.asarray(answer(function))
+        if said.dtype != bool or said.shape:
+            raise Refused(f"the result is {said}, where True or False is wanted")
+        if said != right:
+            raise Refused(f"the result is {said} for this one: {function.__doc__}")
+        return said
+
+    return call
+
+
+def _numbered(functions):
+    return tuple(Workload(f.__name__[1:], {"number": i}) for i, (f, _) in enumerate(functions))
 
 
 EXERCISES = (
@@ -181,14 +176,9 @@ EXERCISES = (
         f"sums with an eps of 0, that loads at most {MOST_LOADS} elements of w and k for each "
         "product, for B = 4, C = 2 and T = 64.",
         lambda w, k: reference.depthwise_conv(w, k),
-        _launch_conv,
-        problems(
-            _rows,
-            Workload("small", {"b": 4, "c": 3, "t": 40}),
-            Workload("one", {"b": 1, "c": 1, "t": 1}),
-            Workload("ragged", {"b": 5, "c": 2, "t": 33}, why="no tile divides it"),
-        ),
-        rungs=("interpret", "simulate"),
+        drawn("c t", "b c t"),
+        cases("b c t", small=(4, 3, 40), one=(1, 1, 1), ragged=(5, 2, 33, "no tile divides it")),
+        call=_launch,
         backend=TAICHI,
         bar=Bar(
             "loads for each product",
@@ -208,15 +198,15 @@ EXERCISES = (
         "w[c, (T-1) - d] = a[c]^d and an eps of 0, in T steps a row; it sees its arguments and "
         "ti, no more.",
         _decayed,
-        _launch,
-        problems(
-            _decaying,
-            Workload("small", {"b": 2, "c": 3, "t": 40}),
-            Workload("one", {"b": 1, "c": 1, "t": 1}),
-            Workload("long", {"b": 5, "c": 4, "t": 257}, why="rows that run at the same time"),
-            Workload("wide", {"b": 3, "c": 2, "t": 64}, values="wide"),
-        ),
-        rungs=("interpret", "simulate"),
+        _decaying,
+        cases(
+            "b c t",
+            small=(2, 3, 40),
+            one=(1, 1, 1),
+            long=(5, 4, 257, "rows that run at the same time"),
+        )
+        + cases("b c t", values="wide", wide=(3, 2, 64)),
+        call=_launch,
         backend=TAICHI,
         magnitude=lambda a, k: _decayed(a, abs(k)),
         hint="out[t] = a out[t-1] + k[t]: only rows may run at the same time.",
@@ -227,14 +217,9 @@ EXERCISES = (
         "before, in T steps a row: g [B, C, T] came back to its result, out [B, C, T]; of_k "
         "[B, C, T] and of_a [C] are the gradients of k and of a [C].",
         _pull,
-        _launch_pull,
-        problems(
-            _decaying_pull,
-            Workload("small", {"b": 3, "c": 2, "t": 20}),
-            Workload("one", {"b": 1, "c": 1, "t": 1}),
-            Workload("long", {"b": 2, "c": 3, "t": 65}),
-        ),
-        rungs=("interpret", "simulate"),
+        _decaying_pull,
+        cases("b c t", small=(3, 2, 20), one=(1, 1, 1), long=(2, 3, 65)),
+        call=_launch_pull,
         backend=TAICHI,
         magnitude=lambda a, k, g: _pull(a, abs(k), abs(g)),
         hint="k[u] reaches out[u], and through it all later steps: of_k[u] = g[u] + a of_k[u+1]. "
@@ -244,16 +229,10 @@ EXERCISES = (
         "conv_causal",
         "Write is_causal(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
         "number → [B, C, T], lets no step see a later one; it is called as often as you like.",
-        lambda number: JUDGED[number] is _causal,
-        _judges,
-        problems(
-            lambda workload, rng: tuple(workload.sizes.values()),
-            *(
-                Workload(function.__name__[1:], {"number": number})
-                for number, function in enumerate(JUDGED)
-            ),
-        ),
-        rungs=("interpret",),
+        lambda number: JUDGED[number][1],
+        numbers,
+        _numbered(JUDGED),
+        call=_asked(JUDGED),
         backend=PYTHON,
         hint="Change a step of k, and look at the steps before it. Which step, and how much?",
     ),
@@ -263,15 +242,9 @@ EXERCISES = (
         "number → [B, C, T], keeps an infinity in k out of every element that does not see it: "
         "earlier steps, other rows and other channels. What the others become does not matter.",
         lambda number: CONTAINED[number][1],
-        _contains,
-        problems(
-            lambda workload, rng: tuple(workload.sizes.values()),
-            *(
-                Workload(function.__name__[1:], {"number": number})
-                for number, (function, _) in enumerate(CONTAINED)
-            ),
-        ),
-        rungs=("interpret",),
+        numbers,
+        _numbered(CONTAINED),
+        call=_asked(CONTAINED),
         backend=PYTHON,
         hint="Put an infinity into one element of k, and look at all that do not see it. At which "
         "steps might it go unnoticed?",

@@ -5,23 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernels.giou.reference import giou
-from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.bars import Bar, cycles
-from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.lessons.cases import cases
+from kernels.lessons.exercises import bars, judges
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
 
 
 def _distances(x, y):
     return ((x[:, None] - y) ** 2).sum(-1)
-
-
-def _points(workload, rng):
-    n, m, d = workload.sizes.values()
-    return values("normal", (n, d), "float32", rng), values("normal", (m, d), "float32", rng)
 
 
 def _ahead(ours, theirs, our_band, their_band):
@@ -72,8 +67,8 @@ def _program(workload, rng):
 
 
 def _product_flops(function, *arguments):
-    (found,) = (each for each in PROGRAMS.values() if each[0] is function)
-    return np.int64(2 * found[2] * found[3])
+    (known,) = (entry for entry in PROGRAMS.values() if entry[0] is function)
+    return np.int64(2 * known[2] * known[3])
 
 
 EXERCISES = (
@@ -84,23 +79,14 @@ EXERCISES = (
         "numbers are estimated at 150,000 cycles or fewer on a v5e, and let no product round its "
         "factors to bfloat16.",
         _distances,
-        call,
-        problems(
-            _points,
-            Workload("square", {"n": 256, "m": 256, "d": 128}),
-            Workload("ragged", {"n": 5, "m": 123, "d": 3}),
-        ),
-        rungs=("interpret",),
+        drawn("n d", "m d"),
+        cases("n m d", square=(256, 256, 128), ragged=(5, 123, 3)),
         backend=XLA,
         # An expansion adds x², y² and -2xy, and loses digits where these cancel.
         magnitude=lambda x, y: _distances(abs(x), -abs(y)),
         judge=judges.float32_products,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            cycles,
-            bar=150_000,
-            ours=83_658,
-            workload=Workload("large", {"n": 2048, "m": 2048, "d": 128}),
+        bar=bars.cycles(
+            150_000, 83_658, workload=Workload("large", {"n": 2048, "m": 2048, "d": 128})
         ),
         hint="(x - y)² = x² - 2xy + y². Which of the three terms depends on both i and j?",
     ),
@@ -111,13 +97,8 @@ EXERCISES = (
         "arrays of one shape [n]. A band is [2, n]: the least and the greatest relative error of "
         "such estimates, (estimated - measured) / measured.",
         _ahead,
-        call,
-        problems(
-            _estimates,
-            Workload("estimated", {"n": 200}, "float64"),
-            Workload("measured", {"n": 200}, "float64", why="bands of zero, and ties"),
-        ),
-        rungs=("interpret",),
+        _estimates,
+        cases("n", dtype="float64", estimated=200, measured=(200, "bands of zero, and ties")),
         backend=PYTHON,
         hint="An estimate that is 25 % too high stands for t / 1.25. Surely less: even our slowest "
         "is faster than their fastest.",
@@ -127,12 +108,8 @@ EXERCISES = (
         "Write giou(preds, targets, *, interpret) → [B, N] for a GPU: one pl.pallas_call for "
         "Triton, with compiler_params=plgpu.CompilerParams(), that loads [B, N, 4] where it lies.",
         giou,
-        call_kernel,
-        problems(
-            OPERATORS["giou"].workloads.make,
-            *(OPERATORS["giou"].workloads[name] for name in ("one", "ragged", "degenerate")),
-        ),
-        rungs=("interpret", "compile"),
+        OPERATORS["giou"].workloads.make,
+        (*(OPERATORS["giou"].workloads[name] for name in ("one", "ragged", "degenerate")),),
         backend=PALLAS_GPU,
         hint="Coordinate c of pair i is element 4 i + c of the flat array; blocks are powers of 2.",
     ),
@@ -142,15 +119,14 @@ EXERCISES = (
         "JAX function's trace, two for a multiply-add; those inside jax.jit and jax.lax.scan are "
         "among them, each turn of a scan by itself.",
         _product_flops,
-        call,
-        problems(
-            _program,
-            Workload("linear", {"products": 1}),
-            Workload("gradients", {"products": 3}, why="the trace of a gradient"),
-            Workload("batched", {"products": 1}, why="a batch, and a jit around it"),
-            Workload("loop", {"products": 5}, why="a scan of five turns"),
+        _program,
+        cases(
+            "products",
+            linear=1,
+            gradients=(3, "the trace of a gradient"),
+            batched=(1, "a batch, and a jit around it"),
+            loop=(5, "a scan of five turns"),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         hint="A dot_general has dimension_numbers among its params: what it sums over, and its "
         "batch. An equation's params may hold a jaxpr of its own, and a scan's its length.",

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
+from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises.bars import Bar
 from kernels.proof.backends.base import Backend, Refused
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
-from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
-from kernels.proof.workload import Workload, Workloads
+from kernels.proof.workload import Workload, Workloads, values
+
+Make = Callable[[Workload, np.random.Generator], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,11 @@ class Exercise:
         name: by which it is checked.
         task: a sentence.
         formula: what the result is, in float64 NumPy, of the same arguments; it is the oracle.
-        call: `call(answer, *arguments, interpret)` runs the reader's function.
-        workloads: the problems it is proven on.
-        rungs: those that it has to climb.
+        make: make(workload, rng) gives the positional arguments.
+        problems: the workloads it is proven on.
+        call: `call(answer, *arguments, interpret)` runs the reader's function; None where that
+            takes the arguments as they are, and interpret= unless it is written for a library.
+        rungs: those that it has to climb; none for all that its backend proves on the CPU.
         backend: what it is to be written in.
         magnitude: for a sum, the sum of its terms' absolute values, as in a reference.
         hint: shown with each failure.
@@ -41,9 +46,10 @@ class Exercise:
     name: str
     task: str
     formula: Callable[..., Any]
-    call: Callable[..., Any]
-    workloads: Workloads
-    rungs: tuple[str, ...] = ("interpret", "simulate", "compile")
+    make: Make
+    problems: tuple[Workload, ...]
+    call: Callable[..., Any] | None = None
+    rungs: tuple[str, ...] = ()
     backend: Backend = PALLAS_TPU
     magnitude: Callable[..., Any] | None = None
     hint: str = ""
@@ -56,6 +62,16 @@ class Exercise:
     static: tuple[str, ...] = ()
     rounding: Callable[..., Any] | None = None
     gradient_magnitude: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        climbed = self.rungs or tuple(r for r in self.backend.claims if r != "measure")
+        object.__setattr__(self, "rungs", climbed)
+
+    @property
+    def workloads(self) -> Workloads:
+        """Those that it is proven on, and no others."""
+        named = self.problems
+        return Workloads(self.make, named, draw=lambda rng: named[rng.integers(len(named))])
 
     @property
     def reference(self) -> Callable[..., Any]:
@@ -71,40 +87,27 @@ class Exercise:
         """The formula in the dtype of its arguments."""
         return self.formula, XLA
 
+    @property
+    def caller(self) -> Callable[..., Any]:
+        """`call`; where there is none, what does for a function of a library or for a kernel."""
+        return self.call or (_call if self.backend.is_library else _call_kernel)
 
-def call(answer: Callable[..., Any], *arguments: Any, interpret: Any = None, **options: Any) -> Any:
-    """Run an answer that is a plain function, of numbers or of arrays.
 
-    Args:
-        answer: the reader's function.
-        arguments: its positional ones.
-        interpret: not passed on: a plain function has no use for it.
-        options: its named ones.
-
-    Returns:
-        What it returns.
-
-    Raises:
-        Refused: where that cannot be compared with a number or an array.
-    """
+def _call(
+    answer: Callable[..., Any], *arguments: Any, interpret: Any = None, **options: Any
+) -> Any:
     return compared(answer(*arguments, **options))
 
 
-def call_kernel(answer: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Run an answer that takes interpret=.
+def _call_kernel(
+    answer: Callable[..., Any], *arguments: Any, interpret: Any, **options: Any
+) -> Any:
+    return compared(answer(*arguments, interpret=interpret, **options))
 
-    Args:
-        answer: the reader's function.
-        arguments: its positional ones.
-        options: its named ones, interpret= among them.
 
-    Returns:
-        What it returns.
-
-    Raises:
-        Refused: where that cannot be compared with a number or an array.
-    """
-    return compared(answer(*arguments, **options))
+def jitted(answer: Callable[..., Any], *arguments: Any) -> Any:
+    """Run an answer under jax.jit."""
+    return jax.jit(answer)(*arguments)
 
 
 def compared(result: Any) -> Any:
@@ -114,38 +117,52 @@ def compared(result: Any) -> Any:
     return result
 
 
-def problems(
-    make: Callable[[Workload, np.random.Generator], tuple[Any, ...]], *named: Workload
-) -> Workloads:
-    """The workloads of an exercise: named ones only.
+def launch(
+    kernel: Callable[..., Any],
+    *arrays: Any,
+    interpret: Any,
+    shape: tuple[int, ...] | None = None,
+    dtype: Any = None,
+    blocks: tuple[Any, ...] = (),
+    **options: Any,
+) -> Any:
+    """Run an answer that is a kernel.
 
     Args:
-        make: make(workload, rng) gives the positional arguments.
-        named: the workloads.
+        kernel: the reader's.
+        arrays: what it reads.
+        interpret: how pl.pallas_call is to run it.
+        shape, dtype: of the result; those of the last array where none are said.
+        blocks: the block specification of each array and, last, of the result; none for all whole.
+        options: of pl.pallas_call, besides.
     """
-    return Workloads(make=make, named=named, draw=lambda rng: named[rng.integers(len(named))])
+    if blocks:
+        *options["in_specs"], options["out_specs"] = blocks
+    like = jax.ShapeDtypeStruct(shape or arrays[-1].shape, dtype or arrays[-1].dtype)
+    return pl.pallas_call(kernel, out_shape=like, interpret=interpret, **options)(*arrays)
 
 
-def prediction(
-    name: str, task: str, formula: Callable[..., Any], *cases: Workload, hint: str = ""
-) -> Exercise:
-    """A number to predict. Whole numbers are exact, others are compared in float32.
+def drawn(*shapes: str) -> Make:
+    """A `make` that draws arrays, of the workload's dtype and values.
 
     Args:
-        name: the exercise's.
-        task: a sentence; it says the number's unit.
-        formula: counts the number.
-        cases: workloads, whose sizes are the arguments.
-        hint: shown with each failure.
+        shapes: of each array, by names of sizes and numbers: "m 128".
     """
-
-    def call(answer: Callable[..., Any], *numbers: Any, interpret: Any = None) -> Any:
-        found = np.asarray(compared(answer(*numbers)))
-        return found.astype(np.float32) if found.dtype.kind == "f" else found
 
     def make(workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
-        return tuple(workload.sizes.values())
+        return tuple(
+            values(
+                workload.values,
+                tuple(int(workload.sizes.get(side, side)) for side in shape.split()),
+                workload.dtype,
+                rng,
+            )
+            for shape in shapes
+        )
 
-    return Exercise(
-        name, task, formula, call, problems(make, *cases), ("interpret",), PYTHON, hint=hint
-    )
+    return make
+
+
+def numbers(workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
+    """A `make` for functions of the sizes themselves."""
+    return tuple(workload.sizes.values())

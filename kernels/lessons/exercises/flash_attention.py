@@ -2,16 +2,17 @@
 
 import functools
 
-import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.attention import reference
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
+from kernels.softmax.reference import softmax
 
 BLOCK = 128  # queries of a program, and keys of a block
 KERNEL_CYCLES = 18_000  # of a kernel for AT
@@ -20,9 +21,7 @@ RIVAL_CYCLES = 18_500  # without one; our own kernel is estimated at some 15,600
 
 def _halves(workload, rng):
     """Two results [h, n, d], each followed by its log-sum-exp [h, n, 1]."""
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    o1, o2 = (values("normal", (h, n, d), "float32", rng) for _ in range(2))
-    lse1, lse2 = (values("normal", (h, n, 1), "float32", rng) for _ in range(2))
+    o1, o2, lse1, lse2 = drawn("h n d", "h n d", "h n 1", "h n 1")(workload, rng)
     if workload.name == "large":
         lse1, lse2 = lse1 + 200, lse2 + 200
     if workload.name == "unseen":
@@ -41,8 +40,7 @@ def _merged_magnitude(o1, lse1, o2, lse2):
 
 
 def _tokens(workload, rng):
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    q, k, v = (values("normal", (h, n, d), "float32", rng) for _ in range(3))
+    q, k, v = drawn("h n d", "h n d", "h n d")(workload, rng)
     if workload.name == "unseen":
         v[:, 0] = np.nan
     return q, k, v, workload.sizes["w"]
@@ -58,18 +56,17 @@ def _probabilities(q, k, w):
     """[h, queries, keys], and the scores' sums of absolute values."""
     scale = q.shape[-1] ** -0.5
     s = np.where(_visible(q.shape[1], w), scale * q @ k.swapaxes(1, 2), -np.inf)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True), scale * abs(q) @ abs(k).swapaxes(1, 2)
+    return softmax(s), scale * abs(q) @ abs(k).swapaxes(1, 2)
 
 
 def _by_blocks(p, v, w):
     """p v, where each block of queries meets the blocks of keys that it sees, and no others."""
-    found = []
+    rows = []
     for first in range(0, p.shape[1], BLOCK):
         last = first + BLOCK
         seen = slice(max(first - w + 1, 0) // BLOCK * BLOCK, last)
-        found.append(p[:, first:last, seen] @ v[:, seen])
-    return np.concatenate(found, 1)
+        rows.append(p[:, first:last, seen] @ v[:, seen])
+    return np.concatenate(rows, 1)
 
 
 def _window(q, k, v, w):
@@ -81,24 +78,30 @@ def _window_magnitude(q, k, v, w):
     return _by_blocks(p * (1 + s + (p * s).sum(-1, keepdims=True)), abs(v), w)
 
 
-def _attend(kernel, q, k, v, w, *, interpret):
+def _by_queries(kernel, *arrays, interpret):
+    """A program for each block of queries, of which some arrays have a row each, q among them."""
+    q = arrays[0]
     heads, n, d = q.shape
-    queries = pl.BlockSpec((1, BLOCK, d), lambda h, i: (h, i, 0))
     keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
-    return pl.pallas_call(
-        functools.partial(kernel, bk=BLOCK, w=w),
-        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+    queries, rows = (pl.BlockSpec((1, BLOCK, width), lambda h, i: (h, i, 0)) for width in (d, 1))
+    return launch(
+        kernel,
+        *arrays,
+        shape=q.shape,
         grid=(heads, n // BLOCK),
-        in_specs=[queries, keys, keys],
-        out_specs=queries,
+        blocks=(*(queries, keys, keys, queries, rows, rows)[: len(arrays)], queries),
         interpret=interpret,
-    )(q, k, v)
+    )
+
+
+def _attend(kernel, q, k, v, w, *, interpret):
+    return _by_queries(functools.partial(kernel, bk=BLOCK, w=w), q, k, v, interpret=interpret)
 
 
 def _pulled(workload, rng):
     """q, k, v, do [h, n, d]; the log-sum-exps of the scores and the sums of do · o, [h, n, 1]."""
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    q, k, v, do = (values("normal", (h, n, d), "float32", rng) for _ in range(4))
+    q, k, v, do = drawn(*["h n d"] * 4)(workload, rng)
+    _, n, d = q.shape
     s = np.float64(q) @ np.float64(k).swapaxes(1, 2) * d**-0.5
     s = np.where(_visible(n, n), s, -np.inf)
     lse = np.log(np.exp(s).sum(-1, keepdims=True))
@@ -121,57 +124,29 @@ def _dq_magnitude(q, k, v, do, lse, delta):
     return scale * (np.exp(s - lse) * seen * size * terms) @ abs(k)
 
 
-def _backward(kernel, q, k, v, do, lse, delta, *, interpret):
-    heads, n, d = q.shape
-    queries = pl.BlockSpec((1, BLOCK, d), lambda h, i: (h, i, 0))
-    rows = pl.BlockSpec((1, BLOCK, 1), lambda h, i: (h, i, 0))
-    keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
-    return pl.pallas_call(
-        functools.partial(kernel, bk=BLOCK),
-        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(heads, n // BLOCK),
-        in_specs=[queries, keys, keys, queries, rows, rows],
-        out_specs=queries,
-        interpret=interpret,
-    )(q, k, v, do, lse, delta)
+def _backward(kernel, *arrays, interpret):
+    return _by_queries(functools.partial(kernel, bk=BLOCK), *arrays, interpret=interpret)
 
 
-def _grouped(workload, rng):
-    h, g, n, d = (workload.sizes[name] for name in ("h", "g", "n", "d"))
-    shapes = ((h, n, d), (g, n, d), (g, n, d))
-    return tuple(values("normal", shape, "float32", rng) for shape in shapes)
+def _grouped(function):
+    """The reference of attention, where heads of queries share one of keys and values."""
+
+    def shared(q, k, v):
+        k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
+        return function(q, k, v)
+
+    return shared
 
 
-def _of_groups(q, k, v):
-    """The attention of each head, and the magnitude."""
-    times = len(q) // len(k)
-    k, v = np.repeat(k, times, 0), np.repeat(v, times, 0)
-    scale = q.shape[-1] ** -0.5
-    s = scale * q @ k.swapaxes(1, 2)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    p = p / p.sum(-1, keepdims=True)
-    size = scale * abs(q) @ abs(k).swapaxes(1, 2)
-    return p @ v, (p * (1 + size + (p * size).sum(-1, keepdims=True))) @ abs(v)
-
-
-def _heads(workload, rng):
-    h, n, d = (workload.sizes[name] for name in "hnd")
-    return tuple(values("normal", (h, n, d), workload.dtype, rng) for _ in "qkv")
+ATTENTION, MAGNITUDE = _grouped(reference.attention), _grouped(reference.attention_magnitude)
 
 
 def _whole(kernel, q, k, v, *, interpret):
     heads, n, d = q.shape
     queries = pl.BlockSpec((None, 2 * BLOCK, d), lambda h, i: (h, i, 0))
     keys = pl.BlockSpec((None, n, d), lambda h, i: (h, 0, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(heads, n // (2 * BLOCK)),
-        in_specs=[queries, keys, keys],
-        out_specs=queries,
-        interpret=interpret,
-        name="attend",
-    )(q, k, v)
+    options = {"grid": (heads, n // (2 * BLOCK)), "name": "attend", "interpret": interpret}
+    return launch(kernel, q, k, v, blocks=(queries, keys, keys, queries), **options)
 
 
 AT = Workload("bar", {"h": 2, "n": 1024, "d": 128}, "bfloat16")
@@ -183,14 +158,13 @@ EXERCISES = (
         "Write merge(o1, lse1, o2, lse2): the attention to all keys, [h, n, d], of the results "
         "o1 and o2, [h, n, d], for two halves of them and their log-sum-exps, [h, n, 1].",
         _merged,
-        call,
-        problems(
-            _halves,
-            Workload("even", {"h": 2, "n": 8, "d": 4}),
-            Workload("large", {"h": 1, "n": 16, "d": 8}, why="their powers overflow"),
-            Workload("unseen", {"h": 1, "n": 4, "d": 8}, why="a half that no query sees"),
+        _halves,
+        cases(
+            "h n d",
+            even=(2, 8, 4),
+            large=(1, 16, 8, "their powers overflow"),
+            unseen=(1, 4, 8, "a half that no query sees"),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         magnitude=_merged_magnitude,
         hint="The weights of the halves are a softmax of their log-sum-exps.",
@@ -201,14 +175,13 @@ EXERCISES = (
         "[1, 128, d], and all of its keys and values, [1, n, d]; query i sees the keys i - w + 1 "
         "to i. Blocks that no query of the program sees are not visited: there may be NaN in them.",
         _window,
-        _attend,
-        problems(
-            _tokens,
-            Workload(
-                "narrow", {"h": 1, "n": 256, "d": 64, "w": 100}, why="block 0 is seen in part"
-            ),
-            Workload("unseen", {"h": 1, "n": 256, "d": 64, "w": 1}, why="NaN in block 0"),
+        _tokens,
+        cases(
+            "h n d w",
+            narrow=(1, 256, 64, 100, "block 0 is seen in part"),
+            unseen=(1, 256, 64, 1, "NaN in block 0"),
         ),
+        call=_attend,
         magnitude=_window_magnitude,
         hint="exp(-inf - -inf) is NaN: a row that sees nothing yet needs a finite score. "
         "And 0 times NaN is NaN: where does the loop begin?",
@@ -221,13 +194,14 @@ EXERCISES = (
         "[1, n, d]; it goes through them in blocks of bk = 128, and never holds more than "
         "128 × 128 scores.",
         _dq,
-        _backward,
-        problems(
-            _pulled,
-            Workload("two", {"h": 1, "n": 256, "d": 64}),
-            Workload("heads", {"h": 2, "n": 128, "d": 32}),
-            Workload("long", {"h": 1, "n": 384, "d": 32}, why="whole blocks before the diagonal"),
+        _pulled,
+        cases(
+            "h n d",
+            two=(1, 256, 64),
+            heads=(2, 128, 32),
+            long=(1, 384, 32, "whole blocks before the diagonal"),
         ),
+        call=_backward,
         judge=judges.products(BLOCK * BLOCK),
         magnitude=_dq_magnitude,
         hint="p = exp(s - lse) needs no maximum any more, and is 0 where the key is hidden: "
@@ -238,17 +212,17 @@ EXERCISES = (
         "Write attend(q, k, v, *, interpret), [h, n, d], [g, n, d] twice → [h, n, d], where h / g "
         "heads of queries that follow one another share a head of keys and values; n is at most "
         "256. Nothing is repeated in HBM: each head of k is fetched once.",
-        lambda q, k, v: _of_groups(q, k, v)[0],
-        call_kernel,
-        problems(
-            _grouped,
-            Workload("four", {"h": 4, "g": 2, "n": 128, "d": 64}),
-            Workload("one", {"h": 3, "g": 1, "n": 128, "d": 32}, why="all heads share one"),
-            Workload("own", {"h": 2, "g": 2, "n": 128, "d": 64}, why="none share"),
+        ATTENTION,
+        drawn("h n d", "g n d", "g n d"),
+        cases(
+            "h g n d",
+            four=(4, 2, 128, 64),
+            one=(3, 1, 128, 32, "all heads share one"),
+            own=(2, 2, 128, 64, "none share"),
         ),
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.only_kernel, judges.fetches(q=4, k=2, v=2)),
-        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        magnitude=MAGNITUDE,
         hint="An index map may divide: head i of q belongs to head i // (h // g) of k.",
     ),
     Exercise(
@@ -256,22 +230,14 @@ EXERCISES = (
         "Write kernel(q_ref, k_ref, v_ref, o_ref), [256, d], [n, d] twice and [256, d], for the "
         "attention of 256 queries to all keys of a head; for 2 heads of 1,024 tokens and d = 128 "
         f"in bfloat16 it is estimated at {KERNEL_CYCLES:,} cycles or fewer on a v5e.",
-        lambda q, k, v: _of_groups(q, k, v)[0],
-        _whole,
-        problems(
-            _heads,
-            Workload("float32", {"h": 1, "n": 512, "d": 128}),
-            Workload("bfloat16", {"h": 1, "n": 256, "d": 128}, "bfloat16"),
-        ),
+        ATTENTION,
+        drawn("h n d", "h n d", "h n d"),
+        cases("h n d", float32=(1, 512, 128))
+        + cases("h n d", dtype="bfloat16", bfloat16=(1, 256, 128)),
+        call=_whole,
         rungs=("interpret",),
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=KERNEL_CYCLES,
-            ours=(("0.0.42.1", 15_504), ("0.0.50.1", 15_718)),
-            workload=AT,
-        ),
-        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 15_504), ("0.0.50.1", 15_718)), workload=AT),
+        magnitude=MAGNITUDE,
         hint="Each block of keys costs a rescaling and a wait for its maximum. How many keys can "
         "a block have before VMEM is full?",
     ),
@@ -280,23 +246,13 @@ EXERCISES = (
         "Write attend(q, k, v), [h, n, d] each → [h, n, d], in plain JAX without a kernel, that is "
         f"estimated at {RIVAL_CYCLES:,} cycles or fewer on a v5e for 2 heads of 1,024 tokens and "
         "d = 128 in bfloat16: near what our kernel takes.",
-        lambda q, k, v: _of_groups(q, k, v)[0],
-        call,
-        problems(
-            _heads,
-            Workload("float32", {"h": 2, "n": 96, "d": 64}),
-            Workload("bfloat16", {"h": 1, "n": 128, "d": 128}, "bfloat16"),
-        ),
-        rungs=("interpret",),
+        ATTENTION,
+        drawn("h n d", "h n d", "h n d"),
+        cases("h n d", float32=(2, 96, 64))
+        + cases("h n d", dtype="bfloat16", bfloat16=(1, 128, 128)),
         backend=XLA,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=RIVAL_CYCLES,
-            ours=(("0.0.42.1", 16_190), ("0.0.50.1", 16_205)),
-            workload=AT,
-        ),
-        magnitude=lambda q, k, v: _of_groups(q, k, v)[1],
+        bar=bars.cycles(RIVAL_CYCLES, (("0.0.42.1", 16_190), ("0.0.50.1", 16_205)), workload=AT),
+        magnitude=MAGNITUDE,
         hint="What passes between XLA's operations costs most: n × n numbers, of how many bytes "
         "each? And n × d results are divided faster than n × n probabilities.",
     ),

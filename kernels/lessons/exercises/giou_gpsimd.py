@@ -1,11 +1,14 @@
 """Exercises of the chapter "GIOU in GpSimd C++"."""
 
+import functools
+
 import numpy as np
 
 from kernels.giou import reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SHAPE
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.exercises.exercise import Exercise
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.workload import Workload
@@ -18,38 +21,30 @@ def _kernel(answer, preds, targets, *, interpret):
     return gpsimd.call((PRELUDE + answer(), SHAPE), "giou", preds, targets, interpret=interpret)
 
 
-def _smoothed(preds, targets):
-    """Each score averaged with the one before it, in one row of all pairs."""
-    scores = reference.giou(preds, targets).ravel()
+def _shares(*prime):
+    """Problems that are dealt to eight cores, from the smallest to the largest."""
+    return cases(
+        "b n",
+        one=(1, 1, "seven cores have nothing to do"),
+        prime=prime,
+        long=(3, 4099, "more than the TCM of all cores"),
+    )
+
+
+def _smoothed(preds, targets, giou=reference.giou):
+    """Each score averaged with the one before it, in one row of all pairs; or each magnitude."""
+    scores = giou(preds, targets).ravel()
     return ((scores + np.append(scores[:1], scores[:-1])) / 2).reshape(preds.shape[:2])
 
 
-def _smoothed_magnitude(preds, targets):
-    sizes = reference.giou_magnitude(preds, targets).ravel()
-    return (sizes + np.append(sizes[:1], sizes[:-1])).reshape(preds.shape[:2])
-
-
-def _anchored(preds, targets):
+def _anchored(preds, targets, giou=reference.giou):
     """Each predicted box of a sample against the sample's first true one."""
-    return reference.giou(preds, np.broadcast_to(targets[:, :1], targets.shape))
+    return giou(preds, np.broadcast_to(targets[:, :1], targets.shape))
 
 
-def _anchored_magnitude(preds, targets):
-    return reference.giou_magnitude(preds, np.broadcast_to(targets[:, :1], targets.shape))
-
-
-def _loaded(tried):
-    """Bytes that all cores together copy to TCM."""
-    sources = PRELUDE + tried.answer(), SHAPE
-    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
-    return sum(each.loaded_bytes for each in traffic)
-
-
-def _copied(tried):
-    """Copies to TCM and from it, of the core that has the most."""
-    sources = PRELUDE + tried.answer(), SHAPE
-    traffic = gpsimd.run(sources, "giou", *tried.arguments).traffic
-    return max(each.loads + each.stores for each in traffic)
+def _traffic(tried):
+    """What each core copies to TCM and from it."""
+    return gpsimd.run((PRELUDE + tried.answer(), SHAPE), "giou", *tried.arguments).traffic
 
 
 EXERCISES = (
@@ -58,14 +53,10 @@ EXERCISES = (
         "Write giou_loss(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
         "preds, const torch::Tensor& targets): the loss 1 - GIOU, parts dealt to cores in turn.",
         lambda preds, targets: 1 - reference.giou(preds, targets),
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
-            Workload("prime", {"b": 131, "n": 101}, why="no part divides it"),
-            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
-            Workload("degenerate", {"b": 33, "n": 128}, values="degenerate"),
-        ),
+        workloads.giou.make,
+        _shares(131, 101, "no part divides it")
+        + cases("b n", values="degenerate", degenerate=(33, 128)),
+        call=_kernel,
         backend=GPSIMD,
         magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
         hint="Core c takes the parts c, c + cores, c + 2 cores, …; score() and Tcm are there.",
@@ -76,15 +67,16 @@ EXERCISES = (
         "preds, const torch::Tensor& targets): each score averaged with that of the pair before "
         "it, all pairs in one row; the first keeps its own.",
         _smoothed,
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="nothing is before it"),
-            Workload("prime", {"b": 13, "n": 101}, why="shares end anywhere"),
-            Workload("long", {"b": 3, "n": 1409}, why="more parts than one for a core"),
+        workloads.giou.make,
+        cases(
+            "b n",
+            one=(1, 1, "nothing is before it"),
+            prime=(13, 101, "shares end anywhere"),
+            long=(3, 1409, "more parts than one for a core"),
         ),
+        call=_kernel,
         backend=GPSIMD,
-        magnitude=_smoothed_magnitude,
+        magnitude=functools.partial(_smoothed, giou=reference.giou_magnitude),
         hint="A core must not read what another writes. Its inputs everybody may read.",
     ),
     Exercise(
@@ -93,17 +85,13 @@ EXERCISES = (
         "preds, const torch::Tensor& targets): GIOU, for which a core that has 4,096 pairs makes "
         f"at most {COPIES} copies to TCM and from it; giou.cpp makes 30.",
         reference.giou,
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
-            Workload("prime", {"b": 131, "n": 101}, why="no part divides it"),
-            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
-        ),
+        workloads.giou.make,
+        _shares(131, 101, "no part divides it"),
+        call=_kernel,
         backend=GPSIMD,
         bar=Bar(
             "copies of the busiest core",
-            _copied,
+            lambda tried: max(core.loads + core.stores for core in _traffic(tried)),
             bar=COPIES,
             ours=27,
             workload=Workload("bar", {"b": 128, "n": 256}),
@@ -118,22 +106,18 @@ EXERCISES = (
         "the first true box of that sample; for 16 samples of 1,000 boxes the cores together copy "
         f"at most {ANCHOR_BYTES:,} bytes to TCM.",
         _anchored,
-        _kernel,
-        problems(
-            workloads.giou.make,
-            Workload("one", {"b": 1, "n": 1}, why="seven cores have nothing to do"),
-            Workload("prime", {"b": 13, "n": 101}, why="shares end inside of a sample"),
-            Workload("long", {"b": 3, "n": 4099}, why="more than the TCM of all cores"),
-        ),
+        workloads.giou.make,
+        _shares(13, 101, "shares end inside of a sample"),
+        call=_kernel,
         backend=GPSIMD,
         bar=Bar(
             "bytes to TCM",
-            _loaded,
+            lambda tried: sum(core.loaded_bytes for core in _traffic(tried)),
             bar=ANCHOR_BYTES,
             ours=256_256,
             workload=Workload("bar", {"b": 16, "n": 1000}),
         ),
-        magnitude=_anchored_magnitude,
+        magnitude=functools.partial(_anchored, giou=reference.giou_magnitude),
         hint="Which of the true boxes does a core need, and how often?",
     ),
 )

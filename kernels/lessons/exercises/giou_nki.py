@@ -4,13 +4,13 @@ import numpy as np
 
 from kernels.giou import nki as published
 from kernels.giou import reference, workloads
-from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.cases import cases
+from kernels.lessons.exercises import bars, judges
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
 
 GIOU_MICROSECONDS = 22  # of a tile of 256 boxes a sample; the published kernel takes 24.6
 
@@ -28,33 +28,21 @@ def _shares(boxes):
     return areas / areas.max(1, keepdims=True)
 
 
-def _once(kernel, boxes, *, interpret):
-    """Right, and each box is fetched once."""
-    result = neuron.run(kernel, boxes, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        least = boxes.size // 4 * 5 * 4  # four numbers in and one out
-        moved = neuron.estimate(kernel, boxes).dma_bytes
-        if moved > least:
-            raise Refused(f"its copies move {moved:,} bytes, where {least:,} are enough")
-    return result
+def _more_than_once(cost, boxes):
+    least = boxes.size // 4 * 5 * 4  # four numbers in and one out
+    moved = cost.dma_bytes
+    return moved > least and f"its copies move {moved:,} bytes, where {least:,} are enough"
 
 
-def _shorter(kernel, preds, targets, *, interpret):
-    """Right as ever, and one instruction shorter than the chapter's; both are counted."""
-    result = neuron.run(kernel, preds, targets, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        ours, theirs = (
-            neuron.estimate(each, preds, targets).engines["Vector"].instructions
-            for each in (published.giou_kernel, kernel)
-        )
-        if theirs >= ours:
-            raise Refused(f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}")
-    return result
-
-
-def _terms(workload, rng):
-    shape = tuple(workload.sizes[name] for name in "tbn")
-    return (values(workload.values, shape, "float32", rng),)
+def _no_shorter(cost, preds, targets):
+    """Both are counted: the answer's instructions, and those of the chapter's kernel."""
+    ours, theirs = (
+        estimate.engines["Vector"].instructions
+        for estimate in (neuron.estimate(published.giou_kernel, preds, targets), cost)
+    )
+    return (
+        theirs >= ours and f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}"
+    )
 
 
 def _carried(kernel, boxes, *, interpret):
@@ -75,13 +63,10 @@ EXERCISES = (
         "Write kernel(preds, targets), [B, N, 4] twice in HBM → [B, N], B at most 128 and N at "
         "most 512: the chapter's GIOU with one instruction less on the Vector engine.",
         reference.giou,
-        _shorter,
-        problems(
-            workloads.giou.make,
-            Workload("tile", {"b": 128, "n": 64}),
-            Workload("part", {"b": 5, "n": 101}, why="not all partitions"),
-            Workload("degenerate", {"b": 33, "n": 64}, values="degenerate"),
-        ),
+        workloads.giou.make,
+        cases("b n", tile=(128, 64), part=(5, 101, "not all partitions"))
+        + cases("b n", values="degenerate", degenerate=(33, 64)),
+        call=judges.on_neuron(_no_shorter),
         backend=NKI,
         magnitude=reference.giou_magnitude,
         hint="-(c - u) / c is u / c - 1: scalar_tensor_tensor subtracts 1 and adds a tile.",
@@ -91,14 +76,15 @@ EXERCISES = (
         "Write kernel(x), [T, B, N] in HBM → [B, N]: the sum over T, for any B, with an "
         "accumulator in SBUF; N is at most 512.",
         lambda x: x.sum(0),
-        lambda kernel, x, *, interpret: neuron.run(kernel, x, interpret=interpret),
-        problems(
-            _terms,
-            Workload("tile", {"t": 3, "b": 128, "n": 16}),
-            Workload("one", {"t": 1, "b": 1, "n": 1}),
-            Workload("ragged", {"t": 5, "b": 131, "n": 33}, why="three rows beyond a tile"),
-            Workload("wide", {"t": 4, "b": 7, "n": 64}, values="wide"),
-        ),
+        drawn("t b n"),
+        cases(
+            "t b n",
+            tile=(3, 128, 16),
+            one=(1, 1, 1),
+            ragged=(5, 131, 33, "three rows beyond a tile"),
+        )
+        + cases("t b n", values="wide", wide=(4, 7, 64)),
+        call=judges.on_neuron(),
         backend=NKI,
         magnitude=lambda x: abs(x).sum(0),
         hint="A tile has at most 128 partitions, and nl.ndarray sets nothing.",
@@ -108,14 +94,9 @@ EXERCISES = (
         "Write kernel(x), [B, N] in HBM → 4 x + 1, by two turns of nl.affine_range(2) that are "
         "right in the order written and wrong in the other; B is at most 128.",
         lambda x: 4 * x + 1,
-        _carried,
-        problems(
-            lambda workload, rng: (
-                values("normal", tuple(workload.sizes.values()), "float32", rng),
-            ),
-            Workload("small", {"b": 2, "n": 8}),
-            Workload("tile", {"b": 128, "n": 32}),
-        ),
+        drawn("b n"),
+        cases("b n", small=(2, 8), tile=(128, 32)),
+        call=_carried,
         rungs=("interpret",),
         backend=NKI,
         magnitude=lambda x: 4 * abs(x) + 1,
@@ -127,20 +108,12 @@ EXERCISES = (
         f"most 512: GIOU, estimated at {GIOU_MICROSECONDS} µs or less on an Inf2 for a tile of 128 "
         "samples of 256 boxes.",
         reference.giou,
-        lambda kernel, *boxes, interpret: neuron.run(kernel, *boxes, interpret=interpret),
-        problems(
-            workloads.giou.make,
-            Workload("tile", {"b": 128, "n": 64}),
-            Workload("degenerate", {"b": 33, "n": 64}, values="degenerate"),
-        ),
+        workloads.giou.make,
+        cases("b n", tile=(128, 64)) + cases("b n", values="degenerate", degenerate=(33, 64)),
+        call=judges.on_neuron(),
         backend=NKI,
-        bar=Bar(
-            "µs, estimated for an Inf2",
-            bars.nki_microseconds,
-            bar=GIOU_MICROSECONDS,
-            ours=19.9,
-            spec=".1f",
-            workload=Workload("bar", {"b": 128, "n": 256}),
+        bar=bars.nki_microseconds(
+            GIOU_MICROSECONDS, 19.9, workload=Workload("bar", {"b": 128, "n": 256})
         ),
         magnitude=reference.giou_magnitude,
         hint="The Vector engine binds, and the Scalar engine is idle: what could it take?",
@@ -150,13 +123,9 @@ EXERCISES = (
         "Write kernel(boxes), [B, N, 4] in HBM → [B, N]: the area of each box as a share of the "
         "largest area of its sample, for any B and N at most 1024; each box crosses from HBM once.",
         _shares,
-        _once,
-        problems(
-            _drawn,
-            Workload("tile", {"b": 128, "n": 256}),
-            Workload("ragged", {"b": 131, "n": 33}, why="three samples beyond a tile"),
-            Workload("one", {"b": 1, "n": 1}),
-        ),
+        _drawn,
+        cases("b n", tile=(128, 256), ragged=(131, 33, "three samples beyond a tile"), one=(1, 1)),
+        call=judges.on_neuron(_more_than_once),
         backend=NKI,
         hint="Areas stay in SBUF until the largest is known. nisa.tensor_reduce finds it.",
     ),

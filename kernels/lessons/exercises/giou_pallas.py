@@ -1,26 +1,23 @@
 """Exercises of the chapter "GIOU in Pallas"."""
 
+import functools
+
 import jax
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.giou import reference, workloads
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
 
 LANES = 128
 SMALLEST = 1e-5
 TALL = 64  # rows of planes in a block
 SCORE_BUNDLES, SCORE_OURS = 155, 137  # of a step: the bar, and our own
-
-
-def _points(workload, rng):
-    shape = (*workload.sizes.values(), 2)
-    return tuple(values("normal", shape, "float32", rng) for _ in range(2))
 
 
 def _apart(preds, targets):
@@ -55,40 +52,22 @@ def _iou_magnitude(preds, targets):
 def _by_planes(kernel, preds, targets, *, interpret):
     _, b, n = preds.shape
     planes = pl.BlockSpec((4, 8, LANES), lambda i, j: (0, i, j))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((b, n), preds.dtype),
-        grid=(pl.cdiv(b, 8), pl.cdiv(n, LANES)),
-        in_specs=[planes, planes],
-        out_specs=pl.BlockSpec((8, LANES), lambda i, j: (i, j)),
-        interpret=interpret,
-    )(preds, targets)
+    scores = pl.BlockSpec((8, LANES), lambda i, j: (i, j))
+    grid, blocks = (pl.cdiv(b, 8), pl.cdiv(n, LANES)), (planes, planes, scores)
+    return launch(
+        kernel, preds, targets, shape=(b, n), grid=grid, blocks=blocks, interpret=interpret
+    )
 
 
-def _tall(kernel, preds, targets, *, interpret):
-    _, rows, lanes = preds.shape
+def _in_tall_blocks(shape, out, kernel, preds, targets, *, interpret):
     planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((rows, lanes), preds.dtype),
-        grid=(pl.cdiv(rows, TALL),),
-        in_specs=[planes, planes],
-        out_specs=pl.BlockSpec((TALL, LANES), lambda i: (i, 0)),
-        interpret=interpret,
-        name="scores",
-    )(preds, targets)
+    grid, blocks = (pl.cdiv(preds.shape[1], TALL),), (planes, planes, out)
+    options = {"shape": shape or preds.shape[1:], "grid": grid, "name": "scores"}
+    return launch(kernel, preds, targets, blocks=blocks, interpret=interpret, **options)
 
 
-def _total(kernel, preds, targets, *, interpret):
-    planes = pl.BlockSpec((4, TALL, LANES), lambda i: (0, i, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((1, 1), preds.dtype),
-        grid=(preds.shape[1] // TALL,),
-        in_specs=[planes, planes],
-        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
-        interpret=interpret,
-    )(preds, targets)
+_tall = functools.partial(_in_tall_blocks, None, pl.BlockSpec((TALL, LANES), lambda i: (i, 0)))
+_total = functools.partial(_in_tall_blocks, (1, 1), pl.BlockSpec(memory_space=pltpu.SMEM))
 
 
 def _of_planes(function):
@@ -121,13 +100,8 @@ EXERCISES = (
         "128: the squared distance of two points, in a kernel that reads them where they lie, so "
         "that XLA moves nothing before it. A block may be a whole array.",
         _apart,
-        call_kernel,
-        problems(
-            _points,
-            Workload("two", {"b": 16, "n": 256}),
-            Workload("one", {"b": 8, "n": 128}, why="a single part of 128 points"),
-            Workload("long", {"b": 8, "n": 512}),
-        ),
+        drawn("b n 2", "b n 2"),
+        cases("b n", two=(16, 256), one=(8, 128, "a single part of 128 points"), long=(8, 512)),
         judge=judges.both(judges.kernels(1), judges.no_relayout),
         magnitude=lambda preds, targets: ((abs(preds) + abs(targets)) ** 2).sum(-1),
         hint="In memory it is [B, n / 128, 2, 128]: of each 128 points the abscissas, then the "
@@ -138,12 +112,10 @@ EXERCISES = (
         "Write kernel(p_ref, t_ref, o_ref) for blocks of planes [4, 8, 128] and scores [8, 128]: "
         "the plain intersection over union I / U, where U counts as at least 1e-5.",
         _iou,
-        _by_planes,
-        problems(
-            _planes,
-            Workload("ragged", {"b": 5, "n": 130}, why="no block divides it"),
-            Workload("degenerate", {"b": 16, "n": 128}, values="degenerate", why="U may be 0"),
-        ),
+        _planes,
+        cases("b n", ragged=(5, 130, "no block divides it"))
+        + cases("b n", values="degenerate", degenerate=(16, 128, "U may be 0")),
+        call=_by_planes,
         magnitude=_iou_magnitude,
         hint="A side of the intersection is at least 0, and each side by itself.",
     ),
@@ -152,13 +124,8 @@ EXERCISES = (
         "Write pull(preds, targets), [B, N, 4] twice → [B, N]: the derivative of GIOU by the left "
         "edge of a predicted box that lies inside the true one; in closed form, without jax.grad.",
         _pull,
-        call,
-        problems(
-            _nested,
-            Workload("tiny", {"b": 1, "n": 4}),
-            Workload("many", {"b": 7, "n": 64}),
-        ),
-        rungs=("interpret",),
+        _nested,
+        cases("b n", tiny=(1, 4), many=(7, 64)),
         backend=PYTHON,
         hint="The enclosing box is the true one, and so is the union: only I moves.",
     ),
@@ -168,12 +135,9 @@ EXERCISES = (
         "SMEM, on planes [4, 64, 128]: the grid goes through them one after another. Areas below "
         "1e-5 count as 1e-5.",
         lambda preds, targets: (1 - _of_planes(reference.giou)(preds, targets)).sum().reshape(1, 1),
-        _total,
-        problems(
-            _planes,
-            Workload("three", {"b": 192, "n": 128}),
-            Workload("one", {"b": 64, "n": 128}, why="the first program is the last"),
-        ),
+        _planes,
+        cases("b n", three=(192, 128), one=(64, 128, "the first program is the last")),
+        call=_total,
         judge=judges.fetches(preds=3, targets=3),
         magnitude=lambda preds, targets: (
             (1 + _of_planes(reference.giou_magnitude)(preds, targets)).sum().reshape(1, 1)
@@ -186,19 +150,13 @@ EXERCISES = (
         f"which takes at most {SCORE_BUNDLES} bundles a step on a v5e. Areas below 1e-5 count as "
         "1e-5, as in the chapter.",
         _of_planes(reference.giou),
-        _tall,
-        problems(
-            _planes,
-            Workload("ragged", {"b": 70, "n": 128}, why="no block divides it"),
-            Workload("degenerate", {"b": 64, "n": 128}, values="degenerate", why="U may be 0"),
-        ),
+        _planes,
+        cases("b n", ragged=(70, 128, "no block divides it"))
+        + cases("b n", values="degenerate", degenerate=(64, 128, "U may be 0")),
+        call=_tall,
         rungs=("interpret",),
-        bar=Bar(
-            "bundles in a step on a v5e",
-            bars.bundles("scores"),
-            bar=SCORE_BUNDLES,
-            ours=SCORE_OURS,
-            workload=Workload("bar", {"b": 256, "n": 128}),
+        bar=bars.bundles(
+            "scores", SCORE_BUNDLES, SCORE_OURS, workload=Workload("bar", {"b": 256, "n": 128})
         ),
         magnitude=_of_planes(reference.giou_magnitude),
         hint="I / U - (C - U) / C has two divisions. How few can it have?",

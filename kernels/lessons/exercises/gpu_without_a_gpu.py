@@ -1,25 +1,20 @@
 """Exercises of the chapter "A GPU without a GPU"."""
 
-import jax.numpy as jnp
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, call, call_kernel, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
 from kernels.machines.gpu.occupancy import occupancy
 from kernels.machines.gpu.threads import run_on_threads
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
 
 REGISTERS = 128  # of a thread of the fast product: two blocks of 256 threads then fit into an SM
 BLOCKS = 2
 SIDE = BANKS = 32  # of a tile in shared memory; banks that it has, of four bytes
 THREADS = 64  # of a block that sums
-
-
-def _sizes(workload, rng):
-    return tuple(workload.sizes.values())
 
 
 def _blocks(threads, registers, shared_bytes):
@@ -51,23 +46,10 @@ std::vector<float> in{{{numbers}}}, out({len(x)});
 launch(dim3({len(x)}), dim3({THREADS}), [&] {{ sums(out.data(), in.data()); }});
 for (float sum : out) printf("%.9g ", sum);
 """
-    found = run_on_threads(answer(), main)
-    if found.problem:
-        raise Refused(f"{found.problem} in line {found.line}")
-    return np.array(found.printed.split(), np.float32)
-
-
-def one_matrix(workload, rng):
-    """Float32 numbers of the shape that the sizes are."""
-    return (values("normal", tuple(workload.sizes.values()), "float32", rng),)
-
-
-def two_matrices(workload, rng):
-    """The operands of a product, [M, K] and [K, N] of bfloat16."""
-    m, k, n = workload.sizes.values()
-    return tuple(
-        values("normal", shape, "float32", rng).astype(jnp.bfloat16) for shape in ((m, k), (k, n))
-    )
+    run = run_on_threads(answer(), main)
+    if run.problem:
+        raise Refused(f"{run.problem} in line {run.line}")
+    return np.array(run.printed.split(), np.float32)
 
 
 EXERCISES = (
@@ -76,16 +58,16 @@ EXERCISES = (
         "Write blocks(threads, registers, shared_bytes): how many blocks of a kernel an SM of an "
         "H100 keeps at once; registers are those of a thread, the rest is of a block.",
         _blocks,
-        call,
-        problems(
-            _sizes,
-            Workload("registers", {"t": 256, "r": 112, "s": 0}, "int64"),
-            Workload("shared", {"t": 128, "r": 32, "s": 98304}, "int64"),
-            Workload("threads", {"t": 1024, "r": 32, "s": 0}, "int64"),
-            Workload("small", {"t": 32, "r": 16, "s": 0}, "int64", why="32 blocks at most"),
-            Workload("rounded", {"t": 96, "r": 65, "s": 5000}, "int64", why="65 is given as 72"),
+        numbers,
+        cases(
+            "t r s",
+            dtype="int64",
+            registers=(256, 112, 0),
+            shared=(128, 32, 98304),
+            threads=(1024, 32, 0),
+            small=(32, 16, 0, "32 blocks at most"),
+            rounded=(96, 65, 5000, "65 is given as 72"),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         hint="Four limits. A warp is given its registers 256 at a time, each of four schedulers "
         "has 16,384; a block is given shared memory 128 bytes at a time, and 1,024 more.",
@@ -96,9 +78,9 @@ EXERCISES = (
         f"{SIDE} lie, in places 0 to {SIDE * SIDE - 1:,}, so that a warp meets all {SIDE} banks "
         "when it reads a row, and when it reads a column.",
         lambda side: np.full(2, side),
-        _banks,
-        problems(_sizes, Workload("tile", {"side": SIDE}, "int64")),
-        rungs=("interpret",),
+        numbers,
+        cases("side", dtype="int64", tile=SIDE),
+        call=_banks,
         backend=PYTHON,
         hint="Place p lies in bank p % 32. A row may be stored in another order, each in its own.",
     ),
@@ -108,13 +90,9 @@ EXERCISES = (
         f"float* in): out[b] is the sum of the {THREADS} numbers of block b, which has {THREADS} "
         "threads. ThreadSanitizer has nothing to say of it.",
         lambda x: x.sum(1),
-        _on_threads,
-        problems(
-            one_matrix,
-            Workload("two", {"blocks": 2, "numbers": THREADS}),
-            Workload("three", {"blocks": 3, "numbers": THREADS}),
-        ),
-        rungs=("interpret",),
+        drawn("blocks numbers"),
+        cases("blocks numbers", two=(2, THREADS), three=(3, THREADS)),
+        call=_on_threads,
         backend=PYTHON,
         magnitude=lambda x: np.abs(x).sum(1),
         hint="In each round of the loop some threads read what others wrote in the round before.",
@@ -124,14 +102,8 @@ EXERCISES = (
         "Write row_sums(x, *, interpret) for a GPU: [M, N] float32 → [M], a program for each row, "
         "in Pallas for Triton; N may be any number up to 1024.",
         lambda x: x.sum(1),
-        call_kernel,
-        problems(
-            one_matrix,
-            Workload("ragged", {"m": 3, "n": 1000}),
-            Workload("one", {"m": 1, "n": 1}),
-            Workload("whole", {"m": 2, "n": 1024}),
-        ),
-        rungs=("interpret", "compile"),
+        drawn("m n"),
+        cases("m n", ragged=(3, 1000), one=(1, 1), whole=(2, 1024)),
         backend=PALLAS_GPU,
         magnitude=lambda x: np.abs(x).sum(1),
         hint="Load 1024 numbers with a mask, and 0 where it is false.",
@@ -142,12 +114,8 @@ EXERCISES = (
         "sizes multiples of 256, whose kernel spills nothing on an H100, has at most "
         f"{REGISTERS} registers a thread, at least {BLOCKS} blocks an SM, and uses HGMMA.",
         lambda x, y: x @ y,
-        call_kernel,
-        problems(
-            two_matrices,
-            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
-            Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
-        ),
+        drawn("m k", "k n"),
+        cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
         rungs=("interpret",),
         backend=PALLAS_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),

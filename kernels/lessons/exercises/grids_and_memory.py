@@ -1,60 +1,35 @@
 """Exercises of the chapter "Grids and memory spaces"."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, call_kernel, problems
-from kernels.proof.workload import Workload, values
+from kernels.lessons.exercises.exercise import Exercise, launch, numbers
+from kernels.proof.workload import values
 
 SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
+ROWS = pl.BlockSpec((8, 128), lambda b: (b, 0))
 
 
-def _squares(kernel, n, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
-        grid=(n,),
-        out_specs=SMEM,
-        interpret=interpret,
-    )()
-
-
-def _table(kernel, m, n, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((m, n), jnp.int32),
-        grid=(m, n),
-        out_specs=SMEM,
-        interpret=interpret,
-    )()
+def _table(kernel, *sizes, interpret):
+    options = {"shape": sizes, "dtype": jnp.int32, "grid": sizes, "out_specs": SMEM}
+    return launch(kernel, interpret=interpret, **options)
 
 
 def _running_maximum(kernel, x, *, interpret):
-    blocks = x.shape[0] // 8
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((blocks,), x.dtype),
-        grid=(blocks,),
-        in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
-        out_specs=SMEM,
-        scratch_shapes=[pltpu.SMEM((1,), x.dtype)],
-        interpret=interpret,
-    )(x)
+    sizes = (len(x) // 8,)
+    scratch = [pltpu.SMEM((1,), x.dtype)]
+    options = {"shape": sizes, "grid": sizes, "scratch_shapes": scratch, "interpret": interpret}
+    return launch(kernel, x, blocks=(ROWS, SMEM), **options)
 
 
 def _block_sums(kernel, x, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((8, 128), x.dtype),
-        grid=(x.shape[0] // 8,),
-        in_specs=[pl.BlockSpec((8, 128), lambda b: (b, 0))],
-        out_specs=pl.BlockSpec((8, 128), lambda b: (0, 0)),
-        interpret=interpret,
-    )(x)
+    whole = pl.BlockSpec((8, 128), lambda b: (0, 0))
+    options = {"shape": (8, 128), "grid": (len(x) // 8,), "interpret": interpret}
+    return launch(kernel, x, blocks=(ROWS, whole), **options)
 
 
 def _negative(workload, rng):
@@ -67,37 +42,27 @@ EXERCISES = (
         "squares_backwards",
         "Write kernel(o_ref) for a grid of n programs: program p writes i² to element i = n-1-p.",
         lambda n: np.arange(n, dtype=np.int32) ** 2,
-        _squares,
-        problems(
-            lambda workload, rng: (workload.sizes["n"],),
-            Workload("tiny", {"n": 4}, "int32"),
-            Workload("one", {"n": 1}, "int32"),
-            Workload("prime", {"n": 37}, "int32"),
-        ),
+        numbers,
+        cases("n", dtype="int32", tiny=4, one=1, prime=37),
+        call=_table,
         hint="pl.num_programs(0) is n.",
     ),
     Exercise(
         "table",
         "Write kernel(o_ref) for a grid of m × n programs: program (i, j) writes i j to o[i, j].",
         lambda m, n: np.outer(np.arange(m, dtype=np.int32), np.arange(n, dtype=np.int32)),
-        _table,
-        problems(
-            lambda workload, rng: (workload.sizes["m"], workload.sizes["n"]),
-            Workload("square", {"m": 3, "n": 3}, "int32"),
-            Workload("oblong", {"m": 2, "n": 7}, "int32", why="i and j taken for each other"),
-        ),
+        numbers,
+        cases("m n", dtype="int32", square=(3, 3), oblong=(2, 7, "i and j taken for each other")),
+        call=_table,
     ),
     Exercise(
         "running_maximum",
         "Write kernel(x_ref, o_ref, highest_ref): program b has a block [8, 128] of x and writes "
         "the largest number of the blocks 0 to b; highest_ref keeps a number between programs.",
         lambda x: np.maximum.accumulate(x.reshape(-1, 8 * 128).max(1)),
-        _running_maximum,
-        problems(
-            _negative,
-            Workload("eight", {"blocks": 8}),
-            Workload("negative", {"blocks": 3}, why="zero is larger than all of it"),
-        ),
+        _negative,
+        cases("blocks", eight=8, negative=(3, "zero is larger than all of it")),
+        call=_running_maximum,
         hint="What does highest_ref hold before the first program? See pl.when.",
     ),
     Exercise(
@@ -105,12 +70,9 @@ EXERCISES = (
         "Write kernel(x_ref, o_ref) for the sum of the blocks of 8 rows of x, [8 b, 128] → "
         "[8, 128]: every program has a block of x, and all have the same block of o.",
         lambda x: x.reshape(-1, 8, 128).sum(0),
-        _block_sums,
-        problems(
-            _negative,
-            Workload("eight", {"blocks": 8}),
-            Workload("one", {"blocks": 1}, why="the first program is the last"),
-        ),
+        _negative,
+        cases("blocks", eight=8, one=(1, "the first program is the last")),
+        call=_block_sums,
         magnitude=lambda x: abs(x).reshape(-1, 8, 128).sum(0),
         hint="o_ref holds nothing before the first program; after that it keeps what it had.",
     ),
@@ -119,14 +81,10 @@ EXERCISES = (
         "Write diagonal(x, *, interpret) for the blocks on the diagonal of a matrix, [128 b, 128 b]"
         " → [128 b, 128], of which no other block is fetched.",
         lambda x: np.concatenate([x[i : i + 128, i : i + 128] for i in range(0, len(x), 128)]),
-        call_kernel,
-        problems(
-            lambda workload, rng: (
-                values("normal", (128 * workload.sizes["blocks"],) * 2, "float32", rng),
-            ),
-            Workload("three", {"blocks": 3}),
-            Workload("one", {"blocks": 1}),
+        lambda workload, rng: (
+            values("normal", (128 * workload.sizes["blocks"],) * 2, "float32", rng),
         ),
+        cases("blocks", three=3, one=1),
         judge=judges.both(judges.only_kernel, judges.fetches(x=3)),
         hint="A program's number may stand twice in what an index map returns.",
     ),

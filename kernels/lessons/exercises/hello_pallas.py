@@ -5,24 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, call_kernel, problems
-from kernels.proof.workload import Workload, values
-
-
-def _three(workload, rng):
-    n = workload.sizes["n"]
-    return tuple(values(workload.values, (size,), workload.dtype, rng) for size in (1, n, n))
-
-
-def _axpy(kernel, a, x, y, *, interpret):
-    return pl.pallas_call(
-        kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=interpret
-    )(a, x, y)
-
-
-def _two(workload, rng):
-    return _three(workload, rng)[1:]
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
+from kernels.proof.workload import values
 
 
 def _both(kernel, x, y, *, interpret):
@@ -34,24 +20,14 @@ def _one(workload, rng):
     return (values(workload.values, (8, workload.sizes["n"]), "float32", rng) + 0.5,)
 
 
-def _normalised(kernel, x, *, interpret):
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
-
-
 EXERCISES = (
     Exercise(
         "axpy",
         "Write kernel(a_ref, x_ref, y_ref, o_ref) for o = a x + y; a has one element, x and y n.",
         lambda a, x, y: a * x + y,
-        _axpy,
-        problems(
-            _three,
-            Workload("tiny", {"n": 8}),
-            Workload("one", {"n": 1}),
-            Workload("prime", {"n": 101}),
-            Workload("wide", {"n": 128}, values="wide"),
-        ),
+        drawn("1", "n", "n"),
+        cases("n", tiny=8, one=1, prime=101) + cases("n", values="wide", wide=128),
+        call=launch,
         magnitude=lambda a, x, y: abs(a * x) + abs(y),
         hint="a_ref[0] is a number.",
     ),
@@ -59,13 +35,9 @@ EXERCISES = (
         "sum_and_difference",
         "Write kernel(x_ref, y_ref, s_ref, d_ref) for s = x + y and d = x - y.",
         lambda x, y: np.stack([x + y, x - y]),
-        _both,
-        problems(
-            _two,
-            Workload("tiny", {"n": 8}),
-            Workload("prime", {"n": 101}),
-            Workload("wide", {"n": 128}, values="wide"),
-        ),
+        drawn("n", "n"),
+        cases("n", tiny=8, prime=101) + cases("n", values="wide", wide=128),
+        call=_both,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         magnitude=lambda x, y: np.stack([abs(x) + abs(y)] * 2),
@@ -76,13 +48,9 @@ EXERCISES = (
         "Write kernel(x_ref, o_ref) for rows of length 1, [8, n] → [8, n]: each row of x, divided "
         "by the square root of the sum of its squares.",
         lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
-        _normalised,
-        problems(
-            _one,
-            Workload("tile", {"n": 128}),
-            Workload("prime", {"n": 101}),
-            Workload("one", {"n": 1}, why="each number becomes 1 or -1"),
-        ),
+        _one,
+        cases("n", tile=128, prime=101, one=(1, "each number becomes 1 or -1")),
+        call=launch,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         hint="x_ref[...] is an array like any other: x.sum(axis=1, keepdims=True) is [8, 1].",
@@ -92,13 +60,8 @@ EXERCISES = (
         "Write multiply(x, y, *, interpret) for o = x y, element by element, by a kernel, with its "
         "gradients by jax.custom_vjp.",
         lambda x, y: x * y,
-        call_kernel,
-        problems(
-            _two,
-            Workload("tiny", {"n": 8}),
-            Workload("prime", {"n": 101}),
-            Workload("wide", {"n": 128}, values="wide"),
-        ),
+        drawn("n", "n"),
+        cases("n", tiny=8, prime=101) + cases("n", values="wide", wide=128),
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         differentiable=("x", "y"),

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, compared, problems
+from kernels.lessons.exercises.exercise import Exercise, compared, launch
 from kernels.matmul import quantize, quantized_matmul
 from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
@@ -40,8 +40,8 @@ def _apart(answer, x, y, outliers, *, interpret):
         raise ladder.Refused(f"shape is {np.shape(z)}, the reference has {(len(x), y.shape[1])}")
     (q, r), (p, c) = quantize(x, axis=1), quantize(y, axis=0)
     limit = _error(quantized_matmul(q, p, r, c, jnp.zeros(y.shape[1])), x, y) / 2
-    if not (found := _error(z, x, y)) <= limit:
-        raise ladder.Refused(f"the error is {found:.2%}, wanted at most {limit:.2%}")
+    if not (error := _error(z, x, y)) <= limit:
+        raise ladder.Refused(f"the error is {error:.2%}, wanted at most {limit:.2%}")
     return np.True_
 
 
@@ -70,11 +70,6 @@ def _rows(workload, rng):
     return ((steps * sizes).astype(np.float32),)
 
 
-def _int4(kernel, x, packed, *, interpret):
-    like = jax.ShapeDtypeStruct((x.shape[0], packed.shape[1]), jnp.float32)
-    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x, packed)
-
-
 def _packed(workload, rng):
     """Activations, and weights of 4 bits: row i in the low half of a byte, row i + k/2 high."""
     m, k, n = workload.sizes.values()
@@ -90,21 +85,17 @@ def _unpacked(packed):
     return np.concatenate([(wide << 60) >> 60, wide >> 4])
 
 
-def _scaled(kernel, x, y, zero, r, c, *, interpret):
-    like = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), jnp.float32)
-    return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x, y, zero, r, c)
+def _layer_of(kernel, x, y, *others, interpret):
+    shape = len(x), y.shape[1]
+    return launch(kernel, x, y, *others, shape=shape, dtype=jnp.float32, interpret=interpret)
 
 
 def _shifted(workload, rng):
     """A layer whose rows have zero points of their own."""
-    x, y, r, c = _layer(workload, rng)
-    return x, y, rng.integers(-128, 128, (len(x), 1)).astype(np.int32), r, c
-
-
-def _layer(workload, rng):
     m, k, n = workload.sizes.values()
-    shapes = (((m, k), "int8"), ((k, n), "int8"), ((m, 1), "float32"), ((1, n), "float32"))
-    return tuple(values("normal", shape, dtype, rng) for shape, dtype in shapes)
+    shapes = ((m, k), "int8"), ((k, n), "int8"), ((m, 1), "float32"), ((1, n), "float32")
+    x, y, r, c = (values("normal", shape, dtype, rng) for shape, dtype in shapes)
+    return x, y, rng.integers(-128, 128, (m, 1)).astype(np.int32), r, c
 
 
 def _arriving(workload, rng):
@@ -114,10 +105,7 @@ def _arriving(workload, rng):
     x[np.arange(m), rng.integers(0, k, m)] = rng.choice([-127, 127], m)
     x *= 2.0 ** rng.integers(-9, 9, (m, 1))
     x[m // 2] = 0  # a token of padding
-    y, c = (
-        values("normal", shape, kind, rng)
-        for shape, kind in (((k, n), "int8"), ((1, n), "float32"))
-    )
+    y, c = values("normal", (k, n), "int8", rng), values("normal", (1, n), "float32", rng)
     return jnp.asarray(x, jnp.bfloat16), y, c
 
 
@@ -140,12 +128,9 @@ EXERCISES = (
         "is a row's largest magnitude over 127, or 1 for a row of zeros, and q, int8 [m, k], is "
         "x / s, rounded.",
         _round_trip,
-        _quantised,
-        problems(
-            _rows,
-            Workload("tile", {"m": 32, "k": 128}),
-            Workload("long", {"m": 32, "k": 640}),
-        ),
+        _rows,
+        cases("m k", tile=(32, 128), long=(32, 640)),
+        call=_quantised,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         magnitude=lambda x: abs(x).max(1, keepdims=True) + 0 * x,
@@ -157,12 +142,9 @@ EXERCISES = (
         "int8 [k/2, n] holds weights from -8 to 7, row i of y in the low four bits of row i and "
         "row i + k/2 in the high four; z is float32.",
         lambda x, packed: x @ _unpacked(packed),
-        _int4,
-        problems(
-            _packed,
-            Workload("tile", {"m": 32, "k": 256, "n": 128}),
-            Workload("long", {"m": 32, "k": 1024, "n": 128}),
-        ),
+        _packed,
+        cases("m k n", tile=(32, 256, 128), long=(32, 1024, 128)),
+        call=_layer_of,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         magnitude=lambda x, packed: abs(x) @ abs(_unpacked(packed)),
@@ -173,13 +155,9 @@ EXERCISES = (
         "Write smooth(x, y) for SmoothQuant: the scale s_k of each of the channels, [k], by which "
         "x is divided and y multiplied, so that both have the same largest magnitude in it.",
         lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
-        lambda answer, x, y, outliers, *, interpret: compared(answer(x, y)),
-        problems(
-            _spiky,
-            Workload("few", {"m": 8, "k": 16, "n": 4, "outliers": 2}),
-            Workload("wide", {"m": 32, "k": 256, "n": 64, "outliers": 6}),
-        ),
-        rungs=("interpret",),
+        _spiky,
+        cases("m k n outliers", few=(8, 16, 4, 2), wide=(32, 256, 64, 6)),
+        call=lambda answer, x, y, outliers, *, interpret: compared(answer(x, y)),
         backend=PYTHON,
         magnitude=lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
         hint="A channel is a column of x and a row of y.",
@@ -190,13 +168,9 @@ EXERCISES = (
         "outliers in bfloat16 or better, the others in int8; the median error of a token is to be "
         "at most half of what it is with everything in int8.",
         lambda x, y, outliers: np.True_,
-        _apart,
-        problems(
-            _spiky,
-            Workload("few", {"m": 32, "k": 256, "n": 64, "outliers": 6}),
-            Workload("one", {"m": 16, "k": 128, "n": 128, "outliers": 1}),
-        ),
-        rungs=("interpret",),
+        _spiky,
+        cases("m k n outliers", few=(32, 256, 64, 6), one=(16, 128, 128, 1)),
+        call=_apart,
         backend=PYTHON,
         judge=judges.int8_products,
         hint="x[:, outliers] are the columns of x, y[outliers] the rows of y that belong to them.",
@@ -207,12 +181,9 @@ EXERCISES = (
         "block: x and y are int8, a int32 [m, 1] holds the zero points of the rows of x, r [m, 1] "
         "and c [1, n] are scales, z is float32.",
         lambda x, y, a, r, c: ((_wide(x) - a) @ _wide(y)) * r * c,
-        _scaled,
-        problems(
-            _shifted,
-            Workload("tile", {"m": 32, "k": 128, "n": 128}),
-            Workload("long", {"m": 32, "k": 1024, "n": 128}, why="sums beyond int16"),
-        ),
+        _shifted,
+        cases("m k n", tile=(32, 128, 128), long=(32, 1024, 128, "sums beyond int16")),
+        call=_layer_of,
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.int8_products),
         magnitude=lambda x, y, a, r, c: (abs(_wide(x) - a) @ abs(_wide(y))) * abs(r * c),
@@ -227,19 +198,13 @@ EXERCISES = (
         "by c. Sizes are multiples of 128; for m = k = n = 1024 everything together is estimated "
         f"at {INT8_CYCLES:,} cycles or fewer on a v5e.",
         _on_arrival,
-        lambda answer, *arguments, interpret: compared(answer(*arguments, interpret=interpret)),
-        problems(
-            _arriving,
-            Workload("tile", {"m": 128, "k": 128, "n": 128}, "bfloat16"),
-            Workload("oblong", {"m": 256, "k": 256, "n": 1024}, "bfloat16"),
-        ),
+        _arriving,
+        cases("m k n", dtype="bfloat16", tile=(128, 128, 128), oblong=(256, 256, 1024)),
         rungs=("interpret",),
         judge=judges.int8_products,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=INT8_CYCLES,
-            ours=(("0.0.42.1", 17_661), ("0.0.50.1", 17_668)),
+        bar=bars.cycles(
+            INT8_CYCLES,
+            (("0.0.42.1", 17_661), ("0.0.50.1", 17_668)),
             workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
         ),
         magnitude=lambda x, y, c: _on_arrival(x, y, c, size=abs),

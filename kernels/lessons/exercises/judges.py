@@ -21,10 +21,14 @@ Judge = Callable[[list[Any]], str]
 AROUND = ("pallas_call", "reshape", "broadcast_in_dim", "squeeze", "expand_dims")
 
 
+def _trace(programs: list[Any], place: int = 0) -> Any:
+    function, arrays = programs[place]
+    return jaxprs.trace(function, *arrays)
+
+
 def only_kernel(programs: list[Any]) -> str:
     """Nothing but the kernel may compute."""
-    function, arrays = programs[0]
-    outside = jax_pallas.outside_kernels(jaxprs.trace(function, *arrays))
+    outside = jax_pallas.outside_kernels(_trace(programs))
     # What runs another program, as jit does, is judged by that.
     run = [jaxprs.operation(e) for e in outside if not any(jaxprs.inner_jaxprs(e))]
     if names := [name for name in run if name not in AROUND]:
@@ -50,13 +54,12 @@ def kernels(least: int) -> Judge:
     """At least so many pallas_calls in the last program: that of the gradient, if there is one."""
 
     def judge(programs: list[Any]) -> str:
-        function, arrays = programs[-1]
-        found = len(calls_in(jaxprs.trace(function, *arrays)))
-        if found < least:
+        count = len(calls_in(_trace(programs, -1)))
+        if count < least:
             raise Refused(
-                f"kernels in the program, its gradients included: {found}, wanted {least}"
+                f"kernels in the program, its gradients included: {count}, wanted {least}"
             )
-        return f"{found} kernel{'s' * (found != 1)}"
+        return f"{count} kernel{'s' * (count != 1)}"
 
     return judge
 
@@ -65,8 +68,7 @@ def grid(dimensions: int, block: int) -> Judge:
     """The first kernel has a grid of so many dimensions, and no side of its blocks is longer."""
 
     def judge(programs: list[Any]) -> str:
-        function, arrays = programs[0]
-        (call, *_) = calls_in(jaxprs.trace(function, *arrays))
+        (call, *_) = calls_in(_trace(programs))
         if len(call.grid) != dimensions:
             raise Refused(f"the grid is {call.grid}, wanted one of {dimensions} dimensions")
         for operand in call.operands:
@@ -83,12 +85,7 @@ def products(most: int) -> Judge:
     """No matrix product in a kernel may have more numbers than that."""
 
     def judge(programs: list[Any]) -> str:
-        function, arrays = programs[0]
-        sizes = [
-            math.prod(jaxprs.shape(jaxprs.outputs(equation)[0]))
-            for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
-            if jaxprs.operation(equation) == "dot_general"
-        ]
+        sizes = [math.prod(jaxprs.shape(jaxprs.outputs(p)[0])) for p, _ in _products(programs)]
         if not sizes:
             raise Refused("no matrix product is left")
         if max(sizes) > most:
@@ -100,10 +97,9 @@ def products(most: int) -> Judge:
 
 def copies_ahead(programs: list[Any]) -> str:
     """A second copy is on its way before the kernel waits for the first."""
-    function, arrays = programs[0]
     order = [
         name
-        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+        for equation in jaxprs.equations(_trace(programs))
         if (name := jaxprs.operation(equation)) in ("dma_start", "dma_wait")
     ]
     if not order:
@@ -119,10 +115,9 @@ def copies_ahead(programs: list[Any]) -> str:
 
 def _products(programs: list[Any]) -> list[tuple[Any, list[str]]]:
     """The matrix products of the first program, and the dtypes of each one's factors."""
-    function, arrays = programs[0]
     return [
         (equation, [jaxprs.dtype(v) for v in jaxprs.inputs(equation)])
-        for equation in jaxprs.equations(jaxprs.trace(function, *arrays))
+        for equation in jaxprs.equations(_trace(programs))
         if jaxprs.operation(equation) == "dot_general"
     ]
 
@@ -149,15 +144,14 @@ def fetches(**most: int) -> Judge:
     """An input's block may be fetched so many times, over the whole grid."""
 
     def judge(programs: list[Any]) -> str:
-        function, arrays = programs[0]
-        (call, *_) = calls_in(jaxprs.trace(function, *arrays))
-        told = []
+        (call, *_) = calls_in(_trace(programs))
+        notes = []
         for operand, (name, limit) in zip(call.inputs, most.items(), strict=False):
-            found = int(operand.moved.sum())
-            if found > limit:
-                raise Refused(f"{name} is fetched {found} times, {limit} would do")
-            told.append(f"{name} is fetched {found} times")
-        return ", ".join(told)
+            times = int(operand.moved.sum())
+            if times > limit:
+                raise Refused(f"{name} is fetched {times} times, {limit} would do")
+            notes.append(f"{name} is fetched {times} times")
+        return ", ".join(notes)
 
     return judge
 
@@ -186,6 +180,14 @@ def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
     return judge
 
 
+def for_hopper(program: Any) -> Any:
+    """A function and its arrays → the kernels.gpu.GpuProgram that an H100 gets."""
+    from kernels.machines import gpu
+
+    function, arrays = program
+    return gpu.compile(function, *arrays, passes=False)
+
+
 def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
     """The only kernel, compiled for an H100: no spill, few registers, enough blocks an SM.
 
@@ -196,10 +198,7 @@ def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
     """
 
     def judge(programs: list[Any]) -> str:
-        from kernels.machines import gpu
-
-        function, arrays = programs[0]
-        kernel = gpu.compile(function, *arrays, passes=False).kernel()
+        kernel = for_hopper(programs[0]).kernel()
         if kernel.spills:
             raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
         if kernel.registers > registers:
@@ -250,3 +249,23 @@ def _compiled(programs: list[Any]) -> Any:
 
     function, arrays = programs[0]
     return hlo.parse(tpu.compile(function, *arrays, chip=CHIP, executable=False).hlo), arrays
+
+
+def on_neuron(refusal: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """What runs an answer in NKI, and asks what it costs once.
+
+    Args:
+        refusal: refusal(estimate, *arrays) says what is wrong with that, if something is.
+    """
+
+    def call(kernel: Any, *arrays: Any, interpret: Any) -> Any:
+        from kernels.machines import neuron
+
+        result = neuron.run(kernel, *arrays, interpret=interpret)
+        simulated = isinstance(interpret, neuron.InterpretParams)
+        words = refusal(neuron.estimate(kernel, *arrays), *arrays) if refusal and simulated else ""
+        if words:
+            raise Refused(words)
+        return result
+
+    return call

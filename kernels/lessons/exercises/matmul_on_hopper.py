@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar, Tried
-from kernels.lessons.exercises.exercise import Exercise, problems
-from kernels.lessons.exercises.gpu_without_a_gpu import one_matrix, two_matrices
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.workload import Workload
 
@@ -16,17 +16,9 @@ CYCLES = 24.0  # of a warp's own instructions in the loop, for each HGMMA of the
 COPIES = 6  # in the code of a loop with two stages: two that fill each stage, two in the loop
 
 
-# The backend gives interpret= to those whose signature names it.
-def _called(answer, *arguments, interpret):
-    return answer(*arguments, interpret=interpret)
-
-
 def _wide(programs):
     """The kernel multiplies 64 × 128 at a time, spills nothing, and leaves room for another."""
-    from kernels.machines import gpu
-
-    function, arrays = programs[0]
-    kernel = gpu.compile(function, *arrays, passes=False).kernel()
+    kernel = judges.for_hopper(programs[0]).kernel()
     products = {i.name for i in kernel.instructions if i.operation == "HGMMA"}
     if narrow := sorted(name for name in products if not name.startswith(WIDE)):
         raise judges.Refused(f"{narrow[0]} in its machine code, {WIDE} wanted")
@@ -35,22 +27,16 @@ def _wide(programs):
 
 def _overlapped(programs):
     """Products of the wide kind without spills, and at least two stages of tiles in flight."""
-    from kernels.machines import gpu
-
-    told = judges.on_gpu(registers=255, blocks=1, uses="HGMMA")(programs)
-    function, arrays = programs[0]
-    copies = gpu.compile(function, *arrays, passes=False).kernel().counts["UTMALDG"]
+    note = judges.on_gpu(registers=255, blocks=1, uses="HGMMA")(programs)
+    copies = judges.for_hopper(programs[0]).kernel().counts["UTMALDG"]
     if copies < COPIES:
         raise judges.Refused(f"{copies} copies by TMA in its code; two stages have {COPIES}")
-    return told
+    return note
 
 
 def _cycles_a_product(tried: Tried) -> float:
     """Stall counts of the loop that multiplies, over its products."""
-    from kernels.machines import gpu
-
-    function, arrays = tried.program
-    kernel = gpu.compile(function, *arrays, passes=False).kernel()
+    kernel = judges.for_hopper(tried.program).kernel()
     loops = [loop for loop in kernel.loops if loop.counts["HGMMA"]]
     if not loops:
         raise judges.Refused("no loop of its machine code has an HGMMA")
@@ -63,12 +49,8 @@ EXERCISES = (
         "Write turns(x, *, interpret) for a Hopper GPU: [M, 64] float32 → 2 x, M a multiple of 64, "
         "a block for each 64 rows, which TMA copies into shared memory and out of it.",
         lambda x: 2 * x,
-        _called,
-        problems(
-            one_matrix,
-            Workload("one", {"m": 64, "n": 64}),
-            Workload("several", {"m": 192, "n": 64}),
-        ),
+        drawn("m n"),
+        cases("m n", one=(64, 64), several=(192, 64)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         hint="copy_gmem_to_smem and barrier_wait; then commit_smem, copy_smem_to_gmem and "
@@ -80,12 +62,8 @@ EXERCISES = (
         "of 64, with two warpgroups: the first puts 3 x into shared memory, the second adds 1 on "
         "the way out.",
         lambda x: 3 * x + 1,
-        _called,
-        problems(
-            one_matrix,
-            Workload("tile", {"m": 64, "n": 128}),
-            Workload("narrow", {"m": 64, "n": 64}),
-        ),
+        drawn("m n"),
+        cases("m n", tile=(64, 128), narrow=(64, 64)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         magnitude=lambda x: np.abs(3 * x) + 1,
@@ -98,12 +76,8 @@ EXERCISES = (
         f"{WIDE}, spills nothing, has at most {REGISTERS} registers a thread, and {BLOCKS} blocks "
         "fit into an SM.",
         lambda x, y: x @ y,
-        _called,
-        problems(
-            two_matrices,
-            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
-            Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
-        ),
+        drawn("m k", "k n"),
+        cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
@@ -117,12 +91,8 @@ EXERCISES = (
         f"for an H100 it spills nothing, and its loop takes a warp at most {CYCLES:.0f} cycles for "
         "each HGMMA, by the stall counts.",
         lambda x, y: x @ y,
-        _called,
-        problems(
-            two_matrices,
-            Workload("flat", {"m": 256, "k": 512, "n": 256}, "bfloat16"),
-            Workload("cube", {"m": 256, "k": 256, "n": 256}, "bfloat16"),
-        ),
+        drawn("m k", "k n"),
+        cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
         rungs=("interpret", "simulate"),
         backend=MOSAIC_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
-from kernels.machines import neuron
+from kernels.lessons.cases import cases
+from kernels.lessons.exercises import bars, judges
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.nki import NKI
-from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
+from kernels.softmax.reference import softmax
 
 FEW = 16  # columns of a narrow matrix
 MOST_CYCLES = 64  # of the Tensor engine, for each 128 × 128 of a matrix
@@ -16,74 +15,29 @@ COLUMNS, TOGETHER = 64, 8  # of a small product; how many of them a bank of PSUM
 PRODUCT_MICROSECONDS = 24.0  # that the fast product may take, estimated
 
 
-def _matrices(workload, rng):
-    k, m, n = (workload.sizes[name] for name in "kmn")
-    return tuple(values("normal", shape, workload.dtype, rng) for shape in ((k, m), (k, n)))
+def _without_tensor(cost, x):
+    return not cost.engines["Tensor"].instructions and "the Tensor engine has nothing to do"
 
 
-def _batches(workload, rng):
-    b, k, m = (workload.sizes[name] for name in "bkm")
-    shapes = (b, k, m), (b, k, COLUMNS)
-    return tuple(values("normal", shape, workload.dtype, rng) for shape in shapes)
+def _by_vector(cost, x):
+    busy = cost.engines["Vector"].instructions
+    return busy and f"the Vector engine has {busy} instructions, and should have none"
 
 
-def _one(workload, rng):
-    shape = tuple(workload.sizes.values())
-    return (values(workload.values, shape, workload.dtype, rng),)
+def _moves(cost, xt, y):
+    """A product of a matrix with a few columns may take few cycles of the Tensor engine."""
+    most = MOST_CYCLES * (xt.shape[0] // 128) * (xt.shape[1] // 128)
+    cycles = cost.engines["Tensor"].cycles
+    return cycles > most and (
+        f"the Tensor engine works for {cycles:,.0f} cycles, and may for {most:,}"
+    )
 
 
-def _run(kernel, *arrays, interpret):
-    return neuron.run(kernel, *arrays, interpret=interpret)
-
-
-def _by_tensor(kernel, x, *, interpret):
-    """A transpose that the Tensor engine makes."""
-    result = neuron.run(kernel, x, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        engines = neuron.estimate(kernel, x).engines
-        if not engines["Tensor"].instructions:
-            raise Refused("the Tensor engine has nothing to do")
-    return result
-
-
-def _by_scalar(kernel, x, *, interpret):
-    """Sums of exponentials, without an instruction of the Vector engine."""
-    result = neuron.run(kernel, x, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        busy = neuron.estimate(kernel, x).engines["Vector"].instructions
-        if busy:
-            raise Refused(f"the Vector engine has {busy} instructions, and should have none")
-    return result
-
-
-def _stays(kernel, xt, y, *, interpret):
-    """A product of a matrix with a few columns, in few cycles of the Tensor engine."""
-    result = neuron.run(kernel, xt, y, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        most = MOST_CYCLES * (xt.shape[0] // 128) * (xt.shape[1] // 128)
-        cycles = neuron.estimate(kernel, xt, y).engines["Tensor"].cycles
-        if cycles > most:
-            raise Refused(f"the Tensor engine works for {cycles:,.0f} cycles, and may for {most:,}")
-    return result
-
-
-def _shared(kernel, xt, y, *, interpret):
-    """Products that leave PSUM eight at a time."""
-    result = neuron.run(kernel, xt, y, interpret=interpret)
-    if isinstance(interpret, neuron.InterpretParams):
-        engines = neuron.estimate(kernel, xt, y).engines
-        found = sum(engines[name].instructions for name in ("Vector", "Scalar", "GpSimd"))
-        most = -(-xt.shape[0] // TOGETHER)
-        if found > most:
-            raise Refused(
-                f"{found} instructions bring {xt.shape[0]} products out of PSUM; {most} can"
-            )
-    return result
-
-
-def _softmax(x):
-    raised = np.exp(x - x.max(-1, keepdims=True))
-    return raised / raised.sum(-1, keepdims=True)
+def _one_by_one(cost, xt, y):
+    """Products have to leave PSUM eight at a time."""
+    count = sum(cost.engines[name].instructions for name in ("Vector", "Scalar", "GpSimd"))
+    most = -(-len(xt) // TOGETHER)
+    return count > most and f"{count} instructions bring {len(xt)} products out of PSUM; {most} can"
 
 
 EXERCISES = (
@@ -93,13 +47,11 @@ EXERCISES = (
         f"N at most {FEW}: for each 128 × 128 of the matrix the Tensor engine works for at most "
         f"{MOST_CYCLES} cycles.",
         lambda xt, y: xt.T @ y,
-        _stays,
-        problems(
-            _matrices,
-            Workload("few", {"k": 512, "m": 512, "n": 4}, "bfloat16"),
-            Workload("vector", {"k": 256, "m": 128, "n": 1}, "bfloat16"),
-            Workload("most", {"k": 128, "m": 256, "n": FEW}, "bfloat16"),
+        drawn("k m", "k n"),
+        cases(
+            "k m n", dtype="bfloat16", few=(512, 512, 4), vector=(256, 128, 1), most=(128, 256, FEW)
         ),
+        call=judges.on_neuron(_moves),
         backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A column of the moving tile takes a cycle. Which of the two has few columns?",
@@ -110,13 +62,15 @@ EXERCISES = (
         f"float32, K and M at most 128: at most one instruction for {TOGETHER} products brings "
         "them out of PSUM.",
         lambda xt, y: np.swapaxes(xt, 1, 2) @ y,
-        _shared,
-        problems(
-            _batches,
-            Workload("two_banks", {"b": 16, "k": 128, "m": 128}, "bfloat16"),
-            Workload("part", {"b": 11, "k": 64, "m": 32}, "bfloat16"),
-            Workload("one", {"b": 1, "k": 128, "m": 128}, "bfloat16"),
+        drawn("b k m", f"b k {COLUMNS}"),
+        cases(
+            "b k m",
+            dtype="bfloat16",
+            two_banks=(16, 128, 128),
+            part=(11, 64, 32),
+            one=(1, 128, 128),
         ),
+        call=judges.on_neuron(_one_by_one),
         backend=NKI,
         magnitude=lambda xt, y: np.swapaxes(abs(xt), 1, 2) @ abs(y),
         hint="A product may go into a slice of a tile in PSUM: total[:, 64:128].",
@@ -127,13 +81,11 @@ EXERCISES = (
         "512, any M: the chapter's, mended. All its sums are live at once, and PSUM has eight "
         "banks.",
         lambda xt, y: xt.T @ y,
-        _run,
-        problems(
-            _matrices,
-            Workload("one_bank", {"k": 256, "m": 128, "n": 512}),
-            Workload("ten_banks", {"k": 256, "m": 1280, "n": 512}),
-            Workload("ragged", {"k": 128, "m": 1100, "n": 33}),
+        drawn("k m", "k n"),
+        cases(
+            "k m n", one_bank=(256, 128, 512), ten_banks=(256, 1280, 512), ragged=(128, 1100, 33)
         ),
+        call=judges.on_neuron(),
         backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A sum can leave PSUM before the next one begins.",
@@ -143,13 +95,9 @@ EXERCISES = (
         "Write kernel(x), [M, N] float32 in HBM → [N, M], for any M and N: the Tensor engine turns "
         "tiles of at most 128 × 128.",
         np.transpose,
-        _by_tensor,
-        problems(
-            _one,
-            Workload("tile", {"m": 128, "n": 128}),
-            Workload("small", {"m": 3, "n": 5}),
-            Workload("ragged", {"m": 130, "n": 257}),
-        ),
+        drawn("m n"),
+        cases("m n", tile=(128, 128), small=(3, 5), ragged=(130, 257)),
+        call=judges.on_neuron(_without_tensor),
         backend=NKI,
         hint="nisa.nc_transpose reads SBUF and writes PSUM; a DMA does not reach PSUM.",
     ),
@@ -158,13 +106,9 @@ EXERCISES = (
         "Write kernel(x), [B, N] float32 in HBM → [B, 1]: the sums of exp(x) along N, for any B "
         "and N at most 4096, without an instruction on the Vector engine.",
         lambda x: np.exp(x).sum(1, keepdims=True),
-        _by_scalar,
-        problems(
-            _one,
-            Workload("tile", {"b": 128, "n": 64}),
-            Workload("ragged", {"b": 131, "n": 77}),
-            Workload("one", {"b": 1, "n": 1}),
-        ),
+        drawn("b n"),
+        cases("b n", tile=(128, 64), ragged=(131, 77), one=(1, 1)),
+        call=judges.on_neuron(_by_vector),
         backend=NKI,
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
         hint="nisa.activation_reduce adds up what it raises.",
@@ -173,14 +117,10 @@ EXERCISES = (
         "nki_softmax_columns",
         "Write kernel(x), [M, N] float32 in HBM → softmax along M, the first dimension; M at most "
         "512 and N at most 128.",
-        lambda x: _softmax(x.T).T,
-        _run,
-        problems(
-            _one,
-            Workload("tile", {"m": 128, "n": 128}),
-            Workload("tall", {"m": 500, "n": 60}),
-            Workload("one", {"m": 1, "n": 3}),
-        ),
+        lambda x: softmax(x.T).T,
+        drawn("m n"),
+        cases("m n", tile=(128, 128), tall=(500, 60), one=(1, 3)),
+        call=judges.on_neuron(),
         backend=NKI,
         hint="No engine reduces over partitions cheaply: turn x first, and the result back.",
     ),
@@ -190,19 +130,13 @@ EXERCISES = (
         "(N of 512), that for K = 1024, M = 512, N = 1024 is estimated at "
         f"{PRODUCT_MICROSECONDS:.0f} µs or less on an Inf2.",
         lambda xt, y: xt.T @ y,
-        lambda kernel, *matrices, interpret: neuron.run(kernel, *matrices, interpret=interpret),
-        problems(
-            _matrices,
-            Workload("two", {"k": 256, "m": 256, "n": 512}, "bfloat16"),
-            Workload("small", {"k": 128, "m": 128, "n": 512}, "bfloat16"),
-        ),
+        drawn("k m", "k n"),
+        cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
+        call=judges.on_neuron(),
         backend=NKI,
-        bar=Bar(
-            "µs, estimated for an Inf2",
-            bars.nki_microseconds,
-            bar=PRODUCT_MICROSECONDS,
-            ours=22.6,
-            spec=".1f",
+        bar=bars.nki_microseconds(
+            PRODUCT_MICROSECONDS,
+            22.6,
             workload=Workload("bar", {"k": 1024, "m": 512, "n": 1024}, "bfloat16"),
         ),
         magnitude=lambda xt, y: abs(xt).T @ abs(y),

@@ -2,15 +2,14 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.lessons.exercises.exercise import Exercise, jitted, launch
 from kernels.nms import reference, workloads
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -45,15 +44,6 @@ def _dropped_by(drops, alive):
     return by
 
 
-def _settle(kernel, drops, alive, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((1, BLOCK), jnp.float32),
-        interpret=interpret,
-        name="settle",
-    )(drops, alive)
-
-
 def _drawn(n, rng):
     return workloads.nms.make(Workload("drawn", {"n": n}), rng)
 
@@ -70,8 +60,8 @@ def _classed(workload, rng):
 
 def _by_class(boxes, scores, classes):
     keep = np.zeros(len(boxes), bool)
-    for each in np.unique(classes):
-        mine = classes == each
+    for number in np.unique(classes):
+        mine = classes == number
         keep[mine] = reference.nms(boxes[mine], scores[mine], iou_threshold=THRESHOLD)
     return keep
 
@@ -92,15 +82,18 @@ def _best(table, most):
 
 def _at_most(kernel, table, most, *, interpret):
     n = table.shape[1]
-    return pl.pallas_call(
+    smem = pl.BlockSpec(memory_space=pltpu.SMEM)
+    return launch(
         functools.partial(kernel, most=most),
-        out_shape=jax.ShapeDtypeStruct((n,), jnp.float32),
+        table,
+        table,
+        shape=(n,),
+        dtype=jnp.float32,
         grid=(n,),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec((5, n), lambda i: (0, 0))],
-        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
+        blocks=(smem, pl.BlockSpec((5, n), lambda i: (0, 0)), smem),
         scratch_shapes=[pltpu.VMEM((1, n), jnp.float32), pltpu.SMEM((1,), jnp.int32)],
         interpret=interpret,
-    )(table, table)
+    )
 
 
 def _first(workload, rng):
@@ -125,19 +118,14 @@ def _dropped(first, kept, others):
 
 def _drop(kernel, first, kept, others, *, interpret):
     n = others.shape[1]
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((1, n), jnp.float32),
-        grid=(n // (4 * BLOCK),),
-        in_specs=[
-            pl.BlockSpec((BLOCK, 4), lambda i: (0, 0)),
-            pl.BlockSpec((1, BLOCK), lambda i: (0, 0)),
-            pl.BlockSpec((4, 4 * BLOCK), lambda i: (0, i)),
-        ],
-        out_specs=pl.BlockSpec((1, 4 * BLOCK), lambda i: (0, i)),
-        interpret=interpret,
-        name="drop",
-    )(first, kept, others)
+    blocks = (
+        pl.BlockSpec((BLOCK, 4), lambda i: (0, 0)),
+        pl.BlockSpec((1, BLOCK), lambda i: (0, 0)),
+        pl.BlockSpec((4, 4 * BLOCK), lambda i: (0, i)),
+        pl.BlockSpec((1, 4 * BLOCK), lambda i: (0, i)),
+    )
+    options = {"grid": (n // (4 * BLOCK),), "name": "drop", "interpret": interpret}
+    return launch(kernel, first, kept, others, shape=(1, n), blocks=blocks, **options)
 
 
 def _kept(workload, rng):
@@ -157,10 +145,6 @@ def _busy(keep, scores):
     return np.array(busy + [busy[-1]] * (blocks - len(busy)), np.int32)
 
 
-def _table_of(answer, keep, scores):
-    return jax.jit(answer)(keep, scores)
-
-
 EXERCISES = (
     Exercise(
         "nms_dropped_by",
@@ -169,22 +153,16 @@ EXERCISES = (
         "that was dropped before; by_ref [1, 128] is to hold, for each box that is dropped here, "
         "the rank of the first kept box that drops it, and -1 for every other.",
         _dropped_by,
-        _settle,
-        problems(
-            _pairs,
-            *(
-                Workload(
-                    name, {"chain": chain, "stack": stack, "gone": gone, "percent": odds}, why=why
-                )
-                for name, chain, stack, gone, odds, why in (
-                    ("chain", 9, 0, 0, 0, ""),
-                    ("stack", 0, 40, 0, 0, ""),
-                    ("several", 0, 0, 0, 4, "more than one kept box may drop a box"),
-                    ("gone", 20, 9, 30, 4, "some were dropped before"),
-                    ("longest", BLOCK, 0, 1, 0, ""),
-                )
-            ),
+        _pairs,
+        cases(
+            "chain stack gone percent",
+            chain=(9, 0, 0, 0),
+            stack=(0, 40, 0, 0),
+            several=(0, 0, 0, 4, "more than one kept box may drop a box"),
+            gone=(20, 9, 30, 4, "some were dropped before"),
+            longest=(BLOCK, 0, 1, 0),
         ),
+        call=functools.partial(launch, name="settle"),
         hint="First settle. Who drops a box is then a question for each column of the matrix, and "
         "`keep` lies along the lanes, where its rows want it along the sublanes.",
     ),
@@ -194,14 +172,13 @@ EXERCISES = (
         "are kept at a threshold of 0.5, if boxes of different classes do not drop each other; "
         "classes are 0, 1 and 2.",
         _by_class,
-        call,
-        problems(
-            _classed,
-            Workload("three", {"n": 60, "classes": 3}),
-            Workload("one", {"n": 40, "classes": 1}, why="a class without boxes"),
-            Workload("scales", {"n": 60, "classes": 3}, why="an offset leaves the boxes no bits"),
+        _classed,
+        cases(
+            "n classes",
+            three=(60, 3),
+            one=(40, 1, "a class without boxes"),
+            scales=(60, 3, "an offset leaves the boxes no bits"),
         ),
-        rungs=("interpret",),
         backend=PYTHON,
         hint="What does not belong to a class must overlap nothing, and must not be kept.",
     ),
@@ -211,12 +188,9 @@ EXERCISES = (
         "one_box_kernel, threshold 0.5, that keeps the best `most` boxes only; box_ref [5, n] and "
         "keep_ref [n] are in SMEM, count_ref is a whole number between programs.",
         _best,
-        _at_most,
-        problems(
-            _table,
-            Workload("two", {"n": 24, "most": 2}),
-            Workload("none", {"n": 8, "most": 0}),
-        ),
+        _table,
+        cases("n most", two=(24, 2), none=(8, 0)),
+        call=_at_most,
         hint="Both scratches hold what was there before: see program 0.",
     ),
     Exercise(
@@ -226,13 +200,9 @@ EXERCISES = (
         "left over repeat the last of them. The last block may be shorter, some block keeps a "
         "box, and the function has to run under jax.jit.",
         _busy,
-        _table_of,
-        problems(
-            _kept,
-            Workload("sparse", {"n": 2000}),
-            Workload("late", {"n": 1000}, why="the best are kept, and no others"),
-        ),
-        rungs=("interpret",),
+        _kept,
+        cases("n", sparse=2000, late=(1000, "the best are kept, and no others")),
+        call=jitted,
         backend=XLA,
         hint="Under jit a shape cannot depend on values: jnp.nonzero takes size= and fill_value=.",
     ),
@@ -243,20 +213,11 @@ EXERCISES = (
         "[4, 512] later boxes; o_ref [1, 512] is 1 where a kept one overlaps by more than 0.5, "
         f"else 0; in at most {DROP_BUNDLES} bundles a step on a v5e.",
         _dropped,
-        _drop,
-        problems(
-            _first,
-            Workload("few", {"n": 1024, "kept": 10}),
-            Workload("all", {"n": 512, "kept": 100}),
-            Workload("none", {"n": 512, "kept": 0}),
-        ),
+        _first,
+        cases("n kept", few=(1024, 10), all=(512, 100), none=(512, 0)),
+        call=_drop,
         rungs=("interpret",),
-        bar=Bar(
-            "bundles in a step on a v5e",
-            bars.bundles("drop"),
-            bar=DROP_BUNDLES,
-            ours=(("0.0.42.1", 418), ("0.0.50.1", 414)),
-        ),
+        bar=bars.bundles("drop", DROP_BUNDLES, (("0.0.42.1", 418), ("0.0.50.1", 414))),
         hint="I / U > 0.5 needs no division. And who of 128 rows is kept and overlaps is a product "
         "of [1, 128] and [128, 512] zeros and ones, which the MXU has time for.",
     ),

@@ -1,46 +1,30 @@
 """Exercises of the chapter "A pipelined matmul"."""
 
-import jax
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call_kernel, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.machines.tpu.lowering import abstract_device
 from kernels.proof.workload import Workload, values
 
 ROWS = 64  # of a block that is copied by hand
+HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 GATED_CYCLES = 42_500  # of two products of 1024³; at the peak 32,683
 
 
 def _total(kernel, x, *, interpret):
-    like = jax.ShapeDtypeStruct((ROWS, x.shape[1]), x.dtype)
-    return pl.pallas_call(
-        kernel,
-        out_shape=like,
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
-        scratch_shapes=[
-            pltpu.VMEM((2, *like.shape), x.dtype),
-            pltpu.SemaphoreType.DMA((2,)),
-        ],
-        interpret=interpret,
-        name="total",
-    )(x)
+    shape = ROWS, x.shape[1]
+    scratch = [pltpu.VMEM((2, *shape), x.dtype), pltpu.SemaphoreType.DMA((2,))]
+    options = {"in_specs": [HBM], "scratch_shapes": scratch, "name": "total"}
+    return launch(kernel, x, shape=shape, interpret=interpret, **options)
 
 
 def _in_hbm(kernel, x, y, *, interpret):
-    hbm = pl.BlockSpec(memory_space=pltpu.HBM)
     with abstract_device(judges.CHIP):  # emit_pipeline asks which chip it is on
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-            in_specs=[hbm, hbm],
-            out_specs=hbm,
-            interpret=interpret,
-            name="emitted",
-        )(x, y)
+        return launch(kernel, x, y, blocks=(HBM,) * 3, interpret=interpret, name="emitted")
 
 
 def _rows(count):
@@ -49,16 +33,6 @@ def _rows(count):
         return tuple(values("normal", shape, "float32", rng) for _ in range(count))
 
     return make
-
-
-def _two(workload, rng):
-    m, k, n = (workload.sizes[name] for name in "mkn")
-    return tuple(values(workload.values, s, workload.dtype, rng) for s in ((m, k), (k, n)))
-
-
-def _layer(workload, rng):
-    m, k, n = (workload.sizes[name] for name in "mkn")
-    return tuple(values(workload.values, s, workload.dtype, rng) for s in ((m, k), (k, n), (k, n)))
 
 
 def _silu(g):
@@ -71,7 +45,7 @@ def _gated(x, a, b):
 
 def _gated_magnitude(x, a, b):
     """Of both factors' sums, each times the other factor; the slope of silu is at most 1.1."""
-    gate, rest = (abs(x) @ abs(each) for each in (a, b))
+    gate, rest = (abs(x) @ abs(y) for y in (a, b))
     return 1.1 * gate * abs(x @ b) + abs(_silu(x @ a)) * rest
 
 
@@ -82,13 +56,14 @@ EXERCISES = (
         "of x, [64 b, n] → [64, n]: x_ref lies in HBM, buffer_ref [2, 64, n] and o_ref in VMEM, "
         "arrived holds two semaphores; the next block is asked for before this one is waited for.",
         lambda x: x.reshape(-1, ROWS, x.shape[1]).sum(0),
-        _total,
-        problems(
-            _rows(1),
-            Workload("four", {"blocks": 4, "columns": 256}),
-            Workload("odd", {"blocks": 5, "columns": 128}, why="the last one is in buffer 0"),
-            Workload("one", {"blocks": 1, "columns": 128}, why="there is no next block"),
+        _rows(1),
+        cases(
+            "blocks columns",
+            four=(4, 256),
+            odd=(5, 128, "the last one is in buffer 0"),
+            one=(1, 128, "there is no next block"),
         ),
+        call=_total,
         judge=judges.copies_ahead,
         magnitude=lambda x: abs(x).reshape(-1, ROWS, x.shape[1]).sum(0),
         hint="pltpu.make_async_copy(x_ref.at[pl.ds(64 * i, 64)], buffer_ref.at[i % 2], "
@@ -99,12 +74,9 @@ EXERCISES = (
         "Write kernel(x_ref, y_ref, o_ref) for o = x y, element by element, [64 b, 128 c] each, "
         "all three in HBM, by pltpu.emit_pipeline with blocks of 64 × 128.",
         lambda x, y: x * y,
-        _in_hbm,
-        problems(
-            _rows(2),
-            Workload("square", {"blocks": 4, "columns": 256}),
-            Workload("oblong", {"blocks": 3, "columns": 128}, why="i and j taken for each other"),
-        ),
+        _rows(2),
+        cases("blocks columns", square=(4, 256), oblong=(3, 128, "i and j taken for each other")),
+        call=_in_hbm,
         hint="pltpu.emit_pipeline(body, grid=…, in_specs=[…], out_specs=[…]) gives a function of "
         "the refs in HBM; body gets refs in VMEM.",
     ),
@@ -115,19 +87,13 @@ EXERCISES = (
         f"kernel that is estimated at {GATED_CYCLES:,} cycles or fewer on a v5e for "
         "m = k = n = 1024.",
         _gated,
-        call_kernel,
-        problems(
-            _layer,
-            Workload("small", {"m": 128, "k": 256, "n": 128}, "bfloat16"),
-            Workload("oblong", {"m": 512, "k": 128, "n": 1024}, "bfloat16"),
-        ),
+        drawn("m k", "k n", "k n"),
+        cases("m k n", dtype="bfloat16", small=(128, 256, 128), oblong=(512, 128, 1024)),
         rungs=("interpret",),
         judge=judges.only_kernel,
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=GATED_CYCLES,
-            ours=(("0.0.42.1", 41_303), ("0.0.50.1", 41_304)),
+        bar=bars.cycles(
+            GATED_CYCLES,
+            (("0.0.42.1", 41_303), ("0.0.50.1", 41_304)),
             workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
         ),
         magnitude=_gated_magnitude,
@@ -139,13 +105,11 @@ EXERCISES = (
         "Write product(x, y, *, interpret) for x y, with both gradients by jax.custom_vjp, each of "
         "them a Pallas kernel too; sizes are multiples of 128.",
         lambda x, y: x @ y,
-        call_kernel,
-        problems(
-            _two,
-            Workload("square", {"m": 128, "k": 128, "n": 128}),
-            Workload("oblong", {"m": 128, "k": 256, "n": 384}, why="a gradient of another shape"),
-            Workload("bfloat16", {"m": 128, "k": 256, "n": 128}, "bfloat16", why="sums of 8 bits"),
-        ),
+        drawn("m k", "k n"),
+        cases(
+            "m k n", square=(128, 128, 128), oblong=(128, 256, 384, "a gradient of another shape")
+        )
+        + cases("m k n", dtype="bfloat16", bfloat16=(128, 256, 128, "sums of 8 bits")),
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.kernels(3)),
         magnitude=lambda x, y: abs(x) @ abs(y),

@@ -1,60 +1,35 @@
 """Exercises of the chapter "A TPU without a TPU"."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.workload import Workload, values
+from kernels.softmax.reference import softmax
 
 BUNDLES = 110  # of a step of the softmax; factors widened to float32 take far more
 ROWS_CYCLES = 22_000  # of 1,024 rows to standardise; eight at a time take more than twice that
 
 
 def _softmax(kernel, x, y, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((x.shape[0], 128), jnp.float32),
-        grid=(x.shape[0] // 16,),
-        in_specs=[
-            pl.BlockSpec((16, 128), lambda i: (i, 0)),
-            pl.BlockSpec((128, 128), lambda i: (0, 0)),
-        ],
-        out_specs=pl.BlockSpec((16, 128), lambda i: (i, 0)),
-        interpret=interpret,
-        name="softmax",
-    )(x, y)
-
-
-def _probabilities(x, y):
-    z = np.asarray(x @ y)
-    e = np.exp(z - z.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
+    rows = pl.BlockSpec((16, 128), lambda i: (i, 0))
+    blocks = rows, pl.BlockSpec((128, 128), lambda i: (0, 0)), rows
+    options = {"shape": (len(x), 128), "dtype": jnp.float32, "grid": (len(x) // 16,)}
+    return launch(kernel, x, y, blocks=blocks, name="softmax", interpret=interpret, **options)
 
 
 def _two(workload, rng):
-    shapes = ((workload.sizes["m"], 128), (128, 128))
-    return tuple(0.25 * values("normal", s, "float32", rng) for s in shapes)
-
-
-def _bfloat16(workload, rng):
-    return tuple(a.astype(jnp.bfloat16) for a in _two(workload, rng))
+    draw = drawn("m 128", "128 128")
+    return tuple((0.25 * a).astype(jnp.bfloat16) for a in draw(workload, rng))
 
 
 def _rows(kernel, x, *, interpret):
     block = pl.BlockSpec((128, 1024), lambda i: (i, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(x.shape[0] // 128,),
-        in_specs=[block],
-        out_specs=block,
-        interpret=interpret,
-        name="standardise",
-    )(x)
+    options = {"grid": (len(x) // 128,), "name": "standardise", "interpret": interpret}
+    return launch(kernel, x, blocks=(block, block), **options)
 
 
 def _three_on(workload, rng):
@@ -76,13 +51,10 @@ EXERCISES = (
         "Write kernel(x_ref, y_ref, o_ref) for the softmax of each row of x y, in float32; the "
         "blocks are [16, 128], [128, 128] and [16, 128], x and y bfloat16; a step takes at most "
         f"{BUNDLES} bundles on a v5e.",
-        _probabilities,
-        _softmax,
-        problems(
-            _bfloat16,
-            Workload("four", {"m": 64}, "bfloat16"),
-            Workload("one", {"m": 16}, "bfloat16"),
-        ),
+        lambda x, y: softmax(np.asarray(x @ y)),
+        _two,
+        cases("m", dtype="bfloat16", four=64, one=16),
+        call=_softmax,
         rungs=("interpret",),
         judge=judges.schedule(bundles=BUNDLES),
         hint="Subtract each row's largest value first. How often is exp computed?",
@@ -92,12 +64,9 @@ EXERCISES = (
         "Write kernel(x_ref, o_ref) for rows of mean 0 and variance 1, (x - mean) / deviation, in "
         "blocks of [128, 1024], so that the compiler spills no register.",
         _standardised,
-        _rows,
-        problems(
-            _three_on,
-            Workload("two", {"rows": 256}),
-            Workload("one", {"rows": 128}),
-        ),
+        _three_on,
+        cases("rows", two=256, one=128),
+        call=_rows,
         rungs=("interpret",),
         judge=judges.schedule(spills=0),
         magnitude=_standardised_magnitude,
@@ -109,21 +78,12 @@ EXERCISES = (
         f"again without a spill, so that 1,024 rows are estimated at {ROWS_CYCLES:,} cycles or "
         "fewer on a v5e.",
         _standardised,
-        _rows,
-        problems(
-            _three_on,
-            Workload("two", {"rows": 256}),
-            Workload("one", {"rows": 128}),
-        ),
+        _three_on,
+        cases("rows", two=256, one=128),
+        call=_rows,
         rungs=("interpret",),
         judge=judges.schedule(spills=0),
-        bar=Bar(
-            "estimated cycles on a v5e",
-            bars.cycles,
-            bar=ROWS_CYCLES,
-            ours=19_025,
-            workload=Workload("bar", {"rows": 1024}),
-        ),
+        bar=bars.cycles(ROWS_CYCLES, 19_025, workload=Workload("bar", {"rows": 1024})),
         magnitude=_standardised_magnitude,
         hint="Eight rows are one long chain of operations that wait for each other: give the "
         "compiler several chains side by side. lax.rsqrt is one operation, a root and a division "

@@ -1,35 +1,30 @@
 """Exercises of the chapter "How to trust a kernel"."""
 
 import functools
-from dataclasses import replace
 
-import jax
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons import gallery
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, call_kernel, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch, numbers
 from kernels.machines import tpu
 from kernels.matmul import reference
 from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.catalog import OPERATORS
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload
 
 MATMUL = OPERATORS["matmul"].workloads
 MOST = 1 << 20  # numbers in an argument that the reader makes
 
 
 def _double(kernel, x, *, interpret):
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
-        scratch_shapes=[pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA],
-        interpret=interpret,
-    )(x)
+    options = {"in_specs": [pl.BlockSpec(memory_space=pltpu.HBM)], "interpret": interpret}
+    scratch = [pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA]
+    return launch(kernel, x, scratch_shapes=scratch, **options)
 
 
 def _race(answer, n, *, interpret):
@@ -42,30 +37,30 @@ def _race(answer, n, *, interpret):
 
 def _reveal(answer, name, *, interpret):
     """Whether the bug shows on the arguments that the answer made, and only the bug."""
-    made = answer(name)
-    if not (isinstance(made, tuple) and [np.ndim(a) for a in made] in ([1, 1], [2, 2])):
-        raise ladder.Refused(f"{type(made).__name__} is returned, wanted: two arrays, x and y")
-    if largest := [a.shape for a in made if a.size > MOST]:
+    arguments = answer(name)
+    if not (isinstance(arguments, tuple) and [np.ndim(a) for a in arguments] in ([1, 1], [2, 2])):
+        raise ladder.Refused(f"{type(arguments).__name__} is returned, wanted: two arrays, x and y")
+    if largest := [a.shape for a in arguments if a.size > MOST]:
         raise ladder.Refused(f"an array is {largest[0]}, larger than {MOST} numbers")
     bug = gallery.bugs()[name]
     operator = OPERATORS[bug.operator]
+    yours = Workload("yours", {}, str(arguments[0].dtype))
     like = Exercise(  # the operator, on the reader's arguments
         bug.operator,
         bug.title,
         operator.reference,
-        call_kernel,
-        problems(lambda workload, rng: made),
+        lambda workload, rng: arguments,
+        (yours,),
         magnitude=operator.magnitude,
     )
-    yours = Workload("yours", {}, str(made[0].dtype))
-    shapes = " and ".join(f"{a.dtype}{list(a.shape)}" for a in made)
+    shapes = " and ".join(f"{a.dtype}{list(a.shape)}" for a in arguments)
     for repaired, wanted in ((True, ladder.PASSED), (False, ladder.FAILED)):
         function = functools.partial(bug.kernel, repaired=repaired)
         subject = ladder.Subject(like, name, bug.backend, function)
-        (found,) = ladder.climb(subject, bug.caught_by, [yours])
-        if found.status != wanted and repaired:
-            raise ladder.Refused(f"the repaired kernel fails on {shapes} too: {found.message}")
-        if found.status != wanted:
+        (outcome,) = ladder.climb(subject, bug.caught_by, [yours])
+        if outcome.status != wanted and repaired:
+            raise ladder.Refused(f"the repaired kernel fails on {shapes} too: {outcome.message}")
+        if outcome.status != wanted:
             raise ladder.Refused(f"the wrong kernel passes on {shapes}")
     return np.True_
 
@@ -76,8 +71,8 @@ EXERCISES = (
         "Write careful(x, y, *, interpret) for x y of any shape, in blocks of 64 rows: float32 and "
         "bfloat16 give their own dtype, int8 gives int32; a TPU may round no float32 factor.",
         reference.matmul,
-        call_kernel,
-        replace(MATMUL, named=tuple(w for w in MATMUL.named if not w.options)),
+        MATMUL.make,
+        tuple(w for w in MATMUL.named if not w.options),
         rungs=("interpret",),
         magnitude=reference.matmul_magnitude,
         judge=judges.float32_products,
@@ -88,14 +83,9 @@ EXERCISES = (
         "Write kernel(x_ref, o_ref, buffer_ref, arrived) for o = 2 x, [8, 128]: x_ref lies in HBM, "
         "buffer_ref in VMEM, arrived is a semaphore for a copy.",
         lambda x: 2 * x,
-        _double,
-        problems(
-            lambda workload, rng: (
-                values(workload.values, tuple(workload.sizes.values()), "float32", rng),
-            ),
-            Workload("tile", {"rows": 8, "columns": 128}),
-            Workload("wide", {"rows": 8, "columns": 128}, values="wide"),
-        ),
+        drawn("rows columns"),
+        cases("rows columns", tile=(8, 128)) + cases("rows columns", values="wide", wide=(8, 128)),
+        call=_double,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         hint="pltpu.make_async_copy(x_ref, buffer_ref, arrived) has start() and wait().",
@@ -105,13 +95,9 @@ EXERCISES = (
         "Write iota_for_two(n, *, interpret) for 0, 1, …, n - 1 in int32, by a kernel of n "
         "programs that is right on one core and has a race on two.",
         lambda n: np.arange(n, dtype=np.int32),
-        _race,
-        problems(
-            lambda workload, rng: (workload.sizes["n"],),
-            Workload("eight", {"n": 8}, "int32"),
-            Workload("prime", {"n": 5}, "int32"),
-        ),
-        rungs=("interpret",),
+        numbers,
+        cases("n", dtype="int32", eight=8, prime=5),
+        call=_race,
         backend=PYTHON,
         hint='dimension_semantics=("parallel",) lets two cores share the grid.',
     ),
@@ -120,16 +106,15 @@ EXERCISES = (
         "Write reveal(bug), which returns x and y on which the gallery's kernel of that name is "
         "refused by the first rung, and the repaired one is not.",
         lambda bug: np.True_,
-        _reveal,
-        problems(
-            lambda workload, rng: (workload.name,),
+        lambda workload, rng: (workload.name,),
+        (
             Workload("short_grid", {"block": 1024}, why="vectors; programs for n // 1024 blocks"),
             Workload("unmasked_tail", {"bk": 128}, why="matrices; blocks of 128 along k"),
             Workload(
                 "narrow_accumulator", {"bk": 128}, "bfloat16", why="sums that bfloat16 carries"
             ),
         ),
-        rungs=("interpret",),
+        call=_reveal,
         backend=PYTHON,
         hint="Which sizes does 1024, or 128, not divide? Which sums are long?",
     ),

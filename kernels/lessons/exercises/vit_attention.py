@@ -3,113 +3,70 @@
 import functools
 
 import numpy as np
+from jax.experimental import pallas as pl
 
 from kernels.attention import reference
+from kernels.attention.layout import pack, unpack
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, compared, problems
+from kernels.lessons.exercises.exercise import Exercise, compared, drawn, launch
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload, values
+from kernels.softmax.reference import softmax
 
 WIDTH = 64  # of a head
 PAIR_BUNDLES = 1_700  # of two heads' backward pass; upright it takes 2,291
 
 
-def _pairs(workload, rng):
-    b, n = workload.sizes.values()
-    return (values("normal", (b, n, 3 * 2 * WIDTH), workload.dtype, rng),)
-
-
-def _pairs_and_gradients(workload, rng):
-    shape = (*workload.sizes.values(), 2 * WIDTH)
-    return *_pairs(workload, rng), values("normal", shape, workload.dtype, rng)
-
-
-def _two_heads(kernel, qkv, *, interpret):
-    import jax
-    from jax.experimental import pallas as pl
-
-    pictures, tokens, columns = qkv.shape
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((pictures, tokens, columns // 3), qkv.dtype),
-        grid=(pictures,),
-        in_specs=[pl.BlockSpec((None, tokens, columns), lambda i: (i, 0, 0))],
-        out_specs=pl.BlockSpec((None, tokens, columns // 3), lambda i: (i, 0, 0)),
-        interpret=interpret,
-        name="pair",
-    )(qkv)
+def _blocks(*shapes):
+    """Blocks of a picture each."""
+    return tuple(pl.BlockSpec((None, *shape[1:]), lambda i: (i, 0, 0)) for shape in shapes)
 
 
 def _pulled(kernel, qkv, do, *, interpret):
-    import jax
-    from jax.experimental import pallas as pl
-
-    blocks = [pl.BlockSpec((None, *array.shape[1:]), lambda i: (i, 0, 0)) for array in (qkv, do)]
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
-        grid=(len(qkv),),
-        in_specs=blocks,
-        out_specs=blocks[0],
-        interpret=interpret,
-        name="pair_backward",
-    )(qkv, do)
+    blocks = _blocks(qkv.shape, do.shape, qkv.shape)
+    options = {"shape": qkv.shape, "grid": (len(qkv),), "name": "pair_backward"}
+    return launch(kernel, qkv, do, blocks=blocks, interpret=interpret, **options)
 
 
-def _dqkv(qkv, do, sizes=False):
-    """The gradient of both heads; or, of the same sums, the sums of absolute values."""
-    size = abs if sizes else lambda x: x
-    parts = [[], [], []]
-    for head in range(2):
-        q, k, v = (qkv[..., WIDTH * (2 * part + head) :][..., :WIDTH] for part in range(3))
-        d = do[..., WIDTH * head :][..., :WIDTH]
-        s = q @ k.swapaxes(1, 2) / 8
-        p = np.exp(s - s.max(-1, keepdims=True))
-        p = p / p.sum(-1, keepdims=True)
-        dp = size(d) @ size(v).swapaxes(1, 2)
-        if sizes:  # of the scores too, since an exponential multiplies by their error
-            ds = p * (dp + (p * dp).sum(-1, keepdims=True))
-            reach = 1 + abs(q) @ abs(k).swapaxes(1, 2) / 8
-            p, ds = p * reach, ds * (reach + (p * reach).sum(-1, keepdims=True))
-        else:
-            ds = p * (dp - (p * dp).sum(-1, keepdims=True))
-        found = (
-            ds @ size(k) / 8,
-            ds.swapaxes(1, 2) @ size(q) / 8,
-            p.swapaxes(1, 2) @ size(d),
-        )
-        for part, each in zip(parts, found, strict=True):
-            part.append(each)
-    return np.concatenate([each for part in parts for each in part], -1)
+def _dqkv(qkv, do):
+    """The gradient of both heads."""
+    q, k, v = unpack(qkv, 2)
+    do = do.reshape(*do.shape[:2], 2, WIDTH).swapaxes(1, 2)
+    p = softmax(q @ k.swapaxes(-1, -2) / 8)
+    dp = do @ v.swapaxes(-1, -2)
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True)) / 8
+    return pack(ds @ k, ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ do)
 
 
 def _dqkv_magnitude(qkv, do):
-    return _dqkv(qkv, do, sizes=True)
+    return reference.vit_attention_gradient_magnitude(qkv, 2, do)[0]
 
 
 def _padded(kernel, qkv, *, tokens, interpret):
-    return _two_heads(functools.partial(kernel, tokens=tokens), qkv, interpret=interpret)
+    shape = (*qkv.shape[:2], qkv.shape[2] // 3)
+    options = {"shape": shape, "grid": (len(qkv),), "name": "pair", "interpret": interpret}
+    kernel = functools.partial(kernel, tokens=tokens)
+    return launch(kernel, qkv, blocks=_blocks(qkv.shape, shape), **options)
 
 
-def _real(qkv, tokens):
-    """What each real token sees of the real ones; zeros for the others."""
-    o = np.zeros((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
-    o[:, :tokens] = reference.vit_attention(qkv[:, :tokens], 2)
-    return o
+def _real(function, others):
+    """What each real token sees of the real ones, and a number for the others."""
+
+    def real(qkv, tokens):
+        result = np.full((*qkv.shape[:2], qkv.shape[2] // 3), others, qkv.dtype)
+        result[:, :tokens] = function(qkv[:, :tokens], 2)
+        return result
+
+    return real
 
 
-def _real_magnitude(qkv, tokens):
-    size = np.ones((*qkv.shape[:2], qkv.shape[2] // 3), qkv.dtype)
-    size[:, :tokens] = reference.vit_attention_magnitude(qkv[:, :tokens], 2)
-    return size
-
-
-def _with_nan(qkv, tokens):
-    qkv[:, tokens:] = np.nan
-    return qkv
+def _with_nan(workload, rng):
+    (qkv,) = drawn(f"b n {6 * WIDTH}")(workload, rng)
+    qkv[:, workload.options["tokens"] :] = np.nan
+    return (qkv,)
 
 
 def _packed(workload, rng):
@@ -130,8 +87,8 @@ def _halves(answer, qkv, heads):
     with watched(note):
         result = answer(torch.from_numpy(qkv), heads)
     if sum(ran) != len(qkv) // 2:
-        told = f"{sum(ran)} of {len(qkv)}" if ran else "none"
-        raise Refused(f"the packed kernel had {told} of the pictures, and not the second half")
+        share = f"{sum(ran)} of {len(qkv)}" if ran else "none"
+        raise Refused(f"the packed kernel had {share} of the pictures, and not the second half")
     return compared(result)
 
 
@@ -141,16 +98,16 @@ EXERCISES = (
         "Write kernel(qkv_ref, o_ref, *, tokens) for two heads of 64 side by side, [n, 3·2·64] → "
         "[n, 2·64]: only the first `tokens` of the n rows are real; no real token sees the others, "
         "and their own rows of the result are zero. The others may hold NaN.",
-        lambda qkv, tokens: _real(np.nan_to_num(qkv), tokens),
-        _padded,
-        problems(
-            lambda workload, rng: (_with_nan(*_pairs(workload, rng), **workload.options),),
+        _real(reference.vit_attention, 0.0),
+        _with_nan,
+        (
             Workload("some", {"b": 2, "n": 64}, options={"tokens": 50}),
             Workload("all", {"b": 1, "n": 32}, options={"tokens": 32}, why="nothing to mask"),
             Workload("one", {"b": 1, "n": 16}, options={"tokens": 1}, why="it sees itself"),
         ),
+        call=_padded,
         rungs=("interpret", "simulate"),
-        magnitude=lambda qkv, tokens: _real_magnitude(np.nan_to_num(qkv), tokens),
+        magnitude=_real(reference.vit_attention_magnitude, 1.0),
         hint="0 times NaN is NaN: a score of minus infinity is not enough where v is NaN too.",
     ),
     Exercise(
@@ -159,12 +116,9 @@ EXERCISES = (
         "[n, 2·64] → [n, 3·2·64]: the gradient of their attention, in the layout of qkv; the "
         "probabilities are computed anew, and the scale is 1/8.",
         _dqkv,
-        _pulled,
-        problems(
-            _pairs_and_gradients,
-            Workload("two", {"b": 2, "n": 32}),
-            Workload("one", {"b": 1, "n": 1}, why="a single key has no gradient"),
-        ),
+        drawn(f"b n {6 * WIDTH}", f"b n {2 * WIDTH}"),
+        cases("b n", two=(2, 32), one=(1, 1, "a single key has no gradient")),
+        call=_pulled,
         rungs=("interpret", "simulate"),
         magnitude=_dqkv_magnitude,
         hint="dv = pᵀ do, dp = do vᵀ, ds = p (dp - the row's sum of p dp), dq = ds k / 8, "
@@ -176,19 +130,16 @@ EXERCISES = (
         f"for, in bfloat16 too, in at most {PAIR_BUNDLES:,} bundles a picture on a v5e, for 256 "
         "tokens in bfloat16.",
         _dqkv,
-        _pulled,
-        problems(
-            _pairs_and_gradients,
-            Workload("float32", {"b": 2, "n": 32}),
-            Workload("bfloat16", {"b": 1, "n": 64}, "bfloat16"),
-        ),
+        drawn(f"b n {6 * WIDTH}", f"b n {2 * WIDTH}"),
+        cases("b n", float32=(2, 32)) + cases("b n", dtype="bfloat16", bfloat16=(1, 64)),
+        call=_pulled,
         rungs=("interpret",),
-        bar=Bar(
-            "bundles a picture on a v5e",
-            bars.bundles("pair_backward"),
-            bar=PAIR_BUNDLES,
-            ours=(("0.0.42.1", 1_385), ("0.0.50.1", 1_405)),
+        bar=bars.bundles(
+            "pair_backward",
+            PAIR_BUNDLES,
+            (("0.0.42.1", 1_385), ("0.0.50.1", 1_405)),
             workload=Workload("bar", {"b": 2, "n": 256}, "bfloat16"),
+            figure="bundles a picture on a v5e",
         ),
         magnitude=_dqkv_magnitude,
         hint="With the scores on their side, [keys, queries], both sums of the softmax run over "
@@ -200,13 +151,9 @@ EXERCISES = (
         'pictures by implementation="torch", the second by "pallas"; of an odd number, the '
         "second half is the smaller.",
         reference.vit_attention,
-        _halves,
-        problems(
-            _packed,
-            Workload("even", {"b": 4, "n": 16, "heads": 2}),
-            Workload("odd", {"b": 3, "n": 24, "heads": 3}, why="halves of unlike size"),
-        ),
-        rungs=("interpret",),
+        _packed,
+        cases("b n heads", even=(4, 16, 2), odd=(3, 24, 3, "halves of unlike size")),
+        call=_halves,
         backend=TORCH,
         magnitude=reference.vit_attention_magnitude,
         hint="A part of a batch begins where a picture does; torch.cat puts two parts together.",

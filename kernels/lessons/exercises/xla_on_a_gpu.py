@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
+from kernels.lessons.cases import cases
+from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
@@ -16,16 +18,12 @@ GPUS = 8
 STEPS = 2  # of a layer with a residual: its two products
 
 
-def _sizes(workload, rng):
-    return tuple(workload.sizes.values())
-
-
 def _sends(answer, m, k, n, *, interpret):
     """How often a layer sends whose weights lie as the reader says."""
     from kernels.machines import gpu
 
     cuts = answer()
-    if not isinstance(cuts, tuple) or [type(each) for each in cuts] != [P, P]:
+    if not isinstance(cuts, tuple) or [type(cut) for cut in cuts] != [P, P]:
         raise Refused("two PartitionSpecs are wanted, of w1 and of w2")
     for name, cut in zip(("w1", "w2"), cuts, strict=True):
         if "x" not in cut:
@@ -39,7 +37,7 @@ def _sends(answer, m, k, n, *, interpret):
         passes=False,
     )
     kinds = [step.kind for step in compiled.thunks]
-    sent = [each for each in kinds if each.startswith(("All", "ReduceScatter", "Collective"))]
+    sent = [kind for kind in kinds if kind.startswith(("All", "ReduceScatter", "Collective"))]
     if len(sent) > 1:
         raise Refused(f"it sends {len(sent)} times, {', '.join(sent)}; once is enough")
     return np.array(len(sent))
@@ -64,14 +62,8 @@ def _residual(x, w1, b, w2):
 
 
 def _residual_magnitude(x, w1, b, w2):
-    x, w1, b, w2 = (np.abs(each) for each in (x, w1, b, w2))
+    x, w1, b, w2 = map(np.abs, (x, w1, b, w2))
     return x + (x @ w1 + b) @ w2
-
-
-def _layer(workload, rng):
-    m, k, n = workload.sizes.values()
-    shapes = (m, k), (k, n), n, (n, k)
-    return tuple(values("normal", shape, "float32", rng).astype(jnp.bfloat16) for shape in shapes)
 
 
 def _losses(x, labels):
@@ -85,22 +77,15 @@ def _labelled(workload, rng):
     return values("normal", (rows, width), "float32", rng), labels
 
 
-def _steps(tried):
-    """Steps of the answer's program, compiled for an H100."""
-    from kernels.machines import gpu
-
-    function, arrays = tried.program
-    return len(gpu.compile(function, *arrays, passes=False).thunks)
+def _steps(program):
+    """Steps of a program, compiled for an H100."""
+    return len(judges.for_hopper(program).thunks)
 
 
-def one_kernel(programs):
+def _one_kernel(programs):
     """The program compiled for an H100 may be one kernel, and nothing else."""
-    from kernels.machines import gpu
-
-    function, arrays = programs[0]
-    steps = gpu.compile(function, *arrays, passes=False).thunks
-    if len(steps) > 1:
-        raise Refused(f"{len(steps)} steps on an H100, one kernel wanted")
+    if (steps := _steps(programs[0])) > 1:
+        raise Refused(f"{steps} steps on an H100, one kernel wanted")
     return "one kernel on an H100"
 
 
@@ -110,14 +95,8 @@ EXERCISES = (
         "Write offset(shape, layout, index): where element index of an array lies, counted in "
         "elements, if its layout in HLO is such as (1, 0): the axis named first changes fastest.",
         _offset,
-        call,
-        problems(
-            _layouts,
-            Workload("two", {"rank": 2}, "int64"),
-            Workload("three", {"rank": 3}, "int64"),
-            Workload("four", {"rank": 4}, "int64"),
-        ),
-        rungs=("interpret",),
+        _layouts,
+        cases("rank", dtype="int64", two=2, three=3, four=4),
         backend=PYTHON,
         hint="Begin with the axis that is named last: it changes most slowly.",
     ),
@@ -127,13 +106,9 @@ EXERCISES = (
         f'the {GPUS} GPUs of an axis "x", a PartitionSpec each, so that the program sends once. '
         "The activations x and the result are whole on every GPU.",
         lambda m, k, n: np.array(1),
-        _sends,
-        problems(
-            _sizes,
-            Workload("layer", {"m": 1024, "k": 512, "n": 2048}, "int64"),
-            Workload("square", {"m": 256, "k": 1024, "n": 1024}, "int64"),
-        ),
-        rungs=("interpret",),
+        numbers,
+        cases("m k n", dtype="int64", layer=(1024, 512, 2048), square=(256, 1024, 1024)),
+        call=_sends,
         backend=PYTHON,
         hint="What can each GPU do with its part of w1, so that its part of w2 needs no other?",
     ),
@@ -142,18 +117,13 @@ EXERCISES = (
         "Write residual(x, w1, b, w2), x - max(x w1 + b, 0) w2 in bfloat16, so that XLA makes "
         f"{STEPS} steps of it on an H100.",
         _residual,
-        call,
-        problems(
-            _layer,
-            Workload("layer", {"m": 128, "k": 64, "n": 256}, "bfloat16"),
-            Workload("square", {"m": 128, "k": 128, "n": 128}, "bfloat16"),
-        ),
-        rungs=("interpret",),
+        drawn("m k", "k n", "n", "n k"),
+        cases("m k n", dtype="bfloat16", layer=(128, 64, 256), square=(128, 128, 128)),
         backend=XLA,
         magnitude=_residual_magnitude,
         bar=Bar(
             "steps on an H100",
-            _steps,
+            lambda tried: _steps(tried.program),
             bar=STEPS,
             ours=STEPS,
             workload=Workload("bar", {"m": 1024, "k": 512, "n": 2048}, "bfloat16"),
@@ -165,16 +135,11 @@ EXERCISES = (
         "Write losses(x, labels), minus the logarithm of the softmax of x at each row's label, "
         "[M, N] float32 and [M] int32 to [M], so that XLA makes one kernel of it on an H100.",
         _losses,
-        call,
-        problems(
-            _labelled,
-            Workload("rows", {"m": 64, "n": 1024}),
-            Workload("one", {"m": 1, "n": 256}),
-        ),
-        rungs=("interpret",),
+        _labelled,
+        cases("m n", rows=(64, 1024), one=(1, 256)),
         backend=XLA,
         magnitude=lambda x, labels: np.abs(x).max(-1) + np.log(x.shape[1]),
-        judge=one_kernel,
+        judge=_one_kernel,
         hint="Indexing is an operation of its own. What else picks a number out of its row?",
     ),
 )

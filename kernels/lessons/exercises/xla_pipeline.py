@@ -4,33 +4,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, call, problems
+from kernels.lessons.exercises.exercise import Exercise, drawn, jitted
 from kernels.machines.tpu import hlo
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
 
 HEADS = 8
 
 
-def _one(workload, rng):
-    return (values("normal", tuple(workload.sizes.values()), "float32", rng),)
-
-
 def _polynomial(c, x):
-    return sum(each * x**power for power, each in enumerate(c))
-
-
-def _coefficients(workload, rng):
-    n, length = workload.sizes.values()
-    return values("normal", (length,), "float32", rng), values("normal", (n, n), "float32", rng)
-
-
-def _jitted(answer, c, x):
-    return jax.jit(answer)(c, x)
+    return sum(factor * x**power for power, factor in enumerate(c))
 
 
 def _passes(tried):
@@ -69,13 +56,11 @@ def _layer(x, inward, outward):
 
 def _layer_specs(answer, x, inward, outward, *, interpret):
     """Whether four specs came; and for the judge the specs themselves."""
-    found = answer()
-    if not (
-        isinstance(found, tuple)
-        and [type(spec) for spec in found] == [jax.sharding.PartitionSpec] * 4
-    ):
-        raise Refused(f"{type(found).__name__} is returned, wanted: four of PartitionSpec")
-    return np.True_ if interpret else found
+    specs = answer()
+    kinds = [type(spec) for spec in specs] if isinstance(specs, tuple) else []
+    if kinds != [jax.sharding.PartitionSpec] * 4:
+        raise Refused(f"{type(specs).__name__} is returned, wanted: four of PartitionSpec")
+    return np.True_ if interpret else specs
 
 
 def _exchanges_sums(programs):
@@ -89,16 +74,16 @@ def _exchanges_sums(programs):
     mesh = {"x": 2, "y": 2}
     options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out}
     compiled = tpu.compile(_layer, *arguments, chip=judges.CHIP, executable=False, **options)
-    held, half = compiled.memory.arguments, sum(each.nbytes for each in arguments) // 2
+    held, half = compiled.memory.arguments, sum(a.nbytes for a in arguments) // 2
     if held > half:
         raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
-    found = hlo.parse(compiled.hlo).collectives
-    told = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in found) or "none"
-    if [i.opcode for i in found] != ["all-reduce"]:
-        raise Refused(f"the exchanges are {told}; wanted is one all-reduce")
-    if (size := found[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
-        raise Refused(f"{told} of {size} bytes on each; half of the result are {most}")
-    return f"{told}, {held} bytes of arguments on each of 4 chips"
+    exchanges = hlo.parse(compiled.hlo).collectives
+    words = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in exchanges) or "none"
+    if [i.opcode for i in exchanges] != ["all-reduce"]:
+        raise Refused(f"the exchanges are {words}; wanted is one all-reduce")
+    if (size := exchanges[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
+        raise Refused(f"{words} of {size} bytes on each; half of the result are {most}")
+    return f"{words}, {held} bytes of arguments on each of 4 chips"
 
 
 EXERCISES = (
@@ -108,14 +93,14 @@ EXERCISES = (
         "and so on for each element, so that the CPU's program moves little more than x and the "
         "result, however many coefficients there are.",
         _polynomial,
-        _jitted,
-        problems(
-            _coefficients,
-            Workload("long", {"n": 256, "length": 40}),
-            Workload("short", {"n": 7, "length": 3}),
-            Workload("constant", {"n": 5, "length": 1}, why="the result still has the shape of x"),
+        drawn("length", "n n"),
+        cases(
+            "n length",
+            long=(256, 40),
+            short=(7, 3),
+            constant=(5, 1, "the result still has the shape of x"),
         ),
-        rungs=("interpret",),
+        call=jitted,
         backend=XLA,
         magnitude=lambda c, x: _polynomial(abs(c), abs(x)),
         bar=Bar(
@@ -133,13 +118,8 @@ EXERCISES = (
         "Write one_pass(x) for the variance of each column, [m, n] → [n], so that the program "
         "compiled for a TPU has one kernel that reads x.",
         lambda x: x.var(0),
-        call,
-        problems(
-            _one,
-            Workload("large", {"m": 4096, "n": 1024}),
-            Workload("prime", {"m": 101, "n": 3}),
-        ),
-        rungs=("interpret",),
+        drawn("m n"),
+        cases("m n", large=(4096, 1024), prime=(101, 3)),
         backend=XLA,
         magnitude=lambda x: (x * x).mean(0) + x.mean(0) ** 2,
         judge=judges.read_by(1),
@@ -150,13 +130,8 @@ EXERCISES = (
         "Write head_norms(x) for the sum of squares in each of 8 heads, [n, 8 d] → [n, 8], so that "
         "the program compiled for a TPU has no operation that only moves data.",
         _head_norms,
-        call,
-        problems(
-            _one,
-            Workload("large", {"n": 2048, "width": 512}),
-            Workload("small", {"n": 3, "width": 32}),
-        ),
-        rungs=("interpret",),
+        drawn("n width"),
+        cases("n width", large=(2048, 512), small=(3, 32)),
         backend=XLA,
         magnitude=_head_norms,
         judge=judges.no_relayout,
@@ -169,20 +144,9 @@ EXERCISES = (
         "axes x and y, so that a chip holds at most half of the arguments and one all-reduce of "
         "half of the result is all that is exchanged.",
         lambda x, inward, outward: np.True_,
-        _layer_specs,
-        problems(
-            lambda workload, rng: tuple(
-                np.ones(shape, np.float32)
-                for shape in (
-                    (workload.sizes["n"], workload.sizes["d"]),
-                    (workload.sizes["d"], 4 * workload.sizes["d"]),
-                    (4 * workload.sizes["d"], workload.sizes["d"]),
-                )
-            ),
-            Workload("wide", {"n": 512, "d": 256}),
-            Workload("again", {"n": 512, "d": 256}),
-        ),
-        rungs=("interpret",),
+        drawn("n d", "d hidden", "hidden d"),
+        cases("n d hidden", wide=(512, 256, 1024), again=(512, 256, 1024)),
+        call=_layer_specs,
         backend=PYTHON,
         judge=_exchanges_sums,
         hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
@@ -193,15 +157,9 @@ EXERCISES = (
         "Write donated(w, v, g), jitted, for a step with momentum: v ← 0.9 v + g, then "
         "w ← w - 0.1 v; it returns w and v, in the memory of the old ones.",
         _momentum,
-        _step,
-        problems(
-            lambda workload, rng: tuple(
-                values("normal", (workload.sizes["n"],), "float32", rng) for _ in "wvg"
-            ),
-            Workload("tile", {"n": 1024}),
-            Workload("prime", {"n": 101}),
-        ),
-        rungs=("interpret",),
+        drawn("n", "n", "n"),
+        cases("n", tile=1024, prime=101),
+        call=_step,
         backend=PYTHON,
         magnitude=lambda w, v, g: _momentum(abs(w), -abs(v), -abs(g)) * [[1], [-1]],
         hint="donate_argnums takes a tuple.",

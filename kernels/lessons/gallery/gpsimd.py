@@ -4,10 +4,10 @@ Each bug names lines of the right kernel and writes others in their place; its s
 """
 
 from kernels.giou.gpsimd import PRELUDE, SHAPE
+from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
-from kernels.proof.workload import Workload
 
 SHARE = """\
   const size_t begin = core * share;
@@ -75,7 +75,7 @@ gpsimd_wrong_offset = _bug(
     says="of the result, which core",
     cause="A core's begin counts samples and its offset counts floats; the two are added.",
     lesson="One core starts at 0, where no unit is wrong. Test on as many as the machine has.",
-    workloads=(Workload("whole", {"b": 16, "n": 32}),),
+    workloads=cases("b n", whole=(16, 32)),
 )
 
 gpsimd_changed_share = _bug(
@@ -91,9 +91,8 @@ gpsimd_changed_share = _bug(
     "tensor of shape (7, 43).",
     lesson="One variable, two meanings. Compute the offset first, and test on a number of samples "
     "that the cores do not divide.",
-    workloads=(
-        Workload("even", {"b": 16, "n": 32}, why="8 cores divide it: both shares are 2"),
-        Workload("one_more", {"b": 17, "n": 32}),
+    workloads=cases(
+        "b n", even=(16, 32, "8 cores divide it: both shares are 2"), one_more=(17, 32)
     ),
 )
 
@@ -106,10 +105,7 @@ gpsimd_lost_tail = _bug(
     says="no core writes element [16, 0] of the result",
     cause="B / 8 samples for each of 8 cores leave out up to seven; no one core leaves out any.",
     lesson="Say where a share begins and where it ends, and let the last one end at B.",
-    workloads=(
-        Workload("divides", {"b": 16, "n": 32}),
-        Workload("one_more", {"b": 17, "n": 32}, why="the 17th sample"),
-    ),
+    workloads=cases("b n", divides=(16, 32), one_more=(17, 32, "the 17th sample")),
 )
 
 gpsimd_unchecked_malloc = _bug(
@@ -123,9 +119,8 @@ gpsimd_unchecked_malloc = _bug(
     says="through a null pointer: tcm_malloc(5472) had returned null, as 10944 of 16384 bytes",
     cause="Three buffers of 4 N floats are 48 N bytes: 341 boxes fit into 16 KiB, and 342 do not.",
     lesson="A buffer has a size of its own, not the problem's. And ask every allocation.",
-    workloads=(
-        Workload("fits", {"b": 8, "n": 341}, why="16,368 of 16,384 bytes"),
-        Workload("one_more", {"b": 8, "n": 342}, why="16,416 bytes"),
+    workloads=cases(
+        "b n", fits=(8, 341, "16,368 of 16,384 bytes"), one_more=(8, 342, "16,416 bytes")
     ),
 )
 
@@ -138,5 +133,5 @@ gpsimd_leak = _bug(
     says="was never freed",
     cause="Two of three buffers are freed. The pool outlives the call, and the third stays taken.",
     lesson="The first call is right, and a later one finds no room. Free by leaving a scope.",
-    workloads=(Workload("whole", {"b": 16, "n": 32}),),
+    workloads=cases("b n", whole=(16, 32)),
 )

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug, bug
 from kernels.proof.workload import Workload
 
@@ -67,7 +68,7 @@ missing_init = _faulty(
     says="not finite",
     cause="The block of the result holds whatever the kernel before it left in VMEM.",
     lesson="Memory is garbage until you write it. Both interpreters fill it with NaN to show that.",
-    workloads=(Workload("two_steps", {"m": 128, "k": 256, "n": 128}),),
+    workloads=cases("m k n", two_steps=(128, 256, 128)),
 )
 
 wrong_index_map = _faulty(
@@ -77,9 +78,8 @@ wrong_index_map = _faulty(
     says="allowed",
     cause="Every block exists, every shape agrees, and each program multiplies the wrong block.",
     lesson="No shape check can see it. Compare numbers with a reference, on more than one block.",
-    workloads=(
-        Workload("one_block", {"m": 128, "k": 128, "n": 128}, why="too small to show it"),
-        Workload("four_blocks", {"m": 256, "k": 256, "n": 256}),
+    workloads=cases(
+        "m k n", one_block=(128, 128, 128, "too small to show it"), four_blocks=(256, 256, 256)
     ),
 )
 
@@ -90,9 +90,8 @@ unmasked_tail = _faulty(
     says="not finite",
     cause="A block that sticks out of the array is filled up with garbage, and a sum adds it.",
     lesson="Rows and columns that stick out are dropped; along a reduction they must be masked.",
-    workloads=(
-        Workload("whole", {"m": 16, "k": 256, "n": 128}, why="128 divides 256: nothing sticks out"),
-        Workload("cut", {"m": 16, "k": 200, "n": 128}),
+    workloads=cases(
+        "m k n", whole=(16, 256, 128, "128 divides 256: nothing sticks out"), cut=(16, 200, 128)
     ),
 )
 
@@ -104,7 +103,7 @@ parallel_reduction = _faulty(
     cause="Each step adds to the one before it, and the promise lets them run in any order, "
     "on any core.",
     lesson="interpret=True runs the grid in order and ignores the promise. Shuffle it.",
-    workloads=(Workload("four_steps", {"m": 128, "k": 512, "n": 128}),),
+    workloads=cases("m k n", four_steps=(128, 512, 128)),
 )
 
 
@@ -149,7 +148,7 @@ def narrow_accumulator(x, y, *, interpret, repaired=False):
     says="allowed",
     cause="The factor that lifts small numbers out of rounding's reach is never taken back.",
     lesson="A cosine compares directions: it is 1 for any factor. Judge each element by its size.",
-    workloads=(Workload("square", {"m": 128, "k": 128, "n": 128}),),
+    workloads=cases("m k n", square=(128, 128, 128)),
 )
 def unscaled_result(x, y, *, interpret, repaired=False):
     """[m, k], [k, n] → [m, n], in one block."""
@@ -169,7 +168,7 @@ def unscaled_result(x, y, *, interpret, repaired=False):
     says="divisible by 8 and 128",
     cause="A TPU moves tiles of 8 × 128; a block 64 columns wide would have to start inside one.",
     lesson="Neither interpreter knows the tiles. Lower every kernel before you believe it.",
-    workloads=(Workload("two_halves", {"m": 128, "k": 128, "n": 128}),),
+    workloads=cases("m k n", two_halves=(128, 128, 128)),
 )
 def illegal_block(x, y, *, interpret, bn=64, repaired=False):
     """[m, k], [k, n] → [m, n]; n a multiple of 128."""
@@ -202,7 +201,7 @@ vmem_overflow = Bug(
     "the other is used.",
     lesson="Add up what a kernel holds before you choose its blocks. Only the compiler knows the "
     "rest of it.",
-    workloads=(Workload("long_k", {"m": 8, "k": 4096, "n": 2048}),),
+    workloads=cases("m k n", long_k=(8, 4096, 2048)),
     needs="libtpu",
     shown=illegal_block.kernel,
 )

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import bug
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
-from kernels.proof.workload import Workload
 
 BLOCK = 128
-ONE_BLOCK = (Workload("one_block", {"n": BLOCK}),)
+ONE_BLOCK = cases("n", one_block=BLOCK)
 
 _bug = functools.partial(bug, operator="add_vectors", backend=MOSAIC_GPU)
 
@@ -23,7 +23,7 @@ _bug = functools.partial(bug, operator="add_vectors", backend=MOSAIC_GPU)
     says="Out-of-bounds read",
     cause="Blocks are counted from 1, so each reads its neighbour's numbers, the last nobody's.",
     lesson="A GPU returns what lies there. The simulation raises, with the line.",
-    workloads=(Workload("two_blocks", {"n": 2 * BLOCK}),),
+    workloads=cases("n", two_blocks=2 * BLOCK),
 )
 def gpu_shifted_read(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; a block for each BLOCK elements."""

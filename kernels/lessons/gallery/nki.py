@@ -7,14 +7,15 @@ is a kernel of its own, since the lint reads what does not run as well.
 import functools
 
 from kernels.giou.nki import EPSILON, area, quotient, tile
+from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug, bug
 from kernels.machines.neuron import run
 from kernels.machines.neuron.api import nisa, nki, nl
 from kernels.proof.backends.nki import NKI
 from kernels.proof.workload import Workload
 
-ROWS = (Workload("rows", {"n": 2048}),)
-RAGGED = (Workload("ragged", {"n": 2000}),)
+ROWS = cases("n", rows=2048)
+RAGGED = cases("n", ragged=2000)
 
 _bug = functools.partial(bug, backend=NKI)
 
@@ -141,7 +142,7 @@ nki_partitions = _of_rows(
     "are 128.",
     lesson="A larger batch makes more tiles, never taller ones. NumPy, and older simulators, "
     "take any number.",
-    workloads=(Workload("two_tiles", {"n": 2048}),),
+    workloads=cases("n", two_tiles=2048),
 )
 
 nki_short_loop = _of_rows(
@@ -216,7 +217,7 @@ def nki_broadcast(x, y, fault=None):
     "and five are ten.",
     lesson="PSUM is for the sums of the Tensor engine. Other tiles belong in SBUF, which is "
     "twelve times as large.",
-    workloads=(Workload("wide_rows", {"n": 268800}),),
+    workloads=cases("n", wide_rows=268800),
 )
 @nki.jit
 def nki_psum_overflow(x, y, fault=None):
@@ -243,7 +244,7 @@ def nki_psum_overflow(x, y, fault=None):
     cause="Each tile fits. While the sum is made, two operands and the result are live, and "
     "take 199 KiB of each partition.",
     lesson="Add up what is live at the same time. The vendor's own simulator does not.",
-    workloads=(Workload("long_rows", {"n": 2176000}),),
+    workloads=cases("n", long_rows=2176000),
 )
 @nki.jit
 def nki_sbuf_overflow(x, y, fault=None):
@@ -270,7 +271,7 @@ def nki_sbuf_overflow(x, y, fault=None):
     "the one before has fetched.",
     lesson="A promise that nobody checks is broken silently. The simulator remembers which "
     "iteration wrote what, and the second rung runs such loops backwards and shuffled as well.",
-    workloads=(Workload("four_parts", {"n": 4096}),),
+    workloads=cases("n", four_parts=4096),
 )
 @nki.jit
 def nki_order(x, y, fault=None):
@@ -367,10 +368,7 @@ def product(xt, y, accumulate):
     "one is all that is left.",
     lesson="The first product of a sum overwrites PSUM and the others add to it. That is what "
     "nc_matmul does when nobody says otherwise. One tile of the contraction hides the mistake.",
-    workloads=(
-        Workload("one_tile", {"m": 64, "k": 128, "n": 96}, why="nothing to add up"),
-        Workload("two_tiles", {"m": 64, "k": 256, "n": 96}),
-    ),
+    workloads=cases("m k n", one_tile=(64, 128, 96, "nothing to add up"), two_tiles=(64, 256, 96)),
     shown=product.function,
 )
 def nki_overwritten_sum(x, y, *, interpret, repaired=False):
@@ -418,10 +416,8 @@ def giou(preds, targets, repaired):
     "points they say 0.0 and -1.0.",
     lesson="Write the contract down before the second implementation. Boxes of no area are in "
     "every data set, and never in the benchmark.",
-    workloads=(
-        Workload("boxes", {"b": 8, "n": 32}, why="boxes of whole pixels: the order makes no odds"),
-        Workload("wide", {"b": 17, "n": 100}, values="wide"),
-    ),
+    workloads=cases("b n", boxes=(8, 32, "boxes of whole pixels: the order makes no odds"))
+    + cases("b n", values="wide", wide=(17, 100)),
     shown=giou.function,
 )
 def nki_late_clamp(preds, targets, *, interpret, repaired=False):

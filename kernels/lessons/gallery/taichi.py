@@ -5,6 +5,7 @@ The second rung runs them in another process, which finds each function by its n
 
 import functools
 
+from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug
 from kernels.machines import taichi
 from kernels.proof.backends.taichi import TAICHI
@@ -157,10 +158,7 @@ unbounded_index = Bug(
     "is right. But they read before the array, and one day that address won't be mapped.",
     lesson="A bound on what is written is not a bound on what is read. Run a kernel once with "
     "every access checked.",
-    workloads=(
-        Workload("whole", {"b": 1, "c": 1, "t": 64}, why="four divides 64"),
-        Workload("cut", {"b": 1, "c": 1, "t": 65}),
-    ),
+    workloads=cases("b c t", whole=(1, 1, 64, "four divides 64"), cut=(1, 1, 65)),
     needs="taichi",
     backend=TAICHI,
 )

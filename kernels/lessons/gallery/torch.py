@@ -2,6 +2,7 @@
 
 import functools
 
+from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import bug
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
@@ -94,9 +95,8 @@ def one_channel(tile, *, border, repaired=False):
     "last steps as its past.",
     lesson="Transform with room for both, 2 T - 1 steps, and keep the first T. A causal operator "
     "deserves a test that changes the last step and looks at the first.",
-    workloads=(
-        Workload("one_step", {"b": 2, "c": 3, "t": 1}, why="a circle of one step is a line"),
-        Workload("circle", {"b": 2, "c": 3, "t": 64}),
+    workloads=cases(
+        "b c t", one_step=(2, 3, 1, "a circle of one step is a line"), circle=(2, 3, 64)
     ),
 )
 def circular_convolution(w, k, eps, *, repaired=False):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import bug
-from kernels.proof.workload import Workload
 
 _sum = functools.partial(bug, operator="add_vectors")
 _iota = functools.partial(bug, operator="iota", caught_by="compile")
@@ -20,10 +20,7 @@ _iota = functools.partial(bug, operator="iota", caught_by="compile")
     says="not finite",
     cause="n // 1024 programs leave the last n % 1024 elements to nobody.",
     lesson="Use pl.cdiv for grids, and test a length that the block does not divide.",
-    workloads=(
-        Workload("even", {"n": 4096}, why="1024 divides it"),
-        Workload("uneven", {"n": 5000}),
-    ),
+    workloads=cases("n", even=(4096, "1024 divides it"), uneven=5000),
 )
 def short_grid(x, y, *, interpret, repaired=False):
     """[n], [n] → [n], n at least 1024."""
@@ -49,10 +46,7 @@ def short_grid(x, y, *, interpret, repaired=False):
     cause="Where 1024 divides n, n // 1024 + 1 is one too many. The last program asks for a block "
     "past the end; the interpreter gives it the last one, and the right sums are made twice.",
     lesson="pl.cdiv(n, block) rounds up only when it must.",
-    workloads=(
-        Workload("uneven", {"n": 5000}, why="here the extra program is needed"),
-        Workload("even", {"n": 4096}),
-    ),
+    workloads=cases("n", uneven=(5000, "here the extra program is needed"), even=4096),
 )
 def one_program_too_many(x, y, *, interpret, repaired=False):
     """[n], [n] → [n], n at least 1024."""
@@ -79,7 +73,7 @@ def one_program_too_many(x, y, *, interpret, repaired=False):
     "write alike, so the result is right. The hardware moves neither: it stops, or it quietly uses "
     "and overwrites what lies behind the buffer.",
     lesson="Let BlockSpec cut the array, or mask. A slice computed by hand is checked by nobody.",
-    workloads=(Workload("uneven", {"n": 3000}),),
+    workloads=cases("n", uneven=3000),
 )
 def out_of_bounds_read(x, y, *, interpret, repaired=False):
     """[n], [n] → [n], all of it in one buffer, walked in steps of 1024."""
@@ -108,7 +102,7 @@ def out_of_bounds_read(x, y, *, interpret, repaired=False):
     cause="Every program writes its own part of one shared block. Each core has its own copy of "
     "that block, and the copy that is written back last wins, garbage included.",
     lesson='Along a "parallel" dimension, every program needs an output block of its own.',
-    workloads=(Workload("four_parts", {"n": 4096}),),
+    workloads=cases("n", four_parts=4096),
 )
 def race_on_output(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; n a multiple of 1024."""
@@ -136,7 +130,7 @@ def race_on_output(x, y, *, interpret, repaired=False):
     says="race",
     cause="start() only begins a copy. Until wait() returns, the buffer holds what it held before.",
     lesson="interpret=True copies at once. The simulator delivers only when waited for.",
-    workloads=(Workload("one_tile", {"n": 1024}),),
+    workloads=cases("n", one_tile=1024),
 )
 def unawaited_copy(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; y stays in HBM and is copied by hand."""
@@ -167,7 +161,7 @@ def unawaited_copy(x, y, *, interpret, repaired=False):
     cause="A load reaches whole tiles. The compiler has to prove where one begins, and 1000 i is "
     "not always a multiple of 128.",
     lesson="Step by multiples of a tile, or let BlockSpec do the stepping.",
-    workloads=(Workload("both_divide", {"n": 128_000}),),
+    workloads=cases("n", both_divide=128_000),
     needs="libtpu",
 )
 def unaligned_slice(x, y, *, interpret, repaired=False):
@@ -194,7 +188,7 @@ def unaligned_slice(x, y, *, interpret, repaired=False):
     says="cumsum",
     cause="The interpreters run every operation of JAX; Mosaic knows a part of them.",
     lesson="A running sum, a sort or a gather has to be built from what there is. Lower early.",
-    workloads=(Workload("one_register", {"n": 1024}, "int32"),),
+    workloads=cases("n", dtype="int32", one_register=1024),
 )
 def missing_operation(n, *, interpret, repaired=False):
     """→ int32 [n]; n a multiple of 128, at once."""
@@ -220,7 +214,7 @@ def missing_operation(n, *, interpret, repaired=False):
     cause="A GPU's half precision is float16, a TPU's is bfloat16: Mosaic has no arithmetic in "
     "float16 for this chip.",
     lesson="A dtype belongs to a machine. Both interpreters have them all.",
-    workloads=(Workload("one_register", {"n": 1024}, "int32"),),
+    workloads=cases("n", dtype="int32", one_register=1024),
     needs="libtpu",
 )
 def missing_dtype(n, *, interpret, repaired=False):
@@ -246,7 +240,7 @@ def missing_dtype(n, *, interpret, repaired=False):
     says="Cannot store scalars to VMEM",
     cause="The program's number lives in the scalar unit; only vectors are stored to VMEM.",
     lesson="Scalars go to SMEM. On a GPU, where there is no such split, the kernel is right.",
-    workloads=(Workload("tiny", {"n": 8}, "int32"),),
+    workloads=cases("n", dtype="int32", tiny=8),
 )
 def scalar_in_vmem(n, *, interpret, repaired=False):
     """→ int32 [n]."""
