@@ -27,6 +27,7 @@ AROUND = {
         "kernels.lessons.pictures.plots",
     ),
     "Machines": (
+        "kernels.machines.base",
         "kernels.machines.tpu",
         "kernels.machines.tpu.estimate.bands",
         "kernels.machines.gpu",
@@ -101,11 +102,18 @@ class Api(Generated):
         return container.children
 
 
+def of(module, name):
+    """The module in which a name's value was made."""
+    return getattr(getattr(module, name), "__module__", module.__name__)
+
+
 def public(module):
     """The names of `__all__`, or else those of the functions and classes that a module defines."""
     names = getattr(module, "__all__", None)
     if names is not None:  # a module that it lists has a place of its own, or none
         names = [n for n in names if not inspect.ismodule(getattr(module, n, module))]
+        base = "kernels.machines.base"  # what every machine has stands there once
+        names = [n for n in names if module.__name__ == base or of(module, n) != base]
     if names is None:
         own = (
             n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
