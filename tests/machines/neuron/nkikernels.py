@@ -17,6 +17,13 @@ def full(shape, value, dtype=nl.float32, buffer=nl.sbuf):
     return tile
 
 
+def into(shape, dtype, instruction, *arguments, **options):
+    """What an instruction leaves in a tile of another shape than its source's."""
+    tile = nl.ndarray(shape, dtype=dtype)
+    instruction(tile, *arguments, **options)
+    return tile
+
+
 def fetched(x):
     """An argument, in SBUF."""
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from close import assert_close
-from nkikernels import full, stored
+from nkikernels import full, into, stored
 
 from kernels import neuron
 from kernels.machines.neuron import InterpretParams, NeuronError
@@ -27,11 +27,7 @@ def product(
         total = nl.ndarray((64, n), dtype=dst, buffer=nl.psum)
         end = start + rows
         nisa.nc_matmul(total, a[start:end, :], b[start:end, :], **options)
-        out = nl.ndarray((64, n), dtype=nl.float32, buffer=nl.shared_hbm)
-        c = nl.ndarray((64, n), dtype=nl.float32)
-        nisa.tensor_copy(c, total)
-        nisa.dma_copy(out, c)
-        return out
+        return stored(total)
 
     return kernel
 
@@ -311,52 +307,23 @@ def test_padding_may_be_moved_and_must_not_reach_the_result():
         neuron.simulate(padded, X, True)
 
 
-def gathered(a):
-    found = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-    nisa.nc_matmul(found, a[:, 0:64], a[:, 0:64])
-    return found
-
-
-def largest(a):
-    found = nl.ndarray((128, 8), dtype=nl.float32)
-    nisa.max8(found, a)
-    return found
-
-
-def ran(a):
-    found = nl.ndarray(a.shape, dtype=nl.float32)
-    nisa.tensor_tensor_scan(found, a, a, 0.0, nl.add, nl.add)
-    return found
-
-
 def summed(a):
-    found, total = nl.ndarray(a.shape, dtype=nl.float32), nl.ndarray((128, 1), dtype=nl.float32)
-    nisa.activation_reduce(found, nl.square, a, reduce_op=nl.add, reduce_res=total)
+    total = nl.ndarray((128, 1), dtype=nl.float32)
+    into(a.shape, nl.float32, nisa.activation_reduce, nl.square, a, nl.add, total)
     return total
 
 
-def turned(a):
-    found = nl.ndarray((a.shape[1], 128), dtype=nl.float32, buffer=nl.psum)
-    nisa.nc_transpose(found, a)
-    return found
-
-
-def added(a):
-    found = nl.ndarray((128, 1), dtype=nl.float32)
-    nisa.tensor_reduce(found, nl.add, a, axis=1)
-    return found
-
-
-def compared(a):
-    found = nl.ndarray(a.shape, dtype=nl.float32)
-    nisa.tensor_scalar(found, a, nl.greater, 0.0)
-    return found
+def in_psum(shape, instruction, *arguments):
+    tile = nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum)
+    instruction(tile, *arguments)
+    return tile
 
 
 def kept_of(a):
-    found = nl.ndarray(a.shape, dtype=nl.float32)
-    nisa.affine_select(
-        found,
+    return into(
+        a.shape,
+        nl.float32,
+        nisa.affine_select,
         pattern=[[-1, 65]],
         offset=63,
         channel_multiplier=0,
@@ -364,33 +331,33 @@ def kept_of(a):
         on_false_value=0.0,
         cmp_op=nl.greater_equal,
     )
-    return found
 
 
 THROUGH = {  # what one column of 65 that nobody wrote makes undefined
-    gathered: 0,
-    largest: 128 * 8,
-    ran: 128 * 65,
-    summed: 128,
-    turned: 128,
-    added: 128,
-    compared: 128,
-    kept_of: 0,
+    "gathered": (lambda a: in_psum((64, 64), nisa.nc_matmul, a[:, 0:64], a[:, 0:64]), 0),
+    "largest": (lambda a: into((128, 8), nl.float32, nisa.max8, a), 128 * 8),
+    "ran": (
+        lambda a: into(a.shape, nl.float32, nisa.tensor_tensor_scan, a, a, 0.0, nl.add, nl.add),
+        128 * 65,
+    ),
+    "summed": (summed, 128),
+    "turned": (lambda a: in_psum((65, 128), nisa.nc_transpose, a), 128),
+    "added": (lambda a: into((128, 1), nl.float32, nisa.tensor_reduce, nl.add, a, axis=1), 128),
+    "compared": (lambda a: into(a.shape, nl.float32, nisa.tensor_scalar, a, nl.greater, 0.0), 128),
+    "kept_of": (kept_of, 0),
 }
 
 
-@pytest.mark.parametrize("body", THROUGH, ids=lambda body: body.__name__)
-def test_what_is_undefined_is_followed_through(body):
+@pytest.mark.parametrize("name", THROUGH)
+def test_what_is_undefined_is_followed_through(name):
+    body, loose = THROUGH[name]
+
     @jit
     def kernel(x):
         a = nl.ndarray((128, 65), dtype=nl.float32)
         nisa.dma_copy(a[:, 0:64], x)
-        made = body(a)
-        tile = nl.ndarray(made.shape, dtype=nl.float32)
-        nisa.tensor_copy(tile, made)
-        return stored(tile)
+        return stored(body(a))
 
-    loose = THROUGH[body]
     if not loose:
         assert np.isfinite(simulate(kernel, chip="trn2")).all()
         return
@@ -481,62 +448,6 @@ def test_a_tile_is_there_and_says_so():
         simulate(kernel)
 
 
-def test_a_number_that_is_replaced_by_itself_depends_on_no_order():
-    @jit
-    def kernel(x, add):
-        tile = nl.ndarray((128, 64), dtype=x.dtype)
-        nisa.dma_copy(tile[0:1, :], x[0:1, :])
-        for i in nl.affine_range(4):
-            part = tile[32 * i : 32 * i + 32, :]
-            nisa.nc_stream_shuffle(part, tile[0:1, :], [0] * 32)
-            if add:
-                nisa.tensor_scalar(part, part, nl.add, 1.0)
-        return stored(tile)
-
-    assert (neuron.simulate(kernel, X, False) == X[0]).all()
-    with pytest.raises(NeuronError, match="reads what iteration 0 wrote"):
-        neuron.simulate(kernel, X, True)
-
-
-def test_a_buffer_that_an_iteration_fills_by_a_pattern_is_its_own():
-    @jit
-    def kernel(x, columns):
-        buffers = [nl.ndarray((128, 2, 8), dtype=x.dtype) for _ in range(2)]
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        for i in nl.affine_range(4):
-            tile = buffers[i % 2]
-            nisa.dma_copy(
-                tile.ap([[16, 128], [8, 2], [1, columns]]),
-                x.ap([[64, 128], [8, 2], [1, columns]], offset=16 * i),
-            )
-            nl.store(out[:, 16 * i : 16 * i + 16], tile.reshape((128, 16)))
-        return out
-
-    assert np.array_equal(neuron.simulate(kernel, X, 8), X)
-    with pytest.raises(NeuronError, match=r"reads what iteration 0 wrote|never written"):
-        neuron.simulate(kernel, X, 7)
-
-
-@pytest.mark.parametrize(("width", "apart"), [(1, True), (2, False)])
-def test_iterations_may_write_between_each_other_s_elements(width, apart):
-    @jit
-    def kernel(x):
-        tile, woven = nl.load(x[:, 0:16]), nl.zeros((128, 65), dtype=x.dtype)
-        for i in nl.affine_range(4):
-            for more in range(width):
-                dst = woven.ap([[65, 128], [4, 16]], offset=i + more)
-                nisa.tensor_scalar(dst, tile, nl.multiply, 1.0 + i)
-        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, woven[:, 0:64])
-        return out
-
-    if apart:
-        assert np.array_equal(simulate(kernel)[:, 1::4], 2 * X[:, :16])
-        return
-    with pytest.raises(NeuronError, match="both wrote"):
-        simulate(kernel)
-
-
 def test_the_tensor_itself():
     @jit
     def kernel(x, part):
@@ -545,101 +456,6 @@ def test_the_tensor_itself():
     assert np.array_equal(neuron.simulate(kernel, X, False), X)
     with pytest.raises(NeuronError, match="not simulated: base_tensor of x"):
         neuron.simulate(kernel, X, True)
-
-
-def carried(kind, loop):
-    """A loop whose iterations hand something on, or do not."""
-
-    def kernel(x):
-        a, b = nl.load(x), nl.zeros(x.shape, dtype=x.dtype)
-        total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
-        scratch, parts = nl.ndarray(x.shape, dtype=x.dtype), []
-        for i in loop(4):
-            if kind == "a sum":
-                nisa.tensor_tensor(b, b, a, nl.add)
-            elif kind == "a sum in PSUM":
-                nisa.nc_matmul(total, a, a)
-            elif kind == "a tile of its own":
-                c = full(x.shape, float(i), dtype=x.dtype)
-                nisa.tensor_tensor(c, c, a, nl.add)
-            elif kind == "begun anew each time":
-                nisa.memset(b, float(i))
-                nisa.tensor_tensor(b, b, a, nl.add)
-            elif kind == "its own part":
-                part = b[:, 16 * i : 16 * i + 16]
-                nisa.tensor_scalar(part, part, nl.add, 1.0, op1=nl.multiply, operand1=2.0)
-            elif kind == "a list":
-                parts.append(nl.load(x))
-            elif kind == "the part beside":
-                if i:
-                    nisa.tensor_copy(a[:, 16 * i : 16 * i + 16], a[:, 16 * i - 16 : 16 * i])
-            elif kind == "what the last one left":
-                nisa.tensor_scalar(b, b, nl.add, 1.0, op1=nl.multiply, operand1=2.0)
-            elif kind == "the last one wins":
-                nisa.tensor_scalar(b, a, nl.add, float(i))
-            elif kind == "the last one wins, in part":
-                nisa.tensor_scalar(b[:, 8 * i : 8 * i + 16], a[:, 0:16], nl.add, float(i))
-            elif kind == "a tile carried over":
-                c = nl.load(x)
-                if parts:
-                    nisa.tensor_tensor(c, c, parts[-1], nl.add)
-                parts.append(c)
-            elif kind == "a scratch tile":
-                nisa.tensor_scalar(scratch, a, nl.add, float(i))
-                nisa.tensor_copy(b[:, 16 * i : 16 * i + 16], scratch[:, 0:16])
-            elif kind == "written anew":
-                nisa.tensor_scalar(b, a, nl.add, float(i))
-            elif kind == "two operations":
-                nisa.tensor_tensor(b, b, a, nl.add if i % 2 else nl.multiply)
-        if kind == "written anew":
-            nisa.memset(b, 0.0)
-        return stored(parts[0] if parts else b)
-
-    return jit(kernel)
-
-
-FREE = (
-    "a sum",
-    "a sum in PSUM",
-    "a tile of its own",
-    "its own part",
-    "a list",
-    "a scratch tile",
-    "written anew",
-)
-BOUND = ("the part beside", "what the last one left", "two operations")
-LAST = ("the last one wins", "the last one wins, in part", "begun anew each time")
-
-
-@pytest.mark.parametrize("kind", FREE)
-def test_iterations_that_do_not_depend_on_each_other(kind):
-    assert simulate(carried(kind, nl.affine_range)) is not None
-
-
-@pytest.mark.parametrize("kind", BOUND)
-def test_iterations_that_depend_on_each_other(kind):
-    says = (
-        r"iteration \d of the nl.affine_range at test_neuron_rules.py:\d+ reads what iteration \d"
-    )
-    with pytest.raises(NeuronError, match=says):
-        simulate(carried(kind, nl.affine_range))
-    assert simulate(carried(kind, nl.sequential_range)) is not None
-
-
-@pytest.mark.parametrize("kind", LAST)
-def test_what_the_last_iteration_leaves(kind):
-    """Which is last is open, so whoever reads it later is refused."""
-    says = r"reads .* which iterations \d and \d of the nl.affine_range at .* both wrote"
-    with pytest.raises(NeuronError, match=says):
-        simulate(carried(kind, nl.affine_range))
-    assert simulate(carried(kind, nl.sequential_range)) is not None
-
-
-def test_a_tile_of_another_iteration():
-    says = r"iteration 1 of the nl.affine_range at .* reads .* which iteration 0 made"
-    with pytest.raises(NeuronError, match=says):
-        simulate(carried("a tile carried over", nl.affine_range))
-    assert simulate(carried("a tile carried over", nl.sequential_range)) is not None
 
 
 def test_arguments_that_an_instruction_does_not_have_are_named():

@@ -1,0 +1,290 @@
+"""One small kernel for each name of beta 1, held against NumPy."""
+
+import numpy as np
+import pytest
+from nkiarrays import (
+    RNG,
+    WHOLE,
+    X,
+    Y,
+    largest_first,
+    magnitude_of_scan,
+    moments,
+    scanned,
+    sums,
+    taken,
+    tiles,
+    triangle,
+)
+from nkikernels import holds, old
+
+from kernels import neuron
+from kernels.machines.neuron import NeuronError, beta1
+from kernels.machines.neuron.beta1 import isa as bisa
+from kernels.machines.neuron.beta1 import language as bl
+
+
+def test_a_grid_of_beta_1():
+    @beta1.jit
+    def kernel(x):
+        out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+        i = bl.program_id(0) * 16 + bl.arange(16)[:, None]
+        j = bl.program_id(1) * 24 + bl.arange(24)[None, :]
+        bl.store(out[i, j], bl.load(x[i, j]) * 2.0)
+        return out
+
+    assert np.array_equal(kernel[bl.spmd_dim(bl.nc(2), 2), 2](X), 2 * X)
+    assert np.array_equal(kernel[bl.nc(2) * 2, 2](X), 2 * X)
+
+
+def masked_sum(a):
+    i_f = bl.arange(48)[None, :]
+    return bisa.tensor_reduce(np.add, a, axis=[1], mask=i_f < 20)
+
+
+def by_mesh(a):
+    part, i = bl.ndarray((64, 24), dtype=a.dtype), bl.mgrid[0:64, 0:24]
+    part[i.p, i.x] = a[i.p, 2 * i.x]
+    return part
+
+
+def by_blocks(a):
+    blocks = bl.ndarray((3, bl.par_dim(64), 16), dtype=a.dtype)
+    for block in bl.affine_range(3):
+        blocks[block] = bisa.activation(bl.exp, a[:, bl.ds(16 * block, 16)])
+    return blocks[2]
+
+
+def summed_in_psum(a, b):
+    total = bl.zeros((48, 48), dtype=bl.float32, buffer=bl.psum)
+    for _ in bl.affine_range(2):
+        total += bisa.nc_matmul(a, b)
+    return bl.copy(total)
+
+
+def reduced_beside(a):
+    total = bl.ndarray((64, 1), dtype=bl.float32)
+    bisa.activation_reduce(np.exp, a, reduce_op=np.add, reduce_res=total)
+    return total
+
+
+def all_of_a_kind(a):
+    return bl.add(
+        bl.full(a.shape, 2.0, bl.float32),
+        bl.add(bl.ones(a.shape, bl.float32), bl.add(bl.zeros_like(a), bl.zeros(a.shape, a.dtype))),
+    )
+
+
+def products(x, y):
+    return x.T @ y
+
+
+def magnitude_of_products(x, y):
+    return np.abs(x).T @ np.abs(y)
+
+
+def norm(x, y):
+    return x * y / np.sqrt((x * x).mean(1, keepdims=True) + x.dtype.type(1e-6))
+
+
+def cumulated(a):
+    tile = bl.ndarray(a.shape, dtype=bl.float32)
+    bisa.tensor_scalar_cumulative(dst=tile, src=a, op0=np.multiply, op1=np.add, imm0=2.0)
+    return tile
+
+
+OLD = {
+    "tensor_tensor": (lambda a, b: bisa.tensor_tensor(a, b, np.multiply), lambda x, y: x * y),
+    "tensor_scalar": (
+        lambda a: bisa.tensor_scalar(a, np.add, 1.0, op1=bl.multiply, operand1=3.0),
+        lambda x: (x + 1) * 3,
+    ),
+    "scalar_tensor_tensor": (
+        lambda a, b: bisa.scalar_tensor_tensor(
+            data=a, op0=np.add, operand0=1.0, op1=np.multiply, operand1=b
+        ),
+        lambda x, y: (x + 1) * y,
+    ),
+    "tensor_reduce": (
+        lambda a: bisa.tensor_reduce(np.max, a, axis=[1]),
+        lambda x: x.max(1, keepdims=True),
+    ),
+    "tensor_reduce with mask": (
+        masked_sum,
+        lambda x: sums(x[:, :20]),
+        lambda x: sums(np.abs(x[:, :20])),
+    ),
+    "tensor_scalar_cumulative": (
+        cumulated,
+        lambda x: np.cumsum(2 * x, 1),
+        lambda x: np.cumsum(2 * np.abs(x), 1),
+    ),
+    "reciprocal": (lambda a: bisa.reciprocal(a), lambda x: 1 / x),
+    "activation": (
+        lambda a, c: bisa.activation(np.exp, a, bias=c, scale=0.5),
+        lambda x, c: np.exp(x / 2 + c),
+    ),
+    "activation_reduce": (reduced_beside, lambda x: sums(np.exp(x))),
+    "tensor_tensor_scan": (
+        lambda a, b: bisa.tensor_tensor_scan(a, b, 0.0, np.multiply, np.add),
+        scanned,
+        magnitude_of_scan,
+    ),
+    "nc_matmul into a sum": (
+        summed_in_psum,
+        lambda x, y: 2 * products(x, y),
+        lambda x, y: 2 * magnitude_of_products(x, y),
+    ),
+    "nc_transpose": (lambda a: bl.copy(bisa.nc_transpose(a)), np.transpose),
+    "nl.transpose": (lambda a: bl.copy(bl.transpose(a)), np.transpose),
+    "nl.matmul": (
+        lambda a, b: bl.copy(bl.matmul(a, b, transpose_x=True)),
+        products,
+        magnitude_of_products,
+    ),
+    "iota": (
+        lambda a: bisa.iota(2 * bl.arange(64)[:, None] + bl.arange(48)[None, :], dtype=bl.int32),
+        lambda x: 2 * np.arange(64)[:, None] + np.arange(48),
+    ),
+    "affine_select": (
+        lambda a: bisa.affine_select(bl.arange(64)[:, None] >= bl.arange(48)[None, :], a, -1.0),
+        triangle,
+    ),
+    "memset": (lambda a: bisa.memset((64, 3), 2.0, bl.float32), lambda x: np.full((64, 3), 2.0)),
+    "mgrid": (by_mesh, lambda x: x[:, ::2]),
+    "par_dim": (by_blocks, lambda x: np.exp(x[:, 32:])),
+    "ds": (lambda a: bl.copy(a[:, bl.ds(4, 8)]), lambda x: x[:, 4:12]),
+    "broadcast_to": (
+        lambda a: bl.broadcast_to(a[0:1, :], shape=(64, 48)),
+        lambda x: np.tile(x[:1], (64, 1)),
+    ),
+    "full, ones, zeros, zeros_like": (all_of_a_kind, lambda x: np.full_like(x, 3)),
+    "gather_flattened": (lambda a, places: bl.gather_flattened(a, places), taken),
+    "nl.rms_norm": (lambda a, b: bl.rms_norm(a, b, axis=1, n=48), norm),
+    "nl.mean": (
+        lambda a: bl.mean(a, axis=1),
+        lambda x: x.mean(1, keepdims=True),
+        lambda x: np.abs(x).mean(1, keepdims=True),
+    ),
+    "nl.where": (lambda a, b: bl.where(bl.less(a, b), a, b), np.minimum),
+    "nl.static_cast": (lambda whole: bl.static_cast(whole, bl.int32), lambda x: WHOLE),
+    "max8": (lambda a: bisa.max8(src=a), largest_first),
+    "bn_stats": (
+        lambda a: bisa.bn_aggr(bisa.bn_stats(a)),
+        moments,
+        lambda x: moments(np.abs(x)) + 1,
+    ),
+    "tensor_partition_reduce": (
+        lambda a: bisa.tensor_partition_reduce(np.add, a),
+        lambda x: x.sum(0, keepdims=True),
+        lambda x: np.abs(x).sum(0, keepdims=True),
+    ),
+    "operators": (
+        lambda a, b: (a - b) * 2.0 / (a * a + 1) + -a,
+        lambda x, y: (x - y) * 2 / (x * x + 1) - x,
+        lambda x, y: (np.abs(x) + np.abs(y)) * 2 / (x * x + 1) + np.abs(x),
+    ),
+    "shared_constant": (lambda a: bl.load(bl.shared_constant(Y)), lambda x: Y),
+    "shared_identity_matrix": (
+        lambda a: bl.shared_identity_matrix(8, dtype=bl.float32),
+        lambda x: np.eye(8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_beta_1(name):
+    body, formula, *magnitude = OLD[name]
+    arrays = tiles(body)
+    holds(old(body, *arrays), formula, *arrays, magnitude=next(iter(magnitude), None))
+
+
+def test_transposed_loads_and_masks_of_beta_1():
+    @beta1.jit
+    def kernel(x):
+        out = bl.ndarray((48, 64), dtype=x.dtype, buffer=bl.shared_hbm)
+        bl.store(out, bl.load_transpose2d(x))
+        return out
+
+    assert np.array_equal(kernel(X), X.T)
+
+
+def test_random_numbers_repeat_with_their_seed():
+    def body(a):
+        bl.random_seed(3)
+        bl.rand(a.shape, bl.float32)
+        bl.random_seed(3)
+        return bl.rand(a.shape, bl.float32)
+
+    drawn = old(body, X)
+    assert np.array_equal(drawn, old(body, X)) and 0 <= drawn.min() < drawn.max() < 1
+
+
+def reducing(op, assigned=False, over=0):
+    @beta1.jit
+    def kernel(x):
+        total = bl.ndarray((bl.par_dim(64), 48), dtype=bl.float32)
+        for i in bl.affine_range(2):
+            for j in bl.affine_range(3):
+                a = bl.load(x[i, j])
+                part = bl.loop_reduce(a, op=op, loop_indices=[(i, j)[o] for o in range(2 - over)])
+                if assigned:
+                    total[...] = part
+        out = bl.ndarray((64, 48), dtype=bl.float32, buffer=bl.shared_hbm)
+        bl.store(out, total if assigned else part)
+        return out
+
+    return kernel
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+@pytest.mark.parametrize(("op", "like"), [(np.add, np.sum), (np.maximum, np.max)])
+def test_loop_reduce(op, like, assigned):
+    x = RNG.standard_normal((2, 3, 64, 48)).astype(np.float32)
+    with pytest.warns(UserWarning, match="loop_reduce begins with its first tile"):
+        result = neuron.simulate(reducing(op, assigned), x)
+    holds(result, lambda x: like(x, (0, 1)), x, magnitude=lambda x: np.abs(x).sum((0, 1)))
+
+
+def test_loop_reduce_over_the_inner_loop_begins_anew_in_the_outer_one():
+    @beta1.jit
+    def kernel(x):
+        out = bl.ndarray((2, 64, 48), dtype=bl.float32, buffer=bl.shared_hbm)
+        for i in bl.affine_range(2):
+            for j in bl.affine_range(3):
+                part = bl.loop_reduce(bl.load(x[i, j]), op=np.add, loop_indices=[j])
+            bl.store(out[i], part)
+        return out
+
+    x = RNG.standard_normal((2, 3, 64, 48)).astype(np.float32)
+    with pytest.warns(UserWarning, match="loop_reduce begins"):
+        result = neuron.simulate(kernel, x)
+    holds(result, lambda x: x.sum(1), x, magnitude=lambda x: np.abs(x).sum(1))
+
+
+def test_loop_reduce_wants_the_index_of_a_loop():
+    @beta1.jit
+    def kernel(x):
+        return bl.loop_reduce(bl.load(x), op=np.add, loop_indices=[0])
+
+    with pytest.raises(NeuronError, match=r"loop_reduce over \[0\]; accepted: indices of"):
+        neuron.simulate(kernel, X)
+
+
+def test_annotations_and_allocators_of_beta_1_say_nothing():
+    from kernels.machines.neuron import typing as nt
+    from kernels.machines.neuron.beta1 import compiler as ncc
+
+    @ncc.skip_middle_end_transformations
+    @beta1.jit(platform_target="trn2")
+    def kernel(x: nt.tensor):
+        tile: nt.tensor[64, 48] = bl.ndarray(
+            (bl.par_dim(64), 48), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0)
+        )
+        assert bisa.get_nc_version() == bisa.nc_version.gen3
+        tile[...] = bl.load(x)
+        out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
+        bl.store(out, tile)
+        return out
+
+    assert np.array_equal(kernel(X), X)
