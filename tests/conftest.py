@@ -175,3 +175,12 @@ def status(pytestconfig):
         return lambda checks: None
     part = os.environ.get("PYTEST_XDIST_WORKER", "main")
     return lambda checks: status.note(checks, part)
+
+
+@pytest.fixture
+def closed():
+    """Closes the figures that a test drew."""
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")

@@ -12,13 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels import ladder, optional
-from kernels.attention import (
-    AttentionBlocks,
-    attention,
-    block_sparse_attention,
-    pallas,
-    reference,
-)
+from kernels.attention import AttentionBlocks, attention, block_sparse_attention, pallas, reference
 from kernels.attention.blocks import plan
 from kernels.attention.xla import slice_of
 from kernels.machines.pallas import calls

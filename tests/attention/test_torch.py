@@ -5,11 +5,12 @@ import io
 import subprocess
 import sys
 
-import ml_dtypes
 import pytest
 from close import assert_same_formula
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
+
+from torch_samples import DTYPES, draw, numpy  # noqa: E402
 
 from kernels import budget  # noqa: E402
 from kernels.attention import reference  # noqa: E402
@@ -19,7 +20,6 @@ from kernels.attention.torch import attention, merge_heads, split_heads, vit_att
 
 pytestmark = pytest.mark.slow
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SHAPES = [  # b, h, n, m, d
     (1, 1, 1, 1, 1),
     (2, 3, 37, 37, 16),
@@ -28,25 +28,11 @@ SHAPES = [  # b, h, n, m, d
 ]
 
 
-def draw(shape, dtype="float32", seed=0):
-    b, h, n, m, d = shape
-    generator = torch.Generator().manual_seed(seed)
-    sizes = [(b, h, n, d), (b, h, m, d), (b, h, m, d), (b, h, n, d)]
-    return [torch.randn(s, generator=generator).to(DTYPES[dtype]) for s in sizes]  # q, k, v, do
-
-
 def pull(function, tensors, cotangent):
     """The result and the gradients, as torch's autograd makes them."""
     leaves = [t.detach().clone().requires_grad_() for t in tensors]
     out = function(*leaves)
     return out.detach(), torch.autograd.grad(out, leaves, cotangent)
-
-
-def numpy(tensor):
-    tensor = tensor.detach().contiguous()
-    if tensor.dtype == torch.bfloat16:  # which NumPy itself does not have
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
 
 
 def judge(function, shape, dtype, causal=False):
@@ -190,12 +176,7 @@ def arguments(operator):
 
 @pytest.mark.parametrize(
     "operator",
-    [
-        "attention_forward",
-        "attention_backward",
-        "vit_attention_forward",
-        "vit_attention_backward",
-    ],
+    ["attention_forward", "attention_backward", "vit_attention_forward", "vit_attention_backward"],
 )
 def test_operators_keep_the_rules_of_torch(operator):
     tensors, numbers = arguments(operator)

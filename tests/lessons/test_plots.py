@@ -11,13 +11,7 @@ matplotlib.use("agg")
 
 from kernels.lessons.pictures import plots  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("closed")
 
 
 def made(name, flops, hbm_bytes, seconds, chip="v5e"):

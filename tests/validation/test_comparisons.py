@@ -117,17 +117,13 @@ def test_what_is_kept_comes_back_and_a_newer_row_replaces_an_older_one(tmp_path)
     file = tmp_path / "validation.csv"
     refused = of(0.0, 9, estimated_ms=None, reason="no estimate in 60 s")
     comparisons.add([ONE, refused], file)
-    assert {row.key: row for row in comparisons.read(file)} == {
-        ONE.key: ONE,
-        refused.key: refused,
-    }
+    assert {row.key: row for row in comparisons.read(file)} == {ONE.key: ONE, refused.key: refused}
     comparisons.add([of(0.5)], file)
     assert {row.error for row in comparisons.read(file)} == {None, 0.5}
 
 
 @pytest.mark.parametrize(
-    ("column", "wrong"),
-    [("error", "0.000000"), ("half", {"fit": "test", "test": "fit"}[ONE.half])],
+    ("column", "wrong"), [("error", "0.000000"), ("half", {"fit": "test", "test": "fit"}[ONE.half])]
 )
 def test_a_planted_wrong_row_is_refused(tmp_path, column, wrong):
     file = tmp_path / "validation.csv"

@@ -8,13 +8,7 @@ matplotlib.use("agg")
 from validation import scatter  # noqa: E402
 from validation.comparisons import Comparison  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("closed")
 
 
 def checked(error, m=8, **more):

@@ -14,12 +14,12 @@ pytest.importorskip(
 )
 os.environ.setdefault("PJRT_DEVICE", "CPU")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-import ml_dtypes
 import numpy as np
 import torch
 import torch_xla
 from door import xla_hlo
 from learning import assert_learns_the_same, formula, losses
+from torch_samples import DTYPES, draw, numpy
 from torch_xla.experimental import custom_kernel
 
 from kernels import budget
@@ -27,19 +27,11 @@ from kernels.attention import reference
 from kernels.attention.torch import attention, vit_attention
 
 SHAPES = [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64), (1, 2, 31, 131, 65)]
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @pytest.fixture(scope="module")
 def device():
     return torch_xla.device()
-
-
-def draw(shape, dtype="float32"):
-    b, h, n, m, d = shape
-    generator = torch.Generator().manual_seed(0)
-    sizes = [(b, h, n, d), (b, h, m, d), (b, h, m, d), (b, h, n, d)]
-    return [torch.randn(s, generator=generator).to(DTYPES[dtype]) for s in sizes]  # q, k, v, do
 
 
 def pull(function, tensors, cotangent, device="cpu"):
@@ -48,13 +40,6 @@ def pull(function, tensors, cotangent, device="cpu"):
     out = function(*leaves)
     out.backward(cotangent.to(device))
     return [numpy(t.detach().cpu()) for t in (out, *(leaf.grad for leaf in leaves))]
-
-
-def numpy(tensor):
-    tensor = tensor.contiguous()
-    if tensor.dtype == torch.bfloat16:  # which NumPy itself does not have
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
 
 
 def judge(function, shape, dtype, device, causal=False):

@@ -44,10 +44,7 @@ def one_output(x):
         o_gmem[...] = x_gmem[...] + jax.lax.axis_index("block")
 
     return plgpu.kernel(
-        kernel,
-        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(2,),
-        grid_names=("block",),
+        kernel, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(2,), grid_names=("block",)
     )(x)
 
 
@@ -69,10 +66,7 @@ def unawaited(x):
     return plgpu.kernel(
         kernel,
         out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
-        scratch_types=[
-            plgpu.SMEM((64, 64), jnp.float16, transforms=transforms),
-            plgpu.Barrier(),
-        ],
+        scratch_types=[plgpu.SMEM((64, 64), jnp.float16, transforms=transforms), plgpu.Barrier()],
     )(x)
 
 

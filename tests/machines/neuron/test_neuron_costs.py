@@ -152,11 +152,7 @@ COSTS = {
         (HALF, HALF),
         [(VECTOR, N)],
     ),
-    "tensor_reduce": (
-        lambda a: nisa.tensor_reduce(new((P, 1)), nl.add, a, 1),
-        (X,),
-        [(VECTOR, N)],
-    ),
+    "tensor_reduce": (lambda a: nisa.tensor_reduce(new((P, 1)), nl.add, a, 1), (X,), [(VECTOR, N)]),
     "tensor_reduce, bfloat16": (
         lambda a: nisa.tensor_reduce(new((P, 1), a.dtype), nl.add, a, 1),
         (HALF,),
@@ -203,11 +199,7 @@ COSTS = {
     "nc_matmul": (lambda a, b: product(a[:, 0:128], b), (HALF, HALF), [(TENSOR, N)]),
     "nc_matmul, float32": (product, (STATIONARY, MOVING), [(TENSOR, 4 * N)]),
     "nc_matmul, narrow": (lambda a: product(a[:, 0:128], a[:, 0:8]), (HALF,), [(TENSOR, 64)]),
-    "nc_matmul, both narrow": (
-        lambda a: product(a[:, 0:32], a[:, 0:8]),
-        (HALF,),
-        [(TENSOR, 32)],
-    ),
+    "nc_matmul, both narrow": (lambda a: product(a[:, 0:32], a[:, 0:8]), (HALF,), [(TENSOR, 32)]),
     "nc_transpose, Vector": (turned(nisa.engine.vector, 32), (X,), [(VECTOR, 64)]),
     "nc_transpose, Tensor": (turned(nisa.engine.tensor, P), (HALF,), [(TENSOR, P)]),
     "nc_transpose, Tensor, float32": (  # a product of float32 takes four passes
@@ -256,17 +248,9 @@ COSTS = {
         (X,),
         [(VECTOR, N)],
     ),
-    "nc_n_gather": (
-        lambda a, p: nisa.nc_n_gather(like(a), a, p),
-        (X, PLACES),
-        [(GPSIMD, 150 + N)],
-    ),
+    "nc_n_gather": (lambda a, p: nisa.nc_n_gather(like(a), a, p), (X, PLACES), [(GPSIMD, 150 + N)]),
     "bn_stats": (lambda a: nisa.bn_stats(new((P, 6)), a), (X,), [(VECTOR, N)]),
-    "bn_aggr": (
-        lambda a: nisa.bn_aggr(new((P, 2)), a[:, 0:510]),
-        (X,),
-        [(VECTOR, 13 * 510 / 3)],
-    ),
+    "bn_aggr": (lambda a: nisa.bn_aggr(new((P, 2)), a[:, 0:510]), (X,), [(VECTOR, 13 * 510 / 3)]),
 }
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from nkikernels import full, stored
+from nkikernels import fetched, full, stored
 
 from kernels import neuron
-from kernels.machines.neuron import NeuronError
+from kernels.machines.neuron import InterpretParams, NeuronError
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
@@ -154,3 +154,46 @@ def test_iterations_that_depend_on_each_other(kind, says):
     with pytest.raises(NeuronError, match=says):
         neuron.simulate(carried(kind, nl.affine_range), X)
     assert neuron.simulate(carried(kind, nl.sequential_range), X) is not None
+
+
+def orders(count, order):
+    seen = []
+
+    @jit
+    def kernel(x):
+        for i in nl.affine_range(count):
+            seen.append(i)
+        return stored(fetched(x))
+
+    neuron.simulate(kernel, X, params=InterpretParams(order=order))
+    return seen
+
+
+def test_independent_iterations_run_in_the_order_asked_for():
+    assert orders(5, None) == [0, 1, 2, 3, 4]
+    assert orders(5, 0) == [4, 3, 2, 1, 0]
+    for seed in range(1, 20):
+        assert orders(2, seed) == [1, 0]
+        assert orders(7, seed) == orders(7, seed) != list(range(7))
+        assert sorted(orders(7, seed)) == list(range(7))
+    assert orders(1, 3) == [0] and orders(0, 3) == []
+
+
+def test_a_result_that_depends_on_the_order_changes():
+    def kernel(x, loop):
+        tile = fetched(x)
+        for i in (nl.affine_range if loop else nl.sequential_range)(3):
+            nisa.tensor_scalar(
+                dst=tile, data=tile, op0=nl.add, operand0=float(i), op1=nl.multiply, operand1=2.0
+            )
+        return stored(tile)
+
+    def run(loop, order):
+        params = InterpretParams(limits=False, order=order)
+        return neuron.simulate(jit(kernel), X, loop, params=params)
+
+    with pytest.raises(NeuronError, match="reads what iteration 0 wrote into tile 1"):
+        neuron.simulate(jit(kernel), X, True)
+    assert np.array_equal(run(True, None), run(False, None))
+    assert not np.array_equal(run(True, 0), run(False, 0))
+    assert np.array_equal(run(False, None), run(False, 0))

@@ -12,7 +12,6 @@ from nkikernels import fetched, stored
 
 from kernels import neuron
 from kernels.machines.neuron import InterpretParams, NeuronError
-from kernels.machines.neuron.beta1 import language as bl
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
@@ -303,10 +302,7 @@ def half(total, a, bad):
 
 
 FAULTS = {
-    "sum on nothing": (
-        accumulated(),
-        "no product has written 4096 of the 4096 elements of dst",
-    ),
+    "sum on nothing": (accumulated(), "no product has written 4096 of the 4096 elements of dst"),
     "sum on zeros": (
         accumulated(lambda total, a, bad: nisa.memset(dst=total, value=0.0)),
         "so there is nothing to add to; start with accumulate=False",
@@ -374,10 +370,7 @@ FAULTS = {
         does(lambda x, t, bad: product(operands=nl.psum if bad else nl.sbuf)),
         "the Tensor engine reads SBUF only",
     ),
-    "product of sizes": (
-        does(lambda x, t, bad: product(k=64 if bad else 128)),
-        "do not make dst",
-    ),
+    "product of sizes": (does(lambda x, t, bad: product(k=64 if bad else 128)), "do not make dst"),
     "product too long": (  # dst would fit, were it [129, 32]: no tile has so many partitions
         does(lambda x, t, bad: product(m=129 if bad else 128)),
         "do not make dst",
@@ -438,14 +431,8 @@ FAULTS = {
         does(lambda x, t, bad: made((128, 48 * 1024 + bad))),
         r"ndarray: a tile \[128, 49153\] .* which has 192 KiB",
     ),
-    "SBUF live": (
-        does(sbuf_live),
-        "memset: 3 live tiles take 192.2 KiB .* which has 192 KiB",
-    ),
-    "PSUM tile": (
-        does(lambda x, t, bad: made((128, 4096 + bad), nl.psum)),
-        "which has 16 KiB",
-    ),
+    "SBUF live": (does(sbuf_live), "memset: 3 live tiles take 192.2 KiB .* which has 192 KiB"),
+    "PSUM tile": (does(lambda x, t, bad: made((128, 4096 + bad), nl.psum)), "which has 16 KiB"),
     "PSUM banks": (
         does(psum_banks),
         "tensor_copy: 9 live tiles take 18.0 KiB .* of PSUM, which has 16 KiB",
@@ -569,221 +556,6 @@ def test_the_machine_is_free_again_after_an_error():
         neuron.simulate(HBM_OPERAND, X, True)
     with pytest.raises(NeuronError, match="outside a kernel"):
         nl.ndarray((1, 1), dtype=nl.float32)
-
-
-# --- order ---------------------------------------------------------------------------------------
-
-
-def orders(count, order):
-    seen = []
-
-    @jit
-    def kernel(x):
-        for i in nl.affine_range(count):
-            seen.append(i)
-        return stored(fetched(x))
-
-    neuron.simulate(kernel, X, params=InterpretParams(order=order))
-    return seen
-
-
-def test_independent_iterations_run_in_the_order_asked_for():
-    assert orders(5, None) == [0, 1, 2, 3, 4]
-    assert orders(5, 0) == [4, 3, 2, 1, 0]
-    for seed in range(1, 20):
-        assert orders(2, seed) == [1, 0]
-        assert orders(7, seed) == orders(7, seed) != list(range(7))
-        assert sorted(orders(7, seed)) == list(range(7))
-    assert orders(1, 3) == [0] and orders(0, 3) == []
-
-
-def test_a_result_that_depends_on_the_order_changes():
-    def kernel(x, loop):
-        tile = fetched(x)
-        for i in (nl.affine_range if loop else nl.sequential_range)(3):
-            nisa.tensor_scalar(
-                dst=tile, data=tile, op0=nl.add, operand0=float(i), op1=nl.multiply, operand1=2.0
-            )
-        return stored(tile)
-
-    def run(loop, order):
-        params = InterpretParams(limits=False, order=order)
-        return neuron.simulate(jit(kernel), X, loop, params=params)
-
-    with pytest.raises(NeuronError, match="reads what iteration 0 wrote into tile 1"):
-        neuron.simulate(jit(kernel), X, True)
-    assert np.array_equal(run(True, None), run(False, None))
-    assert not np.array_equal(run(True, 0), run(False, 0))
-    assert np.array_equal(run(False, None), run(False, 0))
-
-
-# --- beta 1 --------------------------------------------------------------------------------------
-
-
-def beta(kernel, *arguments, **options):
-    from kernels.machines.neuron.beta1 import jit as beta_jit
-
-    return neuron.simulate(beta_jit(kernel), *arguments, **options)
-
-
-@given(rows=st.integers(1, 260), columns=st.integers(1, 40))
-def test_beta_1_grids_masks_and_operators(rows, columns):
-    def kernel(x, y):
-        out = bl.ndarray((rows, columns), dtype=x.dtype, buffer=bl.shared_hbm)
-        i_f, i_2 = bl.arange(columns)[None, :], bl.arange(2 * columns)[None, :]
-        for part in bl.affine_range((rows + 127) // 128):
-            i_p = bl.arange(128)[:, None]
-            inside = part * 128 + i_p < rows
-            a = bl.load(x[part * 128 + i_p, i_2], mask=inside)
-            b = bl.load(y[part * 128 + i_p, i_f], mask=inside)
-            c = 2.0 * a[i_p, 2 * i_f] - bl.maximum(a[i_p, 2 * i_f + 1], 0.0) / (b * b + 1)
-            bl.store(out[part * 128 + i_p, i_f], c, mask=inside)
-        return out
-
-    rng = np.random.default_rng(rows)
-    x = rng.standard_normal((rows, 2 * columns)).astype(np.float32)
-    y = rng.standard_normal((rows, columns)).astype(np.float32)
-    want = 2 * x[:, ::2] - np.maximum(x[:, 1::2], 0) / (y * y + 1)
-    for params in (None, LAX, InterpretParams(order=1)):
-        assert np.array_equal(beta(kernel, x, y, params=params), want)
-
-
-P, F = bl.arange(128)[:, None], bl.arange(64)[None, :]
-THIRTY_TWO = bl.arange(32)[:, None]
-
-
-def beta_stores(body):
-    """A kernel that stores what body(x, tile of x, bad) makes."""
-
-    def kernel(x, bad):
-        out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
-        bl.store(out, body(x, bl.load(x), bad))
-        return out
-
-    return kernel
-
-
-def beta_no_mask(x, bad):
-    out = bl.ndarray((100, 64), dtype=x.dtype, buffer=bl.shared_hbm)
-    tile = bl.load(x[P, F], mask=P < 100)
-    bl.store(out[P, F], tile, mask=None if bad else P < 100)
-    return out
-
-
-def beta_stride(x, bad):
-    out = bl.ndarray((64, 64), dtype=x.dtype, buffer=bl.shared_hbm)
-    bl.store(out, bl.load(x)[(2 if bad else 1) * bl.arange(64)[:, None], F] + 1.0)
-    return out
-
-
-def beta_twice(x, bad):
-    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
-    tile = bl.load(x)
-    bl.store(out[0:64, :], tile[0:64, :])
-    bl.store(out[0:64, :] if bad else out[64:128, :], tile[64:128, :])
-    return out
-
-
-def beta_start(x, bad):
-    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
-    tile = bl.load(x)
-    for part in range(4):
-        shift = 16 if bad and part == 0 else 32 * part
-        bl.store(out[32 * part + THIRTY_TWO, F], tile[shift + THIRTY_TWO, F] * 2.0)
-    return out
-
-
-def beta_partitions(x, tile, bad):
-    bl.ndarray((129 if bad else 128, 1), dtype=x.dtype)[...] = 0.0
-    return tile
-
-
-def beta_fresh(x, tile, bad):
-    fresh = bl.ndarray(x.shape, dtype=x.dtype)
-    if not bad:
-        fresh[...] = tile
-    return fresh + 1.0
-
-
-def beta_heights(x, tile, bad):
-    tile[0:64, :] = tile[0:64, :] + tile[64 : 66 if bad else 128, :]
-    return tile
-
-
-def beta_store_into_a_tile(x, tile, bad):
-    if bad:
-        bl.store(bl.load(x), tile)
-    return tile
-
-
-BETA_FAULTS = {
-    "mixed index": (
-        beta_stores(lambda x, t, bad: bl.load(x[P, 0:64] if bad else x[P, F])),
-        "one a slice; accepted: for each a grid of nl.arange",
-    ),
-    "heights": (beta_stores(beta_heights), "differ in partitions"),
-    "widths": (
-        beta_stores(lambda x, t, bad: t + t[:, 0 : 2 if bad else 1]),
-        "cannot be broadcast to each other",
-    ),
-    "load of a tile": (
-        beta_stores(lambda x, t, bad: bl.load(t) if bad else t),
-        "load: src tile 1 .*; accepted: a tensor in HBM",
-    ),
-    "store into a tile": (
-        beta_stores(beta_store_into_a_tile),
-        "store: dst tile 2 .*; accepted: a tensor in HBM",
-    ),
-    "store of other shapes": (
-        beta_stores(lambda x, t, bad: t[:, 0:32] if bad else t),
-        "store: .* differ in shape",
-    ),
-    "start": (beta_start, "starts at partition 16"),
-    "too many rows": (
-        beta_stores(lambda x, t, bad: t[bl.arange(129)[:, None] if bad else P, F] + 1.0),
-        "has 129 partitions",
-    ),
-    "numbers": (
-        beta_stores(lambda x, t, bad: t + (bl.add(1.0, 2.0) if bad else 3.0)),
-        "add of 1.0 and 2.0: at least one operand is a tile",
-    ),
-    "text": (
-        beta_stores(lambda x, t, bad: t + ("1" if bad else 1.0)),
-        "an operand is a str; accepted: tiles and numbers",
-    ),
-    "no mask": (beta_no_mask, "store: .* out of bounds|takes .* that a mask had left out"),
-    "masked garbage": (
-        beta_stores(lambda x, t, bad: bl.load(x[P, F], mask=(100 if bad else 128) > P) + 1.0),
-        "store takes 1792 elements .* that a mask had left out",
-    ),
-    "partitions": (beta_stores(beta_partitions), "has 129 partitions"),
-    "HBM operand": (beta_stores(lambda x, t, bad: t + (x if bad else t)), "nl.load it first"),
-    "stride": (beta_stride, "takes partitions with a step"),
-    "fresh": (
-        beta_stores(beta_fresh),
-        "add reads 8192 elements .* that were never written",
-    ),
-    "twice": (beta_twice, "store writes 4096 elements .* a second time"),
-}
-
-
-@pytest.mark.parametrize("name", BETA_FAULTS)
-def test_a_fault_in_beta_1_is_refused_and_its_twin_is_not(name):
-    kernel, says = BETA_FAULTS[name]
-    assert beta(kernel, X, False) is not None
-    with pytest.raises(NeuronError, match=says):
-        beta(kernel, X, True)
-
-
-def test_simulate_kernel_writes_into_its_arguments():
-    from kernels.machines.neuron import beta1
-
-    def kernel(x, out):
-        bl.store(out, bl.load(x) * 2.0)
-
-    out = np.empty_like(X)
-    beta1.simulate_kernel(beta1.jit(kernel), X, out)
-    assert np.array_equal(out, 2 * X)
 
 
 # --- the call ------------------------------------------------------------------------------------

@@ -39,11 +39,7 @@ FUNCTIONS = {
         ["block_sparse_matmul"],
     ),
     "attention": (attention, (HEADS,) * 3, ["flash_attention_forward"]),
-    "jax_flash": (
-        functools.partial(attention, implementation="jax_flash"),
-        (HEADS,) * 3,
-        None,
-    ),
+    "jax_flash": (functools.partial(attention, implementation="jax_flash"), (HEADS,) * 3, None),
     "block_sparse_attention": (
         functools.partial(block_sparse_attention, mask=ALL),
         (HEADS,) * 3,

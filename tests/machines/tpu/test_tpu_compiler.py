@@ -155,15 +155,9 @@ def test_unproven_alignment(scratch):
     call = pl.pallas_call(
         body,
         out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
-        in_specs=[
-            pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec(memory_space=pltpu.VMEM),
-        ],
+        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pltpu.VMEM)],
     )
-    args = (
-        jax.ShapeDtypeStruct((1,), jnp.int32),
-        jax.ShapeDtypeStruct((8, 512), jnp.float32),
-    )
+    args = (jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((8, 512), jnp.float32))
     with pytest.raises(TpuCompileError, match="multiple of 128") as caught:
         tpu.compile(call, *args)
     assert caught.value.kind == "alignment"
