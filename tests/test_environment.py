@@ -238,7 +238,7 @@ def test_the_whole_run_has_both_suites_and_another_python(tmp_path):
         "make book",
         f"make -C COPY book PYTHON={ANOTHER}",
         f"make -C COPY quick PYTHON={ANOTHER}",
-        "make test-full",
+        "make test",
         "make test-optimised",
         "make test-torchax",
         "make test-xla",
@@ -273,7 +273,7 @@ def test_what_the_whole_run_leaves_out_runs_each_week():
 )
 def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
     status, asked, said = ci_run(tmp_path, **where)
-    assert status == 0 and "make test-full" in asked
+    assert status == 0 and "make test" in asked
     assert words in said
     for suite in ("make test-torchax", "make test-xla"):
         assert (suite in asked) == (suite not in said)
@@ -284,7 +284,7 @@ def test_what_is_not_run_is_named_loudly(tmp_path, where, words):
     "fails",
     [
         *(f"book PYTHON={ANOTHER}", f"quick PYTHON={ANOTHER}"),
-        *("test-full", "test-optimised", "test-torchax", "test-xla"),
+        *("test", "test-optimised", "test-torchax", "test-xla"),
     ],
 )
 def test_a_suite_that_fails_fails_the_run(tmp_path, fails):

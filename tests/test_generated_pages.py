@@ -1,6 +1,7 @@
 """The pages made from results/ and from what the tests found: a planted row is where it belongs."""
 
 import dataclasses
+import inspect
 import io
 import json
 import sys
@@ -225,8 +226,10 @@ def test_the_page_of_the_package_has_every_public_name(book):
         assert operator.summary in said
     for name in ("matmul", "tpu", "gpu", "neuron", "taichi", "figures", "exercises", "gallery"):
         package = getattr(kernels, name)
-        missing = {f"{package.__name__}.{name}" for name in package.__all__} - found
-        assert not missing
+        public = {n for n in package.__all__ if not inspect.ismodule(getattr(package, n))}
+        homes = (package.__name__, "kernels.machines.base")  # what all machines have stands once
+        missing = {n for n in public if found.isdisjoint(f"{home}.{n}" for home in homes)}
+        assert public and not missing
     assert "from kernels import tpu" in said
     assert {
         "kernels.proof.ladder.verify",
