@@ -23,6 +23,16 @@ def pack(*parts):
     return rows.reshape(batch, tokens, -1)
 
 
+def by_rows(attention):
+    """`attention` of heads [B, H, N, D], as a function of rows."""
+
+    def vit_attention(qkv, num_heads, **options):
+        """[B, N, 3·H·D] → [B, N, H·D]."""
+        return pack(attention(*unpack(qkv, num_heads), causal=False, **options))
+
+    return vit_attention
+
+
 def tensor_heads(qkv, num_heads):
     """q, k and v of a tensor: views, which a kernel needs copied.
 

@@ -249,32 +249,18 @@ def _call(blocks, y, rows, columns, m, plan, interpret):
     return _multiply(blocks, y, order, rows, columns, m=m, plan=plan, axis=1, interpret=interpret)
 
 
-def _forward(blocks, y, rows, columns, m, plan, interpret):
-    z = _call(blocks, y, rows, columns, m, plan, interpret)
-    return z, (blocks, y, rows, columns)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _backward(m, plan, interpret, saved, dz):
     """dblocks = the blocks of dz yᵀ; dy = xᵀ dz, for which the blocks come column by column."""
     blocks, y, rows, columns = saved
     dx = _sample(dz, y, rows, columns, plan=plan, interpret=interpret)
     order = jnp.argsort(columns).astype(jnp.int32)
-    dy = _multiply(
-        blocks,
-        dz,
-        order,
-        columns[order],
-        rows[order],
-        m=len(y),
-        plan=plan,
-        axis=0,
-        interpret=interpret,
-    )
+    by_columns = blocks, dz, order, columns[order], rows[order]
+    dy = _multiply(*by_columns, m=len(y), plan=plan, axis=0, interpret=interpret)
     return dx, dy, None, None
 
 
-_call.defvjp(_forward, _backward)
+_call.defvjp(lambda *arguments: (_call(*arguments), arguments[:4]), _backward)
 
 
 def block_sparse_matmul(blocks, y, rows, columns, *, m, bn=None, interpret=None):
