@@ -46,14 +46,15 @@ def _iota_kernel(o_ref):  # [n]
     o_ref[i] = i
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def counted(n, interpret, memory_space=None):
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def counted(n, interpret, memory_space=None, compiler_params=None):
     """→ int32 [n], which a program for each number writes to memory of this kind."""
     return pl.pallas_call(
         _iota_kernel,
         out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
         grid=(n,),
         out_specs=pl.BlockSpec(memory_space=memory_space),
+        compiler_params=compiler_params,
         interpret=interpret,
         name="iota",
     )()

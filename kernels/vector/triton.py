@@ -43,4 +43,4 @@ def add_vectors(x, y, *, interpret=None):
 
 def iota(n, *, interpret=None):
     """→ int32 [n]; one program for each number, in any order, into global memory."""
-    return counted(int(n), interprets(interpret, "gpu"))
+    return counted(int(n), interprets(interpret, "gpu"), None, plgpu.CompilerParams())
