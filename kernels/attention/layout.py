@@ -2,15 +2,7 @@
 
 
 def unpack(qkv, num_heads):
-    """q, k and v of an array.
-
-    Args:
-        qkv: [B, N, 3·H·D].
-        num_heads: H.
-
-    Returns:
-        q, k and v, each [B, H, N, D].
-    """
+    """An array [B, N, 3·H·D] → q, k and v, each [B, H, N, D]."""
     batch, tokens, _ = qkv.shape
     heads = qkv.reshape(batch, tokens, 3, num_heads, -1).transpose(2, 0, 3, 1, 4)
     return heads[0], heads[1], heads[2]
