@@ -29,16 +29,11 @@ def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> 
     """Refuse what no implementation takes.
 
     Args:
-        q: [B, H, N, D].
-        k, v: [B, H, M, D] in q's dtype. D is at most MAX_HEAD_DIM.
-        scale: None or a finite number.
-        dtypes: the names of those that they may have.
+        q, k, v, scale: as `attention` takes them.
+        dtypes: the names of those that the arrays may have.
 
     Returns:
         The scale to use: D ** -0.5 for None.
-
-    Raises:
-        ValueError: for anything else.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.array(name, x, rank=4, dtypes=dtypes)
@@ -52,19 +47,11 @@ def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> 
 
 
 def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """Refuse what no implementation takes, for q, k and v in one array.
+    """The same for q, k and v in one array.
 
     Args:
-        qkv: [B, N, 3·H·D]. D is at most MAX_HEAD_DIM.
-        num_heads: H.
-        scale: None or a finite number.
+        qkv, num_heads, scale: as `vit_attention` takes them.
         dtypes: the names of those that qkv may have.
-
-    Returns:
-        The scale to use: D ** -0.5 for None.
-
-    Raises:
-        ValueError: for anything else.
     """
     checks.array("qkv", qkv, rank=3, dtypes=dtypes)
     checks.positive_int("num_heads", num_heads)

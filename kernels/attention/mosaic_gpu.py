@@ -143,22 +143,14 @@ def padded(q, k, v, spec):
     return o[:, :n, :d].reshape(q.shape)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _differentiable(q, k, v, spec):
-    return padded(q, k, v, spec)
-
-
-def _forward(q, k, v, spec):
-    return padded(q, k, v, spec), (q, k, v)
-
-
 def _backward(spec, saved, do):
     """XLA's, of the formula: with the probabilities in HBM."""
     formula = functools.partial(xla.attention, causal=spec.causal, scale=spec.scale)
     return jax.vjp(formula, *saved)[1](do)
 
 
-_differentiable.defvjp(_forward, _backward)
+_differentiable = jax.custom_vjp(padded, nondiff_argnums=(3,))
+_differentiable.defvjp(lambda q, k, v, spec: (padded(q, k, v, spec), (q, k, v)), _backward)
 
 
 def attention(q, k, v, *, causal, scale, interpret=None):

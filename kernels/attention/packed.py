@@ -297,11 +297,9 @@ def _forward(qkv, plan, scale, interpret):
     return o, (qkv, lse)
 
 
-def _backward(plan, scale, interpret, saved, do):
-    return (backward_call(*saved, do, plan, scale, interpret),)
-
-
-_differentiable.defvjp(_forward, _backward)
+_differentiable.defvjp(
+    _forward, lambda plan, scale, on, saved, do: (backward_call(*saved, do, plan, scale, on),)
+)
 
 
 def _either(qkv, num_heads, interpret, packed, unpacked):

@@ -445,11 +445,7 @@ def _forward(q, k, v, spec):
     return o, (q, k, v, o, lse)
 
 
-def _backward(spec, saved, do):
-    return _backward_call(*saved, do, spec)
-
-
-_differentiable.defvjp(_forward, _backward)
+_differentiable.defvjp(_forward, lambda spec, saved, do: _backward_call(*saved, do, spec))
 
 
 def _plan(q, k, causal, block, **more):

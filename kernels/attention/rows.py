@@ -10,21 +10,10 @@ import jax
 from kernels.attention import pallas as ours
 from kernels.attention import shipped
 from kernels.attention import xla as formula
-from kernels.attention.layout import pack, unpack
+from kernels.attention.layout import by_rows
 
-
-def by(attention):
-    """`attention` of heads [B, H, N, D], as a function of rows."""
-
-    def vit_attention(qkv, num_heads, *, scale, **options):
-        """[B, N, 3·H·D] → [B, N, H·D]."""
-        return pack(attention(*unpack(qkv, num_heads), causal=False, scale=scale, **options))
-
-    return vit_attention
-
-
-xla = by(formula.attention)
-sdpa = by(formula.sdpa)
+xla = by_rows(formula.attention)
+sdpa = by_rows(formula.sdpa)
 
 
 @functools.partial(jax.jit, static_argnames=("num_heads", "scale"))
@@ -37,6 +26,6 @@ def xla_sliced(qkv, num_heads, *, scale):
     return out.reshape(batch, tokens, -1)
 
 
-unpacked = by(ours.attention)
-jax_flash = by(shipped.jax_flash)
-jax_splash = by(shipped.jax_splash)
+unpacked = by_rows(ours.attention)
+jax_flash = by_rows(shipped.jax_flash)
+jax_splash = by_rows(shipped.jax_splash)

@@ -82,14 +82,10 @@ def shipped(name, call, *, interprets_itself):
 
 
 def flash_blocks(n, m):
-    """The best of its block sizes, by estimate: as large as they can be.
+    """The best of its block sizes for n queries and m keys, by estimate: as large as they can be.
 
     The kernel of dq alone would be 8 % faster with 1024 keys than with 512, but delta is handed to
     it as [B, H, N, block_k_major_dq], and writing that costs more than it saves.
-
-    Args:
-        n: queries, a multiple of 128.
-        m: keys, a multiple of 128.
     """
     # The greatest common divisor with a power of two is the largest block up to it.
     q, k = math.gcd(n, 1024), math.gcd(m, 1024)
@@ -123,12 +119,7 @@ jax_flash = shipped("jax_flash", _flash, interprets_itself=False)
 
 
 def splash_blocks(n, m):
-    """The best of its block sizes, by estimate: the largest that fit, and smaller ones backward.
-
-    Args:
-        n: queries, a multiple of 128.
-        m: keys, a multiple of 128.
-    """
+    """The best of its block sizes, by estimate: the largest that fit, and smaller ones backward."""
     return splash.BlockSizes(
         block_q=math.gcd(n, 1024),
         block_kv=math.gcd(m, 2048),
@@ -158,16 +149,7 @@ jax_splash = shipped("jax_splash", _splash, interprets_itself=True)
 
 
 def tokamax_blocks(n, m, d):
-    """The best of its settings, by estimate: large blocks, and the layout that XLA would choose.
-
-    Args:
-        n: queries, a multiple of 128.
-        m: keys, a multiple of 128.
-        d: features of a head.
-
-    Returns:
-        Fields of tokamax's SplashConfig.
-    """
+    """Fields of its SplashConfig, the best by estimate: large blocks, and XLA's own layout."""
     # Fewer features than lanes would be padded in the lanes, so the tokens take their place.
     layout = "HEAD_DIM_MINOR" if d >= LANES else "SEQ_MINOR"
     return {

@@ -69,18 +69,11 @@ def _refuse(*_):
 
 
 def attention(q, k, v, mask, *, scale, plan, interpret=None):
-    """Attention to the blocks of keys that a mask keeps.
+    """Attention to the blocks of keys that a mask keeps, bool [query blocks, key blocks].
 
     Args:
-        q: [B, H, N, D].
-        k, v: [B, H, M, D].
-        mask: bool [query blocks, key blocks].
-        scale: of the products.
+        q, k, v, mask, scale, interpret: as block_sparse_attention takes them.
         plan: the blocks, and the chip.
-        interpret: None interprets where there is no TPU.
-
-    Returns:
-        [B, H, N, D].
 
     Raises:
         NotImplementedError: where it is differentiated.

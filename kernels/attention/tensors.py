@@ -18,17 +18,7 @@ def _tensor(x):
 
 
 def formula(q, k, v, *, causal, scale):
-    """The formula, with the probabilities in memory.
-
-    Args:
-        q: [B, H, N, D].
-        k, v: [B, H, M, D].
-        causal: query i sees the keys 0 to i.
-        scale: of the products.
-
-    Returns:
-        [B, H, N, D].
-    """
+    """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D], the probabilities in memory."""
     q, k, v = map(_tensor, (q, k, v))
     scores = (q * scale) @ k.transpose(-2, -1)
     if causal:
@@ -38,14 +28,7 @@ def formula(q, k, v, *, causal, scale):
 
 
 def sdpa(q, k, v, *, causal, scale):
-    """The same by F.scaled_dot_product_attention; which kernel runs is PyTorch's choice.
-
-    Args:
-        q, k, v, causal, scale: as for `formula`.
-
-    Returns:
-        [B, H, N, D].
-    """
+    """The same by F.scaled_dot_product_attention; which kernel runs is PyTorch's choice."""
     q, k, v = map(_tensor, (q, k, v))
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 

@@ -6,23 +6,15 @@ CACHED = 2**18  # numbers of a part: its spectra stay in a CPU's cache, which ha
 
 
 def depthwise_conv(w, k, eps, *, narrow=False):
-    """The convolution by FFT.
+    """Tensors [C, T], [B, C, T] → [B, C, T], by FFT.
 
     A transform spreads its rounding error evenly over a row, over the small elements too. So
     float32 is transformed in float64 and rounded at the end.
 
     Args:
-        w: tensor [C, T], on any device.
-        k: tensor [B, C, T], on the same.
-        eps: a number, added to every element.
+        w, k, eps: as for every implementation.
         narrow: transform in k's dtype; in float32 that takes half the time, with errors as large as
             the largest element calls for.
-
-    Returns:
-        [B, C, T].
-
-    Raises:
-        MissingPackage: without PyTorch.
     """
     torch = require("torch", "depthwise convolution by FFT")
     from scipy.fft import next_fast_len

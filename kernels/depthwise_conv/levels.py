@@ -124,15 +124,7 @@ def element(k):
 
 
 def padded(w, front=STEPS, back=0):
-    """The weights, with zeros for lags that only steps beyond the end have.
-
-    Args:
-        w: [C, T].
-        front, back: how many zeros are before them and behind them.
-
-    Returns:
-        [C, front + T + back].
-    """
+    """[C, T] → [C, front + T + back]: zeros for lags that only steps beyond the end have."""
     if isinstance(w, np.ndarray):
         return np.pad(w, ((0, 0), (front, back)))
     import torch

@@ -14,12 +14,7 @@ ti = machine.module()
 
 
 def every(out, w, k):
-    """v0, the tile above, and the gradient of the weights, launched on whatever Taichi runs on.
-
-    Args:
-        out, k: float32 arrays [B, C, T].
-        w: float32 [C, T].
-    """
+    """v0, the tile above, and the gradient of the weights, launched on whatever Taichi runs on."""
     plain(ti.f32)(out, w, k, 0.0)
     tiled(ti.f32)(out, w, k, 0.0)
     gradient_of_w(ti.f32)(w, out, k)

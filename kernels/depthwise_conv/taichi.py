@@ -19,15 +19,10 @@ LAGS = 8  # that a thread of the gradient of w sums up
 
 @functools.cache
 def gradient_of_k(dtype):
-    """The gradient of the input: gk[b, c, u] = Σ_{t ≥ u} lags[c, t-u] · g[b, c, t].
+    """kernel(gk, lags, g) for lags [C, T], which are w reversed, and g and gk [B, C, T].
 
-    What the forward kernel does, backwards in time.
-
-    Args:
-        dtype: Taichi's.
-
-    Returns:
-        kernel(gk, lags, g) for lags [C, T], which are w reversed, and g and gk [B, C, T].
+    The gradient of the input, gk[b, c, u] = Σ_{t ≥ u} lags[c, t-u] · g[b, c, t]: what the forward
+    kernel does, backwards in time.
     """
 
     @ti.kernel
@@ -60,15 +55,10 @@ def gradient_of_k(dtype):
 
 @functools.cache
 def gradient_of_w(dtype):
-    """The gradient of the weights: gw[c, (T-1) - d] = Σ_b Σ_{t ≥ d} g[b, c, t] · k[b, c, t-d].
+    """kernel(gw, g, k) for g and k [B, C, T], and gw [C, T].
 
+    The gradient of the weights, gw[c, (T-1) - d] = Σ_b Σ_{t ≥ d} g[b, c, t] · k[b, c, t-d].
     A thread has a channel and LAGS lags d, and sums over all rows.
-
-    Args:
-        dtype: Taichi's.
-
-    Returns:
-        kernel(gw, g, k) for g and k [B, C, T], and gw [C, T].
     """
 
     @ti.kernel

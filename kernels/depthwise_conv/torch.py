@@ -4,20 +4,9 @@ from kernels.machines.optional import require
 
 
 def depthwise_conv(w, k, eps):
-    """The convolution by conv1d.
+    """Tensors [C, T], [B, C, T] → [B, C, T], by conv1d.
 
     A group for each channel, and T - 1 zeros before the first step keep the future out.
-
-    Args:
-        w: tensor [C, T], on any device.
-        k: tensor [B, C, T], on the same.
-        eps: a number, added to every element.
-
-    Returns:
-        [B, C, T].
-
-    Raises:
-        MissingPackage: without PyTorch.
     """
     functional = require("torch", "depthwise convolution in PyTorch").nn.functional
     padded = functional.pad(k, (k.shape[2] - 1, 0))

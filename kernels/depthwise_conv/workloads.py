@@ -4,7 +4,7 @@ import numpy as np
 
 from kernels.depthwise_conv.sizes import flops
 from kernels.machines.optional import require
-from kernels.proof.workload import Workload, Workloads, size, values
+from kernels.proof.workload import Workload, Workloads, cases, size, values
 
 LENGTHS = (96, 192, 384, 768, 1536, 3072)  # of the curve on which the FFT overtakes
 
@@ -28,18 +28,7 @@ def _draw(rng):
 def limit(workload, device="cpu"):
     """What the sums, multiplied out as they are written, cannot beat: the rate of a matmul.
 
-    The library's rate is a little below that of the hardware.
-
-    Args:
-        workload: one of the operator's.
-        device: "cpu" or "cuda".
-
-    Returns:
-        Its name, a call that multiplies two float32 matrices with PyTorch, and how many such calls
-        have as many operations as the workload.
-
-    Raises:
-        MissingPackage: without PyTorch.
+    It is that of PyTorch's product of two float32 matrices, a little below the hardware's.
     """
     torch = require("torch", "the limit of depthwise convolution")
     size = 1024 if device == "cpu" else 8192
@@ -48,30 +37,30 @@ def limit(workload, device="cpu"):
     return f"matmul {size}", lambda: x @ y, scale
 
 
-def _of(name, b, c, t, why, **more):
-    return Workload(name, {"b": b, "c": c, "t": t}, why=why, **more)
-
+_CURVE = {f"crossover_t{t}": (8, 192, t, "where the FFT overtakes") for t in LENGTHS}
 
 depthwise_conv = Workloads(
     make=_make,
     draw=_draw,
     limit=limit,
-    figures=(
-        _of("rwkv_b32_c768_t768", 32, 768, 768, "the size of the published benchmark"),
-        *(_of(f"crossover_t{t}", 8, 192, t, "where the FFT overtakes") for t in LENGTHS),
+    figures=cases(
+        "b c t",
+        rwkv_b32_c768_t768=(32, 768, 768, "the size of the published benchmark"),
+        **_CURVE,
     ),
-    named=(
-        _of("tiny", 2, 3, 8, "the chapter's first call"),
-        _of("one", 1, 1, 1, "one product"),
-        _of("one_step", 5, 3, 1, "no past at all"),
-        _of("two_steps", 3, 2, 2, "shorter than any tile"),
-        _of("one_row", 1, 1, 127, "nothing to share the weights with"),
-        _of("rwkv_small", 4, 8, 192, "RWKV's layer, in miniature"),
-        _of("primes", 7, 5, 131, "no tile divides them"),
-        _of("tail", 9, 3, 65, "one row and one step beyond the tiles"),
-        _of("below", 3, 3, 63, "one row and one step short of the tiles"),
-        _of("wide", 5, 4, 96, "factors of 2⁻³⁰ to 2³⁰", values="wide"),
-        _of("cancelling", 4, 4, 101, "sums that nearly vanish", values="cancelling"),
-        _of("nonfinite", 5, 4, 66, "NaN reaches what uses it, and no more", values="nonfinite"),
+    named=cases(
+        "b c t",
+        tiny=(2, 3, 8, "the chapter's first call"),
+        one=(1, 1, 1, "one product"),
+        one_step=(5, 3, 1, "no past at all"),
+        two_steps=(3, 2, 2, "shorter than any tile"),
+        one_row=(1, 1, 127, "nothing to share the weights with"),
+        rwkv_small=(4, 8, 192, "RWKV's layer, in miniature"),
+        primes=(7, 5, 131, "no tile divides them"),
+        tail=(9, 3, 65, "one row and one step beyond the tiles"),
+        below=(3, 3, 63, "one row and one step short of the tiles"),
+        wide=(5, 4, 96, "factors of 2⁻³⁰ to 2³⁰", {"values": "wide"}),
+        cancelling=(4, 4, 101, "sums that nearly vanish", {"values": "cancelling"}),
+        nonfinite=(5, 4, 66, "NaN reaches what uses it, and no more", {"values": "nonfinite"}),
     ),
 )

@@ -221,17 +221,14 @@ def _sample(dz, y, rows, columns, *, plan, interpret):
 
 
 def make_plan(n, block, dtype, bn=None):
-    """The blocks of x and of y, for the chip at hand.
+    """The blocks of x, (bm, bk), and of y, for the chip at hand.
 
     Args:
         n: columns of y.
-        block: (bm, bk), of a block of x.
+        block: (bm, bk).
         dtype: of both.
         bn: columns of y in a block; None is all of n if it can be had in VMEM, else half of it, and
             so on, in whole lanes.
-
-    Returns:
-        A kernels.machines.tpu.plan.TpuPlan.
     """
     chip = CHIPS[here()]
     if bn is None:
@@ -249,47 +246,26 @@ def _call(blocks, y, rows, columns, m, plan, interpret):
     return _multiply(blocks, y, order, rows, columns, m=m, plan=plan, axis=1, interpret=interpret)
 
 
-def _forward(blocks, y, rows, columns, m, plan, interpret):
-    z = _call(blocks, y, rows, columns, m, plan, interpret)
-    return z, (blocks, y, rows, columns)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _backward(m, plan, interpret, saved, dz):
     """dblocks = the blocks of dz yᵀ; dy = xᵀ dz, for which the blocks come column by column."""
     blocks, y, rows, columns = saved
     dx = _sample(dz, y, rows, columns, plan=plan, interpret=interpret)
     order = jnp.argsort(columns).astype(jnp.int32)
-    dy = _multiply(
-        blocks,
-        dz,
-        order,
-        columns[order],
-        rows[order],
-        m=len(y),
-        plan=plan,
-        axis=0,
-        interpret=interpret,
-    )
+    by_columns = blocks, dz, order, columns[order], rows[order]
+    dy = _multiply(*by_columns, m=len(y), plan=plan, axis=0, interpret=interpret)
     return dx, dy, None, None
 
 
-_call.defvjp(_forward, _backward)
+_call.defvjp(lambda *arguments: (_call(*arguments), arguments[:4]), _backward)
 
 
 def block_sparse_matmul(blocks, y, rows, columns, *, m, bn=None, interpret=None):
     """The stored blocks times y; grid (n / bn, steps), a step for each block and each block row.
 
     Args:
-        blocks: [number, bm, bk].
-        y: [k, n].
-        rows, columns: [number], where each block stands.
-        m: rows of the result.
+        blocks, y, rows, columns, m, interpret: as the operator takes them.
         bn: columns of y in a block; None lets make_plan choose.
-        interpret: None interprets where there is no TPU.
-
-    Returns:
-        [m, n].
     """
     blocks, y, rows, columns = map(jnp.asarray, (blocks, y, rows, columns))
     if not len(blocks):  # a grid has at least one step, so it gets a block of zeros

@@ -139,15 +139,6 @@ def padded(x, y, spec):
     return product(x, y, spec, bn)[:m, :n]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(spec, x, y):
-    return padded(x, y, spec)
-
-
-def _forward(spec, x, y):
-    return padded(x, y, spec), (x, y)
-
-
 def _backward(spec, saved, dz):
     """dx = dz yᵀ and dy = xᵀ dz by the same kernel, after dz has gone back through activation."""
     x, y = saved
@@ -161,7 +152,8 @@ def _backward(spec, saved, dz):
     return padded(dz, y, by_y), padded(left.T, right, plain)
 
 
-_differentiable.defvjp(_forward, _backward)
+_differentiable = jax.custom_vjp(padded, nondiff_argnums=(2,))
+_differentiable.defvjp(lambda x, y, spec: (padded(x, y, spec), (x, y)), _backward)
 
 
 def matmul(x, y, *, activation=None, transpose_rhs=False, interpret=None):
@@ -173,4 +165,4 @@ def matmul(x, y, *, activation=None, transpose_rhs=False, interpret=None):
     x, y = jnp.asarray(x), jnp.asarray(y)
     checks.one_of('x.dtype, for "mosaic_gpu",', str(x.dtype), ("bfloat16",))
     spec = HopperSpec(activation, bool(transpose_rhs), interprets(interpret), multiprocessors())
-    return _differentiable(spec, x, y)
+    return _differentiable(x, y, spec)

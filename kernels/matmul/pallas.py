@@ -157,15 +157,6 @@ def tuned_call(spec, x, y, *arrays):
     )(x, y, *arrays)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(spec, x, y):
-    return tuned_call(spec, x, y)
-
-
-def _forward(spec, x, y):
-    return tuned_call(spec, x, y), (x, y)
-
-
 def _backward(spec, saved, dz):
     """dx = dz yᵀ and dy = xᵀ dz, after dz has gone back through the epilogue."""
     x, y = saved
@@ -188,7 +179,8 @@ def _backward(spec, saved, dz):
     return dx, tuned_call(by_x.planned(left, right, chip=chip), left, right)
 
 
-_differentiable.defvjp(_forward, _backward)
+_differentiable = jax.custom_vjp(tuned_call, nondiff_argnums=(0,))
+_differentiable.defvjp(lambda spec, x, y: (tuned_call(spec, x, y), (x, y)), _backward)
 
 
 def matmul(

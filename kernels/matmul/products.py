@@ -37,16 +37,7 @@ def product(x, y, contract=(1, 0), widen=False):
 
 
 def mask_tails(x, y, step, k, contract=(1, 0)):
-    """The two blocks of a step, zero beyond k.
-
-    The last block of a k that blocks do not divide ends in garbage.
-
-    Args:
-        x, y: the blocks.
-        step: counts the blocks along k.
-        k: the size of the axis that is summed.
-        contract: that axis in each block.
-    """
+    """The two blocks of a step, counted along k, zero beyond k, where the last block is garbage."""
     bk = x.shape[contract[0]]
     if k % bk == 0:
         return x, y

@@ -6,19 +6,16 @@ import numpy as np
 
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.matmul.blocks import LANES, BlockSizes, candidates, nearest
-from kernels.proof.workload import Workload, Workloads, size, values
+from kernels.proof.workload import Workload, Workloads, cases, size, values
 
 
 def _make(workload, rng):
     m, k, n = (workload.sizes[name] for name in "mkn")
     y_shape = (n, k) if workload.options.get("transpose_rhs") else (k, n)
-    kind = workload.values
+    kind, dtype = workload.values, workload.dtype
+    x = values(kind, (m, k), dtype, rng)
     # A NaN or an infinity in x spoils its row; with one in y too, every element would be spoilt.
-    y_kind = "normal" if kind == "nonfinite" else kind
-    return (
-        values(kind, (m, k), workload.dtype, rng),
-        values(y_kind, y_shape, workload.dtype, rng),
-    )
+    return x, values("normal" if kind == "nonfinite" else kind, y_shape, dtype, rng)
 
 
 def _draw(rng):
@@ -28,9 +25,7 @@ def _draw(rng):
         options["activation"] = jax.nn.relu
     if dtype != "int8" and rng.integers(2):
         options["prologue"] = jnp.tanh
-    return Workload(
-        "random", {"m": size(rng), "k": size(rng), "n": size(rng)}, dtype, "normal", options
-    )
+    return Workload("random", {name: size(rng) for name in "mkn"}, dtype, options=options)
 
 
 def _candidates(workload, vmem_bytes):
@@ -77,17 +72,27 @@ def _work_sparse(workload, gradient):
     return 2 * elements * n * (3 if gradient else 1), moved * (2 if gradient else 1)
 
 
-def _mkn(m, k, n):
-    return {"m": m, "k": k, "n": n}
+_BF16, _INT8 = {"dtype": "bfloat16"}, {"dtype": "int8"}
+_STRIPS = {"tuning": {"bn": 128}}
+_BLOCKS = {"tuning": {"block": BlockSizes(128, 128, 128)}}
+_LONG_SUM = "32 steps of accumulation, which bfloat16 would not survive"
 
-
-_BLOCKS = {"block": BlockSizes(128, 128, 128)}
-
-_FIGURES = tuple(
-    Workload(f"cube_{n}_{short}", _mkn(n, n, n), dtype, why="the published table's")
-    for dtype, short in (("bfloat16", "bf16"), ("int8", "int8"))
-    for n in (1024, 4096, 8192)
+_BF16_CUBES, _INT8_CUBES = (
+    {f"cube_{n}_{short}": (n, n, n, "the published table's") for n in (1024, 4096, 8192)}
+    for short in ("bf16", "int8")
 )
+_FIGURES = (
+    *cases("m k n", dtype="bfloat16", **_BF16_CUBES),
+    *cases("m k n", dtype="int8", **_INT8_CUBES),
+)
+
+
+def _with(**options):
+    return {"options": options}
+
+
+_EXP = _BF16 | _BLOCKS | _with(prologue=jnp.exp, transpose_rhs=True)
+
 
 matmul = Workloads(
     make=_make,
@@ -96,41 +101,29 @@ matmul = Workloads(
     choice=_choice,
     work=_work,
     figures=_FIGURES,
-    named=(
-        Workload("one", _mkn(1, 1, 1), why="the smallest there is"),
-        Workload("tiny", _mkn(8, 128, 128), why="one register tile of float32"),
-        Workload("square", _mkn(512, 512, 512), why="four blocks in every direction"),
-        Workload("square_bf16", _mkn(512, 512, 512), "bfloat16", why="what the MXU is built for"),
-        Workload("ragged", _mkn(257, 129, 63), why="one above, one above, one below a tile"),
-        Workload("odd", _mkn(5, 123, 123), "bfloat16", why="nothing divides anything"),
-        Workload("ragged_k", _mkn(64, 509, 128), tuning=_BLOCKS, why="a last block of k cut short"),
-        Workload("ragged_k_bf16", _mkn(64, 509, 128), "bfloat16", tuning=_BLOCKS, why="the same"),
-        Workload("ragged_k_int8", _mkn(64, 509, 128), "int8", tuning=_BLOCKS, why="the same"),
-        Workload(
-            "long_k_bf16",
-            _mkn(16, 4096, 128),
-            "bfloat16",
-            tuning=_BLOCKS,
-            why="32 steps of accumulation, which bfloat16 would not survive",
-        ),
-        Workload("relu", _mkn(96, 200, 65), options={"activation": jax.nn.relu}, why="a kink"),
-        Workload("gelu", _mkn(65, 64, 200), "bfloat16", options={"activation": jax.nn.gelu}),
-        Workload("prologue", _mkn(96, 257, 65), options={"prologue": jnp.tanh}, why="x is read"),
-        Workload(
-            "prologue_ragged_k",
-            _mkn(64, 300, 128),
-            "bfloat16",
-            options={"prologue": jnp.exp, "transpose_rhs": True},
-            tuning=_BLOCKS,
-            why="a function of zero that is not zero, where k is cut short",
-        ),
-        Workload("float8", _mkn(65, 200, 129), "float8_e4m3fn", why="added up in float32"),
-        Workload("ragged_k_float8", _mkn(64, 509, 128), "float8_e5m2", tuning=_BLOCKS),
-        Workload("transposed", _mkn(31, 129, 257), options={"transpose_rhs": True}),
-        Workload("int8", _mkn(64, 384, 200), "int8", why="exact, where int8 sums overflow"),
-        Workload("wide", _mkn(63, 101, 65), values="wide", why="magnitudes from 2⁻³⁰ to 2³⁰"),
-        Workload("cancelling", _mkn(63, 128, 65), values="cancelling", why="sums that vanish"),
-        Workload("nonfinite", _mkn(16, 200, 65), values="nonfinite", why="NaN stays in its row"),
+    named=cases(
+        "m k n",
+        one=(1, 1, 1, "the smallest there is"),
+        tiny=(8, 128, 128, "one register tile of float32"),
+        square=(512, 512, 512, "four blocks in every direction"),
+        square_bf16=(512, 512, 512, "what the MXU is built for", _BF16),
+        ragged=(257, 129, 63, "one above, one above, one below a tile"),
+        odd=(5, 123, 123, "nothing divides anything", _BF16),
+        ragged_k=(64, 509, 128, "a last block of k cut short", _BLOCKS),
+        ragged_k_bf16=(64, 509, 128, "the same", _BF16, _BLOCKS),
+        ragged_k_int8=(64, 509, 128, "the same", _INT8, _BLOCKS),
+        long_k_bf16=(16, 4096, 128, _LONG_SUM, _BF16, _BLOCKS),
+        relu=(96, 200, 65, "a kink", _with(activation=jax.nn.relu)),
+        gelu=(65, 64, 200, _BF16, _with(activation=jax.nn.gelu)),
+        prologue=(96, 257, 65, "x is read", _with(prologue=jnp.tanh)),
+        prologue_ragged_k=(64, 300, 128, "f(0) is not 0, where k is cut short", _EXP),
+        float8=(65, 200, 129, "added up in float32", {"dtype": "float8_e4m3fn"}),
+        ragged_k_float8=(64, 509, 128, {"dtype": "float8_e5m2"}, _BLOCKS),
+        transposed=(31, 129, 257, _with(transpose_rhs=True)),
+        int8=(64, 384, 200, "exact, where int8 sums overflow", _INT8),
+        wide=(63, 101, 65, "magnitudes from 2⁻³⁰ to 2³⁰", {"values": "wide"}),
+        cancelling=(63, 128, 65, "sums that vanish", {"values": "cancelling"}),
+        nonfinite=(16, 200, 65, "NaN stays in its row", {"values": "nonfinite"}),
     ),
 )
 
@@ -145,11 +138,8 @@ def _make_quantized(workload, rng):
 
 def _draw_quantized(rng):
     options = {"activation": jax.nn.relu} if rng.integers(2) else {}
-    sizes = _mkn(size(rng), size(rng), size(rng))
-    return Workload("random", sizes, "int8", options=options)
+    return Workload("random", {name: size(rng) for name in "mkn"}, "int8", options=options)
 
-
-_BFLOAT16 = {"out_dtype": "bfloat16"}
 
 quantized_matmul = Workloads(
     make=_make_quantized,
@@ -158,15 +148,17 @@ quantized_matmul = Workloads(
     choice=_choice,
     work=_work_quantized,
     figures=_FIGURES[-2:],
-    named=(
-        Workload("one", _mkn(1, 1, 1), "int8", why="the smallest there is"),
-        Workload("tiny", _mkn(32, 128, 128), "int8", why="one register tile"),
-        Workload("odd", _mkn(5, 123, 123), "int8", why="nothing divides anything"),
-        Workload("ragged_k", _mkn(64, 509, 128), "int8", tuning=_BLOCKS, why="k cut short"),
-        Workload("blocks", _mkn(300, 384, 200), "int8", tuning=_BLOCKS, why="scales per block"),
-        Workload("no_bias", _mkn(33, 64, 257), "int8"),
-        Workload("gelu", _mkn(65, 200, 129), "int8", options={"activation": jax.nn.gelu}),
-        Workload("bf16", _mkn(64, 384, 200), "int8", options=_BFLOAT16, why="rounded once"),
+    named=cases(
+        "m k n",
+        dtype="int8",
+        one=(1, 1, 1, "the smallest there is"),
+        tiny=(32, 128, 128, "one register tile"),
+        odd=(5, 123, 123, "nothing divides anything"),
+        ragged_k=(64, 509, 128, "k cut short", _BLOCKS),
+        blocks=(300, 384, 200, "scales per block", _BLOCKS),
+        no_bias=(33, 64, 257),
+        gelu=(65, 200, 129, _with(activation=jax.nn.gelu)),
+        bf16=(64, 384, 200, "rounded once", _with(out_dtype="bfloat16")),
     ),
 )
 
@@ -188,7 +180,8 @@ def _draw_sparse(rng):
     bm, bk = (int(rng.choice([32, 64, 96, 128])) for _ in "mk")  # whole register tiles of any dtype
     m, k = size(rng), size(rng)
     blocks = int(rng.integers(1, 1 + min(12, -(-m // bm) * -(-k // bk))))
-    return Workload("random", _sparse(k, size(rng), bm, bk, blocks), dtype, options={"m": m})
+    sizes = {"k": k, "n": size(rng), "bm": bm, "bk": bk, "blocks": blocks}
+    return Workload("random", sizes, dtype, options={"m": m})
 
 
 def _candidates_sparse(workload, vmem_bytes):
@@ -198,39 +191,24 @@ def _candidates_sparse(workload, vmem_bytes):
     return [{"bn": bn} for bn in fitting]
 
 
-def _sparse(k, n, bm, bk, blocks):
-    return {"k": k, "n": n, "bm": bm, "bk": bk, "blocks": blocks}
-
-
 block_sparse_matmul = Workloads(
     make=_make_sparse,
     draw=_draw_sparse,
     candidates=_candidates_sparse,
     work=_work_sparse,
-    named=(
-        Workload("one", _sparse(1, 1, 8, 8, 1), why="the smallest there is"),
-        Workload("tenth", _sparse(1280, 256, 128, 128, 10), why="the chapter's example"),
-        Workload("none", _sparse(256, 128, 64, 128, 0), "int8", why="no block: all zeros"),
-        Workload("all", _sparse(300, 65, 64, 128, 15), options={"m": 257}, why="nothing sparse"),
-        Workload("empty_rows", _sparse(256, 128, 8, 128, 5), why="rows that no step writes"),
-        Workload("ragged", _sparse(509, 63, 32, 128, 9), options={"m": 101}, why="cut everywhere"),
-        Workload("ragged_int8", _sparse(129, 200, 32, 64, 9), "int8", options={"m": 123}),
-        Workload("wider", _sparse(5, 7, 32, 128, 1), options={"m": 3}, why="a block beyond it all"),
-        Workload(
-            "strips",
-            _sparse(300, 300, 64, 128, 6),
-            "bfloat16",
-            tuning={"bn": 128},
-            why="columns of y in three strips, the last one cut short",
-        ),
-        Workload(
-            "long_row",
-            _sparse(4096, 128, 16, 128, 32),
-            "bfloat16",
-            options={"m": 16},
-            why="32 steps of accumulation, which bfloat16 would not survive",
-        ),
-        Workload("cancelling", _sparse(256, 64, 32, 128, 9), values="cancelling"),
-        Workload("nonfinite", _sparse(200, 65, 32, 64, 12), values="nonfinite"),
+    named=cases(
+        "k n bm bk blocks",
+        one=(1, 1, 8, 8, 1, "the smallest there is"),
+        tenth=(1280, 256, 128, 128, 10, "the chapter's example"),
+        none=(256, 128, 64, 128, 0, "no block: all zeros", _INT8),
+        all=(300, 65, 64, 128, 15, "nothing sparse", _with(m=257)),
+        empty_rows=(256, 128, 8, 128, 5, "rows that no step writes"),
+        ragged=(509, 63, 32, 128, 9, "cut everywhere", _with(m=101)),
+        ragged_int8=(129, 200, 32, 64, 9, _INT8, _with(m=123)),
+        wider=(5, 7, 32, 128, 1, "a block beyond it all", _with(m=3)),
+        strips=(300, 300, 64, 128, 6, "y in three strips, the last one cut short", _BF16, _STRIPS),
+        long_row=(4096, 128, 16, 128, 32, _LONG_SUM, _BF16, _with(m=16)),
+        cancelling=(256, 64, 32, 128, 9, {"values": "cancelling"}),
+        nonfinite=(200, 65, 32, 64, 12, {"values": "nonfinite"}),
     ),
 )

@@ -7,16 +7,10 @@ SMALLEST_UNION = 1e-5
 
 
 def by_score(boxes, scores):
-    """The boxes from the best score down.
+    """The boxes [n, 4] from the best score down: int32 [n], their indices; and five arrays [n].
 
-    The sides travel with their keys through the sort, which spares a gather.
-
-    Args:
-        boxes: [n, 4], each left, top, right, bottom.
-        scores: [n].
-
-    Returns:
-        int32 [n], the boxes' indices; and five arrays [n]: left, top, right, bottom and area.
+    These are left, top, right, bottom and area. The sides travel with their keys through the sort,
+    which spares a gather.
     """
     index = lax.iota(jnp.int32, len(scores))
     # The index as a second key breaks ties, also those between NaNs, which come last.
@@ -25,15 +19,7 @@ def by_score(boxes, scores):
 
 
 def in_input_order(order, keep):
-    """What was sorted, back where it came from.
-
-    Args:
-        order: int32 [n], the boxes' indices.
-        keep: bool [n], sorted.
-
-    Returns:
-        bool [n].
-    """
+    """What was sorted, bool [n], back where it came from: order is int32 [n], the indices."""
     return lax.sort((order, keep.astype(jnp.int32)), num_keys=1)[1] > 0
 
 
@@ -46,9 +32,6 @@ def overlaps(one, other, threshold):
     Args:
         one, other: left, top, right, bottom and area.
         threshold: of the overlap, 0 to 1.
-
-    Returns:
-        bool, of the shape to which both broadcast.
     """
     left, top, right, bottom, areas = zip(one, other, strict=True)
     width = jnp.minimum(*right) - jnp.maximum(*left)

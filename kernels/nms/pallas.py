@@ -111,20 +111,14 @@ def _nms(boxes, scores, threshold, interpret, rounds):
 
 
 def nms(boxes, scores, threshold, *, interpret=None, rounds=None):
-    """Greedy suppression on a TPU; grid (n / BLOCK,), in order.
+    """[n, 4], [n] → bool [n] on a TPU; grid (n / BLOCK,), in order.
 
     Args:
-        boxes: [n, 4].
-        scores: [n].
-        threshold: of the overlap, 0 to 1.
-        interpret: None interprets where there is no TPU.
+        boxes, scores, threshold, interpret: as for every implementation.
         rounds: of settling a block; None until nothing changes, a number for an estimate of one.
 
-    Returns:
-        bool [n].
-
     Raises:
-        ValueError: for more boxes than MOST, which fit into a TPU's VMEM.
+        ValueError: for more boxes than MOST.
     """
     if len(scores) > MOST:
         fail("boxes.shape[0]", len(scores), f"at most {MOST}, which fit into a TPU's VMEM")

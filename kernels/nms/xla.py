@@ -29,18 +29,13 @@ def nms(boxes, scores, threshold):
 
 @functools.partial(jax.jit, static_argnames=("threshold", "rounds"))
 def nms_by_matrix(boxes, scores, threshold, rounds=None):
-    """Greedy suppression by an n × n matrix of who would drop whom, applied until all agree.
+    """By an n × n matrix of who would drop whom, applied until all agree.
 
     After k rounds the first k boxes are right, so there are at most n of them, and usually few.
 
     Args:
-        boxes: [n, 4].
-        scores: [n].
-        threshold: of the overlap, 0 to 1.
+        boxes, scores, threshold: as for `nms`.
         rounds: that many instead, for an estimate of what one costs.
-
-    Returns:
-        bool [n].
     """
     order, boxes = by_score(boxes, scores)
     rank = lax.iota(jnp.int32, len(scores))

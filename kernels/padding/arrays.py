@@ -17,18 +17,14 @@ from kernels.padding.lattice import BrickPlan
 
 
 def check(tile: Any, dtypes: Collection[str]) -> str:
-    """Refuse what is no tile.
+    """Refuse what is no tile, and a tensor that requires a gradient.
 
     Args:
-        tile: [h, w] or [h, w, C]: a NumPy array, a torch tensor on the CPU or the first GPU, or a
-            JAX array.
+        tile: as brick_pad takes it.
         dtypes: the names of those that it may have.
 
     Returns:
         "numpy", "torch" or "jax", for what it is.
-
-    Raises:
-        ValueError: for anything else, and for a tensor that requires a gradient.
     """
     if not (hasattr(tile, "shape") and hasattr(tile, "dtype")):
         checks.fail("tile", f"a {type(tile).__name__}", "an array [h, w] or [h, w, C]")
@@ -50,17 +46,8 @@ def check(tile: Any, dtypes: Collection[str]) -> str:
 def check_out(out: Any, tile: Any, kind: str, shape: tuple[int, ...], implementation: str) -> None:
     """Refuse an `out` that cannot be written to in place of a new array.
 
-    Args:
-        out: the array.
-        tile: what is padded.
-        kind: what the tile is, as `check` says.
-        shape: of the result.
-        implementation: the one that is to write.
-
-    Raises:
-        ValueError: for JAX, which writes to no array that it is given; for another kind, shape,
-            dtype or device than the result's; and for memory that is not contiguous, not to be
-            written to, or the tile's.
+    JAX writes to no array that it gets. Kind, shape, dtype and device have to be the result's, the
+    memory contiguous, to be written to, and not the tile's.
     """
     if kind == "jax" or implementation == "jax":
         checks.fail("out", f"a {type(out).__name__}", "None: JAX writes to no array it is given")
@@ -103,15 +90,13 @@ def through_bits(
     function: Callable[[Any, BrickPlan, Any], Any],
     works_on: str,
 ) -> Any:
-    """Call `function` on the bits of any array.
+    """Call function(tile_bits, plan, out_bits) on the bits of any array.
 
     Args:
-        tile: what is padded.
-        kind: what it is, as `check` says.
-        shape: of the result.
-        plan: how the result is filled.
+        tile, kind: what is padded, and what it is, as `check` says.
+        shape, plan: of the result, and how it is filled.
         out: the array to write to; None makes one.
-        function: function(tile_bits, plan, out_bits).
+        function: the implementation.
         works_on: "numpy" or "torch" for the arrays that it takes; "either" for one that takes
             tensors where the tile is on a GPU, and NumPy arrays otherwise.
 
@@ -148,21 +133,10 @@ def through_bits(
 def through_jax(
     tile: Any, kind: str, shape: tuple[int, ...], planned: Callable[[int], BrickPlan]
 ) -> Any:
-    """The gather of jax.py on JAX arrays, traced or not, and on the bits of others.
+    """The gather of jax.py on JAX arrays, traced or not, and on the bits of others on the CPU.
 
-    Eight bytes go as two numbers of four, for JAX narrows what is wider unless it is told to.
-
-    Args:
-        tile: what is padded.
-        kind: what it is, as `check` says.
-        shape: of the result.
-        planned: planned(parts) gives the plan for a tile whose elements are cut into so many.
-
-    Returns:
-        The kind of array that the tile is.
-
-    Raises:
-        ValueError: for a tensor on a GPU.
+    Eight bytes go as two numbers of four, for JAX narrows what is wider unless it is told to;
+    planned(parts) gives the plan for a tile whose elements are cut into so many.
     """
     from kernels.padding.jax import brick_pad
 

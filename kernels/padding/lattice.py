@@ -93,10 +93,8 @@ class BrickPlan:
         return max(self.height, self.width + abs(self.left) + shifted)
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row of the image, from the top: the row of bricks, and the column it begins at.
-
-        Returns:
-            int64 [height] twice.
+        """int64 [height] twice: of each row of the image, from the top, the row of bricks, and the
+        column that it begins at.
         """
         y = self.height - 1 - np.arange(self.height) - self.up
         v = y // self.h
@@ -111,13 +109,7 @@ def plan(
     Args:
         shape: [h, w, …], the tile's.
         border: (rows, cols) to add on either side.
-        shift_x, shift_y: two vectors of the lattice, (x, y) each.
-
-    Returns:
-        The plan.
-
-    Raises:
-        ValueError: as normal_form raises it.
+        shift_x, shift_y: two vectors of the lattice, as normal_form checks them.
     """
     h, w, *more = shape
     channels = math.prod(more)

@@ -61,16 +61,7 @@ def widened(lanes: int):
 
 
 def in_phases(bricks, k, n):
-    """The bricks once for each phase: in phase q, from each word on, n words of the endless row.
-
-    Args:
-        bricks: [h, period].
-        k: elements of a word.
-        n: words in a piece.
-
-    Returns:
-        [k, h, …].
-    """
+    """[h, period] → [k, h, …]: phase q has n words of the row from each word of k on."""
     period = bricks.shape[1]
     length = ((period - 1) // k + n) * k
     long = np.take(bricks, np.arange(length + k) % period, axis=1)
@@ -78,19 +69,10 @@ def in_phases(bricks, k, n):
 
 
 def brick_pad(tile, plan, out, lanes=LANES):
-    """Pad by words of `lanes` times 8 bytes.
+    """[h, w] → out [height, width], by words of `lanes` times 8 bytes.
 
     On a GPU, and where words do not fit, by the kernels of levels.py: rows shorter than a word,
     memory that begins between two, bricks beyond a cache.
-
-    Args:
-        tile: [h, w].
-        plan: how the image is filled.
-        out: [height, width], to write to.
-        lanes: of 8 bytes, in a word.
-
-    Returns:
-        out.
     """
     if not isinstance(out, np.ndarray):
         return levels.brick_pad(tile, plan, out, 1)  # a thread for each pixel

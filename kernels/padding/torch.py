@@ -40,20 +40,12 @@ def rows(tile, plan, out):
 
 
 def table(tile, plan, out):
-    """Pad in the published way: a table of coordinates, step by step.
+    """[h, w] → out [height, width] in the published way: a table of coordinates, step by step.
 
     The coordinates of every pixel become a tensor [height, width, 2], which goes through one
     operation after another; at the end a matrix-vector product in float32 makes them indices. Put
     right: the origin is the tile's corner, no argument is changed, and what float32 cannot count
     is refused.
-
-    Args:
-        tile: [h, w].
-        plan: how the image is filled.
-        out: [height, width], to write to.
-
-    Returns:
-        out.
 
     Raises:
         ValueError: where indices go beyond MOST.

@@ -41,10 +41,6 @@ def load(package: str, source: str) -> Any:
     return getattr(importlib.import_module(f"{package}.{module}"), name)
 
 
-def _everything(workload: Workload) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Implementation:
     """One way in which an operator is written.
@@ -71,7 +67,7 @@ class Implementation:
     backend: Backend
     source: str
     rungs: tuple[str, ...] = ()
-    accepts: Callable[[Workload], bool] = _everything
+    accepts: Callable[[Workload], bool] = lambda workload: True
     lacks: Mapping[str, str] = field(default_factory=dict, hash=False)
     tunable: bool = True
     differentiable: bool = True

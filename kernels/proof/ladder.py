@@ -174,11 +174,8 @@ def programs(
         Each as a function, and the arrays that it takes. The second takes the cotangents first, and
         gives the results before the gradients.
     """
-    return jax_arrays.programs(subject.job(workload, seed), **_compiled(subject.backend))
-
-
-def _compiled(backend: Backend) -> dict[str, Any]:
-    return {"interpret": False} if backend.takes_interpret else {}
+    more = {"interpret": False} if subject.backend.takes_interpret else {}
+    return jax_arrays.programs(subject.job(workload, seed), **more)
 
 
 def climb(
@@ -199,7 +196,19 @@ def climb(
         ValueError: for an unknown rung.
     """
     one_of("rung", rung, RUNGS)
-    yield from _CLIMB[rung](subject, problems, seed)
+    if rung == "compile":  # all problems at once, which a backend may compile side by side
+        jobs = [functools.partial(subject.job, workload, seed) for workload in problems]
+        for workload, job in zip(problems, subject.backend.compile(jobs), strict=True):
+            yield _check(subject, rung, workload, job.error, job.note, None, job.seconds)
+        return
+    prove = {"interpret": _interpret, "simulate": _simulate, "measure": _measure}[rung]
+    for workload in problems:
+        start, error, used = time.perf_counter(), None, None
+        try:
+            used = prove(subject, workload, seed)
+        except Exception as raised:
+            error = raised
+        yield _check(subject, rung, workload, error, "", used, time.perf_counter() - start)
 
 
 def verify(
@@ -288,38 +297,3 @@ def _check(
         getattr(error, "output", ""),
         getattr(error, "place", None),
     )
-
-
-_Prove = Callable[[Subject, Workload, int], float]
-_Climb = Callable[[Subject, Sequence[Workload], int], Iterator[Check]]
-
-
-def _one_by_one(rung: str, prove: _Prove) -> _Climb:
-    """A rung that proves a workload at a time."""
-
-    def climb(subject: Subject, problems: Sequence[Workload], seed: int) -> Iterator[Check]:
-        for workload in problems:
-            start, error, used = time.perf_counter(), None, None
-            try:
-                used = prove(subject, workload, seed)
-            except Exception as raised:
-                error = raised
-            seconds = time.perf_counter() - start
-            yield _check(subject, rung, workload, error, "", used, seconds)
-
-    return climb
-
-
-def _compile(subject: Subject, problems: Sequence[Workload], seed: int) -> Iterator[Check]:
-    """All problems at once, which a backend may compile side by side."""
-    jobs = [functools.partial(subject.job, workload, seed) for workload in problems]
-    for workload, job in zip(problems, subject.backend.compile(jobs), strict=True):
-        yield _check(subject, "compile", workload, job.error, job.note, None, job.seconds)
-
-
-_CLIMB: dict[str, _Climb] = {
-    "interpret": _one_by_one("interpret", _interpret),
-    "simulate": _one_by_one("simulate", _simulate),
-    "compile": _compile,
-    "measure": _one_by_one("measure", _measure),
-}

@@ -137,6 +137,29 @@ class Workloads:
         raise ValueError(f"workload is {name!r}; accepted: {known}")
 
 
+def cases(
+    sizes: str, *, dtype: str = "float32", values: str = "normal", **named: Any
+) -> tuple[Workload, ...]:
+    """Workloads of the same sizes, as a table.
+
+    Args:
+        sizes: their names, such as "m k n".
+        dtype, values: of the arrays, as Workload has them, where a case says nothing else.
+        named: name → a number for each size; then what it reveals, if there is more to say; then,
+            as dictionaries, what else Workload takes.
+    """
+    workloads = []
+    for name, case in named.items():
+        parts = case if isinstance(case, tuple) else (case,)
+        numbers = [part for part in parts if not isinstance(part, (str, dict))]
+        more: dict[str, Any] = {"dtype": dtype, "values": values}
+        for part in parts[len(numbers) :]:
+            more |= {"why": part} if isinstance(part, str) else part
+        sized = dict(zip(sizes.split(), numbers, strict=True))
+        workloads.append(Workload(name, sized, **more))
+    return tuple(workloads)
+
+
 def size(rng: np.random.Generator) -> int:
     """Draw one dimension."""
     return int(rng.choice(SIZES))

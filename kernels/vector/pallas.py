@@ -41,19 +41,20 @@ def add_vectors(x, y, *, interpret=None):
     return _add_vectors(jnp.asarray(x), jnp.asarray(y), interprets(interpret, "tpu"))
 
 
-def _iota_kernel(o_ref):  # [n], in SMEM
+def _iota_kernel(o_ref):  # [n]
     i = pl.program_id(0)
     o_ref[i] = i
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _iota(n, interpret):
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def counted(n, interpret, memory_space=None, compiler_params=None):
+    """→ int32 [n], which a program for each number writes to memory of this kind."""
     return pl.pallas_call(
         _iota_kernel,
         out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
         grid=(n,),
-        # A single number is a scalar, and a TPU stores scalars in scalar memory only.
-        out_specs=pl.BlockSpec(memory_space=pltpu.SMEM),
+        out_specs=pl.BlockSpec(memory_space=memory_space),
+        compiler_params=compiler_params,
         interpret=interpret,
         name="iota",
     )()
@@ -63,4 +64,5 @@ def iota(n, *, interpret=None):
     """→ int32 [n]; one program for each number, in order."""
     if n > SMEM_ELEMENTS:
         fail("n", n, f"at most {SMEM_ELEMENTS}, which fit into a TPU's scalar memory")
-    return _iota(int(n), interprets(interpret, "tpu"))
+    # A single number is a scalar, and a TPU stores scalars in scalar memory only.
+    return counted(int(n), interprets(interpret, "tpu"), pltpu.SMEM)

@@ -9,6 +9,7 @@ from jax.experimental.pallas import triton as plgpu
 
 from kernels.machines.pallas import interprets
 from kernels.vector.gradient import differentiable
+from kernels.vector.pallas import counted
 
 BLOCK = 1024  # elements a program; Triton wants a power of two
 
@@ -40,23 +41,6 @@ def add_vectors(x, y, *, interpret=None):
     return _add_vectors(jnp.asarray(x), jnp.asarray(y), interprets(interpret, "gpu"))
 
 
-def _iota_kernel(o_ref):  # [n], in global memory, where a single number may be stored
-    i = pl.program_id(0)
-    o_ref[i] = i
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _iota(n, interpret):
-    return pl.pallas_call(
-        _iota_kernel,
-        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),
-        grid=(n,),
-        compiler_params=plgpu.CompilerParams(),
-        interpret=interpret,
-        name="iota",
-    )()
-
-
 def iota(n, *, interpret=None):
-    """→ int32 [n]; one program for each number, in any order."""
-    return _iota(int(n), interprets(interpret, "gpu"))
+    """→ int32 [n]; one program for each number, in any order, into global memory."""
+    return counted(int(n), interprets(interpret, "gpu"), None, plgpu.CompilerParams())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.proof.catalog import OPERATORS
-from kernels.proof.workload import VALUES, values
+from kernels.proof.workload import VALUES, Workload, cases, values
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8", "int32"])
@@ -39,3 +39,9 @@ def test_sizes_of_ones_own_come_with_what_cannot_be_done_without():
     bricks = OPERATORS["brick_pad"].workloads
     found = bricks.find("h=5 w=8 c=3 uint8")
     assert found.options == bricks.named[0].options and found.dtype == "uint8"
+
+
+def test_a_table_of_cases_says_what_is_special_of_one():
+    plain, special = cases("m k", plain=(1, 2), special=(3, 4, "why", {"dtype": "int8"}))
+    assert plain == Workload("plain", {"m": 1, "k": 2})
+    assert special == Workload("special", {"m": 3, "k": 4}, "int8", why="why")

@@ -3,10 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 
 def _magnitude(x, y):

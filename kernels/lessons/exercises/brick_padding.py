@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.counted import counted
 from kernels.lessons.exercises.exercise import Exercise
@@ -10,7 +9,7 @@ from kernels.machines import taichi
 from kernels.padding import reference
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.taichi import TAICHI
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload, cases, values
 
 MOST_DIVISIONS = 0.005  # for each pixel; level 2 has two for each row of pixels, 0.025
 OURS_DIVISIONS = 7 / (64 * 80)  # one for each row of bricks, and two for how many there are

@@ -3,12 +3,11 @@
 import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 CHIP = "v6e"
 EPSILON = 1e-5

@@ -3,7 +3,6 @@
 import numpy as np
 
 from kernels.depthwise_conv import reference
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.counted import counted
 from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
@@ -11,7 +10,7 @@ from kernels.machines import taichi
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.taichi import TAICHI
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload, cases, values
 
 MOST_LOADS, LOADS_OURS = 0.4, 0.327  # for each product: the bar, and our own; v3 has 0.512
 

@@ -5,14 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernels.giou.reference import giou
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 
 def _distances(x, y):

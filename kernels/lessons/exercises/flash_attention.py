@@ -6,12 +6,11 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels.attention import reference
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 from kernels.softmax.reference import softmax
 
 BLOCK = 128  # queries of a program, and keys of a block

@@ -6,12 +6,11 @@ import numpy as np
 
 from kernels.giou import reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SHAPE
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 COPIES = 27  # of a core with 4,096 pairs; 24 would take the pool's last byte
 ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000

@@ -8,11 +8,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.giou import reference, workloads
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 LANES = 128
 SMALLEST = 1e-5

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
 from kernels.machines.gpu.occupancy import occupancy
@@ -10,6 +9,7 @@ from kernels.machines.gpu.threads import run_on_threads
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused
+from kernels.proof.workload import cases
 
 REGISTERS = 128  # of a thread of the fast product: two blocks of 256 threads then fit into an SM
 BLOCKS = 2

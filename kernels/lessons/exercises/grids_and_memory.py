@@ -5,10 +5,9 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.exercise import Exercise, launch, numbers
-from kernels.proof.workload import values
+from kernels.proof.workload import cases, values
 
 SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
 ROWS = pl.BlockSpec((8, 128), lambda b: (b, 0))

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
-from kernels.proof.workload import values
+from kernels.proof.workload import cases, values
 
 
 def _both(kernel, x, y, *, interpret):

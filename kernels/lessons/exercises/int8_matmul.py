@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, compared, launch
 from kernels.matmul import quantize, quantized_matmul
 from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload, cases, values
 
 INT8_CYCLES = 18_500  # of 1024³, the rows of x quantized in the kernel
 

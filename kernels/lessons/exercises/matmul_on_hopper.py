@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar, Tried
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 REGISTERS = 168  # of a thread of the fast product
 BLOCKS = 2  # of it that an SM keeps

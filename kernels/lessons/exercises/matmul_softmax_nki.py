@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.nki import NKI
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 from kernels.softmax.reference import softmax
 
 FEW = 16  # columns of a narrow matrix

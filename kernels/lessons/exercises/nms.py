@@ -7,13 +7,12 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars
 from kernels.lessons.exercises.exercise import Exercise, jitted, launch
 from kernels.nms import reference, workloads
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 THRESHOLD = 0.5
 BLOCK = 128

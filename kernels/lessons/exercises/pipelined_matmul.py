@@ -4,11 +4,10 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.machines.tpu.lowering import abstract_device
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload, cases, values
 
 ROWS = 64  # of a block that is copied by hand
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)

@@ -4,10 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload, cases, values
 from kernels.softmax.reference import softmax
 
 BUNDLES = 110  # of a step of the softmax; factors widened to float32 take far more

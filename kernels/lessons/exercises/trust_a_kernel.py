@@ -7,7 +7,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons import gallery
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch, numbers
 from kernels.machines import tpu
@@ -15,7 +14,7 @@ from kernels.matmul import reference
 from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.catalog import OPERATORS
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 MATMUL = OPERATORS["matmul"].workloads
 MOST = 1 << 20  # numbers in an argument that the reader makes

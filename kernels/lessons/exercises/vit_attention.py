@@ -7,13 +7,12 @@ from jax.experimental import pallas as pl
 
 from kernels.attention import reference
 from kernels.attention.layout import pack, unpack
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import bars
 from kernels.lessons.exercises.exercise import Exercise, compared, drawn, launch
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload, cases, values
 from kernels.softmax.reference import softmax
 
 WIDTH = 64  # of a head

@@ -5,14 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, values
+from kernels.proof.workload import Workload, cases, values
 
 GPUS = 8
 STEPS = 2  # of a layer with a residual: its two products

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernels.lessons.cases import cases
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn, jitted
@@ -12,6 +11,7 @@ from kernels.machines.tpu import hlo
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
+from kernels.proof.workload import cases
 
 HEADS = 8
 

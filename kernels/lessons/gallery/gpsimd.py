@@ -4,10 +4,10 @@ Each bug names lines of the right kernel and writes others in their place; its s
 """
 
 from kernels.giou.gpsimd import PRELUDE, SHAPE
-from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
+from kernels.proof.workload import cases
 
 SHARE = """\
   const size_t begin = core * share;

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug, bug
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 _bug = functools.partial(bug, operator="matmul")
 

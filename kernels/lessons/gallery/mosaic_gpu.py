@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import bug
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
+from kernels.proof.workload import cases
 
 BLOCK = 128
 ONE_BLOCK = cases("n", one_block=BLOCK)

@@ -7,12 +7,11 @@ is a kernel of its own, since the lint reads what does not run as well.
 import functools
 
 from kernels.giou.nki import EPSILON, area, quotient, tile
-from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug, bug
 from kernels.machines.neuron import run
 from kernels.machines.neuron.api import nisa, nki, nl
 from kernels.proof.backends.nki import NKI
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 ROWS = cases("n", rows=2048)
 RAGGED = cases("n", ragged=2000)

@@ -5,11 +5,10 @@ The second rung runs them in another process, which finds each function by its n
 
 import functools
 
-from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import Bug
 from kernels.machines import taichi
 from kernels.proof.backends.taichi import TAICHI
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 
 def _image(tile, border):

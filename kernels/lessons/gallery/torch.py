@@ -2,11 +2,10 @@
 
 import functools
 
-from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import bug
 from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
-from kernels.proof.workload import Workload
+from kernels.proof.workload import Workload, cases
 
 _bug = functools.partial(bug, caught_by="interpret", needs="torch", backend=TORCH)
 _pad = functools.partial(_bug, operator="brick_pad")

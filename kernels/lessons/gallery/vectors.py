@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.cases import cases
 from kernels.lessons.gallery.bug import bug
+from kernels.proof.workload import cases
 
 _sum = functools.partial(bug, operator="add_vectors")
 _iota = functools.partial(bug, operator="iota", caught_by="compile")

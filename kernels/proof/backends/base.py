@@ -48,7 +48,7 @@ class Backend:
 
     def interpret(self, job: Job) -> Any:
         """The kernel's arithmetic on the CPU, program after program."""
-        return job.function(*job.arguments, **job.options, **self._interpreting(True))
+        return job(**self._interpreting(True))
 
     def simulate(self, job: Job, order: int) -> Simulated:
         """On a simulated machine, in one of the orders that it may take.
@@ -98,7 +98,7 @@ class Backend:
         """
         if reason := self.why_not("measure", device or "cpu"):
             raise Skipped(reason)
-        return job.function(*job.arguments, **job.options, **self._interpreting(False))
+        return job(**self._interpreting(False))
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The gradients by the wanted arguments.
@@ -127,10 +127,16 @@ class Backend:
                 machine is here.
             device: "cpu" or "cuda", to measure on.
         """
+        if rung == "measure":
+            return self._no_machine(device)
+        if rung in self.claims:
+            return ""
         if rung == "simulate":
             return f"there is no simulator for {self.name}"
-        if rung == "compile":
-            return f"{self.name} compiles while it runs: there is nothing to look at"
+        return f"{self.name} compiles while it runs: there is nothing to look at"
+
+    def _no_machine(self, device: str) -> str:
+        """Why nothing is measured here; empty where there is nothing in the way."""
         return ""
 
     def chip(self, device: str = "cpu") -> str:

@@ -23,7 +23,7 @@ class _Cuda(OnTensors):
 
         interpret = ThreadParams(WATCHES[order % len(WATCHES)])
         try:
-            return Simulated(job.function(*job.arguments, interpret=interpret, **job.options))
+            return Simulated(job(interpret=interpret))
         except LaunchError as error:
             raise Refused(str(error)) from error
 
@@ -43,9 +43,7 @@ class _Cuda(OnTensors):
                     raise Refused(f"{chip}: {error}") from error
         return ""
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        if rung != "measure":
-            return ""
+    def _no_machine(self, device: str) -> str:
         return "needs a program that launches it on a GPU: on the CPU's threads it tells nothing"
 
 

@@ -16,16 +16,14 @@ class _GpSimd(Backend):
         from kernels.machines.neuron import gpsimd
 
         interpret = gpsimd.GpSimdParams(order=order)
-        return Simulated(job.function(*job.arguments, interpret=interpret, **job.options))
+        return Simulated(job(interpret=interpret))
 
     def compile_one(self, job: Job) -> str:
         from kernels.machines.neuron import gpsimd
 
         return gpsimd.lower(job.function, *job.arguments, **job.options)
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        if rung != "measure":
-            return ""
+    def _no_machine(self, device: str) -> str:
         return (
             "needs an AWS Neuron device (Inf2 or Trn1) and AWS's build for it: emulated, it tells "
             "nothing"

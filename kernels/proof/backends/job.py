@@ -47,6 +47,10 @@ class Job:
     static: tuple[int, ...] = ()
     name: str = ""
 
+    def __call__(self, **more: Any) -> Any:
+        """The call, with further keyword arguments."""
+        return self.function(*self.arguments, **self.options, **more)
+
 
 @dataclass(frozen=True)
 class Simulated:

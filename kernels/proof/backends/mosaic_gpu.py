@@ -45,8 +45,5 @@ class _MosaicGpu(PallasGpu):
         if not program.mosaic:
             raise Refused("no kernel of Mosaic GPU reached the program")
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        return "" if rung == "simulate" else super().why_not(rung, device)
-
 
 MOSAIC_GPU = _MosaicGpu()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ class _Nki(Backend):
         from kernels.machines import neuron
 
         interpret = neuron.InterpretParams(order=order)
-        return Simulated(job.function(*job.arguments, interpret=interpret, **job.options))
+        return Simulated(job(interpret=interpret))
 
     def compile_one(self, job: Job) -> str:
         from kernels.machines import neuron
@@ -38,13 +37,11 @@ class _Nki(Backend):
         return neuron.lower(job.function, *job.arguments, **job.options)
 
     def prepare(self, job: Job, device: str = "cpu", out: bool = False) -> Callable[[], Any]:
-        return functools.partial(job.function, *job.arguments, **job.options)
+        return job
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
+    def _no_machine(self, device: str) -> str:
         from kernels.machines import neuron
 
-        if rung != "measure":
-            return ""
         if not neuron.device():
             return f"{NO_DEVICE}: simulated, it tells nothing"
         package = neuron.vendor.find(self.generation)

@@ -13,15 +13,12 @@ class _NumPy(Backend):
     name = "NumPy"
     is_library = True
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        if rung == "measure":
-            return "runs on the CPU here" if device == "cuda" else ""
-        return super().why_not(rung, device)
+    def _no_machine(self, device: str) -> str:
+        return "runs on the CPU here" if device == "cuda" else ""
 
     def prepare(self, job: Job, device: str = "cpu", out: bool = False) -> Callable[[], Any]:
-        call = functools.partial(job.function, *job.arguments, **job.options)
         # Memory that the system hands out anew each time takes longer than some kernels.
-        return functools.partial(call, out=call()) if out else call
+        return functools.partial(job, out=job()) if out else job
 
 
 NUMPY = _NumPy()

@@ -49,9 +49,7 @@ class PallasGpu(Backend):
         """Refuse what the compiler would take, and what is wrong."""
         check_index_maps(program.calls)
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        if rung != "measure":
-            return super().why_not(rung, device) if rung == "simulate" else ""
+    def _no_machine(self, device: str) -> str:
         import jax
 
         if (backend := jax.default_backend()) == "gpu":

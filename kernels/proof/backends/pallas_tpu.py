@@ -123,9 +123,7 @@ class _PallasTpu(OnTpu):
         """Within it a function is traced as it is compiled."""
         return contextlib.nullcontext()
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        if rung != "measure":
-            return ""
+    def _no_machine(self, device: str) -> str:
         import jax
 
         if (backend := jax.default_backend()) == "tpu":

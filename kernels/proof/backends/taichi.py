@@ -42,8 +42,5 @@ class _Taichi(OnTensors):
             raise Skipped(reason)
         return taichi.run(job.function, *job.arguments, device=device, **job.options)
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        return "" if rung == "simulate" else super().why_not(rung, device)
-
 
 TAICHI = _Taichi()

@@ -41,9 +41,7 @@ class OnTensors(Backend):
 
         return pull
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        if rung != "measure":
-            return super().why_not(rung, device)
+    def _no_machine(self, device: str) -> str:
         if device == "cuda" and not has_cuda():
             return "PyTorch sees no CUDA device here"
         return f"{package} is not installed" if (package := self.missing()) else ""

@@ -52,9 +52,7 @@ class _Xla(OnTpu):
     name = "XLA"
     is_library = True
 
-    def why_not(self, rung: str, device: str = "cpu") -> str:
-        if rung != "measure":
-            return super().why_not(rung, device)
+    def _no_machine(self, device: str) -> str:
         import jax
 
         return "runs on the CPU here" if device == "cuda" and jax.default_backend() != "gpu" else ""
