@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.depthwise_conv.sizes import flops
+from kernels.machines import checks
 from kernels.machines.optional import require
 from kernels.proof.workload import Workload, Workloads, cases, size, values
 
@@ -23,6 +23,22 @@ def _draw(rng):
     kind = str(rng.choice(["normal", "normal", "wide", "cancelling"]))
     b, c, t = (min(size(rng), most) for most in (9, 16, 257))
     return Workload("random", {"b": b, "c": c, "t": t}, values=kind)
+
+
+def flops(b: int, c: int, t: int) -> int:
+    """Operations of the sums as they are written, a product and an addition each: B·C·T·(T+1).
+
+    Args:
+        b: rows.
+        c: channels.
+        t: steps.
+
+    Raises:
+        ValueError: for what is no whole number of at least 1.
+    """
+    for name, value in (("b", b), ("c", c), ("t", t)):
+        checks.positive_int(name, value)
+    return b * c * t * (t + 1)
 
 
 def limit(workload, device="cpu"):
