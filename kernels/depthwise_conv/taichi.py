@@ -24,10 +24,13 @@ def gradient_of_k(dtype):
     The gradient of the input, gk[b, c, u] = Σ_{t ≥ u} lags[c, t-u] · g[b, c, t]: what the forward
     kernel does, backwards in time.
     """
-    matrix, rows = (ti.types.ndarray(dtype, ndim=ndim) for ndim in (2, 3))
 
     @ti.kernel
-    def kernel(gk: rows, lags: matrix, g: rows):
+    def kernel(
+        gk: ti.types.ndarray(dtype, ndim=3),
+        lags: ti.types.ndarray(dtype, ndim=2),
+        g: ti.types.ndarray(dtype, ndim=3),
+    ):
         B, C, T = g.shape[0], g.shape[1], g.shape[2]
         for c, group, tile in ti.ndrange(C, (B + ROWS - 1) // ROWS, (T + STEPS - 1) // STEPS):
             b0, u0 = group * ROWS, tile * STEPS
@@ -57,10 +60,13 @@ def gradient_of_w(dtype):
     The gradient of the weights, gw[c, (T-1) - d] = Σ_b Σ_{t ≥ d} g[b, c, t] · k[b, c, t-d].
     A thread has a channel and LAGS lags d, and sums over all rows.
     """
-    matrix, rows = (ti.types.ndarray(dtype, ndim=ndim) for ndim in (2, 3))
 
     @ti.kernel
-    def kernel(gw: matrix, g: rows, k: rows):
+    def kernel(
+        gw: ti.types.ndarray(dtype, ndim=2),
+        g: ti.types.ndarray(dtype, ndim=3),
+        k: ti.types.ndarray(dtype, ndim=3),
+    ):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         for c, tile in ti.ndrange(C, (T + LAGS - 1) // LAGS):
             d0 = tile * LAGS

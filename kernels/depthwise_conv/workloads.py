@@ -1,5 +1,7 @@
 """The problems that depthwise convolution is proven on."""
 
+from typing import Any
+
 import numpy as np
 
 from kernels.machines import checks
@@ -53,7 +55,7 @@ def limit(workload, device="cpu"):
     return f"matmul {size}", lambda: x @ y, scale
 
 
-_CURVE = {f"crossover_t{t}": (8, 192, t, "where the FFT overtakes") for t in LENGTHS}
+_CURVE: Any = {f"crossover_t{t}": (8, 192, t, "where the FFT overtakes") for t in LENGTHS}
 
 depthwise_conv = Workloads(
     make=_make,
