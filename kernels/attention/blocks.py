@@ -95,18 +95,15 @@ class AttentionBlocks:
         The forward pass carries those from one block of keys to the next; the backward one keeps
         dq of all queries, and dk and dv of a block, in float32.
         """
-        bq, bk, d = self._padded(n, m, head_dim)
+        bq, bk = (-(-min(self.tokens, size) // LANES) * LANES for size in (n, m))
+        # Whichever of head_dim and tokens lies in lanes, the other one is padded to sublanes.
+        step = LANES if head_dim > LANES else 16
+        d = -(-head_dim // step) * step
         arrays = 4 if backward else 2  # of queries, and as many of keys
         blocks = 2 * np.dtype(dtype).itemsize * arrays * (bq + bk) * d + 2 * 4 * 8 * bq
         if backward:
             return self.heads * (blocks + 4 * d * (-(-n // bq) * bq + 2 * bk))
         return self.heads * (blocks + (4 * (d + 16) * bq if m > self.tokens else 0))
-
-    def _padded(self, n: int, m: int, head_dim: int) -> tuple[int, int, int]:
-        bq, bk = (-(-min(self.tokens, size) // LANES) * LANES for size in (n, m))
-        # Whichever of head_dim and tokens lies in lanes, the other one is padded to sublanes.
-        step = LANES if head_dim > LANES else 16
-        return bq, bk, -(-head_dim // step) * step
 
 
 def plan(

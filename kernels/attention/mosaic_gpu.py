@@ -34,19 +34,12 @@ def blocks(q, k, v, spec, keys):
     heads, n, d = q.shape
     m = k.shape[1]
 
-    def scores(q_smem, k_smem):
-        def products(acc_ref):
-            plgpu.wgmma(acc_ref, q_smem, k_smem.transpose((1, 0)))
+    def product(x, y, columns):
+        def sums(acc_ref):
+            plgpu.wgmma(acc_ref, x, y)
             return acc_ref[...]
 
-        return pl.run_scoped(products, plgpu.ACC((TQ, TK), jnp.float32))
-
-    def weighted(p, v_smem):
-        def products(acc_ref):
-            plgpu.wgmma(acc_ref, p, v_smem)
-            return acc_ref[...]
-
-        return pl.run_scoped(products, plgpu.ACC((TQ, d), jnp.float32))
+        return pl.run_scoped(sums, plgpu.ACC((TQ, columns), jnp.float32))
 
     def masked(s, first_query, first_key):
         if not spec.causal and keys == m:
@@ -64,14 +57,14 @@ def blocks(q, k, v, spec, keys):
 
         def step(place, k_smem, v_smem, carry):  # [TK, D] both
             o, l, top = carry  # [TQ, D], [TQ], [TQ]: sums of p v and of p, the largest score
-            s = scores(q_smem.at[wg], k_smem) * (spec.scale * math.log2(math.e))
+            s = product(q_smem.at[wg], k_smem.transpose((1, 0)), TK)
+            s = s * (spec.scale * math.log2(math.e))
             s = masked(s, first, place[0] * TK)
             new = jnp.maximum(top, s.max(axis=1))
             p = jnp.exp2(s - jax.lax.broadcast_in_dim(new, s.shape, (0,)))
             shrink = jnp.exp2(top - new)
-            o = o * jax.lax.broadcast_in_dim(shrink, o.shape, (0,)) + weighted(
-                p.astype(v_smem.dtype), v_smem
-            )
+            o = o * jax.lax.broadcast_in_dim(shrink, o.shape, (0,))
+            o = o + product(p.astype(v_smem.dtype), v_smem, d)
             return o, l * shrink + p.sum(axis=1), new
 
         def compute(run):

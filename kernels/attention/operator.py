@@ -158,10 +158,6 @@ def _whole_lanes(workload: Workload) -> bool:
     return n % 128 == m % 128 == 0 and (d <= 128 or d % 128 == 0)
 
 
-def _for_wgmma(workload: Workload) -> bool:
-    return workload.dtype == "bfloat16" and workload.sizes["d"] <= 128
-
-
 def _float32(workload: Workload) -> bool:
     return workload.dtype == "float32"  # NumPy's bfloat16 is none that PyTorch knows
 
@@ -206,7 +202,7 @@ ATTENTION = Operator(
             "mosaic_gpu",
             MOSAIC_GPU,
             "mosaic_gpu:attention",
-            accepts=_for_wgmma,
+            accepts=lambda w: w.dtype == "bfloat16" and w.sizes["d"] <= 128,
             lacks=_OWN,
             tunable=False,
             chapter="matmul_on_hopper",

@@ -232,13 +232,6 @@ def make_plan(qkv, num_heads, interpret):
     return TpuPlan(chip, packing, limit) if fits else None
 
 
-def _compiler_params(plan):
-    return pltpu.CompilerParams(
-        dimension_semantics=("parallel",),  # images are apart from each other
-        vmem_limit_bytes=plan.vmem_limit_bytes,
-    )
-
-
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
 def forward_call(qkv, plan, scale, interpret, save):
     packing = plan.block
@@ -252,7 +245,7 @@ def forward_call(qkv, plan, scale, interpret, save):
         grid=(batch // packing.images,),
         in_specs=[_images(packing, qkv)],
         out_specs=[_images(packing, shape) for shape in shapes],
-        compiler_params=_compiler_params(plan),
+        compiler_params=pallas.compiler_params(plan, "parallel"),  # images are apart
         cost_estimate=_cost(packing, 2, qkv, *shapes),
         interpret=interpret,
         name="vit_attention_forward",
@@ -270,7 +263,7 @@ def backward_call(qkv, lse, do, plan, scale, interpret):
         in_specs=[_images(packing, array) for array in (qkv, lse, do)],
         out_specs=_images(packing, qkv),
         scratch_shapes=[sums] if packing.block < packing.tokens else [],
-        compiler_params=_compiler_params(plan),
+        compiler_params=pallas.compiler_params(plan, "parallel"),
         cost_estimate=_cost(packing, 5, qkv, lse, do, qkv),
         interpret=interpret,
         name="vit_attention_backward",

@@ -78,49 +78,41 @@ def shipped(name, call, *, interprets_itself):
     return attention
 
 
-# --- JAX's flash attention ------------------------------------------------------------------------
-
-
-def flash_blocks(n, m):
-    """The best of its block sizes for n queries and m keys, by estimate: as large as they can be.
-
-    The kernel of dq alone would be 8 % faster with 1024 keys than with 512, but delta is handed to
-    it as [B, H, N, block_k_major_dq], and writing that costs more than it saves.
-    """
+@functools.partial(shipped, "jax_flash", interprets_itself=False)
+def jax_flash(q, k, v, spec):
+    # The best of its block sizes, by estimate: as large as they can be. The kernel of dq alone
+    # would be 8 % faster with 1024 keys than with 512, but delta is handed to it as
+    # [B, H, N, block_k_major_dq], and writing that costs more than it saves.
     # The greatest common divisor with a power of two is the largest block up to it.
-    q, k = math.gcd(n, 1024), math.gcd(m, 1024)
-    half = min(k, 512)
-    return flash.BlockSizes(
-        block_q=q,
-        block_k_major=k,
+    queries, keys = math.gcd(q.shape[2], 1024), math.gcd(k.shape[2], 1024)
+    half = min(keys, 512)
+    blocks = flash.BlockSizes(
+        block_q=queries,
+        block_k_major=keys,
         block_k=half,
         block_b=1,
-        block_q_major_dkv=q,
-        block_k_major_dkv=k,
+        block_q_major_dkv=queries,
+        block_k_major_dkv=keys,
         block_k_dkv=half,
-        block_q_dkv=min(q, 512),
+        block_q_dkv=min(queries, 512),
         block_k_major_dq=half,
         block_k_dq=half,
-        block_q_dq=q,
+        block_q_dq=queries,
     )
-
-
-def _flash(q, k, v, spec):
-    blocks = flash_blocks(q.shape[2], k.shape[2])
     return flash.flash_attention(
         q, k, v, causal=spec.causal, sm_scale=spec.scale, block_sizes=blocks
     )
 
 
-jax_flash = shipped("jax_flash", _flash, interprets_itself=False)
-
-
 # --- splash attention, which has no scale: q is scaled before -------------------------------------
 
 
-def splash_blocks(n, m):
-    """The best of its block sizes, by estimate: the largest that fit, and smaller ones backward."""
-    return splash.BlockSizes(
+@functools.partial(shipped, "jax_splash", interprets_itself=True)
+def jax_splash(q, k, v, spec):
+    (heads, n, _), m = q.shape[1:], k.shape[2]
+    mask = (splash.CausalMask if spec.causal else splash.FullMask)((n, m))
+    # The best of its block sizes, by estimate: the largest that fit, and smaller ones backward.
+    blocks = splash.BlockSizes(
         block_q=math.gcd(n, 1024),
         block_kv=math.gcd(m, 2048),
         block_kv_compute=math.gcd(m, 1024),
@@ -130,14 +122,9 @@ def splash_blocks(n, m):
         block_q_dq=math.gcd(n, 512),
         block_kv_dq=math.gcd(m, 1024),
     )
-
-
-def _splash(q, k, v, spec):
-    (heads, n, _), m = q.shape[1:], k.shape[2]
-    mask = (splash.CausalMask if spec.causal else splash.FullMask)((n, m))
     kernel = splash.make_splash_mha(
         splash.MultiHeadMask([mask] * heads),
-        block_sizes=splash_blocks(n, m),
+        block_sizes=blocks,
         head_shards=1,
         q_seq_shards=1,
         interpret=spec.interpret is True,
@@ -145,34 +132,28 @@ def _splash(q, k, v, spec):
     return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)
 
 
-jax_splash = shipped("jax_splash", _splash, interprets_itself=True)
-
-
-def tokamax_blocks(n, m, d):
-    """Fields of its SplashConfig, the best by estimate: large blocks, and XLA's own layout."""
-    # Fewer features than lanes would be padded in the lanes, so the tokens take their place.
-    layout = "HEAD_DIM_MINOR" if d >= LANES else "SEQ_MINOR"
-    return {
-        "block_q": math.gcd(n, 1024),
-        "block_kv": math.gcd(m, 2048),
-        "block_kv_compute": math.gcd(m, 1024),
-        "block_q_dkv": math.gcd(n, 1024),
-        "block_kv_dkv": math.gcd(m, 1024),
-        "block_kv_dkv_compute": math.gcd(m, 512),
-        "q_layout": layout,
-        "k_layout": layout,
-        "v_layout": layout,
-        "use_experimental_scheduler": d >= LANES,  # slower where the tokens are in the lanes
-    }
-
-
-def _tokamax(q, k, v, spec):
+@functools.partial(shipped, "tokamax", interprets_itself=True)
+def tokamax(q, k, v, spec):
     from kernels.machines.compat import tokamax
 
     (n, d), m = q.shape[2:], k.shape[2]
-    on, blocks = spec.interpret is True, tokamax_blocks(n, m, d)
-    kernel = tokamax.splash_attention(n, m, causal=spec.causal, interpret=on, **blocks)
+    # Fewer features than lanes would be padded in the lanes, so the tokens take their place.
+    layout = "HEAD_DIM_MINOR" if d >= LANES else "SEQ_MINOR"
+    kernel = tokamax.splash_attention(
+        n,
+        m,
+        causal=spec.causal,
+        interpret=spec.interpret is True,
+        # The best of its settings, by estimate: large blocks, and the layout XLA would choose.
+        block_q=math.gcd(n, 1024),
+        block_kv=math.gcd(m, 2048),
+        block_kv_compute=math.gcd(m, 1024),
+        block_q_dkv=math.gcd(n, 1024),
+        block_kv_dkv=math.gcd(m, 1024),
+        block_kv_dkv_compute=math.gcd(m, 512),
+        q_layout=layout,
+        k_layout=layout,
+        v_layout=layout,
+        use_experimental_scheduler=d >= LANES,  # slower where the tokens are in the lanes
+    )
     return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)
-
-
-tokamax = shipped("tokamax", _tokamax, interprets_itself=True)

@@ -58,9 +58,7 @@ def _call(query, key, q, k, v, spec):
     return tiling.transpose(o)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(5,))
-def _forward_only(query, key, q, k, v, spec):
-    return _call(query, key, q, k, v, spec)
+_forward_only = jax.custom_jvp(_call, nondiff_argnums=(5,))
 
 
 @_forward_only.defjvp

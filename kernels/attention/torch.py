@@ -77,13 +77,17 @@ def attention(
     if implementation in _OF_TORCH:
         return _OF_TORCH[implementation](q, k, v, causal=causal, scale=scale)
     interpret = _interprets(interpret, q.device.type)
-    if implementation == "jax_flash":
-        return _jax_flash(q, k, v, causal, scale, interpret)
     if q.device.type == "jax":
-        return _on_arrays(
-            pallas.attention, q, k, v, causal=causal, scale=scale, interpret=interpret
-        )
-    return attention_forward(q, k, v, causal, scale, interpret)[0]
+        kernel = shipped.jax_flash if implementation == "jax_flash" else pallas.attention
+        return _on_arrays(kernel, q, k, v, causal=causal, scale=scale, interpret=interpret)
+    if implementation != "jax_flash":
+        return attention_forward(q, k, v, causal, scale, interpret)[0]
+    if interpret:
+        checks.fail("implementation", "'jax_flash'", "it on a TPU alone: it cannot be interpreted")
+    from torch_xla.experimental.custom_kernel import flash_attention
+
+    # Its own scale is 1.0, not D ** -0.5.
+    return flash_attention(q, k, v, causal=causal, sm_scale=scale)
 
 
 def vit_attention(
@@ -125,9 +129,8 @@ def vit_attention(
         return merge_heads(o)
     interpret = _interprets(interpret, qkv.device.type)
     if qkv.device.type == "jax":
-        from kernels.attention import vit_attention as of_arrays
-
-        return _on_arrays(of_arrays, qkv, num_heads, scale=scale, interpret=interpret)
+        arguments = {"scale": scale, "interpret": interpret}
+        return _on_arrays(operator.vit_attention, qkv, num_heads, **arguments)
     return vit_attention_forward(qkv, num_heads, scale, interpret)[0]
 
 
@@ -166,22 +169,6 @@ def _interprets(interpret: bool | None, device: str) -> bool | None:
 
         return runtime.device_type() != "TPU"
     return interpret
-
-
-# --- attention without our kernels --------------------------------------------------------------
-
-
-def _jax_flash(q: Any, k: Any, v: Any, causal: bool, scale: float, interpret: bool | None) -> Any:
-    """The flash attention that others ship. Its own scale is 1.0, not D ** -0.5: always passed."""
-    if q.device.type == "jax":
-        return _on_arrays(
-            shipped.jax_flash, q, k, v, causal=causal, scale=scale, interpret=interpret
-        )
-    if interpret:
-        checks.fail("implementation", "'jax_flash'", "it on a TPU alone: it cannot be interpreted")
-    from torch_xla.experimental.custom_kernel import flash_attention
-
-    return flash_attention(q, k, v, causal=causal, sm_scale=scale)
 
 
 def _on_arrays(function: Any, *arguments: Any, **options: Any) -> Any:

@@ -1,6 +1,7 @@
 """The problems that attention is proven on."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ _BLOCKS = {"tuning": {"block": AttentionBlocks(tokens=128, tq=128, tk=128, heads
 _OVERFLOWS = "logits of hundreds, whose exp overflows; v from 2⁻³⁰ to 2³⁰"
 _LENGTHS = {64: (128, 256, 512, 1024, 2048, 4096), 128: (512, 1024, 4096)}  # by head_dim
 _WINS = "where flash begins to win, and by how much"
-_CURVE = {
+_CURVE: dict[str, Any] = {
     f"n{n}_d{d}" + "_causal" * bool(more): (4, 8, n, n, d, _WINS, more)
     for d, lengths in _LENGTHS.items()
     for n in lengths

@@ -60,13 +60,10 @@ def depthwise_conv(
     if chosen.backend is TORCH:
         return _in_torch(chosen, w, k, eps)
     for name, value in (("w", w), ("k", k)):
-        if not _is_contiguous(value):
+        numpy = isinstance(value, np.ndarray)
+        if not (value.flags.c_contiguous if numpy else value.is_contiguous()):
             checks.fail(name, "not contiguous", "a contiguous array, as its copy would be")
     return chosen(w, k, eps, interpret=interpret)
-
-
-def _is_contiguous(value: Any) -> bool:
-    return value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
 
 
 def _check(w: Any, k: Any) -> None:

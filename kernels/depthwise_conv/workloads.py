@@ -1,8 +1,10 @@
 """The problems that depthwise convolution is proven on."""
 
+from typing import Any
+
 import numpy as np
 
-from kernels.depthwise_conv.sizes import flops
+from kernels.machines import checks
 from kernels.machines.optional import require
 from kernels.proof.workload import Workload, Workloads, cases, size, values
 
@@ -25,6 +27,22 @@ def _draw(rng):
     return Workload("random", {"b": b, "c": c, "t": t}, values=kind)
 
 
+def flops(b: int, c: int, t: int) -> int:
+    """Operations of the sums as they are written, a product and an addition each: B·C·T·(T+1).
+
+    Args:
+        b: rows.
+        c: channels.
+        t: steps.
+
+    Raises:
+        ValueError: for what is no whole number of at least 1.
+    """
+    for name, value in (("b", b), ("c", c), ("t", t)):
+        checks.positive_int(name, value)
+    return b * c * t * (t + 1)
+
+
 def limit(workload, device="cpu"):
     """What the sums, multiplied out as they are written, cannot beat: the rate of a matmul.
 
@@ -37,7 +55,7 @@ def limit(workload, device="cpu"):
     return f"matmul {size}", lambda: x @ y, scale
 
 
-_CURVE = {f"crossover_t{t}": (8, 192, t, "where the FFT overtakes") for t in LENGTHS}
+_CURVE: Any = {f"crossover_t{t}": (8, 192, t, "where the FFT overtakes") for t in LENGTHS}
 
 depthwise_conv = Workloads(
     make=_make,

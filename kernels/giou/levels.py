@@ -47,20 +47,14 @@ def unstacked(preds, targets, side, interpret):
     """[B, N, 4] twice → [B, N], as eight planes in blocks of side × side."""
     b, n, _ = preds.shape
     planes = [*jnp.unstack(preds, axis=-1), *jnp.unstack(targets, axis=-1)]
-
-    def spec(bm, bn):
-        return pl.BlockSpec((bm, bn), lambda i, j: (i, j))
-
+    spec = lambda *block: pl.BlockSpec(block, lambda i, j: (i, j))
     return _call(planes_kernel, b, n, side, spec, planes, interpret)
 
 
 def planar(preds, targets, interpret):
     """[4, B, N] twice → [B, N]: what the kernel costs where the boxes were stored in planes."""
     _, b, n = preds.shape
-
-    def spec(bm, bn):
-        return pl.BlockSpec((4, bm, bn), lambda i, j: (0, i, j))
-
+    spec = lambda *block: pl.BlockSpec((4, *block), lambda i, j: (0, i, j))
     return _call(planar_kernel, b, n, 256, spec, (preds, targets), interpret)
 
 

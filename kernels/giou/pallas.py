@@ -94,14 +94,14 @@ class _Form:
             self.scores = pl.BlockSpec((bm, n), lambda i: (i, 0))
             self.boxes = pl.BlockSpec((bm * rows, LANES), lambda i: (i, 0))
             self.shape = (b * rows, LANES)
-            self.kernels = rows_kernel, rows_gradient_kernel
+            self.forward, self.backward = rows_kernel, rows_gradient_kernel
         else:
             bm, bn = min(b, SAMPLES), min(n, BOXES)
             self.grid = (pl.cdiv(b, bm), pl.cdiv(n, bn))
             self.scores = pl.BlockSpec((bm, bn), lambda i, j: (i, j))
             self.boxes = pl.BlockSpec((bm, 4, bn), lambda i, j: (i, 0, j))
             self.shape = (b, 4, n)
-            self.kernels = planes_kernel, planes_gradient_kernel
+            self.forward, self.backward = planes_kernel, planes_gradient_kernel
 
     def lay(self, boxes):
         """[B, N, 4] as the kernels take it: the same bytes on a TPU."""
@@ -111,9 +111,10 @@ class _Form:
         """What `lay` did, undone."""
         return _as_boxes(array, self.b, self.n) if self.whole else array.swapaxes(1, 2)
 
-    def call(self, kernel, out_shapes, in_specs, out_specs, name, interpret):
+    def call(self, name, out_shapes, in_specs, out_specs, interpret):
+        """The kernel for one pass, "forward" or "backward"."""
         return pl.pallas_call(
-            kernel,
+            getattr(self, name),
             out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in out_shapes],
             grid=self.grid,
             in_specs=in_specs,
@@ -122,19 +123,13 @@ class _Form:
                 dimension_semantics=("parallel",) * len(self.grid)
             ),
             interpret=interpret,
-            name=name,
+            name=f"giou_{name}",
         )
 
 
 def _scores(form, preds, targets, interpret):
-    call = form.call(
-        form.kernels[0],
-        [(form.b, form.n)],
-        [form.boxes] * 2,
-        [form.scores],
-        "giou_forward",
-        interpret,
-    )
+    shapes = [(form.b, form.n)]
+    call = form.call("forward", shapes, [form.boxes] * 2, [form.scores], interpret)
     return call(form.lay(preds), form.lay(targets))[0]
 
 
@@ -151,14 +146,8 @@ def _forward(preds, targets, interpret):
 @functools.partial(jax.jit, static_argnums=0)
 def _backward(interpret, saved, cotangent):
     form = _Form(*cotangent.shape)
-    call = form.call(
-        form.kernels[1],
-        [form.shape] * 2,
-        [form.boxes, form.boxes, form.scores],
-        [form.boxes] * 2,
-        "giou_backward",
-        interpret,
-    )
+    operands = [form.boxes, form.boxes, form.scores]
+    call = form.call("backward", [form.shape] * 2, operands, [form.boxes] * 2, interpret)
     preds, targets = map(form.lay, saved)
     return tuple(map(form.unlay, call(preds, targets, cotangent)))
 

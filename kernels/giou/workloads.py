@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.proof.workload import Workload, Workloads, size
+from kernels.proof.workload import Workload, Workloads, cases, size
 
 IMAGE = 256  # pixels a side, as in the published benchmark
 
@@ -71,9 +71,7 @@ giou = Workloads(
     make=_make,
     draw=_draw,
     work=_work,
-    figures=(
-        Workload("published", {"b": 1024, "n": 256}, why="the size of both published benchmarks"),
-    ),
+    figures=cases("b n", published=(1024, 256, "the size of both published benchmarks")),
     named=(
         Workload("tiny", {"b": 2, "n": 8}, why="the chapter's first call"),
         Workload("one", {"b": 1, "n": 1}, why="one pair of boxes"),

@@ -233,8 +233,4 @@ def _even(size: int, block: int, step: int) -> int:
     if block >= size:
         return size
     count = -(-size // block)
-    return _up(-(-size // count), step)
-
-
-def _up(size: int, step: int) -> int:
-    return -(-size // step) * step
+    return -(-size // (count * step)) * step

@@ -232,17 +232,9 @@ def _check_indices(rows: Any, columns: Any, number: int, shape: tuple[int, int])
         checks.fail("columns", "one with two blocks in the same place", "one block in each place")
 
 
-def _no_options(workload: Workload) -> bool:
-    return not workload.options
-
-
 def _only_products(workload: Workload) -> bool:
     fused = set(workload.options) - {"transpose_rhs"}
     return not fused and workload.dtype in ("float32", "bfloat16")
-
-
-def _for_wgmma(workload: Workload) -> bool:
-    return workload.dtype == "bfloat16" and "prologue" not in workload.options
 
 
 _OWN = {"block": "chooses its own"}
@@ -264,7 +256,7 @@ MATMUL = Operator(
                 level,
                 PALLAS_TPU,
                 f"levels:{level}",
-                accepts=_no_options,
+                accepts=lambda workload: not workload.options,
                 lacks=_ONLY | _OWN,
                 tunable=False,
                 differentiable=False,
@@ -286,7 +278,7 @@ MATMUL = Operator(
             "mosaic_gpu",
             MOSAIC_GPU,
             "mosaic_gpu:matmul",
-            accepts=_for_wgmma,
+            accepts=lambda w: w.dtype == "bfloat16" and "prologue" not in w.options,
             lacks={"prologue": "reads x straight into its tensor cores"} | _OWN,
             tunable=False,
             chapter="matmul_on_hopper",

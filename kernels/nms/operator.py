@@ -3,7 +3,6 @@
 nms(boxes, scores, iou_threshold=t): [n, 4], [n] → bool [n]
 """
 
-import math
 from numbers import Real
 from typing import Any
 
@@ -57,15 +56,10 @@ def nms(
     n, sides = boxes.shape
     checks.same("boxes.shape[1]", sides, "left, top, right, bottom", 4)
     checks.same("scores.shape", tuple(scores.shape), "boxes", (n,))
-    threshold = _fraction("iou_threshold", iou_threshold)
-    return chosen(boxes, scores, threshold=threshold, interpret=interpret)
-
-
-def _fraction(argument: str, value: Any) -> float:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 <= value <= 1:
-        checks.fail(argument, repr(value), "a number from 0 to 1")
-    return float(value)
+    number = isinstance(iou_threshold, Real) and not isinstance(iou_threshold, bool)
+    if not (number and 0 <= iou_threshold <= 1):
+        checks.fail("iou_threshold", repr(iou_threshold), "a number from 0 to 1")
+    return chosen(boxes, scores, threshold=float(iou_threshold), interpret=interpret)
 
 
 NMS = Operator(

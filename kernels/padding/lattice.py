@@ -50,7 +50,6 @@ def normal_form(h: int, w: int, shift_x: Shift, shift_y: Shift) -> tuple[Shift, 
     problem = f"{value}, with which copies of the tile overlap"
     rows = f"a lattice whose shortest horizontal vector is ({w}, 0)"
     fail(argument, problem, f"{rows}, or whose shortest vertical one is (0, {h})")
-    raise AssertionError
 
 
 def _smallest(a: int, b: int, c: int, d: int) -> Shift:

@@ -108,7 +108,8 @@ def compare(
     with np.errstate(over="ignore"):
         expected = reference.astype(result.dtype).astype(np.float64)
     odd = ~np.isfinite(expected)
-    wrong = np.where(odd, ~_same(wide, expected), ~np.isfinite(wide))
+    same = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
+    wrong = np.where(odd, ~same, ~np.isfinite(wide))
     if wrong.any():
         where = _first(wrong)
         message = _worst(wide, expected, where, "not finite where the reference is")
@@ -148,10 +149,6 @@ def _exact(result: np.ndarray, reference: np.ndarray) -> Verdict:
     where = _first(wrong)
     message = _worst(result, reference, where, "integers are exact")
     return Verdict(False, error, 0.0, message, where)
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return (a == b) | (np.isnan(a) & np.isnan(b))
 
 
 def _first(wrong: np.ndarray) -> tuple[int, ...]:

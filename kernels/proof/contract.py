@@ -145,11 +145,7 @@ class Contract(Hashable, Protocol):
 
 
 def positions(contract: Contract, names: Sequence[str]) -> tuple[int, ...]:
-    """Where arguments stand among the positional ones.
-
-    Args:
-        contract: whose reference says how they are called.
-        names: of the arguments.
+    """Where arguments of these names stand among the positional ones of the contract's reference.
 
     Raises:
         ValueError: for a name that the reference has not.

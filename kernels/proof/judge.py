@@ -47,15 +47,7 @@ class _Pulled:
 
 
 def outputs(contract: Contract, result: Any) -> tuple[Any, ...]:
-    """The results of a call as NumPy arrays, one for each output.
-
-    Args:
-        contract: says how many outputs there are.
-        result: what the call returned.
-
-    Raises:
-        Refused: where there are more or fewer.
-    """
+    """The results of a call as NumPy arrays, one for each output; Refused for more or fewer."""
     wanted = contract.outputs
     several = isinstance(result, (tuple, list))
     if len(wanted) == 1 and not several:
@@ -75,17 +67,13 @@ def has_gradient(contract: Contract, workload: Workload, arguments: Sequence[Any
 
 
 def results(contract: Contract, name: str, workload: Workload, seed: int, result: Any) -> float:
-    """Judge what an implementation returned.
+    """The share of the error budget that the worst element of a result takes.
 
     Args:
         contract: what it has to fulfil.
         name: of the implementation; the plainest is judged by NumPy in float32.
-        workload: the problem.
-        seed: of the arguments' values.
-        result: what it returned.
-
-    Returns:
-        The share of the error budget that the worst element took.
+        workload, seed: the problem, and that of the arguments' values.
+        result: what the implementation returned.
 
     Raises:
         Refused: where that is more than all of it, with the element.
@@ -121,14 +109,8 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, result
 def tells(contract: Contract, workload: Workload, seed: int) -> bool:
     """Whether a workload can tell right from wrong.
 
-    Args:
-        contract: what has to be fulfilled.
-        workload: the problem.
-        seed: of the arguments' values.
-
-    Returns:
-        False where the reference is not finite, or the plainest implementation has lost every
-        digit of the largest element: then almost anything would pass.
+    It cannot where the reference is not finite, or the plainest implementation has lost every digit
+    of the largest element: then almost anything would pass.
     """
     expected = _expected(contract, workload, seed)
     for result, plain in zip(expected.results, expected.plain, strict=True):
@@ -144,20 +126,15 @@ def tells(contract: Contract, workload: Workload, seed: int) -> bool:
 def gradients(
     contract: Contract, backend: Backend, workload: Workload, seed: int, job: Job
 ) -> float:
-    """Judge gradients against autodiff of the reference, with random cotangents.
+    """The same for gradients, against autodiff of the reference, with random cotangents.
 
     Args:
-        contract: what has to be fulfilled.
+        contract, workload, seed: as `results` takes them.
         backend: what the job's function is written in.
-        workload: the problem.
-        seed: of the arguments' and the cotangents' values.
         job: the call, and the arguments whose gradients are wanted.
 
-    Returns:
-        The share of the error budget that the worst element took.
-
     Raises:
-        Refused: where that is more than all of it, with the argument's name and the element.
+        Refused: as by `results`, with the argument's name.
     """
     expected = _pulled(contract, workload, seed)
     got = backend.pull(job, expected.cotangents)

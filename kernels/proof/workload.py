@@ -90,15 +90,7 @@ class Workloads:
     published: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
-        """The arguments for `workload`; the same seed gives the same values.
-
-        Args:
-            workload: one of the operator's.
-            seed: of the random numbers.
-
-        Returns:
-            The operator's positional arguments: NumPy arrays or numbers.
-        """
+        """The positional arguments for `workload`; the same seed gives the same values."""
         return self.make(workload, np.random.default_rng(seed))
 
     def find(self, text: str) -> Workload:

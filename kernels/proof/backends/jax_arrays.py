@@ -64,13 +64,9 @@ def _cotangent(value: Any, result: Any) -> Any:
 def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]]:
     """What is compiled of a job: the call, and the call with its gradients where they are wanted.
 
-    Args:
-        job: the call.
-        more: further keyword arguments of its function.
-
-    Returns:
-        Each with the arrays that it takes. The second takes the cotangents first (an array, or a
-        tuple for several outputs), and gives the results before the gradients.
+    Each comes with the arrays that it takes; `more` are further keyword arguments. The second takes
+    the cotangents first (an array, or a tuple for several outputs), and gives the results before
+    the gradients.
     """
     import jax
 
