@@ -36,7 +36,7 @@ def test_verify_fails_with_1(monkeypatch):
     def refuse(subject, workload, seed):
         raise ladder.Refused("element [0] is 1, the reference 0; integers are exact")
 
-    monkeypatch.setitem(ladder._CLIMB, "interpret", ladder._one_by_one("interpret", refuse))
+    monkeypatch.setattr(ladder, "_interpret", refuse)
     result = run("verify", "iota/xla", "--draws", "0")
     assert result.exit_code == 1
     assert "0 passed, 3 failed" in result.output

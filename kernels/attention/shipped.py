@@ -107,12 +107,9 @@ def jax_flash(q, k, v, spec):
 # --- splash attention, which has no scale: q is scaled before -------------------------------------
 
 
-@functools.partial(shipped, "jax_splash", interprets_itself=True)
-def jax_splash(q, k, v, spec):
-    (heads, n, _), m = q.shape[1:], k.shape[2]
-    mask = (splash.CausalMask if spec.causal else splash.FullMask)((n, m))
-    # The best of its block sizes, by estimate: the largest that fit, and smaller ones backward.
-    blocks = splash.BlockSizes(
+def splash_blocks(n, m):
+    """The best by estimate, of n queries and m keys: the largest that fit, smaller backward."""
+    return splash.BlockSizes(
         block_q=math.gcd(n, 1024),
         block_kv=math.gcd(m, 2048),
         block_kv_compute=math.gcd(m, 1024),
@@ -122,9 +119,15 @@ def jax_splash(q, k, v, spec):
         block_q_dq=math.gcd(n, 512),
         block_kv_dq=math.gcd(m, 1024),
     )
+
+
+@functools.partial(shipped, "jax_splash", interprets_itself=True)
+def jax_splash(q, k, v, spec):
+    (heads, n, _), m = q.shape[1:], k.shape[2]
+    mask = (splash.CausalMask if spec.causal else splash.FullMask)((n, m))
     kernel = splash.make_splash_mha(
         splash.MultiHeadMask([mask] * heads),
-        block_sizes=blocks,
+        block_sizes=splash_blocks(n, m),
         head_shards=1,
         q_seq_shards=1,
         interpret=spec.interpret is True,
