@@ -341,15 +341,7 @@ class NeuronMachine(Loops):
         """Elements of dst become undefined, by reading these sources."""
         if not loose.any():
             return
-        dst._storage.states()
-        if isinstance(dst, Picked):
-            if dst._taken is not None:
-                loose = loose & np.broadcast_to(dst._taken, loose.shape)
-            dst._storage.states().reshape(-1)[dst._flat[loose]] = UNDEFINED
-        else:
-            seen = dst._states()
-            assert isinstance(seen, np.ndarray)
-            seen[loose] = UNDEFINED
+        dst._change(loose, UNDEFINED)
         for source, state in zip(sources, states):
             if state is None:
                 continue
@@ -499,8 +491,7 @@ class NeuronMachine(Loops):
                     f"{name} writes {again} elements of {dst} a second time: which write comes "
                     "last is left to the DMA engines"
                 )
-        repeats = any(step == 0 and n > 1 for step, n in zip(dst._data.strides, dst.shape))
-        if repeats and not isinstance(dst, Picked):
+        if dst._repeats() and not isinstance(dst, Picked):
             # A place to throw results away that only go into a sum: which one stays is open.
             if storage.buffer not in ON_CHIP:
                 refuse(f"{name}: dst {dst} is broadcast: several elements are one in memory")
