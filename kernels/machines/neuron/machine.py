@@ -223,7 +223,7 @@ class NeuronMachine(Loops):
         fast: int = 1,
         op: str = "",
         shapes: bool = True,
-        across: bool = False,
+        across: bool | None = None,
         chosen: Sequence[View] = (),
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
@@ -241,8 +241,8 @@ class NeuronMachine(Loops):
             fast: how many times faster a performance mode is.
             op: the operation, where the instruction only adds to what it reads.
             shapes: whether all have as many elements as dst.
-            across: whether a result depends on other elements of its partition, as
-                where not all have as many elements.
+            across: whether a result depends on other elements of its partition; by
+                default where not all have as many elements.
             chosen: sources that the function may leave out of a result, and that make it
                 not a number where they are none.
             detail, either: as for `note`.
@@ -276,7 +276,8 @@ class NeuronMachine(Loops):
                 result = function(*values, *vectors)
         fresh = self.write(name, dst, result)
         if any(state is not None for state in states):
-            self.loosen(name, dst, operands, states, across or not shapes, chosen, result)
+            across = not shapes if across is None else across
+            self.loosen(name, dst, operands, states, across, chosen, result)
         n = max([dst._elements, *(s._elements for s in sources)])
         self.note(
             engine,
@@ -318,6 +319,8 @@ class NeuronMachine(Loops):
             bad = is_undefined(state)
             if source.size == dst.size and not across:
                 marks = bad.reshape(dst.shape)
+            elif source.ndim == dst.ndim and not across:
+                marks = np.broadcast_to(bad.reshape(source.shape), dst.shape)
             elif source.shape[0] == dst.shape[0]:
                 rows = bad.reshape(source.shape[0], -1).any(axis=1)
                 marks = rows.reshape(-1, *[1] * (dst.ndim - 1))
@@ -385,8 +388,12 @@ class NeuronMachine(Loops):
         if engine == "GpSimd" and storage.buffer == PSUM:
             refuse(f"{name}: {operand}; the GpSimd engine does not reach PSUM")
 
-    def copy(self, name: str, dst: View, src: View, work: int | None = None) -> None:
-        """A DMA between HBM and SBUF: as many elements, in any shape."""
+    def copy(self, name: str, dst: View, src: View, elements: int | None = None) -> None:
+        """A DMA between HBM and SBUF: as many elements, in any shape.
+
+        Args:
+            elements: that are moved, by default all.
+        """
         if self.limits:
             for operand in (dst, src):
                 if operand.buffer == PSUM:
@@ -408,7 +415,7 @@ class NeuronMachine(Loops):
         fresh = self.write(name, dst, values, once=True)
         if states is not None and src.size == dst.size:
             self.loosen(name, dst, (src,), (states,))
-        moved = dst.size * dst.dtype.itemsize
+        moved = (dst.size if elements is None else int(elements)) * dst.dtype.itemsize
         runs = min(dst._run, src._run)
         self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
 

@@ -177,6 +177,12 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
     return picked
 
 
+def inside(view: View) -> np.ndarray:
+    """Which elements a mask takes."""
+    taken = getattr(view, "_taken", None)
+    return np.broadcast_to(True if taken is None else taken, view.shape)
+
+
 def new(shape: Any, dtype: Any, buffer: str = "sbuf") -> Beta1Tile:
     """A tile for a result."""
     return machine().allocate(tuple(shape), dtype, buffer, kind=Beta1Tile)
