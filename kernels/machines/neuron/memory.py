@@ -526,7 +526,7 @@ def has_nan(dtype: np.dtype) -> bool:
     return dtype.fields is None and dtype.kind not in "iub"
 
 
-def is_undefined(states: np.ndarray) -> np.ndarray:
+def is_undefined(states: Any) -> np.ndarray:
     """Where an element is anything."""
     marks: np.ndarray = (states == UNDEFINED) | (states == UNWRITTEN)
     return marks
