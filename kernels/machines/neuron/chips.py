@@ -60,11 +60,11 @@ class NeuronChip:
     psum_bank_bytes: int = 2 * KIB
     dma_queues: int = 16
     dma_start_seconds: float = 1.3e-6
-    least_cycles: int = 64  # that any instruction takes
-    dependent_cycles: int = 100  # more, for short instructions and those that wait for the last one
-    short: int = 64  # elements a partition below which an instruction is short
-    wide_stride_bytes: int = 16  # a larger stride halves the rate
-    reciprocal_cycles: float = 8.0  # of the Vector engine, for an element
+    least_cycles: int = 64
+    dependent_cycles: int = 100
+    short: int = 64
+    wide_stride_bytes: int = 16
+    reciprocal_cycles: float = 8.0
     sources: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def source(self, name: str) -> str:
@@ -83,26 +83,22 @@ _DMA = "AWS Neuron documentation, Guideline to Avoid Under-Utilizing DMA Bandwid
 _MODEL = f"{_V2}, Vector Engine, cost model"
 
 
+_IN_THE_GUIDE = (
+    *("generation", "cores", "clock_hz", "lanes", "sbuf_bytes", "psum_bytes"),
+    *("hbm_bytes", "hbm_bytes_per_second", "shared_ports", "fast_vector"),
+)
+
+
 def _sources(guide: str, engine_rate: str, **more: str) -> tuple[tuple[str, str], ...]:
     """Of each figure. What the guides of v3 and v4 do not say anew is v2's."""
     older = "" if guide is _V2 else "; not said of later cores, so taken over"
-    sources = {
-        "generation": guide,
-        "cores": guide,
-        "clock_hz": guide,
-        "lanes": guide,
-        "sbuf_bytes": guide,
-        "psum_bytes": guide,
+    sources = dict.fromkeys(_IN_THE_GUIDE, guide) | {
         "psum_bank_bytes": f"{_V2}{older}",
-        "hbm_bytes": guide,
-        "hbm_bytes_per_second": guide,
         "moving_fmax": f"{_ISA}, nc_matmul",
         "dma_queues": _DMA,
         "dma_bytes_per_second": f"{_DMA}: 16 engines of {engine_rate} each",
         "dma_peak_bytes_per_second": f"{_DMA}: no higher figure is published",
         "dma_start_seconds": f"{_DMA}: about 1300 ns from semaphore to start",
-        "shared_ports": guide,
-        "fast_vector": guide,
         "least_cycles": f"{_ISA}: max(64, N), where 64 is the least initiation interval{older}",
         "dependent_cycles": f"{_MODEL}{older}",
         "short": "ours: the guide says N well under 128",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -229,12 +229,13 @@ def _sampled(
 
 def _programs(core: NeuronMachine, chip: NeuronChip, rate: float) -> list[EngineSlot]:
     """The time line; of several cores that of the slowest."""
-    if core.turns is None:
-        return _Schedule(core, chip, rate, core.instructions).slots()
-    lines = []
-    for program in core.grid_programs:
-        own = [instruction for instruction in core.instructions if instruction.program == program]
-        lines.append(_Schedule(core, chip, rate, own).slots())
+    cores = [core.instructions]
+    if core.turns is not None:
+        cores = [
+            [instruction for instruction in core.instructions if instruction.program == program]
+            for program in core.grid_programs
+        ]
+    lines = [_Schedule(core, chip, rate, own).slots() for own in cores]
     return max(lines, key=lambda slots: max((slot.end for slot in slots), default=0.0))
 
 
@@ -289,13 +290,14 @@ class _Schedule:
         self.last: dict[str, int] = {}  # engine → its latest instruction
         self.wrote: dict[int, list[tuple[Access, int]]] = {}  # storage → by whom
         self.reads: dict[int, list[tuple[Access, int]]] = {}
-        self.done: dict[int, float] = {}  # storage → when the last who touched it had ended
+        # storage → when the last who touched it had ended
+        self.done: defaultdict[int, float] = defaultdict(float)
         self.ends: list[float] = []
-        self.born: dict[int, list[int]] = {}  # instruction → tiles that it touches first
-        self.dies: dict[int, list[int]] = {}  # instruction → tiles that it touches last
+        # instruction → tiles that it touches first, and last
+        self.born, self.dies = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         for (storage, _), (first, last) in lives(core.rooms, instructions, SBUF).items():
-            self.born.setdefault(first, []).append(storage)
-            self.dies.setdefault(last, []).append(storage)
+            self.born[first].append(storage)
+            self.dies[last].append(storage)
         self.released: list[tuple[float, int]] = []  # when a dead tile's room is free, and bytes
         self.waiting = 0  # bytes of those
         self.held = 0  # bytes of live tiles
@@ -304,22 +306,21 @@ class _Schedule:
         slots = []
         for number, instruction in enumerate(self.instructions):
             slot = self._slot(number, instruction)
-            if slot is not None:
+            self.ends.append(slot.end)
+            self._touch(number, instruction)
+            self._release(number)
+            if not instruction.hoisted:
+                self.last[slot.engine] = number
                 slots.append(slot)
         return slots
 
-    def _slot(self, number: int, instruction: EngineInstruction) -> EngineSlot | None:
+    def _slot(self, number: int, instruction: EngineInstruction) -> EngineSlot:
         engine = instruction.engine
         after = self._conflicts(instruction)
-        ends = self.ends
-        ready = max([ends[n] for n in after], default=0.0)
-        ready = max(ready, self._room(number))
+        ready = max([self._room(number), *[self.ends[n] for n in after]])
         if instruction.hoisted:  # the result is there already
-            ends.append(ready)
-            self._touch(number, instruction)
-            self._release(number)
-            return None
-        if engine == DMA:
+            start = end = ready
+        elif engine == DMA:
             # The start of one copy hides behind the bytes of another.
             lanes = min(instruction.partitions, self.chip.dma_queues) / self.chip.dma_queues
             length = instruction.bytes / (self.rate * lanes)
@@ -329,12 +330,7 @@ class _Schedule:
             engines = (engine, "Scalar") if instruction.either else (engine,)
             tried = [self._on(name, instruction, ready, after) for name in engines]
             start, end, engine, ports = min(tried, key=lambda one: one[1])
-            for port in ports:
-                self.free[port] = end
-        self.last[engine] = number
-        ends.append(end)
-        self._touch(number, instruction)
-        self._release(number)
+            self.free.update(dict.fromkeys(ports, end))
         return EngineSlot(
             engine, instruction.name, number, start, end, instruction.source, tuple(sorted(after))
         )
@@ -343,66 +339,51 @@ class _Schedule:
         self, engine: str, instruction: EngineInstruction, ready: float, after: set[int]
     ) -> tuple[float, float, str, list[str]]:
         """When an instruction would start and end on an engine, and what it keeps busy."""
-        placed = (
-            instruction if engine == instruction.engine else instruction._replace(engine=engine)
-        )
-        before = self.last.get(engine)
-        waits = before is not None and before in after
-        ports = _ports(placed, self.chip)
+        if engine != instruction.engine:
+            instruction = instruction._replace(engine=engine)
+        ports = _ports(instruction, self.chip)
         start = max([ready, *[self.free.get(port, 0.0) for port in ports]])
-        return (
-            start,
-            start + cycles(placed, self.chip, waits) / self.chip.clock_hz[engine],
-            engine,
-            ports,
-        )
+        length = cycles(instruction, self.chip, self.last.get(engine) in after)
+        return start, start + length / self.chip.clock_hz[engine], engine, ports
 
     def _gap(self, ready: float, length: float) -> float:
         """When the queues have time for a copy; one that is ready overtakes one that waits."""
         copies = self.copies
         at = bisect.bisect_right(copies, (ready, float("inf")))
-        start = ready
-        if at and copies[at - 1][1] > start:
-            start = copies[at - 1][1]
+        start = max(ready, copies[at - 1][1]) if at else ready
         while at < len(copies) and start + length > copies[at][0]:
             start = max(start, copies[at][1])
             at += 1
-        end = start + length
+        first, end = start, start + length
         if at and copies[at - 1][1] == start:  # one busy stretch
-            start_of = copies.pop(at - 1)[0]
             at -= 1
-        else:
-            start_of = start
+            first = copies.pop(at)[0]
         if at < len(copies) and copies[at][0] == end:
             end = copies.pop(at)[1]
-        copies.insert(at, (start_of, end))
+        copies.insert(at, (first, end))
         return start
 
     def _conflicts(self, instruction: EngineInstruction) -> set[int]:
         """Earlier instructions that wrote what it reads, or touched what it writes."""
-        earlier = set()
-        for access in instruction.reads:
-            for other, number in self.wrote.get(access.storage, ()):
-                if access.overlaps(other):
-                    earlier.add(number)
+        pairs = [(access, self.wrote) for access in instruction.reads]
         if not instruction.fresh:  # else nobody has touched it before
-            for access in instruction.writes:
-                for known in (self.wrote, self.reads):
-                    for other, number in known.get(access.storage, ()):
-                        if access.overlaps(other):
-                            earlier.add(number)
-        return earlier
+            pairs += [(access, self.wrote) for access in instruction.writes]
+            pairs += [(access, self.reads) for access in instruction.writes]
+        return {
+            number
+            for access, known in pairs
+            for other, number in known.get(access.storage, ())
+            if access.overlaps(other)
+        }
 
     def _touch(self, number: int, instruction: EngineInstruction) -> None:
-        end = self.ends[number]
+        for access in (*instruction.reads, *instruction.writes):
+            self.done[access.storage] = max(self.done[access.storage], self.ends[number])
         for access in instruction.reads:
-            storage = access.storage
-            self.done[storage] = max(self.done.get(storage, 0.0), end)
-            if storage in self.wrote:  # nobody waits for those who read an argument
-                self.reads.setdefault(storage, []).append((access, number))
+            if access.storage in self.wrote:  # nobody waits for those who read an argument
+                self.reads.setdefault(access.storage, []).append((access, number))
         for access in instruction.writes:
             storage = access.storage
-            self.done[storage] = max(self.done.get(storage, 0.0), end)
             if not instruction.fresh:  # whoever waits for this one has waited for those
                 for known in (self.wrote, self.reads):
                     if storage in known:
@@ -411,13 +392,11 @@ class _Schedule:
 
     def _room(self, number: int) -> float:
         """When SBUF has room for the tiles that this instruction touches first."""
-        new = sum(self.core.room(storage) for storage in self.born.get(number, ()))
-        if not new:
-            return 0.0
+        new = sum(map(self.core.room, self.born[number]))
         self.held += new
         over = self.held + self.waiting - self.chip.sbuf_bytes
         at = 0.0
-        if over > 0:
+        if new and over > 0:
             self.released.sort(reverse=True)
             while over > 0 and self.released:
                 at, size = self.released.pop()
@@ -426,7 +405,7 @@ class _Schedule:
         return at
 
     def _release(self, number: int) -> None:
-        for storage in self.dies.get(number, ()):
+        for storage in self.dies[number]:
             size = self.core.room(storage)
             self.held -= size
             self.waiting += size
@@ -440,10 +419,8 @@ def _ports(instruction: EngineInstruction, chip: NeuronChip) -> list[str]:
     """The engine, and the ports to memory that another engine shares (architecture guide)."""
     engine = instruction.engine
     ports = [engine]
-    if not chip.shared_ports:
-        return ports
-    if engine in ("Vector", "GpSimd") and instruction.sbuf:
+    if chip.shared_ports and engine in ("Vector", "GpSimd") and instruction.sbuf:
         ports.append("SBUF port")
-    if engine in ("Vector", "Scalar") and instruction.psum:
+    if chip.shared_ports and engine in ("Vector", "Scalar") and instruction.psum:
         ports.append("PSUM port")
     return ports

@@ -27,7 +27,7 @@ import ast
 import inspect
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,10 +162,20 @@ class _Rules:
 
     def say(self, node: ast.AST, what: str, instead: str) -> None:
         line = getattr(node, "lineno", 1) + max(self.first, 1) - 1
-        kind = what.partition(", ")[
-            0
-        ]  # of an expression, what is outside says it for what is inside
+        kind, _, _ = what.partition(", ")  # what is outside says it for what is inside
         self.said.setdefault((line, kind), LintFinding(self.file, line, what, instead))
+
+    def assigned(
+        self, names: set[str], nodes: Iterable[ast.AST], holds: Callable[[ast.AST], Any]
+    ) -> None:
+        """Add to the names those that are assigned what holds one of them."""
+        assignments = [node for node in nodes if isinstance(node, ast.Assign)]
+        before = -1
+        while before < len(names):
+            before = len(names)
+            for node in assignments:
+                if holds(node.value):
+                    names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
 
     def body(self) -> Iterator[ast.AST]:
         for statement in self.tree.body:
@@ -183,7 +193,7 @@ class _Rules:
 
 class _Modern(_Rules):
     def judge(self) -> None:
-        self.tiles = self._find_tiles()
+        self._find_tiles()
         for node in self.body():
             if isinstance(node, ast.Raise) and self.helper:
                 continue
@@ -232,14 +242,14 @@ class _Modern(_Rules):
 
     def _on_tiles(self, node: ast.AST) -> None:
         tile, own = self._is_tile, self._is_made
-        if isinstance(node, ast.BinOp) and (tile(node.left) or tile(node.right)):
+        if (isinstance(node, ast.BinOp) and (tile(node.left) or tile(node.right))) or (
+            isinstance(node, ast.AugAssign) and (tile(node.target) or tile(node.value))
+        ):
             self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
         elif isinstance(node, ast.UnaryOp) and (
             own(node.operand) if isinstance(node.op, ast.Not) else tile(node.operand)
         ):
             self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_scalar(dst, …)")
-        elif isinstance(node, ast.AugAssign) and (tile(node.target) or tile(node.value)):
-            self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
         elif isinstance(node, ast.Compare) and any(map(tile, (node.left, *node.comparators))):
             asks = any(isinstance(c, ast.Constant) and c.value is None for c in node.comparators)
             if not asks and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
@@ -253,41 +263,25 @@ class _Modern(_Rules):
         ):
             self.say(node, f"assignment into a tile, {_text(node)}", "nisa.tensor_copy(dst, src)")
 
-    def _find_tiles(self) -> set[str]:
+    def _find_tiles(self) -> None:
         """Names that hold tiles: arguments without a default, and what is made of nl.ndarray."""
         arguments = self.tree.args
-        if self.helper:  # whose arguments may be lists of sizes as well
-            arguments = ast.arguments([], [], None, [], [], None, [])
         positional = [*arguments.posonlyargs, *arguments.args]
         plain = len(positional) - len(arguments.defaults)
+        # What has a shape, or is sliced: a number has neither.
+        indexed = {
+            node.value.id
+            for node in self.body()
+            if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.value, ast.Name)
+        }
         self.tiles = {
             argument.arg
             for argument in positional[:plain]
-            if not (
-                isinstance(argument.annotation, ast.Name) and argument.annotation.id != "tensor"
-            )
-            and self._is_indexed(argument.arg)
+            if argument.arg in indexed
+            and getattr(argument.annotation, "id", "tensor") == "tensor"
+            and not self.helper  # whose arguments may be lists of sizes as well
         }
-        while True:
-            names = {
-                target.id
-                for node in self.body()
-                if isinstance(node, ast.Assign) and self._is_tile(node.value)
-                for target in node.targets
-                if isinstance(target, ast.Name)
-            }
-            if names <= self.tiles:
-                return self.tiles
-            self.tiles |= names
-
-    def _is_indexed(self, name: str) -> bool:
-        """Whether an argument has a shape, or is sliced: a number has neither."""
-        for node in self.body():
-            if isinstance(node, (ast.Attribute, ast.Subscript)) and (
-                isinstance(node.value, ast.Name) and node.value.id == name
-            ):
-                return True
-        return False
+        self.assigned(self.tiles, self.body(), self._is_tile)
 
     def _is_made(self, node: ast.AST) -> bool:
         """Whether a tile that the kernel itself has made, so that it is nothing else."""
@@ -312,35 +306,21 @@ class _Modern(_Rules):
 class _Beta1(_Rules):
     def judge(self) -> None:
         for node in self.body():
-            if isinstance(node, ast.For) and self._is_traced(node.iter):
-                self._loop(node)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                value = self.function.__globals__.get(node.func.id)
+            called: Any = getattr(node.iter if isinstance(node, ast.For) else node, "func", None)
+            if isinstance(node, ast.For):
+                name = called.attr if isinstance(called, ast.Attribute) else ""
+                if name in ("affine_range", "sequential_range"):
+                    self._loop(node, f"nl.{name}")
+            elif isinstance(called, ast.Name):
+                value = self.function.__globals__.get(called.id)
                 if isinstance(value, types.FunctionType):
                     self.helpers.append(value)
 
-    def _is_traced(self, node: ast.AST) -> bool:
-        return (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("affine_range", "sequential_range")
+    def _loop(self, loop: ast.For, kind: str) -> None:
+        indices = _names(loop.target)
+        self.assigned(
+            indices, ast.walk(loop), lambda value: _names(value) & indices and not _loads(value)
         )
-
-    def _loop(self, loop: ast.For) -> None:
-        indices = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-        assert isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute)
-        kind = f"nl.{loop.iter.func.attr}"
-        while True:  # and the names that are made of them
-            more = {
-                target.id
-                for node in ast.walk(loop)
-                if isinstance(node, ast.Assign) and _names(node.value) & indices
-                for target in node.targets
-                if isinstance(target, ast.Name) and not _loads(node.value)
-            }
-            if more <= indices:
-                break
-            indices |= more
         for node in (inner for statement in loop.body for inner in ast.walk(statement)):
             if isinstance(node, (ast.If, ast.While, ast.IfExp)) and _names(node.test) & indices:
                 self.say(node, f"a branch on the index of {kind}", "mask=")

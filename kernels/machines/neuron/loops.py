@@ -8,6 +8,7 @@ refused. Of a long loop the estimate runs a few iterations, and the others are m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,18 +37,13 @@ SHORT = SAMPLED + 3  # a loop of fewer iterations runs whole
 SEVERAL = 64  # places of a tile that are compared with each other
 
 
-class _Body:
+class _Body(NamedTuple):
     """What one iteration of a loop does, and how that moves from one to the next: every number of a
-    storage, and every bound of what is touched, by a constant step.
+    storage, and every bound of what is touched, by a constant step."""
 
-    now: the instructions of an iteration. steps: for each, those of its accesses. rooms: of the
-    storages that it makes.
-    """
-
-    def __init__(
-        self, now: list[EngineInstruction], steps: list[list[list[int]]], rooms: list[Room]
-    ) -> None:
-        self.now, self.steps, self.rooms = now, steps, rooms
+    now: list[EngineInstruction]  # of an iteration
+    steps: list[list[Any]]  # for each instruction, those of its accesses
+    rooms: list[Room]  # of the storages that it makes
 
     @classmethod
     def of(
@@ -65,38 +61,28 @@ class _Body:
         ]
         if not now or len(before) != len(now) or fresh[0] != fresh[1]:
             return None
-        steps = []
-        for old, new in zip(before, now):
-            if not _alike(old, new):
-                return None
-            pairs = zip((*old.reads, *old.writes), (*new.reads, *new.writes))
-            moved = [_step(a, b) for a, b in pairs]
-            if None in moved:
-                return None
-            steps.append(moved)
-        return cls(now, steps, list(rooms[other:last]))  # type: ignore[arg-type]
+        if not all(map(_alike, before, now)):
+            return None
+        steps = [
+            [*map(_step, (*old.reads, *old.writes), (*new.reads, *new.writes))]
+            for old, new in zip(before, now)
+        ]
+        return (
+            None if any(None in moved for moved in steps) else cls(now, steps, [*rooms[other:last]])
+        )
 
     def instructions(self, ahead: int) -> list[EngineInstruction]:
         """Those of an iteration so many after the last one known."""
         later = []
-        for instruction, steps in zip(self.now, self.steps):
-            reads = len(instruction.reads)
-            moved = [
-                _moved(access, step, ahead)
-                for access, step in zip((*instruction.reads, *instruction.writes), steps)
-            ]
-            later.append(
-                instruction._replace(reads=tuple(moved[:reads]), writes=tuple(moved[reads:]))
-            )
+        for one, steps in zip(self.now, self.steps):
+            moved = [_moved(*pair, ahead) for pair in zip((*one.reads, *one.writes), steps)]
+            reads = len(one.reads)
+            later.append(one._replace(reads=tuple(moved[:reads]), writes=tuple(moved[reads:])))
         return later
 
     def gives(self, ahead: int, instructions: Sequence[EngineInstruction]) -> bool:
         """Whether these are what that iteration was expected to do."""
-        expected = self.instructions(ahead)
-        return len(expected) == len(instructions) and all(
-            _alike(a, b) and (a.reads, a.writes) == (b.reads, b.writes)
-            for a, b in zip(expected, instructions)
-        )
+        return self.instructions(ahead) == list(instructions)
 
 
 def _alike(one: EngineInstruction, other: EngineInstruction) -> bool:
@@ -132,6 +118,7 @@ def _moved(access: Access, step: list[int], ahead: int) -> Access:
     )
 
 
+@dataclass
 class Sample:
     """Which loops of a run leave iterations out: all but those at the lines `whole`.
 
@@ -139,21 +126,18 @@ class Sample:
     ask for those of all iterations. extrapolated: how many instructions never ran.
     """
 
-    def __init__(self) -> None:
-        self.whole: set[str | None] = set()
-        self.leaks: set[str | None] = set()
-        self.extrapolated = 0
+    whole: set[str | None] = field(default_factory=set)
+    leaks: set[str | None] = field(default_factory=set)
+    extrapolated: int = 0
 
 
+@dataclass
 class NkiLoop:
     """One run of a loop whose iterations are independent, and who wrote what in it."""
 
-    __slots__ = ("line", "number", "writes")
-
-    def __init__(self, number: int, line: str | None) -> None:
-        self.number = number
-        self.line = line
-        self.writes: dict[int, list[tuple[int, Access, str, str | None]]] = {}
+    number: int
+    line: str | None
+    writes: dict[int, list[tuple[int, Access, str, str | None]]] = field(default_factory=dict)
 
 
 class Contended(NamedTuple):
@@ -164,6 +148,12 @@ class Contended(NamedTuple):
     one: int
     other: int
     line: str | None
+
+
+def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How long the two are the same."""
+    differ = (at for at, (a, b) in enumerate(zip(one, other)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 class Loops:
@@ -194,42 +184,37 @@ class Loops:
 
         Seed 0 goes backwards; others draw an order that is not the written one.
         """
-        steps = list(range(*bounds))
-        if self.order is not None and len(steps) > 1:
-            written = list(steps)
-            steps.reverse()
-            while self.order:
-                self.rng.shuffle(steps)
-                if steps != written:
-                    break
+        written = list(range(*bounds))
+        steps = written if self.order is None else written[::-1]
+        while self.order and len(steps) > 1:
+            self.rng.shuffle(steps)
+            if steps != written:
+                break
         return self._watched(steps, place())
 
     def _watched(self, steps: list[int], line: str | None) -> Iterator[int]:
-        self.started += 1
-        loop, before = NkiLoop(self.started, line), self.iteration
-        depth, outer = len(self.loops), len(self.turns_of_loops)
-        self.lines[loop.number] = line
+        loop, before, depth = NkiLoop(self.started + 1, line), self.iteration, len(self.loops)
         try:
-            for turn, step in self._sampled(steps, line):
+            for step in self._numbered(steps, line):
                 del self.loops[depth:]  # an inner loop that was left early
                 self.loops.append((loop, step))
                 self.iteration = (*before, (loop.number, step))
-                del self.turns_of_loops[outer:]
-                self.turns_of_loops.append((loop.number, turn))
                 yield step
             self._compare_writes(loop)
         finally:
             del self.loops[depth:]
-            del self.turns_of_loops[outer:]
             self.iteration = before
 
     def dependent(self, *bounds: int) -> Iterator[int]:
         """A loop whose iterations depend on each other, and which a compiler keeps as a loop."""
+        return self._numbered(range(*bounds), place())
+
+    def _numbered(self, steps: Sequence[int], line: str | None) -> Iterator[int]:
         self.started += 1
-        number, outer, line = self.started, len(self.turns_of_loops), place()
+        number, outer = self.started, len(self.turns_of_loops)
         self.lines[number] = line
         try:
-            for turn, step in self._sampled(range(*bounds), line):
+            for turn, step in self._sampled(steps, line):
                 del self.turns_of_loops[outer:]
                 self.turns_of_loops.append((number, turn))
                 yield step
@@ -282,9 +267,9 @@ class Loops:
                 continue
             by_place: dict[Access, tuple[int, str, str | None]] = {}
             for step, access, op, line in writes:
-                known = by_place.setdefault(access, (step, op, line))
-                if known[0] != step and not (op and op == known[1]):
-                    self.contended[number] = Contended(access, loop.line, known[0], step, line)
+                first, how, _ = by_place.setdefault(access, (step, op, line))
+                if first != step and not (op and op == how):
+                    self.contended[number] = Contended(access, loop.line, first, step, line)
             places = list(by_place.items()) if len(by_place) <= SEVERAL else []
             for at, (access, (step, op, _)) in enumerate(places):
                 for other, (later, how, line) in places[at + 1 :]:
@@ -345,10 +330,7 @@ class Loops:
         born = view._storage.born
         if born == self.iteration:
             return []
-        same = 0
-        while same < min(len(born), len(self.loops)) and born[same] == self.iteration[same]:
-            same += 1
-        return self.loops[same:]
+        return self.loops[_common(born, self.iteration) :]
 
     def _search(self, name: str, sums: str, view: View, loop: NkiLoop, step: int) -> None:
         known = loop.writes.get(view._storage.number, ())
@@ -402,10 +384,8 @@ class Loops:
         assert self.sample is not None
         for view in operands:
             born = self.births[view._storage.number]
-            for depth, turn in enumerate(born):
-                if depth >= len(now) or now[depth] != turn:
-                    self.sample.leaks.update(self.lines[loop] for loop, _ in born[depth:])
-                    break
+            left = born[_common(born, now) :]
+            self.sample.leaks.update(self.lines[loop] for loop, _ in left)
 
     def _hoisted(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,7 +85,7 @@ class NeuronMachine(Loops):
         # (pipe, from, to) → numbers and states, in the order in which they were sent
         self.mail: dict[tuple[Any, int, int], deque[tuple[np.ndarray, np.ndarray | None]]] = {}
         self.turns: Any = None  # who takes turns, where several programs run at once
-        self._names: dict[str, int] = {}
+        self._names: Counter[str] = Counter()
 
     # --- programs of a launch grid ---------------------------------------------------------------
 
@@ -128,7 +128,8 @@ class NeuronMachine(Loops):
     ) -> Any:
         """A new tile; nothing in it is written."""
         shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-        if not shape or any(isinstance(n, bool) or not _whole(n) or n < 1 for n in shape):
+        whole_numbers = all(isinstance(n, (int, np.integer)) for n in shape)
+        if not shape or not whole_numbers or bool in map(type, shape) or min(shape) < 1:
             refuse(f"ndarray of shape {shape}: dimensions are whole numbers of at least 1")
         shape = tuple(map(int, shape))
         dtype = dtypes.of(dtype)
@@ -171,7 +172,10 @@ class NeuronMachine(Loops):
         par: int = 0,
         base: int = 0,
     ) -> Any:
-        name = name or self._name(buffer)
+        if not name:
+            kind_of = "tile" if buffer in ON_CHIP else "tensor"
+            self._names[kind_of] += 1
+            name = f"{kind_of} {self._names[kind_of]}"
         storage = Storage(
             len(self.rooms), data, buffer, name, state, par, place(), self.iteration, base
         )
@@ -182,11 +186,6 @@ class NeuronMachine(Loops):
             Room(buffer, storage.partition_bytes, label, storage.source, storage.block_bytes)
         )
         return whole(storage, kind)
-
-    def _name(self, buffer: str) -> str:
-        kind = "tile" if buffer in ON_CHIP else "tensor"
-        self._names[kind] = self._names.get(kind, 0) + 1
-        return f"{kind} {self._names[kind]}"
 
     def _check_tile(
         self, shape: tuple[int, ...], dtype: np.dtype, buffer: str, name: str, par: int
@@ -203,8 +202,6 @@ class NeuronMachine(Loops):
                 f"{what} takes {size / 1024:.1f} KiB of each partition, which has "
                 f"{limit // 1024} KiB"
             )
-
-    # --- loops -----------------------------------------------------------------------------------
 
     # --- instructions ----------------------------------------------------------------------------
 
@@ -223,7 +220,7 @@ class NeuronMachine(Loops):
         fast: int = 1,
         op: str = "",
         shapes: bool = True,
-        across: bool = False,
+        across: bool | None = None,
         chosen: Sequence[View] = (),
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
@@ -241,8 +238,8 @@ class NeuronMachine(Loops):
             fast: how many times faster a performance mode is.
             op: the operation, where the instruction only adds to what it reads.
             shapes: whether all have as many elements as dst.
-            across: whether a result depends on other elements of its partition, as
-                where not all have as many elements.
+            across: whether a result depends on other elements of its partition; by
+                default where not all have as many elements.
             chosen: sources that the function may leave out of a result, and that make it
                 not a number where they are none.
             detail, either: as for `note`.
@@ -276,7 +273,8 @@ class NeuronMachine(Loops):
                 result = function(*values, *vectors)
         fresh = self.write(name, dst, result)
         if any(state is not None for state in states):
-            self.loosen(name, dst, operands, states, across or not shapes, chosen, result)
+            across = not shapes if across is None else across
+            self.loosen(name, dst, operands, states, across, chosen, result)
         n = max([dst._elements, *(s._elements for s in sources)])
         self.note(
             engine,
@@ -318,6 +316,8 @@ class NeuronMachine(Loops):
             bad = is_undefined(state)
             if source.size == dst.size and not across:
                 marks = bad.reshape(dst.shape)
+            elif source.ndim == dst.ndim and not across:
+                marks = np.broadcast_to(bad.reshape(source.shape), dst.shape)
             elif source.shape[0] == dst.shape[0]:
                 rows = bad.reshape(source.shape[0], -1).any(axis=1)
                 marks = rows.reshape(-1, *[1] * (dst.ndim - 1))
@@ -341,15 +341,7 @@ class NeuronMachine(Loops):
         """Elements of dst become undefined, by reading these sources."""
         if not loose.any():
             return
-        dst._storage.states()
-        if isinstance(dst, Picked):
-            if dst._taken is not None:
-                loose = loose & np.broadcast_to(dst._taken, loose.shape)
-            dst._storage.states().reshape(-1)[dst._flat[loose]] = UNDEFINED
-        else:
-            seen = dst._states()
-            assert isinstance(seen, np.ndarray)
-            seen[loose] = UNDEFINED
+        dst._change(loose, UNDEFINED)
         for source, state in zip(sources, states):
             if state is None:
                 continue
@@ -393,8 +385,12 @@ class NeuronMachine(Loops):
         if engine == "GpSimd" and storage.buffer == PSUM:
             refuse(f"{name}: {operand}; the GpSimd engine does not reach PSUM")
 
-    def copy(self, name: str, dst: View, src: View, work: int | None = None) -> None:
-        """A DMA between HBM and SBUF: as many elements, in any shape."""
+    def copy(self, name: str, dst: View, src: View, elements: int | None = None) -> None:
+        """A DMA between HBM and SBUF: as many elements, in any shape.
+
+        Args:
+            elements: that are moved, by default all.
+        """
         if self.limits:
             for operand in (dst, src):
                 if operand.buffer == PSUM:
@@ -408,7 +404,9 @@ class NeuronMachine(Loops):
         values = None
         if self.numbers:
             values = spoiled(src._values(), states)
-            if values.dtype != dst.dtype and not self._same_bits(values.dtype, dst.dtype):
+            one, other = values.dtype, dst.dtype
+            same_bits = one.itemsize == other.itemsize and {one.kind, other.kind} <= {*"iub"}
+            if one != other and not same_bits:
                 values = dtypes.wide(values)
             if values.size == dst.size:
                 values = values.reshape(dst.shape)
@@ -416,12 +414,9 @@ class NeuronMachine(Loops):
         fresh = self.write(name, dst, values, once=True)
         if states is not None and src.size == dst.size:
             self.loosen(name, dst, (src,), (states,))
-        moved = dst.size * dst.dtype.itemsize
+        moved = (dst.size if elements is None else int(elements)) * dst.dtype.itemsize
         runs = min(dst._run, src._run)
         self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
-
-    def _same_bits(self, one: np.dtype, other: np.dtype) -> bool:
-        return one.itemsize == other.itemsize and one.kind in "iub" and other.kind in "iub"
 
     def check_written(self, name: str, view: View, whole: bool = False) -> np.ndarray | None:
         """Refuse to read what was never written; the states, where some element is undefined.
@@ -499,8 +494,7 @@ class NeuronMachine(Loops):
                     f"{name} writes {again} elements of {dst} a second time: which write comes "
                     "last is left to the DMA engines"
                 )
-        repeats = any(step == 0 and n > 1 for step, n in zip(dst._data.strides, dst.shape))
-        if repeats and not isinstance(dst, Picked):
+        if dst._repeats() and not isinstance(dst, Picked):
             # A place to throw results away that only go into a sum: which one stays is open.
             if storage.buffer not in ON_CHIP:
                 refuse(f"{name}: dst {dst} is broadcast: several elements are one in memory")
@@ -602,21 +596,13 @@ class NeuronMachine(Loops):
         partial = self.sample is not None and self.sample.extrapolated
         for output in [] if partial else outputs:
             states = output._states()
-            missing = (
-                output.size * (states == UNWRITTEN)
-                if isinstance(states, int)
-                else int(np.count_nonzero((states == UNWRITTEN) | (states == UNDEFINED)))
-            )
+            missing = int(np.count_nonzero(np.broadcast_to(is_undefined(states), output.shape)))
             if not missing:
                 continue
-            message = (
-                f"{missing} of {output.size} elements of the output {output} were never written"
+            origin = self.origin(output)
+            message = f"{missing} of {output.size} elements of the output {output} " + (
+                f"are undefined{origin}" if origin else "were never written"
             )
-            if output._storage.number in self.origins:
-                message = (
-                    f"{missing} of {output.size} elements of the output {output} are undefined"
-                    + self.origin(output)
-                )
             if output._storage.scattered:  # which ones depends on the numbers: perhaps as meant
                 warnings.warn(f"{message} ({output._storage.source})", stacklevel=2)
             else:
@@ -639,23 +625,18 @@ class NeuronMachine(Loops):
         A tile is live from the first instruction that touches it to the last: no allocator can do
         with less, if it keeps the order.
         """
-        lives = self.lives(buffer)
-        change: dict[int, int] = {}
-        for (number, _), (first, last) in lives.items():
-            size = self.room(number)
-            change[first] = change.get(first, 0) + size
-            change[last + 1] = change.get(last + 1, 0) - size
+        spans = lives(self.rooms, self.instructions, buffer)
+        change: Counter[int] = Counter()
+        for (number, _), (first, last) in spans.items():
+            change[first] += self.room(number)
+            change[last + 1] -= self.room(number)
         held = most = peak = 0
         for at in sorted(change):
             held += change[at]
             if held > most:
                 most, peak = held, at
-        who = [self.rooms[n] for (n, _), (first, last) in lives.items() if first <= peak <= last]
+        who = [self.rooms[n] for (n, _), (first, last) in spans.items() if first <= peak <= last]
         return most, peak, who if most else []
-
-    def lives(self, buffer: str) -> dict[tuple[int, int], tuple[int, int]]:
-        """Storage and its block → the first and the last instruction that touch it."""
-        return lives(self.rooms, self.instructions, buffer)
 
     def room(self, number: int) -> int:
         """Bytes of a partition that a storage takes: in PSUM whole banks."""
@@ -682,8 +663,8 @@ def lives(
                 low, high = access.elements
                 blocks = range(low // room.block, -(-high // room.block))
             for block in blocks:
-                known = spans.get((number, block))
-                spans[number, block] = (known[0] if known else at, at)
+                first, _ = spans.get((number, block), (at, at))
+                spans[number, block] = (first, at)
     return spans
 
 
@@ -702,10 +683,6 @@ def is_sampled() -> bool:
     """Whether a run is going on that leaves iterations of loops out."""
     core = running.get()
     return core is not None and core.sample is not None
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer))
 
 
 def _wide(name: str, view: View) -> np.ndarray:

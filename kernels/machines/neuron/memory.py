@@ -6,10 +6,12 @@ written, unless all elements are in the same state. Views share both.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,9 +66,7 @@ class Access(NamedTuple):
         (a, b), (c, d) = self.partitions, other.partitions
         if not (a < d and c < b):
             return False
-        if self.box is None or other.box is None:
-            return True
-        return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box))
+        return all(a < d and c < b for (a, b), (c, d) in zip(self.box or (), other.box or ()))
 
     def covers(self, other: Access) -> bool:
         """Whether every element of the other is one of this."""
@@ -129,54 +129,23 @@ class Room(NamedTuple):
     block: int = 0
 
 
+@dataclass(eq=False, slots=True)
 class Storage:
-    """The memory behind a tile and its views.
+    """The memory behind a tile and its views."""
 
-    par: the dimension of the partitions; those before it are blocks. born: the iterations of
-    independent loops in which it was made.
-    """
-
-    __slots__ = (
-        "base",
-        "born",
-        "buffer",
-        "data",
-        "name",
-        "number",
-        "par",
-        "scattered",
-        "source",
-        "state",
-        "stored",
-        "streamed",
-        "uniform",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        data: np.ndarray,
-        buffer: str,
-        name: str,
-        state: int,
-        par: int = 0,
-        source: str | None = None,
-        born: tuple[tuple[int, int], ...] = (),
-        base: int = 0,
-    ) -> None:
-        self.number = number
-        self.data = data
-        self.buffer = buffer
-        self.name = name
-        self.par = par
-        self.state: np.ndarray | None = None
-        self.uniform = state  # of all elements, while `state` is None
-        self.stored = False  # whether an instruction wrote to it
-        self.streamed = False  # whether it stands in PSUM, as far as time goes
-        self.scattered = False  # whether numbers have chosen where
-        self.source = source
-        self.born = born
-        self.base = base  # the partition it starts at, where the kernel says so
+    number: int
+    data: np.ndarray
+    buffer: str
+    name: str
+    uniform: int  # the state of all elements, while `state` is None
+    par: int  # the dimension of the partitions; those before it are blocks
+    source: str | None
+    born: tuple[tuple[int, int], ...]  # the iterations of independent loops in which it was made
+    base: int  # the partition it starts at, where the kernel says so
+    state: np.ndarray | None = None
+    stored: bool = False  # whether an instruction wrote to it
+    streamed: bool = False  # whether it stands in PSUM, as far as time goes
+    scattered: bool = False  # whether numbers have chosen where
 
     @property
     def partition_bytes(self) -> int:
@@ -227,25 +196,16 @@ def _steps(data: np.ndarray) -> tuple[int, int]:
     return (comb, tooth) if comb > tooth else (0, 0)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class View:
     """A tile or a part of one. Subclasses say what a kernel may do with it."""
 
-    __slots__ = ("_axes", "_box", "_data", "_par", "_seen", "_storage")
-
-    def __init__(
-        self,
-        storage: Storage,
-        data: np.ndarray,
-        box: tuple[tuple[int, int], ...] | None,
-        axes: tuple[int | None, ...] | None,
-        par: int = 0,
-    ) -> None:
-        self._storage = storage
-        self._data = data
-        self._box = box  # in the storage's dimensions; None where it has none
-        self._axes = axes  # dimension → the storage's; None for what a reshape made
-        self._par = par  # the dimension of the partitions, 0 when blocks are chosen
-        self._seen: Access | None = None
+    _storage: Storage
+    _data: np.ndarray
+    _box: tuple[tuple[int, int], ...] | None  # in the storage's dimensions; None without one
+    _axes: tuple[int | None, ...] | None  # dimension → the storage's; None for a reshape's
+    _par: int = 0  # the dimension of the partitions, 0 when blocks are chosen
+    _seen: Access | None = field(default=None, init=False)
 
     shape = property(lambda self: self._data.shape)
     dtype = property(lambda self: self._data.dtype)
@@ -321,29 +281,21 @@ class View:
         return self._seen
 
     def _make_access(self) -> Access:
-        storage, data = self._storage, self._data
-        base = storage.data
+        storage, data, low = self._storage, self._data, self._offset
         span = sum(abs(stride) * (size - 1) for stride, size in zip(data.strides, data.shape))
         if storage.buffer in ON_CHIP and storage.par == 0 and self._par == 0:
-            step = base.strides[0]
             rows = data.shape[0]
-            first = self._offset
-            lane = first // step
+            lane, low = divmod(low, storage.data.strides[0])
             span -= abs(data.strides[0]) * (rows - 1)
-            low = first - lane * step
             elements = (low, low + span + data.itemsize)
             box = self._box
             if box is None and rows * (elements[1] - low) == data.nbytes:  # without holes
                 box = _dense_box(storage, (lane, lane + rows), elements)
             return Access(storage.number, box, (lane, lane + rows), elements, *_steps(data))
-        low = self._offset
         return Access(storage.number, self._box, (0, 1 << 30), (low, low + span + data.itemsize))
 
-    def _label(self) -> str:
-        return f"{self._storage.name} {list(self._data.shape)} in {self._storage.buffer}"
-
     def __repr__(self) -> str:
-        return self._label()
+        return f"{self._storage.name} {list(self._data.shape)} in {self._storage.buffer}"
 
     # --- what the machine does with it -----------------------------------------------------------
 
@@ -367,30 +319,31 @@ class View:
     def _mark(self, state: int) -> None:
         storage = self._storage
         data = self._data
-        repeats = any(step == 0 and n > 1 for step, n in zip(data.strides, data.shape))
-        if data.nbytes == storage.data.nbytes and not repeats:
+        if data.nbytes == storage.data.nbytes and not self._repeats():
             storage.state, storage.uniform = None, state
-            return
-        if storage.state is None and storage.uniform == state:
-            return
-        storage.states()
-        if self._data.itemsize == storage.data.itemsize:
-            seen = self._states()
-            assert isinstance(seen, np.ndarray)
-            seen[...] = state
-        else:
-            flat = storage.states().reshape(-1)
-            for extra in range(max(1, self._data.itemsize // storage.data.itemsize)):
-                flat[self._places() + extra] = state
+        elif storage.state is not None or storage.uniform != state:
+            if data.itemsize == storage.data.itemsize:
+                self._change(..., state)
+            else:
+                flat = storage.states().reshape(-1)
+                for extra in range(max(1, data.itemsize // storage.data.itemsize)):
+                    flat[self._places() + extra] = state
+
+    def _change(self, where: Any, state: Any) -> None:
+        """Set the states of some elements."""
+        self._storage.states()
+        seen = self._states()
+        assert isinstance(seen, np.ndarray)
+        seen[where] = state
+
+    def _repeats(self) -> bool:
+        """Whether several elements are one in memory."""
+        return any(step == 0 and n > 1 for step, n in zip(self._data.strides, self.shape))
 
     def _places(self) -> np.ndarray:
         """Of each element, the number of the storage's element that it starts in."""
-        at = np.full((1,) * self.ndim, self._offset)
-        for axis, (stride, size) in enumerate(zip(self._data.strides, self.shape)):
-            at = at + (np.arange(size) * stride).reshape(
-                [-1 if a == axis else 1 for a in range(self.ndim)]
-            )
-        return at // self._storage.data.itemsize
+        lines = [np.arange(n) * stride for stride, n in zip(self._data.strides, self.shape)]
+        return lattice(self._offset, lines) // self._storage.data.itemsize
 
     # --- what no kernel may do -------------------------------------------------------------------
 
@@ -445,14 +398,10 @@ class View:
             data.shape = wanted  # refuses to copy
         except (AttributeError, ValueError):
             refuse(f"reshape of {self} to {list(wanted)}: not the same elements in one piece")
-        axes = (
-            self._axes[0] if self._on_chip and self._axes else None,
-            *[None] * (len(wanted) - 1),
-        )
-        box = self._box
-        if not self._on_chip or (box is not None and len(wanted) != self.ndim):
-            box = None
-        return self._like(data, box, axes if box is not None else None)
+        if not self._on_chip or self._box is None or len(wanted) != self.ndim:
+            return self._like(data)
+        first = self._axes[0] if self._axes else None
+        return self._like(data, self._box, (first, *[None] * (len(wanted) - 1)))
 
 
 class Picked(View):
@@ -472,9 +421,7 @@ class Picked(View):
         self._taken = taken
 
     def _make_access(self) -> Access:
-        storage, flat = self._storage, self._flat
-        if self._taken is not None:
-            flat = flat[np.broadcast_to(self._taken, flat.shape)]
+        storage, flat = self._storage, self._chosen()
         item = storage.data.itemsize
         low, high = (int(flat.min()), int(flat.max()) + 1) if flat.size else (0, 0)
         if storage.buffer in ON_CHIP and storage.par == 0:
@@ -520,12 +467,7 @@ class Picked(View):
 
     def _put(self, values: np.ndarray) -> None:
         flat = self._storage.data.reshape(-1)
-        values = np.broadcast_to(values, self._flat.shape)
-        if self._taken is None:
-            flat[self._flat] = values
-        else:
-            taken = np.broadcast_to(self._taken, self._flat.shape)
-            flat[self._flat[taken]] = values[taken]
+        flat[self._chosen()] = self._chosen(np.broadcast_to(values, self._flat.shape))
 
     def _states(self) -> np.ndarray | int:
         storage = self._storage
@@ -534,28 +476,31 @@ class Picked(View):
         states = storage.states().reshape(-1)[self._inside()]
         if self._taken is None:
             return states
-        return np.where(np.broadcast_to(self._taken, states.shape), states, UNDEFINED).astype(
-            np.uint8
-        )
+        return np.where(self._taken, states, np.uint8(UNDEFINED))
+
+    def _chosen(self, of_each: np.ndarray | None = None) -> np.ndarray:
+        """Of the places, or of what is there for each of them, those that are taken."""
+        of_each = self._flat if of_each is None else of_each
+        if self._taken is None:
+            return of_each
+        return of_each[np.broadcast_to(self._taken, self._flat.shape)]
 
     def _mark(self, state: int) -> None:
         flat = self._storage.states().reshape(-1)
-        flat[
-            self._flat
-            if self._taken is None
-            else self._flat[np.broadcast_to(self._taken, self._flat.shape)]
-        ] = state
+        flat[self._chosen()] = state
         if state == WRITTEN and self._flat.size >= flat.size and (flat == state).all():
             self._storage.state, self._storage.uniform = None, state
 
+    def _change(self, where: Any, state: Any) -> None:
+        states = self._storage.states().reshape(-1)
+        kept = np.broadcast_to(True if self._taken is None else self._taken, self.shape)[where]
+        states[self._flat[where][kept]] = np.broadcast_to(state, kept.shape)[kept]
+
     def reshape(self, *shape: Any) -> Picked:
-        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        taken = (
-            None
-            if self._taken is None
-            else np.broadcast_to(self._taken, self._flat.shape).reshape(wanted)
-        )
-        return self._again(self._flat.reshape(wanted), taken)
+        taken = self._taken
+        if taken is not None:
+            taken = np.broadcast_to(taken, self._flat.shape).reshape(*shape)
+        return self._again(self._flat.reshape(*shape), taken)
 
     def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Picked:
         return type(self)(self._storage, places, taken, self._storage.data)
@@ -568,6 +513,11 @@ def whole(storage: Storage, kind: type) -> Any:
     return kind(storage, storage.data, box, tuple(range(len(shape))), storage.par)
 
 
+def lattice(first: int, lines: list[np.ndarray]) -> np.ndarray:
+    """first + a number of each line, for each combination of them."""
+    return functools.reduce(np.add.outer, lines, np.asarray(first))
+
+
 def _address(data: np.ndarray) -> int:
     return data.__array_interface__["data"][0]
 
@@ -576,7 +526,7 @@ def has_nan(dtype: np.dtype) -> bool:
     return dtype.fields is None and dtype.kind not in "iub"
 
 
-def is_undefined(states: np.ndarray) -> np.ndarray:
+def is_undefined(states: Any) -> np.ndarray:
     """Where an element is anything."""
     marks: np.ndarray = (states == UNDEFINED) | (states == UNWRITTEN)
     return marks

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,31 +20,17 @@ ARITHMETIC, BITS, FUNCTION = "arithmetic", "bits", "function"
 ONE = np.float32(1)
 
 
+@dataclass(eq=False, repr=False)
 class MathOperation:
-    """An operation by name, such as nl.add.
+    """An operation by name, such as nl.add."""
 
-    function: in NumPy, of float32 or, for bits, of whole numbers. inputs: 1 or 2. kind: what it
-    works on; FUNCTION is for the Scalar engine only. activation: whether nisa.activation takes it.
-    reduces: whether a reduction may. limits: of the numbers that the Scalar engine takes.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., np.ndarray],
-        inputs: int,
-        kind: str = ARITHMETIC,
-        activation: bool = False,
-        reduces: bool = False,
-        limits: tuple[float, float] | None = None,
-    ) -> None:
-        self.name = name
-        self.function = function
-        self.inputs = inputs
-        self.kind = kind
-        self.activation = activation
-        self.reduces = reduces
-        self.limits = limits
+    name: str
+    function: Callable[..., np.ndarray]  # in NumPy, of float32 or, for bits, of whole numbers
+    inputs: int
+    kind: str = ARITHMETIC  # what it works on; FUNCTION is for the Scalar engine only
+    activation: bool = False  # whether nisa.activation takes it
+    reduces: bool = False  # whether a reduction may
+    limits: tuple[float, float] | None = None  # of the numbers that the Scalar engine takes
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         refuse(f"nl.{self.name}(…) is called: hand it to an instruction, as in op=nl.{self.name}")
@@ -109,11 +96,12 @@ def _silu_dx(x: np.ndarray) -> np.ndarray:
     return s * (ONE + x * (ONE - s))
 
 
-def _table() -> dict[str, MathOperation]:
-    table: dict[str, MathOperation] = {}
+TABLE: dict[str, MathOperation] = {}
 
+
+def _fill_table() -> None:
     def add(name: str, *arguments: Any, **options: Any) -> None:
-        table[name] = MathOperation(name, *arguments, **options)
+        TABLE[name] = MathOperation(name, *arguments, **options)
 
     for name in ("add", "subtract", "multiply", "maximum", "minimum"):
         add(name, getattr(np, name), 2, reduces=True)
@@ -150,10 +138,9 @@ def _table() -> dict[str, MathOperation]:
     ):
         add(name, function, 1, FUNCTION, activation=True, limits=limits)
     add("floor", np.floor, 1, FUNCTION)  # of nki.language only: it takes several instructions
-    return table
 
 
-TABLE = _table()
+_fill_table()
 REDUCTIONS = {"max": "maximum", "min": "minimum", "sum": "add", "prod": "multiply"}
 _NUMPY = {
     "amax": "maximum",
@@ -178,19 +165,17 @@ def resolve(instruction: str, operation: Any) -> MathOperation:
     raise AssertionError
 
 
-def binary(instruction: str, operation: Any) -> MathOperation:
-    """An operation of two operands."""
+def binary(instruction: str, operation: Any, inputs: int = 2) -> MathOperation:
+    """An operation of two operands, or as many as `inputs` says."""
     named = resolve(instruction, operation)
-    if named.inputs != 2:
-        refuse(f"{instruction}: {named!r} takes {named.inputs} operands, here 2")
+    if named.inputs != inputs:
+        refuse(f"{instruction}: {named!r} takes {named.inputs} operands, here {inputs}")
     return named
 
 
 def activation_function(instruction: str, operation: Any) -> MathOperation:
     """A function of the Scalar engine."""
-    named = resolve(instruction, operation)
-    if named.inputs != 1:
-        refuse(f"{instruction}: {named!r} takes {named.inputs} operands, here 1")
+    named = binary(instruction, operation, 1)
     if not named.activation:
         accepted = ", ".join(name for name, one in TABLE.items() if one.activation)
         refuse(f"{instruction}: the Scalar engine has no {named!r}; accepted: {accepted}")

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import NeuronError, absent, place, refuse
 from kernels.machines.neuron.machine import machine
-from kernels.machines.neuron.memory import ON_CHIP, Picked, View
+from kernels.machines.neuron.memory import ON_CHIP, Picked, View, lattice
 
 ARITHMETIC = {
     "add": "+",
@@ -60,14 +60,6 @@ class Register:
         return self.number() != 0
 
     __int__ = __index__ = number
-
-
-def strided(
-    base: np.ndarray, first: int, shape: Sequence[int], strides: Sequence[int]
-) -> np.ndarray:
-    """Elements of a flat array by a pattern; strides in bytes. NumPy's own function does not take
-    the dtypes of ml_dtypes."""
-    return np.ndarray(shape, base.dtype, base.view(np.uint8), first * base.itemsize, strides)
 
 
 def sliced(view: View, key: Any) -> Any:
@@ -204,11 +196,18 @@ class Viewable(View):
             raise AttributeError(name)
         return absent("a tile", name, [known for known in dir(type(self)) if known[0] != "_"])
 
-    def _strided(self, shape: Sequence[int], strides: Sequence[int]) -> Any:
-        base = self._storage.data.reshape(-1)
-        if base.dtype != self.dtype:
-            base = base.view(self.dtype)
-        return self._like(strided(base, self._offset // self.itemsize, shape, strides))
+    def _strided(
+        self,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        first: int | None = None,
+        dtype: np.dtype | None = None,
+    ) -> Any:
+        """Elements by a pattern, in bytes. NumPy's own function does not take the dtypes of
+        ml_dtypes."""
+        raw = self._storage.data.reshape(-1).view(np.uint8)
+        first = self._offset if first is None else first
+        return self._like(np.ndarray(shape, dtype or self.dtype, raw, first, strides))
 
     def _keeps(self, method: str, dim: int) -> int:
         """A dimension that is none of the partitions."""
@@ -394,11 +393,9 @@ class Viewable(View):
                 pattern's first dimension.
         """
         storage = self._storage
-        base = storage.data.reshape(-1)
         wanted = self.dtype if dtype is None else dtypes.of(dtype)
-        if wanted != base.dtype:
-            base = base.view(wanted)
         item = wanted.itemsize
+        elements = storage.data.nbytes // item
         first = self._offset // item + (offset or 0)
         shape = [int(size) for _, size in pattern]
         strides = [int(stride) for stride, _ in pattern]
@@ -406,10 +403,10 @@ class Viewable(View):
         if scalar_offset is None and vector_offset is None:
             low = first + sum(min(0, s * (n - 1)) for s, n in zip(strides, shape))
             high = first + sum(max(0, s * (n - 1)) for s, n in zip(strides, shape))
-            if low < 0 or high >= base.size:
-                beyond = high if high >= base.size else low
+            if low < 0 or high >= elements:
+                beyond = high if high >= elements else low
                 return Beyond(
-                    f"ap of {self}: the pattern reaches element {beyond} of {base.size}", place()
+                    f"ap of {self}: the pattern reaches element {beyond} of {elements}", place()
                 )
             if core.limits and storage.buffer in ON_CHIP and shape[0] > 1:
                 row = storage.data.strides[0] // item
@@ -418,25 +415,18 @@ class Viewable(View):
                         f"ap of {self}: the first step is {strides[0]} elements; a partition has "
                         f"{row}, and an operand lies in neighbouring partitions"
                     )
-            return self._like(strided(base, first, shape, [stride * item for stride in strides]))
+            return self._strided(shape, [s * item for s in strides], first * item, wanted)
         step = self.strides[indirect_dim]
-        limit = self.shape[indirect_dim]
-        places = np.full((1,) * len(shape), first, np.int64)
         numbers = offsets("ap", vector_offset if scalar_offset is None else scalar_offset)
-        outside = (numbers < 0) | (numbers >= limit)
-        for axis, (stride, size) in enumerate(zip(strides, shape)):
-            line = np.arange(size) * stride
-            if axis == 0 and vector_offset is not None:
-                if numbers.size < size:
-                    refuse(f"ap of {self}: {numbers.size} offsets for {size} partitions")
-                line = numbers[:size] * step
-            places = places + line.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        outside = (numbers < 0) | (numbers >= self.shape[indirect_dim])
+        lines = [np.arange(size) * stride for stride, size in zip(strides, shape)]
         if vector_offset is None:
-            places = places + int(numbers[0]) * step
-            bad = np.broadcast_to(outside[:1], (shape[0],))
-        else:
-            bad = outside[: shape[0]]
-        return indirect(self, places, bad)
+            places = lattice(first + int(numbers[0]) * step, lines)
+            return indirect(self, places, np.broadcast_to(outside[:1], shape[:1]))
+        if numbers.size < shape[0]:
+            refuse(f"ap of {self}: {numbers.size} offsets for {shape[0]} partitions")
+        places = lattice(first, [numbers[: shape[0]] * step, *lines[1:]])
+        return indirect(self, places, outside[: shape[0]])
 
 
 class Beyond:

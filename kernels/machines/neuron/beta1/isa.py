@@ -47,7 +47,7 @@ _CUT = {"data1", "data2", "operand1"}  # second operands that a mask cuts as wel
 def _makes(
     instruction: Callable[..., None],
     operand: str = "data",
-    shape: Callable[[Any], Any] | None = None,
+    shape: Callable[..., Any] | None = None,
     loosens: bool = True,
     dtype: Any = None,
     **defaults: Any,
@@ -57,7 +57,7 @@ def _makes(
     Args:
         instruction: which gets the tile as dst.
         operand: the argument that the tile is like, and that a mask cuts.
-        shape: of the tile, from that operand; by default the same.
+        shape: of the tile, from all arguments; by default that of the operand.
         loosens: whether what the mask leaves out of the result is anything.
         dtype: of the tile, by default that of the operand.
         **defaults: of arguments, where beta 1 has others.
@@ -74,15 +74,14 @@ def _makes(
         named |= {key: value for key, value in options.items() if key in own}
         data: Any = named.get(operand)
         _tiles(name, **{operand: data})
-        wanted = next(kind for kind in (dtype, usual, data.dtype) if kind is not None)
-        tile = new(data.shape if shape is None else shape(data), wanted)
-        named[operand] = masked(name, data, mask)
-        for other in _CUT & named.keys() - {operand}:
-            named[other] = masked(name, named[other], mask)
         try:
-            inspect.getcallargs(instruction, tile, **named)
+            every = inspect.getcallargs(instruction, None, **named)
         except TypeError as error:
             refuse(f"{name}: {error}")
+        wanted = next(kind for kind in (dtype, usual, data.dtype) if kind is not None)
+        tile = new(data.shape if shape is None else shape(**every), wanted)
+        for cut in {operand} | _CUT & named.keys():
+            named[cut] = masked(name, named[cut], mask)
         instruction(tile, **named)
         if loosens:
             tiles.loosen(tile, mask)
@@ -104,12 +103,11 @@ def _writes(instruction: Callable[..., None], *order: str) -> Callable[..., None
     return function
 
 
-def _eight(data: Any) -> tuple[int, ...]:
-    return data.shape[0], 8
-
-
-def _bounds(ids: Any) -> tuple[int, ...]:
-    return 1, 2, ids._elements
+def _gathered(
+    src_buffer: Any, index: Any, num_elem_per_idx: int, num_valid_indices: Any, **others: Any
+) -> tuple[int, ...]:
+    valid = index.size // (index.shape[0] // 16) if num_valid_indices is None else num_valid_indices
+    return src_buffer.shape[0], valid * num_elem_per_idx
 
 
 def _tensor_copy(dst: Any, src: Any, engine: Any = None) -> None:
@@ -134,17 +132,37 @@ _MADE: tuple[Any, ...] = (
     _makes(_tensor_copy, "src"),
     _writes(elementwise.select_reduce),
     _writes(elementwise.tensor_copy_predicated),
-    _makes(along.bn_aggr, shape=lambda data: (data.shape[0], 2), loosens=False),
-    _makes(along.bn_stats, shape=lambda data: (data.shape[0], 6), loosens=False),
-    _makes(along.tensor_partition_reduce, shape=lambda data: (1, *data.shape[1:]), loosens=False),
+    _makes(along.bn_aggr, shape=lambda data, **_: (data.shape[0], 2), loosens=False),
+    _makes(along.bn_stats, shape=lambda data, **_: (data.shape[0], 6), loosens=False),
+    _makes(
+        along.tensor_partition_reduce, shape=lambda data, **_: (1, *data.shape[1:]), loosens=False
+    ),
     _makes(along.tensor_tensor_scan, "data0", loosens=False),
     _writes(along.tensor_scalar_cumulative),
     _makes(_affine_select, "on_true_tile"),
-    _makes(places.max8, "src", _eight, loosens=False),
-    _makes(places.nc_find_index8, "data", _eight, loosens=False, dtype=dtypes.uint32),
+    _makes(
+        dma.dma_transpose,
+        "src",
+        lambda src, **_: [src.shape[a] for a in dma.ORDERS[src.ndim]],
+        loosens=False,
+    ),
+    _makes(places.local_gather, "src_buffer", _gathered, loosens=False),
+    _makes(places.max8, "src", lambda src, **_: (src.shape[0], 8), loosens=False),
+    _makes(
+        places.nc_find_index8,
+        "data",
+        lambda data, **_: (data.shape[0], 8),
+        loosens=False,
+        dtype=dtypes.uint32,
+    ),
     _makes(places.nc_match_replace8, loosens=False),
     _makes(places.range_select, "on_true_tile", loosens=False, reduce_cmd=IDLE),
-    _makes(places.sequence_bounds, "segment_ids", _bounds, loosens=False),
+    _makes(
+        places.sequence_bounds,
+        "segment_ids",
+        lambda segment_ids, **_: (1, 2, segment_ids._elements),
+        loosens=False,
+    ),
     _writes(places.nc_stream_shuffle, "src", "dst", "shuffle_mask"),
 )
 globals().update({function.__name__: function for function in _MADE})
@@ -193,16 +211,6 @@ def dma_copy(
     machine().copy(what, to, source)
 
 
-def dma_transpose(
-    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, **options: Any
-) -> Beta1Tile:
-    """A tile with a tensor's dimensions turned around."""
-    shape = [src.shape[a] for a in dma.ORDERS[src.ndim]]
-    tile = new(shape, src.dtype if dtype is None else dtype)
-    dma.dma_transpose(tile, masked("dma_transpose", src, mask), axes)
-    return tile
-
-
 def nc_matmul(
     stationary: Any,
     moving: Any,
@@ -246,20 +254,6 @@ def nc_transpose(
     buffer = SBUF if where == VECTOR else PSUM
     tile = new(shape, data.dtype if dtype is None else dtype, buffer)
     products.nc_transpose(tile, masked("nc_transpose", data, mask), where)
-    return tile
-
-
-def local_gather(
-    src_buffer: Any,
-    index: Any,
-    num_elem_per_idx: int = 1,
-    num_valid_indices: Any = None,
-    **options: Any,
-) -> Beta1Tile:
-    """Gather by the indices that 16 partitions hold together."""
-    valid = index.size // (index.shape[0] // 16) if num_valid_indices is None else num_valid_indices
-    tile = new((src_buffer.shape[0], valid * num_elem_per_idx), src_buffer.dtype)
-    places.local_gather(tile, src_buffer, index, num_elem_per_idx, num_valid_indices)
     return tile
 
 

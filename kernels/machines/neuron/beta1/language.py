@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 import warnings
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -71,20 +72,14 @@ def arange(*bounds: int) -> np.ndarray:
 
 
 class _Mesh(tuple):
-    """_Index grids by the name of their dimension: p, then x, y, z, w."""
+    """Index grids by the name of their dimension."""
 
-    p = property(lambda self: self[0])
-    x = property(lambda self: self[1])
-    y = property(lambda self: self[2])
-    z = property(lambda self: self[3])
-    w = property(lambda self: self[4])
+    p, x, y, z, w = map(property, map(operator.itemgetter, range(5)))
 
 
 class _MeshMaker:
     def __getitem__(self, key: Any) -> _Mesh:
-        keys = key if isinstance(key, tuple) else (key,)
-        lines = [np.arange(k.start or 0, k.stop, k.step or 1) for k in keys]
-        return _Mesh(np.meshgrid(*lines, indexing="ij", sparse=True))
+        return _Mesh(np.ogrid[key if isinstance(key, tuple) else (key,)])
 
 
 mgrid = _MeshMaker()
@@ -100,15 +95,10 @@ class par_dim(int):
 class nc(int):
     """nl.nc(n): programs of the grid on so many cores."""
 
-    def __mul__(self, other: int) -> int:
-        return int(self) * int(other)
-
-    __rmul__ = __mul__
-
 
 def spmd_dim(*sizes: int) -> int:
     """A dimension of the launch grid, some of it over cores."""
-    return math.prod(int(size) for size in sizes)
+    return math.prod(sizes)
 
 
 def num_programs(axes: Any = None) -> Any:
@@ -205,10 +195,8 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Be
     taken = masked("load", src, mask)
     tile = _like(src, dtype)
     states = core.check_written("load", taken)
-    core.copy("load", tile, taken)
-    if states is not None:
-        moved = int(np.count_nonzero(states != UNDEFINED)) * tile.dtype.itemsize
-        core.instructions[-1] = core.instructions[-1]._replace(bytes=moved)
+    moved = tile.size if states is None else int(np.count_nonzero(states != UNDEFINED))
+    core.copy("load", tile, taken, moved)
     return tile
 
 
@@ -236,9 +224,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
         between = new(value.shape, value.dtype)
         elementwise.tensor_copy(between, source)
         source = between
-    wanted = np.ones(dst.shape, bool)
-    if getattr(taken, "_taken", None) is not None:
-        wanted = np.broadcast_to(taken._taken, dst.shape)
+    wanted = tiles.inside(taken)
     if core.limits:
         seen = np.broadcast_to(source._states(), source.shape).reshape(dst.shape)
         loose = int(np.count_nonzero(wanted & (seen == UNDEFINED)))
@@ -249,23 +235,19 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
         missing = int(np.count_nonzero(wanted & (seen == UNWRITTEN)))
         if missing:
             refuse(f"store reads {missing} elements of {value} that were never written")
-    held, core.limits = core.limits, False
-    try:
-        before = taken._states()
-        again = int(np.count_nonzero(np.broadcast_to(before == WRITTEN, dst.shape)))
-        if held and again and dst._storage.stored:
+        again = int(np.count_nonzero(np.broadcast_to(taken._states() == WRITTEN, dst.shape)))
+        if again and dst._storage.stored:
             refuse(
                 f"store writes {again} elements of {dst} a second time: which write comes last "
                 "is left to the DMA engines"
             )
-        core.copy("store", taken, source)
+    held, core.limits = core.limits, False  # a total that loop_reduce leaves is as it should be
+    try:
+        core.copy("store", taken, source, int(np.count_nonzero(wanted)))
     finally:
         core.limits = held
     if held and core.loops:
         core._watch("store", "", (source,), (taken,))
-    if getattr(taken, "_taken", None) is not None:
-        moved = int(np.count_nonzero(wanted)) * dst.dtype.itemsize
-        core.instructions[-1] = core.instructions[-1]._replace(bytes=moved)
 
 
 def _copied(
@@ -274,7 +256,7 @@ def _copied(
     """A new tile in SBUF with the numbers of another."""
     tile, taken = _like(src, dtype), masked("copy", src, mask)
     if machine().limits and src.buffer not in ON_CHIP:
-        _check("copy", "Vector", src)
+        _check("copy", src)
     elementwise.tensor_copy(tile, taken, what="copy")
     return tile
 
@@ -372,17 +354,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-def _elementwise(
-    name: str,
-    engine: str,
+_ON_SCALAR = ("abs", "exp", "relu", "rsqrt", "sqrt", "square")
+_PASSES = {"reciprocal": 8, "divide": 9}
+
+
+def _applied(
     operation: MathOperation,
     *operands: Any,
-    passes: float = 1,
+    what: str = "",
     dtype: Any = None,
     mask: Any = None,
+    **options: Any,
 ) -> Beta1Tile:
     """A new tile: an operation of tiles and numbers, computed in float32 (or on bits)."""
-    core = machine()
+    core, name = machine(), what or operation.name
+    if len(operands) != operation.inputs:
+        refuse(f"nl.{name} takes {operation.inputs} operands, here {len(operands)}")
     for operand in operands:
         if not isinstance(operand, View) and not _is_number(operand):
             refuse(f"{name}: an operand is a {type(operand).__name__}; accepted: tiles and numbers")
@@ -391,96 +378,61 @@ def _elementwise(
         refuse(f"{name} of {' and '.join(map(str, operands))}: at least one operand is a tile")
     if core.limits:
         for operand in sources:
-            _check(name, engine, operand)
-    shape = _spread(name, sources)
-    result = new(shape, sources[0].dtype if dtype is None else dtype)
-    states = [core.check_written(name, source) for source in sources]
-    values = None
-    if core.numbers:
-        bits = operation.kind == BITS
-        read = (lambda v: v._values()) if bits else (lambda v: dtypes.wide(v._values()))
-        left = iter(sources)
-        terms = [
-            read(next(left)) if isinstance(o, View) else (o if bits else np.float32(o))
-            for o in operands
-        ]
-        with np.errstate(all="ignore"):
-            values = np.broadcast_to(operation.function(*terms), shape)
-    fresh = core.write(name, result, values)
-    for source, state in zip(sources, states):
-        if state is not None:
-            bad = np.broadcast_to(is_undefined(state).reshape(source.shape), result.shape)
-            core.mark_undefined(name, result, bad, (source,), (state,))
-    n = result._elements
+            _check(name, operand)
+    result = new(_spread(name, sources), sources[0].dtype if dtype is None else dtype)
+    bits = operation.kind == BITS
+
+    def apply(*values: np.ndarray) -> np.ndarray:
+        left = iter(values)
+        number = (lambda o: o) if bits else np.float32
+        return operation.function(
+            *[next(left) if isinstance(o, View) else number(o) for o in operands]
+        )
+
     inputs = len(sources)
+    passes = _PASSES.get(operation.name, 1)
+    if operation.name == "divide" and inputs == 2:
+        passes = 5
     if inputs == 2 and sources[0]._storage.streamed != sources[1]._storage.streamed:
         inputs = 1  # one comes from PSUM and one from SBUF: both ports are read at once
-    plain = tuple(o for o in operands if not isinstance(o, View))
-    core.note(
-        engine,
+    on_scalar = operation.kind == FUNCTION or operation.name in _ON_SCALAR
+    core.compute(
+        "Scalar" if on_scalar else "Vector",
         name,
+        apply,
         result,
-        tuple(sources),
-        work=n * inputs * passes,
-        elements=n,
-        fresh=fresh,
-        detail=(operation.name, *plain),
+        *sources,
+        work=result._elements * inputs * passes,
+        raw=bits,
+        shapes=False,
+        across=False,
+        detail=(operation.name, *[o for o in operands if not isinstance(o, View)]),
     )
     return result
 
 
-def _check(name: str, engine: str, operand: Any) -> None:
-    core = machine()
+def _check(name: str, operand: Any) -> None:
+    lanes = machine().chip.lanes
     if operand.buffer not in ON_CHIP:
         refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only, nl.load it first")
-    if operand.shape[0] > core.chip.lanes:
-        refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {core.chip.lanes}")
-    core.check_operand(name, engine, operand)
+    if operand.shape[0] > lanes:
+        refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {lanes}")
 
 
 def _steps(name: str, *, mask: Any = None) -> Any:
     """What makes one of the several instructions of a function, all under its name."""
 
     def step(operation: str, *operands: Any, dtype: Any = None, mask: Any = mask) -> Beta1Tile:
-        known = TABLE[operation]
-        return _elementwise(name, _engine(known), known, *operands, dtype=dtype, mask=mask)
+        return _applied(TABLE[operation], *operands, what=name, dtype=dtype, mask=mask)
 
     return step
-
-
-_ON_SCALAR = ("abs", "exp", "relu", "rsqrt", "sqrt", "square")
-
-
-def _engine(operation: MathOperation) -> str:
-    on_scalar = operation.kind == FUNCTION or operation.name in _ON_SCALAR
-    return "Scalar" if on_scalar else "Vector"
-
-
-def _applied(
-    operation: Any, *operands: Any, dtype: Any = None, mask: Any = None, **options: Any
-) -> Beta1Tile:
-    if len(operands) != operation.inputs:
-        refuse(f"nl.{operation.name} takes {operation.inputs} operands, here {len(operands)}")
-    passes = 8.0 if operation.name == "reciprocal" else 1.0
-    return _elementwise(
-        operation.name,
-        _engine(operation),
-        operation,
-        *operands,
-        passes=passes,
-        dtype=dtype,
-        mask=mask,
-    )
 
 
 def divide(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Beta1Tile:
     """x / y. Costed as a reciprocal, 8 N, and a product, 2 N or N: the documents give no figure."""
     if _is_number(y):
         return _steps("multiply", mask=mask)("multiply", x, 1.0 / y, dtype=dtype)
-    passes = 9 if _is_number(x) else 5
-    return _elementwise(
-        "divide", "Vector", TABLE["divide"], x, y, passes=passes, dtype=dtype, mask=mask
-    )
+    return _applied(TABLE["divide"], x, y, dtype=dtype, mask=mask)
 
 
 def negative(x: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Beta1Tile:
@@ -488,11 +440,7 @@ def negative(x: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> 
     return _steps("negative", mask=mask)("multiply", x, -1.0, dtype=dtype)
 
 
-def _chosen(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
-    return np.where(condition != 0, x, y)
-
-
-_CHOICE = MathOperation("where", _chosen, 3)
+_CHOICE = MathOperation("where", lambda *operands: np.where(operands[0] != 0, *operands[1:]), 3)
 
 
 def where(
@@ -501,7 +449,7 @@ def where(
     """x where condition is not zero, else y."""
     like = next(t for t in (x, y, condition) if isinstance(t, View))
     kind = like.dtype if dtype is None else dtype
-    return _elementwise("where", "Vector", _CHOICE, condition, x, y, dtype=kind, mask=mask)
+    return _applied(_CHOICE, condition, x, y, dtype=kind, mask=mask)
 
 
 def static_cast(input_data: Any, dtype: Any) -> Beta1Tile:
@@ -564,9 +512,7 @@ def _reduced(
     core = machine()
     states = core.check_written(name, taken)
     values = None
-    inside = np.ones(x.shape, bool)
-    if getattr(taken, "_taken", None) is not None:
-        inside = np.broadcast_to(taken._taken, x.shape)
+    inside = tiles.inside(taken)
     if core.numbers:
         identity = np.float32(IDENTITY[operation.name])
         values = reduced(

@@ -16,10 +16,12 @@ from kernels.machines.neuron.memory import (
     SUMMED,
     UNDEFINED,
     UNWRITTEN,
+    WRITTEN,
     Picked,
     View,
+    lattice,
 )
-from kernels.machines.neuron.tensors import Span, Viewable, offsets, sliced, strided
+from kernels.machines.neuron.tensors import Span, Viewable, offsets, sliced
 
 
 class Operators:
@@ -56,12 +58,12 @@ class Grid(Picked, Beta1Tile):
     _of: Any
 
     def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Grid:
-        picked = Grid(self._storage, places, taken, self._storage.data)
-        picked._keys, picked._of, picked._dynamic = None, self._of, self._dynamic
+        picked = _grid_of(self._of, places, None, self._dynamic)
+        picked._taken = taken
         return picked
 
-    def _label(self) -> str:
-        return f"{self._of._label()} indexed by a grid of {list(self.shape)}"
+    def __repr__(self) -> str:
+        return f"{self._of} indexed by a grid of {list(self.shape)}"
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, tuple) and all(k is Ellipsis or k == slice(None) for k in key):
@@ -74,16 +76,10 @@ class Grid(Picked, Beta1Tile):
 def _affine(key: np.ndarray) -> tuple[int, list[int]] | None:
     """first + Σ step × index, where an array of indices is that."""
     first = int(key.flat[0])
-    steps, line = [], np.full((1,) * key.ndim, first)
-    for axis, size in enumerate(key.shape):
-        at = tuple([1 if a == axis else 0 for a in range(key.ndim)])
-        step = int(key[at]) - first if size > 1 else 0
-        steps.append(step)
-        if step:
-            line = line + (step * np.arange(size)).reshape(
-                [-1 if a == axis else 1 for a in range(key.ndim)]
-            )
-    return (first, steps) if np.array_equal(np.broadcast_to(line, key.shape), key) else None
+    next_to_it = np.eye(key.ndim, dtype=int)
+    steps = [int(key[tuple(at)]) - first if n > 1 else 0 for at, n in zip(next_to_it, key.shape)]
+    line = lattice(first, [step * np.arange(n) for step, n in zip(steps, key.shape)])
+    return (first, steps) if np.array_equal(line, key) else None
 
 
 def grid(tile: Beta1Tile, keys: tuple[Any, ...]) -> Any:
@@ -95,55 +91,51 @@ def grid(tile: Beta1Tile, keys: tuple[Any, ...]) -> Any:
             + (f", one a {type(bad[0]).__name__}" if bad else "")
             + "; accepted: for each a grid of nl.arange or a whole number"
         )
-    dynamic = [isinstance(k, View) for k in keys]
+    dynamic = any(isinstance(k, View) for k in keys)
     arrays = [
         offsets("the index", k).reshape(k.shape) if isinstance(k, View) else np.asarray(k)
         for k in keys
     ]
-    shape = np.broadcast_shapes(*[a.shape for a in arrays])
-    strides = [0] * len(shape)
-    first, box, plain = 0, [], not any(dynamic) and not isinstance(tile, Picked)
-    for axis, key in enumerate(arrays):
-        if not plain:
-            break
+    full = np.broadcast_arrays(*arrays)
+    shape = full[0].shape
+    if not dynamic and not isinstance(tile, Picked):
+        plain = _regular(tile, arrays, shape)
+        if plain is not None:
+            return plain
+    places = np.full(shape, tile.offset, np.int64)
+    for key, step in zip(full, tile.strides):
+        places = places + key.astype(np.int64) * step
+    return _grid_of(tile, places, full, dynamic)
+
+
+def _regular(tile: Beta1Tile, arrays: list[np.ndarray], shape: tuple[int, ...]) -> Any:
+    """The view where the indices go in steps and stay inside."""
+    strides = np.zeros(len(shape), int)
+    first, box = tile._offset, []
+    for key, step, size in zip(arrays, tile._data.strides, tile.shape):
         affine = _affine(key.reshape((1,) * (len(shape) - key.ndim) + key.shape))
         low, high = int(key.min()), int(key.max())
-        if affine is None or low < 0 or high >= tile.shape[axis]:
-            plain = False
-            break
+        if affine is None or low < 0 or high >= size:
+            return None
         box.append((low, high + 1))
-        step = tile._data.strides[axis]
         first += affine[0] * step
-        for a, by in enumerate(affine[1]):
-            strides[a] += by * step
-    if plain:
-        item = tile.dtype.itemsize
-        start = (tile._offset + first) // item
-        flat = tile._storage.data.reshape(-1)
-        if flat.dtype != tile.dtype:
-            flat = flat.view(tile.dtype)
-        data = strided(flat, start, shape, strides)
-        known = None
-        if tile._box is not None and tile._axes is not None and None not in tile._axes:
-            new = list(tile._box)
-            owners: Any = tile._axes
-            for (low, high), own in zip(box, owners):
-                begin = tile._box[own][0]
-                new[own] = (begin + low, begin + high)
-            known = tuple(new)
-        par = tile._par
-        if par and all(a.ndim == 0 or a.size == 1 for a in arrays[:par]):
-            par = 0
-        return Beta1Tile(tile._storage, data, known, None, par)
-    full = np.broadcast_arrays(*arrays)
-    places = np.full(shape, tile._offset // tile.dtype.itemsize, np.int64)
-    for axis, key in enumerate(full):
-        places = places + key.astype(np.int64) * (tile._data.strides[axis] // tile.dtype.itemsize)
-    result = Grid(tile._storage, places, None, tile._storage.data)
-    result._of = tile
-    result._keys = full
-    result._dynamic = any(dynamic)
-    return result
+        strides += np.multiply(affine[1], step)
+    known: Any = None
+    if tile._box is not None and tile._axes is not None and None not in tile._axes:
+        known = list(tile._box)
+        for (low, high), own in zip(box, tile._axes):
+            begin = known[own][0]
+            known[own] = (begin + low, begin + high)
+        known = tuple(known)
+    par = 0 if all(a.size == 1 for a in arrays[: tile._par]) else tile._par
+    data = tile._strided(shape, strides.tolist(), first)._data
+    return Beta1Tile(tile._storage, data, known, None, par)
+
+
+def _grid_of(tile: View, places: np.ndarray, keys: Any = None, dynamic: bool = False) -> Grid:
+    grid = Grid(tile._storage, places, None, tile._storage.data)
+    grid._of, grid._keys, grid._dynamic = tile, keys, dynamic
+    return grid
 
 
 def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False) -> Any:
@@ -157,8 +149,7 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
     if not isinstance(operand, Grid):
         if mask is None:
             return operand
-        picked = Grid(operand._storage, operand._places(), None, operand._storage.data)
-        picked._of, picked._keys, picked._dynamic = operand, None, False
+        picked = _grid_of(operand, operand._places())
         picked._taken = np.broadcast_to(mask, operand.shape)
         return picked
     lanes = machine().chip.lanes
@@ -186,6 +177,12 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
     return picked
 
 
+def inside(view: View) -> np.ndarray:
+    """Which elements a mask takes."""
+    taken = getattr(view, "_taken", None)
+    return np.broadcast_to(True if taken is None else taken, view.shape)
+
+
 def new(shape: Any, dtype: Any, buffer: str = "sbuf") -> Beta1Tile:
     """A tile for a result."""
     return machine().allocate(tuple(shape), dtype, buffer, kind=Beta1Tile)
@@ -198,10 +195,7 @@ def loosen(tile: View, mask: np.ndarray | None) -> None:
     left = ~np.broadcast_to(mask, tile.shape) if np.ndim(mask) <= tile.ndim else None
     if left is None or not left.any():
         return
-    tile._storage.states()
-    seen = tile._states()
-    assert isinstance(seen, np.ndarray)
-    seen[left] = UNDEFINED
+    tile._change(left, UNDEFINED)
 
 
 def _is_result(value: Any) -> bool:
@@ -246,11 +240,10 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     assert last is not None
     core.instructions.pop()
     states = value._states()
-    fresh = core.write(last.name, dst, value._values() if core.numbers else None)
-    state = SUMMED if last.engine == "Tensor" else None
-    if state is not None:
-        dst._mark(state)
-    elif not isinstance(states, int):
+    summed = last.engine == "Tensor"
+    numbers = value._values() if core.numbers else None
+    fresh = core.write(last.name, dst, numbers, state=SUMMED if summed else WRITTEN)
+    if not summed and not isinstance(states, int):
         core.loosen(last.name, dst, (value,), (states,))
     if core.limits:
         core.check_operand(last.name, last.engine, dst)

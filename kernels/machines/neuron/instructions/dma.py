@@ -53,10 +53,7 @@ def dma_copy(
         values = np.array(dst._values())
         values[rows] = before
         dst._put(values)
-    dst._storage.states()
-    view = dst._states()
-    assert isinstance(view, np.ndarray)
-    view[rows] = old
+    dst._change(rows, old)
 
 
 def _check_indirect(what: str, beyond: Any, *operands: View) -> None:

@@ -138,10 +138,7 @@ def tensor_copy_predicated(
     work = n if psum else 2 * n
     core.compute("Vector", what, chosen, dst, *sources, raw=True, work=work, chosen=sources[1:])
     if kept.any() and (before != WRITTEN).any():
-        dst._storage.states()
-        seen = dst._states()
-        assert isinstance(seen, np.ndarray)
-        seen[kept] = before[kept]
+        dst._change(kept, before[kept])
 
 
 def select_reduce(

@@ -67,7 +67,6 @@ def nc_matmul(
         _check_pe_tile(what, stationary, tile_position, tile_size)
     states = [core.check_written(what, tile) for tile in (stationary, moving)]
     adds = _adds(what, dst, accumulate)
-    before = core.check_written(what, dst) if adds else None
     values = None
     moves = is_transpose and core.chip.generation > 2  # no arithmetic: zeros leave nothing
     if core.numbers:
@@ -77,15 +76,6 @@ def nc_matmul(
             bad = is_undefined(states[0]).reshape(left.shape)
             left = np.where(bad, np.float32(0 if moves else np.nan), left)
         values = _product(left.T, right)
-        if adds:
-            values = values + dtypes.wide(dst._values()).reshape(values.shape)
-        values = values.reshape(dst.shape)
-    fresh = core.write(what, dst, values, state=SUMMED)
-    if moves and states[0] is not None and core.numbers:
-        loose = ((bad.T @ (right != 0)) > 0).reshape(dst.shape)
-        core.mark_undefined(what, dst, loose, (stationary,), states[:1])
-        states[0] = None
-    _spoil_product(what, dst, (stationary, moving), states, before)
     m, n = stationary.shape[-1], moving._elements // (2 if double else 1)
     # float32 takes four times as long as what has 16 bits (architecture guide).
     four = np.float32 in (stationary.dtype, moving.dtype)
@@ -93,16 +83,12 @@ def nc_matmul(
         four = False  # twice as fast as without the mode; still two passes
         n *= 2
     work = max(min(64, m), n) * (4 if four else 1)
-    core.note(
-        "Tensor",
-        what,
-        dst,
-        (stationary, moving),
-        work=work,
-        elements=n,
-        fresh=fresh,
-        summed=adds,
-    )
+    passed = moves and states[0] is not None and core.numbers
+    spoiling = [None, states[1]] if passed else states
+    _put_product(what, dst, (stationary, moving), values, spoiling, adds, work, n)
+    if passed:
+        loose = ((bad.T @ (right != 0)) > 0).reshape(dst.shape)
+        core.mark_undefined(what, dst, loose, (stationary,), states[:1])
 
 
 def spread(dst: View, src: View, passes: int = 1) -> None:
@@ -115,16 +101,25 @@ def spread(dst: View, src: View, passes: int = 1) -> None:
     core.note("Tensor", what, dst, (src,), work=work, fresh=fresh, detail=dst.shape)
 
 
-def _spoil_product(
+def _put_product(
     what: str,
     dst: View,
     sources: Sequence[View],
+    values: np.ndarray | None,
     states: Sequence[np.ndarray | None],
-    before: np.ndarray | None,
+    adds: bool,
+    work: float,
+    n: int,
 ) -> None:
-    """A row of stationary, [K, M], that is undefined spoils one of dst, and of moving a column."""
-    if before is None and all(state is None for state in states):
-        return
+    """Write a product, or add it to dst. A row of stationary, [K, M], that is undefined spoils one
+    of dst, and of moving a column."""
+    core = machine()
+    before = core.check_written(what, dst) if adds else None
+    if values is not None:
+        values = values.reshape(dst.shape)
+        values = values + dtypes.wide(dst._values()) if adds else values
+    fresh = core.write(what, dst, values, state=SUMMED)
+    core.note("Tensor", what, dst, sources, work=work, elements=n, fresh=fresh, summed=adds)
     loose = np.zeros((dst.shape[0], dst._elements), bool)
     for state, axis in zip(states, (0, 1)):
         if state is not None:
@@ -132,9 +127,8 @@ def _spoil_product(
             loose |= np.expand_dims(columns, 1 - axis)
     if before is not None:
         loose |= is_undefined(before).reshape(loose.shape)
-    machine().mark_undefined(
-        what, dst, loose.reshape(dst.shape), (*sources, dst), (*states, before)
-    )
+    spoilers = (*sources[:2], dst)
+    core.mark_undefined(what, dst, loose.reshape(dst.shape), spoilers, (*states, before))
 
 
 def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -173,16 +167,13 @@ def _adds(what: str, dst: View, accumulate: Any) -> bool:
     if summed in (0, dst.size) if accumulate is None else summed == dst.size:
         return summed > 0
     core = machine()
-    if core.limits and not (core.chip.generation >= 4 and _is_written(states)):
+    written = bool(np.isin(states, (WRITTEN, SUMMED)).all())
+    if core.limits and not (core.chip.generation >= 4 and written):
         refuse(
             f"{what}: no product has written {dst.size - summed} of the {dst.size} elements of "
             f"dst {dst}, so there is nothing to add to; start with accumulate=False"
         )
     return True
-
-
-def _is_written(states: Any) -> bool:
-    return bool(np.isin(states, (WRITTEN, SUMMED)).all())
 
 
 def _check_matmul(
@@ -379,7 +370,6 @@ def nc_matmul_mx(
     adds = _adds(what, dst, accumulate)
     pairs = ((stationary, stationary_scale), (moving, moving_scale))
     states = [_scaled_states(what, tile, scale) for tile, scale in pairs]
-    before = core.check_written(what, dst) if adds else None
     values = None
     if core.numbers:
         sides = []
@@ -388,22 +378,9 @@ def nc_matmul_mx(
             factors = np.repeat(_scales(scale, k), 8, axis=0)[:, : quads.shape[1]]
             sides.append(quads * spoiled(factors, state)[:, :, None])
         values = np.einsum("kmq,knq->mn", *sides, optimize=True)
-        if adds:
-            values = values + dtypes.wide(dst._values()).reshape(values.shape)
-        values = values.reshape(dst.shape)
-    fresh = core.write(what, dst, values, state=SUMMED)
-    _spoil_product(what, dst, (stationary, moving), states, before)
     n = moving._elements
-    core.note(
-        "Tensor",
-        what,
-        dst,
-        (stationary, moving, stationary_scale, moving_scale),
-        work=max(64, n),
-        elements=n,
-        fresh=fresh,
-        summed=adds,
-    )
+    operands = (stationary, moving, stationary_scale, moving_scale)
+    _put_product(what, dst, operands, values, states, adds, max(64, n), n)
 
 
 def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: Any = None) -> None:
