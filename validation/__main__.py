@@ -1,33 +1,25 @@
 """python -m validation tpu | tuner | trn1 | vit-step | nms-rounds | rates
 
-Runs what proves the estimators, and keeps what comes out in results/. Exit codes: 0 it ran, 2 the
-command line was wrong, or a package is missing.
+Runs what proves the estimators, and keeps what comes out in results/. Exit codes: 0 it ran, 1 a
+compiler refused, 2 the command line was wrong, or a package is missing.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from kernels.cli import terminal
+from kernels.cli.terminal import console, reported
 from kernels.figures.report import digits
-from kernels.machines.optional import MissingPackage
+from kernels.figures.table import Table
 from kernels.machines.tpu.chips import CHIPS
-from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.pool import libtpu_version
 from validation import comparisons, nms_rounds, tpu_times, trn1_times, tunings, vit_step
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-console = Console()
-errors = Console(stderr=True, highlight=False)
 
 Chips = Annotated[
     list[str] | None, typer.Option("--chip", "-c", help="May be repeated; all by default.")
@@ -55,10 +47,10 @@ def tpu(
     \b
     python -m validation tpu --chip v6e --kind linear_cross_entropy
     """
-    with _reported():
+    with reported():
         libtpu_version()
         rows = tpu_times.published(chip or (), kind or (), most)
-        with _progress() as bar:
+        with terminal.progress() as bar:
             task = bar.add_task("rows", total=len(rows))
 
             def progress(row: comparisons.Comparison | None, done: int, whole: int) -> None:
@@ -95,11 +87,11 @@ def tuner(
     \b
     python -m validation tuner --most 3
     """
-    with _reported():
+    with reported():
         libtpu_version()
         problems = tunings.problems(most, chip or (), kind or ())
         ranked = []
-        with _progress() as bar:
+        with terminal.progress() as bar:
             rows = bar.add_task("problems", total=len(problems))
             tried = bar.add_task("tunings")
             progress = lambda row, done, whole: bar.update(tried, completed=done, total=whole)
@@ -140,7 +132,7 @@ def vit_step_(
     chip: str = "v5e",
 ) -> None:
     """Estimate a vision transformer's training step for each attention, in results/vit_step.csv."""
-    with _reported():
+    with reported():
         steps = vit_step.estimate_steps(
             attentions or vit_step.ATTENTIONS, depth=depth, batch=batch, chip=chip
         )
@@ -160,7 +152,7 @@ def nms_rounds_(
     chip: Chips = None,
 ) -> None:
     """Estimate nms at the sizes of its chapter, in results/estimated.csv."""
-    with _reported():
+    with reported():
         names = implementations or nms_rounds.IMPLEMENTATIONS
         for estimate, timely in nms_rounds.record(names, chip or ("v5e", "v6e")):
             late = "" if timely else "; not kept: the profile ran out of time"
@@ -177,41 +169,15 @@ def rates(
     """Fit the constants of XLA's programs to the half of the published times that is for it."""
     from validation import rates as fitting  # scipy
 
-    with _reported():
+    with reported():
         for chip in chips or CHIPS:
             for line in fitting.report(folder, chip):
                 console.print(line, highlight=False, soft_wrap=True)
 
 
-@contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    """Turn what a reader can do something about into a line and an exit code, not a traceback."""
-    try:
-        yield
-    except (ValueError, MissingPackage, TpuCompileError) as error:
-        errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        errors.print("[yellow]stopped[/]")
-        raise typer.Exit(130) from None
-
-
-def _progress() -> Progress:
-    """A bar on stderr while something takes long; nothing where that is no terminal."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    hidden = not errors.is_terminal
-    return Progress(*columns, TimeElapsedColumn(), console=errors, transient=True, disable=hidden)
-
-
 def _show(title: str, columns: tuple[str, ...], lines: list[tuple[str, ...]], left: int) -> None:
     """A table, whose first `left` columns are words; a line may lack cells at its end."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, name in enumerate(columns):
-        words = place < left
-        table.add_column(name, justify="left" if words else "right", no_wrap=name == "sort")
-    for line in lines:
-        table.add_row(*line)
-    console.print(table)
+    console.print(Table(columns, lines, title, right=columns[left:]))
 
 
 if __name__ == "__main__":

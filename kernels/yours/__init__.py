@@ -6,8 +6,9 @@ quickly as it did.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kernels.machines.lazy import lazy
 
 if TYPE_CHECKING:
     from kernels.yours.declared import proves
@@ -25,10 +26,4 @@ _MODULES = {
     "prove": "proving",
     "proves": "declared",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """What `__all__` names, imported when it is first asked for."""
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"kernels.yours.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

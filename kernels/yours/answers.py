@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import inspect
 import os
@@ -174,27 +175,19 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
 
     from kernels.machines.compat import jax_pallas
     from kernels.machines.pallas.calls import calls
+    from kernels.proof.backends.jax_arrays import at_places
 
     values = claim.workloads.arguments(workload, seed)
-    places = [i for i, a in enumerate(values) if hasattr(a, "shape")]
-
-    def of_arrays(*arrays: Any) -> Any:
-        arguments = list(values)
-        for where, array in zip(places, arrays, strict=True):
-            arguments[where] = array
-        return claim.function(*arguments)
-
+    function, arrays = at_places(
+        claim.function, values, [i for i, a in enumerate(values) if hasattr(a, "shape")]
+    )
     with jax_pallas.compiled():
-        traced = calls(of_arrays, *[values[i] for i in places])
+        traced = calls(function, *arrays)
     index = claim.outputs.index(output)
     for call in reversed(traced):
-        outputs = call.outputs
-        fitting = [o for o in outputs if len(o.shape) == len(place)]
-        if not fitting:
-            continue
-        own = outputs[index] if len(outputs) > index else fitting[0]
-        operand = own if own in fitting else fitting[0]
-        if not operand.known or any(p >= s for p, s in zip(place, operand.shape)):
+        likely = *call.outputs[index : index + 1], *call.outputs
+        operand = next((o for o in likely if len(o.shape) == len(place)), None)
+        if not operand or not operand.known or any(p >= s for p, s in zip(place, operand.shape)):
             continue
         block = np.array(operand.block)
         inside = (operand.starts <= place) & (np.array(place) < operand.starts + block)
@@ -205,57 +198,32 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
         cut = ", ".join(
             f"{s}:{min(s + b, n)}" for s, b, n in zip(start, operand.block, operand.shape)
         )
-        ids = [tuple(int(i) for i in call.programs[p]) for p in programs]
-        who = f"program {_id(ids[-1])}" + (
-            f" (and {len(ids) - 1} before it, from {_id(ids[0])})" if len(ids) > 1 else ""
-        )
+        ids = [f"({', '.join(map(str, call.programs[p]))})" for p in programs]
+        who = f"program {ids[-1]}"
+        if len(ids) > 1:
+            who += f" (and {len(ids) - 1} before it, from {ids[0]})"
         return f"written by {call.name}, {who}: block [{cut}] of {operand.name}"
     return ""
 
 
-def _id(program: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, program))})"
-
-
-def explain(
-    path: str,
-    name: str,
-    args: str,
-    chip: str,
-    timeout: float,
-    pictures: bool,
-    trips: Mapping[str, int],
-) -> dict[str, Any]:
+def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
     """Explain one function of a file on one chip.
 
     Args:
         path, name: of the function.
         args: its arguments, as yours.shapes reads them; those of its declaration where it is empty.
-        chip: of one of the machines of kernels.yours.machines.
-        timeout: seconds for a compilation.
-        pictures: whether to draw what a page shows.
-        trips: the name of a loop, or "" for every one → how often it runs, where data decides.
+        options: the rest of kernels.yours.machines.Asked.
 
     Returns:
         The explanation, and under "files" what it depends on: each file that was loaded, with its
         time and size.
     """
     from kernels.yours import cache
-    from kernels.yours.machines import machine
+    from kernels.yours.machines import Asked, machine
 
     function, arrays = of_arrays(*target(path, name, args), name)
-    explanation = machine(chip).explain(
-        function,
-        arrays,
-        integers(arrays),
-        chip=chip,
-        name=name,
-        title=f"{name}  {args}".strip(),
-        timeout=timeout,
-        pictures=pictures,
-        trips=trips,
-    )
-    return {"explanation": explanation, "files": cache.files()}
+    asked = Asked(function, arrays, name=name, title=f"{name}  {args}".strip(), **options)
+    return {"explanation": machine(asked.chip).explain(asked), "files": cache.files()}
 
 
 def of_arrays(
@@ -298,18 +266,6 @@ def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -
     return [*places[:count], *named]
 
 
-def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
-    """Of the arrays whose values are given, the integers: what grids, loops and tables depend on.
-
-    Args:
-        arrays: NumPy's or JAX's, or shapes.
-    """
-    import numpy as np
-
-    known = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
-    return {i: np.asarray(a) for i, a in known.items() if np.dtype(a.dtype).kind in "iub"}
-
-
 def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
     """A function of a file, and the arguments that a text or its declaration gives.
 
@@ -350,26 +306,23 @@ def tune(
         trials: of each, in order: seconds (None where it is refused), what binds, a note, how far
         such estimates were off, and whether the reason for a refusal may pass.
     """
-    import functools
-
     from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu.estimate import Estimate, estimate_all
     from kernels.machines.tpu.export import export
     from kernels.machines.tpu.tuner import TRANSIENT
+    from kernels.yours.machines import integers
 
     function, positional, named = target(path, name, args)
     refused = {"seconds": None, "bound": "", "band": "", "passing": False}
     trials: dict[int, dict[str, Any]] = {}
     programs = {}
+    options: dict[str, Any] = {"chip": chip, "values": integers(positional)}
     for place, tuning in enumerate(tunings):
-        words = " ".join(f"{k}={v}" for k, v in tuning.items())
+        words = " ".join([name, *(f"{k}={v}" for k, v in tuning.items())])
         call = functools.partial(function, **named, **tuning)
-        values = integers(positional)
         try:
             with jax_pallas.compiled():
-                programs[place] = export(
-                    call, *positional, chip=chip, name=f"{name} {words}", values=values
-                )
+                programs[place] = export(call, *positional, name=words, **options)
         except Exception as error:  # a size that the function itself refuses
             note = in_a_line(error).removeprefix("TpuCompileError: ")
             trials[place] = refused | {"note": note}

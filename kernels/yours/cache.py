@@ -10,7 +10,7 @@ import pickle
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,10 @@ def key(version: str, *parts: object) -> str:
         parts: whatever else it depends on.
     """
     words = [_model(), version, sys.version, *map(repr, parts)]
-    words += [f"{name}={os.environ[name]}" for name in sorted(os.environ) if _decides(name)]
+    # Variables that may change what a compiler makes.
+    deciding = [name for name in os.environ if name.startswith(("JAX_", "XLA_", "LIBTPU_"))]
+    words += [f"{name}={os.environ[name]}" for name in sorted(deciding)]
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
-
-
-def _decides(name: str) -> bool:
-    """Whether an environment variable may change what a compiler makes."""
-    return name.startswith(("JAX_", "XLA_", "LIBTPU_"))
 
 
 def files() -> dict[str, list[int]]:
@@ -74,17 +71,12 @@ def _stamp(path: str) -> list[int]:
     return [status.st_mtime_ns, status.st_size]
 
 
-def _sources(package: Path) -> Iterator[Path]:
-    """All that makes an explanation: the package, and what the bands are computed from."""
-    yield from sorted(path for path in package.rglob("*") if path.suffix in (".py", ".csv"))
-    yield from sorted((package.parent / "results").glob("*.csv"))
-
-
 @functools.cache
 def _model(package: Path = PACKAGE) -> str:
-    """A digest of the package: another version of it explains anew."""
+    """A digest of the package, and of what its bands are computed from: another explains anew."""
     digest = hashlib.sha256()
-    for path in _sources(package):
+    own = sorted(path for path in package.rglob("*") if path.suffix in (".py", ".csv"))
+    for path in (*own, *sorted((package.parent / "results").glob("*.csv"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -19,6 +19,7 @@ import numpy as np
 from kernels.machines import rewritten
 from kernels.machines.checks import fail
 from kernels.proof.backends.base import Backend
+from kernels.proof.backends.jax_arrays import at_places
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, Workloads
 from kernels.yours.declared import Declared
@@ -98,11 +99,8 @@ class Claim:
     def workloads(self) -> Workloads:
         """The draws: as given, with a large mean, over many powers of ten."""
         named = [Drawn(f"values as drawn, {n + 1}", {"draw": n}, self._dtype) for n in range(DRAWS)]
-        floats = [
-            place
-            for place, leaf in enumerate(self._first)
-            if _is_float(leaf) and leaf.size > 1 and _is_data(leaf)
-        ]
+        leaves = enumerate(self._first)
+        floats = [p for p, a in leaves if _is_float(a) and a.size > 1 and _is_data(a)]
         if "mean" in self.declared.values:
             named += [
                 Drawn(f"large mean of {self.leaves[p]}", {"draw": 0, "mean": p}, self._dtype)
@@ -140,11 +138,8 @@ class Claim:
         elif isinstance(drawn, (tuple, list)):
             drawn = (tuple(drawn), {})
         else:
-            fail(
-                "arguments",
-                f"a function that draws {type(drawn).__name__}",
-                "one of a tuple, or a dict",
-            )
+            wrong = f"a function that draws {type(drawn).__name__}"
+            fail("arguments", wrong, "one of a tuple, or a dict")
         paths, tree = jax.tree_util.tree_flatten_with_path(drawn)
         return [_canonical(leaf) for _, leaf in paths], tree, [path for path, _ in paths]
 
@@ -186,28 +181,22 @@ class Claim:
 
     def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
         """The reference, where it casts to a narrow float cast to float64 instead."""
-        return self._widely(leaves)(leaves)
+        return self._widely(leaves)(*leaves)
 
-    def _widely(self, leaves: Sequence[Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    def _widely(self, leaves: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
         """The oracle for such leaves, compiled once; NumPy's own is run as it is."""
         import jax
 
         # Integers stay what they are: a reference may loop over them in Python.
         places = [i for i, a in enumerate(leaves) if _is_float(a) or hasattr(a, "aval")]
-
-        def of_arrays(*arrays: Any) -> tuple[Any, ...]:
-            whole = list(leaves)
-            for place, array in zip(places, arrays, strict=True):
-                whole[place] = array
-            return self._plain(*whole)
-
-        wide = rewritten.widened(of_arrays)
+        function, arrays = at_places(self._plain, leaves, places)
+        wide = rewritten.widened(function)
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             try:
-                wide = jax.jit(wide).lower(*[leaves[place] for place in places]).compile()
+                wide = jax.jit(wide).lower(*arrays).compile()
             except (jax.errors.JAXTypeError, TypeError, ValueError):  # NumPy's own
-                return lambda values: self._plain(*values)
-        return lambda values: tuple(wide(*[values[place] for place in places]))
+                return self._plain
+        return lambda *values: tuple(wide(*[values[place] for place in places]))
 
     def _signed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function with the leaves' names as its parameters', which the rungs go by."""
@@ -232,19 +221,15 @@ class Claim:
             ]
             if not own:
                 known = ", ".join(dict.fromkeys(self._owners))
-                fail(
-                    what,
-                    repr(name),
-                    f"of {self.name}'s arguments with {'float ' * floats}arrays: {known}",
-                )
+                kind = "float arrays" if floats else "arrays"
+                fail(what, repr(name), f"of {self.name}'s arguments with {kind}: {known}")
             names += own
         return tuple(names)
 
     # --- how large what an element adds up is ---------------------------------------------------
 
     def _size(self, *leaves: Any, absolute: bool) -> list[np.ndarray]:
-        oracle = self._widely(leaves)
-        return _amplified(lambda *values: oracle(values), leaves, absolute)
+        return _amplified(self._widely(leaves), leaves, absolute)
 
     def _pull_size(self, *arguments: Any) -> list[np.ndarray]:
         """The same of the gradients, by the differentiable arguments; at least what rounding alone

@@ -21,13 +21,8 @@ class Declared:
     """A function, and what it is to be held against.
 
     Args:
-        function: the kernel's wrapper, as its users call it.
-        reference: the same in plain JAX or NumPy: of the same arguments, in any dtype.
-        arguments: arguments(rng) draws a tuple of them anew, or a dict of named ones; each an
-            array, a number, or a tree of them.
-        differentiable: names of the arguments whose gradients are proven too.
-        static: names of the arguments whose arrays decide what is compiled.
-        chips: that it is compiled for.
+        function, reference, arguments: as `kernels.prove` takes them.
+        differentiable, static, chips: the same.
         values: how drawn values are changed for further problems; of VALUES.
         name: by which it is reported and found.
         file: that marked it; empty where nobody did.

@@ -13,7 +13,7 @@ from typing import Any
 from kernels.machines.checks import fail
 from kernels.yours import cache
 from kernels.yours.explanation import Explanation
-from kernels.yours.machines import machine
+from kernels.yours.machines import Asked, machine
 from kernels.yours.proving import Lost, asking
 
 
@@ -54,17 +54,9 @@ def explain(
     name = name_of(function)
     call, arrays = answers.of_arrays(function, args, named, name)
     shapes = " ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in arrays)
-    return target.explain(
-        call,
-        arrays,
-        answers.integers(arrays),
-        chip=chip,
-        name=name,
-        title=f"{name}  {shapes}",
-        timeout=timeout,
-        pictures=pictures,
-        trips={"": trips} if isinstance(trips, int) else dict(trips or {}),
-    )
+    counts = {"": trips} if isinstance(trips, int) else dict(trips or {})
+    title = f"{name}  {shapes}"
+    return target.explain(Asked(call, arrays, chip, name, title, timeout, pictures, counts))
 
 
 def explain_file(

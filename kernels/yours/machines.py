@@ -4,13 +4,8 @@ Each machine is a module with
 
 - `known()`, the names of its chips,
 - `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
-- `explain(function, arrays, values, *, chip, name, title, timeout, pictures, trips)`, which gives
-  an Explanation of a function of arrays alone: `arrays` are these, or their shapes; `values` the
-  number of an argument → its value, where the work may depend on it; `name` the function's, `title`
-  the explanation's; `timeout` the seconds for a compilation; `pictures` whether to draw what a page
-  shows; `trips` the name of a loop, or "" for every one → how often it runs, where data decides. It
-  raises ValueError for trips of what does not depend on data, and for a function that returns no
-  array.
+- `explain(asked)`, which gives an Explanation of what is Asked. It raises ValueError for trips of
+  what does not depend on data, and for a function that returns no array.
 
 Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
 """
@@ -18,12 +13,50 @@ Importing one imports nothing heavy: the caller asks it for names, and a child d
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernels.machines.checks import fail, one_of
 from kernels.machines.compat import jaxprs
 
 MODULES = ("kernels.yours.on_tpu", "kernels.yours.on_gpu")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be explained, and how.
+
+    Args:
+        function: of arrays alone.
+        arrays: these, NumPy's or JAX's, or their shapes.
+        chip: that it is compiled for.
+        name, title: the function's, and the explanation's.
+        timeout: seconds for a compilation.
+        pictures: whether to draw what a page shows.
+        trips: the name of a loop, or "" for every one → how often it runs, where data decides.
+    """
+
+    function: Callable[..., Any]
+    arrays: Sequence[Any]
+    chip: str
+    name: str
+    title: str
+    timeout: float
+    pictures: bool
+    trips: Mapping[str, int]
+
+
+def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
+    """Of the arrays whose values are known, the integers: what grids, loops and tables depend on.
+
+    Args:
+        arrays: NumPy's or JAX's, or shapes.
+    """
+    import numpy as np
+
+    known = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
+    return {i: np.asarray(a) for i, a in known.items() if np.dtype(a.dtype).kind in "iub"}
 
 
 def returning(program: Any) -> Any:

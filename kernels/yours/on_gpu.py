@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernels.machines.checks import fail
+from kernels.yours.machines import Asked, returning
 
 if TYPE_CHECKING:
     from kernels.yours.explanation import Explanation
@@ -33,22 +33,11 @@ def ready() -> str:
     return f"jax-cuda12-pjrt of jaxlib {version('jaxlib')}"
 
 
-def explain(
-    function: Callable[..., Any],
-    arrays: Sequence[Any],
-    values: Mapping[int | str, Any],
-    *,
-    chip: str,
-    name: str,
-    title: str,
-    timeout: float,
-    pictures: bool,
-    trips: Mapping[str, int],
-) -> Explanation:
+def explain(asked: Asked) -> Explanation:
     """Explain a function on one chip; in a child. No block of a GPU is counted: it takes no trips,
     and values do not matter."""
-    if trips:
-        fail("trips", " ".join(f"{k}={n}".lstrip("=") for k, n in trips.items()), f"none on {chip}")
+    if trips := " ".join(f"{k}={n}".lstrip("=") for k, n in asked.trips.items()):
+        fail("trips", trips, f"none on {asked.chip}")
     from kernels.machines.compat import jax_pallas
     from kernels.machines.gpu import explain as known
     from kernels.machines.gpu.compiler import compile_program
@@ -56,21 +45,22 @@ def explain(
     from kernels.machines.gpu.estimate import GpuEstimate, estimate_compiled
     from kernels.machines.gpu.export import export
     from kernels.yours.explanation import explained, refused
-    from kernels.yours.machines import returning
 
     estimate: GpuEstimate | str
     try:
         with jax_pallas.compiled():
-            program = returning(export(function, *arrays, chip=chip, name=name))
-        compiled = compile_program(program, passes=True, timeout=timeout)
+            program = returning(
+                export(asked.function, *asked.arrays, chip=asked.chip, name=asked.name)
+            )
+        compiled = compile_program(program, passes=True, timeout=asked.timeout)
         try:
             estimate = estimate_compiled(program, compiled)
         except ValueError as error:  # what nothing here knows the time of
             estimate = str(error)
-        facts = known.facts(compiled, estimate, title)
+        facts = known.facts(compiled, estimate, asked.title)
     except GpuCompileError as error:
-        return refused(error, title, chip)
-    return explained(facts, _pictures(compiled) if pictures else ())
+        return refused(error, asked.title, asked.chip)
+    return explained(facts, _pictures(compiled) if asked.pictures else ())
 
 
 def _pictures(compiled: Any) -> list[dict[str, str]]:

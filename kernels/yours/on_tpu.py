@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from kernels.yours.machines import Asked, integers, returning
 
 if TYPE_CHECKING:
     from kernels.yours.explanation import Explanation
@@ -29,18 +31,7 @@ def ready() -> str:
     return libtpu_version()
 
 
-def explain(
-    function: Callable[..., Any],
-    arrays: Sequence[Any],
-    values: Mapping[int | str, Any],
-    *,
-    chip: str,
-    name: str,
-    title: str,
-    timeout: float,
-    pictures: bool,
-    trips: Mapping[str, int],
-) -> Explanation:
+def explain(asked: Asked) -> Explanation:
     """Explain a function on one chip; in a child."""
     from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu import explain as known
@@ -48,18 +39,18 @@ def explain(
     from kernels.machines.tpu.estimate import estimate_program
     from kernels.machines.tpu.export import export
     from kernels.yours.explanation import explained, refused
-    from kernels.yours.machines import returning
 
     program = None
+    options: Any = {"chip": asked.chip, "name": asked.name, "values": integers(asked.arrays)}
     try:
         with jax_pallas.compiled():
-            program = export(function, *arrays, chip=chip, name=name, values=values)
-        program = returning(program).with_trips(trips)
-        estimate = estimate_program(program, timeout=timeout)
+            program = export(asked.function, *asked.arrays, **options)
+        program = returning(program).with_trips(asked.trips)
+        estimate = estimate_program(program, timeout=asked.timeout)
     except TpuCompileError as error:
-        return refused(error, title, chip, program)
-    drawn = _pictures(program, estimate) if pictures else ()
-    return explained(known.facts(program, estimate, title), drawn)
+        return refused(error, asked.title, asked.chip, program)
+    drawn = _pictures(program, estimate) if asked.pictures else ()
+    return explained(known.facts(program, estimate, asked.title), drawn)
 
 
 def _pictures(program: Any, estimate: Any) -> list[dict[str, str]]:
@@ -68,23 +59,18 @@ def _pictures(program: Any, estimate: Any) -> list[dict[str, str]]:
 
     shown: list[dict[str, str]] = []
 
-    def draw(title: str, make: Any) -> None:
+    def draw(title: str, make: Callable[..., Any], *arguments: Any) -> None:
         try:
-            drawn = make()._repr_html_()
+            drawn = make(*arguments)._repr_html_()
         except Exception:  # a grid of a form that has no picture: the tables say it
             return
         if len(drawn) < MOST_OF_A_PICTURE:
             shown.append({"title": title, "html": drawn})
 
     for call in program.calls[:2]:
-        draw(
-            f"The blocks that each program of {call.name} touches", lambda c=call: pictures.play(c)
-        )
-        draw(f"What {call.name} moves between HBM and VMEM", lambda c=call: pictures.traffic(c))
-        draw(f"What {call.name} keeps in VMEM", lambda c=call: pictures.memory(c))
-    for schedule in estimate.schedule.kernels[:1]:
-        draw(
-            f"The schedule of {schedule.name}, and its roofline",
-            lambda kernel=schedule.name: pictures.schedule(estimate, kernel),
-        )
+        draw(f"The blocks that each program of {call.name} touches", pictures.play, call)
+        draw(f"What {call.name} moves between HBM and VMEM", pictures.traffic, call)
+        draw(f"What {call.name} keeps in VMEM", pictures.memory, call)
+    for kernel in (schedule.name for schedule in estimate.schedule.kernels[:1]):
+        draw(f"The schedule of {kernel}, and its roofline", pictures.schedule, estimate, kernel)
     return shown

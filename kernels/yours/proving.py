@@ -253,10 +253,8 @@ def _late(timeout: float) -> str:
 
 
 def _died(died: Any) -> str:
-    text = died.stderr
-    if died.status == -9 or memory.wanted(text):
-        return "its process was ended for want of memory"
-    return str(died)
+    wanted = died.status == -9 or memory.wanted(died.stderr)
+    return "its process was ended for want of memory" if wanted else str(died)
 
 
 def _climb(

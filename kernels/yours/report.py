@@ -71,12 +71,7 @@ class Report:
         return tuple(result for result in self.findings if result.status == FAILED)
 
     def of(self, kernel: str, rung: str) -> tuple[ProblemResult, ...]:
-        """What one rung found of one kernel.
-
-        Args:
-            kernel: its name.
-            rung: of the rungs.
-        """
+        """What one rung found of the kernel of this name."""
         return tuple(r for r in self.findings if (r.kernel, r.rung) == (kernel, rung))
 
     def __add__(self, other: Report) -> Report:
@@ -88,8 +83,7 @@ class Report:
 
         Args:
             form: of a kernel's name.
-            columns: what the six columns are called.
-            caption: what stands above them.
+            columns, caption: what the six columns are called, and what stands above them.
         """
         rows = []
         for kernel, rung in dict.fromkeys((r.kernel, r.rung) for r in self.findings):
@@ -141,11 +135,11 @@ class Report:
         title = "Every rung holds" if self.passed else "A rung does not hold"
         lines = [f"### {title}", "", self.table("`{}`").markdown()]
         remarks = self.remarks()
-        if remarks:
-            lines.append("")
+        lines += [""][: len(remarks)]
         for mark, place, words in remarks:
             beside = f" {place}" if place else ""
-            lines.append(f"- **{mark}**{beside}: {_escaped(words)}")
+            words = words.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+            lines.append(f"- **{mark}**{beside}: {words}")
         return "\n".join(lines) + "\n"
 
     def junit(self) -> str:
@@ -172,19 +166,11 @@ class Report:
                     name=result.problem,
                     time=f"{result.seconds:.3f}",
                 )
-                words = _xml(result.words)
+                # Without the characters that XML has not.
+                words = "".join(c for c in result.words if c in "\t\n" or ord(c) >= 32)
                 if result.status == FAILED:
                     ElementTree.SubElement(case, "failure", message=words).text = words
                 elif result.status != PASSED:
                     ElementTree.SubElement(case, "skipped", message=words)
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _xml(text: str) -> str:
-    """Without the characters that XML has not."""
-    return "".join(c for c in text if c in "\t\n" or ord(c) >= 32)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

@@ -8,27 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernels.machines.checks import fail
+from kernels.machines.hlo import DTYPES
 
 SHORT = {
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "f32": "float32",
-    "f64": "float64",
-    "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2",
-    "i4": "int4",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "s4": "int4",
-    "s8": "int8",
-    "s16": "int16",
-    "s32": "int32",
-    "u8": "uint8",
-    "u16": "uint16",
-    "u32": "uint32",
-    "pred": "bool",
+    **DTYPES,
+    **{f"i{bits}": f"int{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{"s4": "int4", "f64": "float64", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"},
 }
 FORM = 'such as "bf16[4096,4096] i32[3]=[100,0,156] causal=True", with dtypes ' + ", ".join(SHORT)
 _ARRAY = re.compile(r"(\w+)\[([\d,\s]*)\](?:=(.+))?$")

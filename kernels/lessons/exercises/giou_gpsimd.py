@@ -46,8 +46,10 @@ def _traffic(tried):
     return gpsimd.run((PRELUDE + tried.answer(), SHAPE), "giou", *tried.arguments).traffic
 
 
+_gpsimd = functools.partial(Exercise, backend=GPSIMD)
+
 EXERCISES = (
-    Exercise(
+    _gpsimd(
         "giou_loss",
         "Write giou_loss(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
         "preds, const torch::Tensor& targets): the loss 1 - GIOU, parts dealt to cores in turn.",
@@ -56,11 +58,10 @@ EXERCISES = (
         _shares(131, 101, "no part divides it")
         + cases("b n", values="degenerate", degenerate=(33, 128)),
         call=_kernel,
-        backend=GPSIMD,
         magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
         hint="Core c takes the parts c, c + cores, c + 2 cores, …; score() and Tcm are there.",
     ),
-    Exercise(
+    _gpsimd(
         "giou_smoothed",
         "Write smoothed(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
         "preds, const torch::Tensor& targets): each score averaged with that of the pair before "
@@ -74,11 +75,10 @@ EXERCISES = (
             long=(3, 1409, "more parts than one for a core"),
         ),
         call=_kernel,
-        backend=GPSIMD,
         magnitude=functools.partial(_smoothed, giou=reference.giou_magnitude),
         hint="A core must not read what another writes. Its inputs everybody may read.",
     ),
-    Exercise(
+    _gpsimd(
         "gpsimd_in_place",
         "Write in_place(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
         "preds, const torch::Tensor& targets): GIOU, for which a core that has 4,096 pairs makes "
@@ -87,7 +87,6 @@ EXERCISES = (
         workloads.giou.make,
         _shares(131, 101, "no part divides it"),
         call=_kernel,
-        backend=GPSIMD,
         bar=Bar(
             "copies of the busiest core",
             lambda tried: max(core.loads + core.stores for core in _traffic(tried)),
@@ -98,7 +97,7 @@ EXERCISES = (
         magnitude=reference.giou_magnitude,
         hint="A pair takes 36 bytes of TCM. Where could its score lie, so that 32 are enough?",
     ),
-    Exercise(
+    _gpsimd(
         "gpsimd_anchor",
         "Write anchored(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
         "preds, const torch::Tensor& targets): the scores of each sample's predicted boxes against "
@@ -108,7 +107,6 @@ EXERCISES = (
         workloads.giou.make,
         _shares(13, 101, "shares end inside of a sample"),
         call=_kernel,
-        backend=GPSIMD,
         bar=Bar(
             "bytes to TCM",
             lambda tried: sum(core.loaded_bytes for core in _traffic(tried)),

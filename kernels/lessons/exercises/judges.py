@@ -56,9 +56,8 @@ def kernels(least: int) -> Judge:
     def judge(programs: list[Any]) -> str:
         count = len(calls_in(_trace(programs, -1)))
         if count < least:
-            raise Refused(
-                f"kernels in the program, its gradients included: {count}, wanted {least}"
-            )
+            words = "kernels in the program, its gradients included"
+            raise Refused(f"{words}: {count}, wanted {least}")
         return f"{count} kernel{'s' * (count != 1)}"
 
     return judge
@@ -73,9 +72,8 @@ def grid(dimensions: int, block: int) -> Judge:
             raise Refused(f"the grid is {call.grid}, wanted one of {dimensions} dimensions")
         for operand in call.operands:
             if max(operand.block) > block:
-                raise Refused(
-                    f"a block of {operand.name} is {operand.block}, wanted at most {block} a side"
-                )
+                words = f"a block of {operand.name} is {operand.block}"
+                raise Refused(f"{words}, wanted at most {block} a side")
         return f"a grid of {call.grid}"
 
     return judge
@@ -97,11 +95,8 @@ def products(most: int) -> Judge:
 
 def copies_ahead(programs: list[Any]) -> str:
     """A second copy is on its way before the kernel waits for the first."""
-    order = [
-        name
-        for equation in jaxprs.equations(_trace(programs))
-        if (name := jaxprs.operation(equation)) in ("dma_start", "dma_wait")
-    ]
+    names = map(jaxprs.operation, jaxprs.equations(_trace(programs)))
+    order = [name for name in names if name in ("dma_start", "dma_wait")]
     if not order:
         raise Refused("the kernel starts no copy")
     started = order.index("dma_wait") if "dma_wait" in order else len(order)
@@ -160,8 +155,7 @@ def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
     """The compiled kernel may have so many bundles in a grid step, and so many spills.
 
     Args:
-        bundles: at most so many; None for any number.
-        spills: at most so many; None for any number.
+        bundles, spills: at most so many; None for any number.
     """
 
     def judge(programs: list[Any]) -> str:
@@ -203,12 +197,12 @@ def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
             raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
         if kernel.registers > registers:
             raise Refused(f"{kernel.registers} registers a thread, at most {registers} wanted")
-        if kernel.occupancy.blocks < blocks:
-            held = kernel.occupancy
+        held = kernel.occupancy
+        if held.blocks < blocks:
             raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
         if not kernel.counts[uses]:
             raise Refused(f"no {uses} in its machine code")
-        many = "1 block" if kernel.occupancy.blocks == 1 else f"{kernel.occupancy.blocks} blocks"
+        many = f"{held.blocks} block{'s' * (held.blocks != 1)}"
         return f"{kernel.registers} registers, {many} an SM of an H100"
 
     return judge
@@ -219,9 +213,8 @@ def no_relayout(programs: list[Any]) -> str:
     module, _ = _compiled(programs)
     moves = [i for i in module.run if i.opcode in ("copy", "reshape") or module.only_moves(i)]
     if moves:
-        raise Refused(
-            f"{moves[0].opcode} {moves[0].name} only moves data, to {moves[0].results[0]}"
-        )
+        move = moves[0]
+        raise Refused(f"{move.opcode} {move.name} only moves data, to {move.results[0]}")
     return f"no relayout among {len(module.run)} operations on a {CHIP}"
 
 
@@ -230,12 +223,8 @@ def read_by(most: int) -> Judge:
 
     def judge(programs: list[Any]) -> str:
         module, arrays = _compiled(programs)
-        readers = [
-            i.name
-            for i in module.run
-            if not i.opcode.startswith("copy-")
-            and any(o.shape == arrays[0].shape for o in i.operands)
-        ]
+        reading = [i for i in module.run if arrays[0].shape in [o.shape for o in i.operands]]
+        readers = [i.name for i in reading if not i.opcode.startswith("copy-")]
         if len(readers) > most:
             raise Refused(f"{len(readers)} kernels read x: {', '.join(readers)}; wanted {most}")
         return f"x is read by {len(readers)} of {len(module.run)} operations on a {CHIP}"

@@ -1,5 +1,7 @@
 """Exercises of the chapter "Matmul on Hopper"."""
 
+import functools
+
 import numpy as np
 
 from kernels.lessons.exercises import judges
@@ -42,20 +44,20 @@ def _cycles_a_product(tried: Tried) -> float:
     return loops[0].issue_cycles / loops[0].counts["HGMMA"]
 
 
+_hopper = functools.partial(Exercise, backend=MOSAIC_GPU, rungs=("interpret", "simulate"))
+
 EXERCISES = (
-    Exercise(
+    _hopper(
         "hopper_turns",
         "Write turns(x, *, interpret) for a Hopper GPU: [M, 64] float32 → 2 x, M a multiple of 64, "
         "a block for each 64 rows, which TMA copies into shared memory and out of it.",
         lambda x: 2 * x,
         drawn("m n"),
         cases("m n", one=(64, 64), several=(192, 64)),
-        rungs=("interpret", "simulate"),
-        backend=MOSAIC_GPU,
         hint="copy_gmem_to_smem and barrier_wait; then commit_smem, copy_smem_to_gmem and "
         "wait_smem_to_gmem.",
     ),
-    Exercise(
+    _hopper(
         "hopper_handover",
         "Write handover(x, *, interpret) for a Hopper GPU: [64, N] float32 → 3 x + 1, N a multiple "
         "of 64, with two warpgroups: the first puts 3 x into shared memory, the second adds 1 on "
@@ -63,12 +65,10 @@ EXERCISES = (
         lambda x: 3 * x + 1,
         drawn("m n"),
         cases("m n", tile=(64, 128), narrow=(64, 64)),
-        rungs=("interpret", "simulate"),
-        backend=MOSAIC_GPU,
         magnitude=lambda x: np.abs(3 * x) + 1,
         hint="num_threads=2, and a plgpu.Barrier that one arrives at and the other waits for.",
     ),
-    Exercise(
+    _hopper(
         "hopper_product",
         "Write product(x, y, *, interpret) for a Hopper GPU: [M, K], [K, N] bfloat16 → [M, N] "
         "bfloat16, sizes multiples of 256, by TMA and wgmma. Compiled for an H100 it multiplies by "
@@ -77,13 +77,11 @@ EXERCISES = (
         lambda x, y: x @ y,
         drawn("m k", "k n"),
         cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
-        rungs=("interpret", "simulate"),
-        backend=MOSAIC_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
         judge=_wide,
         hint="An SM has 228 KiB of shared memory: count the stages and the tile of the result.",
     ),
-    Exercise(
+    _hopper(
         "hopper_lean",
         "Write product(x, y, *, interpret) for a Hopper GPU: [M, K], [K, N] bfloat16 → [M, N] "
         "bfloat16, sizes multiples of 256, with at least two stages of tiles in flight. Compiled "
@@ -92,8 +90,6 @@ EXERCISES = (
         lambda x, y: x @ y,
         drawn("m k", "k n"),
         cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
-        rungs=("interpret", "simulate"),
-        backend=MOSAIC_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
         judge=_overlapped,
         bar=Bar(

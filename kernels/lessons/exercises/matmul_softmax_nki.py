@@ -1,5 +1,7 @@
 """Exercises of the chapter on matmul and softmax in NKI."""
 
+import functools
+
 import numpy as np
 
 from kernels.lessons.exercises import bars, judges
@@ -39,8 +41,10 @@ def _one_by_one(cost, xt, y):
     return count > most and f"{count} instructions bring {len(xt)} products out of PSUM; {most} can"
 
 
+_nki = functools.partial(Exercise, backend=NKI, call=judges.on_neuron())
+
 EXERCISES = (
-    Exercise(
+    _nki(
         "nki_matrix_stays",
         "Write product(xt, y), [K, M], [K, N] bfloat16 → [M, N] float32, K and M multiples of 128, "
         f"N at most {FEW}: for each 128 × 128 of the matrix the Tensor engine works for at most "
@@ -51,11 +55,10 @@ EXERCISES = (
             "k m n", dtype="bfloat16", few=(512, 512, 4), vector=(256, 128, 1), most=(128, 256, FEW)
         ),
         call=judges.on_neuron(_moves),
-        backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A column of the moving tile takes a cycle. Which of the two has few columns?",
     ),
-    Exercise(
+    _nki(
         "nki_shared_bank",
         f"Write products(xt, y), [B, K, M], [B, K, {COLUMNS}] bfloat16 → [B, M, {COLUMNS}] "
         f"float32, K and M at most 128: at most one instruction for {TOGETHER} products brings "
@@ -70,11 +73,10 @@ EXERCISES = (
             one=(1, 128, 128),
         ),
         call=judges.on_neuron(_one_by_one),
-        backend=NKI,
         magnitude=lambda xt, y: np.swapaxes(abs(xt), 1, 2) @ abs(y),
         hint="A product may go into a slice of a tile in PSUM: total[:, 64:128].",
     ),
-    Exercise(
+    _nki(
         "nki_psum",
         "Write product(xt, y), [K, M], [K, N] → [M, N] float32, K a multiple of 128, N at most "
         "512, any M: the chapter's, mended. All its sums are live at once, and PSUM has eight "
@@ -84,12 +86,10 @@ EXERCISES = (
         cases(
             "k m n", one_bank=(256, 128, 512), ten_banks=(256, 1280, 512), ragged=(128, 1100, 33)
         ),
-        call=judges.on_neuron(),
-        backend=NKI,
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
         hint="A sum can leave PSUM before the next one begins.",
     ),
-    Exercise(
+    _nki(
         "nki_transpose",
         "Write kernel(x), [M, N] float32 in HBM → [N, M], for any M and N: the Tensor engine turns "
         "tiles of at most 128 × 128.",
@@ -97,10 +97,9 @@ EXERCISES = (
         drawn("m n"),
         cases("m n", tile=(128, 128), small=(3, 5), ragged=(130, 257)),
         call=judges.on_neuron(_without_tensor),
-        backend=NKI,
         hint="nisa.nc_transpose reads SBUF and writes PSUM; a DMA does not reach PSUM.",
     ),
-    Exercise(
+    _nki(
         "nki_exp_sums",
         "Write kernel(x), [B, N] float32 in HBM → [B, 1]: the sums of exp(x) along N, for any B "
         "and N at most 4096, without an instruction on the Vector engine.",
@@ -108,22 +107,19 @@ EXERCISES = (
         drawn("b n"),
         cases("b n", tile=(128, 64), ragged=(131, 77), one=(1, 1)),
         call=judges.on_neuron(_by_vector),
-        backend=NKI,
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
         hint="nisa.activation_reduce adds up what it raises.",
     ),
-    Exercise(
+    _nki(
         "nki_softmax_columns",
         "Write kernel(x), [M, N] float32 in HBM → softmax along M, the first dimension; M at most "
         "512 and N at most 128.",
         lambda x: softmax(x.T).T,
         drawn("m n"),
         cases("m n", tile=(128, 128), tall=(500, 60), one=(1, 3)),
-        call=judges.on_neuron(),
-        backend=NKI,
         hint="No engine reduces over partitions cheaply: turn x first, and the result back.",
     ),
-    Exercise(
+    _nki(
         "nki_fast_product",
         "Write product(xt, y), [K, M], [K, N] bfloat16 → [M, N] float32, sizes multiples of 128 "
         "(N of 512), that for K = 1024, M = 512, N = 1024 is estimated at "
@@ -131,8 +127,6 @@ EXERCISES = (
         lambda xt, y: xt.T @ y,
         drawn("k m", "k n"),
         cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
-        call=judges.on_neuron(),
-        backend=NKI,
         bar=bars.nki_microseconds(
             PRODUCT_MICROSECONDS,
             22.6,

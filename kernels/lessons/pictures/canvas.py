@@ -91,6 +91,17 @@ class Canvas:
             f'stroke="{stroke}" stroke-opacity="{stroke_opacity}"/>'
         )
 
+    def path(self, d: str, stroke: str = "currentColor", **look: object) -> None:
+        """Draw lines.
+
+        Args:
+            d: their way, as SVG writes it.
+            stroke: their colour.
+            look: other attributes of SVG, with _ for -.
+        """
+        more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
+        self.parts.append(f'<path d="{d}" fill="none" stroke="{stroke}"{more}/>')
+
     def text(
         self,
         x: float,
@@ -129,10 +140,7 @@ class Canvas:
         """
         a, b = (start + 6, end - 6) if forward else (end - 6, start + 6)
         tip = -7 if forward else 7
-        self.parts.append(
-            f'<path d="M{a:.1f} {y:.1f}H{b:.1f}m{tip} -4l{-tip} 4l{tip} 4" fill="none" '
-            'stroke="currentColor" stroke-width="1.4"/>'
-        )
+        self.path(f"M{a:.1f} {y:.1f}H{b:.1f}m{tip} -4l{-tip} 4l{tip} 4", stroke_width=1.4)
         middle = (start + end) / 2
         self.text(middle, y - 7, label, size=12, weight=600, anchor="middle")
         self.text(middle, y + 16, sub, size=11, anchor="middle")
@@ -170,6 +178,10 @@ class Canvas:
         own = f"hatch-{zlib.crc32(svg.encode()):08x}-"
         svg = svg.replace('id="hatch-', f'id="{own}').replace("url(#hatch-", f"url(#{own}")
         return Picture(svg, says)
+
+    def player(self, says: str, kind: str, data: Mapping[str, Any]) -> Player:
+        """The same as the still form of a Player, with its `kind` and `data`."""
+        return Player(self.picture(says).svg, says, kind, data)
 
 
 def colour_of(index: int) -> str:

@@ -18,37 +18,21 @@ def neuron_core(chip: NeuronChip) -> Picture:
     canvas = Canvas(900, 300)
     canvas.rect(150, 0, 750, 300, stroke_opacity=0.35, radius=8)
     canvas.text(166, 22, f"NeuronCore-v2, one of {chip.cores} on a chip", size=13, weight=600)
+    rate = f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s"
     for x, colour, name, lines in (
-        (
-            0,
-            COLOURS[3],
-            "HBM",
-            (in_bytes(chip.hbm_bytes), f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s"),
-        ),
+        (0, COLOURS[3], "HBM", (in_bytes(chip.hbm_bytes), rate)),
         (310, COLOURS[0], "SBUF", (f"{chip.lanes} partitions", f"of {in_bytes(chip.sbuf_bytes)}")),
         (770, COLOURS[2], "PSUM", (f"{chip.lanes} partitions", f"of {in_bytes(chip.psum_bytes)}")),
     ):
-        height = 256 if name != "HBM" else 300
-        canvas.rect(
-            x,
-            300 - height - (12 if name != "HBM" else 0),
-            110,
-            height,
-            fill=colour,
-            opacity=0.2,
-            stroke=colour,
-            radius=6,
-        )
-        top = 62 if name != "HBM" else 24
+        upper, height, top = (0, 300, 24) if name == "HBM" else (32, 256, 62)
+        canvas.rect(x, upper, 110, height, fill=colour, opacity=0.2, stroke=colour, radius=6)
         canvas.text(x + 12, top, name, size=13, weight=600)
         for i, line in enumerate(lines):
             canvas.text(x + 12, top + 20 + 16 * i, line, size=11)
         if name != "HBM":
             for i in range(8):  # rows of a memory are partitions
                 y = 120 + 19 * i
-                canvas.parts.append(
-                    f'<path d="M{x + 8} {y}h94" stroke="{colour}" stroke-opacity="0.7"/>'
-                )
+                canvas.path(f"M{x + 8} {y}h94", colour, stroke_opacity=0.7)
             canvas.text(x + 12, 278, f"0 … {chip.lanes - 1}", size=11)
     engines = f"{chip.dma_queues} engines"
     canvas.arrow(110, 310, 150, True, "DMA", engines)
@@ -65,13 +49,9 @@ def neuron_core(chip: NeuronChip) -> Picture:
         canvas.text(510, y + 20, engine, size=12, weight=600)
         canvas.text(680, y + 20, f"{chip.clock_hz[engine] / 1e9:.2f} GHz", size=11, anchor="end")
         canvas.text(510, y + 37, says[engine], size=11)
-        canvas.parts.append(
-            f'<path d="M420 {y + 24}h80" stroke="currentColor" stroke-width="1.2"/>'
-        )
+        canvas.path(f"M420 {y + 24}h80", stroke_width=1.2)
         if engine != "GpSimd":
-            canvas.parts.append(
-                f'<path d="M690 {y + 24}h80" stroke="currentColor" stroke-width="1.2"/>'
-            )
+            canvas.path(f"M690 {y + 24}h80", stroke_width=1.2)
     return canvas.picture(
         "A NeuronCore-v2: DMA engines move data between HBM and SBUF; the Tensor, Vector, Scalar "
         "and GpSimd engines work on SBUF, all but the last also on PSUM"
@@ -132,13 +112,14 @@ def timeline(estimate: NeuronEstimate, first: float | None = None) -> Player:
             for slot in estimate.timeline
         ],
     }
-    still = _engines(estimate, lanes, kinds, seconds)
-    return Player(still.svg, still.says, "timeline", data)
+    time = f"{estimate.seconds * 1e6:.1f} µs on one core of {estimate.chip}, estimated"
+    says = f"{estimate.kernel}: {time}; the {estimate.bound} engine binds"
+    return _engines(estimate, lanes, kinds, seconds).player(says, "timeline", data)
 
 
 def _engines(
     estimate: NeuronEstimate, lanes: list[str], kinds: list[str], seconds: float
-) -> Picture:
+) -> Canvas:
     """The still form: a row for each engine, a bar for each instruction."""
     width, row = 720, 52
     canvas = Canvas(width, row * len(lanes) + 60)
@@ -166,8 +147,7 @@ def _engines(
         canvas.text(x + 18, y + 34, kind, size=12)
         x += 38 + 7 * len(kind)
     canvas.height = y + 44
-    time = f"{estimate.seconds * 1e6:.1f} µs on one core of {estimate.chip}, estimated"
-    return canvas.picture(f"{estimate.kernel}: {time}; the {estimate.bound} engine binds")
+    return canvas
 
 
 def _look(kind: int) -> dict[str, Any]:

@@ -46,10 +46,7 @@ def occupancy(kernel: GpuKernel) -> Picture:
         canvas.rect(left, y + 2, wide, tall - 8, fill=fill, opacity=1 if binds else 0.6)
         canvas.text(left + wide + 8, y + 14, str(blocks), weight=600 if binds else 400)
     edge = left + width * full.blocks / most
-    canvas.parts.append(
-        f'<path d="M{edge:.1f} 22V{canvas.height - 4:.1f}" stroke="currentColor" '
-        'stroke-dasharray="4 3"/>'
-    )
+    canvas.path(f"M{edge:.1f} 22V{canvas.height - 4:.1f}", stroke_dasharray="4 3")
     limits = ", ".join(f"{name} {blocks}" for name, blocks in full.limits.items())
     return canvas.picture(
         f"{kernel.name} on {kernel.chip}: {head}; blocks that each limit allows: {limits}"
@@ -87,9 +84,8 @@ def heat(kernel: GpuKernel) -> Picture:
         if place % PER_ROW == 0:
             canvas.text(left - 8, y + 14, f"{instruction.address:x}", size=11, anchor="end")
         words = f"{instruction.text}: stall {instruction.stall}"
-        words += (
-            f", waits for {', '.join(map(str, instruction.waits))}" if instruction.waits else ""
-        )
+        if instruction.waits:
+            words += f", waits for {', '.join(map(str, instruction.waits))}"
         canvas.parts.append(f"<g><title>{html.escape(words)}</title>")
         shade = 0.08 + 0.9 * instruction.stall / MOST
         canvas.rect(x, y, cell - 2, cell - 2, fill=HEAT, opacity=shade, stroke="none")
@@ -203,5 +199,4 @@ def waves(kernels: Mapping[str, GpuKernel], start: str | None = None) -> Player:
         f"{choice['label']}: {choice['waves']} waves, {choice['busy']:.0%} of the places taken"
         for choice in choices
     )
-    picture = canvas.picture(words)
-    return Player(picture.svg, picture.says, "waves", data)
+    return canvas.player(words, "waves", data)

@@ -50,18 +50,14 @@ def graph(module: Module, layouts: bool = False) -> Picture:
             if stop is not end:
                 y = below + height
                 path += f"V{y:.1f}"
-        canvas.parts.append(
-            f'<path d="{path}m-4 -7l4 7l4 -7" fill="none" stroke="currentColor" '
-            'stroke-opacity="0.55" stroke-width="1.2"/>'
-        )
+        canvas.path(f"{path}m-4 -7l4 7l4 -7", stroke_opacity=0.55, stroke_width=1.2)
     for node in nodes:
         x, y = places[node]
-        left, width = x - widths[node] / 2, widths[node]
+        look: dict[str, Any] = {"stroke_opacity": 0.45}
         if node.kernel:
             colour = colour_of(kernels[node.kernel])
-            canvas.rect(left, y, width, height, fill=colour, opacity=0.22, stroke=colour, radius=5)
-        else:
-            canvas.rect(left, y, width, height, stroke_opacity=0.45, radius=5)
+            look = {"fill": colour, "opacity": 0.22, "stroke": colour}
+        canvas.rect(x - widths[node] / 2, y, widths[node], height, radius=5, **look)
         for i, (line, size, weight) in enumerate(zip(words[node], (12, 11, 10), (600, 400, 400))):
             canvas.text(x, y + 17 + 14 * i, line, size=size, weight=weight, anchor="middle")
     summary = f"{len(nodes)} instructions"
@@ -158,13 +154,11 @@ def _node_words(node: _Node, layouts: bool) -> tuple[str, ...]:
     """What stands in a box: the operation, its array, and the kernel that it is part of."""
     instruction = node.instruction
     name = instruction.opcode
-    if instruction.opcode == "parameter":
+    if name == "parameter":
         name = f"parameter {instruction.value}"
-    elif instruction.opcode == "constant" and instruction.value:
+    elif name == "constant" and instruction.value:
         name = f"constant {instruction.value}"[:24]
-    shown = (
-        instruction.results[:1] if instruction.opcode == "copy-start" else instruction.results[:2]
-    )
+    shown = instruction.results[: 1 if name == "copy-start" else 2]
     shape = ", ".join(str(a) if layouts else str(a).partition("{")[0] for a in shown)
     if layouts and any(a.space == 1 for a in shown):
         shape += " in VMEM"

@@ -103,14 +103,14 @@ def memory(call: Call) -> Picture:
     for i, operand in enumerate(call.operands):
         y = 36 + 66 * i
         reads = operand.role == "input"
-        canvas.rect(12, y, 186, 44, fill=colour_of(i), opacity=0.25, stroke=colour_of(i), radius=4)
+        colour = colour_of(i)
+        look: dict[str, Any] = {"fill": colour, "opacity": 0.25, "stroke": colour, "radius": 4}
+        canvas.rect(12, y, 186, 44, **look)
         canvas.text(22, y + 18, f"{operand.name} {in_dims(operand.shape)}", size=12, weight=600)
         canvas.text(22, y + 35, operand.dtype, size=11)
         staged = operand.memory in ("vmem", "smem")
         if staged:
-            canvas.rect(
-                342, y, 206, 44, fill=colour_of(i), opacity=0.25, stroke=colour_of(i), radius=4
-            )
+            canvas.rect(342, y, 206, 44, **look)
             block = "all of it" if not operand.blocked else f"block {in_dims(operand.block)}"
             canvas.text(352, y + 18, f"{operand.memory.upper()}: {block}", size=12, weight=600)
             canvas.text(352, y + 35, f"{operand.name}_ref", size=11)
@@ -318,7 +318,7 @@ def _array(
             for cut in range(block, size, block):
                 at = cut / size * length
                 line = f"M{x + at:.1f} {y}v{height}" if vertical else f"M{x} {y + at:.1f}h{width}"
-                canvas.parts.append(f'<path d="{line}" stroke="currentColor" opacity="0.25"/>')
+                canvas.path(line, opacity=0.25)
     canvas.rect(x, y, width, height, stroke_opacity=0.8)
 
 
@@ -343,10 +343,9 @@ def _place(
     """Where a block lies inside its array's outline: x, y, width, height."""
     rows, columns = _two(operand.shape)
     block_rows, block_columns = _two(operand.block)
+    row = 0
     if len(operand.shape) > 1:
         row = int(np.ravel_multi_index([int(i) for i in start[:-1]], operand.shape[:-1]))
-    else:
-        row = 0
     column = int(start[-1]) if len(operand.shape) else 0
     block_rows, block_columns = min(block_rows, rows - row), min(block_columns, columns - column)
     return (

@@ -65,12 +65,13 @@ def pipeline(
         "near": NEAR,
         "shown": SHOWN,
     }
-    picture = _draw(data).picture(
-        f"The first steps of {start} on a {chips[0]}, estimated: "
-        + _shares(choices[start])
-        + f". The fastest of {len(choices)} {chosen}: {fastest}"
+    said = {name: words for name, words, _, _ in PARTS}
+    shares = ", ".join(f"{said[n]} {s:.0%}" for n, s in choices[start]["parts"].items())
+    says = (
+        f"The first steps of {start} on a {chips[0]}, estimated: {shares}. "
+        f"The fastest of {len(choices)} {chosen}: {fastest}"
     )
-    return Player(picture.svg, picture.says, "pipeline", data)
+    return _draw(data).player(says, "pipeline", data)
 
 
 def _choice(label: str, estimate: tpu.Estimate, laid: tpu.Pipeline, bands: bool) -> dict[str, Any]:
@@ -101,11 +102,6 @@ def _choice(label: str, estimate: tpu.Estimate, laid: tpu.Pipeline, bands: bool)
             if m.step < STEPS
         ],
     }
-
-
-def _shares(choice: Mapping[str, Any]) -> str:
-    said = {name: words for name, words, _, _ in PARTS}
-    return ", ".join(f"{said[n]} {s:.0%}" for n, s in choice["parts"].items())
 
 
 def _draw(data: Mapping[str, Any]) -> Canvas:
@@ -153,12 +149,12 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         if x(stop) - x(products) > 7 * len(str(step)) + 4:
             canvas.text((x(products) + x(stop)) / 2, y + 17, str(step), anchor="middle")
     top = y = max(where.values()) + tall + 6
-    canvas.parts.append(f'<path d="M{left} {y}h{width}" stroke="currentColor" opacity="0.5"/>')
+    canvas.path(f"M{left} {y}h{width}", opacity=0.5)
     step = _round(last / data["megahertz"] / 8)
     tick = 0.0
     while tick * data["megahertz"] <= last:
         at = x(tick * data["megahertz"])
-        canvas.parts.append(f'<path d="M{at:.1f} {y}v4" stroke="currentColor" opacity="0.5"/>')
+        canvas.path(f"M{at:.1f} {y}v4", opacity=0.5)
         canvas.text(at, y + 18, f"{tick:g}", size=11, anchor="middle")
         tick = round(tick + step, 6)
     canvas.text(left + width + 10, y + 18, f"µs on a {data['chip']}", size=11)
@@ -169,13 +165,8 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
 
 def _bars(canvas: Canvas, data: Mapping[str, Any], top: float, left: float, width: float) -> float:
     """What the whole time goes into, a bar for each choice; returns where they end."""
-    canvas.text(
-        0,
-        top,
-        f"What the time of all steps goes into, for each of the {data['of']}",
-        size=14,
-        weight=600,
-    )
+    head = f"What the time of all steps goes into, for each of the {data['of']}"
+    canvas.text(0, top, head, size=14, weight=600)
     top += 12
     for index, choice in enumerate(data["choices"]):
         at, weight = float(left), 600 if index == data["start"] else 400

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.machines import optional
+from kernels.machines.checks import fail
 from kernels.machines.tpu import CHIPS, Estimate
 
 # Told apart by lightness and by marker, so that they survive greyscale; mid tones, so that they
@@ -85,10 +86,8 @@ def roofline(
         estimates = {e.name: e for e in estimates}
     chips = {e.chip for e in estimates.values()}
     if len(chips) != 1 or any(not e.flops for e in estimates.values()):
-        raise ValueError(
-            f"estimates is of {', '.join(sorted(chips)) or 'nothing'}; accepted: estimates for one "
-            "chip, each with matrix products"
-        )
+        accepted = "estimates for one chip, each with matrix products"
+        fail("estimates", f"of {', '.join(sorted(chips)) or 'nothing'}", accepted)
     chip = CHIPS[chips.pop()]
     axes = _axes(axes, (6.4, 4.0))
     ridge = chip.bf16_flops / chip.hbm_bytes_per_second
@@ -98,33 +97,17 @@ def roofline(
     x = np.geomspace(low, high, 200)
     roof = np.minimum(chip.bf16_flops, x * chip.hbm_bytes_per_second) / 1e12
     axes.plot(x, roof, color=INK, lw=2)
-    axes.annotate(
-        f"{chip.bf16_flops / 1e12:.0f} TFLOP/s, bf16",
-        (high, roof[-1]),
-        ha="right",
-        va="bottom",
-        color=INK,
-    )
-    axes.annotate(
-        f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s",
-        (x[20], roof[20]),
-        ha="right",
-        va="bottom",
-        color=INK,
-    )
+    for words, place in (
+        (f"{chip.bf16_flops / 1e12:.0f} TFLOP/s, bf16", (high, roof[-1])),
+        (f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s", (x[20], roof[20])),
+    ):
+        axes.annotate(words, place, ha="right", va="bottom", color=INK)
     for i, (name, e) in enumerate(estimates.items()):
         rate = e.flops / e.seconds / 1e12
-        kwargs = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        axes.errorbar(
-            at[name],
-            rate,
-            yerr=_whiskers(e, rate, np.interp(at[name], x, roof)),
-            ls="none",
-            ms=8,
-            capsize=3,
-            label=name,
-            **kwargs,
-        )
+        whiskers = _whiskers(e, rate, np.interp(at[name], x, roof))
+        look: dict[str, Any] = {"ls": "none", "ms": 8, "capsize": 3}
+        look |= {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        axes.errorbar(at[name], rate, yerr=whiskers, label=name, **look)
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte of HBM (FLOP/byte)")
     axes.set_ylabel("rate, estimated (TFLOP/s)")
     axes.set_ylim(top=roof[-1] * 4)

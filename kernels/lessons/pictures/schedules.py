@@ -52,9 +52,8 @@ def schedule(estimate: tpu.Estimate, kernel: str | int = 0) -> Player:
         f"{scheduled.loop_bundles:,} of them in a loop, where the {best} slots are the fullest, "
         f"{inside[best]:.0%}. {place}"
     )
-    picture = canvas.picture(said)
     data |= {"place": place, "roof": roof.picture(place).svg}
-    return Player(picture.svg, picture.says, "schedule", data)
+    return canvas.player(said, "schedule", data)
 
 
 def _bundles(schedule: tpu.KernelSchedule) -> dict[str, Any]:
@@ -137,18 +136,14 @@ def _draw(schedule: tpu.KernelSchedule, data: dict[str, Any]) -> Canvas:
     for start, stop, depth in data["loops"]:
         if depth == 1 and (stop - start) * scale > 3:
             x, y = left + start * scale, top - 8
-            canvas.parts.append(
-                f'<path d="M{x:.1f} {y + 5}v-5h{(stop - start) * scale:.1f}v5" fill="none" '
-                'stroke="currentColor" opacity="0.7"/>'
-            )
+            canvas.path(f"M{x:.1f} {y + 5}v-5h{(stop - start) * scale:.1f}v5", opacity=0.7)
     if data["loops"]:
         at = left + (data["loops"][0][0] + data["loops"][-1][1]) / 2 * scale
         canvas.text(at, top - 13, "in the loop over the grid", size=11, anchor="middle")
     y = top + row * len(slots) + 2
-    canvas.parts.append(f'<path d="M{left} {y}h{width}" stroke="currentColor" opacity="0.5"/>')
-    for share in (0, 0.5, 1):
+    canvas.path(f"M{left} {y}h{width}", opacity=0.5)
+    for share, anchor in ((0, "start"), (0.5, "middle"), (1, "end")):
         at = left + share * width
-        anchor = {0: "start", 0.5: "middle", 1: "end"}[share]
         canvas.text(at, y + 15, f"{round(share * count):,}", size=11, anchor=anchor)
     canvas.text(left - 8, y + 15, "bundle", size=11, anchor="end")
     for level in range(LEVELS + 1):
@@ -208,15 +203,12 @@ def _roofline(op: tpu.OpEstimate | None, chip: str, band: Band | None) -> tuple[
         at = y(10.0**power * 1e12)
         grid.append(f"M{left} {at:.1f}H{right}")
         canvas.text(left - 5, at + 4, f"{10.0**power:,g}", size=11, anchor="end")
-    canvas.parts.append(f'<path d="{"".join(grid)}" stroke="currentColor" opacity="0.12"/>')
+    canvas.path("".join(grid), opacity=0.12)
     roof = f"M{left} {y(x_low * bandwidth):.1f}L{x(ridge):.1f} {y(peak):.1f}H{right}"
     if x_low * bandwidth < y_low:  # the slope leaves the frame below
         roof = f"M{x(y_low / bandwidth):.1f} {bottom}L{x(ridge):.1f} {y(peak):.1f}H{right}"
-    canvas.parts.append(f'<path d="{roof}" fill="none" stroke="currentColor" stroke-width="2"/>')
-    canvas.parts.append(
-        f'<path d="M{x(ridge):.1f} {y(peak):.1f}V{bottom}" stroke="currentColor" '
-        'stroke-dasharray="3 3" opacity="0.5"/>'
-    )
+    canvas.path(roof, stroke_width=2)
+    canvas.path(f"M{x(ridge):.1f} {y(peak):.1f}V{bottom}", stroke_dasharray="3 3", opacity=0.5)
     canvas.text(right, y(peak) - 6, f"{peak / 1e12:.0f} TFLOP/s", size=11, anchor="end")
     canvas.text(x(ridge) - 5, bottom - 6, f"ridge {ridge:.0f}", size=11, anchor="end")
     slope = math.degrees(math.atan2(y(peak) - y(peak / 10), x(ridge) - x(ridge / 10)))
@@ -233,8 +225,8 @@ def _roofline(op: tpu.OpEstimate | None, chip: str, band: Band | None) -> tuple[
         # A longer time is a lower rate.
         least, most = band.around(1.0) if band else (1.0, 1.0)
         low, high = y(point[1] / most), y(point[1] / least)
+        canvas.path(f"M{px:.1f} {low:.1f}V{high:.1f}", POINT, stroke_width=2)
         canvas.parts.append(
-            f'<path d="M{px:.1f} {low:.1f}V{high:.1f}" stroke="{POINT}" stroke-width="2"/>'
             f'<circle cx="{px:.1f}" cy="{py:.1f}" r="5" fill="{POINT}" stroke="currentColor"/>'
         )
         fits = px + 84 < right

@@ -18,17 +18,24 @@ def _traced(job: Job) -> tuple[int, ...]:
     )
 
 
-def _call(job: Job, **more: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """The function of its traced arrays alone, and these."""
-    places = _traced(job)
+def at_places(
+    function: Callable[..., Any], values: Sequence[Any], places: Sequence[int]
+) -> tuple[Callable[..., Any], list[Any]]:
+    """A function of those of its values alone that stand at some places, and these."""
 
     def call(*arrays: Any) -> Any:
-        arguments = list(job.arguments)
+        arguments = list(values)
         for place, array in zip(places, arrays, strict=True):
             arguments[place] = array
-        return job.function(*arguments, **job.options, **more)
+        return function(*arguments)
 
-    return call, [job.arguments[place] for place in places]
+    return call, [values[place] for place in places]
+
+
+def _call(job: Job, **more: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The function of its traced arrays alone, and these."""
+    function = functools.partial(job.function, **job.options, **more)
+    return at_places(function, job.arguments, _traced(job))
 
 
 def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,13 +45,8 @@ def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
     wanted = [_traced(job).index(place) for place in job.wanted]
 
     def gradient(cotangents: Any, *arrays: Any) -> tuple[Any, Any]:
-        def of_wanted(*chosen: Any) -> Any:
-            operands = list(arrays)
-            for place, array in zip(wanted, chosen, strict=True):
-                operands[place] = array
-            return call(*operands)
-
-        result, back = jax.vjp(of_wanted, *[arrays[place] for place in wanted])
+        of_wanted, chosen = at_places(call, arrays, wanted)
+        result, back = jax.vjp(of_wanted, *chosen)
         cast = jax.tree.map(_cotangent, cotangents, result)
         return result, back(cast)
 
