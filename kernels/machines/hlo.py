@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -356,7 +356,7 @@ class Module:
         Returns:
             "int8" or "bfloat16", as Chip.peak takes it → operations, a multiply-add counting two.
         """
-        by_dtype: Counter = Counter()
+        by_dtype: dict[str, float] = defaultdict(float)
         for product in (instruction, *self.inside(instruction)):
             labels = re.search(r"dim_labels=\w+_(\w+)->", product.attributes)
             if product.opcode != "convolution" or not labels or len(product.operands) != 2:

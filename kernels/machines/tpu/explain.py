@@ -383,8 +383,7 @@ def _count(
             continue
         work = counts.setdefault(line, Counter())
         if name == "dot_general":
-            out = math.prod(jaxprs.shape(jaxprs.outputs(equation)[0]))
-            work["flops"] += times * 2 * out * math.prod(jaxprs.contracted(equation))
+            work["flops"] += times * jaxprs.dot_flops(equation)
         elif name in MOVES:
             value = jaxprs.outputs(equation)[0]
             size = math.prod(jaxprs.shape(value)) * np.dtype(jaxprs.dtype(value)).itemsize
