@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -73,15 +74,8 @@ def arrays(text: str) -> tuple[Array, ...]:
         order, _, rest = layout.partition(":")
         tile = re.search(r"T\(([\d,]+)\)", rest)
         space = re.search(r"S\((\d+)\)", rest)
-        parsed.append(
-            Array(
-                dtype,
-                _numbers(shape),
-                _numbers(order),
-                _numbers(tile[1]) if tile else (),
-                int(space[1]) if space else 0,
-            )
-        )
+        tiles, place = _numbers(tile[1]) if tile else (), int(space[1]) if space else 0
+        parsed.append(Array(dtype, _numbers(shape), _numbers(order), tiles, place))
     return tuple(parsed)
 
 
@@ -114,13 +108,10 @@ class HloInstruction:
     @cached_property
     def config(self) -> dict:
         """The backend_config, as far as it is JSON."""
-        start = self.attributes.find("backend_config={")
-        if start < 0:
-            return {}
         try:
-            text = self.attributes[start + len("backend_config=") :]
+            text = "{" + self.attributes.partition("backend_config={")[2]
             return json.JSONDecoder().raw_decode(text)[0]
-        except ValueError:
+        except ValueError:  # none is no JSON either
             return {}
 
     @property
@@ -257,23 +248,13 @@ class HloInstruction:
 
 # Instructions in which chips exchange data.
 COLLECTIVES = {
-    "all-reduce",
-    "all-gather",
-    "all-to-all",
-    "reduce-scatter",
-    "collective-permute",
-    "collective-broadcast",
-    "ragged-all-to-all",
+    *("all-reduce", "all-gather", "all-to-all", "ragged-all-to-all"),
+    *("reduce-scatter", "collective-permute", "collective-broadcast"),
 }
 # Instructions that cost nothing, or whose cost is that of what they call.
 FREE = {
-    "parameter",
-    "constant",
-    "tuple",
-    "get-tuple-element",
-    "bitcast",
-    "after-all",
-    "partition-id",
+    *("parameter", "constant", "partition-id"),
+    *("tuple", "get-tuple-element", "bitcast", "after-all"),
 }
 # What a fusion that only moves data is made of.
 MOVING = FREE | {"copy", "transpose", "reshape", "broadcast", "convert", "copy-start", "copy-done"}
@@ -310,16 +291,12 @@ class Module:
         for step in self.computations.get(name, ()):
             if step.opcode == "while":
                 count = self.trips(step)
-                body = re.search(r"\bbody=%([^\s,]+)", step.attributes)
-                if body:
+                if body := re.search(r"\bbody=%([^\s,]+)", step.attributes):
                     yield from self._run(body[1], times * (count or 1), counted and bool(count))
             elif step.opcode == "conditional":
                 branches = [list(self._run(c, times, counted)) for c in step.called]
-                if branches:
-                    yield from max(
-                        branches,
-                        key=lambda b: sum((i.classic_cycles or 0) * i.times for i in b),
-                    )
+                cycles = lambda branch: sum((i.classic_cycles or 0) * i.times for i in branch)
+                yield from max(branches, key=cycles, default=[])
             elif step.opcode in _CONTROL:
                 for called in step.called:
                     yield from self._run(called, times, counted)
@@ -331,8 +308,7 @@ class Module:
 
         XLA says it, or the condition is that of a scan: a counter below one constant.
         """
-        said = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
-        if said:
+        if said := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(said[1])
         name = re.search(r"\bcondition=%([^\s,]+)", loop.attributes)
         inside = list(self._nested(name[1])) if name else []
@@ -380,7 +356,7 @@ class Module:
         Returns:
             "int8" or "bfloat16", as Chip.peak takes it → operations, a multiply-add counting two.
         """
-        by_dtype: dict[str, float] = {}
+        by_dtype: dict[str, float] = defaultdict(float)
         for product in (instruction, *self.inside(instruction)):
             labels = re.search(r"dim_labels=\w+_(\w+)->", product.attributes)
             if product.opcode != "convolution" or not labels or len(product.operands) != 2:
@@ -388,9 +364,8 @@ class Module:
             summed = product.operands[1].shape[labels[1].index("i")]
             narrow = all(BITS.get(a.dtype, 8) <= 8 for a in product.operands)
             flops = 2.0 * math.prod(product.results[0].shape) * summed
-            dtype = "int8" if narrow else "bfloat16"
-            by_dtype[dtype] = by_dtype.get(dtype, 0.0) + flops
-        return by_dtype
+            by_dtype["int8" if narrow else "bfloat16"] += flops
+        return dict(by_dtype)
 
     def dots(self, instruction: HloInstruction) -> list[tuple[HloInstruction, int]]:
         """The products inside a fusion, as HLO for a GPU has them.

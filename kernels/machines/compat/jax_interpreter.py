@@ -1,7 +1,7 @@
 """JAX's simulation of a TPU: what it says of races, and two of its habits put right.
 
-Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen in JAX 0.10.2,
-0.11.2 and 0.12.0.1.
+Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen in JAX 0.10.2 and
+0.12.0.1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from kernels.machines.compat import changed
 
@@ -65,24 +66,13 @@ def forced(params: Any) -> Iterator[None]:
 def _as_a_chip() -> Iterator[None]:
     """Within it emit_pipeline, which asks what the chip is like, is told of a v5e.
 
-    Private: `registry` of jax._src.pallas.mosaic.tpu_info, of JAX 0.10 to 0.12; where it is not,
-    nothing is told.
+    Private: `registry` of jax._src.pallas.mosaic.tpu_info.
     """
-    try:
-        from jax._src.pallas.mosaic import tpu_info
+    from jax._src.pallas.mosaic import tpu_info
 
-        registry, version = tpu_info.registry, tpu_info.ChipVersion.TPU_V5E
-    except (ImportError, AttributeError):
+    v5e = lambda: tpu_info.get_tpu_info_for_chip(tpu_info.ChipVersion.TPU_V5E, 1)
+    with mock.patch.dict(tpu_info.registry, {"cpu": v5e} | tpu_info.registry):
         yield
-        return
-    added = "cpu" not in registry
-    if added:
-        registry["cpu"] = lambda: tpu_info.get_tpu_info_for_chip(version, 1)
-    try:
-        yield
-    finally:
-        if added:
-            registry.pop("cpu", None)
 
 
 @contextlib.contextmanager
@@ -154,10 +144,7 @@ def last_words(error: BaseException) -> str:
     """The line of a nested traceback that says what went wrong, without buffer numbers.
 
     Args:
-        error: of a callback of the interpreter.
-
-    Returns:
-        The line; empty for an exception that is none.
+        error: of a callback of the interpreter; of another exception the line is empty.
     """
     import jax
 
@@ -192,30 +179,18 @@ def is_its_own(error: BaseException | None) -> bool:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep JAX from logging the traceback of a callback whose error we report ourselves."""
-    logger = logging.getLogger("jax._src.callback")
-    before = logger.disabled
-    logger.disabled = True
-    try:
+    with mock.patch.object(logging.getLogger("jax._src.callback"), "disabled", True):
         yield
-    finally:
-        logger.disabled = before
 
 
 @contextlib.contextmanager
 def compiled_once() -> Iterator[None]:
     """Let the second core run what was compiled for the first: JAX compiles it for each again.
 
-    For small kernels compiling costs more than running. Patches `thread_map._run_jaxpr`, of JAX
-    0.8 to 0.12; before 0.8 there was none, and nothing is patched.
+    For small kernels compiling costs more than running. Patches `thread_map._run_jaxpr`.
     """
-    try:
-        from jax._src.pallas.mosaic.interpret import thread_map
-
-        original = thread_map._run_jaxpr
-    except (ImportError, AttributeError):
-        yield
-        return
     import jax
+    from jax._src.pallas.mosaic.interpret import thread_map
 
     lock = threading.Lock()
     compiled: dict[int, tuple[Any, Any]] = {}  # of a jaxpr: it, lest its id be given again
@@ -228,8 +203,5 @@ def compiled_once() -> Iterator[None]:
             program = compiled[id(jaxpr)][1]
         program(consts, *args)
 
-    thread_map._run_jaxpr = run
-    try:
+    with mock.patch.object(thread_map, "_run_jaxpr", run):
         yield
-    finally:
-        thread_map._run_jaxpr = original

@@ -3,17 +3,17 @@
 JAX promises nothing of these: the parameters of the pallas_call equation (`grid_mapping`, `jaxpr`,
 `compiler_params`, `input_output_aliases`, `interpret`, `out_avals`, `name`), the fields of
 GridMapping and BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `DebugInfo.arg_names`.
-All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
+All were seen in JAX 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Block:
         import jax.numpy as jnp
 
         count = math.prod(grid)
-        ids = np.stack(np.unravel_index(np.arange(count), grid or (1,)), 0)[: len(grid)]
+        ids = np.indices(grid).reshape(len(grid), count)
         closed = self.mapping.index_map_jaxpr
         inner = jaxprs.opened(closed)
         rest: list[Any] = []
@@ -116,11 +116,6 @@ class Scratch:
     dtype: str
 
 
-def is_pallas_call(equation: Any) -> bool:
-    """Whether an equation is a pallas_call."""
-    return jaxprs.operation(equation) == "pallas_call"
-
-
 def is_interpreted(equation: Any) -> bool:
     """Whether a pallas_call is to be interpreted, by `interpret=` or by a mode that is forced."""
     return bool(equation.params.get("interpret"))
@@ -142,7 +137,7 @@ def on_sparse_core(equation: Any) -> bool:
     params = equation.params
     meshes = (params.get("mesh"), *(params.get("meshes") or ()))
     kinds = [type(mesh).__name__ for mesh in meshes]
-    kinds.append(str(getattr(_compiler_params(equation), "kernel_type", "")))
+    kinds.append(str(getattr(equation.params.get("compiler_params"), "kernel_type", "")))
     return any("subcore" in kind.lower() for kind in kinds)
 
 
@@ -172,16 +167,10 @@ def compiled() -> Iterator[None]:
     from jax._src.pallas.pallas_call import pallas_call_p
 
     bind = pallas_call_p.bind
-
-    def bound(*operands: Any, **params: Any) -> Any:
-        return bind(*operands, **{**params, "interpret": False})
-
+    compiling = lambda *operands, **params: bind(*operands, **(params | {"interpret": False}))
     jax.clear_caches()
-    pallas_call_p.bind = bound  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(pallas_call_p, "bind", compiling):
         yield
-    finally:
-        del pallas_call_p.bind
 
 
 def outside_kernels(jaxpr: Any) -> Iterator[Any]:
@@ -238,7 +227,7 @@ def name(equation: Any) -> str:
 
 def is_triton(equation: Any) -> bool:
     """Whether the kernel was written for Triton, as its compiler parameters say."""
-    return "triton" in type(_compiler_params(equation)).__module__
+    return "triton" in type(equation.params.get("compiler_params")).__module__
 
 
 def semantics(equation: Any) -> tuple[str, ...]:
@@ -247,7 +236,7 @@ def semantics(equation: Any) -> tuple[str, ...]:
     A dimension that jax.vmap added is parallel: its programs know nothing of each other.
     """
     mapping = equation.params["grid_mapping"]
-    words = iter(getattr(_compiler_params(equation), "dimension_semantics", None) or ())
+    words = iter(getattr(equation.params.get("compiler_params"), "dimension_semantics", None) or ())
     return tuple(
         "parallel" if i in mapping.vmapped_dims else word(next(words, "arbitrary"))
         for i in range(len(mapping.grid))
@@ -256,7 +245,7 @@ def semantics(equation: Any) -> tuple[str, ...]:
 
 def vmem_limit_bytes(equation: Any) -> int | None:
     """Bytes of VMEM that the kernel asks for; None where it does not ask."""
-    return getattr(_compiler_params(equation), "vmem_limit_bytes", None)
+    return getattr(equation.params.get("compiler_params"), "vmem_limit_bytes", None)
 
 
 def num_inputs(equation: Any) -> int:
@@ -287,16 +276,10 @@ def scratch(equation: Any) -> tuple[Scratch, ...]:
     pieces = []
     for index, variable in enumerate(body.invars[first:], first):
         aval = getattr(variable.aval, "inner_aval", variable.aval)
-        is_array = hasattr(aval, "dtype") and hasattr(aval, "shape")
-        pieces.append(
-            Scratch(
-                _name(body, index),
-                str(aval),
-                "vmem" in str(variable.aval).lower(),
-                tuple(aval.shape) if is_array else None,
-                str(aval.dtype) if is_array else "",
-            )
-        )
+        shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
+        array = (None, "") if shape is None or dtype is None else (tuple(shape), str(dtype))
+        in_vmem = "vmem" in str(variable.aval).lower()
+        pieces.append(Scratch(_name(body, index), str(aval), in_vmem, *array))
     return tuple(pieces)
 
 
@@ -403,16 +386,15 @@ def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
     import jax
     import jax.numpy as jnp
 
-    sizes = [_size(dimension) for dimension in block.block_shape]
     whole = block.array_aval.shape
-    wide = [d for d, (n, size) in enumerate(zip(whole, sizes, strict=True)) if n > size]
+    cut = [n > _size(size) for n, size in zip(whole, block.block_shape, strict=True)]
     sides = np.cumsum([False, *list(moves)[1:]]) % 2
 
     def index(*ids: Any) -> tuple[Any, ...]:
-        side = _looked_up(grid, ids, sides) if wide and len(sides) else jnp.int32(0)
-        return tuple(
-            side if d == (wide or [0])[0] and wide else jnp.int32(0) for d in range(len(whole))
-        )
+        places = [jnp.int32(0)] * len(whole)
+        if any(cut) and len(sides):
+            places[cut.index(True)] = _looked_up(grid, ids, sides)
+        return tuple(places)
 
     old = block.index_map_jaxpr
     traced = jax.make_jaxpr(index)(*[jax.ShapeDtypeStruct((), jnp.int32)] * len(grid))
@@ -437,7 +419,7 @@ def _specialised(
     def lookup(values: Sequence[float], dtype: Any) -> tuple[list[Any], Any]:
         """Equations that look a scalar up, and the variable that then holds it."""
 
-        def found() -> Any:
+        def looked_up() -> Any:
             # A kernel cannot ask where it is in what jax.vmap added; the first stands for all.
             mine = iter(range(len(mapping.grid)))
             ids = [
@@ -451,7 +433,7 @@ def _specialised(
             )
 
         with mapping.trace_env():
-            traced = jaxprs.opened(jax.make_jaxpr(found)())
+            traced = jaxprs.opened(jax.make_jaxpr(looked_up)())
         return list(traced.eqns), traced.outvars[0]
 
     def inside(value: Any, outermost: bool) -> Any:
@@ -525,16 +507,11 @@ def reads_only_ids(block: Block, rank: int) -> bool:
 def _without_refs(closed: Any) -> Any:
     """An index map that takes the prefetched scalars as arrays, and gives them back last.
 
-    Private: `jax._src.state.discharge.discharge_state`, which took an open jaxpr with its constants
-    before 0.10.
+    Private: `jax._src.state.discharge.discharge_state`.
     """
     from jax._src.state import discharge
 
-    if "closed_jaxpr" in inspect.signature(discharge.discharge_state).parameters:
-        return discharge.discharge_state(closed)
-    old: Any = discharge.discharge_state
-    inner, constants = old(jaxprs.opened(closed), closed.consts)
-    return closed.replace(jaxpr=inner, consts=constants)
+    return discharge.discharge_state(closed)
 
 
 def word(value: Any) -> str:
@@ -588,10 +565,6 @@ def _size(dimension: Any) -> int:
 def _is_static(size: Any) -> bool:
     """Whether the size of a grid dimension is a number, and no operand of the call."""
     return isinstance(size, (int, np.integer))
-
-
-def _compiler_params(equation: Any) -> Any:
-    return equation.params.get("compiler_params")
 
 
 def _name(body: Any, index: int) -> str:

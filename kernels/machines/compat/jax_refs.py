@@ -1,8 +1,7 @@
 """How the equations of a Pallas kernel name parts of its refs: reads, writes, copies, scratch.
 
 Private: the trees in the parameters of `get`, `swap`, `addupdate` and `dma_start`, NDIndexer,
-Slice, the transforms of a ref, AbstractRef, `run_scoped`. Seen in JAX 0.10.2; the copies of 0.7.1,
-whose transforms stand beside their ref, are read too.
+Slice, the transforms of a ref, AbstractRef, `run_scoped`. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
@@ -79,13 +78,11 @@ def access(equation: Any) -> tuple[Part, OperandSlot | None]:
 def copy(equation: Any) -> Copy:
     """What a dma_start moves."""
     slots = [OperandSlot(i) for i in range(len(jaxprs.inputs(equation)))]
-    parts = list(equation.params["tree"].unflatten(slots))
-    if len(parts) == 5:  # source, target, its semaphore, the source's, device
-        source, target, *_, device = parts
-        ends = [_split(source), _split(target)]
-    else:  # each with its transforms after it
-        ends, device = [(parts[0], parts[1]), (parts[2], parts[3])], parts[-1]
-    source, target = (_part(equation, ref, transforms) for ref, transforms in ends)
+    # Source, target, its semaphore, the source's, device.
+    *ends, _, _, device = equation.params["tree"].unflatten(slots)
+    source, target = (
+        _part(equation, getattr(end, "ref", end), getattr(end, "transforms", ())) for end in ends
+    )
     return Copy(source, target, device is not None)
 
 
@@ -116,10 +113,6 @@ def scalars(variable: Any) -> tuple[int, ...] | None:
     """The shape of a ref in scalar memory; None for any other."""
     aval = getattr(variable.aval, "inner_aval", variable.aval)
     return tuple(aval.shape) if memory(variable) == "smem" and hasattr(aval, "shape") else None
-
-
-def _split(end: Any) -> tuple[Any, Sequence[Any]]:
-    return (end, ()) if isinstance(end, OperandSlot) else (end.ref, end.transforms)
 
 
 def _part(equation: Any, ref: OperandSlot, transforms: Sequence[Any]) -> Part:

@@ -1,12 +1,13 @@
 """A traced program of JAX, read: its equations, what they hold, and the programs inside them.
 
 JAX promises nothing of these: `Jaxpr.eqns`, `JaxprEqn.params` and the names in it, `Literal.val`,
-`SourceInfo.traceback`, `Primitive.bind`. All were seen in JAX 0.7.1, 0.10.2, 0.11.2 and 0.12.0.1.
+`SourceInfo.traceback`, `Primitive.bind`. All were seen in JAX 0.10.2 and 0.12.0.1.
 A ClosedJaxpr is a Jaxpr since 0.12, which keeps `.jaxpr` "until its uses are gone".
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,19 +119,17 @@ def literal(variable: Any) -> Any:
 
 def called(equation: Any) -> list[Any]:
     """The jaxprs that an equation runs; custom rules carry others, which do not run."""
-    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
-        inner = opened(equation.params.get(key))
-        if hasattr(inner, "eqns"):
-            return [inner]
-    return list(inner_jaxprs(equation))
+    return [opened(body) for body in _bodies(equation)[:1]] or list(inner_jaxprs(equation))
 
 
 def called_closed(equation: Any) -> Any:
     """The one jaxpr that an equation of CALLS runs, with the constants that it brings."""
-    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
-        if hasattr(opened(equation.params.get(key)), "eqns"):
-            return equation.params[key]
-    return called(equation)[0]
+    return _bodies(equation)[0]
+
+
+def _bodies(equation: Any) -> list[Any]:
+    parameters = [equation.params.get(key) for key in ("call_jaxpr", "jaxpr", "fun_jaxpr")]
+    return [body for body in parameters if hasattr(opened(body), "eqns")]
 
 
 def handed_inside(equation: Any) -> Iterator[tuple[Any, list[int | None]]]:
@@ -247,13 +246,8 @@ class While:
 
 def while_loop(equation: Any) -> While:
     """The parts of a "while"."""
-    params = equation.params
-    return While(
-        params["cond_jaxpr"],
-        params["body_jaxpr"],
-        int(params["cond_nconsts"]),
-        int(params["body_nconsts"]),
-    )
+    keys = ("cond_jaxpr", "body_jaxpr", "cond_nconsts", "body_nconsts")
+    return While(*(equation.params[key] for key in keys))
 
 
 @dataclass(frozen=True)
@@ -310,10 +304,11 @@ def grid_axis(equation: Any) -> int:
     return int(equation.params["axis"])
 
 
-def contracted(equation: Any) -> tuple[int, ...]:
-    """The sizes of the dimensions that a "dot_general" sums over."""
-    (left, _), _ = equation.params["dimension_numbers"]
-    return tuple(inputs(equation)[0].aval.shape[axis] for axis in left)
+def dot_flops(equation: Any) -> int:
+    """Operations of a "dot_general", a multiply-add counting two."""
+    (summed, _), _ = equation.params["dimension_numbers"]
+    depth = math.prod(equation.invars[0].aval.shape[axis] for axis in summed)
+    return 2 * math.prod(equation.outvars[0].aval.shape) * depth
 
 
 def output_features(equation: Any) -> int:
@@ -340,10 +335,7 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
         jnp.asarray(np.broadcast_to(np.reshape(value, -1), size), operand.aval.dtype)
         for value, operand in zip(values, inputs(equation), strict=True)
     ]
-
-    def operation_of(*operands: Any) -> list[Any]:
-        return bound(equation, operands)
-
+    operation_of = lambda *operands: bound(equation, operands)
     try:
         try:
             results = jax.vmap(operation_of)(*wide)
@@ -351,11 +343,9 @@ def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
             results = operation_of(*wide)
     except Exception as error:
         why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        changed(
-            "jax",
-            f"{operation(equation)} on scalars cannot be evaluated ({why}): what depends on it is "
-            "not known, and a count of work is an upper bound",
-        )
+        what = f"{operation(equation)} on scalars cannot be evaluated ({why})"
+        unknown = "what depends on it is not known, and a count of work is an upper bound"
+        changed("jax", f"{what}: {unknown}")
         return None
     return np.asarray(results[0])
 

@@ -255,17 +255,14 @@ def dumps(folder: Path) -> Iterator[Dump]:
         if named and named["kernel"] != "TLP" and not named["kernel"].startswith("<"):
             files.setdefault(named["kernel"], {})[named["label"]] = path
     for kernel, labels in files.items():
-        slots: tuple[str, ...] = ()
-        capacity, used = None, None
-        if _UTILISATION in labels:
-            slots, capacity, used = read_utilisation(_text(labels[_UTILISATION]))
-        bundles = read_bundles(_text(labels[_BUNDLES])) if _BUNDLES in labels else ()
+        slots, capacity, used = read_utilisation(_text(labels.get(_UTILISATION)))
+        bundles = read_bundles(_text(labels.get(_BUNDLES)))
         if slots or bundles:
             yield Dump(kernel, bundles, slots, capacity, used)
 
 
-def _text(path: Path) -> str:
-    return path.read_text(errors="replace")
+def _text(path: Path | None) -> str:
+    return path.read_text(errors="replace") if path else ""
 
 
 def read_utilisation(
@@ -277,12 +274,8 @@ def read_utilisation(
     if names is None:
         return (), None, None
     slots = tuple(name.strip() for name in lines[names].split(","))
-    rows = [
-        [int(n) for n in line.split()]
-        for line in lines[names + 1 :]
-        if re.fullmatch(r"\d+(\s+\d+)*", line)
-    ]
-    rows = [row for row in rows if len(row) == len(slots)]
+    numbers = (line.split() for line in lines[names + 1 :] if re.fullmatch(r"[\d\s]+", line))
+    rows = [list(map(int, row)) for row in numbers if len(row) == len(slots)]
     if not rows:
         return (), None, None
     table = np.array(rows, np.int32)
@@ -306,8 +299,7 @@ def read_bundles(text: str) -> tuple[Bundle, ...]:
             bundles.append(Bundle(*head, tuple(o for o in operations if o)))
 
     for line in text.splitlines():
-        matched = _BUNDLE.match(line)
-        if matched:
+        if matched := _BUNDLE.match(line):
             close()
             head = (int(matched[1], 16), matched[2] or "", matched[3].count(">"))
             body = [matched[4]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 
 def import_torchvision() -> None:
@@ -49,15 +50,9 @@ def autocast_of_torchax(functions: Sequence[Callable[..., Any]]) -> Iterator[Non
     """
     from torchax import amp
 
-    before = dict(amp.autocast_policy)
-    amp.autocast_policy.update(
-        dict.fromkeys(functions, amp.CastPolicy.LOWER_PRECISION_FP),
-    )
-    try:
+    lower = dict.fromkeys(functions, amp.CastPolicy.LOWER_PRECISION_FP)
+    with mock.patch.dict(amp.autocast_policy, lower):
         yield
-    finally:
-        amp.autocast_policy.clear()
-        amp.autocast_policy.update(before)
 
 
 @contextlib.contextmanager

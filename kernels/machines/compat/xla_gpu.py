@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from kernels.machines.compat import changed
 
@@ -110,20 +111,17 @@ def known(device_kind: str, capability: tuple[int, int]) -> Iterator[None]:
         capability: its compute capability, (major, minor).
     """
     try:
-        module: Any = importlib.import_module("jax._src.pallas.triton.gpu_info")  # since 0.12
+        module: Any = importlib.import_module("jax._src.pallas.triton.gpu_info")
         before = module._get_device_arch_name
-    except (ImportError, AttributeError):
+    except (ImportError, AttributeError):  # before 0.12
         yield
         return
 
-    def told(kind: str) -> str:
+    def arch_name(kind: str) -> str:
         return ".".join(map(str, capability)) if kind == device_kind else before(kind)
 
-    module._get_device_arch_name = told
-    try:
+    with mock.patch.object(module, "_get_device_arch_name", arch_name):
         yield
-    finally:
-        module._get_device_arch_name = before
 
 
 def exportable() -> list[Any]:
@@ -146,11 +144,9 @@ def gemm(form: str, tile: Mapping[str, int]) -> dict[str, Any]:
     if form == "triton":
         text = " ".join(f"{name}: {value}" for name, value in tile.items())
         return {"xla_gpu_override_gemm_autotuner": f"{text} num_ctas: 1"}
-    options: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
-    if form == "emitted":
-        # What is smaller than this, XLA writes itself.
-        options |= {"xla_gpu_gemm_rewrite_size_threshold": 1 << 60}
-    return options
+    # What is smaller than the threshold, XLA writes itself.
+    own = {"xla_gpu_gemm_rewrite_size_threshold": 1 << 60} if form == "emitted" else {}
+    return {"xla_gpu_enable_triton_gemm": False, **own}
 
 
 def dumping(folder: Path, passes: bool) -> dict[str, Any]:
@@ -168,39 +164,76 @@ def dumping(folder: Path, passes: bool) -> dict[str, Any]:
 # --- dumps ----------------------------------------------------------------------------------------
 
 
-def passes(folder: Path) -> list[tuple[str, str, str, str]]:
-    """What the passes made of the program, in their order.
+class XlaDump:
+    """What XLA wrote of one program.
 
     Args:
-        folder: that XLA wrote to.
-
-    Returns:
-        For each pass that changed it: its pipeline, its name, and the text before and after.
+        folder: that it wrote to.
     """
-    changes = []
-    before = ""
-    named = re.compile(r"\.(\d{4})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
-    module = _module(folder)
-    for path in sorted(folder.glob(f"{module}.*.txt")):
-        if not (name := named.search(path.name)):
-            continue
-        after = plain(path.read_text(encoding="utf-8", errors="replace"))
-        if before and after != before:
-            pipeline, step = name[2], name[3]
-            step = f"before {pipeline}" if step == "pipeline-start" else step
-            changes.append((pipeline, step, before, after))
-        before = after
-    return changes
 
+    def __init__(self, folder: Path) -> None:
+        # The caller's program is the last: XLA compiles small modules of its own, and may have
+        # tried others before.
+        whole = sorted(folder.glob("*.thunk_sequence.txt"))
+        if not whole:
+            changed("jaxlib", "XLA dumps no sequence of thunks: nothing to show of a program")
+        self.folder = folder
+        self.module = whole[-1].name.removesuffix(".thunk_sequence.txt") if whole else "-"
 
-def _module(folder: Path) -> str:
-    """The prefix of the whole program's files; XLA compiles small modules of its own besides."""
-    whole = sorted(folder.glob("*.thunk_sequence.txt"))
-    if not whole:
-        changed("jaxlib", "XLA dumps no sequence of thunks: there is nothing to show of a program")
-        return "-"
-    # The caller's is the last one: XLA may have tried others before.
-    return whole[-1].name.removesuffix(".thunk_sequence.txt")
+    def _read(self, ending: str) -> dict[str, str]:
+        """Name → text of the program's files with that ending, in the order of their names."""
+        paths = sorted(self.folder.glob(f"{self.module}.{ending}"))
+        return {path.name: path.read_text(encoding="utf-8", errors="replace") for path in paths}
+
+    def text(self, ending: str) -> str:
+        """One of the files; empty where there is none.
+
+        Args:
+            ending: of its name, after the module's.
+        """
+        return next(iter(self._read(ending).values()), "")
+
+    def passes(self) -> list[tuple[str, str, str, str]]:
+        """What the passes made of the program, in their order.
+
+        Returns:
+            For each pass that changed it: its pipeline, its name, and the text before and after.
+        """
+        changes = []
+        before = ""
+        named = re.compile(r"\.(\d{4})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
+        for file, content in self._read("*.txt").items():
+            if not (name := named.search(file)):
+                continue
+            after = plain(content)
+            if before and after != before:
+                pipeline, step = name[2], name[3]
+                step = f"before {pipeline}" if step == "pipeline-start" else step
+                changes.append((pipeline, step, before, after))
+            before = after
+        return changes
+
+    def _numbered(self, ending: str, word: str) -> list[str]:
+        """The files with a word in them, one for each kernel, in the order of their numbers."""
+        numbered = [
+            (int(number[1]), text)
+            for name, text in self._read(f"*.{ending}").items()
+            if (number := re.search(rf"\.(\d+)\.{re.escape(ending)}$", name)) and word in text
+        ]
+        return [text for _, text in sorted(numbered)]
+
+    def assembly(self) -> list[str]:
+        """The PTX of every kernel, in the order in which XLA made it."""
+        return self._numbered("ptx", ".entry")
+
+    def llvm(self) -> list[str]:
+        """The optimised LLVM IR of every kernel that XLA emitted itself, in order."""
+        return self._numbered("ir-with-opt.ll", "define")
+
+    def triton(self) -> list[str]:
+        """The TritonIR of every kernel that XLA has Triton write, before any pass of Triton's."""
+        files = self._read("*.ttir.txt").items()
+        return [text for name, text in files if "before_validation" not in name]
 
 
 _NOISE = re.compile(
@@ -210,71 +243,21 @@ _NOISE = re.compile(
 
 
 def plain(text: str) -> str:
-    """HLO without what says where it came from, and without tables of files and lines.
-
-    Args:
-        text: of a module.
-    """
+    """A module's HLO without what says where it came from, nor tables of files and lines."""
     text = _NOISE.sub("", text)
     text = re.sub(r"\n(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:.+\n)*", "\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def brief(text: str) -> str:
-    """HLO without the backend's configuration, which is long.
-
-    Args:
-        text: of a module.
-    """
+    """A module's HLO without the backend's configuration, which is long."""
     return re.sub(r", backend_config=\{.*\}$", "", text, flags=re.M)
 
 
-def text(folder: Path, ending: str) -> str:
-    """One of the files of the program; empty where there is none.
-
-    Args:
-        folder: that XLA wrote to.
-        ending: of its name, after the module's.
-    """
-    paths = sorted(folder.glob(f"{_module(folder)}.{ending}"))
-    return paths[0].read_text(encoding="utf-8", errors="replace") if paths else ""
-
-
-def assembly(folder: Path) -> list[str]:
-    """The PTX of every kernel, in the order in which XLA made it.
-
-    Args:
-        folder: that XLA wrote to.
-    """
-    return [text for text in _numbered(folder, "ptx") if ".entry" in text]
-
-
-def llvm(folder: Path) -> list[str]:
-    """The optimised LLVM IR of every kernel that XLA emitted itself, in order.
-
-    Args:
-        folder: that XLA wrote to.
-    """
-    return [text for text in _numbered(folder, "ir-with-opt.ll") if "define" in text]
-
-
 def defined(text: str) -> str:
-    """The kernel that a piece of LLVM IR defines; empty where it defines none.
-
-    Args:
-        text: LLVM IR.
-    """
+    """The kernel that a piece of LLVM IR defines; empty where it defines none."""
     kernel = re.search(r"^define ptx_kernel void @(\w+)\(", text, re.M)
     return kernel[1] if kernel else ""
-
-
-def _numbered(folder: Path, ending: str) -> list[str]:
-    """The files that XLA wrote one of for each kernel, by their numbers."""
-    numbered = []
-    for path in folder.glob(f"{_module(folder)}.*.{ending}"):
-        if number := re.search(rf"\.(\d+)\.{re.escape(ending)}$", path.name):
-            numbered.append((int(number[1]), path.read_text(encoding="utf-8", errors="replace")))
-    return [text for _, text in sorted(numbered)]
 
 
 def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -310,18 +293,6 @@ def _launch(lines: Sequence[str]) -> dict[str, Any]:
         bytes_ = constants.get(shared[1], 0) if shared else 0
         return {"grid": grid, "threads": threads, "shared_bytes": bytes_}
     return {}
-
-
-def triton(folder: Path) -> list[str]:
-    """The TritonIR of every kernel that XLA has Triton write, before any pass of Triton's.
-
-    Args:
-        folder: that XLA wrote to.
-    """
-    module = _module(folder)
-    paths = sorted(folder.glob(f"{module}.*.ttir.txt"))
-    whole = [path for path in paths if "before_validation" not in path.name]
-    return [path.read_text(encoding="utf-8", errors="replace") for path in whole]
 
 
 def graphs(sequence: str) -> list[tuple[str, ...]]:

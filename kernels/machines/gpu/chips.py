@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kernels.machines.base import PublishedChip
 from kernels.machines.checks import one_of
@@ -92,12 +93,7 @@ class GpuChip(PublishedChip):
 
 
 def _sources(rates: str, clock: str = "its boost clock") -> tuple[tuple[str, str], ...]:
-    """Where a chip's figures are from.
-
-    Args:
-        rates: the data sheet.
-        clock: where the clock of the tensor rates is from.
-    """
+    """Where a chip's figures are from: most from a data sheet, the tensor cores' clock apart."""
     return (
         *((name, rates) for name in ("float32_flops", "bf16_flops", "tf32_flops", "int8_ops")),
         *((name, rates) for name in ("memory_bytes", "bytes_per_second", "l2_bytes", "sms")),
@@ -109,112 +105,46 @@ def _sources(rates: str, clock: str = "its boost clock") -> tuple[tuple[str, str
     )
 
 
+# What is published, a row a figure and a column a chip.
+_NAMES = ("a100", "l4", "h100", "b200", "rtx3090")
+_FIGURES: dict[str, tuple[Any, ...]] = {
+    "device_kind": (
+        *("NVIDIA A100-SXM4-80GB", "NVIDIA L4", "NVIDIA H100 80GB HBM3", "NVIDIA B200"),
+        "NVIDIA GeForce RTX 3090",
+    ),
+    "capability": ((8, 0), (8, 9), (9, 0), (10, 0), (8, 6)),
+    "sms": (108, 58, 132, 148, 82),
+    "lanes": (64, 128, 128, 128, 128),
+    "clock_hz": (1.41e9, 2.04e9, 1.98e9, 1.965e9, 1.695e9),
+    "tensor_clock_hz": (1.41e9, 2.04e9, 1.83e9, 1.856e9, 1.695e9),
+    "memory_bytes": (80 << 30, 24 << 30, 80 << 30, 180 << 30, 24 << 30),
+    "bytes_per_second": (2039e9, 300e9, 3350e9, 8000e9, 936e9),
+    "l2_bytes": (40 << 20, 48 << 20, 50 << 20, 126 << 20, 6 << 20),
+    "float32_flops": (19.5e12, 30.3e12, 66.9e12, 74.4e12, 35.6e12),
+    "bf16_flops": (312e12, 121e12, 989.4e12, 2250e12, 71e12),
+    "tf32_flops": (156e12, 60e12, 494.7e12, 1125e12, 35.6e12),
+    "int8_ops": (624e12, 242e12, 1978.9e12, 4500e12, 284e12),
+    "sources": (
+        _sources("NVIDIA A100 data sheet, and the A100 white paper"),
+        _sources("NVIDIA L4 data sheet, and the Ada white paper"),
+        _sources(
+            "NVIDIA H100 (SXM) data sheet, and the H100 white paper",
+            "the published bf16 rate / (132 SMs × 4,096 operations a cycle)",
+        ),
+        _sources(
+            "NVIDIA HGX B200 data sheet, dense rates, and XLA's description of the B200",
+            "the published bf16 rate / (148 SMs × 8,192 operations a cycle)",
+        ),
+        _sources("NVIDIA's white paper on the GA102"),
+    ),
+}
 CHIPS = {
-    chip.name: chip
-    for chip in (
-        GpuChip(
-            "a100",
-            "NVIDIA A100-SXM4-80GB",
-            capability=(8, 0),
-            sms=108,
-            lanes=64,
-            clock_hz=1.41e9,
-            tensor_clock_hz=1.41e9,
-            memory_bytes=80 << 30,
-            bytes_per_second=2039e9,
-            l2_bytes=40 << 20,
-            float32_flops=19.5e12,
-            bf16_flops=312e12,
-            tf32_flops=156e12,
-            int8_ops=624e12,
-            sources=_sources("NVIDIA A100 data sheet, and the A100 white paper"),
-        ),
-        GpuChip(
-            "l4",
-            "NVIDIA L4",
-            capability=(8, 9),
-            sms=58,
-            lanes=128,
-            clock_hz=2.04e9,
-            tensor_clock_hz=2.04e9,
-            memory_bytes=24 << 30,
-            bytes_per_second=300e9,
-            l2_bytes=48 << 20,
-            float32_flops=30.3e12,
-            bf16_flops=121e12,
-            tf32_flops=60e12,
-            int8_ops=242e12,
-            sources=_sources("NVIDIA L4 data sheet, and the Ada white paper"),
-        ),
-        GpuChip(
-            "h100",
-            "NVIDIA H100 80GB HBM3",
-            capability=(9, 0),
-            sms=132,
-            lanes=128,
-            clock_hz=1.98e9,
-            tensor_clock_hz=1.83e9,
-            memory_bytes=80 << 30,
-            bytes_per_second=3350e9,
-            l2_bytes=50 << 20,
-            float32_flops=66.9e12,
-            bf16_flops=989.4e12,
-            tf32_flops=494.7e12,
-            int8_ops=1978.9e12,
-            sources=_sources(
-                "NVIDIA H100 (SXM) data sheet, and the H100 white paper",
-                "the published bf16 rate / (132 SMs × 4,096 operations a cycle)",
-            ),
-        ),
-        GpuChip(
-            "b200",
-            "NVIDIA B200",
-            capability=(10, 0),
-            sms=148,
-            lanes=128,
-            clock_hz=1.965e9,
-            tensor_clock_hz=1.856e9,
-            memory_bytes=180 << 30,
-            bytes_per_second=8000e9,
-            l2_bytes=126 << 20,
-            float32_flops=74.4e12,
-            bf16_flops=2250e12,
-            tf32_flops=1125e12,
-            int8_ops=4500e12,
-            sources=_sources(
-                "NVIDIA HGX B200 data sheet, dense rates, and XLA's description of the B200",
-                "the published bf16 rate / (148 SMs × 8,192 operations a cycle)",
-            ),
-        ),
-        GpuChip(
-            "rtx3090",
-            "NVIDIA GeForce RTX 3090",
-            capability=(8, 6),
-            sms=82,
-            lanes=128,
-            clock_hz=1.695e9,
-            tensor_clock_hz=1.695e9,
-            memory_bytes=24 << 30,
-            bytes_per_second=936e9,
-            l2_bytes=6 << 20,
-            float32_flops=35.6e12,
-            bf16_flops=71e12,
-            tf32_flops=35.6e12,
-            int8_ops=284e12,
-            sources=_sources("NVIDIA's white paper on the GA102"),
-        ),
-    )
+    name: GpuChip(name, **{figure: column[place] for figure, column in _FIGURES.items()})
+    for place, name in enumerate(_NAMES)
 }
 
 
 def chip(name: str) -> GpuChip:
-    """The GPU of that name.
-
-    Args:
-        name: one of CHIPS.
-
-    Raises:
-        ValueError: for another name.
-    """
+    """The GPU of that name; ValueError lists the names there are."""
     one_of("chip", name, CHIPS)
     return CHIPS[name]

@@ -11,8 +11,9 @@ in its plugin, and two constants a chip were fitted to every other one of them.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from kernels.machines.base import Seconds
@@ -26,6 +27,7 @@ from kernels.machines.gpu.compiler import TIMEOUT, GpuProgram, compile_program
 from kernels.machines.gpu.export import export
 from kernels.machines.gpu.kernel import GpuKernel
 from kernels.machines.gpu.operations import GpuOperation, operations
+from kernels.machines.pallas.work import kernel_flops
 
 # Seconds of a launch, and the share of the tensor cores' rate that whole tiles reach, by chip:
 # fitted to half of XLA's measured products in bfloat16, as JAX 0.10's plugin carries them
@@ -82,13 +84,8 @@ class Parts:
     @property
     def bound(self) -> str:
         """The longest part: "memory", "compute", "issue" or "accesses"."""
-        named = {
-            "memory": self.memory,
-            "compute": self.products,
-            "issue": self.issue,
-            "accesses": self.accesses,
-        }
-        return max(named, key=lambda name: named[name])
+        named = dict(zip(("memory", "compute", "issue", "accesses"), astuple(self), strict=True))
+        return max(named, key=named.__getitem__)
 
     def bracket(self, who: str, launches: int = 1) -> Seconds:
         """The least and the most seconds.
@@ -196,7 +193,6 @@ def parts(
     loop = next((candidate for candidate in (*kernel.loops, whole) if sass.flops(candidate)), None)
     if loop is None:
         fail("kernel", f"{kernel.name}, whose code multiplies nothing", "one that multiplies")
-        raise AssertionError
     rounds = flops / sass.flops(loop)  # of all warps
     cycles = rounds / (target.sms * target.tensor_clock_hz)  # of one SM, if all have as many
     accesses = sum(loop.counts[name] for name in ACCESSES) + extra_accesses
@@ -249,11 +245,12 @@ def estimate_compiled(
         ValueError: as estimate does.
     """
     target = chip_of(compiled.chip)
-    calls = iter(program.calls)
+    calls, kernels = iter(program.calls), {kernel.name: kernel for kernel in compiled.kernels}
     steps = tuple(
         _kernel(compiled, operation, next(calls, None), flops)
         if operation.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)
-        else _step(target, operation, _named(compiled, operation.name))
+        # The names of XLA's kernels lose the dots of their instructions.
+        else _step(target, operation, kernels.get(operation.name.replace(".", "_")))
         for operation in operations(compiled.module)
     )
     if not steps:
@@ -265,18 +262,12 @@ def _kernel(
     compiled: GpuProgram, operation: GpuOperation, call: Any, flops: float | None
 ) -> GpuStep:
     """A Pallas kernel: its machine code, and the products that its author wrote."""
-    from kernels.machines.pallas.work import kernel_flops
-
     launched = [candidate for candidate in compiled.kernels if candidate.grid and candidate.threads]
-    named = [
-        candidate
-        for candidate in launched
-        if candidate.name in (operation.name, getattr(call, "name", ""))
-    ]
+    names = operation.name, getattr(call, "name", "")
+    named = [candidate for candidate in launched if candidate.name in names]
     kernel = next(iter(named or launched), None)
     if kernel is None:
         fail("function", f"one whose kernel {operation.name} was not found", "one with its code")
-        raise AssertionError
     counted = dict(kernel_flops(call)) if call is not None and flops is None else {}
     many = sum(counted.values()) if flops is None else flops
     if flops is None and not many and kernel.products:
@@ -288,9 +279,9 @@ def _kernel(
 
 def _sum(compiled: GpuProgram, steps: tuple[GpuStep, ...]) -> GpuEstimate:
     low, high = (sum(step.seconds[end] for step in steps) for end in (0, 1))
-    bounds: dict[str, float] = {}
+    bounds: dict[str, float] = defaultdict(float)
     for step in steps:
-        bounds[step.bound] = bounds.get(step.bound, 0) + step.seconds[0]
+        bounds[step.bound] += step.seconds[0]
     kinds = {step.kind for step in steps}
     method = {
         "library": "whole waves of cuBLAS's tiles, fitted to XLA's measured products",
@@ -298,15 +289,8 @@ def _sum(compiled: GpuProgram, steps: tuple[GpuStep, ...]) -> GpuEstimate:
         "pallas": "bytes, products and machine code: all overlapped, and all in line",
     }
     words = "; ".join(method[kind] for kind in sorted(kinds, reverse=True))
-    bound = max(bounds, key=lambda name: bounds[name])
+    bound = max(bounds, key=bounds.__getitem__)
     return GpuEstimate(compiled.name, compiled.chip, Seconds(low, high), bound, words, steps)
-
-
-def _named(compiled: GpuProgram, name: str) -> GpuKernel | None:
-    """The kernel of an instruction, whose dots its name loses."""
-    return next(
-        (kernel for kernel in compiled.kernels if kernel.name == name.replace(".", "_")), None
-    )
 
 
 def _step(chip: GpuChip, operation: GpuOperation, kernel: GpuKernel | None) -> GpuStep:

@@ -110,13 +110,9 @@ def _kernel(kernel: GpuKernel) -> GpuKernelFacts:
         places = occupancy.blocks * chip_of(kernel.chip).sms
         waves = -(-kernel.blocks // places)
         busy = kernel.blocks / (waves * places) if waves else None
+    same = ("name", "blocks", "threads", "registers", "spills", "shared_bytes")
     return GpuKernelFacts(
-        name=kernel.name,
-        blocks=kernel.blocks,
-        threads=kernel.threads,
-        registers=kernel.registers,
-        spills=kernel.spills,
-        shared_bytes=kernel.shared_bytes,
+        **{name: getattr(kernel, name) for name in same},
         instructions=len(kernel.instructions),
         counts=dict(kernel.counts.most_common(OPERATIONS)),
         tensor_cores=kernel.products,

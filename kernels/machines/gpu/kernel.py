@@ -133,13 +133,11 @@ def assemble(ptx: str, chip: str) -> _Assembled:
         GpuCompileError: where ptxas refuses it, or takes too long.
         MissingPackage: where ptxas or nvdisasm is not installed.
     """
-    target = chip_of(chip)
+    chip_of(chip)
     ptxas = toolchain.part(toolchain.PTXAS, "turning PTX into machine code")
     nvdisasm = toolchain.part(toolchain.NVDISASM, "reading machine code")
-    if said := re.search(r"^\.target (sm_\w+)", ptx, re.M):
-        architecture = said[1]  # what it was written for, on a chip that runs it
-    else:
-        architecture = target.sm
+    said = re.search(r"^\.target (sm_\w+)", ptx, re.M)
+    architecture = said[1] if said else chip_of(chip).sm  # what it was written for, on such a chip
     with tempfile.TemporaryDirectory(prefix="kernels-gpu-") as folder:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx, encoding="utf-8")

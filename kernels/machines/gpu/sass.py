@@ -123,18 +123,12 @@ def loops(instructions: Sequence[SassInstruction]) -> tuple[SassLoop, ...]:
     Args:
         instructions: of a kernel.
     """
-    at = {
-        instruction.label: place
-        for place, instruction in enumerate(instructions)
-        if instruction.label
-    }
+    at = {instruction.label: place for place, instruction in enumerate(instructions)}
     pieces = []
     for place, instruction in enumerate(instructions):
-        target = (
-            re.search(r"(\.L_\w+)", instruction.text) if instruction.operation == "BRA" else None
-        )
-        start = at.get(target[1]) if target else None
-        if start is not None and start < place:
+        target = re.search(r"(\.L_\w+)", instruction.text)
+        start = at.get(target[1], place) if target and instruction.operation == "BRA" else place
+        if start < place:
             pieces.append(SassLoop(tuple(instructions[start : place + 1])))
     return tuple(sorted(pieces, key=lambda loop: len(loop.instructions)))
 

@@ -59,18 +59,19 @@ def answer(plugin: xla_gpu.Plugin, question: dict) -> dict:
     except Exception as error:
         return {"error": f"{error}", "seconds": time.perf_counter() - start}
     seconds = time.perf_counter() - start
+    dump = xla_gpu.XlaDump(dumps)
     texts = {
         "seconds": seconds,
         "memory": memory_of(compiled),
         "hlo": xla_gpu.plain(compiled.as_text()),
-        "passes": xla_gpu.passes(dumps) if question["passes"] else [],
-        "thunks": xla_gpu.text(dumps, "thunk_sequence.txt"),
-        "graphs": xla_gpu.text(dumps, "thunk_sequence_after_thunk_passes.txt"),
-        "buffers": xla_gpu.text(dumps, "*buffer-assignment.txt"),
-        "lives": xla_gpu.text(dumps, "*live-range.txt"),
-        "triton": xla_gpu.triton(dumps),
-        "llvm": xla_gpu.llvm(dumps),
-        "ptx": xla_gpu.assembly(dumps),
+        "passes": dump.passes() if question["passes"] else [],
+        "thunks": dump.text("thunk_sequence.txt"),
+        "graphs": dump.text("thunk_sequence_after_thunk_passes.txt"),
+        "buffers": dump.text("*buffer-assignment.txt"),
+        "lives": dump.text("*live-range.txt"),
+        "triton": dump.triton(),
+        "llvm": dump.llvm(),
+        "ptx": dump.assembly(),
         "mosaic": xla_gpu.mosaic(mosaic),
     }
     for folder in (dumps, mosaic):

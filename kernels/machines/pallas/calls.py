@@ -8,7 +8,7 @@ away from the code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -223,14 +223,11 @@ class Call:
         Returns:
             Pairs of a name and its bytes.
         """
-        held = [
-            (
-                f"{o.role} {o.name}" + (" (2 buffers)" if o.moved[1:].any() else ""),
-                o.block_bytes * (2 if o.moved[1:].any() else 1),
-            )
-            for o in self.operands
-            if o.memory == "vmem"
-        ]
+        held = []
+        for o in (o for o in self.operands if o.memory == "vmem"):
+            twice = bool(o.moved[1:].any())
+            name = f"{o.role} {o.name}" + " (2 buffers)" * twice
+            held.append((name, o.block_bytes * (1 + twice)))
         for piece in jax_pallas.scratch(self.equation):
             if piece.in_vmem and piece.shape is not None:
                 size = math.prod(piece.shape) * jaxprs.bits(piece.dtype) // 8
@@ -241,9 +238,7 @@ class Call:
     @cached_property
     def programs(self) -> np.ndarray:
         """int [programs, grid rank]: the program ids in the order in which one core runs them."""
-        return np.stack(np.unravel_index(np.arange(math.prod(self.grid)), self.grid or (1,)), 1)[
-            :, : len(self.grid)
-        ]
+        return _ids(self.grid)
 
     def problems(self) -> list[str]:
         """What the index maps alone show to be wrong.
@@ -281,6 +276,10 @@ class Call:
 
     def _id(self, step: int) -> tuple[int, ...]:
         return tuple(int(i) for i in self.programs[step])
+
+
+def _ids(grid: tuple[int, ...]) -> np.ndarray:
+    return np.indices(grid).reshape(len(grid), math.prod(grid)).T
 
 
 def _sizes(axes: Sequence[int], values: Sequence[Value]) -> list[int | None]:
@@ -366,7 +365,7 @@ def affine(call: Call) -> list[Affine | None]:
     """
     maps: list[Affine | None] = []
     wider = tuple(max(g, 2) for g in call.grid)
-    ids = np.stack(np.unravel_index(np.arange(math.prod(wider)), wider or (1,)), 1)[:, : len(wider)]
+    ids = _ids(wider)
     for operand, block in zip(call.operands, jax_pallas.blocks(call.equation), strict=True):
         starts = _starts(block, wider) if operand.known else None
         if starts is None:
@@ -401,27 +400,23 @@ def calls_in(
     return [_call(e, tuple(values), trips or {}) for e, values in pairs]
 
 
+def _kernels(jaxpr: Any) -> Iterator[Any]:
+    return filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr))
+
+
 def interpreted(jaxpr: Any) -> list[str]:
     """The names of the kernels in a jaxpr that are to be interpreted instead of compiled."""
-    return [
-        jax_pallas.name(e)
-        for e in jax_pallas.outside_kernels(jaxpr)
-        if jax_pallas.is_kernel(e) and jax_pallas.is_interpreted(e)
-    ]
+    return [jax_pallas.name(e) for e in _kernels(jaxpr) if jax_pallas.is_interpreted(e)]
 
 
 def for_a_tpu(jaxpr: Any) -> list[str]:
     """The names of the kernels in a jaxpr that only a TPU's compiler takes."""
-    return [
-        jax_pallas.name(e)
-        for e in jax_pallas.outside_kernels(jaxpr)
-        if jax_pallas.is_kernel(e) and jax_pallas.is_for_a_tpu(e)
-    ]
+    return [jax_pallas.name(e) for e in _kernels(jaxpr) if jax_pallas.is_for_a_tpu(e)]
 
 
 def empty(jaxpr: Any) -> tuple[str, tuple[int, ...]] | None:
     """The first kernel of a jaxpr that is handed an array without elements, and its shape."""
-    for equation in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
+    for equation in _kernels(jaxpr):
         for variable in (*jaxprs.inputs(equation), *jaxprs.outputs(equation)):
             if 0 in (jaxprs.shape(variable) or ()):
                 return jax_pallas.name(equation), tuple(jaxprs.shape(variable))
@@ -431,7 +426,7 @@ def empty(jaxpr: Any) -> tuple[str, tuple[int, ...]] | None:
 def off_limits(jaxpr: Any) -> str | None:
     """Why nothing is said of how long a program takes: a kernel for the SparseCore, or one that
     reaches other chips; None where there is neither."""
-    for equation in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
+    for equation in _kernels(jaxpr):
         name = jax_pallas.name(equation)
         if jax_pallas.on_sparse_core(equation):
             return f"its kernel {name} runs on the SparseCore, of which nothing is known here"
@@ -460,6 +455,10 @@ def _call(equation: Any, values: tuple[Value, ...], trips: Mapping[str, int]) ->
     aliased = jax_pallas.aliased_outputs(equation)
     operands = []
     for index, block in enumerate(jax_pallas.blocks(equation)):
+        memory = block.memory
+        if memory in ("none", "default", "device"):
+            # A TPU's pipeline fills and empties VMEM; a GPU's program reads global memory itself.
+            memory = "vmem" if machine == "tpu" else "hbm"
         starts = _starts(block, grid, scalars)
         unknown = np.zeros((math.prod(grid), len(block.shape)), int)
         operands.append(
@@ -469,7 +468,7 @@ def _call(equation: Any, values: tuple[Value, ...], trips: Mapping[str, int]) ->
                 shape=block.shape,
                 dtype=block.dtype,
                 block=block.sizes,
-                memory=_memory(block, machine),
+                memory=memory,
                 starts=unknown if starts is None else starts,
                 known=starts is not None,
                 aliased=index - inputs in aliased,
@@ -487,13 +486,6 @@ def _call(equation: Any, values: tuple[Value, ...], trips: Mapping[str, int]) ->
         trips,
         bool(unsized),
     )
-
-
-def _memory(block: jax_pallas.Block, machine: str) -> str:
-    if block.memory in ("none", "default", "device"):
-        # A TPU's pipeline fills and empties VMEM; a GPU's program reads global memory itself.
-        return "vmem" if machine == "tpu" else "hbm"
-    return block.memory
 
 
 def _units(block: jax_pallas.Block) -> np.ndarray:

@@ -50,10 +50,6 @@ class Ref:
     from_outside: bool = False
 
 
-def _clamp(low: Any, value: Any, high: Any) -> Any:
-    return min(max(value, low), high)
-
-
 def _divide(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         quotient = abs(a) // abs(b)  # XLA's rounds towards zero
@@ -65,47 +61,27 @@ def _remainder(a: Any, b: Any) -> Any:
     return a - b * _divide(a, b) if isinstance(a, int) else math.fmod(a, b)
 
 
-def _not(a: Any) -> Any:
-    return not a if isinstance(a, bool) else ~a
-
-
 # What scalar operations give, of Python's own numbers.
 SCALARS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "xor", "pow")},
+    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "div": _divide,
     "rem": _remainder,
-    "neg": operator.neg,
     "sign": lambda a: (a > 0) - (a < 0),
     "abs": abs,
     "max": max,
     "min": min,
     "and": operator.and_,
     "or": operator.or_,
-    "xor": operator.xor,
-    "not": _not,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
+    "not": lambda a: not a if isinstance(a, bool) else ~a,
     "select_n": lambda which, *cases: cases[int(which)],
-    "clamp": _clamp,
-    "shift_left": lambda a, b: a << b,
-    "shift_right_arithmetic": lambda a, b: a >> b,
+    "clamp": lambda low, value, high: min(max(value, low), high),
+    "shift_left": operator.lshift,
+    "shift_right_arithmetic": operator.rshift,
     "floor": math.floor,
     "ceil": math.ceil,
-    "pow": operator.pow,
-    "copy": lambda a: a,
-    "copy_p": lambda a: a,
-    "reshape": lambda a: a,
-    "squeeze": lambda a: a,
-    "broadcast_in_dim": lambda a: a,
-    "multiple_of": lambda a: a,
-    "optimization_barrier": lambda a: a,
-    "stop_gradient": lambda a: a,
+    **dict.fromkeys(("copy", "copy_p", "reshape", "squeeze", "broadcast_in_dim"), lambda a: a),
+    **dict.fromkeys(("multiple_of", "optimization_barrier", "stop_gradient"), lambda a: a),
 }
 
 # What is known although an operand is not.
@@ -125,12 +101,10 @@ SHORT: dict[str, Callable[[list[Any]], Any]] = {
 
 def wrapped(value: Any, kind: str, size: int) -> Any:
     """A result as a dtype of that kind and so many bits holds it."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or kind not in ("b", "i", "u"):
         return value
     if kind == "b":
         return bool(value)
-    if kind not in ("i", "u"):
-        return value
     if kind == "u":
         return value & ((1 << size) - 1)
     half = 1 << (size - 1)
@@ -159,11 +133,8 @@ def read(sources: Iterable[tuple[Any, Any]], env: Mapping[Any, Any]) -> list[Any
 
 def names_of(values: Iterable[Any]) -> frozenset[str]:
     """The operands that values come from."""
-    names: frozenset[str] = frozenset()
-    for value in values:
-        if isinstance(value, (Unknown, Ref)):
-            names |= value.names
-    return names
+    unknown = [value.names for value in values if isinstance(value, (Unknown, Ref))]
+    return frozenset().union(*unknown)
 
 
 def joined(values: Sequence[Any]) -> Unknown:
@@ -213,8 +184,7 @@ def selected(part: jax_refs.Part, ref: Any, values: Sequence[Any]) -> Any:
     """The scalars of a part of a ref; Unknown where they are not kept or it is not known which."""
     if not isinstance(ref, Ref) or ref.cells is None:
         return Unknown()
-    indices = indices_of(part, values)
-    if indices is None:
+    if (indices := indices_of(part, values)) is None:
         return Unknown()
     cells: Any = ref.cells
     try:

@@ -10,9 +10,6 @@ bytes in each round. With counts = [3, 0, 2, 5] as prefetched scalars, program 0
 counts 3 rounds and 3 copies; over the grid moved is 10 · 512, least_moved the same, and depends is
 empty. Without them the read gives Unknown({"counts"}): each program's loop counts once at most and
 not at all at least, so moved is 4 · 512, least_moved 0, depends ("counts",), and open is True.
-
-Over 600 lines because one walker has a method for every equation that scalar code is made of; what
-its values are stands in scalars.py.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ ROUNDS = 1 << 20  # of one loop, after which it is taken to have no end
 HBM = ("hbm", "any")
 TIRED = "more rounds than are counted"  # what a count depends on that was given up
 SMALL = 1 << 20  # elements of scalar memory that are kept track of
-
 
 Block = tuple[np.ndarray, tuple[int, ...]]
 
@@ -87,24 +83,15 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An equation, taken apart once: a grid runs it a million times.
-
-    Args:
-        equation, name: which it is, and its operation.
-        handler: what runs it; None for a plain operation.
-        called: whether it runs another jaxpr.
-        taken: variable and None, or None and the literal, of each thing that it reads.
-        results: the variables of what it gives.
-        scalar: whether it gives a single scalar.
-    """
+    """An equation, taken apart once: a grid runs it a million times."""
 
     equation: Any
     name: str
-    handler: Callable[[_Walker, Any, list[Any]], list[Any]] | None
-    called: bool
-    taken: list[tuple[Any, Any]]
+    handler: Callable[[_Walker, Any, list[Any]], list[Any]] | None  # None for a plain operation
+    called: bool  # whether it runs another jaxpr
+    read: list[tuple[Any, Any]]  # variable and None, or None and the literal
     results: list[Any]
-    scalar: bool
+    scalar: bool  # whether it gives a single one
 
     @classmethod
     def of(cls, equation: Any) -> _Step:
@@ -117,7 +104,7 @@ class _Step:
             name in jaxprs.CALLS,
             [scalars.source(variable) for variable in jaxprs.inputs(equation)],
             results,
-            len(results) == 1 and jaxprs.shape(results[0]) == (),
+            _is_scalar(results),
         )
 
 
@@ -151,8 +138,7 @@ def walk(
     Raises:
         EndlessLoop: For a loop that its own scalars never end.
     """
-    known = frozenset(depends)
-    return _Walker(equation, grid, operands, starts or {}, known, trips or {}).run()
+    return _Walker(equation, grid, operands, starts or {}, set(depends), trips or {}).run()
 
 
 def worth_it(equation: Any) -> bool:
@@ -167,62 +153,61 @@ def worth_it(equation: Any) -> bool:
 
 def _reads_a_scalar(equation: Any) -> bool:
     """Whether an equation takes one scalar out of an array."""
-    results = jaxprs.outputs(equation)
-    scalar = len(results) == 1 and jaxprs.shape(results[0]) == ()
     wide = any(jax_refs.is_ref(v) or jaxprs.shape(v) for v in jaxprs.inputs(equation))
-    return scalar and wide and jaxprs.operation(equation) not in ("cond", "while", "scan")
+    single = _is_scalar(jaxprs.outputs(equation))
+    return single and wide and jaxprs.operation(equation) not in ("cond", "while", "scan")
 
 
+def _is_scalar(results: Sequence[Any]) -> bool:
+    return len(results) == 1 and jaxprs.shape(results[0]) == ()
+
+
+@dataclass
 class _Walker:
-    def __init__(
-        self,
-        equation: Any,
-        grid: tuple[int, ...],
-        operands: Sequence[Ref],
-        starts: Mapping[int, Block],
-        depends: frozenset[str],
-        trips: Mapping[str, int],
-    ) -> None:
-        self.kernel = jax_pallas.kernel(equation)
-        self.name = jax_pallas.name(equation)
-        self.grid, self.starts = grid, starts
-        self.axes = jax_pallas.own_axes(equation)
+    """Its fields are those of walk, then what it finds out."""
+
+    equation: Any
+    grid: tuple[int, ...]
+    operands: Sequence[Ref]
+    starts: Mapping[int, Block]
+    depends: set[str]
+    trips: Mapping[str, int]
+    by_data: dict[str, None] = field(default_factory=dict)
+    untold: bool = False
+    count: Counter[Any] = field(default_factory=Counter)  # the most, an unknown loop counting once
+    slack: Counter[Any] = field(default_factory=Counter)  # how much less it may be
+    noted: dict[int, dict[int, list[float]]] = field(default_factory=dict)
+    reads: bool = False  # whether a scalar that is given was read
+    steps: int = 0
+    stores: int = 0  # to scalars that are kept track of
+    sure: bool = True  # False inside a branch that may not be taken
+    looping: int = 0  # loops around what is run
+    cut: tuple[int, int] | None = None
+    program: int = 0
+    ids: tuple[int, ...] = ()
+    # What is read off the program, by the id of an equation or a jaxpr of it.
+    blocks: dict[int, tuple[list[_Step], list[tuple[Any, Any]]]] = field(default_factory=dict)
+    parts: dict[int, Any] = field(default_factory=dict)
+    loops: dict[int, str] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kernel, self.name = jax_pallas.kernel(self.equation), jax_pallas.name(self.equation)
+        self.axes = jax_pallas.own_axes(self.equation)
+        self.open = bool(self.depends)
         # The kernel may write to them, what is not known too.
         self.operands = [
             ref if ref.cells is None else replace(ref, cells=ref.cells.astype(object))
-            for ref in operands
+            for ref in self.operands
         ]
-        self.depends = set(depends)
-        self.open = bool(depends)
-        self.trips = trips
-        self.by_data: dict[str, None] = {}
-        self.untold = False
-        self.count: Counter[Any] = Counter()  # the most, an unknown loop counting once
-        self.slack: Counter[Any] = Counter()  # how much less it may be
-        self.noted: dict[int, dict[int, list[float]]] = {}
-        self.reads = False  # whether a scalar that is given was read
-        self.steps = 0
-        self.stores = 0  # to scalars that are kept track of
-        self.sure = True  # False inside a branch that may not be taken
-        self.looping = 0  # loops around what is run
-        self.cut: tuple[int, int] | None = None
-        self.program = 0
-        self.ids: tuple[int, ...] = ()
-        # What is read off the program, by the id of an equation, a jaxpr or a variable of it.
-        self.blocks: dict[int, tuple[list[_Step], list[tuple[Any, Any]]]] = {}
-        self.kinds: dict[int, tuple[str, int]] = {}
-        self.parts: dict[int, Any] = {}
-        self.loops: dict[int, str] = {}
-        self.lengths: dict[int, int] = {}
 
     def run(self) -> Walk:
         count = math.prod(self.grid)
         scratch = [self._scratch(v) for v in jaxprs.inputs(self.kernel)[len(self.operands) :]]
         stateful = any(ref.cells is not None for ref in scratch)
-        places: Iterable[int] = range(count)
         done = 0
         try:
-            for place in places:
+            for place in range(count):
                 self._program(place, scratch)
                 done += 1
                 if done == 4 and not stateful and self.steps * count / done > STEPS:
@@ -236,15 +221,19 @@ class _Walker:
             if not done:
                 done, self.open = 1, True
                 self.depends.add(TIRED)
-        factor = count / max(done, 1)
         least = {key: self.count[key] - self.slack[key] for key in self.count}
+
+        def of_kind(counts: Mapping[Any, float], kind: str) -> dict[Any, float]:
+            factor = count / max(done, 1)
+            return {key: n * factor for (its_kind, key), n in counts.items() if its_kind == kind}
+
         return Walk(
-            moved=self._kind(self.count, "moved", factor),
-            least_moved=self._kind(least, "moved", factor),
-            copies=self.count["copies", ""] * factor,
-            flops=self._kind(self.count, "flops", factor),
-            least_flops=self._kind(least, "flops", factor),
-            rounds=self._kind(self.count, "rounds", factor),
+            moved=of_kind(self.count, "moved"),
+            least_moved=of_kind(least, "moved"),
+            copies=of_kind(self.count, "copies").get("", 0.0),
+            flops=of_kind(self.count, "flops"),
+            least_flops=of_kind(least, "flops"),
+            rounds=of_kind(self.count, "rounds"),
             depends=tuple(sorted(self.depends)),
             by_data=tuple(self.by_data),
             untold=self.untold,
@@ -258,11 +247,6 @@ class _Walker:
             cut=self.cut,
             lengths={self.loops[number]: length for number, length in self.lengths.items()},
         )
-
-    def _kind(self, counts: Mapping[Any, float], kind: str, factor: float) -> dict[Any, float]:
-        return {
-            key: value * factor for (key_kind, key), value in counts.items() if key_kind == kind
-        }
 
     def _scratch(self, variable: Any) -> Ref:
         shape, cells = jax_refs.scalars(variable), None
@@ -303,61 +287,48 @@ class _Walker:
         if self.steps > STEPS * 1.5:
             raise _Tired
         for step in steps:
-            values = scalars.read(step.taken, env)
+            values = scalars.read(step.read, env)
             if step.handler is not None:
                 results = step.handler(self, step.equation, values)
             elif step.called:
                 results = self._jaxpr(jaxprs.called_closed(step.equation), [], values)
             elif step.scalar:
-                results = [self._scalar_result(step.equation, step.name, values, step.results[0])]
+                results = [self._scalar_result(step, values)]
             else:
                 results = [scalars.joined(values)] * len(step.results)
             env.update(zip(step.results, results))
         return scalars.read(outputs, env)
 
-    def _wrapped(self, value: Any, variable: Any) -> Any:
-        """A result as its dtype holds it."""
-        kind = self.kinds.get(id(variable))
-        if kind is None:
-            kind = self.kinds[id(variable)] = jaxprs.kind(variable)
-        return scalars.wrapped(value, *kind)
+    def _part(self, part: Any, read: Callable[[Any], Any]) -> Any:
+        """What an equation touches, or the kind of a variable: read off it once."""
+        if id(part) not in self.parts:
+            self.parts[id(part)] = read(part)
+        return self.parts[id(part)]
 
-    def _part(self, equation: Any, read: Callable[[Any], Any]) -> Any:
-        """What an equation touches, read off it once."""
-        if id(equation) not in self.parts:
-            self.parts[id(equation)] = read(equation)
-        return self.parts[id(equation)]
-
-    def _scalar_result(self, equation: Any, name: str, values: list[Any], out: Any) -> Any:
-        function = scalars.SCALARS.get(name)
+    def _scalar_result(self, step: _Step, values: list[Any]) -> Any:
+        function = scalars.SCALARS.get(step.name)
         if any(isinstance(v, (Unknown, Ref)) for v in values):
-            short = scalars.SHORT.get(name)
+            short = scalars.SHORT.get(step.name)
             known = short(values) if short else None
             return scalars.joined(values) if known is None else known
         if function is None:
-            if not values or any(map(jaxprs.shape, jaxprs.inputs(equation))):
+            if not values or any(map(jaxprs.shape, jaxprs.inputs(step.equation))):
                 return Unknown()
-            known = jaxprs.evaluate(equation, [np.asarray(v) for v in values])
+            known = jaxprs.evaluate(step.equation, [np.asarray(v) for v in values])
             return Unknown() if known is None else scalars.scalar(np.reshape(known, -1)[0])
         try:
-            return self._wrapped(function(*values), out)
+            return scalars.wrapped(function(*values), *self._part(step.results[0], jaxprs.kind))
         except (ArithmeticError, ValueError):
             return Unknown()
-
-    def _program_id(self, equation: Any, values: list[Any]) -> list[Any]:
-        return [self.ids[self.axes[jaxprs.grid_axis(equation)]]]
-
-    def _num_programs(self, equation: Any, values: list[Any]) -> list[Any]:
-        return [self.grid[self.axes[jaxprs.grid_axis(equation)]]]
 
     def _convert(self, equation: Any, values: list[Any]) -> list[Any]:
         [value], [out] = values, jaxprs.outputs(equation)
         if isinstance(value, Unknown) or jaxprs.shape(out):
             return [scalars.joined(values)]
-        kind, _ = jaxprs.kind(out)
+        kind, bits = jaxprs.kind(out)
         if kind == "b":
             return [bool(value)]
-        return [self._wrapped(int(value), out) if kind in "iu" else float(value)]
+        return [scalars.wrapped(int(value), kind, bits) if kind in "iu" else float(value)]
 
     def _get(self, equation: Any, values: list[Any]) -> list[Any]:
         part, _ = self._part(equation, jax_refs.access)
@@ -386,9 +357,8 @@ class _Walker:
             index = scalars.indices_of(part, values)
             known = jaxprs.operation(equation) == "swap" and self.sure
             if not known or isinstance(value, (Ref, Unknown)):
-                value = Unknown(
-                    scalars.names_of([value]) | frozenset(self.depends if not self.sure else ())
-                )
+                names = scalars.names_of([value])
+                value = Unknown(names if self.sure else names | self.depends)
             if index is None or len(index) > 1:
                 ref.cells.fill(scalars.joined(values))
             else:
@@ -427,9 +397,7 @@ class _Walker:
         return []
 
     def _dot(self, equation: Any, values: list[Any]) -> list[Any]:
-        [out] = jaxprs.outputs(equation)
-        products = math.prod(jaxprs.shape(out)) * math.prod(jaxprs.contracted(equation))
-        self.count["flops", jaxprs.dtype(jaxprs.inputs(equation)[0])] += 2 * products
+        self.count["flops", jaxprs.dtype(jaxprs.inputs(equation)[0])] += jaxprs.dot_flops(equation)
         return [scalars.joined(values)]
 
     def _cond(self, equation: Any, values: list[Any]) -> list[Any]:
@@ -442,41 +410,32 @@ class _Walker:
         self.depends |= index.names
         self.reads = True  # a profile shall take the longest branch too
         self._note(equation, max(range(len(branches)), key=lambda i: _length(branches[i])))
-        results, counts = [], []
-        for branch in branches:
-            result, count, slack = self._unsure(branch, rest)
-            results.append(result)
-            counts.append((count, slack))
+        runs = [self._unsure(branch, rest) for branch in branches]
+        results, counts = [run[0] for run in runs], [run[1:] for run in runs]
         for key in {key for count, _ in counts for key in count}:
             most = max(count[key] for count, _ in counts)
             least = min(count[key] - slack[key] for count, slack in counts)
             self.count[key] += most
             self.slack[key] += most - least
-        return [
-            ways[0]
-            if all(scalars.same(ways[0], way) for way in ways)
-            else scalars.joined([index, *ways])
-            for ways in zip(*results)
-        ]
+        same = lambda ways: all(scalars.same(ways[0], way) for way in ways)
+        return [w[0] if same(w) else scalars.joined([index, *w]) for w in zip(*results)]
 
-    def _unsure(
-        self, jaxpr: Any, values: Sequence[Any], constants: Sequence[Any] = ()
-    ) -> tuple[list[Any], Counter, Counter]:
+    def _unsure(self, jaxpr: Any, values: Sequence[Any]) -> tuple[list[Any], Counter, Counter]:
         """What a jaxpr gives that may not run, with its own counts, which are not added."""
         outer = self.count, self.slack, self.sure
         self.count, self.slack, self.sure = Counter(), Counter(), False
         try:
-            return self._jaxpr(jaxpr, constants, values), self.count, self.slack
+            return self._jaxpr(jaxpr, [], values), self.count, self.slack
         finally:
             self.count, self.slack, self.sure = outer
 
     def _while(self, equation: Any, values: list[Any]) -> list[Any]:
         loop = jaxprs.while_loop(equation)
-        condition, body = loop.condition, loop.body
         first = loop.of_condition + loop.of_body
         of_condition, of_body = values[: loop.of_condition], values[loop.of_condition : first]
         carry = values[first:]
-        place = _place(equation, self.name)
+        line = _line(equation)
+        place = f"the loop at {line} of {self.name}" if line else f"a loop of {self.name}"
         limit = jaxprs.limit(equation)
         end: Any = Unknown() if limit is None else values[limit]
         if not isinstance(end, Unknown):
@@ -493,15 +452,15 @@ class _Walker:
                     self.cut = done, length
                     self._again(outer, self.cut[1] / done)
                     return [v if isinstance(v, Ref) else Unknown() for v in carry]
-            [more] = self._jaxpr(condition, [], [*of_condition, *carry])
+            [more] = self._jaxpr(loop.condition, [], [*of_condition, *carry])
             if isinstance(more, Unknown):
-                return self._open_loop(equation, place, more, body, of_body, carry)
+                return self._open_loop(equation, place, more, of_body, carry)
             if not more:
                 return carry
             self.count["rounds", self._loop(equation, place)] += 1
             before = self.stores
             self.looping += 1
-            after = self._jaxpr(body, [], [*of_body, *carry])
+            after = self._jaxpr(loop.body, [], [*of_body, *carry])
             self.looping -= 1
             if self.stores == before and all(map(scalars.alike, carry, after)):
                 break  # the next round is this one again
@@ -523,13 +482,7 @@ class _Walker:
         return self.loops[id(equation)]
 
     def _open_loop(
-        self,
-        equation: Any,
-        place: str,
-        more: Unknown,
-        body: Any,
-        constants: list[Any],
-        carry: list[Any],
+        self, equation: Any, place: str, more: Unknown, constants: list[Any], carry: list[Any]
     ) -> list[Any]:
         """A loop whose length is not known counts as often as trips say; else once, and may count
         not at all."""
@@ -538,9 +491,8 @@ class _Walker:
         names = more.names if said is None else frozenset()
         self.depends |= names
         self.open |= said is None
-        unsure = [
-            Unknown(names | scalars.names_of([v])) if not isinstance(v, Ref) else v for v in carry
-        ]
+        either = lambda value: Unknown(names | scalars.names_of([value]))
+        unsure = [v if isinstance(v, Ref) else either(v) for v in carry]
         if jaxprs.limit(equation) is None:
             self.untold = True
         elif said is not None:
@@ -548,23 +500,25 @@ class _Walker:
             start = carry[0] if carry and isinstance(carry[0], int) else 0
             self.reads = True
             self._note(equation, start + said)
-        results, count, slack = self._unsure(body, [*constants, *unsure])
+        results, count, slack = self._unsure(
+            jaxprs.while_loop(equation).body, [*constants, *unsure]
+        )
         times = 1 if said is None else said
         self.count["rounds", self._loop(equation, place)] += times
         for key, value in count.items():
             self.count[key] += value * times
             self.slack[key] += value if said is None else slack[key] * times
-        return [Unknown(names | scalars.names_of([v])) for v in results]
+        return [either(v) for v in results]
 
     def _scan(self, equation: Any, values: list[Any]) -> list[Any]:
         parts = jaxprs.scan(equation)
         body, length, carried = parts.body, parts.length, parts.carried
         fixed, carry = values[: parts.fixed], values[parts.fixed : parts.fixed + carried]
-        rows = [_row(v) for v in values[parts.fixed + carried :]]
-        size = _length(body)
-        run = length
-        if length * size > STEPS / 4:  # its first rounds stand for the others
-            run = max(int(STEPS / 4 / size), 1)
+        # The value of a row is not looked at.
+        rows = values[parts.fixed + carried :]
+        rows = [v if isinstance(v, Ref) else scalars.joined([v]) for v in rows]
+        # The first rounds of a long one stand for the others.
+        run = min(length, max(int(STEPS / 4 / max(_length(body), 1)), 1))
         outer, slack = self.count, self.slack
         self.count, self.slack = Counter(), Counter()
         try:
@@ -572,10 +526,9 @@ class _Walker:
                 results = self._jaxpr(body, [], [*fixed, *carry, *rows])
                 carry = results[:carried]
         finally:
-            for key, value in self.count.items():
-                outer[key] += value * length / max(run, 1)  # type: ignore[assignment]
-            for key, value in self.slack.items():
-                slack[key] += value * length / max(run, 1)  # type: ignore[assignment]
+            for total, inside in ((outer, self.count), (slack, self.slack)):
+                for key, value in inside.items():
+                    total[key] += value * length / max(run, 1)  # type: ignore[assignment]
             self.count, self.slack = outer, slack
         if run < length:
             carry = [v if isinstance(v, Ref) else Unknown() for v in carry]
@@ -588,8 +541,8 @@ class _Walker:
 
 
 _HANDLERS: dict[str, Callable[[_Walker, Any, list[Any]], list[Any]]] = {
-    "program_id": _Walker._program_id,
-    "num_programs": _Walker._num_programs,
+    "program_id": lambda walker, e, _: [walker.ids[walker.axes[jaxprs.grid_axis(e)]]],
+    "num_programs": lambda walker, e, _: [walker.grid[walker.axes[jaxprs.grid_axis(e)]]],
     "convert_element_type": _Walker._convert,
     "get": _Walker._get,
     "swap": _Walker._store,
@@ -605,11 +558,6 @@ _HANDLERS: dict[str, Callable[[_Walker, Any, list[Any]], list[Any]]] = {
 }
 
 
-def _row(value: Any) -> Any:
-    """One of the rows that a scan goes over, whose value is not looked at."""
-    return value if isinstance(value, Ref) else scalars.joined([value])
-
-
 def _length(jaxpr: Any) -> int:
     """Equations of a jaxpr, those inside it included."""
     return sum(1 for _ in jaxprs.equations(jaxpr))
@@ -623,11 +571,6 @@ def _own_length(jaxpr: Any) -> int:
         if jaxprs.operation(equation) not in ("scan", "while"):
             length += sum(map(_own_length, jaxprs.inner_jaxprs(equation)))
     return length
-
-
-def _place(equation: Any, kernel: str) -> str:
-    line = _line(equation)
-    return f"the loop at {line} of {kernel}" if line else f"a loop of {kernel}"
 
 
 def _line(equation: Any) -> str:

@@ -44,24 +44,28 @@ def _flops(
     for equation in jaxprs.own_equations(jaxpr):
         name = jaxprs.operation(equation)
         if name == "dot_general":
-            total[jaxprs.dtype(jaxprs.inputs(equation)[0])] += _dot(equation)
+            total[jaxprs.dtype(jaxprs.inputs(equation)[0])] += jaxprs.dot_flops(equation)
         elif name == "conv_general_dilated":
             [out], kernel = jaxprs.outputs(equation), jaxprs.inputs(equation)[1]
             taps = math.prod(jaxprs.shape(kernel)) // jaxprs.output_features(equation)
             total[jaxprs.dtype(kernel)] += 2 * math.prod(jaxprs.shape(out)) * taps
         elif name == "ragged_dot_general":
-            total[jaxprs.dtype(jaxprs.inputs(equation)[0])] += _ragged(equation)
+            # Each element of the left operand meets each column of one group's right operand.
+            left, [out] = jaxprs.inputs(equation)[0], jaxprs.outputs(equation)
+            total[jaxprs.dtype(left)] += 2 * math.prod(jaxprs.shape(left)) * jaxprs.shape(out)[-1]
         elif name == "pallas_call":
             call = calls.get(id(equation))
-            _add(total, kernel_flops(call) if call else _of_kernel(equation), 1)
+            total.update(kernel_flops(call) if call else _of_kernel(equation))
         elif name == "cond":
-            _add(total, _cond(equation, known, grid, calls), 1)
+            total.update(_cond(equation, known, grid, calls))
         elif name in ("scan", "while"):
             body, times = jaxprs.loop(equation)
             _add(total, _flops(body, {}, grid, calls), times or 1)
         else:
             for inner in jaxprs.called(equation):
-                _add(total, _flops(inner, _pass(equation, inner, known), grid, calls), 1)
+                operands, inputs = jaxprs.inputs(equation), jaxprs.inputs(inner)
+                handed = _known(inputs, operands, known) if len(inputs) == len(operands) else {}
+                total.update(_flops(inner, handed, grid, calls))
             _evaluate(equation, known, grid)
     return total
 
@@ -126,18 +130,17 @@ def _standing(jaxpr: Any) -> tuple[float, float]:
     for equation in jaxprs.own_equations(jaxpr):
         name = jaxprs.operation(equation)
         if name == "dot_general":
-            outside += _dot(equation)
+            outside += jaxprs.dot_flops(equation)
         elif name == "cond":
             inside += sum(sum(_standing(branch)) for branch in jaxprs.branches(equation))
         elif name in ("scan", "while"):
             body, times = jaxprs.loop(equation)
-            inner_counts = _standing(body)
-            outside += inner_counts[0] and inner_counts[0] * (times or math.inf)
-            inside += inner_counts[1] and inner_counts[1] * (times or math.inf)
+            plain, branched = _standing(body)
+            outside += plain and plain * (times or math.inf)
+            inside += branched and branched * (times or math.inf)
         else:
-            for inner in jaxprs.called(equation):
-                inner_counts = _standing(inner)
-                outside, inside = outside + inner_counts[0], inside + inner_counts[1]
+            for plain, branched in map(_standing, jaxprs.called(equation)):
+                outside, inside = outside + plain, inside + branched
     return outside, inside
 
 
@@ -147,20 +150,8 @@ def _of_kernel(equation: Any) -> dict[str, float]:
     programs = math.prod(grid)
     own = tuple(grid[axis] for axis in jax_pallas.own_axes(equation))
     seen = own if programs <= MAX_PROGRAMS else ()
-    return dict(_scaled(_flops(jax_pallas.kernel(equation), {}, seen), programs))
-
-
-def _dot(equation: Any) -> int:
-    [out] = jaxprs.outputs(equation)
-    return 2 * math.prod(jaxprs.shape(out)) * math.prod(jaxprs.contracted(equation))
-
-
-def _ragged(equation: Any) -> int:
-    """Of a product whose rows, or summed elements, belong to one group each."""
-    left, right, *_ = (jaxprs.shape(v) for v in jaxprs.inputs(equation))
-    [out] = jaxprs.outputs(equation)
-    # Each element of the left operand meets each column of one group's right operand.
-    return 2 * math.prod(left) * jaxprs.shape(out)[-1] if len(right) else 0
+    flops = _flops(jax_pallas.kernel(equation), {}, seen)
+    return {dtype: count * programs for dtype, count in flops.items()}
 
 
 def _cond(
@@ -181,16 +172,10 @@ def _cond(
     return total
 
 
-def _pass(equation: Any, inner: Any, known: dict[Any, np.ndarray]) -> dict[Any, np.ndarray]:
-    operands = jaxprs.inputs(equation)
-    taken = jaxprs.inputs(inner)
-    return _known(taken, operands, known) if len(taken) == len(operands) else {}
-
-
 def _known(
     inputs: list[Any], operands: list[Any], known: dict[Any, np.ndarray]
 ) -> dict[Any, np.ndarray]:
-    """What a jaxpr knows of its inputs `taken`, for which the variables `given` are handed in."""
+    """What a jaxpr knows of its inputs, for which these operands are handed in."""
     values = ((inner, _value(outer, known)) for inner, outer in zip(inputs, operands))
     return {inner: value for inner, value in values if value is not None}
 
@@ -207,31 +192,25 @@ def _evaluate(equation: Any, known: dict[Any, np.ndarray], grid: tuple[int, ...]
     if len(results) != 1 or jaxprs.shape(results[0]) != () or not grid:
         return
     name = jaxprs.operation(equation)
-    if name == "program_id":
-        known[results[0]] = np.indices(grid)[jaxprs.grid_axis(equation)].reshape(-1)
-        return
-    if name == "num_programs":
-        known[results[0]] = np.full(1, grid[jaxprs.grid_axis(equation)])
-        return
     values = [_value(operand, known) for operand in jaxprs.inputs(equation)]
     if any(value is None for value in values):
         return
     inner = jaxprs.called(equation)
-    if not inner:
+    result: Any = None
+    if name == "program_id":
+        result = np.indices(grid)[jaxprs.grid_axis(equation)]
+    elif name == "num_programs":
+        result = grid[jaxprs.grid_axis(equation)]
+    elif not inner:
         result = jaxprs.evaluate(equation, [v for v in values if v is not None]) if values else None
     elif jaxprs.passes_on(equation):
         learned = dict(zip(jaxprs.inputs(inner[0]), values, strict=True))
         for step in jaxprs.own_equations(inner[0]):
             _evaluate(step, learned, grid)
         result = _value(jaxprs.outputs(inner[0])[0], learned)
-    else:  # a loop or a condition: what it gives counts as data
-        return
+    # Of a loop or a condition, what it gives counts as data.
     if result is not None:
         known[results[0]] = np.asarray(result).reshape(-1)
-
-
-def _scaled(counts: Mapping[str, float], factor: float) -> Counter:
-    return Counter({key: value * factor for key, value in counts.items()})
 
 
 def _add(total: Counter, counts: Mapping[str, float], factor: float) -> None:

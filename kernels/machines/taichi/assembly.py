@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -16,7 +13,7 @@ from typing import Any
 from kernels.machines.checks import brief, one_of
 from kernels.machines.optional import available, require
 from kernels.machines.taichi import runtime
-from kernels.machines.taichi.subprocess_runner import SECONDS, TaichiError
+from kernels.machines.taichi.subprocess_runner import SECONDS, run_once
 
 # Where Taichi and its fork read the settings of a start; a cached kernel would not be compiled.
 _SETTINGS = {
@@ -53,35 +50,17 @@ def assembly(
     one_of("package", package, runtime.MODULES)
     if not available(package):
         require(package, "kernels in Taichi")
-    paths = os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)
-    with tempfile.TemporaryDirectory() as folder:  # the compiler writes where it is started
-        try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", f"from {__name__} import main; main()"],
-                input=pickle.dumps((function, arguments, options)),
-                capture_output=True,
-                timeout=seconds,
-                cwd=folder,
-                env={
-                    **os.environ,
-                    **runtime.QUIET,
-                    **_SETTINGS,
-                    "PYTHONPATH": paths,
-                    "KERNELS_TAICHI": package,
-                },
-            )
-        except subprocess.TimeoutExpired:
-            raise TaichiError(f"no answer in {seconds:g} s") from None
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise TaichiError(said[-1] if said else f"the process died of status {done.returncode}")
+    question = function, arguments, options
+    with tempfile.TemporaryDirectory() as folder:  # the compiler writes where it runs
+        variables = _SETTINGS | {"KERNELS_TAICHI": package}
+        run_once(__name__, question, Path(folder), seconds, variables)
         return tuple(path.read_text() for path in sorted(Path(folder).glob("*_asm_*.s")))
 
 
-def main() -> None:
-    """In the child: run what the parent pickled."""
+def main(question: tuple) -> None:
+    """In the child: run what the parent asked for."""
     try:
-        function, arguments, options = pickle.load(sys.stdin.buffer)
+        function, arguments, options = question
         runtime.start("cpu", threads=1)
         function(*arguments, **options)
     except Exception as error:

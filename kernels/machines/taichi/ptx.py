@@ -7,8 +7,6 @@ launch, and runs nothing.
 
 from __future__ import annotations
 
-import os
-import pickle
 import re
 import sys
 import tempfile
@@ -21,7 +19,7 @@ from kernels.machines import child, optional
 from kernels.machines.checks import brief
 from kernels.machines.optional import available, require
 from kernels.machines.taichi import runtime
-from kernels.machines.taichi.subprocess_runner import SECONDS, TaichiError
+from kernels.machines.taichi.subprocess_runner import SECONDS, TaichiError, run_once
 
 OUT, MAJOR, MINOR, SMS = (f"KERNELS_DRIVER_{name}" for name in ("OUT", "MAJOR", "MINOR", "SMS"))
 MEMORY_GB = 0.1  # that Taichi takes when it starts
@@ -189,28 +187,12 @@ def ptx(
         if built.status:
             raise TaichiError(f"g++ refuses the driver: {child.last_line(built.stderr)}")
         library.with_suffix(".so.1").symlink_to(library)
-        question = folder / "question"
-        question.write_bytes(pickle.dumps((function, arguments)))
-        paths = os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)
-        environment = {
-            **os.environ,
-            **runtime.QUIET,
-            "PYTHONPATH": paths,
+        variables = {
             "KERNELS_TAICHI": runtime.name(),
             "LD_LIBRARY_PATH": str(folder),
             **dict(zip((OUT, MAJOR, MINOR, SMS), map(str, (folder, *capability, sms)))),
         }
-        program = "from kernels.machines.taichi.ptx import main; main()"
-        try:
-            done = child.run(
-                child.python("-c", program, str(question)),
-                seconds=seconds,
-                environment=environment,
-            )
-        except child.ChildLate:
-            raise TaichiError(f"no answer in {seconds:g} s") from None
-        if done.status:
-            raise TaichiError(child.last_line(done.stderr))
+        run_once(__name__, (function, arguments), folder, seconds, variables)
         modules = [path.read_text() for path in sorted(folder.glob("*.ptx"))]
         launches = (folder / "launches").read_text().splitlines()
     tasks = []
@@ -229,13 +211,13 @@ def _source() -> str:
     return "\n".join((_DRIVER, *empty, *refused, ""))
 
 
-def main() -> None:
-    """In the child: start Taichi on the GPU that is not there, and run what the parent pickled."""
+def main(question: tuple) -> None:
+    """In the child: start Taichi on the GPU that is not there, run what the parent asked for."""
     try:
         ti = runtime.module()
         memory = {"device_memory_GB": MEMORY_GB} if runtime.name() == "taichi" else {}
         ti.init(arch=ti.cuda, offline_cache=False, log_level=ti.ERROR, **memory)
-        function, arguments = pickle.loads(Path(sys.argv[1]).read_bytes())
+        function, arguments = question
         function(*arguments)
         ti.sync()
     except Exception as error:

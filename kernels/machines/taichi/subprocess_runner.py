@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.machines import child
 from kernels.machines.checks import fail, one_of, positive_int
-from kernels.machines.child import Child, ChildDied, ChildError, Spares, last_line, python
+from kernels.machines.child import Child, ChildDied, ChildError, Spares
 from kernels.machines.optional import available, require
 from kernels.machines.taichi import runtime
 
@@ -128,21 +131,21 @@ def _ask(settings, function, arguments, options, seconds):
     if getattr(bare, "__module__", None) == "__main__":
         fail("function", f"{bare.__name__} of a notebook or script", "a function of a module")
     kind = (runtime.name(), settings)
-    child = _spares.take(kind) or Child(python(WORKER), environment=os.environ | runtime.QUIET)
+    command = child.python(WORKER)
+    runner = _spares.take(kind) or Child(command, environment=os.environ | runtime.QUIET)
     try:
-        answer = child.ask((dict(settings), function, arguments, options), seconds)
+        answer = runner.ask((dict(settings), function, arguments, options), seconds)
     except ChildDied as error:
         raise TaichiError(_last_words(error)) from None
-    except ChildError as error:
-        child.close()
-        raise TaichiError(str(error)) from None
-    except BaseException:
-        child.close()
+    except BaseException as error:
+        runner.close()
+        if isinstance(error, ChildError):
+            raise TaichiError(str(error)) from None
         raise
     if "result" in answer:
-        _spares.keep(kind, child)
+        _spares.keep(kind, runner)
         return answer["result"], answer.get("tasks", ())
-    child.close()  # after an access out of bounds nothing in it can be trusted
+    runner.close()  # after an access out of bounds nothing in it can be trusted
     raise {"ValueError": ValueError}.get(answer["kind"], TaichiError)(answer["says"])
 
 
@@ -152,5 +155,25 @@ def _last_words(error: ChildDied) -> str:
     caught = re.search(r"\[E [^\]]*\] Received (signal .*)", error.stderr)
     if not caught:
         return str(error)
-    last = last_line(error.stderr[: caught.start()])
+    last = child.last_line(error.stderr[: caught.start()])
     return f"the process died of {caught[1]}" + (f": {last}" if last else "")
+
+
+def run_once(
+    module: str, question: Any, folder: Path, seconds: float, variables: Mapping[str, str]
+) -> None:
+    """Run `main(question)` of a module in a new process, which writes into a folder; variables: of
+    its environment, besides this process's. Raises TaichiError where it fails, or takes longer."""
+    file = folder / "question"
+    file.write_bytes(pickle.dumps(question))
+    program = f"import os, pickle; from {module} import main; os.chdir({str(folder)!r}); "
+    program += f"main(pickle.load(open({str(file)!r}, 'rb')))"
+    paths = os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)
+    environment = os.environ | runtime.QUIET | {"PYTHONPATH": paths} | dict(variables)
+    try:
+        done = child.run(child.python("-c", program), seconds=seconds, environment=environment)
+    except child.ChildLate:
+        raise TaichiError(f"no answer in {seconds:g} s") from None
+    if done.status:
+        words = f"the process died of {child.how(done.status)}"
+        raise TaichiError(child.last_line(done.stderr) or words)

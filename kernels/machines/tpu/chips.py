@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kernels.machines.base import PublishedChip
 from kernels.machines.checks import one_of
@@ -59,80 +60,43 @@ def _sources(generation: str, clock: str) -> tuple[tuple[str, str], ...]:
     jax = "JAX's table of TPU hardware (get_tpu_info_for_chip), jax 0.10.2"
     asked = "the compiler's own words when a kernel asks for more, libtpu 0.0.42.1"
     return (
-        ("hbm_bytes_per_second", google),
-        ("hbm_bytes", google),
-        ("bf16_flops", google),
-        ("int8_ops", google),
-        ("clock_hz", clock),
+        *(
+            (name, google)
+            for name in ("hbm_bytes_per_second", "hbm_bytes", "bf16_flops", "int8_ops")
+        ),
+        ("clock_hz", f"peak bf16 rate / {clock}"),
         ("tensor_cores", jax),
         ("device_kind", "what the compiler calls the devices of the topology"),
         ("topology", "the smallest that libtpu 0.0.42.1 takes: one whole host"),
         ("vmem_bytes", jax),
         ("vmem_limit_bytes", asked),
-        ("mxus", jax),
-        ("mxu_size", jax),
+        *((name, jax) for name in ("mxus", "mxu_size")),
     )
 
 
+# What is published, a row a figure and a column a chip.
+_FIGURES: dict[str, tuple[Any, ...]] = {
+    "device_kind": ("TPU v5 lite", "TPU v6 lite", "TPU v5"),
+    "tensor_cores": (1, 1, 2),
+    "topology": ("v5e:2x2", "v6e:2x2", "v5p:2x2x1"),
+    "clock_hz": (1.5e9, 1.75e9, 1.75e9),
+    "hbm_bytes_per_second": (819e9, 1638e9, 2765e9),
+    "hbm_bytes": (16 << 30, 32 << 30, 95 << 30),
+    "bf16_flops": (197e12, 918e12, 459e12),
+    "int8_ops": (394e12, 1836e12, 918e12),
+    "vmem_bytes": (128 << 20, 128 << 20, 64 << 20),
+    "vmem_limit_bytes": (16 << 20, 32 << 20, 64 << 20),
+    "mxus": (4, 2, 4),
+    "mxu_size": (128, 256, 128),
+    "sources": (
+        _sources("v5e", "(4 MXUs x 128 x 128 x 2 operations) = 1.503 GHz, rounded"),
+        _sources("v6e", "(2 MXUs x 256 x 256 x 2 operations x 2 a cycle) = 1.751 GHz"),
+        _sources("v5p", "(2 cores x 4 MXUs x 128 x 128 x 2 operations) = 1.751 GHz"),
+    ),
+}
 CHIPS = {
-    chip.name: chip
-    for chip in (
-        Chip(
-            "v5e",
-            "TPU v5 lite",
-            tensor_cores=1,
-            topology="v5e:2x2",
-            clock_hz=1.5e9,
-            hbm_bytes_per_second=819e9,
-            hbm_bytes=16 << 30,
-            bf16_flops=197e12,
-            int8_ops=394e12,
-            vmem_bytes=128 << 20,
-            vmem_limit_bytes=16 << 20,
-            mxus=4,
-            mxu_size=128,
-            sources=_sources(
-                "v5e", "peak bf16 rate / (4 MXUs x 128 x 128 x 2 operations) = 1.503 GHz, rounded"
-            ),
-        ),
-        Chip(
-            "v6e",
-            "TPU v6 lite",
-            tensor_cores=1,
-            topology="v6e:2x2",
-            clock_hz=1.75e9,
-            hbm_bytes_per_second=1638e9,
-            hbm_bytes=32 << 30,
-            bf16_flops=918e12,
-            int8_ops=1836e12,
-            vmem_bytes=128 << 20,
-            vmem_limit_bytes=32 << 20,
-            mxus=2,
-            mxu_size=256,
-            sources=_sources(
-                "v6e",
-                "peak bf16 rate / (2 MXUs x 256 x 256 x 2 operations x 2 a cycle) = 1.751 GHz",
-            ),
-        ),
-        Chip(
-            "v5p",
-            "TPU v5",
-            tensor_cores=2,
-            topology="v5p:2x2x1",
-            clock_hz=1.75e9,
-            hbm_bytes_per_second=2765e9,
-            hbm_bytes=95 << 30,
-            bf16_flops=459e12,
-            int8_ops=918e12,
-            vmem_bytes=64 << 20,
-            vmem_limit_bytes=64 << 20,
-            mxus=4,
-            mxu_size=128,
-            sources=_sources(
-                "v5p", "peak bf16 rate / (2 cores x 4 MXUs x 128 x 128 x 2 operations) = 1.751 GHz"
-            ),
-        ),
-    )
+    name: Chip(name, **{figure: column[place] for figure, column in _FIGURES.items()})
+    for place, name in enumerate(("v5e", "v6e", "v5p"))
 }
 
 

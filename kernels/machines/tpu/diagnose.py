@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import tempfile
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,13 +159,10 @@ def _block(text: str) -> TpuCompileError | None:
     rows, lanes = said[1], said[2] or said[1]
     wanted = []
     for name, at, step in (("second-to-last", -2, rows), ("last", -1, lanes)):
-        if len(sizes) >= -at and sizes[at].isdigit() and int(step):
-            right = sizes[at] == whole[at] or int(sizes[at]) % int(step) == 0
-            if not right:
-                wanted.append(
-                    f"its {name} dimension, {sizes[at]}, must be a multiple of {step} or all "
-                    f"{whole[at]}"
-                )
+        known = len(sizes) >= -at and sizes[at].isdigit() and int(step)
+        if known and sizes[at] != whole[at] and int(sizes[at]) % int(step):
+            right = f"must be a multiple of {step} or all {whole[at]}"
+            wanted.append(f"its {name} dimension, {sizes[at]}, {right}")
     accepted = " and ".join(wanted) or f"multiples of {rows} and {lanes}, or the whole"
     return TpuCompileError(
         "block",
@@ -358,8 +356,6 @@ def _outside(file: str) -> bool:
 
 def user_line(error: BaseException) -> str | None:
     """The innermost line of a traceback that is not a library's, as file.py:line."""
-    import traceback
-
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _outside(f.filename)]
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
 
@@ -367,14 +363,11 @@ def user_line(error: BaseException) -> str | None:
 def primitive_line(jaxpr: Any, text: str) -> str | None:
     """Where the kernel uses what the text complains of; None where that is not one place."""
     said = re.search(r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\w+)", text)
-    if said:
-        name = said[1]
-    elif "scalars to VMEM" in text or "Stores are only" in text:
+    name = said[1] if said else ""
+    if not said and re.search("scalars to VMEM|Stores are only", text):
         name = "swap"
-    elif "scalars from SMEM" in text or "Loads are only" in text:
+    elif not said and re.search("scalars from SMEM|Loads are only", text):
         name = "get"
-    else:
-        return None
     places = [line for primitive, line in _lines(jaxpr) if primitive == name and line]
     return places[0] if places and (said or len(set(places)) == 1) else None
 

@@ -5,6 +5,7 @@ kernels.yours says it in words.
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import math
 from collections import Counter
@@ -167,6 +168,17 @@ class TpuFacts:
     dtypes: tuple[str, ...]  # what the chip makes of the program's, a sentence each
 
 
+# What has one name there and here.
+_OF_ESTIMATE = (
+    *("chip", "libtpu", "cycles", "bound", "method", "notes", "depends", "flops", "hbm_bytes"),
+    *("utilisation", "hbm_utilisation", "optimal_seconds"),
+)
+_OF_OPERAND = (
+    *("name", "role", "shape", "dtype", "block", "memory", "known", "aliased", "block_bytes"),
+)
+_OF_SCHEDULE = ("loop_bundles", "step_bundles", "spills", "fills")
+
+
 def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
     """All that is known of an estimated program.
 
@@ -188,28 +200,17 @@ def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
         fusions = estimate.schedule.kernels[:1]
         kernels = [_scheduled(KernelFacts(fusion.name), fusion) for fusion in fusions]
     return TpuFacts(
+        **{name: getattr(estimate, name) for name in _OF_ESTIMATE},
         title=title,
-        chip=estimate.chip,
-        libtpu=estimate.libtpu,
         seconds=estimate.cycles / chip.clock_hz,
-        cycles=estimate.cycles,
         clock_hz=chip.clock_hz,
         band=estimate.band_text,
-        bound=estimate.bound,
-        method=estimate.method,
-        notes=estimate.notes,
-        depends=estimate.depends,
         by_data=_by_data(program, estimate),
         trips=dict(program.trips),
         least=estimate.seconds.low,
         most=estimate.seconds.high if math.isfinite(estimate.seconds.high) else None,
-        flops=estimate.flops,
-        hbm_bytes=estimate.hbm_bytes,
-        utilisation=estimate.utilisation,
-        hbm_utilisation=estimate.hbm_utilisation,
         peak_flops=chip.bf16_flops,
         hbm_bytes_per_second=chip.hbm_bytes_per_second,
-        optimal_seconds=estimate.optimal_seconds,
         float32_products=flops.get("float32", 0) > sum(flops.values()) / 2,
         operations=tuple(
             _operation(op, op.cycles / total)
@@ -265,15 +266,7 @@ def _of_call(call: Call, chip: str, schedule: KernelSchedule | None) -> KernelFa
 def _operand(call: Call, operand: Operand) -> OperandFacts:
     moved = np.flatnonzero(operand.moved) if operand.memory in FAST else np.zeros(0, int)
     return OperandFacts(
-        name=operand.name,
-        role=operand.role,
-        shape=operand.shape,
-        dtype=operand.dtype,
-        block=operand.block,
-        memory=operand.memory,
-        known=operand.known,
-        aliased=operand.aliased,
-        block_bytes=operand.block_bytes,
+        **{name: getattr(operand, name) for name in _OF_OPERAND},
         array_bytes=math.prod(operand.shape) * np.dtype(operand.dtype).itemsize,
         traffic=call.moved(operand),
         fetches=len(moved),
@@ -288,12 +281,9 @@ def _scheduled(kernel: KernelFacts, schedule: KernelSchedule) -> KernelFacts:
     inside = schedule.loop_utilisation
     return replace(
         kernel,
+        **{name: getattr(schedule, name) for name in _OF_SCHEDULE},
         schedule_name=schedule.name,
         bundles=len(schedule.bundles),
-        loop_bundles=schedule.loop_bundles,
-        step_bundles=schedule.step_bundles,
-        spills=schedule.spills,
-        fills=schedule.fills,
         slots={slot: inside[slot] for slot in _SLOTS if slot in inside},
         regions=_regions(schedule),
         laid_out=schedule.vmem_bytes,
@@ -303,22 +293,18 @@ def _scheduled(kernel: KernelFacts, schedule: KernelSchedule) -> KernelFacts:
 def _regions(schedule: KernelSchedule) -> tuple[RegionFacts, ...]:
     """A kernel's bundles in the parts that its control flow makes of them, in order."""
     regions = []
-    depths = [bundle.depth for bundle in schedule.bundles]
-    start = 0
-    for place in range(1, len(depths) + 1):
-        if place < len(depths) and depths[place] == depths[start]:
-            continue
-        rows = schedule.occupancy[start:place]
+    stop = 0
+    for depth, group in itertools.groupby(bundle.depth for bundle in schedule.bundles):
+        start, stop = stop, stop + len(list(group))
+        rows = schedule.occupancy[start:stop]
         if len(rows):
             shares = rows.sum(0) / np.maximum(schedule.capacity * len(rows), 1)
             named = [(float(s), n) for n, s in zip(schedule.slots, shares) if n in _SLOTS]
             share, slot = max(named, default=(0.0, ""))
             held = {n: int(c) for n, c in zip(schedule.slots, rows.sum(0))}
             spills, fills = held.get("spill", 0), held.get("fill", 0)
-            regions.append(
-                RegionFacts(start, place - start, depths[start], slot, share, spills, fills)
-            )
-        start = place
+            region = RegionFacts(start, stop - start, depth, slot, share, spills, fills)
+            regions.append(region)
     return tuple(regions)
 
 
@@ -366,25 +352,20 @@ def _count(
         line = next((f for f in jaxprs.frames(equation) if _is_source(f[0])), outer)
         name = jaxprs.operation(equation)
         inner = list(jaxprs.inner_jaxprs(equation))
+        runs = jaxprs.loop(equation)[1] if name in ("scan", "while") else 1
+        for body in inner:
+            _count(body, times * (runs or 1), line, counts)
         if inner:
-            runs = times
-            if name in ("scan", "while"):
-                runs = times * (jaxprs.loop(equation)[1] or 1)
-            for body in inner:
-                _count(body, runs, line, counts)
             continue
         if line is None or name in FREE:
             continue
-        shapes = [
-            jaxprs.shape(v) or () for v in (*jaxprs.inputs(equation), *jaxprs.outputs(equation))
-        ]
-        elements = max((math.prod(s) for s in shapes), default=0)
+        variables = (*jaxprs.inputs(equation), *jaxprs.outputs(equation))
+        elements = max((math.prod(jaxprs.shape(v) or ()) for v in variables), default=0)
         if elements <= 1:
             continue
         work = counts.setdefault(line, Counter())
         if name == "dot_general":
-            out = math.prod(jaxprs.shape(jaxprs.outputs(equation)[0]))
-            work["flops"] += times * 2 * out * math.prod(jaxprs.contracted(equation))
+            work["flops"] += times * jaxprs.dot_flops(equation)
         elif name in MOVES:
             value = jaxprs.outputs(equation)[0]
             size = math.prod(jaxprs.shape(value)) * np.dtype(jaxprs.dtype(value)).itemsize
@@ -411,10 +392,8 @@ def dtypes(program: ExportedProgram, chip: str) -> tuple[str, ...]:
     words = []
     peak = CHIPS[chip].bf16_flops / 1e12
     if "float32" in products:
-        words.append(
-            f"products of float32: in several bfloat16 passes; in bfloat16 they reach {peak:.0f} "
-            "TFLOP/s"
-        )
+        reach = f"in bfloat16 they reach {peak:.0f} TFLOP/s"
+        words.append(f"products of float32: in several bfloat16 passes; {reach}")
     if "bfloat16" in products:
         words.append(f"products of bfloat16: the MXU's own, {peak:.0f} TFLOP/s at most")
     if products & {"int8", "uint8"}:
@@ -422,17 +401,12 @@ def dtypes(program: ExportedProgram, chip: str) -> tuple[str, ...]:
     for odd in sorted(products - {"float32", "bfloat16", "int8", "uint8"}):
         words.append(f"products of {odd}: no rate is published for this chip; look at the schedule")
     if "bfloat16" in inside:
-        words.append(
-            "arithmetic of bfloat16 in the kernel: "
-            + (
-                "a v5e has no bfloat16 vector unit, so each operation is done in float32, with "
-                "conversions around it"
-                if chip == "v5e"
-                else "the vector unit takes it, two numbers in a lane"
-            )
-        )
-    if inside & {"float16", "float64", "int64"}:
-        odd = ", ".join(sorted(inside & {"float16", "float64", "int64"}))
+        how = "the vector unit takes it, two numbers in a lane"
+        if chip == "v5e":
+            how = "a v5e has no bfloat16 vector unit, so each operation is done in float32, with "
+            how += "conversions around it"
+        words.append(f"arithmetic of bfloat16 in the kernel: {how}")
+    if odd := ", ".join(sorted(inside & {"float16", "float64", "int64"})):
         words.append(f"arithmetic of {odd}: no TPU has it")
     return tuple(words)
 

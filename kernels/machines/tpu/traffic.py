@@ -31,13 +31,12 @@ def moved(
         instruction: of the program's entry.
         weigh: how much a byte of an array counts.
     """
-    operands, inputs = instruction.operands, instruction.inputs
+    operands = instruction.operands
     shares = [1.0] * len(operands)
-    if len(inputs) == len(operands):  # none of them is a tuple
-        shares = [
-            _share_of(module, module.entry, instruction, place, lambda *_: 1.0, False)
-            for place in range(len(inputs))
-        ]
+    if len(instruction.inputs) == len(operands):  # none of them is a tuple
+        whole = lambda *_: 1.0
+        for place in range(len(operands)):
+            shares[place] = _share_of(module, module.entry, instruction, place, whole, False)
     again = instruction.fetches if module.multiplies(instruction) else ()
     read = sum(
         share * times * a.bytes * weigh(a)

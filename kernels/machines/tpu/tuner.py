@@ -129,12 +129,16 @@ def tune(
         fail("candidates", "empty", "one at least")
     name = name or name_of(function)
     shapes = [_shape(a) for a in args]
-    fixed = functools.partial(function, **options) if options else function
+
+    def exported(tuning: Mapping[str, Any], words: str) -> ExportedProgram:
+        tuned = functools.partial(function, **(options | dict(tuning)))
+        return export(tuned, *shapes, chip=chip, name=f"{name} {words}", values=values)
+
     trials: list[Trial] = []
     everything = [{}, *tunings] if default else tunings  # {} is what it chooses by itself
     for start in range(0, len(everything), BATCH):
         batch = everything[start : start + BATCH]
-        trials += _try(fixed, shapes, batch, chip, name, store, timeout, values, profile)
+        trials += _try(batch, exported, store, timeout, profile)
         if progress:
             progress(len(trials), len(everything))
     own = trials.pop(0).seconds if default else math.nan
@@ -152,14 +156,10 @@ def _shape(argument: Any) -> Any:
 
 
 def _try(
-    function: Callable[..., Any],
-    args: Sequence[Any],
     tunings: Sequence[Mapping[str, Any]],
-    chip: str,
-    name: str,
+    exported: Callable[[Mapping[str, Any], str], ExportedProgram],
     store: MutableMapping[str, tuple[float, str, str]],
     timeout: float,
-    values: Mapping[str | int, Any] | None,
     profile: bool,
 ) -> list[Trial]:
     trials: dict[int, Trial] = {}
@@ -168,26 +168,16 @@ def _try(
     for i, tuning in enumerate(tunings):
         words = str(Trial(tuning, 0.0))
         # What the function chooses by itself may be another choice today.
-        if (
-            tuning
-            and words in store
-            and not (math.isinf(store[words][0]) and store[words][2].startswith(_KEPT))
-        ):
-            trials[i] = Trial(tuning, *store[words], remembered=True)
+        kept = store.get(words) if tuning else None
+        if kept and not (math.isinf(kept[0]) and kept[2].startswith(_KEPT)):
+            trials[i] = Trial(tuning, *kept, remembered=True)
             continue
         try:
-            programs[i] = export(
-                functools.partial(function, **tuning),
-                *args,
-                chip=chip,
-                name=f"{name} {words}",
-                values=values,
-            )
+            programs[i] = exported(tuning, words)
         except (TpuCompileError, ValueError) as error:
             trials[i] = Trial(tuning, float("inf"), note=str(error))
-    results = estimate_all(
-        list(programs.values()), timeout=timeout, progress=False, profile=profile
-    )
+    wanted = list(programs.values())
+    results = estimate_all(wanted, timeout=timeout, progress=False, profile=profile)
     for i, result in zip(programs, results, strict=True):
         if isinstance(result, Estimate) and TIRED in result.depends:
             trials[i] = Trial(tunings[i], float("inf"), note=TIRED)  # part of it has no rank

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 VALIDATION = "validation.csv"
 TEST = "test"  # the half that is kept for testing
 SHARE = 0.8  # of the errors that a band holds
@@ -170,7 +172,4 @@ def quantile(values: Sequence[float], share: float) -> float:
         values: at least one, in order.
         share: from 0 to 1.
     """
-    place = share * (len(values) - 1)
-    below = int(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (place - below) * (values[above] - values[below])
+    return float(np.quantile(values, share))

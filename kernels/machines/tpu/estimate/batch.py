@@ -86,10 +86,7 @@ def estimate_program(
 
     Args:
         program: as kernels.tpu.export makes it.
-        timeout: seconds for a compilation.
-        budget: seconds that the static profile may simulate, as of estimate.
-        large: of a program of hundreds of operations, write down the schedule of its kernels
-            alone.
+        timeout, budget, large: as of estimate.
 
     Returns:
         What it would take on its chip.
@@ -116,10 +113,7 @@ def estimate_all(
 
     Args:
         programs: as kernels.tpu.export makes them.
-        timeout: seconds for a compilation.
-        budget: seconds that the static profile may simulate, as of estimate.
-        large: of a program of hundreds of operations, write down the schedule of its kernels
-            alone.
+        timeout, budget, large: as of estimate.
         progress: whether to show a bar in a terminal.
         profile: whether to ask the static profile; without, schedule and bytes tell of kernels.
 
@@ -153,22 +147,19 @@ def estimate_all(
         # Requests for the same purpose go to one pool; the same program is compiled once.
         purposes = next(iter(waiting.values()))[1].purposes
         served = {i: w for i, w in waiting.items() if w[1].purposes == purposes}
-        distinct: dict[Any, int] = {}
-        wanted: list[ExportedProgram] = []
+        same = lambda program: (program.fingerprint, program.chip, program.row_major)
+        distinct: dict[Any, ExportedProgram] = {}
         for _, request in served.values():
             for program in request.programs:
-                same = (program.fingerprint, program.chip, program.row_major)
-                if same not in distinct:
-                    distinct[same] = len(wanted)
-                    wanted.append(program)
+                distinct.setdefault(same(program), program)
         seconds = max(request.timeout for _, request in served.values())
-        results = pool.compile_all(wanted, purposes=purposes, timeout=seconds, progress=progress)
+        compiled = pool.compile_all(
+            list(distinct.values()), purposes=purposes, timeout=seconds, progress=progress
+        )
+        results = dict(zip(distinct, compiled, strict=True))
         for index, (generator, request) in served.items():
             del waiting[index]
-            answers = [
-                results[distinct[p.fingerprint, p.chip, p.row_major]] for p in request.programs
-            ]
-            advance(index, generator, answers)
+            advance(index, generator, [results[same(program)] for program in request.programs])
     return [estimates[i] for i in range(len(programs))]
 
 

@@ -7,6 +7,7 @@ the time that the bytes need, which come from evaluating the index maps over the
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,8 @@ from kernels.machines.base import Seconds
 from kernels.machines.compat import libtpu
 from kernels.machines.exporting import ExportedProgram
 from kernels.machines.hlo import Array, HloInstruction
+from kernels.machines.pallas.calls import FAST
+from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu import chips, traffic
 from kernels.machines.tpu.estimate.profile import KernelProfile, shared
 from kernels.machines.tpu.estimate.rates import LARGE, RATES, REACHED, WAITS, together
@@ -74,17 +77,15 @@ class Cost:
             ops: all of its operations.
             notes: what is to be said of it already.
         """
-        from kernels.machines.pallas.work import matmul_flops
-
         chip, memory = self.chip, self.compiled.memory
         # An argument may be longer than what is read of it.
         read = max(memory.arguments - self._unread(), 0)
         floor = self._hbm(read, max(memory.results - memory.aliased, 0))
         total = sum(op.cycles for op in ops)
         cycles = max(total, floor, 1.0)
-        weights: dict[str, float] = {}
+        weights: dict[str, float] = defaultdict(float)
         for op in ops:
-            weights[op.bound] = weights.get(op.bound, 0.0) + op.cycles
+            weights[op.bound] += op.cycles
         bound = max(weights, key=lambda b: weights[b]) if total > floor else HBM
         ranked = sorted((op for op in ops if op.cycles), key=lambda op: -op.cycles)
         method = "; ".join(dict.fromkeys(op.method for op in ranked))
@@ -155,14 +156,11 @@ class Cost:
                     waiting[instruction.name] = op.hbm_bytes / op.times / rate
             elif instruction.opcode in ("copy-done", "slice-done"):
                 source = instruction.inputs[0] if instruction.inputs else ""
-                before = (
-                    list(waiting)[: list(waiting).index(source) + 1] if source in waiting else []
-                )
-                exposed = sum(waiting.pop(name) for name in before) * instruction.times
-                if exposed:
-                    ops[place] = replace(
-                        op, cycles=exposed, bound=HBM, method="a copy that nothing hides"
-                    )
+                started = list(waiting)
+                before = started[: started.index(source) + 1] if source in waiting else []
+                method = "a copy that nothing hides"
+                if exposed := sum(waiting.pop(name) for name in before) * instruction.times:
+                    ops[place] = replace(op, cycles=exposed, bound=HBM, method=method)
             else:
                 free = max(0.0, op.cycles - op.floor_cycles) / op.times
                 for name in waiting:
@@ -182,8 +180,6 @@ class Cost:
         return replace(op, depends=depends, least_cycles=0.0, most_cycles=math.inf)
 
     def _kernel_op(self, kernel: KernelProfile, instruction: HloInstruction) -> OpEstimate:
-        from kernels.machines.pallas.work import kernel_flops
-
         chip, call = self.chip, kernel.call
         in_vmem = _in_vmem(call, instruction)
         moved = {"input": 0, "output": 0}
@@ -243,8 +239,6 @@ class Cost:
 
     def _least(self, call: Any, in_vmem: set[int]) -> float:
         """Cycles that a kernel takes at least, whatever the values that are not known."""
-        from kernels.machines.pallas.work import kernel_flops
-
         moved = sum(call.moved(o, least=True) for o in call.operands if id(o) not in in_vmem)
         return max(self._hbm(moved, 0), self._at_peak(call, kernel_flops(call, least=True)))
 
@@ -262,19 +256,14 @@ class Cost:
     def _first_fetch(self, call: Any, in_vmem: set[int]) -> float:
         """Nothing hides the fetch of the first blocks and the write of the last, and the profile
         takes DMA to be faster than HBM."""
-        first = sum(
-            o.block_bytes for o in call.operands if o.memory == "vmem" and id(o) not in in_vmem
-        )
-        return self._slower(first)
+        blocks = (o for o in call.operands if o.memory == "vmem" and id(o) not in in_vmem)
+        return self._slower(sum(o.block_bytes for o in blocks))
 
     def _slower(self, count: float) -> float:
         """Cycles that HBM takes for `count` bytes beyond what the profile charges."""
         model = libtpu.DMA_MODEL.get(self.chip.name)
-        return (
-            max(0.0, count * (1 / (self.chip.hbm_bytes_per_cycle * self.rates.read) - 1 / model[1]))
-            if model
-            else 0.0
-        )
+        faster = count / model[1] if model else math.inf
+        return max(0.0, self._hbm(count, 0) - faster)
 
     def _from_schedule(self, kernel: KernelProfile, in_vmem: set[int]) -> tuple[float, str]:
         """Each grid step, and each round of a loop that copies by hand, takes its bundles or its
@@ -299,8 +288,6 @@ class Cost:
     ) -> float:
         """Cycles by which what a kernel copies by hand in its loops takes longer than the rounds'
         bundles."""
-        from kernels.machines.pallas.calls import FAST
-
         call = kernel.call
         by_hand = [o for o in call.operands if o.memory not in FAST and id(o) not in in_vmem]
         copied = sum(map(call.moved, by_hand))

@@ -31,7 +31,6 @@ from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import KernelSchedule, schedule_of
 
 REDUCED_CYCLES = 120_000  # of each of the two reduced grids
-CYCLES_PER_SECOND = 80_000  # that the profile simulates on a laptop
 BUDGET = 20.0  # seconds that the profile may take, unless the caller says otherwise
 TABLE = 16  # grid steps at most of a kernel whose scalars are looked up in a table
 

@@ -36,39 +36,15 @@ class Rates:
     write: float
     product: float
     mosaic: float
-    start_seconds: float
-    latency: float
-    large: float
+    start_seconds: float = 1e-6
+    latency: float = 1.0
+    large: float = 0.0
 
 
 RATES = {
-    "v5e": Rates(
-        read=0.926,
-        write=0.716,
-        product=0.932,
-        mosaic=0.524,
-        start_seconds=1e-6,
-        latency=0.63,
-        large=0.0,
-    ),
-    "v6e": Rates(
-        read=0.947,
-        write=0.801,
-        product=1.057,
-        mosaic=0.524,
-        start_seconds=1e-6,
-        latency=1.0,
-        large=0.219,
-    ),
-    "v5p": Rates(
-        read=0.926,
-        write=0.888,
-        product=0.919,
-        mosaic=0.563,
-        start_seconds=1e-6,
-        latency=1.0,
-        large=0.0,
-    ),
+    "v5e": Rates(read=0.926, write=0.716, product=0.932, mosaic=0.524, latency=0.63),
+    "v6e": Rates(read=0.947, write=0.801, product=1.057, mosaic=0.524, large=0.219),
+    "v5p": Rates(read=0.926, write=0.888, product=0.919, mosaic=0.563),
 }
 LARGE = 4 << 30
 # How sharply the longer of moving and computing hides the shorter: the two take the p-norm of both.
