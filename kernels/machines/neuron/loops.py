@@ -122,8 +122,10 @@ def _moved(access: Access, step: list[int], ahead: int) -> Access:
 class Sample:
     """Which loops of a run leave iterations out: all but those at the lines `whole`.
 
-    leaks: lines of loops that a tile made in one of their iterations outlived, so that somebody may
-    ask for those of all iterations. extrapolated: how many instructions never ran.
+    Args:
+        leaks: lines of loops that a tile made in one of their iterations outlived, so that somebody
+            may ask for those of all iterations.
+        extrapolated: how many instructions never ran.
     """
 
     whole: set[str | None] = field(default_factory=set)

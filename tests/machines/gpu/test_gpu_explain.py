@@ -21,7 +21,7 @@ from kernels.machines.optional import MissingPackage
 from kernels.yours import cache, machines, on_gpu
 
 SQUARE = (np.ones((256, 256), jnp.bfloat16),) * 2
-GIVEN = dict(name="f", title="f", timeout=60.0, pictures=False, trips={})
+PRODUCT = machines.Asked(jnp.dot, SQUARE, "h100", "f", "f", 60.0, pictures=False, trips={})
 
 
 @pytest.mark.cuda
@@ -29,7 +29,7 @@ def test_a_program_is_explained():
     def f(x, y):
         return -jax.nn.softmax(x @ y)
 
-    made = on_gpu.explain(f, SQUARE, {}, chip="h100", **GIVEN | {"pictures": True})
+    made = on_gpu.explain(replace(PRODUCT, function=f, pictures=True))
     assert json.loads(json.dumps(made.as_json()))["kernels"][0]["loop"]["schedule"]
     facts = made.facts
     assert facts.seconds < facts.most and facts.bound in ("memory", "compute")
@@ -65,7 +65,7 @@ def test_what_the_compilers_refuse_is_one_line(monkeypatch):
             raise error
 
         monkeypatch.setattr(compiler, "compile_program", refuse)
-        made = on_gpu.explain(lambda x, y: x @ y, SQUARE, {}, chip="h100", **GIVEN)
+        made = on_gpu.explain(PRODUCT)
         assert made.facts.error["kind"] == error.kind
         told = str(made).splitlines()
         assert len(told) == 2 and words in told[1]
@@ -123,7 +123,7 @@ def test_what_cannot_be_explained_is_said_in_a_line():
             compiler_params=pltpu.CompilerParams(dimension_semantics=()),
         )(x, y)
 
-    explain = lambda f, **more: on_gpu.explain(f, SQUARE, {}, chip="h100", **GIVEN | more)
+    explain = lambda f, **more: on_gpu.explain(replace(PRODUCT, function=f, **more))
     with pytest.raises(ValueError, match=r"trips is body=3; accepted: none on h100"):
         explain(jnp.dot, trips={"body": 3})
     with pytest.raises(ValueError, match=r"function is f, which returns no array; accepted: one"):
