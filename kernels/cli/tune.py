@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from kernels.cli.terminal import console, file_and_name, note, progress, reporte
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
 from kernels.machines.checks import fail, one_of
+
+if TYPE_CHECKING:
+    from kernels.machines.tpu.tuner import Trial
 
 
 def tune(
@@ -101,9 +104,10 @@ def _of_entry(
         rows.append(
             (
                 str(trial),
-                "refused" if refused else format_seconds(trial.seconds),
+                "refused" if refused else _time(trial),
                 f"{trial.seconds / default - 1:+.1%}" if comparable else "",
-                f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0],
+                trial.on_data
+                or (f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0]),
             )
         )
     columns = ("tuning", "time", "against the default", "")
@@ -113,6 +117,11 @@ def _of_entry(
         f"the operator's own choice: {own} (libtpu {tuning.libtpu}; estimates, not measurements)"
     )
     return Table(columns, rows, title, right=columns[1:3]), [words], True
+
+
+def _time(trial: Trial) -> str:
+    """Its seconds in words."""
+    return "at least " * bool(trial.on_data) + format_seconds(trial.seconds)
 
 
 def _of_file(
@@ -131,8 +140,7 @@ def _of_file(
             rows.append((str(trial), "refused", "", "", trial.note.split("; it holds")[0]))
         else:
             change = f"{trial.seconds / best - 1:+.1%}"
-            time = format_seconds(trial.seconds)
-            rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
+            rows.append((str(trial), _time(trial), change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")
     title = f"{name} {args} on {options['chip']}, estimated".replace("  ", " ")
     table = Table(columns, rows, title, right=columns[1:4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,8 +10,10 @@ from kernels.machines.tpu.diagnose import mib
 
 
 def format_seconds(seconds: Any) -> str:
-    """Seconds in the unit that reads best; of a range, both ends."""
+    """Seconds in the unit that reads best; of a range both ends, or the least alone."""
     if getattr(seconds, "is_range", False):
+        if math.isinf(seconds.high):
+            return f"at least {format_seconds(seconds.low)}"
         return " to ".join(map(format_seconds, seconds))
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= scale:

@@ -122,8 +122,11 @@ def guard(
                 if progress:
                     progress(f"{kernel}: estimated for {chip}")
                 facts = explain_file(path, kernel, chip=chip, timeout=timeout).facts
-                refusal = facts.error["message"] if isinstance(facts, Refusal) else ""
-                now = None if isinstance(facts, Refusal) else facts.seconds
+                if isinstance(facts, Refusal):
+                    now, refusal = None, f"compiles no more: {facts.error['message']}"
+                else:
+                    now = facts.seconds
+                    refusal = f"has no one estimate any more: {getattr(facts, 'on_data', '')}"
                 key, title = f"{inside}:{kernel}@{chip}", f"{kernel} on {chip}"
                 was = known.get(key, {})
                 before = was.get("seconds")
@@ -140,7 +143,7 @@ def guard(
                     if rung in rungs and rung not in held
                 ]
                 if before is not None and now is None:
-                    losses.append(f"{title} compiles no more: {refusal}")
+                    losses.append(f"{title} {refusal}")
                 elif before is not None and now > before * (1 + percent / 100):
                     losses.append(
                         f"{title} is estimated {now / before - 1:.1%} slower, {percent:g}% is "

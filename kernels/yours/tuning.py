@@ -142,7 +142,12 @@ def tune_file(
     for place, trial in answers.items():
         seconds = math.inf if trial["seconds"] is None else trial["seconds"]
         tried = Trial(
-            candidates[place], seconds, trial["bound"], trial["note"], place in remembered
+            candidates[place],
+            seconds,
+            trial["bound"],
+            trial["note"],
+            place in remembered,
+            trial.get("on_data", ""),
         )
         ranked.append((tried, trial.get("band", "")))
     ranked.sort(key=lambda pair: pair[0].seconds)

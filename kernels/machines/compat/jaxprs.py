@@ -281,6 +281,22 @@ def limit(equation: Any) -> int | None:
     return loop.of_body + places[0] if places else None
 
 
+def counted(equation: Any) -> tuple[int, ...]:
+    """The numbers of the operands in which the counter of a "while" that goes up one by one starts
+    and ends; () for any other loop."""
+    end, loop = limit(equation), while_loop(equation)
+    if end is None:
+        return ()
+    place = opened(loop.condition).invars.index(opened(loop.condition).eqns[0].invars[0])
+    body = opened(loop.body)
+    before, after = body.invars[loop.of_body + place], body.outvars[place]
+    for step in body.eqns:
+        if operation(step) == "add" and after in step.outvars:
+            one = [literal(v) for v in step.invars if v is not before]
+            return (loop.of_body + place, end) if one == [1] else ()
+    return ()
+
+
 def kind(variable: Any) -> tuple[str, int]:
     """NumPy's letter for the kind of a variable's dtype, and its bits: ("i", 32)."""
     dtype = variable.aval.dtype

@@ -397,7 +397,11 @@ def calls_in(
             that is data.
     """
     pairs = handed(jaxpr, values or {}, names)
-    return [_call(e, tuple(values), trips or {}) for e, values in pairs]
+    return [
+        _call(equation, tuple(operands), trips or {})
+        for equation, operands in pairs
+        if jaxprs.operation(equation) == "pallas_call"
+    ]
 
 
 def _kernels(jaxpr: Any) -> Iterator[Any]:

@@ -79,10 +79,37 @@ def _computed(value: Value) -> Any:
     return jaxprs.on_cpu(run)
 
 
+def decisive(
+    operation: str, jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
+) -> Iterator[list[Value]]:
+    """The operands of each operation of a program whose values decide how much it does.
+
+    Args:
+        operation: "pallas_call", whose are the sizes of a dynamic grid, prefetched scalars and what
+            lies in scalar memory; "ragged_dot", the lengths of the groups; "while", where a counter
+            starts and ends.
+        jaxpr, known, names: as of handed.
+    """
+    for equation, operands in handed(jaxpr, known, names):
+        name = jaxprs.operation(equation)
+        if not name.startswith(operation):
+            continue
+        if name == "pallas_call":
+            first = len(jax_pallas.dynamic_axes(equation)) + jax_pallas.num_scalars(equation)
+            blocks = jax_pallas.blocks(equation)[: jax_pallas.num_inputs(equation)]
+            in_smem = [i for i, block in enumerate(blocks, first) if block.memory == "smem"]
+            yield [*operands[:first], *(operands[i] for i in in_smem)]
+        elif name == "while":
+            yield [operands[i] for i in jaxprs.counted(equation)]
+        else:
+            yield operands[2:3]
+
+
 def handed(
     jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
 ) -> Iterator[tuple[Any, list[Value]]]:
-    """Each pallas_call of a program with the values of its operands, in the order of `calls_in`.
+    """Each pallas_call, loop and ragged product of a program with the values of its operands, in
+    order.
 
     Args:
         jaxpr: The program, closed.
@@ -121,6 +148,8 @@ def _within(
         operands = [value(v) for v in jaxprs.inputs(equation)]
         unknown = frozenset().union(*[v.unknown for v in operands])
         results: list[Value] = []
+        if jaxprs.operation(equation).startswith(("while", "ragged_dot")):
+            yield equation, operands
         if jaxprs.operation(equation) == "pallas_call":
             yield equation, operands
             unknown |= {f"what {jax_pallas.name(equation)} computes"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +81,8 @@ class Estimate:
         floor_cycles: of the bytes of its arguments and results alone.
         notes: what the reader has to know.
         compiled: the program that this is of.
-        depends: the arguments whose values decide and are not known; then there is no band.
+        depends: what decides and is not known, arguments and what else; then there is no band.
+        missing: the arrays of integers among these arguments: handed in, they are known.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
     compiled: TpuProgram | None = field(default=None, repr=False, compare=False)
     depends: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds, Seconds):
@@ -120,10 +123,15 @@ class Estimate:
     def band_text(self) -> str:
         """The band in words, such as "−8 … +15 %", or why there is none."""
         if self.depends:
-            return f"depends on {', '.join(self.depends)}"
+            return self.on_data
         if band := self.band:
             return band.text
         return bands.none(len(bands.errors(self.chip, self.regime)))
+
+    @property
+    def on_data(self) -> str:
+        """Which data decide that were not given, in words; empty where none do."""
+        return on_data(self.depends, self.missing)
 
     @property
     def launch_seconds(self) -> float | None:
@@ -147,3 +155,15 @@ class Estimate:
         """The schedule that the estimate was made with."""
         assert self.compiled is not None  # which `estimate` leaves to nobody
         return schedule_of(self.compiled)
+
+
+def on_data(depends: Sequence[str], missing: Sequence[str]) -> str:
+    """Which data a time depends on, in words; empty where it depends on none.
+
+    Args:
+        depends, missing: as of Estimate.
+    """
+    others = ", ".join(name for name in depends if name not in missing)
+    asked = f"data: pass {', '.join(missing)}" if missing else ""
+    words = " and on ".join(filter(None, (others, asked)))
+    return f"it depends on {words}" if words else ""
