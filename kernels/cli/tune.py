@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,9 +22,6 @@ from kernels.cli.terminal import console, file_and_name, note, progress, reporte
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
 from kernels.machines.checks import fail, one_of
-
-if TYPE_CHECKING:
-    from kernels.machines.tpu.tuner import Trial
 
 
 def tune(
@@ -99,12 +96,12 @@ def _of_entry(
     default = tuning.default_seconds
     rows = []
     for trial in tuning.trials:
-        refused = math.isinf(trial.seconds)
+        refused, least = math.isinf(trial.seconds), "at least " * bool(trial.on_data)
         comparable = not refused and math.isfinite(default)
         rows.append(
             (
                 str(trial),
-                "refused" if refused else _time(trial),
+                "refused" if refused else least + format_seconds(trial.seconds),
                 f"{trial.seconds / default - 1:+.1%}" if comparable else "",
                 trial.on_data
                 or (f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0]),
@@ -117,11 +114,6 @@ def _of_entry(
         f"the operator's own choice: {own} (libtpu {tuning.libtpu}; estimates, not measurements)"
     )
     return Table(columns, rows, title, right=columns[1:3]), [words], True
-
-
-def _time(trial: Trial) -> str:
-    """Its seconds in words."""
-    return "at least " * bool(trial.on_data) + format_seconds(trial.seconds)
 
 
 def _of_file(
@@ -140,7 +132,8 @@ def _of_file(
             rows.append((str(trial), "refused", "", "", trial.note.split("; it holds")[0]))
         else:
             change = f"{trial.seconds / best - 1:+.1%}"
-            rows.append((str(trial), _time(trial), change, band, f"{trial.bound} binds"))
+            time = "at least " * bool(trial.on_data) + format_seconds(trial.seconds)
+            rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")
     title = f"{name} {args} on {options['chip']}, estimated".replace("  ", " ")
     table = Table(columns, rows, title, right=columns[1:4])

@@ -129,3 +129,10 @@ def positive_int(argument: str, value: object) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         fail(argument, repr(value), "a whole number of at least 1")
+
+
+def name_of(function: Any) -> str:
+    """A function's name, or that of its type."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return getattr(function, "__name__", "") or type(function).__name__

@@ -23,7 +23,7 @@ import numpy as np
 
 from kernels.machines import optional
 from kernels.machines.base import CompileError
-from kernels.machines.checks import fail, one_of
+from kernels.machines.checks import fail, name_of, one_of
 from kernels.machines.compat import jax_mlir, jax_pallas, jaxprs, xla_gpu
 
 if TYPE_CHECKING:
@@ -94,11 +94,6 @@ class ExportedProgram:
         return program
 
     @property
-    def integers(self) -> frozenset[str]:
-        """The arguments that are arrays of integers."""
-        return frozenset(n for n, v in zip(self.names, jaxprs.inputs(self.jaxpr)) if _counts(v))
-
-    @property
     def rounds(self) -> int | None:
         """How often the loops outside of its kernels run whose length is data: as somebody says, or
         as the arguments do; None where they leave that open, or the loops differ."""
@@ -113,20 +108,21 @@ class ExportedProgram:
             operation: one of the two.
 
         Returns:
-            Of each that is known the operands that decide, as numbers and lists; and what decides
-            the others: arguments, in words.
+            The values that decide of each of which they are known; the names of what decides the
+            others.
         """
         from kernels.machines.pallas.values import decisive
 
-        known, unknown = [], set()
-        for operands in decisive(operation, self.jaxpr, self.values, self.names):
-            values = [v.tolist() for v in (o.get() for o in operands) if v is not None]
-            if values and len(values) == len(operands):
-                known.append(values)
-            else:
-                names = set().union(*[operand.unknown for operand in operands])
-                unknown |= names or {"how often a loop of the program runs"}
-        return known, frozenset(unknown)
+        known, unknown = [], frozenset[str]()
+        for name, operands in decisive(self.jaxpr, self.values, self.names):
+            if name.startswith(operation):
+                values = [v.tolist() for v in (o.get() for o in operands) if v is not None]
+                if values and len(values) == len(operands):
+                    known.append(values)
+                else:
+                    names = frozenset().union(*[operand.unknown for operand in operands])
+                    unknown |= names or {"how often a loop of the program runs"}
+        return known, unknown
 
 
 class Machine(ABC):
@@ -328,24 +324,12 @@ class Machine(ABC):
         return Lowered(chip, seconds, kernels, lowered.as_text())
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """A function's name, or that of its type."""
-    while hasattr(function, "func"):  # functools.partial
-        function = function.func
-    return getattr(function, "__name__", "") or type(function).__name__
-
-
 def _is_array(value: Any) -> bool:
     """Whether a value is arrays, and what they hold may change from call to call."""
     import jax
 
     leaves = jax.tree.leaves(value)
     return bool(leaves) and all(hasattr(v, "shape") and hasattr(v, "dtype") for v in leaves)
-
-
-def _counts(variable: Any) -> bool:
-    """Whether the values of a variable may be sizes, counts, places or choices."""
-    return jaxprs.dtype(variable).startswith(("int", "uint", "bool"))
 
 
 def _values(
@@ -367,23 +351,18 @@ def _values(
         whole = inspect.signature(function).bind_partial(*args).arguments
         args = [value for name, value in whole.items() if name in own]
     leaves = jax.tree.leaves((list(args), {name: named[name] for name in options}))
-    inputs = jaxprs.inputs(traced.jaxpr)
+    dtypes = [*map(jaxprs.dtype, jaxprs.inputs(traced.jaxpr))]
     known = {
         place: leaf
-        for place, (leaf, variable) in enumerate(zip(leaves, inputs))
-        if _counts(variable) and not isinstance(leaf, jax.ShapeDtypeStruct)
+        for place, (leaf, dtype) in enumerate(zip(leaves, dtypes))
+        if dtype.startswith(jaxprs.INTEGERS) and not isinstance(leaf, jax.ShapeDtypeStruct)
     }
-    if not known or len(leaves) != len(inputs):
+    if not known or len(leaves) != len(dtypes):
         return {}
-    deciding: set[str] = set()
-    for operation in ("pallas_call", "ragged_dot", "while"):
-        for operands in decisive(operation, traced.jaxpr, {}, names):
-            deciding = deciding.union(*[operand.unknown for operand in operands])
-    return {
-        place: np.asarray(leaf).astype(jaxprs.dtype(inputs[place]))
-        for place, leaf in known.items()
-        if names[place] in deciding
-    }
+    values = [value for _, some in decisive(traced.jaxpr, {}, names) for value in some]
+    deciding = frozenset().union(*[value.unknown for value in values])
+    wanted = [place for place in known if names[place] in deciding]
+    return {place: np.asarray(known[place]).astype(dtypes[place]) for place in wanted}
 
 
 def _fingerprint(module: str, values: Mapping[int, Any]) -> str:

@@ -122,11 +122,9 @@ def guard(
                 if progress:
                     progress(f"{kernel}: estimated for {chip}")
                 facts = explain_file(path, kernel, chip=chip, timeout=timeout).facts
+                now, refusal = getattr(facts, "seconds", None), getattr(facts, "on_data", "")
                 if isinstance(facts, Refusal):
-                    now, refusal = None, f"compiles no more: {facts.error['message']}"
-                else:
-                    now = facts.seconds
-                    refusal = f"has no one estimate any more: {getattr(facts, 'on_data', '')}"
+                    refusal = f"compiles no more: {facts.error['message']}"
                 key, title = f"{inside}:{kernel}@{chip}", f"{kernel} on {chip}"
                 was = known.get(key, {})
                 before = was.get("seconds")
@@ -143,7 +141,7 @@ def guard(
                     if rung in rungs and rung not in held
                 ]
                 if before is not None and now is None:
-                    losses.append(f"{title} {refusal}")
+                    losses.append(f"{title} {refusal or 'has no estimate any more'}")
                 elif before is not None and now > before * (1 + percent / 100):
                     losses.append(
                         f"{title} is estimated {now / before - 1:.1%} slower, {percent:g}% is "

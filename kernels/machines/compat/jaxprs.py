@@ -22,6 +22,8 @@ CALLS = (
     *("custom_jvp_call", "custom_vjp_call"),
 )
 
+INTEGERS = ("int", "uint", "bool")  # how their dtypes begin
+
 
 def trace(function: Callable[..., Any], *args: Any) -> Any:
     """The closed jaxpr of `function(*args)`.
@@ -287,13 +289,12 @@ def counted(equation: Any) -> tuple[int, ...]:
     end, loop = limit(equation), while_loop(equation)
     if end is None:
         return ()
-    place = opened(loop.condition).invars.index(opened(loop.condition).eqns[0].invars[0])
-    body = opened(loop.body)
-    before, after = body.invars[loop.of_body + place], body.outvars[place]
-    for step in body.eqns:
-        if operation(step) == "add" and after in step.outvars:
-            one = [literal(v) for v in step.invars if v is not before]
-            return (loop.of_body + place, end) if one == [1] else ()
+    condition, body = opened(loop.condition), opened(loop.body)
+    for place, variable in enumerate(condition.invars):
+        before, after = body.invars[loop.of_body + place], body.outvars[place]
+        made = [e.invars for e in body.eqns if operation(e) == "add" and e.outvars[0] is after]
+        if variable is condition.eqns[0].invars[0] and [i[0] is before for i in made] == [True]:
+            return (loop.of_body + place, end) if literal(made[0][1]) == 1 else ()
     return ()
 
 

@@ -397,11 +397,8 @@ def calls_in(
             that is data.
     """
     pairs = handed(jaxpr, values or {}, names)
-    return [
-        _call(equation, tuple(operands), trips or {})
-        for equation, operands in pairs
-        if jaxprs.operation(equation) == "pallas_call"
-    ]
+    kernels = ((e, operands) for e, operands in pairs if jax_pallas.is_kernel(e))
+    return [_call(e, tuple(operands), trips or {}) for e, operands in kernels]
 
 
 def _kernels(jaxpr: Any) -> Iterator[Any]:

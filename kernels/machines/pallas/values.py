@@ -80,29 +80,29 @@ def _computed(value: Value) -> Any:
 
 
 def decisive(
-    operation: str, jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
-) -> Iterator[list[Value]]:
-    """The operands of each operation of a program whose values decide how much it does.
+    jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
+) -> Iterator[tuple[str, list[Value]]]:
+    """What decides how much a program does, operation by operation: of a pallas_call the sizes of a
+    dynamic grid, prefetched scalars and what lies in scalar memory, of a ragged product the lengths
+    of the groups, of a "while" where its counter starts and ends.
 
     Args:
-        operation: "pallas_call", whose are the sizes of a dynamic grid, prefetched scalars and what
-            lies in scalar memory; "ragged_dot", the lengths of the groups; "while", where a counter
-            starts and ends.
         jaxpr, known, names: as of handed.
+
+    Yields:
+        The operation's name, and those of its operands.
     """
     for equation, operands in handed(jaxpr, known, names):
         name = jaxprs.operation(equation)
-        if not name.startswith(operation):
-            continue
+        places: tuple[int, ...] = (2,)
         if name == "pallas_call":
             first = len(jax_pallas.dynamic_axes(equation)) + jax_pallas.num_scalars(equation)
             blocks = jax_pallas.blocks(equation)[: jax_pallas.num_inputs(equation)]
-            in_smem = [i for i, block in enumerate(blocks, first) if block.memory == "smem"]
-            yield [*operands[:first], *(operands[i] for i in in_smem)]
+            in_smem = (i for i, block in enumerate(blocks, first) if block.memory == "smem")
+            places = *range(first), *in_smem
         elif name == "while":
-            yield [operands[i] for i in jaxprs.counted(equation)]
-        else:
-            yield operands[2:3]
+            places = jaxprs.counted(equation)
+        yield name, [operands[place] for place in places]
 
 
 def handed(
@@ -148,10 +148,9 @@ def _within(
         operands = [value(v) for v in jaxprs.inputs(equation)]
         unknown = frozenset().union(*[v.unknown for v in operands])
         results: list[Value] = []
-        if jaxprs.operation(equation).startswith(("while", "ragged_dot")):
+        if jaxprs.operation(equation).startswith(("pallas_call", "while", "ragged_dot")):
             yield equation, operands
         if jaxprs.operation(equation) == "pallas_call":
-            yield equation, operands
             unknown |= {f"what {jax_pallas.name(equation)} computes"}
             results = [Value(unknown) for _ in jaxprs.outputs(equation)]
         elif jaxprs.passes_on(equation):

@@ -312,9 +312,8 @@ def _regions(schedule: KernelSchedule) -> tuple[RegionFacts, ...]:
 def _by_data(program: ExportedProgram, estimate: Estimate) -> tuple[str, ...]:
     """The loops and grids whose length is data that is not given, in words."""
     names = dict.fromkeys(words for call in program.calls for words in call.by_data)
-    counted = program.rounds is not None and not program.trips.get("")
-    runs = estimate.compiled.module.run if estimate.compiled and not counted else ()
-    if not all(run.counted for run in runs):
+    by_data = program.rounds is None or "" in program.trips
+    if by_data and estimate.compiled and not all(i.counted for i in estimate.compiled.module.run):
         names["a loop of the program"] = None
     return tuple(names)
 

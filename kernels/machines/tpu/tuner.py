@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.machines.checks import fail
-from kernels.machines.exporting import ExportedProgram, name_of
+from kernels.machines.checks import fail, name_of
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.walk import TIRED
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.diagnose import TpuCompileError

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.base import Seconds
-from kernels.machines.compat import libtpu
+from kernels.machines.compat import jaxprs, libtpu
 from kernels.machines.exporting import ExportedProgram
 from kernels.machines.hlo import Array, HloInstruction
 from kernels.machines.pallas.calls import FAST
@@ -23,14 +23,7 @@ from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu import chips, traffic
 from kernels.machines.tpu.estimate.profile import KernelProfile, shared
 from kernels.machines.tpu.estimate.rates import LARGE, RATES, REACHED, WAITS, together
-from kernels.machines.tpu.estimate.result import (
-    COMPUTE,
-    HBM,
-    LATENCY,
-    Estimate,
-    OpEstimate,
-    on_data,
-)
+from kernels.machines.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import schedule_of
@@ -103,8 +96,12 @@ class Cost:
         if total <= floor:
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
         depends = tuple(sorted({name for op in ops for name in op.depends}))
-        missing = tuple(name for name in depends if name in program.integers)
-        notes = tuple(dict.fromkeys([*notes, *self._notes(depends, missing)]))
+        dtypes = dict(zip(program.names, map(jaxprs.dtype, jaxprs.inputs(program.jaxpr))))
+        asked = [name for name in depends if dtypes.get(name, "").startswith(jaxprs.INTEGERS)]
+        words = ["data: pass " + ", ".join(asked)] * bool(asked)
+        words = [name for name in depends if name not in asked] + words
+        on_data = f"it depends on {', '.join(words)}" if words else ""
+        notes = tuple(dict.fromkeys(filter(None, [*notes, on_data, *self._notes()])))
         flops = matmul_flops(program.jaxpr, program.calls)
         seconds = Seconds(cycles / chip.clock_hz)
         if depends:
@@ -131,13 +128,11 @@ class Cost:
             notes=notes,
             compiled=self.compiled,
             depends=depends,
-            missing=missing,
+            on_data=on_data,
         )
 
-    def _notes(self, depends: Sequence[str], missing: Sequence[str]) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
         """What the figures leave out."""
-        if depends:
-            yield on_data(depends, missing)
         calls = [kernel.call for kernel in self.kernels.values()]
         operands = [operand for call in calls for operand in call.operands]
         if any(not i.counted for i in self.run):

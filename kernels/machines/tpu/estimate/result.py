@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,7 +81,7 @@ class Estimate:
         notes: what the reader has to know.
         compiled: the program that this is of.
         depends: what decides and is not known, arguments and what else; then there is no band.
-        missing: the arrays of integers among these arguments: handed in, they are known.
+        on_data: the same in words, and which arrays of integers would tell.
     """
 
     name: str
@@ -101,7 +100,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
     compiled: TpuProgram | None = field(default=None, repr=False, compare=False)
     depends: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    on_data: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds, Seconds):
@@ -129,11 +128,6 @@ class Estimate:
         return bands.none(len(bands.errors(self.chip, self.regime)))
 
     @property
-    def on_data(self) -> str:
-        """Which data decide that were not given, in words; empty where none do."""
-        return on_data(self.depends, self.missing)
-
-    @property
     def launch_seconds(self) -> float | None:
         """What a clock on the host sees beside the chip's own time; None where nobody measured
         it."""
@@ -155,15 +149,3 @@ class Estimate:
         """The schedule that the estimate was made with."""
         assert self.compiled is not None  # which `estimate` leaves to nobody
         return schedule_of(self.compiled)
-
-
-def on_data(depends: Sequence[str], missing: Sequence[str]) -> str:
-    """Which data a time depends on, in words; empty where it depends on none.
-
-    Args:
-        depends, missing: as of Estimate.
-    """
-    others = ", ".join(name for name in depends if name not in missing)
-    asked = f"data: pass {', '.join(missing)}" if missing else ""
-    words = " and on ".join(filter(None, (others, asked)))
-    return f"it depends on {words}" if words else ""
