@@ -123,9 +123,11 @@ def guard(
                     progress(f"{kernel}: estimated for {chip}")
                 facts = explain_file(path, kernel, chip=chip, timeout=timeout).facts
                 now, refusal = getattr(facts, "seconds", None), getattr(facts, "on_data", "")
+                key, title = f"{inside}:{kernel}@{chip}", f"{kernel} on {chip}"
                 if isinstance(facts, Refusal):
                     refusal = f"compiles no more: {facts.error['message']}"
-                key, title = f"{inside}:{kernel}@{chip}", f"{kernel} on {chip}"
+                elif refusal:
+                    notes.append(f"{title} has no estimate to guard: {refusal}")
                 was = known.get(key, {})
                 before = was.get("seconds")
                 lines.append((kernel, chip, before, now, held))
