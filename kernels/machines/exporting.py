@@ -99,7 +99,8 @@ class ExportedProgram:
         as the arguments do; None where they leave that open, or the loops differ."""
         ranges, unknown = self.decisive("while")
         counts = {max(end - start, 0) for start, end in ranges}
-        return self.trips.get("", counts.pop() if len(counts) == 1 and not unknown else None)
+        agree = self.values and len(counts) == 1 and not unknown  # XLA counts what is constant
+        return self.trips.get("", counts.pop() if agree else None)
 
     def decisive(self, operation: str) -> tuple[list[list[Any]], frozenset[str]]:
         """What decides how much XLA does in each "ragged_dot" or "while" of the program.

@@ -290,11 +290,11 @@ def counted(equation: Any) -> tuple[int, ...]:
     if end is None:
         return ()
     condition, body = opened(loop.condition), opened(loop.body)
+    additions = {id(e.outvars[0]): e.invars for e in body.eqns if operation(e) == "add"}
     for place, variable in enumerate(condition.invars):
-        before, after = body.invars[loop.of_body + place], body.outvars[place]
-        made = [e.invars for e in body.eqns if operation(e) == "add" and e.outvars[0] is after]
-        if variable is condition.eqns[0].invars[0] and [i[0] is before for i in made] == [True]:
-            return (loop.of_body + place, end) if literal(made[0][1]) == 1 else ()
+        old, one = additions.get(id(body.outvars[place]), (None, None))
+        if variable is condition.eqns[0].invars[0] and old is body.invars[loop.of_body + place]:
+            return (loop.of_body + place, end) if literal(one) == 1 else ()
     return ()
 
 
