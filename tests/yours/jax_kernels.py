@@ -236,8 +236,7 @@ def ragged_pages(rng):
 
 
 @kernels.proves(
-    functools.partial(ragged.ref_ragged_paged_attention, sm_scale=128**-0.5),
-    arguments=ragged_pages,
+    functools.partial(ragged.ref_ragged_paged_attention, sm_scale=128**-0.5), arguments=ragged_pages
 )
 def ragged_paged(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
     return ragged.ragged_paged_attention(
