@@ -132,8 +132,7 @@ def test_pages_say_what_was_checked():
 
 def glossary():
     """Each term with its definition."""
-    text = page("glossary").split("```{glossary}\n")[1]
-    return re.findall(r"^(\S.*)\n  (\S.*)$", text, re.M)
+    return re.findall(r"^(\S.*)\n  (\S.*)$", page("glossary").split("```{glossary}\n")[1], re.M)
 
 
 def occurs(word, text):

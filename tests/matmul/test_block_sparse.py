@@ -112,8 +112,7 @@ def test_a_step_for_every_block_and_one_for_every_row():
 def test_the_grid_holds_no_more():
     x = BlockSparse.from_dense(sparse(128, 512, (32, 128), 0.5), (32, 128))
     f = functools.partial(block_sparse_matmul, m=128, interpret=False)
-    y = jax.ShapeDtypeStruct((512, 256), jnp.float32)
-    (call,) = calls(f, x.blocks, y, x.rows, x.columns)
+    (call,) = calls(f, x.blocks, jax.ShapeDtypeStruct((512, 256), jnp.float32), x.rows, x.columns)
     assert call.grid == (1, len(x.blocks) + 4)
     assert call.semantics == ("parallel", "arbitrary")
 
@@ -202,8 +201,7 @@ def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
 
     def program(number, k):
         shapes = [(number, 256, 256), (k, 512), (number,), (number,)]
-        dtypes = [jnp.bfloat16] * 2 + [jnp.int32] * 2
-        arguments = map(jax.ShapeDtypeStruct, shapes, dtypes)
+        arguments = map(jax.ShapeDtypeStruct, shapes, [jnp.bfloat16] * 2 + [jnp.int32] * 2)
         f = functools.partial(block_sparse_matmul, m=2048, interpret=False)
         return export(f, *arguments, chip="v5e")
 

@@ -152,8 +152,7 @@ def test_bricks_wider_than_a_table(implementation):
 @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
 def test_it_writes_to_out(implementation, make):
     tile, out = make(MOSAIC.copy()), make(np.full((7, 10), -1, np.float32))
-    got = brick_pad(tile, border=(2, 3), out=out, implementation=implementation)
-    assert got is out
+    assert brick_pad(tile, border=(2, 3), out=out, implementation=implementation) is out
     assert np.array_equal(np.asarray(out), reference.brick_pad(MOSAIC, border=(2, 3)))
 
 
@@ -266,8 +265,7 @@ def test_the_floor_writes_as_much_as_the_result_holds():
 
 def test_published_sizes():
     for name, bytes_ in (("published", 4), ("rgb", 3)):
-        workload = BRICKS.workloads[name]
-        out = floor(workload)()
+        out = floor(BRICKS.workloads[name])()
         assert out.shape[:2] == (4144, 8224) and out.nbytes == 4144 * 8224 * bytes_
 
 

@@ -476,8 +476,7 @@ WALL = [BRICKS.workloads["tiny"]]
 
 
 def one(function, backend, rung):
-    subject = ladder.Subject(BRICKS, "planted", backend, function)
-    (check,) = ladder.climb(subject, rung, WALL)
+    (check,) = ladder.climb(ladder.Subject(BRICKS, "planted", backend, function), rung, WALL)
     return check
 
 

@@ -351,7 +351,6 @@ def test_a_report_is_a_table_junit_and_markdown():
     assert not report.passed and len(report.failures) == 1
     assert "| `f` | compile | 1 | **FAILED** |" in report.markdown()
     assert "x &lt; y \\| z; written by g" in report.markdown()
-    root = ElementTree.fromstring(report.junit())
-    assert root.find("testsuite").get("failures") == "1"
+    assert ElementTree.fromstring(report.junit()).find("testsuite").get("failures") == "1"
     assert "x &lt; y" in report._repr_html_()
     json.dumps([vars(each) for each in report.findings])

@@ -131,8 +131,7 @@ TWINS = [
 def test_a_right_twin_passes(place):
     sources, name = one_of_many(TWINS, place)
     for order in (None, range(7, -1, -1)):
-        run = gpsimd.run(sources, name, X, order=order)
-        assert np.array_equal(run.result, 2 * X)
+        assert np.array_equal(gpsimd.run(sources, name, X, order=order).result, 2 * X)
 
 
 def test_a_race_is_found_in_either_order():
@@ -162,8 +161,7 @@ def test_the_message_names_the_line():
 def test_a_message_names_the_line_of_a_transfer():
     sources = right(store="\n\n\nto.tcm_to_tensor<float>(t, begin + 1, end - begin);\n")
     line = 1 + sources[0].split("to.tcm_to_tensor")[0].count("\n")
-    found = refuse(sources, order=range(7, -1, -1))
-    assert found.source in (None, f"source0.cpp:{line}")
+    assert refuse(sources, order=range(7, -1, -1)).source in (None, f"source0.cpp:{line}")
 
 
 CRASHES = {
@@ -365,8 +363,7 @@ def test_every_dtype(dtype):
 
 
 def test_one_file_may_hold_both():
-    sources = "".join(right())
-    assert np.array_equal(gpsimd.run(sources, "twice", X).result, 2 * X)
+    assert np.array_equal(gpsimd.run("".join(right()), "twice", X).result, 2 * X)
 
 
 def test_what_it_prints_is_kept():
@@ -379,8 +376,7 @@ class TestCall:
     def test_one_core_knows_no_limits(self):
         """Rung 1 is arithmetic: no pool to exhaust, no leak, no other core."""
         sources = right(allocate="(float*)tcm_malloc(20000)", free="")
-        result = gpsimd.call(sources, "twice", X, interpret=True)
-        assert np.array_equal(result, 2 * X)
+        assert np.array_equal(gpsimd.call(sources, "twice", X, interpret=True), 2 * X)
         with pytest.raises(gpsimd.GpSimdError, match="ended itself"):
             gpsimd.call(sources, "twice", X, interpret=gpsimd.GpSimdParams())
 

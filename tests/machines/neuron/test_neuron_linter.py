@@ -293,9 +293,7 @@ def test_a_planted_fault_is_found(kernel, what, instead):
 def test_all_findings_are_told_at_once():
     @jit
     def kernel(x):
-        a = nl.arange(4)
-        b = [n for n in x.shape]
-        return a, b, x[0:1, :] + 1
+        return nl.arange(4), [n for n in x.shape], x[0:1, :] + 1
 
     assert len(neuron.lint(kernel)) == 3
 

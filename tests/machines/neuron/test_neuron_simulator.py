@@ -266,8 +266,7 @@ def product(m=64, n=32, k=128, memory=nl.psum, operands=nl.sbuf):
     a, b = made((128, m)), made((128, n), operands)
     nisa.memset(dst=a, value=1.0)
     nisa.memset(dst=b, value=1.0)
-    total = made((min(m, 128), n), memory)
-    nisa.nc_matmul(dst=total, stationary=a[0:k, :], moving=b)
+    nisa.nc_matmul(dst=made((min(m, 128), n), memory), stationary=a[0:k, :], moving=b)
 
 
 def accumulated(prepare=lambda total, a, bad: None, accumulate=True):

@@ -61,8 +61,7 @@ CHIPS = ("v5e", "v6e")
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_a_copy_is_bound_by_hbm(chip, scratch):
     found = tpu.estimate(*blockwise((1 << 15, 1024), (256, 1024)), chip=chip)
-    floor = 2 * (1 << 15) * 1024 * 4
-    assert found.bound == "HBM" and found.hbm_bytes == floor
+    assert found.bound == "HBM" and found.hbm_bytes == 2 * (1 << 15) * 1024 * 4
     reached = 2 / (1 / RATES[chip].read + 1 / RATES[chip].write)
     assert found.hbm_utilisation == pytest.approx(reached, rel=0.02) and reached < 0.95
     assert found.utilisation == 0 and found.flops == 0
@@ -106,8 +105,7 @@ def test_what_is_read_of_an_argument_counts(scratch):
     def function(t, s):
         return s[:8] + one_block(t) + t.sum(0)  # t a second time, as a whole
 
-    found = tpu.estimate(function, TABLE, TABLE)
-    assert (1 << 29) <= found.hbm_bytes < (1 << 29) + (1 << 15)
+    assert (1 << 29) <= tpu.estimate(function, TABLE, TABLE).hbm_bytes < (1 << 29) + (1 << 15)
 
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
@@ -199,8 +197,7 @@ def test_loops_count_as_often_as_they_run(scratch):
         return jax.lax.scan(lambda c, _: (blocked(256, 256, 256)(c, y), None), x, None, length=5)[0]
 
     found = tpu.estimate(function, *square(512))
-    kernel = next(op for op in found.ops if op.kind == "kernel")
-    assert kernel.times == 5
+    assert next(op for op in found.ops if op.kind == "kernel").times == 5
     assert found.flops == 5 * 2 * 512**3
 
 
