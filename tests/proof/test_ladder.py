@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kernels import ladder, optional
+from kernels import ladder, neuron, optional
 from kernels.machines.gpu import toolchain
 from kernels.machines.tpu import pool
 from kernels.proof.backends.base import CompiledJob
@@ -202,20 +202,19 @@ def test_a_harmed_result_fails(harm, says):
     assert check.status == "failed" and says in check.message
 
 
-def test_an_exception_is_a_finding():
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (KeyError("/some/folder/kernel.py is gone"), "failed", "KeyError: 'kernel.py is gone'"),
+        (optional.MissingPackage("g++ is needed for this"), "skipped", "g++ is needed for this"),
+    ],
+)
+def test_an_exception_is_a_finding_and_a_missing_tool_is_none(error, status, says):
     def broken(x, y, *, interpret):
-        raise KeyError("/some/folder/kernel.py is gone")
+        raise error
 
     check = fall(broken)
-    assert check.status == "failed" and check.message == "KeyError: 'kernel.py is gone'"
-
-
-def test_a_missing_tool_skips_by_name():
-    def needs_a_tool(x, y, *, interpret):
-        raise optional.MissingPackage("g++ is needed for this test, and is not installed.")
-
-    check = fall(needs_a_tool)
-    assert check.status == "skipped" and "g++ is needed" in check.message
+    assert (check.status, check.message) == (status, says)
 
 
 def test_a_wrong_gradient_fails():
@@ -313,17 +312,15 @@ def test_a_gradient_runs_the_forward_pass_once_and_takes_the_cotangent():
     assert [each.shape for each in given] == [q.shape, q.shape, k.shape, v.shape]
 
 
-def test_measuring_is_skipped_by_name_on_a_cpu():
-    check = fall(multiply, "measure")
-    assert check.status == "skipped" and "needs a TPU" in check.message
-
-
-def test_measuring_names_the_device_that_a_language_needs():
+@pytest.mark.parametrize(
+    ("name", "device"), [("pallas", "a TPU"), ("nki", "an AWS Neuron device"), ("gpsimd", "an AWS")]
+)
+def test_measuring_names_the_device_that_a_language_needs(name, device, monkeypatch):
+    monkeypatch.setattr(neuron, "device", lambda: False)
     operator = OPERATORS["giou"]
-    for name in ("nki", "gpsimd"):
-        subject = ladder.Subject.of(operator, operator[name])
-        (check,) = ladder.climb(subject, "measure", [operator.workloads["tiny"]])
-        assert check.status == "skipped" and "Neuron device" in check.message
+    subject = ladder.Subject.of(operator, operator[name])
+    (check,) = ladder.climb(subject, "measure", [operator.workloads["tiny"]])
+    assert check.status == "skipped" and f"needs {device}" in check.message
 
 
 def test_an_unknown_rung_is_refused():

@@ -149,19 +149,19 @@ def test_a_race_is_found_in_either_order():
     )
 
 
-def test_the_message_names_the_line():
-    sources = right(compute="\n\nt[12] = 1;\n")
-    line = 1 + "".join(sources[0]).split("t[12]")[0].count("\n")
-    found = refuse(sources)
+@pytest.mark.parametrize(
+    ("lines", "where"),
+    [
+        ({"compute": "\n\nt[12] = 1;\n"}, "t[12]"),
+        ({"store": "\n\n\nto.tcm_to_tensor<float>(t, begin + 1, end - begin);\n"}, "to.tcm_to"),
+    ],
+)
+def test_the_message_names_the_line(lines, where):
+    sources = right(**lines)
+    found = refuse(sources, order=range(7, -1, -1))
     if found.source is None:
         pytest.skip("needs addr2line: on Debian and Ubuntu: sudo apt install binutils")
-    assert found.source == f"source0.cpp:{line}"
-
-
-def test_a_message_names_the_line_of_a_transfer():
-    sources = right(store="\n\n\nto.tcm_to_tensor<float>(t, begin + 1, end - begin);\n")
-    line = 1 + sources[0].split("to.tcm_to_tensor")[0].count("\n")
-    assert refuse(sources, order=range(7, -1, -1)).source in (None, f"source0.cpp:{line}")
+    assert found.source == f"source0.cpp:{1 + sources[0].split(where)[0].count(chr(10))}"
 
 
 CRASHES = {
@@ -307,18 +307,14 @@ def test_a_wrong_number_of_tensors():
 
 
 @pytest.mark.slow
-def test_a_shape_function_that_crashes():
-    sources = [right()[0], SHAPE.replace("return torch::empty", "abort(); return torch::empty")]
-    sources[1] = "#include <stdlib.h>\n" + sources[1]
-    refuse(sources, "before any core ran: SIGABRT")
-
-
-@pytest.mark.slow
-def test_a_shape_function_that_does_not_end(monkeypatch):
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [("abort();", "SIGABRT"), ("for (volatile int i = 0; ; ++i) {}", "SIGALRM")],
+)
+def test_a_shape_function_that_crashes_or_does_not_end(wrong, says, monkeypatch):
     monkeypatch.setattr(emulator, "SECONDS", 1)
-    endless = "for (volatile int i = 0; ; ++i) {} return torch::empty"
-    sources = [right()[0], SHAPE.replace("return torch::empty", endless)]
-    refuse(sources, "before any core ran: SIGALRM")
+    shape = SHAPE.replace("return torch::empty", f"{wrong} return torch::empty")
+    refuse([right()[0], "#include <stdlib.h>\n" + shape], f"before any core ran: {says}")
 
 
 def test_a_shape_function_has_no_data():
