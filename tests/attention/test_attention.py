@@ -129,6 +129,7 @@ def planted(monkeypatch, name, replacement):
     return check
 
 
+@pytest.mark.slow
 class TestPlantedFaults:
     """Each fault is a mistake that a reader could make; the ladder has to see it."""
 

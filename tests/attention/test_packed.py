@@ -137,6 +137,7 @@ def test_vmem_grows_with_tokens_features_and_dtype():
     assert needed(1024) == 1024 * (2 * 7 * 768 * 2 + 2 * 768 * 4 + 8 * 2 * 256 * 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm",
     [

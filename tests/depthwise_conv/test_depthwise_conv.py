@@ -151,6 +151,7 @@ def test_gradcheck(implementation, shape):
     )
 
 
+@pytest.mark.slow
 @needs_taichi
 def test_gradcheck_refuses_a_planted_fault(monkeypatch):
     module = importlib.import_module("kernels.depthwise_conv.taichi")
@@ -183,6 +184,7 @@ def test_only_the_gradient_that_is_asked_for_is_made(monkeypatch):
     assert_close(grown.numpy(), want, plain, size)
 
 
+@pytest.mark.slow
 @needs_taichi
 @pytest.mark.parametrize("needed", ["wk", "k"])
 def test_second_derivatives(needed):

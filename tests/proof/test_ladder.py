@@ -15,6 +15,7 @@ from kernels.machines.tpu import pool
 from kernels.proof.backends.base import CompiledJob
 from kernels.proof.backends.cuda import CUDA
 from kernels.proof.backends.gpsimd import GPSIMD
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI, NKI_BETA1
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.taichi import TAICHI
@@ -23,13 +24,14 @@ from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS, RUNGS, find
 from kernels.proof.workload import Workload, Workloads, values
 
-# What g++ builds anew for each workload, once for each sanitizer, is not for make quick.
-BUILT = (CUDA,)
+# Not for make quick: what g++ builds anew for each workload, once for each sanitizer; and of Mosaic
+# GPU, what takes seconds beside its simulation, which judges the same results and finds races too.
+TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: ("interpret", "compile")}
 CLAIMS = [
     pytest.param(
         *(operator, implementation, rung),
         id=f"{operator.name}/{implementation.name}-{rung}",
-        marks=[pytest.mark.slow] * (implementation.backend in BUILT),
+        marks=[pytest.mark.slow] * (rung in TAKE_SECONDS.get(implementation.backend, ())),
     )
     for operator, implementation in find()
     for rung in implementation.rungs
