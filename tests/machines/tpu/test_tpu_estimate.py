@@ -3,6 +3,7 @@
 import functools
 import math
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -315,15 +316,8 @@ def test_a_cut_grid_that_one_core_runs_stands_for_two(semantics, share, monkeypa
     """Cut along a dimension that is not parallel, a splash attention keeps one core idle."""
     monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: {1})
 
-    class Kernel:
-        class call:
-            equation = None
-            grid = (8, 136)
-
-        step_cycles, rounds, by_values = 8792, 1, True
-
-    Kernel.call.semantics = semantics
-    cut = cut_grid(Kernel, 2)
+    call = SimpleNamespace(equation=None, grid=(8, 136), semantics=semantics)
+    cut = cut_grid(SimpleNamespace(call=call, step_cycles=8792, rounds=1, by_values=True), 2)
     assert cut.grid(cut.long)[0] == 1
     assert cut.units == 8 * 136 / share
 
@@ -334,17 +328,11 @@ def test_a_cut_grid_that_one_core_runs_stands_for_two(semantics, share, monkeypa
 def test_cut(grid, reads, bundles, monkeypatch):
     monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: set(reads))
 
-    class Kernel:
-        class call:
-            equation = None
-
-        steps = math.prod(grid)
-        step_cycles = bundles
-        rounds = 1
-        by_values = False
-
-    Kernel.call.grid = grid
-    cut = cut_grid(Kernel)
+    kernel = SimpleNamespace(
+        call=SimpleNamespace(equation=None, grid=grid),
+        **{"steps": math.prod(grid), "step_cycles": bundles, "rounds": 1, "by_values": False},
+    )
+    cut = cut_grid(kernel)
     whole = Cut.grid(cut, cut.long)
     assert math.prod(whole) * bundles <= 2.5 * profile.REDUCED_CYCLES
     assert all(1 <= w <= g for w, g in zip(whole, grid))
