@@ -139,6 +139,7 @@ def occurs(word, text):
     return re.search(WORD.format(re.escape(word)), text, re.I) is not None
 
 
+@cache
 def prose(stem):
     """A chapter's Markdown, without its code, whose comments look like headings."""
     cells = jupytext.reads(TEXTS[stem], fmt="md:myst").cells

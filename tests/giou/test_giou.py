@@ -221,6 +221,7 @@ def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     assert found.seconds * 1e3 < 2 / 3 * theirs
 
 
+@pytest.mark.slow
 def test_the_static_profile_beats_that_of_the_published_form():
     if not optional.available("libtpu"):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
