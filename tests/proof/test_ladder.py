@@ -25,13 +25,22 @@ from kernels.proof.catalog import OPERATORS, RUNGS, find
 from kernels.proof.workload import Workload, Workloads, values
 
 # Not for make quick: what g++ builds anew for each workload, once for each sanitizer; and of Mosaic
-# GPU, what takes seconds beside its simulation, which judges the same results and finds races too.
+# GPU, what takes seconds beside its simulation, which judges the same results and finds races too;
+# and JAX's own kernels for packed heads, which attention's claims ask in their own layout.
 TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: ("interpret", "compile")}
+AGAIN = ("vit_attention/jax_flash", "vit_attention/jax_splash")
+
+
+def is_slow(operator, implementation, rung):
+    again = f"{operator.name}/{implementation.name}" in AGAIN
+    return again or rung in TAKE_SECONDS.get(implementation.backend, ())
+
+
 CLAIMS = [
     pytest.param(
         *(operator, implementation, rung),
         id=f"{operator.name}/{implementation.name}-{rung}",
-        marks=[pytest.mark.slow] * (rung in TAKE_SECONDS.get(implementation.backend, ())),
+        marks=[pytest.mark.slow] * is_slow(operator, implementation, rung),
     )
     for operator, implementation in find()
     for rung in implementation.rungs
