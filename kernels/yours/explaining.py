@@ -101,7 +101,7 @@ def explain_file(
         trips=dict(trips or {}),
     )
     key = cache.key(machine(chip).ready(), os.path.abspath(path), sorted(question.items(), key=str))
-    if (known := cache.get(key)) and cache.same(known["files"]):
+    if (known := cache.ANSWERS.get(key)) and cache.same(known["files"]):
         return known["explanation"]
     with asking(timeout + 10 * 60) as ask:
         try:
@@ -110,7 +110,7 @@ def explain_file(
             raise ValueError(f"{name} could not be explained: {lost}") from None
     explanation: Explanation = answer["explanation"]
     if not explanation.refused:  # a compilation that was late may succeed the next time
-        cache.put(key, answer)
+        cache.ANSWERS.put(key, answer)
     return explanation
 
 

@@ -110,7 +110,9 @@ def tune_file(
     ]
     answers: dict[int, dict[str, Any]] = {}
     if not fresh:
-        answers = {place: known for place, key in enumerate(keys) if (known := cache.get(key))}
+        answers = {
+            place: known for place, key in enumerate(keys) if (known := cache.ANSWERS.get(key))
+        }
     remembered = set(answers)
     waiting = [place for place in range(len(candidates)) if place not in answers]
     if progress:
@@ -129,7 +131,7 @@ def tune_file(
             for place, trial in zip(batch, trials, strict=True):
                 answers[place] = trial
                 if not trial["passing"]:
-                    cache.put(keys[place], trial)
+                    cache.ANSWERS.put(keys[place], trial)
             if progress:
                 progress(len(answers), len(candidates))
     if remembered:

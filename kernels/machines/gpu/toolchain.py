@@ -66,6 +66,12 @@ def part(name: str, purpose: str) -> Path:
     )
 
 
+def stamps() -> list[tuple[str, int, int]]:
+    """Path, bytes and time of each part that is there: another tool has other ones."""
+    paths = [folder() / name for name in PARTS if (folder() / name).exists()]
+    return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+
+
 def environment() -> dict[str, str]:
     """Variables of a process that compiles: these tools, and no others that the machine has."""
     root = folder()

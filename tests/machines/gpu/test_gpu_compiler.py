@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from kernels import gpu
-from kernels.machines.gpu import compiler
+from kernels.machines import cache
+from kernels.machines.gpu import compiler, kernel
 from kernels.machines.gpu.cuda import cuda
 from kernels.vector import add_vectors
 
@@ -177,7 +178,8 @@ def test_too_much_shared_memory_is_said_in_bytes():
     assert caught.value.kind == "shared memory" and caught.value.limit_bytes == 232448
 
 
-def test_a_time_limit_holds():
+def test_a_time_limit_holds(monkeypatch, tmp_path):
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))  # which knows nothing
     with pytest.raises(gpu.GpuCompileError, match="had not finished seed for h100") as caught:
         gpu.compile(seed, MATRIX, MATRIX, timeout=0.001)
     assert caught.value.kind == "timeout"
@@ -236,3 +238,18 @@ def test_cuda_that_is_wrong_is_refused_with_its_line():
         cuda(REVERSE.replace("x[b", "y[b"), kernel="reverse")
     with pytest.raises(ValueError, match="kernel is ''; accepted: reverse, one"):
         cuda(REVERSE)
+
+
+def test_a_program_is_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    first = gpu.compile(lambda x: x * 2, V)
+    sass = first.kernel().sass
+    compiler.close()
+    kernel.assemble.cache_clear()
+    monkeypatch.setattr(compiler, "_start", None)
+    monkeypatch.setattr(kernel, "_run", None)
+    again = gpu.compile(lambda x: x * 2, V)
+    assert again.hlo == first.hlo and again.kernel().sass == sass
+    for other in lambda: gpu.compile(lambda x: x * 3, V), lambda: gpu.compile(jnp.sin, V):
+        with pytest.raises(TypeError):  # another program asks the compiler, which is not there
+            other()

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kernels.machines import folders, optional
+from kernels.machines import cache, optional
 from kernels.machines.checks import fail, one_of
 from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError
 
@@ -226,17 +226,17 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
 
     It is made in a folder of its own and moved into place: two processes may make it at a time.
     """
-    cache = folders.cache("gpsimd")
-    target = cache / name
+    place = cache.folder("gpsimd")
+    target = place / name
     try:
         os.utime(target)  # the cache drops what was not used for longest
     except FileNotFoundError:
-        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=cache) as folder:
+        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=place) as folder:
             fresh = Path(folder) / "made"
             make(fresh)
             os.replace(fresh, target)
         with contextlib.suppress(OSError):  # another process may tidy too
-            files = [file for file in cache.iterdir() if file.is_file()]
+            files = [file for file in place.iterdir() if file.is_file()]
             for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
                 old.unlink()
     return target
