@@ -18,6 +18,12 @@ MATRIX = S((1024, 1024), jnp.bfloat16)
 V = S((1000,), jnp.float32)
 
 
+@pytest.fixture
+def anew(monkeypatch, tmp_path):
+    """A cache that knows nothing."""
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
+
+
 def seed(a, b):
     return -((a @ b) * 0.125)
 
@@ -178,14 +184,13 @@ def test_too_much_shared_memory_is_said_in_bytes():
     assert caught.value.kind == "shared memory" and caught.value.limit_bytes == 232448
 
 
-def test_a_time_limit_holds(monkeypatch, tmp_path):
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))  # which knows nothing
+def test_a_time_limit_holds(anew):
     with pytest.raises(gpu.GpuCompileError, match="had not finished seed for h100") as caught:
         gpu.compile(seed, MATRIX, MATRIX, timeout=0.001)
     assert caught.value.kind == "timeout"
 
 
-def test_a_compiler_that_dies_ends_itself_alone(monkeypatch, tmp_path):
+def test_a_compiler_that_dies_ends_itself_alone(anew, monkeypatch, tmp_path):
     """Mosaic GPU aborts where something is amiss; the message says what it printed last."""
     worker = tmp_path / "worker.py"
     worker.write_text(
@@ -240,8 +245,7 @@ def test_cuda_that_is_wrong_is_refused_with_its_line():
         cuda(REVERSE)
 
 
-def test_a_program_is_compiled_once(tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+def test_a_program_is_compiled_once(anew, monkeypatch):
     first = gpu.compile(lambda x: x * 2, V)
     sass = first.kernel().sass
     compiler.close()
