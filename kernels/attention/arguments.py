@@ -26,15 +26,7 @@ class AttentionSpec:
 
 
 def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """Refuse what no implementation takes.
-
-    Args:
-        q, k, v, scale: as `attention` takes them.
-        dtypes: the names of those that the arrays may have.
-
-    Returns:
-        The scale to use: D ** -0.5 for None.
-    """
+    """Refuse what no implementation takes; the scale to use, D ** -0.5 for None."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.array(name, x, rank=4, dtypes=dtypes)
         checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
@@ -47,12 +39,7 @@ def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> 
 
 
 def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """The same for q, k and v in one array.
-
-    Args:
-        qkv, num_heads, scale: as `vit_attention` takes them.
-        dtypes: the names of those that qkv may have.
-    """
+    """The same for q, k and v in one array."""
     checks.array("qkv", qkv, rank=3, dtypes=dtypes)
     checks.positive_int("num_heads", num_heads)
     head_dim = qkv.shape[2] // (3 * num_heads)  # not divmod: torch.compile cannot trace it

@@ -11,15 +11,7 @@ SLICE_BYTES = 4 << 20  # of scores; few enough for VMEM, and what estimates favo
 
 
 def slice_of(parts, scores):
-    """How many parts go into a slice.
-
-    Args:
-        parts: in all, heads or images.
-        scores: of one part.
-
-    Returns:
-        The largest number that divides `parts` and keeps its scores within SLICE_BYTES; at least 1.
-    """
+    """The largest divisor of `parts` that keeps their scores within SLICE_BYTES; at least 1."""
     fits = max(1, SLICE_BYTES // max(4 * scores, 1))
     return next(s for s in range(min(parts, fits), 0, -1) if parts % s == 0)
 

@@ -200,11 +200,7 @@ class Key(Problem):
         return Key(**_some(self, Key))
 
     def record(self, **known: Any) -> Record:
-        """A record of this key, of today unless a date is given.
-
-        Args:
-            known: the other columns.
-        """
+        """A record of this key, of today unless a date is given."""
         today = datetime.date.today().isoformat()
         return Record(**{**_some(self, Key), "date": today, **known})
 
@@ -269,9 +265,6 @@ class Row(Key):
     @classmethod
     def of_cells(cls, cells: Mapping[str, str]) -> Self:
         """The row of its cells.
-
-        Args:
-            cells: column → cell.
 
         Raises:
             ValueError: for other columns, what the constructor refuses, and a row that contradicts

@@ -100,24 +100,13 @@ class Paragraph:
 
 
 def show(parts: Iterable[Any], console: Any) -> None:
-    """Print tables and paragraphs; a paragraph is not folded where its reader might search it.
-
-    Args:
-        parts: of a page, in order.
-        console: where to.
-    """
+    """Print tables and paragraphs; a paragraph is not folded where its reader might search it."""
     for part in parts:
         console.print(part, highlight=False, soft_wrap=isinstance(part, Paragraph))
 
 
 def as_text(parts: Iterable[Any], width: int = 100, coloured: bool = False) -> str:
-    """What a terminal would show of tables and paragraphs.
-
-    Args:
-        parts: of a page, in order.
-        width: of the terminal, in characters.
-        coloured: with the escapes that colour it.
-    """
+    """What a terminal of `width` characters would show of tables and paragraphs."""
     from rich.console import Console
 
     console = Console(width=width, force_terminal=coloured, no_color=not coloured)

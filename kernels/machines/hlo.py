@@ -322,11 +322,7 @@ class Module:
             yield from self.inside(instruction)
 
     def inside(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
-        """What stands in the computations that an instruction calls, and in those that they call.
-
-        Args:
-            instruction: such as a fusion.
-        """
+        """What stands in the computations that an instruction calls, and in those they call."""
         for name in instruction.called:
             yield from self._nested(name)
 
@@ -461,11 +457,7 @@ def parse(text: str) -> Module:
 
 
 def listing(text: str, computation: str = "entry") -> str:
-    """A computation as the compiler writes it, without metadata and configuration.
-
-    Args:
-        computation: "entry", or the name of one that a fusion or a loop calls.
-    """
+    """A computation, "entry" or another's name, without metadata and configuration."""
     lines, inside = [], False
     for line in _lines(text):
         matched = _COMPUTATION.match(line) if line and not line[0].isspace() else None

@@ -56,9 +56,6 @@ def in_a_line(error: BaseException) -> str:
 def module(path: str) -> Any:
     """The file as a module, loaded once; its folder is where it imports from.
 
-    Args:
-        path: of a Python file.
-
     Raises:
         ValueError: where there is no such file.
     """
@@ -86,10 +83,6 @@ def _marked(path: str) -> dict[str, Declared]:
 
 def marked(path: str, name: str = "") -> list[Declared]:
     """What a file marks with `kernels.proves`.
-
-    Args:
-        path: of a Python file.
-        name: of one of its functions; all where it is left out.
 
     Raises:
         ValueError: where it marks nothing, or nothing of that name.
@@ -229,13 +222,7 @@ def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
 def of_arrays(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], name: str
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """A function as one of arrays alone, and these.
-
-    Args:
-        function: of any arguments.
-        args, named: its arguments, arrays or shapes and whatever else it takes.
-        name: that the new one has.
-    """
+    """A function as one of arrays alone, and these."""
     if not named and all(hasattr(value, "shape") for value in args):
         return function, list(args)  # as it is: a jitted one keeps what it donates
     values = [*args, *named.values()]

@@ -118,10 +118,6 @@ def explain_file(
 def other(text: str, path: str, name: str) -> Iterator[tuple[str, str]]:
     """What --compare names: FILE.py:NAME, FILE.py, or a commit of git that has the same file.
 
-    Args:
-        text: what was given.
-        path, name: what it is compared with.
-
     Returns:
         File and name, for as long as the context lasts.
 

@@ -37,11 +37,7 @@ class Guarded:
     notes: tuple[str, ...] = ()
 
     def table(self, caption: str = "") -> Table:
-        """What was and what is.
-
-        Args:
-            caption: what stands above it.
-        """
+        """What was and what is."""
         shown = lambda value: "" if value is None else format_seconds(value)
         rows = [
             (

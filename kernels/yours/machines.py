@@ -48,11 +48,7 @@ class Asked:
 
 
 def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
-    """Of the arrays whose values are known, the integers: what grids, loops and tables depend on.
-
-    Args:
-        arrays: NumPy's or JAX's, or shapes.
-    """
+    """Of the arrays whose values are known, the integers: what grids, loops, tables depend on."""
     import numpy as np
 
     known = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
@@ -61,9 +57,6 @@ def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
 
 def returning(program: Any) -> Any:
     """A program that was exported, as it is.
-
-    Args:
-        program: with its jaxpr.
 
     Raises:
         ValueError: for one that returns nothing: all that it computes is left out.
@@ -75,10 +68,6 @@ def returning(program: Any) -> Any:
 
 def machine(chip: str, option: str = "--chip") -> Any:
     """The module of the machine that has a chip.
-
-    Args:
-        chip: its short name, such as "v6e".
-        option: what it was given to, for the message.
 
     Raises:
         ValueError: for a chip of none, with those there are.

@@ -79,12 +79,7 @@ class Report:
         return Report(self.findings + other.findings, tuple(notes))
 
     def table(self, form: str = "{}", columns: Sequence[str] = COLUMNS, caption: str = "") -> Table:
-        """A row for each kernel and rung.
-
-        Args:
-            form: of a kernel's name.
-            columns, caption: what the six columns are called, and what stands above them.
-        """
+        """A row for each kernel and rung."""
         rows = []
         for kernel, rung in dict.fromkeys((r.kernel, r.rung) for r in self.findings):
             group = self.of(kernel, rung)

@@ -53,13 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that a kernel starts by hand.
-
-    Args:
-        source: what is read.
-        target: what is written.
-        remote: whether another chip takes part.
-    """
+    """A copy that a kernel starts by hand, `remote` where another chip takes part."""
 
     source: Part
     target: Part

@@ -36,11 +36,7 @@ class LaunchError(RuntimeError):
 
 @dataclass(frozen=True)
 class ThreadParams:
-    """How a launch is simulated on the CPU's threads.
-
-    Args:
-        watch: the sanitizer, one of kernels.machines.gpu.threads.SANITIZERS.
-    """
+    """How a launch is simulated on the CPU's threads: watched by one of threads.SANITIZERS."""
 
     watch: str = "races"
 

@@ -34,11 +34,7 @@ class GpuOperation:
 
 
 def operations(module: Module) -> list[GpuOperation]:
-    """The steps of the optimised program.
-
-    Args:
-        module: the program.
-    """
+    """The steps of the optimised program."""
     entry = {i.name: i for i in module.computations.get(module.entry, ())}
     steps = []
     for step in entry.values():
@@ -68,9 +64,6 @@ def operations(module: Module) -> list[GpuOperation]:
 def left_by_triton(module: Module) -> list[HloInstruction]:
     """The products that Triton was to make and did not: since JAX 0.12 XLA then writes its own
     loops, and says nothing.
-
-    Args:
-        module: the optimised program.
     """
     return [
         dot

@@ -62,13 +62,7 @@ def located(path: str, line: int) -> str:
 def absent(
     module: str, name: str, known: Sequence[str], instead: Mapping[str, str] | None = None
 ) -> Any:
-    """Say that a module of the vendor's has no such name here, and which it has.
-
-    Args:
-        module, name: of the vendor's.
-        known: the names that the simulator has.
-        instead: names that this generation does not have, and what to write.
-    """
+    """Say that a module of the vendor's has no such name here, and which it has."""
     if name.startswith("__"):
         raise AttributeError(name)
     error = MissingImport if _importing(sys._getframe(2)) else MissingName
@@ -83,11 +77,7 @@ def absent(
 
 
 def own_names(module: Mapping[str, Any]) -> list[str]:
-    """The functions and classes that a module of the simulator's itself defines for kernels.
-
-    Args:
-        module: its globals().
-    """
+    """The functions and classes that a module, as its globals(), defines for kernels."""
     home = module["__name__"]
     return [
         name

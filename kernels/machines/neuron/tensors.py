@@ -443,11 +443,7 @@ class Beyond:
 
 
 def indirect(view: Viewable, places: np.ndarray, bad: np.ndarray) -> Any:
-    """Elements that numbers choose.
-
-    Args:
-        bad: which of the first dimension are out of bounds.
-    """
+    """Elements that numbers choose, `bad` where one of the first dimension is out of bounds."""
     kind = _INDIRECT.setdefault(
         type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad",)})
     )

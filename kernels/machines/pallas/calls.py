@@ -91,11 +91,7 @@ class Operand:
 
     @cached_property
     def moved_bytes(self) -> np.ndarray:
-        """Bytes of the block that each program touches anew.
-
-        Returns:
-            int [programs]; a clipped block counts clipped, and one that stays counts 0.
-        """
+        """Bytes that each program moves anew, int [programs]; a clipped block counts clipped."""
         if not self.known:
             return np.full(len(self.starts), self.block_bytes)
         sizes = np.minimum(np.array(self.block), np.array(self.shape) - self.starts)
@@ -246,9 +242,6 @@ class Call:
         An index that leaves the array is moved back inside by interpret=True, and not looked at by
         the lowering. An output block that no program writes keeps whatever was in memory; one that
         shares its memory with an input keeps that.
-
-        Returns:
-            A sentence for each problem; empty where they show nothing.
         """
         problems = []
         for operand in self.operands:
@@ -356,9 +349,6 @@ def affine(call: Call) -> list[Affine | None]:
 
     Exact: the map is evaluated at every program, and beside the grid where a dimension has one
     program only, which says nothing of what would follow.
-
-    Args:
-        call: as `calls` gives it.
 
     Returns:
         One for each operand; None where its map is not affine.

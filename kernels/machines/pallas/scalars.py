@@ -19,11 +19,7 @@ from kernels.machines.compat import jax_refs, jaxprs
 
 @dataclass(frozen=True)
 class Unknown:
-    """A value that only the run knows.
-
-    Args:
-        names: of the operands that it comes from.
-    """
+    """A value that only the run knows, and the names of the operands that it comes from."""
 
     names: frozenset[str] = frozenset()
 

@@ -54,12 +54,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulated machine made of a job.
-
-    Args:
-        result: as the function returns it.
-        alone: whether there is no other order to try.
-    """
+    """What a simulated machine made of a job; `alone` where there is no other order to try."""
 
     result: Any
     alone: bool = False
