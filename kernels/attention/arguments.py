@@ -12,17 +12,11 @@ MAX_HEAD_DIM = 256
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """Everything about attention but its operands; hashable, so that jit can key on it.
+    """Everything about attention but its operands; hashable, so that jit can key on it."""
 
-    Args:
-        causal: query i sees the keys 0 to i.
-        scale: of the products.
-        interpret: as the kernel's call takes it.
-    """
-
-    causal: bool
-    scale: float
-    interpret: Any
+    causal: bool  # query i sees the keys 0 to i
+    scale: float  # of the products
+    interpret: Any  # as the kernel's call takes it
 
 
 def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> float:

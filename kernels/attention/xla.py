@@ -67,9 +67,6 @@ def sdpa(q, k, v, *, causal, scale):
 @functools.partial(jax.jit, static_argnames=("scale", "plan"))
 def block_sparse_attention(q, k, v, mask, *, scale, plan):
     """The same with bool [query blocks, key blocks]: every score is computed, and most hidden."""
-    return _masked(q, k, v, scale, by_token(mask, q.shape[2], k.shape[2], plan.block.tokens))
-
-
-def by_token(mask, n, m, tokens):
-    """bool [query blocks, key blocks] → [n, m]."""
-    return mask[jnp.arange(n) // min(tokens, n)][:, jnp.arange(m) // min(tokens, m)]
+    sizes = q.shape[2], k.shape[2]
+    rows, columns = (jnp.arange(n) // min(plan.block.tokens, n) for n in sizes)
+    return _masked(q, k, v, scale, mask[rows][:, columns])

@@ -205,13 +205,7 @@ class Key(Problem):
         return Record(**{**_some(self, Key), "date": today, **known})
 
     def estimated(self, estimate: Any, workload: str = "", software: str = "") -> Record:
-        """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, in ms; of today.
-
-        Args:
-            estimate: it says what binds, and its method.
-            workload: the problem's name.
-            software: the versions, by default of JAX and the TPU's compiler.
-        """
+        """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, of today; ms."""
         return self.record(
             workload=workload,
             kind="estimated",

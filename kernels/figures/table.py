@@ -72,19 +72,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Words between tables.
+    """Words between tables."""
 
-    Args:
-        words: all but the lead.
-        lead: what stands before them.
-        style: of the words: "", "bold", "dim", or "red" for what is wrong.
-        mark: of the lead: "bold", "dim" or a colour.
-    """
-
-    words: str
-    lead: str = ""
-    style: str = ""
-    mark: str = "bold"
+    words: str  # all but the lead
+    lead: str = ""  # what stands before them
+    style: str = ""  # of the words: "", "bold", "dim", or "red" for what is wrong
+    mark: str = "bold"  # of the lead: "bold", "dim" or a colour
 
     def _repr_html_(self) -> str:
         lead = f"<b>{html.escape(self.lead)}</b>" if self.lead else ""

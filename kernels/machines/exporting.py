@@ -72,10 +72,6 @@ class ExportedProgram:
     def with_trips(self, trips: Mapping[str, int]) -> ExportedProgram:
         """The same program, of which somebody says how often what data decides runs.
 
-        Args:
-            trips: FILE:LINE of a loop, the name of a kernel, or "" for all → how often the loop
-                runs, and how many steps each dimension of the grid has whose size is data.
-
         Raises:
             ValueError: for what names no such loop or kernel.
         """
@@ -138,8 +134,7 @@ class Machine(ABC):
             )
 
     def named(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """The function under a name that its compiler can take; as it is where names do not matter.
-        """
+        """The function under a name that its compiler can take, or as it is where none matters."""
         return function
 
     def unchecked(self) -> Sequence[Any]:

@@ -166,12 +166,6 @@ def climb(
 ) -> Iterator[Check]:
     """Prove an implementation at one rung.
 
-    Args:
-        subject: the implementation.
-        rung: one of RUNGS.
-        problems: the workloads to prove it on.
-        seed: of the arguments' values.
-
     Returns:
         One Check for each problem, as it is found. Whatever the implementation raises is in it.
 

@@ -105,12 +105,6 @@ def load(
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over.
 
-    Args:
-        path: of a Python file.
-        name: of one function in it; all where it is left out.
-        pickled: a Declared, instead of a file.
-        declaration: the same, from this very process.
-
     Returns:
         kernels: for each its name, and its problems by name.
     """
@@ -201,11 +195,6 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
 
 def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
     """Explain one function of a file on one chip.
-
-    Args:
-        path, name: of the function.
-        args: its arguments, as yours.shapes reads them; those of its declaration where it is empty.
-        options: the rest of kernels.yours.machines.Asked.
 
     Returns:
         The explanation, and under "files" what it depends on: each file that was loaded, with its

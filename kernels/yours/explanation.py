@@ -22,21 +22,14 @@ MOST = 1_500_000  # bytes of a page
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is known of a program that a compiler refused.
+    """What is known of a program that a compiler refused."""
 
-    Args:
-        title: what it is called.
-        chip: that it was meant for.
-        error: the "kind" of the refusal, its "message", and its "source" where it is known.
-        kernels: what those of a TPU ask for.
-        dtypes: what a TPU makes of the program's dtypes, a sentence each.
-    """
-
-    title: str
-    chip: str
+    title: str  # what it is called
+    chip: str  # that it was meant for
+    # The "kind" of the refusal, its "message", and its "source" where it is known.
     error: Mapping[str, str]
-    kernels: tuple[KernelFacts, ...] = ()
-    dtypes: tuple[str, ...] = ()
+    kernels: tuple[KernelFacts, ...] = ()  # what those of a TPU ask for
+    dtypes: tuple[str, ...] = ()  # what a TPU makes of the program's dtypes, a sentence each
 
 
 Facts = TpuFacts | GpuFacts | Refusal

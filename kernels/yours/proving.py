@@ -108,15 +108,6 @@ def prove_file(
 ) -> Report:
     """Prove what a file marks with `kernels.proves`, in a child process.
 
-    Args:
-        path: of a Python file.
-        name: of one of its functions; all of them where it is left out.
-        rungs: those to climb.
-        chips: to compile for; empty for those that each names.
-        seed: of the values.
-        timeout: seconds for one problem at one rung.
-        progress: called with what is tried next, in words.
-
     Raises:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """

@@ -14,23 +14,14 @@ _DTYPES = {"bf16": "bfloat16", "f16": "bfloat16", "s8": "int8", "u8": "uint8"}
 
 @dataclass(frozen=True)
 class GpuOperation:
-    """A step of the optimised program.
+    """A step of the optimised program."""
 
-    Args:
-        name: of the instruction.
-        target: of a custom call; else its opcode.
-        bytes: of its operands, each once, and of its result.
-        flops: of matrix products in it, a library's or a fusion's, a multiply-add counting two.
-        dtype: of the factors; of the result where nothing is multiplied.
-        product: batch, m, k and n where it is one product; else ().
-    """
-
-    name: str
-    target: str
-    bytes: int
-    flops: int
-    dtype: str
-    product: tuple[int, ...] = ()
+    name: str  # of the instruction
+    target: str  # of a custom call; else its opcode
+    bytes: int  # of its operands, each once, and of its result
+    flops: int  # of matrix products in it, a library's or a fusion's, a multiply-add counting two
+    dtype: str  # of the factors; of the result where nothing is multiplied
+    product: tuple[int, ...] = ()  # batch, m, k and n where it is one product; else ()
 
 
 def operations(module: Module) -> list[GpuOperation]:

@@ -17,25 +17,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """One instruction of a warp.
+    """One instruction of a warp."""
 
-    Args:
-        address: in bytes from the start of its function.
-        text: as nvdisasm writes it, without the address.
-        stall: cycles until the warp's next instruction may be issued.
-        waits: scoreboards that it waits for, of 0 to 5.
-        sets: scoreboards that it holds until it has written, or read, its operands.
-        label: of this place in the code; "" where nothing jumps to it.
-        function: that it belongs to.
-    """
-
-    address: int
-    text: str
-    stall: int = 0
-    waits: tuple[int, ...] = ()
+    address: int  # in bytes from the start of its function
+    text: str  # as nvdisasm writes it, without the address
+    stall: int = 0  # cycles until the warp's next instruction may be issued
+    waits: tuple[int, ...] = ()  # scoreboards that it waits for, of 0 to 5
+    # Scoreboards that it holds until it has written, or read, its operands.
     sets: tuple[int, ...] = ()
-    label: str = ""
-    function: str = field(default="", repr=False)
+    label: str = ""  # of this place in the code; "" where nothing jumps to it
+    function: str = field(default="", repr=False)  # that it belongs to
 
     @property
     def name(self) -> str:

@@ -486,15 +486,12 @@ def _operator(name: str, sign: str) -> Any:
         values = other._data if isinstance(other, View) else other
         with np.errstate(all="ignore"):
             more = () if name in UNARY else (np.asarray(values, self.dtype),)
-            return _fresh(function(self._data, *more))
+            result = function(self._data, *more)
+        tile = machine().allocate(result.shape, result.dtype, "sbuf", kind=Tensor)
+        machine().write("operator", tile, result)
+        return tile
 
     return refused
-
-
-def _fresh(values: np.ndarray) -> Tensor:
-    tile = machine().allocate(values.shape, values.dtype, "sbuf", kind=Tensor)
-    machine().write("operator", tile, values)
-    return tile
 
 
 for _name, _sign in {**COMPARISONS, **UNARY}.items():

@@ -250,8 +250,9 @@ class Call:
             outside = (operand.starts < 0) | (operand.starts >= np.array(operand.shape))
             if outside.any():
                 step, dim = map(int, np.argwhere(outside)[0])
+                program = tuple(int(i) for i in self.programs[step])
                 problems.append(
-                    f"{operand.role} {operand.name}: program {self._id(step)} asks for the block "
+                    f"{operand.role} {operand.name}: program {program} asks for the block "
                     f"that starts at {int(operand.starts[step, dim])} in dimension {dim}, "
                     f"whose size is {operand.shape[dim]}"
                 )
@@ -266,9 +267,6 @@ class Call:
                         "written by no program"
                     )
         return problems
-
-    def _id(self, step: int) -> tuple[int, ...]:
-        return tuple(int(i) for i in self.programs[step])
 
 
 def _ids(grid: tuple[int, ...]) -> np.ndarray:
