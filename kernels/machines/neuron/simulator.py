@@ -86,7 +86,13 @@ def jit_of(generation: str) -> Callable[..., Any]:
     """nki.jit of a generation of the API."""
 
     def jit(kernel: Any = None, *, platform_target: str | None = None, **options: Any) -> Any:
-        """The decorator of a kernel; options of the vendor's compiler are taken and ignored."""
+        """The decorator of a kernel; options of the vendor's compiler are taken and ignored.
+
+        Args:
+            kernel: the function; None where options stand before it.
+            platform_target: the chip whose limits hold, such as "trn2".
+            **options: of the vendor's compiler.
+        """
         if kernel is None:
             return lambda function: jit(function, platform_target=platform_target, **options)
         function = getattr(kernel, "function", kernel)
