@@ -23,18 +23,13 @@ BATCH = 2  # estimated together, and kept before the next ones begin
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tune_file found.
+    """What tune_file found."""
 
-    Args:
-        trials: the fastest estimate first; what was refused last, with the reason.
-        bands: of each, how far estimates of its kind were off where there are measurements, in
-            words; empty where it was refused.
-        notes: what is worth knowing beside them.
-    """
-
-    trials: tuple[Trial, ...]
+    trials: tuple[Trial, ...]  # the fastest estimate first; what was refused last, with the reason
+    # Of each, how far estimates of its kind were off where there are measurements, in words; empty
+    # where it was refused.
     bands: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is worth knowing beside them
 
 
 def tunings(over: Sequence[str]) -> list[dict[str, Any]]:
@@ -79,16 +74,6 @@ def tune_file(
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuned:
     """Estimate a function of a file with each combination of keyword arguments, and rank them.
-
-    Args:
-        path, name: of the function.
-        args: what it takes; see kernels.yours.shapes.
-        over: what may be tried; see tunings.
-        chip: one of kernels.tpu.CHIPS.
-        most: combinations tried at most, those in the middle of the ranges first.
-        timeout: seconds for a compilation.
-        fresh: do not read what an earlier run has found.
-        progress: called with how many are done, of how many.
 
     Raises:
         ValueError: for a wrong argument, and where the file cannot be loaded.

@@ -102,12 +102,7 @@ class GpuKernel:
 
 
 def alone(ptx: str, kernel: str) -> str:
-    """PTX without its other kernels, so that what ptxas says is of this one.
-
-    Args:
-        ptx: of a module.
-        kernel: the name of one kernel in it.
-    """
+    """PTX without its other kernels, so that what ptxas says is of this one."""
     parts = re.split(r"(?=^(?:\s*// \.globl\s+\w+\n)?\.visible \.entry )", ptx, flags=re.M)
     kept = [p for p in parts if ".visible .entry" not in p or f".visible .entry {kernel}(" in p]
     return "".join(kept)
@@ -124,10 +119,6 @@ class _Assembled:
 @functools.lru_cache(maxsize=256)
 def assemble(ptx: str, chip: str) -> _Assembled:
     """Assemble one kernel, and read what came of it.
-
-    Args:
-        ptx: of one kernel.
-        chip: one of CHIPS.
 
     Raises:
         GpuCompileError: where ptxas refuses it, or takes too long.

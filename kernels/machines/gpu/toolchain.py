@@ -45,18 +45,7 @@ def available() -> bool:
 
 
 def part(name: str, purpose: str) -> Path:
-    """Where one part is.
-
-    Args:
-        name: one of PARTS.
-        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
-
-    Returns:
-        Its path.
-
-    Raises:
-        MissingPackage: where it is not installed; the message says how to get it.
-    """
+    """Where one of PARTS is, which `purpose` needs; MissingPackage says how to get it."""
     if (path := folder() / name).exists():
         return path
     raise MissingPackage(

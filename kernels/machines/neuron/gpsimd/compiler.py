@@ -125,17 +125,14 @@ def _check(target: Path, texts: Mapping[str, str]) -> None:
 
 def _link(target: Path, texts: Mapping[str, str]) -> None:
     host, device = _parts(texts)
-    objects = [_kept("runtime-" + _key({}), _compile_runtime)]
+    runtime = lambda path: _gpp(*RUNTIME, "-c", str(HERE / "runtime.cpp"), "-o", str(path))
+    objects = [_kept("runtime-" + _key({}), runtime)]
     for name, text in host.items():  # often the same for many kernels
         make = functools.partial(_object, text=text, beside={}, flags=OPERATOR, name=name)
         objects.append(_kept("host-" + _key({name: text}), make))
     objects.append(target.parent / "main.o")
     _object(objects[-1], _main(device, texts), device, OPERATOR)
     _gpp("-no-pie", *map(str, objects), "-o", str(target))
-
-
-def _compile_runtime(target: Path) -> None:
-    _gpp(*RUNTIME, "-c", str(HERE / "runtime.cpp"), "-o", str(target))
 
 
 def _parts(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
