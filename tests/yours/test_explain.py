@@ -262,8 +262,7 @@ def test_trips_that_data_decides_are_named_and_given(here):
 @pytest.mark.full
 @needs_libtpu
 def test_a_refusal_shows_the_arithmetic_and_the_first_change(here):
-    given = ("explain", "mine.py:huge", "--args", "f32[65536,256]")
-    done = command(here, *given)
+    done = command(here, "explain", "mine.py:huge", "--args", "f32[65536,256]")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     said = " ".join(done.stdout.split())
     assert "the kernel asks for" in said and "does not fit" in said

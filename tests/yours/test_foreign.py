@@ -44,11 +44,7 @@ def test_a_kernel_shipped_with_jax(kernel):
             "element ["
         )
     elif kernel in SKIPPED:
-        assert found == {
-            ("interpret", "skipped"),
-            ("simulate", "skipped"),
-            ("compile", "passed"),
-        }
+        assert found == {("interpret", "skipped"), ("simulate", "skipped"), ("compile", "passed")}
         assert SKIPPED[kernel] in str(report)
     else:
         assert {status for _, status in found} == {"passed"}, str(report)

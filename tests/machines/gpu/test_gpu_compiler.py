@@ -125,8 +125,7 @@ def test_buffers_hold_every_argument_and_the_result():
 @pytest.mark.parametrize("chip", gpu.CHIPS)
 def test_a_pallas_kernel_goes_all_the_way(chip):
     add = functools.partial(add_vectors, implementation="triton")
-    compiled = gpu.compile(add, V, V, chip=chip, passes=False)
-    (kernel,) = compiled.kernels
+    (kernel,) = gpu.compile(add, V, V, chip=chip, passes=False).kernels
     assert kernel.name == "add_vectors" and f".target {gpu.CHIPS[chip].sm}" in kernel.ptx
     assert kernel.counts["LDG"] and kernel.counts["STG"] and kernel.counts["FADD"]
     assert 8 <= kernel.registers <= 40 and not kernel.spills
