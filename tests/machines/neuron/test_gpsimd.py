@@ -14,7 +14,7 @@ from gpsimdkernels import SHAPE, X, alone, body, library, one_of_many, refuse, r
 from hypothesis import given
 
 from kernels import optional
-from kernels.machines import folders
+from kernels.machines import cache
 from kernels.machines.neuron import gpsimd
 from kernels.machines.neuron.gpsimd import compiler, emulator
 
@@ -429,7 +429,7 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch):
 def test_without_a_home_it_still_works(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setenv(folders.FOLDER, str(blocked))
+    monkeypatch.setenv(cache.FOLDER, str(blocked))
     assert np.array_equal(gpsimd.run(right(), "twice", X).result, 2 * X)
 
 
@@ -441,7 +441,7 @@ def test_what_was_compiled_is_kept(monkeypatch):
 
 @pytest.mark.slow
 def test_the_cache_stays_small(monkeypatch, tmp_path):
-    monkeypatch.setenv(folders.FOLDER, str(tmp_path))
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
     monkeypatch.setattr(compiler, "KEPT", 4)
     for number in range(3):
         gpsimd.run(right(guard=f"if (!t) exit({number});"), "twice", X)
