@@ -25,33 +25,22 @@ MODULES = ("kernels.yours.on_tpu", "kernels.yours.on_gpu")
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be explained, and how.
+    """What is to be explained, and how."""
 
-    Args:
-        function: of arrays alone.
-        arrays: these, NumPy's or JAX's, or their shapes.
-        chip: that it is compiled for.
-        name, title: the function's, and the explanation's.
-        timeout: seconds for a compilation.
-        pictures: whether to draw what a page shows.
-        trips: the name of a loop, or "" for every one → how often it runs, where data decides.
-    """
-
-    function: Callable[..., Any]
-    arrays: Sequence[Any]
-    chip: str
+    function: Callable[..., Any]  # of arrays alone
+    arrays: Sequence[Any]  # these, NumPy's or JAX's, or their shapes
+    chip: str  # that it is compiled for
+    # The function's, and the explanation's.
     name: str
     title: str
-    timeout: float
-    pictures: bool
+    timeout: float  # seconds for a compilation
+    pictures: bool  # whether to draw what a page shows
+    # The name of a loop, or "" for every one → how often it runs, where data decides.
     trips: Mapping[str, int]
 
 
 def returning(program: Any) -> Any:
     """A program that was exported, as it is.
-
-    Args:
-        program: with its jaxpr.
 
     Raises:
         ValueError: for one that returns nothing: all that it computes is left out.
@@ -63,10 +52,6 @@ def returning(program: Any) -> Any:
 
 def machine(chip: str, option: str = "--chip") -> Any:
     """The module of the machine that has a chip.
-
-    Args:
-        chip: its short name, such as "v6e".
-        option: what it was given to, for the message.
 
     Raises:
         ValueError: for a chip of none, with those there are.
