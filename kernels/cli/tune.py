@@ -97,7 +97,7 @@ def _of_entry(
     rows = []
     for trial in tuning.trials:
         refused, least = math.isinf(trial.seconds), "at least " * bool(trial.on_data)
-        comparable = not refused and math.isfinite(default)
+        comparable = not refused and math.isfinite(default) and not trial.on_data
         rows.append(
             (
                 str(trial),
@@ -131,7 +131,7 @@ def _of_file(
         if math.isinf(trial.seconds):
             rows.append((str(trial), "refused", "", "", trial.note.split("; it holds")[0]))
         else:
-            change = f"{trial.seconds / best - 1:+.1%}"
+            change = "" if trial.on_data else f"{trial.seconds / best - 1:+.1%}"
             time = "at least " * bool(trial.on_data) + format_seconds(trial.seconds)
             rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")
