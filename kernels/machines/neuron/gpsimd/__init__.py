@@ -28,6 +28,7 @@ __all__ = [
     "Run",
     "Traffic",
     "call",
+    "compiler",
     "custom_op",
     "lower",
     "run",
