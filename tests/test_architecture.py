@@ -126,8 +126,8 @@ def hidden(source):
     for statement in ast.parse(code).body:
         nodes = [*ast.walk(statement)]
         stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-        for node, alias in ((node, alias) for node in imports for alias in node.names):
+        imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+        for node, alias in ((line, alias) for line in imports for alias in line.names):
             module = getattr(node, "module", alias.name) or ""
             if module.split(".")[0] in OURS:
                 package = importlib.import_module(module)
@@ -144,7 +144,7 @@ def hidden(source):
             value(node)
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             late = called.split(".")[-1] in ("import_module", "__import__")
-            if late or called in ("getattr", "vars") and is_ours(value(node.args[0])):
+            if late or (called in ("getattr", "vars") and is_ours(value(node.args[0]))):
                 offences[ast.unparse(node)] = None
         kept = is_ours(value(getattr(statement, "value", None)))  # x = module
         names |= dict.fromkeys(stored, value(statement.value) if kept else None)
