@@ -1,6 +1,7 @@
 """The arrows between modules run one way, and importing the package imports nothing heavy."""
 
 import ast
+import contextlib
 import importlib
 import inspect
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from kernels.machines.optional import MissingPackage
 from kernels.proof.catalog import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,51 +105,44 @@ def is_ours(value):
     return inspect.ismodule(value) and value.__name__.split(".")[0] in OURS
 
 
-def member(module, name):
-    """A name of a module; None where a package that it needs is not installed."""
-    try:
-        return getattr(module, name, None) or importlib.import_module(f"{module.__name__}.{name}")
-    except ImportError:
-        return None
-
-
 def hidden(source):
-    """What a notebook takes of the package that the __all__ of the module it is in doesn't list."""
+    """What a notebook takes of a module of the package that is not in the module's __all__."""
     code = "\n".join("" if line.startswith(("%", "!")) else line for line in source.splitlines())
-    names, offences = {}, {}  # what names of the notebook stand for; in the order of the text
+    names, offences = {}, {}  # what a name of the notebook stands for; in the order of the text
+
+    def member(module, name, node):
+        if not is_ours(module):
+            return None
+        if name not in getattr(module, "__all__", ()) or name.startswith("_"):
+            offences[ast.unparse(node)] = None
+            return None
+        with contextlib.suppress(MissingPackage):
+            home = f"{module.__name__}.{name}"
+            return getattr(module, name, None) or importlib.import_module(home)
 
     def value(node):
-        if isinstance(node, ast.Attribute) and is_ours(module := value(node.value)):
-            if node.attr in getattr(module, "__all__", ()) and not node.attr.startswith("_"):
-                return member(module, node.attr)
-            offences[ast.unparse(node)] = None
+        if isinstance(node, ast.Attribute):
+            return member(value(node.value), node.attr, node)
         return names.get(node.id) if isinstance(node, ast.Name) else None
 
     for statement in ast.parse(code).body:
         nodes = [*ast.walk(statement)]
-        stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
-        for node, alias in ((line, alias) for line in imports for alias in line.names):
-            module = getattr(node, "module", alias.name) or ""
-            if module.split(".")[0] in OURS:
-                package = importlib.import_module(module)
-                listed = hasattr(package, "__path__") and getattr(package, "__all__", ())
-                if isinstance(node, ast.Import):
-                    names[alias.asname or alias.name] = package
-                    legal = "." not in module
-                else:
-                    names[alias.asname or alias.name] = member(package, alias.name)
-                    legal = listed and alias.name in listed
-                if not legal:
-                    offences[ast.unparse(node)] = None
         for node in nodes:
             value(node)
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            late = called.split(".")[-1] in ("import_module", "__import__")
-            if late or (called in ("getattr", "vars") and is_ours(value(node.args[0]))):
+            called = ast.unparse(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
+            looked = called in ("getattr", "vars") and is_ours(value(node.args[0]))
+            if looked or called in ("import_module", "__import__"):
                 offences[ast.unparse(node)] = None
-        kept = is_ours(value(getattr(statement, "value", None)))  # x = module
-        names |= dict.fromkeys(stored, value(statement.value) if kept else None)
+            for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+                path = getattr(node, "module", alias.name) or ""
+                if path.split(".")[0] in OURS:
+                    module, name = importlib.import_module(path), alias.asname or alias.name
+                    imports = isinstance(node, ast.Import)
+                    names[name] = module if imports else member(module, alias.name, node)
+                    if "." in path if imports else not hasattr(module, "__path__"):
+                        offences[ast.unparse(node)] = None
+        stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        names |= dict.fromkeys(stored, value(getattr(statement, "value", None)))
     return [*offences]
 
 
@@ -179,6 +174,5 @@ def test_a_hidden_name_is_found(source, offence):
 
 def test_a_public_name_is_not():
     assert not hidden("from kernels import tpu\nfrom kernels.matmul import matmul, reference")
-    assert not hidden("import kernels\nkernels.tpu.hlo.parse(text)")
-    assert not hidden("from validation import comparisons\ncomparisons.read()[0].key._fields")
+    assert not hidden("import kernels\nkernels.tpu.hlo.parse(text)[0]._fields")
     assert not hidden("from kernels.attention import rows\nrows, x = [], 1\nrows.append(x)")

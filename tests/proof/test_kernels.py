@@ -20,14 +20,6 @@ MAKES = re.compile(
 SOURCES = (".cc", ".cpp", ".cu")
 
 
-def imported(tree):
-    """What each name that a module imports is in full."""
-    for node in ast.walk(tree):
-        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            full = f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
-            yield alias.asname or alias.name, full
-
-
 def is_kernel(statement, full):
     """Whether a statement at the top of a module makes a kernel."""
     for node in ast.walk(statement):
@@ -60,11 +52,13 @@ class Folder:
             self.read(".".join(p for p in parts if p != "__init__"), ast.parse(file.read_text()))
 
     def read(self, module, tree):
-        own, full = {}, dict(imported(tree))  # name → (module, name), or the module alone
+        own, full = {}, {}  # name → (module, name), or the module alone; and in full
         for node in ast.walk(tree):
-            if not isinstance(node, ast.ImportFrom):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
-            package = f"{node.module}.".partition(f"kernels.{self.path.name}.")
+            parent = "" if isinstance(node, ast.Import) else f"{node.module}."
+            full |= {name.asname or name.name: parent + name.name for name in node.names}
+            package = parent.partition(f"kernels.{self.path.name}.")
             if not package[1]:
                 continue
             source = package[2].rstrip(".")
