@@ -15,12 +15,7 @@ from kernels.machines.neuron import beta1, modern, sizes, tensors, typing
 from kernels.machines.neuron.beta1 import compiler
 
 ROOT = Path(__file__).parents[3]
-OURS = (
-    "kernels/lessons/**/*.py",
-    "kernels/*/n*.py",
-    "validation/**/*.py",
-    "notebooks/text/*.md",
-)
+OURS = ("kernels/lessons/**/*.py", "kernels/*/n*.py", "validation/**/*.py", "notebooks/text/*.md")
 # What AWS's guides of August 2026 teach, and no kernel that is published beside them uses yet.
 TAUGHT = {
     *("isa.register_move", "isa.register_store", "language.bitwise_and", "language.fori_loop"),
