@@ -125,9 +125,6 @@ DEPTHWISE_CONV = Operator(
     depthwise_conv,
     summary="causal depthwise convolution with a weight for every lag",
     chapter="depthwise_conv",
-    reference="reference:depthwise_conv",
-    workloads="workloads:depthwise_conv",
-    magnitude="reference:depthwise_conv_magnitude",
     differentiable=("w", "k"),
     plain="torch",
     implementations=(

@@ -64,10 +64,6 @@ GIOU = Operator(
     giou,
     summary="generalised intersection over union of pairs of boxes",
     chapter="giou_pallas",
-    reference="reference:giou",
-    workloads="workloads:giou",
-    magnitude="reference:giou_magnitude",
-    gradient_magnitude="reference:giou_gradient_magnitude",
     differentiable=("preds", "targets"),
     implementations=(
         Implementation("numpy", NUMPY, "numpy:giou", differentiable=False),

@@ -245,9 +245,6 @@ MATMUL = Operator(
     matmul,
     summary="x y for matrices of any shape, with a fused activation",
     chapter="blockspec_matmul",
-    reference="reference:matmul",
-    workloads="workloads:matmul",
-    magnitude="reference:matmul_magnitude",
     differentiable=("x", "y"),
     implementations=(
         Implementation("xla", XLA, "xla:matmul", lacks=_OWN),
@@ -291,9 +288,6 @@ QUANTIZED_MATMUL = Operator(
     quantized_matmul,
     summary="a linear layer on int8, scaled back in the kernel",
     chapter="int8_matmul",
-    reference="reference:quantized_matmul",
-    workloads="workloads:quantized_matmul",
-    magnitude="reference:quantized_matmul_magnitude",
     implementations=(
         Implementation("xla", XLA, "xla:quantized_matmul", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:quantized_matmul"),
@@ -304,9 +298,6 @@ BLOCK_SPARSE_MATMUL = Operator(
     block_sparse_matmul,
     summary="x y where only some blocks of x are stored",
     chapter="pipelined_matmul",
-    reference="reference:block_sparse_matmul",
-    workloads="workloads:block_sparse_matmul",
-    magnitude="reference:block_sparse_matmul_magnitude",
     differentiable=("blocks", "y"),
     implementations=(
         Implementation("xla", XLA, "xla:block_sparse_matmul", lacks={"bn": "chooses its own"}),

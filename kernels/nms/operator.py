@@ -66,8 +66,6 @@ NMS = Operator(
     nms,
     summary="of boxes that overlap, the one with the best score",
     chapter="nms",
-    reference="reference:nms",
-    workloads="workloads:nms",
     implementations=(
         Implementation("xla", XLA, "xla:nms"),
         Implementation("xla_matrix", XLA, "xla:nms_by_matrix"),

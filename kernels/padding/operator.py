@@ -115,8 +115,6 @@ BRICK_PAD = Operator(
     brick_pad,
     summary="an image's border, laid with copies of it like bricks",
     chapter="brick_padding",
-    reference="reference:brick_pad",
-    workloads="workloads:brick_pad",
     plain="numpy",
     implementations=(
         Implementation("numpy", NUMPY, "numpy:brick_pad"),

@@ -153,37 +153,35 @@ def positions(contract: Contract, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(known.index(name) for name in names)
 
 
-class _Loaded:
-    """What an operator's source of the same name is, loaded when it is asked for."""
+def _of_folder(module: str, suffix: str = "") -> Any:
+    """What a file of an operator's folder has under its name; with a suffix, None if nothing."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    def load_it(operator: Operator) -> Any:
+        loaded, name = importlib.import_module(f"{operator.package}.{module}"), operator.name
+        return getattr(loaded, name + suffix, None) if suffix else getattr(loaded, name)
 
-    def __get__(self, operator: Operator | None, owner: type) -> Any:
-        source = operator and operator.sources[self.name]
-        return load(operator.package, source) if operator and source else None
+    return property(load_it)
 
 
 class Operator:
     """One operator: a public function, its float64 reference, and its implementations.
 
-    A source is "MODULE:NAME" in the operator's folder, loaded when it is first needed, so that
+    Under the function's name, workloads.py of its folder has its Workloads, and reference.py the
+    float64 oracle, whose positional arguments are the function's. NAME_magnitude, NAME_rounding and
+    NAME_gradient_magnitude of reference.py are what Contract calls so, where they are there:
+    without a gradient_magnitude, pulling the cotangents back through the magnitude gives it, as it
+    does for what is linear in each argument. All are loaded when they are first needed, so that
     declaring an operator imports nothing heavy.
 
     Args:
         function: the public one: it checks its arguments, then hands over to `OPERATOR[name]`.
         summary: what it computes, in a line.
         implementations: the ways in which it is written.
-        reference: source of the float64 oracle; its positional arguments are the function's.
-        workloads: source of its Workloads.
         chapter: the one that is about it, where there is one.
         plain: the plainest implementation, which sets the error budget.
         outputs: a name for each result; a function with several returns a tuple.
         differentiable: names of arguments, at any position; empty where no gradient is defined.
         static: names of array arguments whose values decide what is compiled, such as a mask.
-        magnitude, rounding, gradient_magnitude: sources of what Contract calls so; None where the
-            operator has none. Without a gradient_magnitude, pulling the cotangents back through
-            the magnitude gives it, as it does for what is linear in each argument.
 
     Raises:
         ValueError: for a name that stands twice, and for a plain form that is not there.
@@ -195,29 +193,17 @@ class Operator:
         *,
         summary: str,
         implementations: Sequence[Implementation],
-        reference: str,
-        workloads: str,
         chapter: str = "",
         plain: str = "xla",
         outputs: tuple[str, ...] = ("result",),
         differentiable: tuple[str, ...] = (),
         static: tuple[str, ...] = (),
-        magnitude: str | None = None,
-        rounding: str | None = None,
-        gradient_magnitude: str | None = None,
     ) -> None:
         self.function, self.summary, self.chapter, self.plain = function, summary, chapter, plain
         self.name: str = function.__name__
         self.package: str = function.__module__.rpartition(".")[0]
         self.implementations = tuple(replace(i, package=self.package) for i in implementations)
         self.outputs, self.differentiable, self.static = outputs, differentiable, static
-        self.sources = {
-            "reference": reference,
-            "workloads": workloads,
-            "magnitude": magnitude,
-            "rounding": rounding,
-            "gradient_magnitude": gradient_magnitude,
-        }
         if len(set(self.names)) < len(self.names):
             fail(f"implementations of {self.name}", ", ".join(self.names), "each name once")
         if plain not in self.names:
@@ -226,9 +212,10 @@ class Operator:
     def __repr__(self) -> str:
         return f"<Operator {self.name}>"
 
-    # See Contract; None where the operator has none.
-    reference, workloads = _Loaded(), _Loaded()
-    magnitude, rounding, gradient_magnitude = _Loaded(), _Loaded(), _Loaded()
+    reference, workloads = _of_folder("reference"), _of_folder("workloads")
+    magnitude = _of_folder("reference", "_magnitude")
+    rounding = _of_folder("reference", "_rounding")
+    gradient_magnitude = _of_folder("reference", "_gradient_magnitude")
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The public function with the plainest implementation, and what that is written in."""

@@ -36,8 +36,6 @@ SOFTMAX = Operator(
     softmax,
     summary="exp(x) over its sum along the last axis",
     chapter="matmul_softmax_nki",
-    reference="reference:softmax",
-    workloads="workloads:softmax",
     implementations=(
         Implementation("xla", XLA, "xla:softmax"),
         Implementation("nki", NKI, "nki:softmax", differentiable=False),

@@ -63,8 +63,6 @@ ADD_VECTORS = Operator(
     add_vectors,
     summary="x + y for vectors of any length",
     chapter="hello_pallas",
-    reference="reference:add_vectors",
-    workloads="workloads:add_vectors",
     differentiable=("x", "y"),
     implementations=(
         Implementation("xla", XLA, "xla:add_vectors"),
@@ -78,8 +76,6 @@ IOTA = Operator(
     iota,
     summary="0, 1, … n - 1, a program for each number",
     chapter="grids_and_memory",
-    reference="reference:iota",
-    workloads="workloads:iota",
     implementations=(
         Implementation("xla", XLA, "xla:iota"),
         Implementation("pallas", PALLAS_TPU, "pallas:iota"),

@@ -78,15 +78,14 @@ function.__module__ = "kernels.vector.operator"  # the folder that sources are l
 def declared(**more):
     from kernels.proof.backends.xla import XLA
 
-    wanted = dict(summary="", chapter="", reference="reference:f", workloads="workloads:f")
-    implementations = (Implementation("xla", XLA, "xla:f"),)
-    return Operator(function, **wanted | {"implementations": implementations} | more)
+    implementations = (Implementation("xla", XLA, "xla:f"), Implementation("odd", XLA, "odd"))
+    return Operator(function, **{"summary": "", "implementations": implementations} | more)
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"plain": "numpy"}, "plain of function is 'numpy'; accepted: xla"),
+        ({"plain": "numpy"}, "plain of function is 'numpy'; accepted: xla, odd"),
         ({"implementations": declared().implementations * 2}, "accepted: each name once"),
     ],
 )
@@ -96,12 +95,16 @@ def test_a_declaration_that_contradicts_itself_is_refused(more, says):
 
 
 def test_a_source_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="source is 'reference'; accepted: \"MODULE:NAME\""):
-        _ = declared(reference="reference").reference
+    with pytest.raises(ValueError, match="source is 'odd'; accepted: \"MODULE:NAME\""):
+        _ = declared()["odd"].function
     with pytest.raises(AttributeError, match="'f'"):
+        _ = declared()["xla"].function
+
+
+def test_what_a_folder_lacks_is_an_error_but_for_magnitudes():
+    with pytest.raises(AttributeError, match="'function'"):
         _ = declared().reference
-    with pytest.raises(ModuleNotFoundError):
-        _ = declared(workloads="nowhere:f").workloads
+    assert declared().magnitude is None and OPERATORS["matmul"].magnitude is not None
 
 
 def test_an_argument_that_the_reference_has_not_is_refused():
