@@ -17,6 +17,10 @@ ONE_BLOCK = cases("n", one_block=BLOCK)
 _bug = functools.partial(bug, operator="add_vectors", backend=MOSAIC_GPU)
 
 
+def _run(body, x, y, **options):
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), **options)(x, y)
+
+
 @_bug(
     title="The last block reads beyond the array",
     caught_by="interpret",
@@ -34,14 +38,8 @@ def gpu_shifted_read(x, y, *, interpret, repaired=False):
         read = here if repaired else pl.ds((block + 1) * BLOCK, BLOCK)
         o_gmem[here] = x_gmem[read] + y_gmem[read]
 
-    return plgpu.kernel(
-        body,
-        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(x.size // BLOCK,),
-        grid_names=("block",),
-        interpret=interpret,
-        kernel_name="shifted_read",
-    )(x, y)
+    grid = {"grid": (x.size // BLOCK,), "grid_names": ("block",)}
+    return _run(body, x, y, interpret=interpret, kernel_name="shifted_read", **grid)
 
 
 @_bug(
@@ -61,13 +59,9 @@ def gpu_unawaited_load(x, y, *, interpret, repaired=False):
             plgpu.barrier_wait(arrived)
         o_gmem[...] = x_gmem[...] + y_smem[...]
 
-    return plgpu.kernel(
-        body,
-        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        scratch_types=dict(y_smem=plgpu.SMEM(y.shape, y.dtype), arrived=plgpu.Barrier()),
-        interpret=interpret,
-        kernel_name="unawaited_load",
-    )(x, y)
+    scratch = {"y_smem": plgpu.SMEM(y.shape, y.dtype), "arrived": plgpu.Barrier()}
+    options = {"interpret": interpret, "kernel_name": "unawaited_load"}
+    return _run(body, x, y, scratch_types=scratch, **options)
 
 
 @_bug(
@@ -88,10 +82,6 @@ def gpu_unwritten_shared(x, y, *, interpret, repaired=False):
         sum_smem[...] = sum_smem[...] + y_gmem[...]
         o_gmem[...] = sum_smem[...]
 
-    return plgpu.kernel(
-        body,
-        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        scratch_types=dict(sum_smem=plgpu.SMEM(x.shape, x.dtype)),
-        interpret=interpret,
-        kernel_name="unwritten_shared",
-    )(x, y)
+    scratch = {"sum_smem": plgpu.SMEM(x.shape, x.dtype)}
+    options = {"interpret": interpret, "kernel_name": "unwritten_shared"}
+    return _run(body, x, y, scratch_types=scratch, **options)

@@ -42,19 +42,29 @@ def summed(shape, *, fault="wrong", right=None, **facts):
     return declare
 
 
+def fetched(x):
+    """A tensor, or a part of one, in a tile of SBUF."""
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    return tile
+
+
+def stored(tile):
+    """A tensor in HBM with a tile's numbers."""
+    z = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=z, src=tile)
+    return z
+
+
 @nki.jit
 def add_tile(x, y, fault=None):
     """[128, f] twice → [128, f]: the terms one after another, half of the partitions at a time."""
-    z = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     if fault != "nki_uninitialised":
         nisa.memset(dst=total, value=0.0)
     height = 16 if fault == "nki_start_partition" else 64
     for term in (x, y):
-        a = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=a, src=term)
-        if fault == "nki_hbm_operand":
-            a = term
+        a = term if fault == "nki_hbm_operand" else fetched(term)
         for first in range(0, 128, height):
             rows = slice(first, first + height)
             if fault == "nki_partition_stride":
@@ -62,8 +72,7 @@ def add_tile(x, y, fault=None):
             nisa.tensor_tensor(
                 dst=total[rows, :], data1=total[rows, :], data2=a[rows, :], op=nl.add
             )
-    nisa.dma_copy(dst=z, src=total)
-    return z
+    return stored(total)
 
 
 def _of_tile(fault, **facts):
@@ -118,12 +127,9 @@ def add_rows(x, y, fault=None):
         if fault == "nki_double_write":
             first = min(first, rows - 128)
         last = min(first + height, rows)
-        a = nl.ndarray((last - first, f), dtype=x.dtype, buffer=nl.sbuf)
-        b = nl.ndarray((last - first, f), dtype=x.dtype, buffer=nl.sbuf)
         if fault == "nki_out_of_bounds":
             last = first + 128
-        nisa.dma_copy(dst=a, src=x[first:last, :])
-        nisa.dma_copy(dst=b, src=y[first:last, :])
+        a, b = fetched(x[first:last, :]), fetched(y[first:last, :])
         nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add)
         nisa.dma_copy(dst=z[first:last, :], src=a)
     return z
@@ -190,13 +196,9 @@ nki_out_of_bounds = _of_rows(
 @nki.jit
 def nki_broadcast(x, y, fault=None):
     """[128, f] twice → [128, f]; each term is halved, and the sum doubled, against overflow."""
-    z = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    a = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    b = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    a, b = fetched(x), fetched(y)
     half = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=half, value=0.5)
-    nisa.dma_copy(dst=a, src=x)
-    nisa.dma_copy(dst=b, src=y)
     for term in (a, b):
         if fault:
             nisa.tensor_tensor(dst=term, data1=term, data2=half, op=nl.multiply)
@@ -204,8 +206,7 @@ def nki_broadcast(x, y, fault=None):
             nisa.tensor_scalar(dst=term, data=term, op0=nl.multiply, operand0=half)
     nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add)
     nisa.tensor_scalar(dst=a, data=a, op0=nl.multiply, operand0=2.0)
-    nisa.dma_copy(dst=z, src=a)
-    return z
+    return stored(a)
 
 
 @summed(
@@ -221,19 +222,14 @@ def nki_broadcast(x, y, fault=None):
 @nki.jit
 def nki_psum_overflow(x, y, fault=None):
     """[128, f] twice → [128, f]."""
-    z = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    a = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    b = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    a, b = fetched(x), fetched(y)
     memory = nl.psum if fault else nl.sbuf
     c = nl.ndarray(x.shape, dtype=x.dtype, buffer=memory)
     d = nl.ndarray(x.shape, dtype=x.dtype, buffer=memory)
-    nisa.dma_copy(dst=a, src=x)
-    nisa.dma_copy(dst=b, src=y)
     nisa.tensor_copy(dst=c, src=a)
     nisa.tensor_tensor(dst=d, data1=c, data2=b, op=nl.add)
     nisa.tensor_copy(dst=a, src=d)
-    nisa.dma_copy(dst=z, src=a)
-    return z
+    return stored(a)
 
 
 @summed(
@@ -252,11 +248,8 @@ def nki_sbuf_overflow(x, y, fault=None):
     width = x.shape[1] if fault else 4096
     for first in range(0, x.shape[1], width):
         last = min(first + width, x.shape[1])
-        a = nl.ndarray((128, last - first), dtype=x.dtype, buffer=nl.sbuf)
-        b = nl.ndarray((128, last - first), dtype=x.dtype, buffer=nl.sbuf)
-        c = nl.ndarray((128, last - first), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=a, src=x[:, first:last])
-        nisa.dma_copy(dst=b, src=y[:, first:last])
+        a, b = fetched(x[:, first:last]), fetched(y[:, first:last])
+        c = nl.ndarray(a.shape, dtype=x.dtype, buffer=nl.sbuf)
         nisa.tensor_tensor(dst=c, data1=a, data2=b, op=nl.add)
         nisa.dma_copy(dst=z[:, first:last], src=c)
     return z
@@ -277,13 +270,11 @@ def nki_order(x, y, fault=None):
     """[128, f] twice → [128, f], f a multiple of 8; y is fetched one part ahead."""
     width = x.shape[1] // 4
     z = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    ahead = nl.ndarray((128, width), dtype=x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=ahead, src=y[:, 0:width])
+    ahead = fetched(y[:, 0:width])
     loop = nl.affine_range if fault else nl.sequential_range
     for part in loop(4):
         first, last = part * width, part * width + width
-        a = nl.ndarray((128, width), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=a, src=x[:, first:last])
+        a = fetched(x[:, first:last])
         nisa.tensor_tensor(dst=a, data1=a, data2=ahead, op=nl.add)
         nisa.dma_copy(dst=z[:, first:last], src=a)
         if part < 3:
@@ -306,14 +297,9 @@ def nki_order(x, y, fault=None):
 @nki.jit
 def nki_operator(x, y):
     """[128, f] twice → [128, f]."""
-    z = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    a = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    b = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=a, src=x)
-    nisa.dma_copy(dst=b, src=y)
+    a, b = fetched(x), fetched(y)
     a = a + b
-    nisa.dma_copy(dst=z, src=a)
-    return z
+    return stored(a)
 
 
 @summed(
@@ -344,18 +330,13 @@ def nki_comprehension(x, y):
 def product(xt, y, accumulate):
     """[k, m], [k, n] → [m, n]; k a multiple of 128."""
     (k, m), n = xt.shape, y.shape[1]
-    z = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     total = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.psum)
     for first in range(0, k, 128):
-        a = nl.ndarray((128, m), dtype=xt.dtype, buffer=nl.sbuf)
-        b = nl.ndarray((128, n), dtype=y.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=a, src=xt[first : first + 128, :])
-        nisa.dma_copy(dst=b, src=y[first : first + 128, :])
+        a, b = fetched(xt[first : first + 128, :]), fetched(y[first : first + 128, :])
         nisa.nc_matmul(dst=total, stationary=a, moving=b, accumulate=accumulate)
     c = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_copy(dst=c, src=total)
-    nisa.dma_copy(dst=z, src=c)
-    return z
+    return stored(c)
 
 
 @_bug(
@@ -379,10 +360,7 @@ def nki_overwritten_sum(x, y, *, interpret, repaired=False):
 def giou(preds, targets, repaired):
     """[B, N, 4] twice → [B, N]; B at most 128."""
     rows, n, _ = preds.shape
-    scores = nl.ndarray((rows, n), dtype=preds.dtype, buffer=nl.shared_hbm)
-    p, t, high, low = tile(rows, n, 4), tile(rows, n, 4), tile(rows, n, 4), tile(rows, n, 4)
-    nisa.dma_copy(dst=p, src=preds)
-    nisa.dma_copy(dst=t, src=targets)
+    p, t, high, low = fetched(preds), fetched(targets), tile(rows, n, 4), tile(rows, n, 4)
     nisa.tensor_tensor(dst=high, data1=p, data2=t, op=nl.maximum)
     nisa.tensor_tensor(dst=low, data1=p, data2=t, op=nl.minimum)
     inter = area(low[:, :, 2:4], high[:, :, 0:2], True)
@@ -401,8 +379,7 @@ def giou(preds, targets, repaired):
     iou = quotient(inter, union, False)
     empty = quotient(empty, enclosing, False)
     nisa.tensor_tensor(dst=iou, data1=iou, data2=empty, op=nl.subtract)
-    nisa.dma_copy(dst=scores, src=iou)
-    return scores
+    return stored(iou)
 
 
 @_bug(
