@@ -431,11 +431,6 @@ def divide(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **options: An
     return _applied(TABLE["divide"], x, y, dtype=dtype, mask=mask)
 
 
-def negative(x: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Beta1Tile:
-    """-x."""
-    return _steps("negative", mask=mask)("multiply", x, -1.0, dtype=dtype)
-
-
 _CHOICE = MathOperation("where", lambda *operands: np.where(operands[0] != 0, *operands[1:]), 3)
 
 
@@ -626,9 +621,8 @@ def gather_flattened(
 
 # --- operations and operators --------------------------------------------------------------------
 
-_OWN = ("copy", "divide", "negative")
 _OPERATIONS: dict[str, Any] = {
-    name: TileFunction(operation, _applied) for name, operation in TABLE.items() if name not in _OWN
+    name: TileFunction(operation, _applied) for name, operation in TABLE.items() if name != "divide"
 } | {
     "copy": TileFunction(TABLE["copy"], _copied),
     "max": TileFunction(TABLE["maximum"], _reduced, "max"),
@@ -664,22 +658,16 @@ def _in_place(operation: Any) -> Any:
     return method
 
 
-for _sign, _name in (("add", "add"), ("sub", "subtract"), ("mul", "multiply")):
-    _operation = _OPERATIONS[_name]
+_SIGNS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
+_SIGNS |= {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+for _sign, _name in {**_SIGNS, "and": "bitwise_and"}.items():
+    _operation = globals()[_name]
     setattr(tiles.Operators, f"__{_sign}__", _method(_operation))
-    setattr(tiles.Operators, f"__r{_sign}__", _method(_operation, swap=True))
-    setattr(tiles.Operators, f"__i{_sign}__", _in_place(_operation))
-for _sign, _operation in (
-    ("truediv", divide),
-    ("and", _OPERATIONS["bitwise_and"]),
-    ("lt", _OPERATIONS["less"]),
-    ("le", _OPERATIONS["less_equal"]),
-    ("gt", _OPERATIONS["greater"]),
-    ("ge", _OPERATIONS["greater_equal"]),
-):
-    setattr(tiles.Operators, f"__{_sign}__", _method(_operation))
-tiles.Operators.__rtruediv__ = _method(divide, swap=True)  # type: ignore[attr-defined]
-tiles.Operators.__neg__ = lambda self: negative(self)  # type: ignore[attr-defined,operator]
+    if _sign in ("add", "sub", "mul", "truediv"):
+        setattr(tiles.Operators, f"__r{_sign}__", _method(_operation, swap=True))
+    if _sign in ("add", "sub", "mul"):
+        setattr(tiles.Operators, f"__i{_sign}__", _in_place(_operation))
+tiles.Operators.__neg__ = lambda self: _OPERATIONS["negative"](self)  # type: ignore[attr-defined]
 Beta1Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 
 __all__ = [
