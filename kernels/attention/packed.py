@@ -286,27 +286,20 @@ _differentiable.defvjp(
 )
 
 
-def _either(qkv, num_heads, interpret, packed, unpacked):
-    """packed(plan, interpret) where a program holds whole sequences, else unpacked(q, k, v,
-    interpret) of separate heads. Nothing else decides between the two."""
+def _planned(qkv, num_heads, interpret):
+    """The plan, None where heads are to be unpacked, and how to interpret. Nothing else decides."""
     interpret = interprets(interpret, "tpu")
-    plan = make_plan(qkv, num_heads, interpret)
-    if plan is None:
-        return unpacked(*unpack(qkv, num_heads), interpret=interpret)
-    return packed(plan, interpret)
+    return make_plan(qkv, num_heads, interpret), interpret
 
 
 def vit_attention(qkv, num_heads, *, scale, interpret=None):
     """[B, N, 3·H·D] → [B, N, H·D]; grid (B / images,)."""
     qkv = jnp.asarray(qkv)
-
-    def packed(plan, interpret):
-        return _differentiable(qkv, plan, scale, interpret)
-
-    def unpacked(q, k, v, interpret):
-        return pack(pallas.attention(q, k, v, causal=False, scale=scale, interpret=interpret))
-
-    return _either(qkv, num_heads, interpret, packed, unpacked)
+    plan, on = _planned(qkv, num_heads, interpret)
+    if plan:
+        return _differentiable(qkv, plan, scale, on)
+    heads = unpack(qkv, num_heads)
+    return pack(pallas.attention(*heads, causal=False, scale=scale, interpret=on))
 
 
 def forward(qkv, num_heads, *, scale, interpret=None):
@@ -314,26 +307,19 @@ def forward(qkv, num_heads, *, scale, interpret=None):
 
     The two halves of `vit_attention`, for a framework that differentiates by itself.
     """
-
-    def packed(plan, interpret):
-        return tuple(forward_call(qkv, plan, scale, interpret, True))
-
-    def unpacked(q, k, v, interpret):
-        o, lse = pallas.forward(q, k, v, causal=False, scale=scale, interpret=interpret)
-        return pack(o), lse
-
-    return _either(qkv, num_heads, interpret, packed, unpacked)
+    plan, on = _planned(qkv, num_heads, interpret)
+    if plan:
+        return tuple(forward_call(qkv, plan, scale, on, True))
+    o, lse = pallas.forward(*unpack(qkv, num_heads), causal=False, scale=scale, interpret=on)
+    return pack(o), lse
 
 
 def backward(qkv, o, lse, do, num_heads, *, scale, interpret=None):
     """→ dqkv; o and lse as `forward` gave them, do like o."""
-
-    def packed(plan, interpret):
-        return backward_call(qkv, lse, do, plan, scale, interpret)
-
-    def unpacked(q, k, v, interpret):
-        apart = [x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2) for x in (o, do)]
-        options = {"causal": False, "scale": scale, "interpret": interpret}
-        return pack(*pallas.backward(q, k, v, apart[0], lse, apart[1], **options))
-
-    return _either(qkv, num_heads, interpret, packed, unpacked)
+    plan, on = _planned(qkv, num_heads, interpret)
+    if plan:
+        return backward_call(qkv, lse, do, plan, scale, on)
+    o, do = (x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2) for x in (o, do))
+    q, k, v = unpack(qkv, num_heads)
+    options = {"causal": False, "scale": scale, "interpret": on}
+    return pack(*pallas.backward(q, k, v, o, lse, do, **options))

@@ -108,18 +108,20 @@ def jax_flash(q, k, v, spec):
 # --- splash attention, which has no scale: q is scaled before -------------------------------------
 
 
+# The best by estimate: the largest that fit, smaller backward.
+LARGEST = {"q": 1024, "kv": 2048, "kv_compute": 1024, "kv_dkv": 1024, "kv_dkv_compute": 512}
+
+
+def _blocks(n, m, **more):
+    return {
+        f"block_{side}": math.gcd(n if side.startswith("q") else m, most)
+        for side, most in (LARGEST | more).items()
+    }
+
+
 def splash_blocks(n, m):
-    """The best by estimate, of n queries and m keys: the largest that fit, smaller backward."""
-    return splash.BlockSizes(
-        block_q=math.gcd(n, 1024),
-        block_kv=math.gcd(m, 2048),
-        block_kv_compute=math.gcd(m, 1024),
-        block_q_dkv=math.gcd(n, 512),
-        block_kv_dkv=math.gcd(m, 1024),
-        block_kv_dkv_compute=math.gcd(m, 512),
-        block_q_dq=math.gcd(n, 512),
-        block_kv_dq=math.gcd(m, 1024),
-    )
+    """Of n queries and m keys."""
+    return splash.BlockSizes(**_blocks(n, m, q_dkv=512, q_dq=512, kv_dq=1024))
 
 
 @functools.partial(shipped, "jax_splash", interprets_itself=True)
@@ -148,16 +150,8 @@ def tokamax(q, k, v, spec):
         m,
         causal=spec.causal,
         interpret=spec.interpret is True,
-        # The best of its settings, by estimate: large blocks, and the layout XLA would choose.
-        block_q=math.gcd(n, 1024),
-        block_kv=math.gcd(m, 2048),
-        block_kv_compute=math.gcd(m, 1024),
-        block_q_dkv=math.gcd(n, 1024),
-        block_kv_dkv=math.gcd(m, 1024),
-        block_kv_dkv_compute=math.gcd(m, 512),
-        q_layout=layout,
-        k_layout=layout,
-        v_layout=layout,
+        **_blocks(n, m, q_dkv=1024),
+        **dict.fromkeys(("q_layout", "k_layout", "v_layout"), layout),  # as XLA would choose
         use_experimental_scheduler=d >= LANES,  # slower where the tokens are in the lanes
     )
     return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)

@@ -37,8 +37,8 @@ def giou_kernel(preds, targets, scalar_engine=False):
     return scores
 
 
-def giou_tile(preds, targets, scalar_engine):
-    """[rows, n, 4] twice in HBM → a tile [rows, n] in SBUF."""
+def areas(preds, targets):
+    """[rows, n, 4] twice in HBM → intersection, union and enclosing box, tiles [rows, n]."""
     rows, n, _ = preds.shape
     p = tile(rows, n, 4)
     t = tile(rows, n, 4)
@@ -56,6 +56,12 @@ def giou_tile(preds, targets, scalar_engine):
 
     nisa.tensor_tensor(dst=union, data1=union, data2=target, op=nl.add)
     nisa.tensor_tensor(dst=union, data1=union, data2=inter, op=nl.subtract)
+    return inter, union, enclosing
+
+
+def giou_tile(preds, targets, scalar_engine):
+    """[rows, n, 4] twice in HBM → a tile [rows, n] in SBUF."""
+    inter, union, enclosing = areas(preds, targets)
     nisa.tensor_scalar(dst=union, data=union, op0=nl.maximum, operand0=EPSILON)
     nisa.tensor_scalar(dst=enclosing, data=enclosing, op0=nl.maximum, operand0=EPSILON)
 

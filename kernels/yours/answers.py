@@ -18,7 +18,7 @@ from kernels.machines.checks import fail, located, takes
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.yours import declared
-from kernels.yours.claim import Claim
+from kernels.yours.claim import Claim, with_names
 from kernels.yours.declared import Declared
 from kernels.yours.memory import plainly
 
@@ -224,12 +224,8 @@ def of_arrays(
         return function(*whole[: len(args)], **dict(zip(named, whole[len(args) :])))
 
     traceable.__name__ = name
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     shown = [n for i, n in enumerate(_names(function, len(args), named)) if i not in fixed]
-    traceable.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(n, kind) for n in shown]
-    )
-    return traceable, [value for value in values if hasattr(value, "shape")]
+    return with_names(traceable, shown), [value for value in values if hasattr(value, "shape")]
 
 
 def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> list[str]:

@@ -200,15 +200,7 @@ class Claim:
 
     def _signed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function with the leaves' names as its parameters', which the rungs go by."""
-
-        def signed(*leaves: Any) -> Any:
-            return function(*leaves)
-
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        signed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, kind) for name in self.leaves]
-        )
-        return signed
+        return with_names(lambda *leaves: function(*leaves), self.leaves)
 
     def _named(self, what: str, leaves: Sequence[Any], floats: bool = False) -> tuple[str, ...]:
         """The leaves of the arguments that `differentiable` or `static` names."""
@@ -263,6 +255,13 @@ class Claim:
             np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
             for size, errors in zip(_amplified(gradients, arguments, absolute=True), rounded)
         ]
+
+
+def with_names(function: Any, names: Sequence[str]) -> Any:
+    """The function, once it calls its arguments so."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return function
 
 
 def _amplified(

@@ -31,10 +31,10 @@ class Declared:
     function: Callable[..., Any]
     reference: Callable[..., Any]
     arguments: Callable[..., Any]
-    differentiable: tuple[str, ...] = ()
-    static: tuple[str, ...] = ()
-    chips: tuple[str, ...] = CHIPS
-    values: tuple[str, ...] = VALUES
+    differentiable: Sequence[str] = ()
+    static: Sequence[str] = ()
+    chips: Sequence[str] = CHIPS
+    values: Sequence[str] = VALUES
     name: str = ""
     file: str = ""
 
@@ -87,18 +87,9 @@ def proves(
     """
 
     def mark(function: Function) -> Function:
-        _known.append(
-            Declared(
-                function,
-                reference,
-                arguments,
-                differentiable,  # type: ignore[arg-type]  # checked there, and made a tuple
-                static,  # type: ignore[arg-type]
-                chips,  # type: ignore[arg-type]
-                values,  # type: ignore[arg-type]
-                file=sys._getframe(1).f_code.co_filename,
-            )
-        )
+        file = sys._getframe(1).f_code.co_filename
+        names = (differentiable, static, chips, values)
+        _known.append(Declared(function, reference, arguments, *names, file=file))
         return function
 
     return mark

@@ -64,15 +64,7 @@ def prove(
     Raises:
         ValueError: for a wrong argument, and where `arguments` or `reference` fail by themselves.
     """
-    declared = Declared(
-        function,
-        reference,
-        arguments,
-        differentiable,  # type: ignore[arg-type]  # checked there, and made a tuple
-        static,  # type: ignore[arg-type]
-        chips,  # type: ignore[arg-type]
-        values,  # type: ignore[arg-type]
-    )
+    declared = Declared(function, reference, arguments, differentiable, static, chips, values)
     _check(rungs, declared.chips, timeout)
     pickled, why_not = _pickled(declared)
     if pickled is None:

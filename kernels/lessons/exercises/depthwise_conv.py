@@ -148,8 +148,8 @@ CONTAINED = (
 )
 
 
-def _asked(functions):
-    """What asks an answer about one of these functions, and compares it with what is known."""
+def _about(name, task, functions, hint):
+    """An exercise that asks an answer about each of these functions, and knows what is right."""
 
     def call(answer, number, *, interpret):
         function, right = functions[number]
@@ -161,11 +161,9 @@ def _asked(functions):
             raise Refused(f"the result is {said} for this one: {function.__doc__}")
         return said
 
-    return call
-
-
-def _numbered(functions):
-    return tuple(Workload(f.__name__[1:], {"number": i}) for i, (f, _) in enumerate(functions))
+    problems = tuple(Workload(f.__name__[1:], {"number": i}) for i, (f, _) in enumerate(functions))
+    formula = lambda number: functions[number][1]
+    return Exercise(name, task, formula, numbers, problems, call=call, backend=PYTHON, hint=hint)
 
 
 EXERCISES = (
@@ -224,28 +222,20 @@ EXERCISES = (
         hint="k[u] reaches out[u], and through it all later steps: of_k[u] = g[u] + a of_k[u+1]. "
         "And a multiplies out[t-1] at step t. The result is told as one row: of_k, then of_a.",
     ),
-    Exercise(
+    _about(
         "conv_causal",
         "Write is_causal(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
         "number → [B, C, T], lets no step see a later one; it is called as often as you like.",
-        lambda number: JUDGED[number][1],
-        numbers,
-        _numbered(JUDGED),
-        call=_asked(JUDGED),
-        backend=PYTHON,
-        hint="Change a step of k, and look at the steps before it. Which step, and how much?",
+        JUDGED,
+        "Change a step of k, and look at the steps before it. Which step, and how much?",
     ),
-    Exercise(
+    _about(
         "conv_infinity",
         "Write contains(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
         "number → [B, C, T], keeps an infinity in k out of every element that does not see it: "
         "earlier steps, other rows and other channels. What the others become does not matter.",
-        lambda number: CONTAINED[number][1],
-        numbers,
-        _numbered(CONTAINED),
-        call=_asked(CONTAINED),
-        backend=PYTHON,
-        hint="Put an infinity into one element of k, and look at all that do not see it. At which "
+        CONTAINED,
+        "Put an infinity into one element of k, and look at all that do not see it. At which "
         "steps might it go unnoticed?",
     ),
 )

@@ -6,6 +6,7 @@ in a few words, or raises ladder.Refused with what is wrong.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,16 @@ Judge = Callable[[list[Any]], str]
 
 # What an answer may do around its kernel: nothing of it computes.
 AROUND = ("pallas_call", "reshape", "broadcast_in_dim", "squeeze", "expand_dims")
+
+
+def _asking(judge: Callable[..., str]) -> Callable[..., Judge]:
+    """Its limits first: a judge with these, which then takes the programs."""
+
+    @functools.wraps(judge)
+    def limited(*limits: Any, **named: Any) -> Judge:
+        return lambda programs: judge(programs, *limits, **named)
+
+    return limited
 
 
 def _trace(programs: list[Any], place: int = 0) -> Any:
@@ -50,47 +61,38 @@ def both(*judges: Judge) -> Judge:
     return lambda programs: ", ".join(judge(programs) for judge in judges)
 
 
-def kernels(least: int) -> Judge:
+@_asking
+def kernels(programs: list[Any], least: int) -> str:
     """At least so many pallas_calls in the last program: that of the gradient, if there is one."""
-
-    def judge(programs: list[Any]) -> str:
-        count = len(calls_in(_trace(programs, -1)))
-        if count < least:
-            words = "kernels in the program, its gradients included"
-            raise Refused(f"{words}: {count}, wanted {least}")
-        return f"{count} kernel{'s' * (count != 1)}"
-
-    return judge
+    count = len(calls_in(_trace(programs, -1)))
+    if count < least:
+        words = "kernels in the program, its gradients included"
+        raise Refused(f"{words}: {count}, wanted {least}")
+    return f"{count} kernel{'s' * (count != 1)}"
 
 
-def grid(dimensions: int, block: int) -> Judge:
+@_asking
+def grid(programs: list[Any], dimensions: int, block: int) -> str:
     """The first kernel has a grid of so many dimensions, and no side of its blocks is longer."""
-
-    def judge(programs: list[Any]) -> str:
-        (call, *_) = calls_in(_trace(programs))
-        if len(call.grid) != dimensions:
-            raise Refused(f"the grid is {call.grid}, wanted one of {dimensions} dimensions")
-        for operand in call.operands:
-            if max(operand.block) > block:
-                words = f"a block of {operand.name} is {operand.block}"
-                raise Refused(f"{words}, wanted at most {block} a side")
-        return f"a grid of {call.grid}"
-
-    return judge
+    (call, *_) = calls_in(_trace(programs))
+    if len(call.grid) != dimensions:
+        raise Refused(f"the grid is {call.grid}, wanted one of {dimensions} dimensions")
+    for operand in call.operands:
+        if max(operand.block) > block:
+            words = f"a block of {operand.name} is {operand.block}"
+            raise Refused(f"{words}, wanted at most {block} a side")
+    return f"a grid of {call.grid}"
 
 
-def products(most: int) -> Judge:
+@_asking
+def products(programs: list[Any], most: int) -> str:
     """No matrix product in a kernel may have more numbers than that."""
-
-    def judge(programs: list[Any]) -> str:
-        sizes = [math.prod(jaxprs.shape(jaxprs.outputs(p)[0])) for p, _ in _products(programs)]
-        if not sizes:
-            raise Refused("no matrix product is left")
-        if max(sizes) > most:
-            raise Refused(f"a product of it has {max(sizes)} numbers, at most {most} wanted")
-        return f"no product of more than {most} numbers"
-
-    return judge
+    sizes = [math.prod(jaxprs.shape(jaxprs.outputs(p)[0])) for p, _ in _products(programs)]
+    if not sizes:
+        raise Refused("no matrix product is left")
+    if max(sizes) > most:
+        raise Refused(f"a product of it has {max(sizes)} numbers, at most {most} wanted")
+    return f"no product of more than {most} numbers"
 
 
 def copies_ahead(programs: list[Any]) -> str:
@@ -135,39 +137,33 @@ def float32_products(programs: list[Any]) -> str:
     return "no factor is rounded"
 
 
-def fetches(**most: int) -> Judge:
+@_asking
+def fetches(programs: list[Any], **most: int) -> str:
     """An input's block may be fetched so many times, over the whole grid."""
-
-    def judge(programs: list[Any]) -> str:
-        (call, *_) = calls_in(_trace(programs))
-        notes = []
-        for operand, (name, limit) in zip(call.inputs, most.items(), strict=False):
-            times = int(operand.moved.sum())
-            if times > limit:
-                raise Refused(f"{name} is fetched {times} times, {limit} would do")
-            notes.append(f"{name} is fetched {times} times")
-        return ", ".join(notes)
-
-    return judge
+    (call, *_) = calls_in(_trace(programs))
+    notes = []
+    for operand, (name, limit) in zip(call.inputs, most.items(), strict=False):
+        times = int(operand.moved.sum())
+        if times > limit:
+            raise Refused(f"{name} is fetched {times} times, {limit} would do")
+        notes.append(f"{name} is fetched {times} times")
+    return ", ".join(notes)
 
 
-def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
+@_asking
+def schedule(programs: list[Any], *, bundles: int | None = None, spills: int | None = None) -> str:
     """The compiled kernel may have so many bundles in a grid step, and so many spills."""
+    from kernels.machines import tpu
 
-    def judge(programs: list[Any]) -> str:
-        from kernels.machines import tpu
-
-        function, arrays = programs[0]
-        kernel = tpu.schedule(function, *arrays, chip=CHIP)[0]
-        if spills is not None and kernel.spills > spills:
-            raise Refused(f"{kernel.spills} spills on a {CHIP}, at most {spills} wanted")
-        if bundles is not None and kernel.step_bundles > bundles:
-            raise Refused(
-                f"{kernel.step_bundles} bundles in a step on a {CHIP}, at most {bundles} wanted"
-            )
-        return f"{kernel.step_bundles} bundles in a step, {kernel.spills} spills on a {CHIP}"
-
-    return judge
+    function, arrays = programs[0]
+    kernel = tpu.schedule(function, *arrays, chip=CHIP)[0]
+    if spills is not None and kernel.spills > spills:
+        raise Refused(f"{kernel.spills} spills on a {CHIP}, at most {spills} wanted")
+    if bundles is not None and kernel.step_bundles > bundles:
+        raise Refused(
+            f"{kernel.step_bundles} bundles in a step on a {CHIP}, at most {bundles} wanted"
+        )
+    return f"{kernel.step_bundles} bundles in a step, {kernel.spills} spills on a {CHIP}"
 
 
 def for_hopper(program: Any) -> Any:
@@ -178,7 +174,8 @@ def for_hopper(program: Any) -> Any:
     return gpu.compile(function, *arrays, passes=False)
 
 
-def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
+@_asking
+def on_gpu(programs: list[Any], *, registers: int, blocks: int, uses: str) -> str:
     """The only kernel, compiled for an H100: no spill, few registers, enough blocks an SM.
 
     Args:
@@ -186,22 +183,18 @@ def on_gpu(*, registers: int, blocks: int, uses: str) -> Judge:
         blocks: that an SM keeps at once, at least so many.
         uses: an operation that has to stand in its machine code.
     """
-
-    def judge(programs: list[Any]) -> str:
-        kernel = for_hopper(programs[0]).kernel()
-        if kernel.spills:
-            raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
-        if kernel.registers > registers:
-            raise Refused(f"{kernel.registers} registers a thread, at most {registers} wanted")
-        held = kernel.occupancy
-        if held.blocks < blocks:
-            raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
-        if not kernel.counts[uses]:
-            raise Refused(f"no {uses} in its machine code")
-        many = f"{held.blocks} block{'s' * (held.blocks != 1)}"
-        return f"{kernel.registers} registers, {many} an SM of an H100"
-
-    return judge
+    kernel = for_hopper(programs[0]).kernel()
+    if kernel.spills:
+        raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
+    if kernel.registers > registers:
+        raise Refused(f"{kernel.registers} registers a thread, at most {registers} wanted")
+    held = kernel.occupancy
+    if held.blocks < blocks:
+        raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
+    if not kernel.counts[uses]:
+        raise Refused(f"no {uses} in its machine code")
+    many = f"{held.blocks} block{'s' * (held.blocks != 1)}"
+    return f"{kernel.registers} registers, {many} an SM of an H100"
 
 
 def no_relayout(programs: list[Any]) -> str:
@@ -214,18 +207,15 @@ def no_relayout(programs: list[Any]) -> str:
     return f"no relayout among {len(module.run)} operations on a {CHIP}"
 
 
-def read_by(most: int) -> Judge:
+@_asking
+def read_by(programs: list[Any], most: int) -> str:
     """So many kernels of the program compiled by XLA may read an array as large as the first."""
-
-    def judge(programs: list[Any]) -> str:
-        module, arrays = _compiled(programs)
-        reading = [i for i in module.run if arrays[0].shape in [o.shape for o in i.operands]]
-        readers = [i.name for i in reading if not i.opcode.startswith("copy-")]
-        if len(readers) > most:
-            raise Refused(f"{len(readers)} kernels read x: {', '.join(readers)}; wanted {most}")
-        return f"x is read by {len(readers)} of {len(module.run)} operations on a {CHIP}"
-
-    return judge
+    module, arrays = _compiled(programs)
+    reading = [i for i in module.run if arrays[0].shape in [o.shape for o in i.operands]]
+    readers = [i.name for i in reading if not i.opcode.startswith("copy-")]
+    if len(readers) > most:
+        raise Refused(f"{len(readers)} kernels read x: {', '.join(readers)}; wanted {most}")
+    return f"x is read by {len(readers)} of {len(module.run)} operations on a {CHIP}"
 
 
 def _compiled(programs: list[Any]) -> Any:

@@ -50,10 +50,6 @@ def _momentum(w, v, g):
     return np.stack([w - 0.1 * v, v])
 
 
-def _layer(x, inward, outward):
-    return jnp.maximum(x @ inward, 0) @ outward
-
-
 def _layer_specs(answer, x, inward, outward, *, interpret):
     """Whether four specs came; and for the judge the specs themselves."""
     specs = answer()
@@ -72,8 +68,9 @@ def _exchanges_sums(programs):
     function, arguments = programs[0]
     *in_specs, out = function(*arguments)
     mesh = {"x": 2, "y": 2}
-    options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out}
-    compiled = tpu.compile(_layer, *arguments, chip=judges.CHIP, executable=False, **options)
+    options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out, "executable": False}
+    layer = lambda x, inward, outward: jnp.maximum(x @ inward, 0) @ outward
+    compiled = tpu.compile(layer, *arguments, chip=judges.CHIP, **options)
     held, half = compiled.memory.arguments, sum(a.nbytes for a in arguments) // 2
     if held > half:
         raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")

@@ -6,7 +6,7 @@ is a kernel of its own, since the lint reads what does not run as well.
 
 import functools
 
-from kernels.giou.nki import EPSILON, area, quotient, tile
+from kernels.giou.nki import EPSILON, areas, quotient
 from kernels.lessons.gallery.bug import Bug, bug
 from kernels.machines.neuron import run
 from kernels.machines.neuron.api import nisa, nki, nl
@@ -359,17 +359,8 @@ def nki_overwritten_sum(x, y, *, interpret, repaired=False):
 @nki.jit
 def giou(preds, targets, repaired):
     """[B, N, 4] twice → [B, N]; B at most 128."""
-    rows, n, _ = preds.shape
-    p, t, high, low = fetched(preds), fetched(targets), tile(rows, n, 4), tile(rows, n, 4)
-    nisa.tensor_tensor(dst=high, data1=p, data2=t, op=nl.maximum)
-    nisa.tensor_tensor(dst=low, data1=p, data2=t, op=nl.minimum)
-    inter = area(low[:, :, 2:4], high[:, :, 0:2], True)
-    enclosing = area(high[:, :, 2:4], low[:, :, 0:2], True)
-    union = area(p[:, :, 2:4], p[:, :, 0:2], False)
-    target = area(t[:, :, 2:4], t[:, :, 0:2], False)
-    nisa.tensor_tensor(dst=union, data1=union, data2=target, op=nl.add)
-    nisa.tensor_tensor(dst=union, data1=union, data2=inter, op=nl.subtract)
-    empty = nl.ndarray((rows, n), dtype=nl.float32, buffer=nl.sbuf)
+    inter, union, enclosing = areas(preds, targets)
+    empty = nl.ndarray(union.shape, dtype=nl.float32, buffer=nl.sbuf)
     if not repaired:
         nisa.tensor_tensor(dst=empty, data1=enclosing, data2=union, op=nl.subtract)
     nisa.tensor_scalar(dst=union, data=union, op0=nl.maximum, operand0=EPSILON)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -112,7 +112,6 @@ def _clocks(tensor: float, vector: float, scalar: float, gpsimd: float) -> Mappi
     return MappingProxyType(dict(zip(ENGINES, (tensor, vector, scalar, gpsimd), strict=True)))
 
 
-_NAMES = ("inf2", "trn1")
 CHIPS = {
     name: NeuronChip(
         name,
@@ -133,39 +132,36 @@ CHIPS = {
             dma_peak_bytes_per_second=f"{_V2}: a peak of 27 GiB/s each for 16 engines",
         ),
     )
-    for name in _NAMES
-} | {
-    "trn2": NeuronChip(
-        "trn2",
-        generation=3,
-        cores=8,
-        clock_hz=_clocks(2.4e9, 0.96e9, 1.2e9, 1.2e9),
-        hbm_bytes=96 * GIB,
-        hbm_bytes_per_second=3e12,
-        sbuf_bytes=224 * KIB,
-        dma_bytes_per_second=368e9,
-        dma_peak_bytes_per_second=368e9,
-        moving_fmax=512,
-        shared_ports=False,
-        fast_vector=True,
-        sources=_sources(_V3, "23 GB/s"),
-    ),
-    "trn3": NeuronChip(
-        "trn3",
-        generation=4,
-        cores=8,
-        clock_hz=_clocks(2.4e9, 1.2e9, 1.2e9, 1.2e9),
-        hbm_bytes=144 * GIB,
-        hbm_bytes_per_second=4.7e12,
-        sbuf_bytes=256 * KIB,
-        dma_bytes_per_second=528e9,
-        dma_peak_bytes_per_second=528e9,
-        moving_fmax=4096,
-        shared_ports=False,
-        fast_vector=True,
-        sources=_sources(_V4, "33 GB/s"),
-    ),
+    for name in ("inf2", "trn1")
 }
+CHIPS["trn2"] = NeuronChip(
+    "trn2",
+    generation=3,
+    cores=8,
+    clock_hz=_clocks(2.4e9, 0.96e9, 1.2e9, 1.2e9),
+    hbm_bytes=96 * GIB,
+    hbm_bytes_per_second=3e12,
+    sbuf_bytes=224 * KIB,
+    dma_bytes_per_second=368e9,
+    dma_peak_bytes_per_second=368e9,
+    moving_fmax=512,
+    shared_ports=False,
+    fast_vector=True,
+    sources=_sources(_V3, "23 GB/s"),
+)
+CHIPS["trn3"] = replace(
+    CHIPS["trn2"],
+    name="trn3",
+    generation=4,
+    clock_hz=_clocks(2.4e9, 1.2e9, 1.2e9, 1.2e9),
+    hbm_bytes=144 * GIB,
+    hbm_bytes_per_second=4.7e12,
+    sbuf_bytes=256 * KIB,
+    dma_bytes_per_second=528e9,
+    dma_peak_bytes_per_second=528e9,
+    moving_fmax=4096,
+    sources=_sources(_V4, "33 GB/s"),
+)
 
 
 def chip(name: str) -> NeuronChip:

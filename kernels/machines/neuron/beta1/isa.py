@@ -48,6 +48,7 @@ def _makes(
     instruction: Callable[..., None],
     operand: str = "data",
     shape: Callable[..., Any] | None = None,
+    columns: int | None = None,
     loosens: bool = True,
     dtype: Any = None,
     **defaults: Any,
@@ -58,6 +59,7 @@ def _makes(
         instruction: which gets the tile as dst.
         operand: the argument that the tile is like, and that a mask cuts.
         shape: of the tile, from all arguments; by default that of the operand.
+        columns: so many numbers for each partition of the operand instead.
         loosens: whether what the mask leaves out of the result is anything.
         dtype: of the tile, by default that of the operand.
         **defaults: of arguments, where beta 1 has others.
@@ -79,7 +81,8 @@ def _makes(
         except TypeError as error:
             refuse(f"{name}: {error}")
         wanted = next(kind for kind in (dtype, usual, data.dtype) if kind is not None)
-        tile = new(data.shape if shape is None else shape(**every), wanted)
+        size = data.shape if columns is None else (data.shape[0], columns)
+        tile = new(size if shape is None else shape(**every), wanted)
         for cut in {operand} | _CUT & named.keys():
             named[cut] = masked(name, named[cut], mask)
         instruction(tile, **named)
@@ -132,8 +135,8 @@ _MADE: tuple[Any, ...] = (
     _makes(_tensor_copy, "src"),
     _writes(elementwise.select_reduce),
     _writes(elementwise.tensor_copy_predicated),
-    _makes(along.bn_aggr, shape=lambda data, **_: (data.shape[0], 2), loosens=False),
-    _makes(along.bn_stats, shape=lambda data, **_: (data.shape[0], 6), loosens=False),
+    _makes(along.bn_aggr, columns=2, loosens=False),
+    _makes(along.bn_stats, columns=6, loosens=False),
     _makes(
         along.tensor_partition_reduce, shape=lambda data, **_: (1, *data.shape[1:]), loosens=False
     ),
@@ -147,14 +150,8 @@ _MADE: tuple[Any, ...] = (
         loosens=False,
     ),
     _makes(places.local_gather, "src_buffer", _gathered, loosens=False),
-    _makes(places.max8, "src", lambda src, **_: (src.shape[0], 8), loosens=False),
-    _makes(
-        places.nc_find_index8,
-        "data",
-        lambda data, **_: (data.shape[0], 8),
-        loosens=False,
-        dtype=dtypes.uint32,
-    ),
+    _makes(places.max8, "src", columns=8, loosens=False),
+    _makes(places.nc_find_index8, columns=8, loosens=False, dtype=dtypes.uint32),
     _makes(places.nc_match_replace8, loosens=False),
     _makes(places.range_select, "on_true_tile", loosens=False, reduce_cmd=IDLE),
     _makes(

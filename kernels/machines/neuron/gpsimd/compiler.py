@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import re
 import subprocess
@@ -207,16 +206,11 @@ def _version() -> str:
     return said.stdout
 
 
-@functools.cache
-def _own() -> str:
-    files = [HERE / "runtime.cpp", *sorted((HERE / "include").rglob("*.h*"))]
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
-
-
 def _key(texts: Mapping[str, str]) -> str:
     """The same for what compiles to the same program."""
-    parts = (_version(), str(HERE), _own(), _MAIN, _KERNEL, *OPERATOR, *STRICT, *texts.items())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+    own = cache.code((HERE / "runtime.cpp", *sorted((HERE / "include").rglob("*.h*"))))
+    parts = (_version(), str(HERE), own, _MAIN, _KERNEL, *OPERATOR, *STRICT, *texts.items())
+    return cache.digest(*parts)[:32]
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
