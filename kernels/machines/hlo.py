@@ -306,7 +306,7 @@ class Module:
     def trips(self, loop: HloInstruction) -> int | None:
         """How often a while loop runs; None where its text does not tell.
 
-        XLA says it, or the condition is that of a scan: a counter below one constant.
+        XLA says it, or the condition is that of a scan: a counter, from a constant up, below one.
         """
         if said := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(said[1])
@@ -314,7 +314,22 @@ class Module:
         inside = list(self._nested(name[1])) if name else []
         limits = {i.value for i in inside if i.opcode == "constant" and i.value.isdigit()}
         below = [i for i in inside if i.opcode == "compare" and "direction=LT" in i.attributes]
-        return int(limits.pop()) if len(limits) == 1 and len(below) == 1 else None
+        if len(limits) != 1 or len(below) != 1:
+            return None
+        first = self._first(loop, next((i for i in inside if i.name in below[0].inputs), None))
+        return None if first is None else max(int(limits.pop()) - first, 0)
+
+    def _first(self, loop: HloInstruction, counter: HloInstruction | None) -> int | None:
+        """What a loop's counter begins with; None where it is no constant."""
+        by_name = {i.name: i for some in self.computations.values() for i in some}
+        carried = by_name.get(loop.inputs[0]) if loop.inputs else None
+        place = re.search(r"\bindex=(\d+)", counter.attributes if counter else "")
+        if not (carried and place and carried.opcode == "tuple"):
+            return None
+        start = by_name[carried.inputs[int(place[1])]]
+        while start.opcode in ("copy", "bitcast") and start.inputs:
+            start = by_name[start.inputs[0]]
+        return int(start.value) if start.value.lstrip("-").isdigit() and not start.inputs else None
 
     def _nested(self, name: str) -> Iterator[HloInstruction]:
         for instruction in self.computations.get(name, ()):

@@ -10,13 +10,19 @@ import pytest
 
 from kernels import gpu
 from kernels.machines import compat
+from kernels.machines.base import Seconds
 from kernels.machines.compat import xla_tables
 from kernels.machines.gpu import sass, toolchain
 from kernels.machines.gpu.estimate import (
+    BANDS,
     BEST,
+    FACTORS,
     IN_LINE,
     LAUNCH,
     LIBRARY,
+    GpuEstimate,
+    GpuStep,
+    Parts,
     estimate_compiled,
     library_product,
     parts,
@@ -191,3 +197,115 @@ def test_a_fused_product_takes_its_multiplications():
         least[form] = estimate_compiled(program, made).seconds[0]
     assert least["triton"] >= flops / h100.bf16_flops
     assert least["emitted"] >= flops / h100.float32_flops > 10 * least["triton"]
+
+
+LOOPS = """HloModule jit_f
+
+%below (c: (s32[], f32[64,512])) -> pred[] {
+  %c = (s32[], f32[64,512]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%c), index=0
+  %most = s32[] constant(12)
+  ROOT %less = pred[] compare(%i, %most), direction=LT
+}
+
+%slice (a: f32[4096,512], i: s32[]) -> f32[64,512] {
+  %a = f32[4096,512]{1,0} parameter(0)
+  %same = f32[4096,512]{1,0} bitcast(%a)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %part = f32[64,512]{1,0} dynamic-slice(%same, %i, %zero), dynamic_slice_sizes={64,512}
+}
+
+%inner (d: (s32[], f32[64,512])) -> (s32[], f32[64,512]) {
+  %d = (s32[], f32[64,512]{1,0}) parameter(0)
+  %j = s32[] get-tuple-element(%d), index=0
+  %x = f32[64,512]{1,0} get-tuple-element(%d), index=1
+  %twice = f32[64,512]{1,0} fusion(%x), kind=kLoop, calls=%f
+  ROOT %back = (s32[], f32[64,512]{1,0}) tuple(%j, %twice)
+}
+
+%outer (e: (s32[], f32[4096,512])) -> (s32[], f32[4096,512]) {
+  %e = (s32[], f32[4096,512]{1,0}) parameter(0)
+  %k = s32[] get-tuple-element(%e), index=0
+  %all = f32[4096,512]{1,0} get-tuple-element(%e), index=1
+  %cut = f32[64,512]{1,0} fusion(%all, %k), kind=kLoop, calls=%slice
+  %start = s32[] constant(5)
+  %carried = (s32[], f32[64,512]{1,0}) tuple(%start, %cut)
+  %rounds = (s32[], f32[64,512]{1,0}) while(%carried), condition=%below, body=%inner
+  ROOT %again = (s32[], f32[4096,512]{1,0}) tuple(%k, %all)
+}
+
+ENTRY %main (n: s32[], y: f32[4096,512]) -> (s32[], f32[4096,512]) {
+  %n = s32[] parameter(0)
+  %y = f32[4096,512]{1,0} parameter(1)
+  %begin = (s32[], f32[4096,512]{1,0}) tuple(%n, %y)
+  ROOT %w = (s32[], f32[4096,512]{1,0}) while(%begin), condition=%c, body=%outer, \
+backend_config={"known_trip_count":{"n":"3"}}
+}
+"""
+
+
+def test_loops_count_as_often_as_they_run_and_slices_as_what_they_take():
+    """Three rounds, each with one from 5 up to 12."""
+    cut, twice = operations(parse(LOOPS))
+    assert (cut.times, twice.times) == (3, 3 * 7)
+    assert cut.bytes == 2 * 4 * 64 * 512 + 4, "a slice of the 4096 rows, not all of them"
+    wrong = LOOPS.replace("constant(5)", "constant(4)")
+    assert operations(parse(wrong))[1].times == 3 * 8
+    for data in (LOOPS.replace("tuple(%start,", "tuple(%k,"), LOOPS.replace('"n":"3"', "")):
+        name = "rounds" if '"n":"3"' in data else "w"
+        with pytest.raises(ValueError, match=rf"loop {name} .*as data tell; accepted: .*lax.scan"):
+            operations(parse(data))
+
+
+@pytest.mark.cuda
+def test_a_loop_is_charged_for_its_rounds():
+    def rounds(count):
+        return lambda x: jax.lax.fori_loop(0, count, lambda i, y: jnp.sin(y) @ x, x)
+
+    square = S((1024, 1024), jnp.bfloat16)
+    few, many = (gpu.estimate(rounds(count), square) for count in (10, 100))
+    assert many.seconds[0] == pytest.approx(10 * few.seconds[0], rel=0.05)
+    assert many.kind == "XLA loops" and many.band and many.figure > few.figure
+    with pytest.raises(ValueError, match="runs as often as data tell"):
+        gpu.estimate(
+            lambda x, n: jax.lax.fori_loop(0, n, lambda i, y: y @ x, x), square, S((), int)
+        )
+
+
+def _estimate(chip="h100", times=1, **terms):
+    step = GpuStep("k", "kernel", Seconds(1.0, 2.0), "memory", Parts(1.0), times, terms)
+    return GpuEstimate("f", chip, Seconds(1.0, 2.0), "memory", "", (step, step))
+
+
+def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
+    factors = FACTORS["h100"]
+    made = _estimate(launches=1.0, memory=1e-3, products=2e-3)
+    assert made.figure == pytest.approx(2e-3 * factors["memory"] + 4e-3 * factors["products"])
+    low, high, rows = BANDS["h100", "XLA"]
+    assert made.kind == "XLA" and (made.band.low, made.band.high, made.band.rows) == (
+        low,
+        high,
+        rows,
+    )
+    assert made.band_text == made.band.text
+    kinds = {"Triton": {"triton_products": 1e-3}, "Mosaic GPU": {"mosaic_memory": 1e-3}}
+    for kind, terms in kinds.items():
+        assert _estimate(memory=9e-4, **terms).kind == kind
+    assert _estimate(times=2, memory=1e-3).kind == "XLA loops"
+    nothing = (
+        _estimate("b200", memory=1e-3),
+        _estimate(memory=1e-3, emitted=1e-3),
+        _estimate(memory=1e-6),
+    )
+    for (
+        other
+    ) in nothing:  # another chip, products of XLA's own, and shorter than any that was timed
+        assert other.figure is None and other.band is None
+        assert other.band_text == "no measurement of this kind"
+
+
+def test_what_a_loop_finds_in_the_cache_is_not_charged_to_memory():
+    made = Parts(2e-3, cached=1e-3)
+    assert made.bracket("xla")[0] == pytest.approx(1e-3 / BEST["memory"] + 1e-3 / BEST["cache"])
+    assert made.bracket("xla")[1] == Parts(2e-3).bracket("xla")[1]
