@@ -17,25 +17,15 @@ _DTYPES = {"bf16": "bfloat16", "f16": "bfloat16", "s8": "int8", "u8": "uint8"}
 
 @dataclass(frozen=True)
 class GpuOperation:
-    """A step of the optimised program.
+    """A step of the optimised program."""
 
-    Args:
-        name: of the instruction.
-        target: of a custom call; else its opcode.
-        moves: of each array that it reads or writes, the bytes of the whole, and of what it moves.
-        flops: of matrix products in it, a library's or a fusion's, a multiply-add counting two.
-        dtype: of the factors; of the result where nothing is multiplied.
-        product: batch, m, k and n where it is one product; else ().
-        times: how often it runs, as the loops around it tell.
-    """
-
-    name: str
-    target: str
-    moves: tuple[tuple[int, int], ...]
-    flops: int
-    dtype: str
-    product: tuple[int, ...] = ()
-    times: int = 1
+    name: str  # of the instruction
+    target: str  # of a custom call; else its opcode
+    moves: tuple[tuple[int, int], ...]  # of each array its bytes, and those that are moved
+    flops: int  # of matrix products in it, a library's or a fusion's, a multiply-add counting two
+    dtype: str  # of the factors; of the result where nothing is multiplied
+    product: tuple[int, ...] = ()  # batch, m, k and n where it is one product; else ()
+    times: int = 1  # how often it runs, as the loops around it tell
 
     @property
     def bytes(self) -> int:
@@ -44,14 +34,8 @@ class GpuOperation:
 
 
 def operations(module: Module) -> list[GpuOperation]:
-    """The steps of the optimised program, those of a loop once, with how often they run.
-
-    Args:
-        module: the program.
-
-    Raises:
-        ValueError: for a loop whose rounds only data tell.
-    """
+    """The steps of the optimised program, those of a loop once; ValueError for a loop whose rounds
+    only data tell."""
     steps = []
     for step in _steps(module, module.entry, 1):
         calls = [i for i in (step, *module.inside(step)) if i.opcode == "custom-call"]
@@ -126,9 +110,6 @@ def _moves(
 def left_by_triton(module: Module) -> list[HloInstruction]:
     """The products that Triton was to make and did not: since JAX 0.12 XLA then writes its own
     loops, and says nothing.
-
-    Args:
-        module: the optimised program.
     """
     return [
         dot
