@@ -52,23 +52,20 @@ LAUNCH = 5e-6  # seconds of a kernel besides its work, where nothing overlaps
 # What keeps an SM's memory pipe busy for a cycle: one access of a warp, shared or global.
 ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
-
 WRITERS = {"triton": "Triton", "mosaic": "Mosaic GPU"}
 EMITTED = "emitted"  # the term of what XLA's own kernels multiply
 SHORTEST = 8.4e-6  # seconds of the shortest program that was timed
 # What each part of a program takes for a second at its published rate, in seconds, and a launch in
 # all; how far figures so made are off, by kind: the middle 80 % and the rows. Fitted by
-# validation.gpu_rates to half of the published times. An array is taken to be in the cache as far
-# as it fits. XLA's products that wait for memory have less than their bytes: with a GPU at hand it
-# fuses what stands beside them.
+# validation.gpu_rates to half of the published times; what has no factor took no time of its own.
+# An array is taken to be in the cache as far as it fits.
 _XLA = dict(cache=1.17, memory=1.6, products=1.07, products_float32=1.24, products_memory=1.04)
 _TRITON = dict(
     launches=2.52e-6, memory=0.743, cache=0.418, products=1.77, issue=0.782, accesses=2.43
 )
 _MOSAIC = dict(launches=1.29e-5, memory=3.89, products=0.808, issue=1.07)
-FACTORS = {"h100": _XLA}
-for _writer, _factors in (("triton", _TRITON), ("mosaic", _MOSAIC)):
-    FACTORS["h100"] |= {f"{_writer}_{part}": factor for part, factor in _factors.items()}
+_PALLAS = (("triton", _TRITON), ("mosaic", _MOSAIC))
+FACTORS = {"h100": _XLA | {f"{who}_{part}": f for who, fs in _PALLAS for part, f in fs.items()}}
 BANDS = {
     ("h100", "Mosaic GPU"): (-0.244, 0.207, 20),
     ("h100", "Triton"): (-0.217, 0.232, 39),
@@ -86,10 +83,10 @@ class GpuStep:
         kind: "library", "kernel" (XLA's) or "pallas".
         seconds: of all its runs, a range; a figure for a library's product.
         bound: "memory", "compute", "issue" or "accesses", whichever takes longest.
-        parts: what one run is made of.
+        parts: of one run.
         times: how often it runs, as the loops around it tell.
-        terms: what the program's one figure is a sum of, each times its factor of FACTORS: how
-            many launches, and of everything else the seconds at its published rate.
+        terms: of all its runs, what FACTORS has factors of: how many launches, and of everything
+            else the seconds at its published rate.
     """
 
     name: str
@@ -110,7 +107,7 @@ class Parts:
         products: of its multiply-adds at the peak.
         issue: of the instructions of its loop, four a cycle and SM.
         accesses: of the loop's accesses to memory, shared or global, one a cycle and SM.
-        cached: of the memory's, what a loop may find in the cache from its second round on.
+        cached: of the memory's, what a loop may find in the cache.
     """
 
     memory: float
@@ -131,15 +128,7 @@ class Parts:
         return max(named, key=named.__getitem__)
 
     def bracket(self, who: str, launches: int = 1) -> Seconds:
-        """The least and the most seconds.
-
-        Args:
-            who: wrote the kernel: one of IN_LINE.
-            launches: how many kernels it is.
-
-        Raises:
-            ValueError: for another `who`.
-        """
+        """The least and the most seconds of so many kernels, written by one of IN_LINE."""
         one_of("who", who, IN_LINE)
         memory = (self.memory - self.cached) / BEST["memory"] + self.cached / BEST["cache"]
         low = max(memory, self.products / BEST["products"], self.issue, self.accesses)
@@ -222,14 +211,11 @@ def library_product(
     """Seconds of a matrix product by cuBLAS: whole waves of whole tiles, or memory, and a launch.
 
     Args:
-        chip: one that LIBRARY has constants of.
+        chip: one that LIBRARY has constants of; ValueError for another.
         m, k, n: rows, depth and columns.
         batch: how many products.
         itemsize: bytes of a number.
         dtype: of the operands.
-
-    Raises:
-        ValueError: for a chip without measurements.
     """
     target = chip_of(chip)
     if chip not in LIBRARY:
@@ -252,10 +238,12 @@ def parts(
     dtype: str = "bfloat16",
     extra_accesses: float = 0,
 ) -> Parts:
-    """What a kernel is made of, as its machine code tells.
+    """What a kernel is made of, as its machine code tells; ValueError for flops of a kernel whose
+    code multiplies nothing.
 
     Its multiply-adds are taken to be done in the innermost loop that does any: how many of them a
-    round does tells how often the loop runs.
+    round does tells how often the loop runs. Of Blackwell's products one thread issues a whole
+    tile, whose size the machine code does not say: their issue and accesses count nothing.
 
     Args:
         kernel: compiled.
@@ -264,13 +252,6 @@ def parts(
         dtype: of what it multiplies; "" where CUDA cores multiply and no tensor core.
         extra_accesses: of a round and a warp, beyond one for each instruction: the further lines
             of an access that is not coalesced.
-
-    Returns:
-        The parts. Of Blackwell's products one thread issues a whole tile, whose size the machine
-        code does not say: their issue and accesses count nothing.
-
-    Raises:
-        ValueError: for flops of a kernel whose code multiplies nothing.
     """
     target = chip_of(kernel.chip)
     memory = moved / target.bytes_per_second
@@ -329,10 +310,7 @@ def estimate_compiled(
     Args:
         program: as it was exported.
         compiled: the same, compiled.
-        flops: as for estimate.
-
-    Raises:
-        ValueError: as estimate does.
+        flops: as for estimate, and so are errors.
     """
     target = chip_of(compiled.chip)
     kernels = {kernel.name: kernel for kernel in compiled.kernels}
