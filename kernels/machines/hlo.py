@@ -310,20 +310,34 @@ class Module:
         below = [i for i in inside if i.opcode == "compare" and "direction=LT" in i.attributes]
         if len(limits) != 1 or len(below) != 1:
             return None
-        first = self._first(loop, next((i for i in inside if i.name in below[0].inputs), None))
+        counters = [i for i in inside if "index=" in i.attributes and i.name in below[0].inputs]
+        index = _INDEX.search(counters[0].attributes) if counters else None
+        first = self._constant(loop.inputs[0], int(index[1])) if index else None
         return None if first is None else max(int(limits.pop()) - first, 0)
 
-    def _first(self, loop: HloInstruction, counter: HloInstruction | None) -> int | None:
-        """What a loop's counter begins with; None where it is no constant."""
-        by_name = {i.name: i for some in self.computations.values() for i in some}
-        carried = by_name.get(loop.inputs[0]) if loop.inputs else None
-        place = re.search(r"\bindex=(\d+)", counter.attributes if counter else "")
-        if not (carried and place and carried.opcode == "tuple"):
-            return None
-        start = by_name[carried.inputs[int(place[1])]]
-        while start.opcode in ("copy", "bitcast") and start.inputs:
-            start = by_name[start.inputs[0]]
-        return int(start.value) if start.value.lstrip("-").isdigit() and not start.inputs else None
+    def _constant(self, name: str, place: int = 0) -> int | None:
+        """The constant that a value is, or the part of it at a place; through loops that only hand
+        it on. None where it is none."""
+        where = next(
+            c for c, some in self.computations.items() if any(i.name == name for i in some)
+        )
+        value = next(i for i in self.computations[where] if i.name == name)
+        if value.opcode == "constant":
+            return int(value.value) if value.value.isdigit() else None
+        if value.opcode == "tuple":
+            return self._constant(value.inputs[place])
+        if value.opcode == "get-tuple-element" and (index := _INDEX.search(value.attributes)):
+            return self._constant(value.inputs[0], int(index[1]))
+        if value.opcode in ("copy", "copy-done", "copy-start", "bitcast"):
+            return self._constant(value.inputs[0], place)
+        for loop in (i for some in self.computations.values() for i in some):
+            if value.opcode == "parameter" and f"body=%{where}," in f"{loop.attributes},":
+                part = next(i for i in self.computations[where] if i.name == self.roots[where])
+                kept = next(i for i in self.computations[where] if i.name == part.inputs[place])
+                index = _INDEX.search(kept.attributes)
+                if index and int(index[1]) == place and name in kept.inputs:
+                    return self._constant(loop.inputs[0], place)
+        return None
 
     def _nested(self, name: str) -> Iterator[HloInstruction]:
         for instruction in self.computations.get(name, ()):
@@ -393,6 +407,7 @@ class Module:
         return bool(opcodes - FREE) and opcodes <= MOVING
 
 
+_INDEX = re.compile(r"\bindex=(\d+)")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT\s+)?%?(\S+)\s+=\s+(.*)$")
 _COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([^\s({]+)\s*(?:\(.*)?\{\s*$")
 _OPERAND = re.compile(r"%?([A-Za-z_][\w.\-]*)")

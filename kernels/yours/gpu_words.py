@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernels.figures.table import Paragraph, Table
+from kernels.figures.units import format_seconds
 from kernels.machines.gpu.explain import GpuFacts, GpuKernelFacts
 
 PASSES = 24  # shown by name in a terminal
@@ -104,7 +105,7 @@ def _verdict(facts: GpuFacts) -> str:
     words = f"{low:,.3g} to {high:,.3g} µs, estimated; {facts.bound} binds"
     if facts.figure is None:
         return f"{words}. No one figure: {facts.band}"
-    return f"{words}. In one figure {facts.figure * 1e6:,.3g} µs ({facts.band})"
+    return f"{words}. In one figure {format_seconds(facts.figure)} ({facts.band})"
 
 
 def _row(kernel: GpuKernelFacts) -> tuple[str, ...]:

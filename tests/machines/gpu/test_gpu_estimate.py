@@ -1,6 +1,7 @@
 """A bracket of what a program would take; and cuBLAS's products, against XLA's measured ones."""
 
 import statistics
+import sys
 from collections import Counter
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 from kernels import gpu
 from kernels.machines import compat
 from kernels.machines.base import Seconds
-from kernels.machines.compat import xla_tables
+from kernels.machines.compat import xla_gpu, xla_tables
 from kernels.machines.gpu import sass, toolchain
 from kernels.machines.gpu.estimate import (
     BANDS,
@@ -28,7 +29,7 @@ from kernels.machines.gpu.estimate import (
     parts,
 )
 from kernels.machines.gpu.export import export
-from kernels.machines.gpu.operations import operations
+from kernels.machines.gpu.operations import GpuOperation, operations
 from kernels.machines.hlo import parse
 
 S = jax.ShapeDtypeStruct
@@ -303,6 +304,19 @@ def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
     ) in nothing:  # another chip, products of XLA's own, and shorter than any that was timed
         assert other.figure is None and other.band is None
         assert other.band_text == "no measurement of this kind"
+
+
+def test_mosaic_kernels_are_those_that_xla_names_nowhere():
+    """Beside them stand XLA's own; of two, each has its own code, and like ones share it."""
+    code = sys.modules["kernels.machines.gpu.estimate"]._code
+    known = [
+        SimpleNamespace(name=name, grid=(1,), threads=128) for name in ("fused", "own", "next")
+    ]
+    compiled = SimpleNamespace(kernels=known, thunks=(SimpleNamespace(name="fused"),))
+    steps = [GpuOperation(f"m.{n}", xla_gpu.MOSAIC, (), 0, "bfloat16") for n in range(3)]
+    assert [code(compiled, step, None, steps).name for step in steps] == ["own", "next", "next"]
+    triton = GpuOperation("own", xla_gpu.TRITON, (), 0, "bfloat16")
+    assert code(compiled, triton, None, [triton]).name == "own"
 
 
 def test_what_a_loop_finds_in_the_cache_is_not_charged_to_memory():

@@ -16,7 +16,7 @@ from kernels import pictures
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
-from kernels.yours import cache, machines, on_gpu
+from kernels.yours import cache, gpu_words, machines, on_gpu
 
 SQUARE = (np.ones((256, 256), jnp.bfloat16),) * 2
 PRODUCT = machines.Asked(jnp.dot, SQUARE, "h100", "f", "f", 60.0, pictures=False, trips={})
@@ -39,6 +39,9 @@ def test_a_program_is_explained():
     for word in ("passes changed it", "registers", "occupancy", "stall", "µs, estimated"):
         assert word in text
     assert kernel.name in text and "svg" in made.pictures[0]["html"]
+    assert "No one figure: no measurement of this kind" in text  # so short a program
+    longer = gpu_words._verdict(replace(facts, figure=2e-3, band="−8 … +15 %"))
+    assert longer.endswith("In one figure 2 ms (−8 … +15 %)")
     page = made.html(made)
     assert "least, µs" in page and "CublasLtMatmul" in page
 
