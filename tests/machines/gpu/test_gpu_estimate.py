@@ -213,8 +213,7 @@ LOOPS = """HloModule jit_f
   %a = f32[4096,512]{1,0} parameter(0)
   %same = f32[4096,512]{1,0} bitcast(%a)
   %i = s32[] parameter(1)
-  %zero = s32[] constant(0)
-  ROOT %part = f32[64,512]{1,0} dynamic-slice(%same, %i, %zero), dynamic_slice_sizes={64,512}
+  ROOT %part = f32[64,512]{1,0} dynamic-slice(%same, %i, %i), dynamic_slice_sizes={64,512}
 }
 
 %inner (d: (s32[], f32[64,512])) -> (s32[], f32[64,512]) {
@@ -264,14 +263,12 @@ def test_a_loop_is_charged_for_its_rounds():
     def rounds(count):
         return lambda x: jax.lax.fori_loop(0, count, lambda i, y: jnp.sin(y) @ x, x)
 
-    square = S((1024, 1024), jnp.bfloat16)
+    square, integer = S((1024, 1024), jnp.bfloat16), S((), int)
     few, many = (gpu.estimate(rounds(count), square) for count in (10, 100))
     assert many.seconds[0] == pytest.approx(10 * few.seconds[0], rel=0.05)
     assert many.kind == "XLA loops" and many.band and many.figure > few.figure
     with pytest.raises(ValueError, match="runs as often as data tell"):
-        gpu.estimate(
-            lambda x, n: jax.lax.fori_loop(0, n, lambda i, y: y @ x, x), square, S((), int)
-        )
+        gpu.estimate(lambda x, n: rounds(n)(x), square, integer)
 
 
 def _estimate(chip="h100", times=1, **terms):
@@ -283,25 +280,15 @@ def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
     factors = FACTORS["h100"]
     made = _estimate(launches=1.0, memory=1e-3, products=2e-3)
     assert made.figure == pytest.approx(2e-3 * factors["memory"] + 4e-3 * factors["products"])
-    low, high, rows = BANDS["h100", "XLA"]
-    assert made.kind == "XLA" and (made.band.low, made.band.high, made.band.rows) == (
-        low,
-        high,
-        rows,
-    )
-    assert made.band_text == made.band.text
+    band = made.band
+    assert made.kind == "XLA" and (band.low, band.high, band.rows) == BANDS["h100", "XLA"]
+    assert made.band_text == band.text
     kinds = {"Triton": {"triton_products": 1e-3}, "Mosaic GPU": {"mosaic_memory": 1e-3}}
     for kind, terms in kinds.items():
         assert _estimate(memory=9e-4, **terms).kind == kind
     assert _estimate(times=2, memory=1e-3).kind == "XLA loops"
-    nothing = (
-        _estimate("b200", memory=1e-3),
-        _estimate(memory=1e-3, emitted=1e-3),
-        _estimate(memory=1e-6),
-    )
-    for (
-        other
-    ) in nothing:  # another chip, products of XLA's own, and shorter than any that was timed
+    emitted = _estimate(memory=1e-3, emitted=1e-3)
+    for other in (_estimate("b200", memory=1e-3), emitted, _estimate(memory=1e-6)):
         assert other.figure is None and other.band is None
         assert other.band_text == "no measurement of this kind"
 
@@ -309,9 +296,8 @@ def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
 def test_mosaic_kernels_are_those_that_xla_names_nowhere():
     """Beside them stand XLA's own; of two, each has its own code, and like ones share it."""
     code = sys.modules["kernels.machines.gpu.estimate"]._code
-    known = [
-        SimpleNamespace(name=name, grid=(1,), threads=128) for name in ("fused", "own", "next")
-    ]
+    launch = {"grid": (1,), "threads": 128}
+    known = [SimpleNamespace(name=name, **launch) for name in ("fused", "own", "next")]
     compiled = SimpleNamespace(kernels=known, thunks=(SimpleNamespace(name="fused"),))
     steps = [GpuOperation(f"m.{n}", xla_gpu.MOSAIC, (), 0, "bfloat16") for n in range(3)]
     assert [code(compiled, step, None, steps).name for step in steps] == ["own", "next", "next"]
