@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from kernels.machines.gpu.estimate import BANDS, FACTORS
+from kernels.machines.gpu.estimate import BANDS, FACTORS, NOTHING
 from kernels.machines.tpu.estimate.bands import FEWEST, band_of, quantile
 from validation.comparisons import FIT, TEST
 from validation.gpu_times import Bracketed
@@ -87,8 +87,8 @@ def off(rows: Sequence[Bracketed], fitted: Mapping[str, float]) -> list[float]:
     ]
 
 
-def bands(rows: Iterable[Bracketed]) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """The band of each kind, as BANDS has them: low, high, and of how many rows.
+def bands(rows: Iterable[Bracketed]) -> dict[tuple[str, str], tuple[float, float, int, float]]:
+    """The band of each kind, as BANDS has them: low, high, of how many rows, and the shortest.
 
     Args:
         rows: of which the half "fit" counts.
@@ -105,7 +105,8 @@ def bands(rows: Iterable[Bracketed]) -> dict[tuple[str, str], tuple[float, float
     for kind, some in sorted(errors.items()):
         band = band_of(CHIP, kind, some)
         ends = (round(band.low, 3), round(band.high, 3)) if band else (0.0, 0.0)
-        kinds[CHIP, kind] = (*ends, len(some))
+        shortest = min(row.published_ms for row in fit if row.kind == kind) / 1e3
+        kinds[CHIP, kind] = (*ends, len(some), float(f"{shortest:.2g}"))
     return kinds
 
 
@@ -138,7 +139,7 @@ def missed(rows: Sequence[Bracketed]) -> Missed:
     kept = [
         low <= error <= high
         for row, error in zip(rows, errors)
-        for low, high, count in (BANDS.get((CHIP, row.kind), (0.0, 0.0, 0)),)
+        for low, high, count, _ in (BANDS.get((CHIP, row.kind), NOTHING),)
         if count >= FEWEST
     ]
     held = sum(kept) / len(kept) if kept else None

@@ -54,9 +54,9 @@ ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
 WRITERS = {"triton": "Triton", "mosaic": "Mosaic GPU"}
 EMITTED = "emitted"  # the term of what XLA's own kernels multiply
-SHORTEST = 8.4e-6  # seconds of the shortest program that was timed
 # What each part of a program takes for a second at its published rate, in seconds, and a launch in
-# all; how far figures so made are off, by kind: the middle 80 % and the rows. Fitted by
+# all; how far figures so made are off, by kind: the middle 80 %, of how many rows, and the seconds
+# of the shortest of these, below which there is no figure. Fitted by
 # validation.gpu_rates to half of the published times; what has no factor took no time of its own.
 # An array is taken to be in the cache as far as it fits.
 _XLA = dict(cache=1.17, memory=1.6, products=1.07, products_float32=1.24, products_memory=1.04)
@@ -66,11 +66,12 @@ _TRITON = dict(
 _MOSAIC = dict(launches=1.29e-5, memory=3.89, products=0.808, issue=1.07)
 _PALLAS = (("triton", _TRITON), ("mosaic", _MOSAIC))
 FACTORS = {"h100": _XLA | {f"{who}_{part}": f for who, fs in _PALLAS for part, f in fs.items()}}
+NOTHING = (0.0, 0.0, 0, 0.0)
 BANDS = {
-    ("h100", "Mosaic GPU"): (-0.244, 0.207, 20),
-    ("h100", "Triton"): (-0.217, 0.232, 39),
-    ("h100", "XLA"): (-0.2, 0.2, 51),
-    ("h100", "XLA loops"): (-0.25, 0.268, 20),
+    ("h100", "Mosaic GPU"): (-0.244, 0.207, 20, 3.6e-5),
+    ("h100", "Triton"): (-0.217, 0.232, 39, 8.4e-6),
+    ("h100", "XLA"): (-0.2, 0.2, 51, 1.2e-5),
+    ("h100", "XLA loops"): (-0.25, 0.268, 20, 2.7e-4),
 }
 
 
@@ -181,7 +182,7 @@ class GpuEstimate:
         """One figure, where programs of its kind and no shorter ones were timed on this chip."""
         factors = FACTORS.get(self.chip, {})
         seconds = sum(factors.get(term, 0.0) * value for term, value in self.terms.items())
-        return Seconds(seconds) if self._known[2] and seconds >= SHORTEST else None
+        return Seconds(seconds) if self._known[2] and seconds >= self._known[3] else None
 
     @property
     def band(self) -> Band | None:
@@ -189,7 +190,7 @@ class GpuEstimate:
         the fitting half; None without a figure, or with too few rows."""
         from kernels.machines.tpu.estimate.bands import FEWEST, Band
 
-        low, high, rows = self._known
+        low, high, rows, _ = self._known
         few = rows < FEWEST or self.figure is None
         return None if few else Band(self.chip, self.kind, low, high, rows)
 
@@ -201,8 +202,8 @@ class GpuEstimate:
         return self.band.text if self.band else none(self._known[2] if self.figure else 0)
 
     @property
-    def _known(self) -> tuple[float, float, int]:
-        return BANDS.get((self.chip, self.kind), (0.0, 0.0, 0))
+    def _known(self) -> tuple[float, float, int, float]:
+        return BANDS.get((self.chip, self.kind), NOTHING)
 
 
 def library_product(
