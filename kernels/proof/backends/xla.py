@@ -13,7 +13,7 @@ from kernels.proof.backends.processor import processor
 class OnTpu(Backend):
     """What the TPU's compiler takes, and is estimated by."""
 
-    chips = ("v5e", "v6e", "v5p")
+    chips = ("v5e", "v6e", "v5p", "v7x")
 
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float

@@ -115,7 +115,8 @@ def test_no_estimate_is_faster_than_the_chip(chip, scratch):
     found = tpu.estimate(blocked(512, 512, 512), *square(4096), chip=chip)
     assert 0.3 < found.utilisation <= 1.001 and found.hbm_utilisation <= 1.001
     assert found.flops == 2 * 4096**3
-    assert "grid steps, extrapolated" in found.method
+    known = libtpu.profiles(chip, tpu.libtpu_version())
+    assert ("grid steps, extrapolated" if known else f"knows no {chip}") in found.method
     assert found.seconds == pytest.approx(found.cycles / tpu.CHIPS[chip].clock_hz)
     assert found.ops[0].kind == "kernel"
 

@@ -45,6 +45,7 @@ RATES = {
     "v5e": Rates(read=0.926, write=0.716, product=0.932, mosaic=0.524, latency=0.63),
     "v6e": Rates(read=0.947, write=0.801, product=1.057, mosaic=0.524, large=0.219),
     "v5p": Rates(read=0.926, write=0.888, product=0.919, mosaic=0.563),
+    "v7x": Rates(read=0.947, write=0.801, product=1.057, mosaic=0.524),
 }
 LARGE = 4 << 30
 # How sharply the longer of moving and computing hides the shorter: the two take the p-norm of both.
