@@ -157,6 +157,11 @@ def shared(backend_config: dict) -> bool:
     return bool(backend_config.get("megacore_config", {}).get("megacore_split_dim"))
 
 
+def has_cost(backend_config: dict) -> bool:
+    """Whether a kernel's backend_config has the cost estimate that its author gave."""
+    return "cost_estimate" in backend_config.get("custom_call_config", {})
+
+
 def scoped_vmem_bytes(backend_config: dict) -> int | None:
     """Bytes of VMEM that the compiler laid out for one instruction; None where it does not say."""
     used = backend_config.get("used_scoped_memory_configs", ())
