@@ -19,6 +19,7 @@ from kernels.machines.checks import fail, one_of
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import TEST, VALIDATION, quantile
 
+__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "half", "read", "spread"]
 FIT = "fit"
 HALVES = FIT, TEST
 CLOCKS = ("device", "wall")

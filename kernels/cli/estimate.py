@@ -63,6 +63,9 @@ def estimate(
                 continue
             rows.append((question.title, question.chip, *_row(answer)))
             if record:
+                if words := getattr(answer, "on_data", ""):
+                    failed.append((question, ValueError(f"not kept, for {words}")))
+                    continue
                 kept = estimated(*question.key, answer, question.backend.versions)
                 if late or LATE not in kept.method:
                     records.append(kept)

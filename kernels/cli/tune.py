@@ -96,14 +96,15 @@ def _of_entry(
     default = tuning.default_seconds
     rows = []
     for trial in tuning.trials:
-        refused = math.isinf(trial.seconds)
-        comparable = not refused and math.isfinite(default)
+        refused, least = math.isinf(trial.seconds), "at least " * bool(trial.on_data)
+        comparable = not refused and math.isfinite(default) and not trial.on_data
         rows.append(
             (
                 str(trial),
-                "refused" if refused else format_seconds(trial.seconds),
+                "refused" if refused else least + format_seconds(trial.seconds),
                 f"{trial.seconds / default - 1:+.1%}" if comparable else "",
-                f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0],
+                trial.on_data
+                or (f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0]),
             )
         )
     columns = ("tuning", "time", "against the default", "")
@@ -130,8 +131,8 @@ def _of_file(
         if math.isinf(trial.seconds):
             rows.append((str(trial), "refused", "", "", trial.note.split("; it holds")[0]))
         else:
-            change = f"{trial.seconds / best - 1:+.1%}"
-            time = format_seconds(trial.seconds)
+            change = "" if trial.on_data else f"{trial.seconds / best - 1:+.1%}"
+            time = "at least " * bool(trial.on_data) + format_seconds(trial.seconds)
             rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")
     title = f"{name} {args} on {options['chip']}, estimated".replace("  ", " ")

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+__all__ = ["array", "brief", "fail", "located", "one_of", "positive_int", "same", "user_file"]
+
 
 def brief(error: BaseException) -> str:
     """An exception in one line: its type and the first line of its text, files without folders."""
@@ -71,3 +73,10 @@ def positive_int(argument: str, value: object) -> None:
     """Check that `value` is a whole number of at least 1 (a bool is not a number here)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         fail(argument, repr(value), "a whole number of at least 1")
+
+
+def name_of(function: Any) -> str:
+    """A function's name, or that of its type."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return getattr(function, "__name__", "") or type(function).__name__

@@ -39,14 +39,6 @@ class Asked:
     trips: Mapping[str, int]
 
 
-def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
-    """Of the arrays whose values are known, the integers: what grids, loops, tables depend on."""
-    import numpy as np
-
-    known = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
-    return {i: np.asarray(a) for i, a in known.items() if np.dtype(a.dtype).kind in "iub"}
-
-
 def returning(program: Any) -> Any:
     """A program that was exported, as it is.
 

@@ -223,12 +223,12 @@ def power(n_ref, x_ref, o_ref):
     o_ref[...] = jax.lax.fori_loop(0, n_ref[0], step, x_ref[...])
 
 
-def repeated(n, x):
-    spec = pl.BlockSpec((8, 128), lambda i, n: (i, 0))
+def repeated(n, x, rows=8):
+    spec = pl.BlockSpec((rows, 128), lambda i, n: (i, 0))
     return pl.pallas_call(
         power,
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(2,), in_specs=[spec], out_specs=spec
+            num_scalar_prefetch=1, grid=(16 // rows,), in_specs=[spec], out_specs=spec
         ),
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
     )(n, x)
@@ -247,7 +247,14 @@ def test_trips_that_data_decides_are_named_and_given(here):
 
     unknown = explained("i32[1] f32[16,128]")
     assert unknown["by_data"] == ["the loop at mine.py:10 of power"]
-    assert unknown["depends"] == ["n"] and unknown["most"] is None
+    assert unknown["depends"] == ["n"] and unknown["most"] is None and unknown["seconds"] is None
+    words = "it depends on data: pass n"
+    shown = command(here, *["explain", "mine.py:repeated", "--args", "i32[1] f32[16,128]"]).stdout
+    assert re.search(f"estimated at least [\\d.]+ .s; {words}", " ".join(shown.split()))
+    for given, least in (("i32[1]=[300]", False), ("i32[1]", True)):
+        tuning = ("tune", "mine.py:repeated", "--over", "rows=16", "--args", f"{given} f32[16,128]")
+        ranked = " ".join(command(here, *tuning).stdout.split())
+        assert ("at least" in ranked) == (words in ranked) == least and "binds" in ranked
     given = explained("i32[1] f32[16,128]", "--trips", "power=300")
     assert not given["depends"] and given["trips"] == {"power": 300}
     assert given["seconds"] == explained("i32[1]=[300] f32[16,128]")["seconds"]
