@@ -15,13 +15,13 @@ from kernels.cli.options import (
     Entry,
     TimeoutOption,
     WorkloadOption,
-    only_for_files,
+    only_for,
     subject,
 )
 from kernels.cli.terminal import console, file_and_name, note, progress, reported
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
-from kernels.machines.checks import fail, one_of
+from kernels.machines.checks import fail, kept_by_jax, one_of
 
 
 def tune(
@@ -50,8 +50,10 @@ def tune(
 
         libtpu_version()
         one_of("--chip", chip, CHIPS)
-        if ".py" not in entry:
-            only_for_files(args=args, over=over)
+        if ".py" in entry:
+            only_for("OPERATOR/IMPLEMENTATION", workload=workload)
+        else:
+            only_for("FILE.py:NAME", args=args, over=over)
         options: dict[str, Any] = {"chip": chip, "most": most, "timeout": timeout}
         with progress() as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
@@ -75,7 +77,7 @@ def _of_entry(
     from kernels.machines import tpu
 
     chip = options["chip"]
-    operator, implementation, problem = subject(entry, workload)
+    operator, implementation, problem = subject(entry, workload, tpu.CHIPS)
     known = operator.workloads
     if implementation.name == operator.plain:
         accepted = "one that takes block sizes; XLA chooses its own"
@@ -85,9 +87,12 @@ def _of_entry(
     candidates = known.candidates(problem, tpu.CHIPS[chip].vmem_bytes)
     if not candidates:
         fail("workload", problem, "one for which a candidate fits into VMEM")
+    arguments = known.arguments(problem)
+    for array in arguments:
+        kept_by_jax("the dtype of an argument", array.dtype)
     tuning = tpu.tune(
         functools.partial(operator.function, implementation=implementation.name, **problem.options),
-        *known.arguments(problem),
+        *arguments,
         candidates=candidates,
         name=operator.name,
         store=TuningStore(Key.of(operator.name, implementation.name, problem, chip), fresh=fresh),

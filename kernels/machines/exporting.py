@@ -23,7 +23,7 @@ import numpy as np
 
 from kernels.machines import optional
 from kernels.machines.base import CompileError
-from kernels.machines.checks import fail, name_of, one_of
+from kernels.machines.checks import fail, name_of, one_of, takes
 from kernels.machines.compat import jax_mlir, jax_pallas, jaxprs, xla_gpu
 
 if TYPE_CHECKING:
@@ -203,13 +203,17 @@ class Machine(ABC):
 
         Raises:
             CompileError: for what JAX already knows the hardware to refuse.
-            ValueError: for an unknown chip, an impossible mesh, a kernel with interpret=True or of
-                an array without elements.
+            ValueError: for what is no function, arguments that it does not take, an unknown chip,
+                an impossible mesh, a kernel with interpret=True or of an array without elements.
             Exception: whatever `function` itself raises.
         """
         import jax
 
-        chip, name = chip or self.default, name or name_of(function)
+        if not callable(function):
+            fail("function", repr(function), "a function of arrays")
+        chip, name, written = chip or self.default, name or name_of(function), function
+        if mesh is not None and not isinstance(mesh, Mapping):
+            fail("mesh", repr(mesh), 'axis name → size, such as {"x": 4}')
         function = self.named(function, name)
         self.check(chip, mesh)
         optional.require("flatbuffers", f"handing a program to the {self.title} compiler")
@@ -225,9 +229,14 @@ class Machine(ABC):
                 traced = jitted.trace(*args, **arrays)
             except Exception as error:
                 refusal = self.refused(error)
-                if refusal.kind == "other":
-                    raise
-                raise refusal from error
+                if refusal.kind != "other":
+                    raise refusal from error
+                if isinstance(error, TypeError):
+                    takes("args", written, args, options)
+                    for leaf in () if own else jax.tree.leaves(args):
+                        if isinstance(leaf, str) or (not np.isscalar(leaf) and not _is_array(leaf)):
+                            fail("args", repr(leaf), "arrays, jax.ShapeDtypeStruct and numbers")
+                raise
             self.accept(traced.jaxpr)
             try:
                 exported = jax.export.export(

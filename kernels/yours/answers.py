@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.checks import fail, located
+from kernels.machines.checks import fail, located, takes
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.yours import declared
@@ -214,6 +214,7 @@ def of_arrays(
     """A function as one of arrays alone, and these."""
     if not named and all(hasattr(value, "shape") for value in args):
         return function, list(args)  # as it is: a jitted one keeps what it donates
+    takes("args", function, args, named)
     values = [*args, *named.values()]
     fixed = {i: value for i, value in enumerate(values) if not hasattr(value, "shape")}
 

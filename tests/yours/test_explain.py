@@ -103,7 +103,9 @@ def test_arguments_are_read():
     assert positional[2] == 2.5 and named["causal"] is True and named["w"].shape == ()
 
 
-@pytest.mark.parametrize("text", ["bf17[4]", "f32[4]=[1,2]", "x=1 f32[4]", "nonsense", "f32[4"])
+@pytest.mark.parametrize(
+    "text", ["bf17[4]", "f32[4]=[1,2]", "x=1 f32[4]", "x=1 x=2", "nonsense", "f32[4"]
+)
 def test_what_cannot_be_read_says_what_can(text):
     with pytest.raises(ValueError, match=r"--args is '.*'; accepted: "):
         shapes.arguments(text)
@@ -311,8 +313,12 @@ def test_two_kernels_and_two_commits_side_by_side(here):
         (("tune", "mine.py:power", "--over", "block=8", "-c", "h100"), "--chip is 'h100'"),
         (
             ("guard", "mine.py", "--baseline", "a.json", "--update", "--rung", "run"),
-            "rung is 'run'",
+            "--rung is 'run'",
         ),
+        (("explain", "mine.py:power", "--args", "f64[8,128]"), "'f64[8,128]' is float64; accepted"),
+        (("explain", "mine.py:power", "--args", "f32[8,128] x=f32[8,128]"), "args is 1 positional"),
+        (("explain", "mine.py:power", "--args", "f32[8,128] f32[8]"), "args is 2 positional"),
+        (("tune", "mine.py:power", "-w", "tiny", "--over", "block=8"), "--workload is tiny"),
         (("explain", "matmul/pallas", "--args", "f32[1]"), "accepted: with FILE.py:NAME"),
         (("tune", "mine.py:power"), "--over is left out"),
         (("guard", "--baseline", "none.json"), "--update writes one"),

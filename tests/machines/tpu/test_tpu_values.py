@@ -202,7 +202,7 @@ def test_keyword_arguments_are_the_functions_own():
     assert tpu.estimate(product, x, scale=x).hbm_bytes == 3 * 256 * 256 * 4
     jitted = jax.jit(product, static_argnames="causal")
     assert tpu.estimate(jitted, x, causal=True).flops == 2 * 256**3
-    with pytest.raises(TypeError, match="casual"):
+    with pytest.raises(ValueError, match="casual"):
         tpu.compile(product, x, casual=True)
 
 
