@@ -20,7 +20,7 @@ import hashlib
 import math
 import pickle
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ LIMITS = {
     "mosaic": (0.3, 1.0),
     "large": (0.0, 0.5),
 }
+ALIKE = ("v7x",)  # chips whose rows do not tell reading from writing: one share for both
 NEAR = 0.1  # of a logarithm: below, an error counts by its square
 LARGEST = 0.5  # of a logarithm: beyond, a row pulls no more
 SHOWN = 1e-4  # of the loss, by which a constant has to change it to be fitted
@@ -109,10 +110,11 @@ def fit(chip: str, rows: Sequence[XlaRow]) -> Rates:
         name
         for name in LIMITS
         if getattr(start, name)
+        and not (name == "write" and chip in ALIKE)
         and abs(loss(rows, replace(start, **{name: getattr(start, name) * 0.9})) - before) > SHOWN
     ]
     while names:
-        fitted = _least(rows, start, names)
+        fitted = _least(rows, start, names, chip in ALIKE)
         # What ends at a limit binds nothing, or makes up for something else.
         inside = [name for name in names if getattr(fitted, name) not in LIMITS[name]]
         if inside == names:
@@ -121,16 +123,23 @@ def fit(chip: str, rows: Sequence[XlaRow]) -> Rates:
     return start
 
 
-def _least(rows: Sequence[XlaRow], start: Rates, names: Sequence[str]) -> Rates:
-    """The constants with those of these names where the loss is least."""
+def _least(rows: Sequence[XlaRow], start: Rates, names: Sequence[str], alike: bool) -> Rates:
+    """The constants with those of these names where the loss is least; write may follow read."""
+
+    def having(values: Iterable[float]) -> Rates:
+        changed = dict(zip(names, values))
+        if alike and "read" in changed:
+            changed["write"] = changed["read"]
+        return replace(start, **changed)
+
     best = minimize(
-        lambda values: loss(rows, replace(start, **dict(zip(names, values)))),
+        lambda values: loss(rows, having(values)),
         [getattr(start, name) for name in names],
         method="Powell",
         bounds=[LIMITS[name] for name in names],
         options={"xtol": 1e-3, "ftol": 1e-4},
     )
-    return replace(start, **{name: round(float(v), 3) for name, v in zip(names, best.x)})
+    return having(round(float(v), 3) for v in best.x)
 
 
 def report(folder: Path, chip: str) -> Iterator[str]:
