@@ -120,7 +120,6 @@ def _instruction(text):
 
 
 HLO = """HloModule m
-
 ENTRY %main (a: bf16[8,64,32], b: bf16[8,32,16]) -> bf16[8,64,16] {
   %a = bf16[8,64,32]{2,1,0} parameter(0)
   %b = bf16[8,32,16]{2,1,0} parameter(1)
@@ -141,13 +140,11 @@ def test_bytes_and_operations_are_read_from_the_program():
 
 
 FUSED = """HloModule jit_f
-
 %inner (p: bf16[64,32], q: bf16[32,16]) -> f32[64,16] {
   %p = bf16[64,32]{1,0} parameter(0)
   %q = bf16[32,16]{1,0} parameter(1)
   ROOT %d = f32[64,16]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
-
 %outer (a: s8[64,32], b: bf16[32,16]) -> f32[64,16] {
   %a = s8[64,32]{1,0} parameter(0)
   %c = bf16[64,32]{1,0} convert(%a)
@@ -155,7 +152,6 @@ FUSED = """HloModule jit_f
   %f = f32[64,16]{1,0} fusion(%c, %b), kind=kCustom, calls=%inner
   ROOT %n = f32[64,16]{1,0} negate(%f)
 }
-
 ENTRY %main (x: s8[64,32], y: bf16[32,16]) -> f32[64,16] {
   %x = s8[64,32]{1,0} parameter(0)
   %y = bf16[32,16]{1,0} parameter(1)
@@ -188,21 +184,18 @@ def test_a_fused_product_takes_its_multiplications():
 
 
 LOOPS = """HloModule jit_f
-
 %below (c: (s32[], f32[64,512])) -> pred[] {
   %c = (s32[], f32[64,512]{1,0}) parameter(0)
   %i = s32[] get-tuple-element(%c), index=0
   %most = s32[] constant(12)
   ROOT %less = pred[] compare(%i, %most), direction=LT
 }
-
 %slice (a: f32[4096,512], i: s32[]) -> f32[64,512] {
   %a = f32[4096,512]{1,0} parameter(0)
   %i = s32[] parameter(1)
   %same = f32[4096,512]{1,0} bitcast(%a)
   ROOT %part = f32[64,512]{1,0} dynamic-slice(%same, %i, %i), dynamic_slice_sizes={64,512}
 }
-
 %inner (d: (s32[], f32[64,512])) -> (s32[], f32[64,512]) {
   %d = (s32[], f32[64,512]{1,0}) parameter(0)
   %j = s32[] get-tuple-element(%d), index=0
@@ -210,7 +203,6 @@ LOOPS = """HloModule jit_f
   %twice = f32[64,512]{1,0} fusion(%x), kind=kLoop, calls=%f
   ROOT %back = (s32[], f32[64,512]{1,0}) tuple(%j, %twice)
 }
-
 %outer (e: (s32[], f32[4096,512])) -> (s32[], f32[4096,512]) {
   %e = (s32[], f32[4096,512]{1,0}) parameter(0)
   %k = s32[] get-tuple-element(%e), index=0
@@ -221,7 +213,6 @@ LOOPS = """HloModule jit_f
   %rounds = (s32[], f32[64,512]{1,0}) while(%carried), condition=%below, body=%inner
   ROOT %again = (s32[], f32[4096,512]{1,0}) tuple(%k, %all)
 }
-
 ENTRY %main (n: s32[], y: f32[4096,512]) -> (s32[], f32[4096,512]) {
   %n = s32[] parameter(0)
   %y = f32[4096,512]{1,0} parameter(1)
@@ -233,12 +224,10 @@ backend_config={"known_trip_count":{"n":"3"}}
 
 
 def test_loops_count_as_often_as_they_run_and_slices_as_what_they_take():
-    """Three rounds, each with one from 5 up to 12."""
     cut, twice = operations(parse(LOOPS))
     assert (cut.times, twice.times) == (3, 3 * 7)
     assert cut.bytes == 2 * 4 * 64 * 512 + 4, "a slice of the 4096 rows, not all of them"
-    wrong = LOOPS.replace("constant(5)", "constant(4)")
-    assert operations(parse(wrong))[1].times == 3 * 8
+    assert operations(parse(LOOPS.replace("constant(5)", "constant(4)")))[1].times == 3 * 8
     for data in (LOOPS.replace("tuple(%start,", "tuple(%k,"), LOOPS.replace('"n":"3"', "")):
         name = "rounds" if '"n":"3"' in data else "w"
         with pytest.raises(ValueError, match=rf"loop {name} .*as data tell; accepted: .*lax.scan"):
@@ -251,17 +240,15 @@ def _estimate(chip="h100", times=1, **terms):
 
 
 def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
-    factors = FACTORS["h100"]
     made = _estimate(launches=1.0, memory=1e-3, products=2e-3)
-    assert made.figure == pytest.approx(2e-3 * factors["memory"] + 4e-3 * factors["products"])
-    band = made.band
+    memory, products, band = *(FACTORS["h100"][n] for n in ("memory", "products")), made.band
+    assert made.figure == pytest.approx(2e-3 * memory + 4e-3 * products)
     assert (band.low, band.high, band.rows) == BANDS["h100", "XLA"][:3]
     assert _estimate(memory=9e-4, mosaic_memory=1e-3).kind == "Mosaic GPU"
     assert _estimate(times=2, memory=1e-3).kind == "XLA loops"
-    emitted = _estimate(memory=1e-3, emitted=1e-3)
-    for other in (_estimate("b200", memory=1e-3), emitted, _estimate(memory=1e-6)):
-        assert other.figure is None and other.band is None
-        assert other.band_text == "no measurement of this kind"
+    for terms in ({"chip": "b200", "memory": 1e-3}, {"emitted": 1e-3}, {"memory": 1e-6}):
+        other = _estimate(**terms)
+        assert other.figure is None and other.band_text == "no measurement of this kind"
     cached = gpu.Parts(2e-3, cached=1e-3).bracket("xla")
     assert cached[0] == pytest.approx(1e-3 / BEST["memory"] + 1e-3 / BEST["cache"])
 
