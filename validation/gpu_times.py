@@ -130,7 +130,7 @@ def read(file: Path | None = None) -> list[Bracketed]:
     Raises:
         ValueError: for other columns, and for a row that contradicts itself.
     """
-    return store.read(file or FILE, Bracketed)
+    return store.read(file or FILE, Bracketed, missing_ok=True)
 
 
 @dataclass(frozen=True)
