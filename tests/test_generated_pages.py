@@ -144,6 +144,17 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     assert "reached" in line.get_text() and "not reached" not in line.get_text()
     (line,) = soup.select("table.bands tbody tr:not(.group)")
     assert "−4 … −4 %" in line.get_text()
+    assert not soup.select("table.ratios")
+    norms = [dataclasses.replace(row, operator="rms_norm") for row in rows]
+    kernels_ = [
+        dataclasses.replace(r, implementation="row blocks", estimated_ms=0.8) for r in norms
+    ]
+    comparisons.add(norms + kernels_)  # a kernel flattered by 30 %
+    line, whole = book("estimates")[0].select("table.ratios tbody tr")
+    count = str(sum(row.half == "test" for row in norms))
+    assert [cell.text for cell in line.select("td")][1:4] == [count, count, "30%"]
+    assert "−23 … −23 %" in line.get_text() and "all chips" in whole.get_text()
+    store.write("validation.csv", rows)
     cells = cells_of(soup, first.text, "calibration")
     assert cells[3] == "+50%" and cells[4] == {"fit": "fitted to"}.get(first.part, "test")
     comparisons.add([dataclasses.replace(row, estimated_ms=1.07) for row in rows])

@@ -20,7 +20,7 @@ from kernels.figures import store
 from kernels.figures.schema import KEY_COLUMNS, Row
 from kernels.machines.checks import one_of
 from kernels.machines.gpu.estimate import IN_LINE, LAUNCH, Parts
-from validation.comparisons import DIGITS, FIT, TEST, half
+from validation.comparisons import DIGITS, FIT, TEST
 
 FILE = "gpu_validation.csv"
 INSIDE, WIDE = 0.8, 2.5  # the bars: the share of times inside, and the middle width
@@ -78,11 +78,6 @@ class Bracketed(Row):
     versions: str = ""
     date: str = ""
     source: str
-
-    @property
-    def half(self) -> str:
-        """ "fit" or "test"."""
-        return half(self)
 
     @property
     def sort(self) -> str:

@@ -9,7 +9,7 @@ from kernels.figures import store
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, ahead
 from validation import comparisons
-from validation.comparisons import Comparison, half, spread
+from validation.comparisons import Comparison, spread
 
 ONE = Comparison(
     operator="matmul",
@@ -60,17 +60,68 @@ def band(tmp_path):
 # --- the rule for a tie ---------------------------------------------------------------------------
 
 
-def test_a_tie_is_where_the_ranges_overlap():
-    off_by = bands.Band("v5e", "XLA, compute", -0.2, 0.1, 9)  # may take 1.25 times as long
-    exact = bands.Band("v5e", "Pallas, compute", 0.0, 0.0, 9)
-    assert ahead((1.0, 1.2), (exact, exact)) == 0
-    assert ahead((1.2, 1.0), (exact, exact)) == 1
-    assert ahead((1.0, 1.2), (off_by, exact)) is None
-    assert ahead((1.0, 1.3), (off_by, exact)) == 0
-    assert ahead((1.3, 1.0), (exact, off_by)) == 1
-    assert ahead((1.0, 1.3), (exact, off_by)) == 0  # at least 1.3 / 1.1
-    assert ahead((1.0, 1.05), (exact, off_by)) is None
-    assert ahead((1.0, 9.0), (exact, None)) is None
+def test_a_tie_is_a_lead_within_the_error_of_ratios():
+    band = bands.Band("v5e", bands.RATIO, -0.2, 0.5, 9)  # XLA over the kernel: 1 / 1.5 to 1 / 0.8
+    assert ahead((1.49, 1.0), band) is None and ahead((1.51, 1.0), band) == 1
+    assert ahead((0.81, 1.0), band) is None and ahead((0.79, 1.0), band) == 0
+    assert ahead((9.0, 1.0), None) is None
+
+
+def pair(n, error, xla=0.0, **more):
+    """A kernel's row and XLA's of one problem, with their errors."""
+    known = {"published_ms": 4.0, "estimated_ms": 4.0 * (1 + xla)}
+    return [
+        of(xla, n, **more, **known),
+        of(error, n, implementation="pallas", regime="Pallas, compute", **more),
+    ]
+
+
+@pytest.fixture
+def ratio(tmp_path):
+    """The band of ratios that follows from some rows."""
+
+    def made_of(known, chip="v5e", compiler=""):
+        store.write(tmp_path / "ratios.csv", known)
+        return bands.ratio_band(chip, tmp_path / "ratios.csv", compiler)
+
+    return made_of
+
+
+def test_the_band_of_ratios_is_made_of_pairs_of_the_test_half(ratio):
+    """An error that both sides share is none; a wrong kernel, and a wrong XLA, widen the band, but
+    not where they were fitted to, nor where nobody timed the other side or a faster XLA stands."""
+    test = [n for n in range(1, 99) if of(0.0, n).half == "test"]
+    fit = [n for n in range(1, 99) if of(0.0, n).half == "fit"]
+    known = [row for n in test[:10] for row in pair(n, 0.3, 0.3)]
+    band = ratio(known)
+    assert (band.low, band.high) == pytest.approx((0, 0)) and (band.chip, band.rows) == ("v5e", 10)
+    wrong = [row for n in test[10:14] for row in pair(n, 0.0, 1.0)]
+    assert ratio(known + wrong).high == pytest.approx(1.0)
+    too_slow = [row for n in test[10:14] for row in pair(n, 1.0)]
+    assert ratio(known + too_slow).low == pytest.approx(-0.5)
+    slower = [of(1.0, n, implementation="xla_chunked", published_ms=9.0) for n in test[:10]]
+    for more in (
+        [row for n in fit[:8] for row in pair(n, 0.0, 1.0)],
+        [of(1.0, n) for n in test[10:14]],
+        [row for n in test[10:14] for row in pair(n, 0.0, 1.0)][1::2],
+        [dataclasses.replace(row, dtype=row.implementation) for row in wrong],
+        slower,
+    ):
+        assert ratio(known + more) == band
+    faster = [dataclasses.replace(row, published_ms=1.0) for row in slower]
+    assert ratio(known + faster).high > 2
+
+
+def test_few_problems_take_the_band_of_all_chips(ratio):
+    test = [n for n in range(1, 99) if of(0.0, n).half == "test"]
+    few = [row for n in test[: FEWEST - 1] for row in pair(n, 0.1)]
+    tunings = [
+        of(0.1, test[0], implementation="pallas", regime="Pallas, compute", tuning={"bm": k})
+        for k in range(1, 6)
+    ]
+    assert ratio(few + tunings) is None  # pairs enough, but of too few problems
+    band = ratio(few + tunings + pair(test[0], 0.0, chip="v6e"))
+    assert band.chip == bands.ALL and band.rows == FEWEST + len(tunings)
 
 
 # --- halves ---------------------------------------------------------------------------------------
@@ -85,7 +136,7 @@ def test_halves_are_by_a_hash_of_operator_and_sizes_alone():
         {"tuning": {"block": 128}},
     ):
         assert dataclasses.replace(ONE, **more).half == ONE.half
-    assert half(dataclasses.replace(ONE, sizes={"n": 8, "k": 8, "m": 8})) == ONE.half
+    assert dataclasses.replace(ONE, sizes={"n": 8, "k": 8, "m": 8}).half == ONE.half
     drawn = [of(0.0, n).half for n in range(1, 401)]
     assert 160 < drawn.count("fit") < 240 and set(drawn) == set(comparisons.HALVES)
 
@@ -159,6 +210,21 @@ def test_a_band_follows_its_rows(band):
     assert band(known + rows("fit", 30, 1.0)) == band(known)
     launched = [dataclasses.replace(row, clock="wall", launch_ms=1.1) for row in more]
     assert band(known + launched) == band(known)
+
+
+def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(tmp_path):
+    file, newer = tmp_path / "validation.csv", "libtpu 0.0.50"
+    known = rows("test", 20, 0.0)
+    other = [dataclasses.replace(r, estimated_ms=3.0, versions=f"jax 0.12, {newer}") for r in known]
+    store.write(file, known + other[: FEWEST - 1])  # both stand in the file
+    ask = lambda: bands.band("v5e", "XLA, compute", file, newer)
+    assert ask().high == 0 and ask().text == "+0 … +0 % (found with libtpu 0.0.42.1)"
+    comparisons.add(other, file)
+    assert ask().high == pytest.approx(0.5) and "found" not in ask().text
+    assert bands.band("v5e", "XLA, compute", file, "libtpu 0.0.42.1").text == "+0 … +0 %"
+    assert [len(comparisons.read(file, name)) for name in ("", newer, "libtpu 1")] == [20, 20, 0]
+    comparisons.add(rows("test", 21, 0.0)[20:], file)
+    assert {row.error for row in comparisons.read(file)} == {0.0}  # of the compiler with most rows
 
 
 def test_without_measurements_there_is_no_band(band):

@@ -1,16 +1,19 @@
 """The band beside an estimate: how far estimates of its kind were off, against measurements.
 
 results/validation.csv holds the estimate of each published row beside what was measured, and says
-in which half it is; a band is made of the half that is kept for testing.
+in which half it is; a band is made of the half that is kept for testing. A comparison of two
+estimates has a band of its own, made of the problems that both sides were timed on (`ratio_band`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,9 @@ SHARE = 0.8  # of the errors that a band holds
 FEWEST = 5  # rows that make a band
 NONE = "no measurement of this kind"
 WRITERS = ("Pallas", "XLA")
+RATIO, ALL = "XLA over Pallas", "all chips"  # regime and chip of a comparison's band
+PROBLEM = ("operator", "sizes", "dtype", "options", "pass", "chip", "clock")  # of a pair
+TIMED = {"published": 1, "launch": 0}  # milliseconds of a row that does not say
 LAUNCHED = 0.5  # of a published time: with more launch than that, a row says little of the chip
 
 
@@ -56,6 +62,7 @@ class Band:
         chip, regime: of the rows.
         low, high: relative errors; the middle 80 % of the rows lie between them.
         rows: how many there are, all of the half kept for testing.
+        other: the compiler that they were found with, where it is not the one in use.
     """
 
     chip: str
@@ -63,34 +70,35 @@ class Band:
     low: float
     high: float
     rows: int
+    other: str = ""
 
-    def around(self, seconds: float) -> tuple[float, float]:
-        """Where the time would lie that is estimated at so many seconds, the least first."""
-        return seconds / (1 + self.high), seconds / (1 + self.low)
+    def around(self, estimate: float) -> tuple[float, float]:
+        """Where the time, or the ratio, would lie that is estimated so, the least first."""
+        return estimate / (1 + self.high), estimate / (1 + self.low)
 
     @property
     def text(self) -> str:
         """Of the time against the estimate, such as "−8 … +15 %"."""
         low, high = (100 * (end - 1) for end in self.around(1.0))
-        return f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
+        ends = f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
+        return f"{ends} (found with {self.other})" if self.other else ends
 
 
-def ahead(times: Sequence[float], bands: Sequence[Band | None]) -> int | None:
-    """Which of two estimates is surely the smaller: this book's one rule for a tie.
+def ahead(times: Sequence[float], band: Band | None) -> int | None:
+    """Which of two programs of one problem surely takes less: this book's one rule for a tie.
 
     Args:
-        times: the two, in one unit.
-        bands: of each; None where there is none.
+        times: estimates of XLA's program and of the kernel, in one unit.
+        band: of such ratios, as `ratio_band` has it; None where too few were timed.
 
     Returns:
-        0 or 1, the place of the one whose whole range lies below the other's; None for a tie: the
-        ranges overlap, or one of them is not known.
+        0 or 1, the place of the one that takes less wherever in its band the ratio lies; None for a
+        tie: the lead is within the error of ratios, or nobody knows that error.
     """
-    if None in bands:
+    if band is None:
         return None
-    ranges = [band.around(time) for time, band in zip(times, bands, strict=True) if band]
-    (low, high), (other_low, other_high) = ranges
-    return 0 if high < other_low else 1 if other_high < low else None
+    low, high = band.around(times[0] / times[1])
+    return 1 if low > 1 else 0 if high < 1 else None
 
 
 def path() -> Path:
@@ -106,25 +114,55 @@ def cells(file: Path) -> list[Mapping[str, str]]:
         return list(csv.DictReader(opened))
 
 
-def band(chip: str, kind: str, file: Path | None = None) -> Band | None:
+def band(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> Band | None:
     """The band of a regime on a chip, of the rows that are kept.
 
     Args:
         chip: one of CHIPS.
         kind: a regime, as `regime` names it.
         file: of the rows; by default, that of `path`.
+        compiler: whose rows count where FEWEST or more are of that kind, such as "libtpu 0.0.50";
+            else those of the one that has most. By default the installed one.
 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
     """
-    return band_of(chip, kind, errors(chip, kind, file))
+    ranked, other = _chosen(_read(file)[0].get((chip, kind), {}), compiler)
+    return band_of(chip, kind, ranked, other)
 
 
-def errors(chip: str, kind: str, file: Path | None = None) -> list[float]:
-    """The errors of the test half of a regime on a chip, of the rows that are kept."""
-    file = file or path()
-    rows = _errors(file, file.stat().st_mtime_ns) if file.exists() else {}
-    return rows.get((chip, kind), [])
+def errors(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> list[float]:
+    """The errors that `band` is made of, however few."""
+    return _chosen(_read(file)[0].get((chip, kind), {}), compiler)[0]
+
+
+def ratio_band(chip: str, file: Path | None = None, compiler: str = "") -> Band | None:
+    """The band of an estimated ratio: the time of XLA's program over that of a kernel.
+
+    A pair is a row of a kernel, and of the same problem, chip and clock the row of XLA's program
+    that was measured to be the fastest. Its error is that of the estimated ratio against the
+    measured one: above 0, estimates flatter the kernel.
+
+    Args:
+        chip: where FEWEST or more problems have pairs, its own make the band; else those of all
+            chips together, and `Band.chip` says so. Pairs of one problem share XLA's row.
+        file, compiler: as of `band`.
+
+    Returns:
+        None where fewer than FEWEST problems have pairs.
+    """
+    for where in (chip, ALL):
+        known, other = ratios(where, file, compiler)
+        if len({problem for problem, _ in known}) >= FEWEST:
+            return band_of(where, RATIO, [error for _, error in known], other)
+    return None
+
+
+def ratios(
+    chip: str, file: Path | None = None, compiler: str = ""
+) -> tuple[list[tuple[Any, float]], str]:
+    """Problem and error of each pair on a chip or on ALL, and whose they are, as a Band has it."""
+    return _chosen(_read(file)[1].get(chip, {}), compiler)
 
 
 def none(rows: int) -> str:
@@ -134,35 +172,74 @@ def none(rows: int) -> str:
     return f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band"
 
 
+def compiler(versions: str) -> str:
+    """The TPU's compiler among versions as a row has them, such as "libtpu 0.0.50"."""
+    return next((part for part in versions.split(", ") if part.startswith("libtpu")), "")
+
+
 def counts(published_ms: float, launch_ms: float) -> bool:
     """Whether a row counts in a band: where the launch is most of what was timed, and was itself
     chosen by such a row, it says little of the chip."""
     return launch_ms <= LAUNCHED * published_ms
 
 
-def band_of(chip: str, kind: str, errors: Iterable[float]) -> Band | None:
+def band_of(chip: str, kind: str, errors: Iterable[float], other: str = "") -> Band | None:
     """The middle 80 % of relative errors; None where they are fewer than FEWEST.
 
     Args:
-        chip, kind: what they are of, for the band's text.
+        chip, kind, other: what they are of, as a Band has it.
         errors: estimated over measured, less 1.
     """
     ranked = sorted(errors)
     if len(ranked) < FEWEST:
         return None
     outside = (1 - SHARE) / 2
-    return Band(chip, kind, quantile(ranked, outside), quantile(ranked, 1 - outside), len(ranked))
+    ends = quantile(ranked, outside), quantile(ranked, 1 - outside)
+    return Band(chip, kind, *ends, len(ranked), other)
+
+
+def _chosen(known: Mapping[str, list[Any]], compiler: str) -> tuple[list[Any], str]:
+    """What is known of the compiler in use, where that is enough, and else of the one of which
+    most is known; and who that is, where it is another."""
+    if not compiler:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            compiler = f"libtpu {metadata.version('libtpu')}"
+    most = max(known, key=lambda name: len(known[name]), default="")
+    used = compiler if len(known.get(compiler, ())) >= FEWEST else most
+    return known.get(used, []), used if compiler not in ("", used) else ""
+
+
+def _read(file: Path | None) -> tuple[Found, Found]:
+    """The errors of the test half, by chip and regime; pairs of problem and error of a ratio, by
+    chip and of ALL."""
+    file = file or path()
+    return _found(file, file.stat().st_mtime_ns) if file.exists() else ({}, {})
+
+
+Found = Mapping[Any, Mapping[str, list[Any]]]  # what of → compiler → errors
 
 
 @functools.lru_cache(4)
-def _errors(file: Path, changed: int) -> Mapping[tuple[str, str], list[float]]:
-    """chip and regime → the errors of the test half."""
-    by_kind: dict[tuple[str, str], list[float]] = defaultdict(list)
+def _found(file: Path, changed: int) -> tuple[Found, Found]:
+    errors: Any = defaultdict(lambda: defaultdict(list))
+    ratios: Any = defaultdict(lambda: defaultdict(list))
+    problems: Any = defaultdict(list)
     for row in cells(file):
-        timed = float(row.get("published_ms") or 1), float(row.get("launch_ms") or 0)
-        if row["half"] == TEST and row["error"] and counts(*timed):
-            by_kind[row["chip"], row["regime"]].append(float(row["error"]))
-    return by_kind
+        took, launch = (float(row.get(f"{name}_ms") or rest) for name, rest in TIMED.items())
+        if row["half"] != TEST or not row["error"] or not counts(took, launch):
+            continue
+        used = compiler(row.get("versions") or "")
+        errors[row["chip"], row["regime"]][used].append(float(row["error"]))
+        problem = *(row.get(column) for column in PROBLEM), used
+        problems[problem].append((row.get("implementation", ""), took, float(row["error"])))
+    for problem, rows in problems.items():
+        by_xla = [row for row in rows if row[0].startswith("xla")]
+        for kernel in [row for row in rows if row not in by_xla] if by_xla else ():
+            best = min(by_xla, key=lambda row: row[1])
+            for chip in (problem[PROBLEM.index("chip")], ALL):
+                pair = problem, (1 + best[2]) / (1 + kernel[2]) - 1
+                ratios[chip][problem[-1]].append(pair)
+    return errors, ratios
 
 
 def quantile(values: Sequence[float], share: float) -> float:

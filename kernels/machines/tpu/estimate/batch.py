@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kernels.machines.compat import libtpu
@@ -25,6 +26,7 @@ from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.profile import BUDGET, Profile, Request, match, schedule_kernels
+from kernels.machines.tpu.estimate.rates import rates_of, use
 from kernels.machines.tpu.estimate.result import Estimate
 from kernels.machines.tpu.export import export
 from kernels.machines.tpu.pool import TpuProgram
@@ -42,6 +44,7 @@ def estimate(
     budget: float = BUDGET,
     large: bool = False,
     values: Mapping[str | int, Any] | None = None,
+    rates: str | Path | None = None,
     **options: Any,
 ) -> Estimate:
     """Estimate the run time of `function(*args, **options)` on `chip`, kernels and XLA's operations
@@ -62,6 +65,8 @@ def estimate(
             the size of a dynamic grid, a table of pages, the rows of each group. Of `args`, only
             shapes and dtypes count. What depends on a value that is neither given nor a constant
             of the program is named in Estimate.depends, and the estimate is a range.
+        rates: a file of rates that a reader fitted for this chip and compiler, in place of the
+            book's.
         options: any other keyword argument is the function's own, as in compile.
 
     Raises:
@@ -70,9 +75,10 @@ def estimate(
         ValueError, MissingPackage: as compile does; EndlessLoop, which is a ValueError, for a
             kernel with a loop that its own scalars never end.
     """
-    pool.libtpu_version()
+    installed = pool.libtpu_version()
     program = export(function, *args, chip=chip, values=values, **options)
-    return estimate_program(program, timeout=timeout, budget=budget, large=large)
+    with use(rates, installed, [program.chip]):
+        return estimate_program(program, timeout=timeout, budget=budget, large=large)
 
 
 def estimate_program(
@@ -124,7 +130,7 @@ def estimate_all(
     waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
     def key(program: ExportedProgram) -> Hashable:
-        return program.fingerprint, program.chip, budget, large, profile
+        return program.fingerprint, program.chip, rates_of(program.chip), budget, large, profile
 
     def advance(index: int, generator: Generator[Request, Any, Any], answer: Any) -> None:
         try:

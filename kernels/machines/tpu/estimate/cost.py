@@ -22,7 +22,7 @@ from kernels.machines.pallas.calls import FAST
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu import chips, traffic
 from kernels.machines.tpu.estimate.profile import KernelProfile, shared
-from kernels.machines.tpu.estimate.rates import LARGE, RATES, REACHED, WAITS, together
+from kernels.machines.tpu.estimate.rates import LARGE, REACHED, WAITS, rates_of, together
 from kernels.machines.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.pool import TpuProgram
@@ -60,7 +60,7 @@ class Cost:
             replace(i, times=i.times * trips, counted=True) if trips and not i.counted else i
             for i in compiled.module.run
         ]
-        self.rates = RATES[self.chip.name]
+        self.rates = rates_of(self.chip.name)
         self.schedules = {kernel.name: kernel for kernel in schedule_of(compiled).kernels}
 
     def operations(self) -> tuple[OpEstimate, ...]:
@@ -119,6 +119,8 @@ class Cost:
             notes=notes,
             compiled=self.compiled,
             depends=depends,
+            rates=self.rates.source,
+            cost=self,
         )
 
     def _notes(self, ops: Sequence[OpEstimate]) -> Iterator[str]:

@@ -10,7 +10,24 @@ and LAUNCH_SECONDS.
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from kernels.machines.checks import fail, one_of
+
+# What is fitted, and within which limits: no memory and no kernel is faster than its peak.
+LIMITS = {
+    "read": (0.5, 1.0),
+    "write": (0.5, 1.0),
+    "product": (0.6, 1.4),
+    "mosaic": (0.3, 1.0),
+    "large": (0.0, 0.5),
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,7 @@ class Rates:
             what a short step of a pipeline shows.
         large: the power of its bytes, in units of LARGE, by which a larger array takes longer; that
             it does is measured, and why is not known.
+        source: whose they are, where they are not the book's.
     """
 
     read: float
@@ -39,6 +57,7 @@ class Rates:
     start_seconds: float = 1e-6
     latency: float = 1.0
     large: float = 0.0
+    source: str = ""
 
 
 RATES = {
@@ -55,6 +74,49 @@ REACHED = 0.90
 # A matmul whose own estimate is so much longer than its schedule is one that XLA believes to wait
 # for HBM, at a rate far below the real one: bytes and schedule tell better.
 WAITS = 1.6
+
+
+_own: ContextVar[Mapping[str, Rates]] = ContextVar("own rates", default=MappingProxyType({}))
+
+
+def rates_of(chip: str) -> Rates:
+    """The rates of a chip that are in use."""
+    return _own.get().get(chip) or RATES[chip]
+
+
+@contextlib.contextmanager
+def use(file: str | Path | None, libtpu: str, chips: Iterable[str]) -> Iterator[None]:
+    """Estimate with a reader's own rates in this block; None changes nothing.
+
+    Args:
+        file: that `python -m kernels validate --fit` wrote.
+        libtpu: the version that is installed.
+        chips: that are estimated for.
+
+    Raises:
+        ValueError: for another file, rates that cannot be, and those of another chip or compiler.
+    """
+    own = {}
+    if file is not None:
+        try:
+            held = json.loads(Path(file).read_text(encoding="utf-8"))
+            rates = {name: float(value) for name, value in held["rates"].items()}
+            source = "rates fitted to {rows} rows of {date}".format(**held)
+            own, compiler = {held["chip"]: Rates(**rates, source=source)}, held["libtpu"]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            fail("the rates file", file, f"what `kernels validate --fit` wrote ({error!r})")
+        for name, rate in rates.items():
+            low, high = LIMITS.get(name, (0.0, 1.0))
+            if not low <= rate <= high:
+                fail(f"{name} in {file}", rate, f"from {low:g} to {high:g}")
+        one_of(f"libtpu, which {file} was not fitted with,", libtpu, [compiler])
+        for chip in chips:
+            one_of(f"the chip, with the rates of {file},", chip, own)
+    token = _own.set(own)
+    try:
+        yield
+    finally:
+        _own.reset(token)
 
 
 def together(*parts: float) -> float:

@@ -81,6 +81,8 @@ class Estimate:
         notes: what the reader has to know.
         compiled: the program that this is of.
         depends: the arguments whose values decide and are not known; then there is no band.
+        rates: whose rates it was made with, where they are not the book's; then there is no band.
+        cost: what was added up; other rates make other operations of it.
     """
 
     name: str
@@ -99,6 +101,8 @@ class Estimate:
     notes: tuple[str, ...] = ()
     compiled: TpuProgram | None = field(default=None, repr=False, compare=False)
     depends: tuple[str, ...] = ()
+    rates: str = ""
+    cost: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds, Seconds):
@@ -114,13 +118,17 @@ class Estimate:
     def band(self) -> bands.Band | None:
         """How far estimates of this regime were off on this chip; None where too few were ever
         held against a measurement."""
-        return None if self.depends else bands.band(self.chip, self.regime)
+        if self.depends or self.rates:
+            return None
+        return bands.band(self.chip, self.regime, compiler=f"libtpu {self.libtpu}")
 
     @property
     def band_text(self) -> str:
         """The band in words, such as "−8 … +15 %", or why there is none."""
         if self.depends:
             return f"depends on {', '.join(self.depends)}"
+        if self.rates:
+            return self.rates
         if band := self.band:
             return band.text
         return bands.none(len(bands.errors(self.chip, self.regime)))
