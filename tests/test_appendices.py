@@ -132,14 +132,14 @@ def test_pages_say_what_was_checked():
 
 def glossary():
     """Each term with its definition."""
-    text = page("glossary").split("```{glossary}\n")[1]
-    return re.findall(r"^(\S.*)\n  (\S.*)$", text, re.M)
+    return re.findall(r"^(\S.*)\n  (\S.*)$", page("glossary").split("```{glossary}\n")[1], re.M)
 
 
 def occurs(word, text):
     return re.search(WORD.format(re.escape(word)), text, re.I) is not None
 
 
+@cache
 def prose(stem):
     """A chapter's Markdown, without its code, whose comments look like headings."""
     cells = jupytext.reads(TEXTS[stem], fmt="md:myst").cells

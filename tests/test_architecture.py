@@ -43,27 +43,21 @@ def test_imports_run_one_way():
     [
         (
             {"machines/tpu/chips.py": "import kernels.proof.catalog"},
-            "kernels.machines is not allowed to import",
+            "kernels.machines is not allowed",
         ),
         (
             {"proof/budget.py": "def late():\n    from kernels.proof import ladder"},
             "kernels.proof.budget is not allowed to import kernels.proof.ladder",
         ),
         ({"nms/stray.py": "import kernels.giou"}, "kernels.nms is not allowed to import"),
-        (
-            {"cholesky/operator.py": "import kernels.figures.store"},
-            "kernels.cholesky is not allowed",
-        ),
+        ({"cholesky/operator.py": "import kernels.figures.store"}, "kernels.cholesky is not"),
         ({"stray.py": ""}, "- kernels.stray"),
         (
             {"figures/report.py": "def late():\n    from validation import comparisons"},
             "kernels.figures.report -> validation.comparisons",
         ),
         (
-            {
-                "machines/tpu/one.py": "import kernels.machines.tpu.other",
-                "machines/tpu/other.py": "import kernels.machines.tpu.one",
-            },
+            {f"machines/tpu/{a}.py": f"import kernels.machines.tpu.{b}" for a, b in ("xy", "yx")},
             "No cycles are allowed in kernels.machines.tpu",
         ),
     ],

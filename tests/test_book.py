@@ -203,8 +203,7 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
     monkeypatch.setattr(build_book, "BUILD", tmp_path)
     monkeypatch.setattr(build_book, "CACHE", tmp_path / "cache")
     lacks = write_notebook(tmp_path / "lacks.ipynb", "print('shown')", LACKS)
-    whole = write_notebook(tmp_path / "whole.ipynb", "print('shown')")
-    paths = [lacks, whole]
+    paths = [lacks, write_notebook(tmp_path / "whole.ipynb", "print('shown')")]
     lines = []
 
     def executed():

@@ -14,9 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CODE = ("kernels/**/*.py", "validation/**/*.py", "tests/**/*.py", "tools/*.py", "book/_ext/**/*.py")
 
 
-def numbered(text):
-    """The names of chapters with a number that a text holds."""
-    return re.findall(rf"\b\d\d_(?:{'|'.join(chapters.by_slug())})\b", text)
+# Finds the names of chapters with a number that a text holds.
+numbered = re.compile(rf"\b\d\d_(?:{'|'.join(chapters.by_slug())})\b").findall
 
 
 def test_the_order_of_the_files_is_that_of_the_table_of_contents():

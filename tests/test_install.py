@@ -355,8 +355,7 @@ def test_what_cannot_be_is_refused_and_a_folder_that_is_no_venv_is_left_alone(tm
 
 def test_packages_left_out_on_this_machine_are_named():
     code = installer.LEFT_OUT.replace(
-        "import sys, tomllib",
-        "import sys, tomllib, platform\nplatform.machine = lambda: 'riscv'",
+        "import sys, tomllib", "import sys, tomllib, platform\nplatform.machine = lambda: 'riscv'"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "tpu", "book"], cwd=ROOT, capture_output=True, text=True

@@ -12,29 +12,15 @@ MAX_HEAD_DIM = 256
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """Everything about attention but its operands; hashable, so that jit can key on it.
+    """Everything about attention but its operands; hashable, so that jit can key on it."""
 
-    Args:
-        causal: query i sees the keys 0 to i.
-        scale: of the products.
-        interpret: as the kernel's call takes it.
-    """
-
-    causal: bool
-    scale: float
-    interpret: Any
+    causal: bool  # query i sees the keys 0 to i
+    scale: float  # of the products
+    interpret: Any  # as the kernel's call takes it
 
 
 def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """Refuse what no implementation takes.
-
-    Args:
-        q, k, v, scale: as `attention` takes them.
-        dtypes: the names of those that the arrays may have.
-
-    Returns:
-        The scale to use: D ** -0.5 for None.
-    """
+    """Refuse what no implementation takes; the scale to use, D ** -0.5 for None."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.array(name, x, rank=4, dtypes=dtypes)
         checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
@@ -47,12 +33,7 @@ def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> 
 
 
 def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """The same for q, k and v in one array.
-
-    Args:
-        qkv, num_heads, scale: as `vit_attention` takes them.
-        dtypes: the names of those that qkv may have.
-    """
+    """The same for q, k and v in one array."""
     checks.array("qkv", qkv, rank=3, dtypes=dtypes)
     checks.positive_int("num_heads", num_heads)
     head_dim = qkv.shape[2] // (3 * num_heads)  # not divmod: torch.compile cannot trace it

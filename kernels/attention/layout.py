@@ -26,15 +26,7 @@ def by_rows(attention):
 
 
 def tensor_heads(qkv, num_heads):
-    """q, k and v of a tensor: views, which a kernel needs copied.
-
-    Args:
-        qkv: [B, N, 3·H·D].
-        num_heads: H.
-
-    Returns:
-        q, k, v, each [B, H, N, D].
-    """
+    """q, k and v, [B, H, N, D] each, of [B, N, 3·H·D]: views, which a kernel needs copied."""
     batch, length, _ = qkv.shape
     return qkv.reshape(batch, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 

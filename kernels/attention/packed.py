@@ -30,25 +30,15 @@ Q, K, V = range(3)  # the order in a row of qkv
 
 @dataclass(frozen=True)
 class Packing:
-    """How the work is cut.
+    """How the work is cut."""
 
-    Args:
-        images: in one program.
-        tokens: of an image.
-        heads: of a token.
-        head_dim: numbers of a head.
-        group: heads that fill whole lane tiles.
-        block: queries at a time; all of them where that is few.
-        widen: multiply bfloat16 as float32.
-    """
-
-    images: int
-    tokens: int
-    heads: int
-    head_dim: int
-    group: int
-    block: int
-    widen: bool
+    images: int  # in one program
+    tokens: int  # of an image
+    heads: int  # of a token
+    head_dim: int  # numbers of a head
+    group: int  # heads that fill whole lane tiles
+    block: int  # queries at a time; all of them where that is few
+    widen: bool  # multiply bfloat16 as float32
 
     @classmethod
     def of(cls, qkv, num_heads, interpret):

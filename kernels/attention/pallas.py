@@ -26,41 +26,28 @@ HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax see
 
 @dataclasses.dataclass(frozen=True)
 class FlashSpec(AttentionSpec):
-    """The same of our kernels for a TPU.
+    """The same of our kernels for a TPU."""
 
-    Args:
-        plan: of the forward pass.
-        block: what was asked for, of which the backward pass makes its own plan; None lets it
-            choose.
-    """
-
-    plan: TpuPlan[AttentionBlocks]
+    plan: TpuPlan[AttentionBlocks]  # of the forward pass
+    # What was asked for, of which the backward pass makes its own plan; None lets it choose.
     block: AttentionBlocks | None = None
 
 
 class Tiling(NamedTuple):
-    """What a kernel has to know beside its blocks.
+    """What a kernel has to know beside its blocks."""
 
-    Args:
-        n, m: queries and keys.
-        bq, bk: queries and keys of a block.
-        tq, tk: queries and keys of a tile of scores.
-        causal: whether a query sees no key after its own place.
-        scale: of the scores.
-        seq_minor: whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
-        widen: multiply bfloat16 as float32.
-    """
-
+    # Queries and keys: in all, of a block, and of a tile of scores.
     n: int
     m: int
     bq: int
     bk: int
     tq: int
     tk: int
-    causal: bool
-    scale: float
+    causal: bool  # whether a query sees no key after its own place
+    scale: float  # of the scores
+    # Whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
     seq_minor: bool
-    widen: bool
+    widen: bool  # multiply bfloat16 as float32
 
     @property
     def query_blocks(self):

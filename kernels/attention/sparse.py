@@ -67,15 +67,7 @@ def _refuse(*_):
 
 
 def attention(q, k, v, mask, *, scale, plan, interpret=None):
-    """Attention to the blocks of keys that a mask keeps, bool [query blocks, key blocks].
-
-    Args:
-        q, k, v, mask, scale, interpret: as block_sparse_attention takes them.
-        plan: the blocks, and the chip.
-
-    Raises:
-        NotImplementedError: where it is differentiated.
-    """
+    """block_sparse_attention by a plan; NotImplementedError where it is differentiated."""
     together = (jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in (q, k, v))
     query, key = (jnp.asarray(x, jnp.int32) for x in np.nonzero(mask))
     spec = FlashSpec(False, scale, interprets(interpret, "tpu"), plan)

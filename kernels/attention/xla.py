@@ -11,15 +11,7 @@ SLICE_BYTES = 4 << 20  # of scores; few enough for VMEM, and what estimates favo
 
 
 def slice_of(parts, scores):
-    """How many parts go into a slice.
-
-    Args:
-        parts: in all, heads or images.
-        scores: of one part.
-
-    Returns:
-        The largest number that divides `parts` and keeps its scores within SLICE_BYTES; at least 1.
-    """
+    """The largest divisor of `parts` that keeps their scores within SLICE_BYTES; at least 1."""
     fits = max(1, SLICE_BYTES // max(4 * scores, 1))
     return next(s for s in range(min(parts, fits), 0, -1) if parts % s == 0)
 
@@ -75,9 +67,6 @@ def sdpa(q, k, v, *, causal, scale):
 @functools.partial(jax.jit, static_argnames=("scale", "plan"))
 def block_sparse_attention(q, k, v, mask, *, scale, plan):
     """The same with bool [query blocks, key blocks]: every score is computed, and most hidden."""
-    return _masked(q, k, v, scale, by_token(mask, q.shape[2], k.shape[2], plan.block.tokens))
-
-
-def by_token(mask, n, m, tokens):
-    """bool [query blocks, key blocks] → [n, m]."""
-    return mask[jnp.arange(n) // min(tokens, n)][:, jnp.arange(m) // min(tokens, m)]
+    sizes = q.shape[2], k.shape[2]
+    rows, columns = (jnp.arange(n) // min(plan.block.tokens, n) for n in sizes)
+    return _masked(q, k, v, scale, mask[rows][:, columns])

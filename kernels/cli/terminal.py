@@ -47,12 +47,7 @@ def reported() -> Iterator[None]:
 
 
 def progress(form: str = "{task.description}", counted: bool = True) -> Progress:
-    """A bar on stderr while something takes long; nothing where that is no terminal.
-
-    Args:
-        form: of the words before it.
-        counted: whether it is known how much there is to do.
-    """
+    """A bar on stderr while something takes long; nothing where that is no terminal."""
     columns: list[ProgressColumn] = [TextColumn(form)]
     if counted:
         columns += [BarColumn(), MofNCompleteColumn()]
@@ -67,10 +62,6 @@ def note(words: str) -> None:
 
 def file_and_name(text: str, named: bool = False) -> tuple[str, str]:
     """File and name of "FILE.py:NAME".
-
-    Args:
-        text: which may be "FILE.py" alone.
-        named: whether it has to have a name.
 
     Raises:
         ValueError: for a file that there is not, and for a name that is left out.

@@ -128,10 +128,6 @@ def launched(name: str, b: int, c: int, t: int) -> Launched:
 def compiled(name: str, b: int, c: int, t: int, *, chip: str = "rtx3090") -> GpuKernel:
     """One kernel compiled by NVRTC and ptxas, as it would be launched.
 
-    Args:
-        name, b, c, t: as `launched` takes them.
-        chip: one of kernels.gpu.CHIPS.
-
     Raises:
         ValueError: for another name, size or chip.
         MissingPackage: without NVIDIA's tools.

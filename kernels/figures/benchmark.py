@@ -24,25 +24,18 @@ PACKAGES = ("numpy", "jax", "torch", "taichi", "quadrants")
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was read of one workload.
-
-    Args:
-        gradient: whether the gradients were timed, forward pass included.
-        timings: by implementation.
-        limit: the name of the one among them that no implementation can beat, its seconds scaled to
-            the workload, or None.
-        refused: by implementation, why it does not solve the workload here.
-        calls: in one reading.
-    """
+    """What was read of one workload."""
 
     operator: Operator
     workload: Workload
-    gradient: bool
+    gradient: bool  # whether the gradients were timed, forward pass included
     machine: str
-    timings: dict[str, Timing]
+    timings: dict[str, Timing]  # by implementation
+    # Which of the timings no implementation can beat, its seconds scaled to the workload.
     limit: str | None
+    # Implementation → why it does not solve the workload here.
     refused: dict[str, str] = field(default_factory=dict)
-    calls: int = 1
+    calls: int = 1  # in one reading
 
     @property
     def title(self) -> str:
@@ -109,15 +102,7 @@ def prepare(
     device: str = "cpu",
     gradient: bool = False,
 ) -> Callable[[], Any]:
-    """A call without arguments that solves a workload.
-
-    Args:
-        operator, implementation: of the catalog.
-        workload: its operands are put on the device, and so is the result where the operator takes
-            an `out`.
-        device: "cpu" or "cuda", for PyTorch and Taichi.
-        gradient: whether the call gives the gradients, forward pass included.
-    """
+    """A call without arguments that solves a workload, or its gradients, on the device."""
     job = Subject.of(operator, implementation).job(workload, gradient=gradient)
     writes = "out" in inspect.signature(operator.function).parameters
     return implementation.backend.prepare(job, device, out=writes)

@@ -24,12 +24,7 @@ Subject = tuple[Problem, str, Named, str]  # a problem; quantity, part and unit 
 
 @dataclass(frozen=True)
 class Limit:
-    """What nothing can beat.
-
-    Args:
-        value: in the unit of the figures.
-        why: in words.
-    """
+    """What nothing can beat, in the unit of the figures, and why."""
 
     value: float
     why: str
@@ -152,9 +147,6 @@ def groups(records: Iterable[Record]) -> list[Group]:
     A ratio is of figures of one problem, one chip, one unit and one kind. A record of what bounds
     the others is their limit and no row; where there is none, `floor` is.
 
-    Args:
-        records: of any kinds.
-
     Returns:
         A group for each quantity of each problem on each chip, in the catalog's order.
     """
@@ -180,9 +172,6 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
 def floor(problem: Problem) -> Limit | None:
     """The least milliseconds that a chip needs for a problem.
-
-    Args:
-        problem: a record or its key will do.
 
     Returns:
         The larger of two: matrix products at the peak, and arguments and results moved once at the

@@ -212,22 +212,12 @@ class Key(Problem):
         return Key(**_some(self, Key))
 
     def record(self, **known: Any) -> Record:
-        """A record of this key, of today unless a date is given.
-
-        Args:
-            known: the other columns.
-        """
+        """A record of this key, of today unless a date is given."""
         today = datetime.date.today().isoformat()
         return Record(**{**_some(self, Key), "date": today, **known})
 
     def estimated(self, estimate: Any, workload: str = "", software: str = "") -> Record:
-        """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, in ms; of today.
-
-        Args:
-            estimate: it says what binds, and its method.
-            workload: the problem's name.
-            software: the versions, by default of JAX and the TPU's compiler.
-        """
+        """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, of today; ms."""
         return self.record(
             workload=workload,
             kind="estimated",
@@ -281,9 +271,6 @@ class Row(Key):
     @classmethod
     def of_cells(cls, cells: Mapping[str, str]) -> Self:
         """The row of its cells.
-
-        Args:
-            cells: column → cell.
 
         Raises:
             ValueError: for other columns, what the constructor refuses, and a row that contradicts

@@ -30,27 +30,20 @@ KEPT = "status.csv"
 
 @dataclass(frozen=True)
 class RungResult:
-    """How one implementation fared at one rung.
-
-    Args:
-        passed, partial, skipped, failed: how many workloads.
-        message: the first reason or note.
-        seconds: of all of them.
-        date: when, in local time.
-        machine: on what.
-    """
+    """How one implementation fared at one rung."""
 
     operator: str
     implementation: str
     rung: str
+    # How many workloads did which.
     passed: int
     partial: int
     skipped: int
     failed: int
-    message: str
-    seconds: float
-    date: str
-    machine: str
+    message: str  # the first reason or note
+    seconds: float  # of all of them
+    date: str  # when, in local time
+    machine: str  # on what
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -72,19 +72,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Words between tables.
+    """Words between tables."""
 
-    Args:
-        words: all but the lead.
-        lead: what stands before them.
-        style: of the words: "", "bold", "dim", or "red" for what is wrong.
-        mark: of the lead: "bold", "dim" or a colour.
-    """
-
-    words: str
-    lead: str = ""
-    style: str = ""
-    mark: str = "bold"
+    words: str  # all but the lead
+    lead: str = ""  # what stands before them
+    style: str = ""  # of the words: "", "bold", "dim", or "red" for what is wrong
+    mark: str = "bold"  # of the lead: "bold", "dim" or a colour
 
     def _repr_html_(self) -> str:
         lead = f"<b>{html.escape(self.lead)}</b>" if self.lead else ""
@@ -100,24 +93,13 @@ class Paragraph:
 
 
 def show(parts: Iterable[Any], console: Any) -> None:
-    """Print tables and paragraphs; a paragraph is not folded where its reader might search it.
-
-    Args:
-        parts: of a page, in order.
-        console: where to.
-    """
+    """Print tables and paragraphs; a paragraph is not folded where its reader might search it."""
     for part in parts:
         console.print(part, highlight=False, soft_wrap=isinstance(part, Paragraph))
 
 
 def as_text(parts: Iterable[Any], width: int = 100, coloured: bool = False) -> str:
-    """What a terminal would show of tables and paragraphs.
-
-    Args:
-        parts: of a page, in order.
-        width: of the terminal, in characters.
-        coloured: with the escapes that colour it.
-    """
+    """What a terminal of `width` characters would show of tables and paragraphs."""
     from rich.console import Console
 
     console = Console(width=width, force_terminal=coloured, no_color=not coloured)

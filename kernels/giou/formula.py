@@ -20,14 +20,7 @@ def _span(first, last, first_, last_):
 
 
 def score(pred, target):
-    """GIOU of pairs of boxes, whose coordinates are separate arrays.
-
-    Args:
-        pred, target: (left, top, right, bottom) each, all arrays of one shape.
-
-    Returns:
-        Of that shape.
-    """
+    """GIOU of pairs of boxes: left, top, right and bottom of each are arrays of one shape."""
     (pl, pt, pr, pb), (tl, tt, tr, tb) = pred, target
     inter = jnp.maximum(_overlap(pl, pr, tl, tr), 0) * jnp.maximum(_overlap(pt, pb, tt, tb), 0)
     enclosing = jnp.maximum(_span(pl, pr, tl, tr), 0) * jnp.maximum(_span(pt, pb, tt, tb), 0)
@@ -42,15 +35,7 @@ def _larger(a, b):
 
 
 def gradients(pred, target, cotangent):
-    """The derivatives of `score` by the coordinates of both, times a cotangent.
-
-    Args:
-        pred, target: as for `score`.
-        cotangent: of the scores' shape.
-
-    Returns:
-        Those of pred and those of target, each (left, top, right, bottom).
-    """
+    """The derivatives of `score` by the coordinates of both, times a cotangent of its shape."""
     (pl, pt, pr, pb), (tl, tt, tr, tb) = pred, target
     iw, ih = _overlap(pl, pr, tl, tr), _overlap(pt, pb, tt, tb)
     ew, eh = _span(pl, pr, tl, tr), _span(pt, pb, tt, tb)

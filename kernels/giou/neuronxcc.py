@@ -10,14 +10,7 @@ BOXES = 512  # as in kernels.giou.nki; here the compiler makes the tiles
 
 @nki.jit
 def giou_kernel(preds, targets):
-    """GIOU of pairs of boxes in HBM.
-
-    Args:
-        preds, targets: [B, 4 N] float32, the coordinates of a box side by side.
-
-    Returns:
-        [B, N] float32 in HBM.
-    """
+    """GIOU of boxes in HBM, float32 [B, 4 N] twice, coordinates side by side → [B, N]."""
     samples, boxes = preds.shape[0], preds.shape[1] // 4
     scores = nl.ndarray((samples, boxes), dtype=preds.dtype, buffer=nl.shared_hbm)
     i_p = nl.arange(nl.tile_size.pmax)[:, None]

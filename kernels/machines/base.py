@@ -140,9 +140,6 @@ class Simulation:
 def takes_interpret(function: Callable[..., Any]) -> bool:
     """Whether a function has to be told that it is simulated: else it may do on a CPU what is no
     kernel.
-
-    Args:
-        function: any.
     """
     try:
         known = inspect.signature(function).parameters.values()
@@ -169,11 +166,7 @@ class PublishedChip:
     sources: tuple[tuple[str, str], ...] = field(kw_only=True)
 
     def source(self, field: str) -> str:
-        """Where the figure `field` is from.
-
-        Args:
-            field: its name.
-        """
+        """Where the figure `field` is from."""
         sources = dict(self.sources)
         one_of("field", field, sources)
         return sources[field]

@@ -20,14 +20,7 @@ def brief(error: BaseException) -> str:
 
 
 def located(error: BaseException) -> str:
-    """An exception in one line, with the line of code that raised it outside of libraries.
-
-    Args:
-        error: with its traceback.
-
-    Returns:
-        As brief gives it, then "(file.py:line)" where there is such a line.
-    """
+    """An exception in one line, with "(file.py:line)" of what raised it outside of libraries."""
     if isinstance(error, SyntaxError):
         place = f" ({Path(error.filename).name}:{error.lineno})" if error.filename else ""
         return f"{type(error).__name__}: {error.msg}{place}"
@@ -37,44 +30,20 @@ def located(error: BaseException) -> str:
 
 
 def user_file(file: str) -> bool:
-    """Whether a line of code is a reader's, and neither a library's nor this package's own.
-
-    Args:
-        file: its path, as a traceback has it.
-    """
+    """Whether a line of code is a reader's, and neither a library's nor this package's own."""
     library = "site-packages" in file or "/lib/python" in file or file.startswith("<")
     return not library and Path(__file__).parents[1] not in Path(file).parents
 
 
 def fail(argument: str, value: object, accepted: str) -> NoReturn:
-    """Raise the one form of ValueError that all public functions use.
-
-    Args:
-        argument: its name, or that of a part of it such as "x.shape".
-        value: what it was.
-        accepted: what would do, in words.
-
-    Raises:
-        ValueError: always.
-    """
+    """Raise it: the argument or a part of it such as "x.shape", its value, and what would do."""
     raise ValueError(f"{argument} is {value}; accepted: {accepted}")
 
 
 def array(
     argument: str, value: Any, *, rank: int, dtypes: Collection[str], empty: bool = False
 ) -> None:
-    """Check that `value` is an array of `rank` dimensions and one of `dtypes`.
-
-    Args:
-        argument: its name.
-        value: what it is.
-        rank: how many dimensions it has to have.
-        dtypes: the names of the dtypes that it may have.
-        empty: whether a dimension may be zero.
-
-    Raises:
-        ValueError: for what is no array, and for another rank, an empty dimension or another dtype.
-    """
+    """Check an array's rank and dtype, and that no dimension is zero unless it may be `empty`."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         fail(argument, f"a {type(value).__name__}", f"an array of rank {rank}")
     shape = tuple(value.shape)
@@ -86,46 +55,19 @@ def array(
 
 
 def same(argument: str, value: object, other: str, expected: object) -> None:
-    """Check that a property of one argument equals that of another.
-
-    Args:
-        argument: the name of the property, such as "y.dtype".
-        value: what it is.
-        other: the name of the other argument.
-        expected: what the property is there.
-
-    Raises:
-        ValueError: where they differ.
-    """
+    """Check that a property of one argument, such as "y.dtype", equals that of another."""
     if value != expected:
         fail(argument, value, f"{expected}, as {other} has it")
 
 
 def one_of(argument: str, value: object, accepted: Collection[Any]) -> None:
-    """Check that `value` is one of the `accepted` ones.
-
-    Args:
-        argument: its name.
-        value: what it is.
-        accepted: what it may be.
-
-    Raises:
-        ValueError: where it is none of them.
-    """
+    """Check that `value` is one of the `accepted` ones."""
     if value not in accepted:
         shown = f"{value!r}" if isinstance(value, str) else value
         fail(argument, shown, ", ".join(map(str, accepted)))
 
 
 def positive_int(argument: str, value: object) -> None:
-    """Check that `value` is a whole number of at least 1 (a bool is not a number here).
-
-    Args:
-        argument: its name.
-        value: what it is.
-
-    Raises:
-        ValueError: where it is anything else.
-    """
+    """Check that `value` is a whole number of at least 1 (a bool is not a number here)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         fail(argument, repr(value), "a whole number of at least 1")

@@ -311,12 +311,7 @@ class Spares:
 
 @dataclass(frozen=True)
 class Done:
-    """A program that has run.
-
-    Args:
-        status: as subprocess has it.
-        stdout, stderr: what it printed.
-    """
+    """A program that has run: its status as subprocess has it, and what it printed."""
 
     status: int
     stdout: str = field(repr=False)

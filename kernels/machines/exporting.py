@@ -72,10 +72,6 @@ class ExportedProgram:
     def with_trips(self, trips: Mapping[str, int]) -> ExportedProgram:
         """The same program, of which somebody says how often what data decides runs.
 
-        Args:
-            trips: FILE:LINE of a loop, the name of a kernel, or "" for all → how often the loop
-                runs, and how many steps each dimension of the grid has whose size is data.
-
         Raises:
             ValueError: for what names no such loop or kernel.
         """
@@ -123,15 +119,7 @@ class Machine(ABC):
 
     @abstractmethod
     def refused(self, error: Exception, jaxpr: Any = None) -> CompileError:
-        """What JAX's exception says of the hardware.
-
-        Args:
-            error: of tracing or lowering.
-            jaxpr: of the program, once it is traced.
-
-        Returns:
-            Of the kind "other" where it says nothing of it.
-        """
+        """What JAX's exception says of the hardware, or an error of the kind "other"."""
 
     def accept(self, jaxpr: Any) -> None:
         """ValueError for a program with a kernel that no such chip would run."""
@@ -146,12 +134,7 @@ class Machine(ABC):
             )
 
     def named(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """The function under a name that its compiler can take; as it is where that is no matter.
-
-        Args:
-            function: any.
-            name: of the program.
-        """
+        """The function under a name that its compiler can take, or as it is where none matters."""
         return function
 
     def unchecked(self) -> Sequence[Any]:
@@ -161,12 +144,7 @@ class Machine(ABC):
     def abstract_device(
         self, chip: str, mesh: Mapping[str, int] | None = None
     ) -> AbstractContextManager[Any]:
-        """Within it, JAX traces and lowers as if the default device were a `chip`.
-
-        Args:
-            chip: one of the machine's.
-            mesh: axis name → size, of several such chips.
-        """
+        """Within it, JAX traces as if the default device were a `chip`, or a mesh of several."""
         from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
         one_of("chip", chip, self.chips)
@@ -470,9 +448,6 @@ def _in_rows(program: Any, sharding: Any) -> dict[str, Any]:
 def memory_of(compiled: Any) -> dict[str, int]:
     """Bytes of a compiled program by what they are for: argument, output, alias, temp,
     generated_code.
-
-    Args:
-        compiled: jax.stages.Compiled.
     """
     memory = compiled.memory_analysis()
     names = ("argument", "output", "alias", "temp", "generated_code")

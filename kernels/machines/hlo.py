@@ -35,19 +35,13 @@ _ARRAY = re.compile(r"([a-z]+\d*\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
 
 @dataclass(frozen=True)
 class Array:
-    """One array of HLO: dtype, shape, and the layout that the compiler gave it.
-
-    Args:
-        layout: dimensions from the fastest to the slowest.
-        tile: the first level of tiling, such as (8, 128).
-        space: 0 is HBM, 1 VMEM.
-    """
+    """One array of HLO: dtype, shape, and the layout that the compiler gave it."""
 
     dtype: str
     shape: tuple[int, ...]
-    layout: tuple[int, ...] = ()
-    tile: tuple[int, ...] = ()
-    space: int = 0
+    layout: tuple[int, ...] = ()  # dimensions from the fastest to the slowest
+    tile: tuple[int, ...] = ()  # the first level of tiling, such as (8, 128)
+    space: int = 0  # 0 is HBM, 1 VMEM
 
     @property
     def bytes(self) -> int:
@@ -322,11 +316,7 @@ class Module:
             yield from self.inside(instruction)
 
     def inside(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
-        """What stands in the computations that an instruction calls, and in those that they call.
-
-        Args:
-            instruction: such as a fusion.
-        """
+        """What stands in the computations that an instruction calls, and in those they call."""
         for name in instruction.called:
             yield from self._nested(name)
 
@@ -368,14 +358,7 @@ class Module:
         return dict(by_dtype)
 
     def dots(self, instruction: HloInstruction) -> list[tuple[HloInstruction, int]]:
-        """The products inside a fusion, as HLO for a GPU has them.
-
-        Args:
-            instruction: the fusion.
-
-        Returns:
-            Each with its operations, a multiply-add counting two.
-        """
+        """The products in a fusion of HLO for a GPU, and their operations, a multiply-add two."""
         products = []
         for product in self.inside(instruction):
             summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", product.attributes)
@@ -461,11 +444,7 @@ def parse(text: str) -> Module:
 
 
 def listing(text: str, computation: str = "entry") -> str:
-    """A computation as the compiler writes it, without metadata and configuration.
-
-    Args:
-        computation: "entry", or the name of one that a fusion or a loop calls.
-    """
+    """A computation, "entry" or another's name, without metadata and configuration."""
     lines, inside = [], False
     for line in _lines(text):
         matched = _COMPUTATION.match(line) if line and not line[0].isspace() else None

@@ -48,18 +48,7 @@ def available(name: str) -> bool:
 
 
 def tool(name: str, purpose: str) -> str:
-    """Where the program `name` is.
-
-    Args:
-        name: one of TOOLS.
-        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
-
-    Returns:
-        Its path.
-
-    Raises:
-        MissingPackage: where it is not installed; the message says how to get it.
-    """
+    """Where a program of TOOLS is, which `purpose` needs; MissingPackage says how to get it."""
     if path := shutil.which(name):
         return path
     raise MissingPackage(

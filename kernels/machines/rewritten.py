@@ -119,9 +119,6 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays, with one result, without custom rules and calls of other functions.
 
     Mosaic GPU lowers what an activation computes, and knows no jax.custom_jvp.
-
-    Args:
-        function: of arrays, of which it gives one.
     """
     return lambda *arrays: jaxprs.interpret(jaxprs.trace(function, *arrays), arrays, jaxprs.bound)[
         0

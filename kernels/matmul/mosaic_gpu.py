@@ -29,19 +29,12 @@ SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
 
 @dataclasses.dataclass(frozen=True)
 class HopperSpec:
-    """What is multiplied how.
+    """What is multiplied how."""
 
-    Args:
-        activation: an elementwise function of the sums, or None.
-        transpose_rhs: whether y is stored by its columns.
-        interpret: as plgpu.kernel takes it.
-        sms: of the GPU.
-    """
-
-    activation: Callable[[Any], Any] | None
-    transpose_rhs: bool
-    interpret: Any
-    sms: int
+    activation: Callable[[Any], Any] | None  # an elementwise function of the sums, or None
+    transpose_rhs: bool  # whether y is stored by its columns
+    interpret: Any  # as plgpu.kernel takes it
+    sms: int  # of the GPU
 
 
 def product(x, y, spec, bn):
@@ -119,9 +112,7 @@ def product(x, y, spec, bn):
         grid_names=("sm",),
         num_threads=3,
         thread_name="wg",
-        compiler_params=plgpu.CompilerParams(
-            lowering_semantics=plgpu.LoweringSemantics.Warpgroup,
-        ),
+        compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
         interpret=spec.interpret,
         kernel_name="matmul",
     )(x, y)

@@ -25,24 +25,17 @@ from kernels.matmul.quantized import Dequantise
 
 @dataclasses.dataclass(frozen=True)
 class MatmulSpec:
-    """Everything about a product but its operands; hashable, so that jit can key on it.
+    """Everything about a product but its operands; hashable, so that jit can key on it."""
 
-    Args:
-        plan: its blocks, and the chip that they are for.
-        prologue: elementwise, of x in float32.
-        epilogue: of a block of sums and the blocks of the arrays that go with it.
-        transpose_lhs, transpose_rhs: whether x and y are given transposed.
-        out_dtype: of the result; None is what `result_dtype` makes of that of x.
-        interpret: as `pallas_call` takes it.
-    """
-
-    plan: TpuPlan[BlockSizes] | None = None
-    prologue: Callable | None = None
+    plan: TpuPlan[BlockSizes] | None = None  # its blocks, and the chip that they are for
+    prologue: Callable | None = None  # elementwise, of x in float32
+    # Of a block of sums and the blocks of the arrays that go with it.
     epilogue: Callable | None = None
+    # Whether x and y are given transposed.
     transpose_lhs: bool = False
     transpose_rhs: bool = False
-    out_dtype: str | None = None
-    interpret: object = None
+    out_dtype: str | None = None  # of the result; None is what `result_dtype` makes of that of x
+    interpret: object = None  # as `pallas_call` takes it
 
     @property
     def contract(self):

@@ -38,11 +38,7 @@ def quantize(x: Any, axis: int) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Dequantise:
-    """The epilogue act(z · x_scale · y_scale + bias) of a block of int32 sums.
-
-    Args:
-        activation: an elementwise JAX function; None applies none.
-    """
+    """The epilogue act(z · x_scale · y_scale + bias) of a block of int32 sums."""
 
     activation: Any = None
 

@@ -2,7 +2,4 @@
 
 from kernels.nms.operator import nms
 
-__all__ = [
-    "nms",
-    "xla",
-]
+__all__ = ["nms", "xla"]

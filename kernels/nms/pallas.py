@@ -113,10 +113,6 @@ def _nms(boxes, scores, threshold, interpret, rounds):
 def nms(boxes, scores, threshold, *, interpret=None, rounds=None):
     """[n, 4], [n] → bool [n] on a TPU; grid (n / BLOCK,), in order.
 
-    Args:
-        boxes, scores, threshold, interpret: as for every implementation.
-        rounds: of settling a block; None until nothing changes, a number for an estimate of one.
-
     Raises:
         ValueError: for more boxes than MOST.
     """

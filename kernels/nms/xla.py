@@ -32,10 +32,6 @@ def nms_by_matrix(boxes, scores, threshold, rounds=None):
     """By an n × n matrix of who would drop whom, applied until all agree.
 
     After k rounds the first k boxes are right, so there are at most n of them, and usually few.
-
-    Args:
-        boxes, scores, threshold: as for `nms`.
-        rounds: that many instead, for an estimate of what one costs.
     """
     order, boxes = by_score(boxes, scores)
     rank = lax.iota(jnp.int32, len(scores))

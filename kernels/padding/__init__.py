@@ -2,13 +2,4 @@
 
 from kernels.padding.operator import brick_pad, floor
 
-__all__ = [
-    "brick_pad",
-    "floor",
-    "lattice",
-    "levels",
-    "numpy",
-    "reference",
-    "taichi",
-    "torch",
-]
+__all__ = ["brick_pad", "floor", "lattice", "levels", "numpy", "reference", "taichi", "torch"]

@@ -17,15 +17,7 @@ from kernels.padding.lattice import BrickPlan
 
 
 def check(tile: Any, dtypes: Collection[str]) -> str:
-    """Refuse what is no tile, and a tensor that requires a gradient.
-
-    Args:
-        tile: as brick_pad takes it.
-        dtypes: the names of those that it may have.
-
-    Returns:
-        "numpy", "torch" or "jax", for what it is.
-    """
+    """What a tile is, "numpy", "torch" or "jax"; refuse others, and those that want gradients."""
     if not (hasattr(tile, "shape") and hasattr(tile, "dtype")):
         checks.fail("tile", f"a {type(tile).__name__}", "an array [h, w] or [h, w, C]")
     shape = tuple(tile.shape)

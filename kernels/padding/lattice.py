@@ -65,25 +65,20 @@ class BrickPlan:
     """How to fill an image: its rows are rows of `bricks`, rotated.
 
     All columns are counted in elements, C to a pixel.
-
-    Args:
-        height, width: of the image.
-        bricks: [h, n], for each of n bricks side by side the rows of the tile in it, or None for
-            the tile itself.
-        h, period: rows and columns of the bricks, which repeat to the right for ever.
-        up: the tile's lowest row is this many rows above the image's.
-        left: the brick's column at the image's left edge in the tile's own rows.
-        step: so much less than `left` for each brick higher.
     """
 
+    # Of the image.
     height: int
     width: int
+    # [h, n], for each of n bricks side by side the rows of the tile in it, or None for the tile
+    # itself.
     bricks: np.ndarray | None
+    # Rows and columns of the bricks, which repeat to the right for ever.
     h: int
     period: int
-    up: int
-    left: int
-    step: int
+    up: int  # the tile's lowest row is this many rows above the image's
+    left: int  # the brick's column at the image's left edge in the tile's own rows
+    step: int  # so much less than `left` for each brick higher
 
     @property
     def farthest(self) -> int:

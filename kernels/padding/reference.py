@@ -9,14 +9,6 @@ def brick_pad(tile, *, border, shift_x=None, shift_y=None):
     Every copy that touches the image is painted, and every pixel must be painted once: so this
     also says which shifts tile the plane, by looking.
 
-    Args:
-        tile: [h, w] or [h, w, C].
-        border: (rows, cols) to add on either side.
-        shift_x, shift_y: (x, y) each; None is (w, 0) and (0, h).
-
-    Returns:
-        [h + 2 rows, w + 2 cols(, C)].
-
     Raises:
         ValueError: for parallel shifts, and where copies overlap or leave gaps.
     """

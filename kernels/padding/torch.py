@@ -18,16 +18,7 @@ def brick_pad(tile, plan, out):
 
 
 def rows(tile, plan, out):
-    """Pad by copying: each row of bricks is one slice of a long one.
-
-    Args:
-        tile: [h, w].
-        plan: how the image is filled.
-        out: [height, width], to write to.
-
-    Returns:
-        out.
-    """
+    """[h, w] → out [height, width], by copying: each row of bricks is one slice of a long one."""
     long = laid(tile, plan).repeat(1, -(-(plan.width + plan.period) // plan.period))
     source, start = (part.tolist() for part in plan.rows())
     first = 0

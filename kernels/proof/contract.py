@@ -27,10 +27,6 @@ RUNGS = ("interpret", "simulate", "compile", "measure")
 def load(package: str, source: str) -> Any:
     """What a source names.
 
-    Args:
-        package: the folder.
-        source: a module of it and a name there, such as "pallas:add_vectors".
-
     Raises:
         ValueError: where the source has another form.
         ImportError, AttributeError: where there is nothing of that name.

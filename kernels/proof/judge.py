@@ -128,11 +128,6 @@ def gradients(
 ) -> float:
     """The same for gradients, against autodiff of the reference, with random cotangents.
 
-    Args:
-        contract, workload, seed: as `results` takes them.
-        backend: what the job's function is written in.
-        job: the call, and the arguments whose gradients are wanted.
-
     Raises:
         Refused: as by `results`, with the argument's name.
     """

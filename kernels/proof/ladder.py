@@ -122,13 +122,7 @@ class Subject:
         return {**workload.options, **(workload.tuning if self.tunable else {})}
 
     def job(self, workload: Workload, seed: int = 0, gradient: bool = True) -> Job:
-        """The call that solves a workload.
-
-        Args:
-            workload: the problem.
-            seed: of the arguments' values.
-            gradient: whether to ask for its gradients, where it has them.
-        """
+        """The call that solves a workload, with gradients where they are asked for and defined."""
         arguments = self.contract.workloads.arguments(workload, seed)
         pulls = gradient and self.differentiable
         wanted: tuple[int, ...] = ()
@@ -147,13 +141,7 @@ class Subject:
 def workloads(
     operator: Operator, implementation: Implementation, draws: int = 4, seed: int = 0
 ) -> list[Workload]:
-    """The operator's named workloads, and random ones: those that an implementation takes.
-
-    Args:
-        operator, implementation: of the catalog.
-        draws: how many random ones.
-        seed: the same one draws the same.
-    """
+    """The operator's named workloads, and random draws: those that an implementation takes."""
     rng = np.random.default_rng(seed)
     endless = iter(lambda: operator.workloads.draw(rng), None)
     drawn = itertools.islice(filter(implementation.accepts, endless), draws)
@@ -164,11 +152,6 @@ def programs(
     subject: Subject, workload: Workload, seed: int = 0
 ) -> list[tuple[Callable[..., Any], list[Any]]]:
     """What is compiled of a workload: the call, and the call with its gradients.
-
-    Args:
-        subject: what is compiled.
-        workload: the problem.
-        seed: of the arrays' values.
 
     Returns:
         Each as a function, and the arrays that it takes. The second takes the cotangents first, and
@@ -182,12 +165,6 @@ def climb(
     subject: Subject, rung: str, problems: Sequence[Workload], seed: int = 0
 ) -> Iterator[Check]:
     """Prove an implementation at one rung.
-
-    Args:
-        subject: the implementation.
-        rung: one of RUNGS.
-        problems: the workloads to prove it on.
-        seed: of the arguments' values.
 
     Returns:
         One Check for each problem, as it is found. Whatever the implementation raises is in it.

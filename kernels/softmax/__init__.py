@@ -2,7 +2,4 @@
 
 from kernels.softmax.operator import softmax
 
-__all__ = [
-    "nki",
-    "softmax",
-]
+__all__ = ["nki", "softmax"]

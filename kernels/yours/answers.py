@@ -56,9 +56,6 @@ def in_a_line(error: BaseException) -> str:
 def module(path: str) -> Any:
     """The file as a module, loaded once; its folder is where it imports from.
 
-    Args:
-        path: of a Python file.
-
     Raises:
         ValueError: where there is no such file.
     """
@@ -87,10 +84,6 @@ def _marked(path: str) -> dict[str, Declared]:
 def marked(path: str, name: str = "") -> list[Declared]:
     """What a file marks with `kernels.proves`.
 
-    Args:
-        path: of a Python file.
-        name: of one of its functions; all where it is left out.
-
     Raises:
         ValueError: where it marks nothing, or nothing of that name.
     """
@@ -111,12 +104,6 @@ def load(
     path: str = "", name: str = "", pickled: bytes = b"", declaration: Declared | None = None
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over.
-
-    Args:
-        path: of a Python file.
-        name: of one function in it; all where it is left out.
-        pickled: a Declared, instead of a file.
-        declaration: the same, from this very process.
 
     Returns:
         kernels: for each its name, and its problems by name.
@@ -209,11 +196,6 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
 def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
     """Explain one function of a file on one chip.
 
-    Args:
-        path, name: of the function.
-        args: its arguments, as yours.shapes reads them; those of its declaration where it is empty.
-        options: the rest of kernels.yours.machines.Asked.
-
     Returns:
         The explanation, and under "files" what it depends on: each file that was loaded, with its
         time and size.
@@ -229,13 +211,7 @@ def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
 def of_arrays(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], name: str
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """A function as one of arrays alone, and these.
-
-    Args:
-        function: of any arguments.
-        args, named: its arguments, arrays or shapes and whatever else it takes.
-        name: that the new one has.
-    """
+    """A function as one of arrays alone, and these."""
     if not named and all(hasattr(value, "shape") for value in args):
         return function, list(args)  # as it is: a jitted one keeps what it donates
     values = [*args, *named.values()]

@@ -73,17 +73,6 @@ def explain_file(
 
     What was explained before, and depends on no file that has changed, is known at once.
 
-    Args:
-        path: of a Python file.
-        name: of a function in it.
-        args: its arguments, such as "bf16[4096,4096] bf16[4096,4096]"; empty for those that its
-            `kernels.proves` draws.
-        chip: of one of the machines of kernels.yours.machines.
-        timeout: seconds for a compilation.
-        pictures: whether to draw what a page shows.
-        trips: FILE:LINE of a loop, the name of a kernel, or "" for all → how often the loop runs,
-            or how many steps the grid has, where data decides.
-
     Returns:
         The explanation; where it cannot be compiled, of why.
 
@@ -101,7 +90,7 @@ def explain_file(
         trips=dict(trips or {}),
     )
     key = cache.key(machine(chip).ready(), os.path.abspath(path), sorted(question.items(), key=str))
-    if (known := cache.get(key)) and cache.same(known["files"]):
+    if (known := cache.ANSWERS.get(key)) and cache.same(known["files"]):
         return known["explanation"]
     with asking(timeout + 10 * 60) as ask:
         try:
@@ -110,17 +99,13 @@ def explain_file(
             raise ValueError(f"{name} could not be explained: {lost}") from None
     explanation: Explanation = answer["explanation"]
     if not explanation.refused:  # a compilation that was late may succeed the next time
-        cache.put(key, answer)
+        cache.ANSWERS.put(key, answer)
     return explanation
 
 
 @contextlib.contextmanager
 def other(text: str, path: str, name: str) -> Iterator[tuple[str, str]]:
     """What --compare names: FILE.py:NAME, FILE.py, or a commit of git that has the same file.
-
-    Args:
-        text: what was given.
-        path, name: what it is compared with.
 
     Returns:
         File and name, for as long as the context lasts.

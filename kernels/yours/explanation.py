@@ -22,21 +22,14 @@ MOST = 1_500_000  # bytes of a page
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is known of a program that a compiler refused.
+    """What is known of a program that a compiler refused."""
 
-    Args:
-        title: what it is called.
-        chip: that it was meant for.
-        error: the "kind" of the refusal, its "message", and its "source" where it is known.
-        kernels: what those of a TPU ask for.
-        dtypes: what a TPU makes of the program's dtypes, a sentence each.
-    """
-
-    title: str
-    chip: str
+    title: str  # what it is called
+    chip: str  # that it was meant for
+    # The "kind" of the refusal, its "message", and its "source" where it is known.
     error: Mapping[str, str]
-    kernels: tuple[KernelFacts, ...] = ()
-    dtypes: tuple[str, ...] = ()
+    kernels: tuple[KernelFacts, ...] = ()  # what those of a TPU ask for
+    dtypes: tuple[str, ...] = ()  # what a TPU makes of the program's dtypes, a sentence each
 
 
 Facts = TpuFacts | GpuFacts | Refusal
@@ -62,11 +55,7 @@ class Explanation:
         return isinstance(self.facts, Refusal)
 
     def parts(self, whole: bool = False) -> Iterator[Table | Paragraph]:
-        """What there is to read, piece by piece.
-
-        Args:
-            whole: for a page, which has a title of its own and more room than a terminal.
-        """
+        """What there is to read, piece by piece: for a terminal, or for a `whole` page."""
         facts = self.facts
         if not whole:
             yield Paragraph(f"{facts.title}  on {facts.chip}", style="bold")
@@ -95,14 +84,7 @@ class Explanation:
         return "".join(part._repr_html_() for part in self.parts(whole=True))
 
     def html(self, second: Explanation | None = None) -> str:
-        """One page of HTML that needs nothing from elsewhere.
-
-        Args:
-            second: what it is compared with.
-
-        Returns:
-            The page: tables, and the book's players with their scripts inside.
-        """
+        """A page that needs nothing from elsewhere: of this, beside a second where there is one."""
         from kernels.lessons import pictures
 
         players = Path(pictures.__file__).with_name("players")
@@ -128,11 +110,7 @@ class Explanation:
         )
 
     def compared(self, second: Explanation) -> Table:
-        """This and another program, a row for each figure: its name, both, and the change.
-
-        Args:
-            second: for the same chip.
-        """
+        """This and another program, a row for each figure: its name, both, and the change."""
         sides = (self, second)
         figures = [_figures(side.facts) for side in sides]
         rows = []
@@ -154,26 +132,14 @@ class Explanation:
 def explained(
     facts: TpuFacts | GpuFacts, pictures: Sequence[Mapping[str, str]] = ()
 ) -> Explanation:
-    """An explanation of what was compiled, with advice.
-
-    Args:
-        facts: of the program.
-        pictures: the "title" and the "html" of what a page shows.
-    """
+    """An explanation of what was compiled, with advice."""
     return Explanation(facts, tuple(_words(facts).advice(facts)), tuple(pictures))
 
 
 def refused(
     error: CompileError, title: str, chip: str, program: ExportedProgram | None = None
 ) -> Explanation:
-    """An explanation of what a compiler refused: why, and what to change first.
-
-    Args:
-        error: the refusal.
-        title: what the program is called.
-        chip: that it was meant for.
-        program: where it could be exported for a TPU.
-    """
+    """An explanation of what a compiler refused: why, and what to change first."""
     kernels = kernels_of(program, chip) if program else ()
     source = getattr(error, "source", None) or ""
     facts = Refusal(

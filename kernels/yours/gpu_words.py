@@ -44,12 +44,7 @@ def advice(facts: GpuFacts) -> list[str]:
 
 
 def page(facts: GpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
-    """Bracket, passes, steps, kernels, and where each stands longest.
-
-    Args:
-        facts: of the program.
-        whole: with more than a terminal has room for.
-    """
+    """Bracket, passes, steps, kernels, and where each stands longest."""
     yield Paragraph(_verdict(facts))
     names = [changed.name for changed in facts.passes]
     more = f" and {len(names) - PASSES} more" if len(names) > PASSES and not whole else ""

@@ -23,25 +23,16 @@ FORM = 1  # of the baseline
 
 @dataclass(frozen=True)
 class Guarded:
-    """What guarding found.
+    """What guarding found."""
 
-    Args:
-        lines: of each kernel and chip: its name, the chip, seconds before and now (None where
-            there are none), and which rungs hold.
-        losses: what fails, a sentence each.
-        notes: what is worth knowing besides.
-    """
-
+    # Of each kernel and chip: its name, the chip, seconds before and now (None where there are
+    # none), and which rungs hold.
     lines: tuple[tuple[str, str, float | None, float | None, tuple[str, ...]], ...]
-    losses: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()  # what fails, a sentence each
+    notes: tuple[str, ...] = ()  # what is worth knowing besides
 
     def table(self, caption: str = "") -> Table:
-        """What was and what is.
-
-        Args:
-            caption: what stands above it.
-        """
+        """What was and what is."""
         shown = lambda value: "" if value is None else format_seconds(value)
         rows = [
             (

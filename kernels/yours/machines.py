@@ -25,34 +25,22 @@ MODULES = ("kernels.yours.on_tpu", "kernels.yours.on_gpu")
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be explained, and how.
+    """What is to be explained, and how."""
 
-    Args:
-        function: of arrays alone.
-        arrays: these, NumPy's or JAX's, or their shapes.
-        chip: that it is compiled for.
-        name, title: the function's, and the explanation's.
-        timeout: seconds for a compilation.
-        pictures: whether to draw what a page shows.
-        trips: the name of a loop, or "" for every one → how often it runs, where data decides.
-    """
-
-    function: Callable[..., Any]
-    arrays: Sequence[Any]
-    chip: str
+    function: Callable[..., Any]  # of arrays alone
+    arrays: Sequence[Any]  # these, NumPy's or JAX's, or their shapes
+    chip: str  # that it is compiled for
+    # The function's, and the explanation's.
     name: str
     title: str
-    timeout: float
-    pictures: bool
+    timeout: float  # seconds for a compilation
+    pictures: bool  # whether to draw what a page shows
+    # The name of a loop, or "" for every one → how often it runs, where data decides.
     trips: Mapping[str, int]
 
 
 def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
-    """Of the arrays whose values are known, the integers: what grids, loops and tables depend on.
-
-    Args:
-        arrays: NumPy's or JAX's, or shapes.
-    """
+    """Of the arrays whose values are known, the integers: what grids, loops, tables depend on."""
     import numpy as np
 
     known = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
@@ -61,9 +49,6 @@ def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
 
 def returning(program: Any) -> Any:
     """A program that was exported, as it is.
-
-    Args:
-        program: with its jaxpr.
 
     Raises:
         ValueError: for one that returns nothing: all that it computes is left out.
@@ -75,10 +60,6 @@ def returning(program: Any) -> Any:
 
 def machine(chip: str, option: str = "--chip") -> Any:
     """The module of the machine that has a chip.
-
-    Args:
-        chip: its short name, such as "v6e".
-        option: what it was given to, for the message.
 
     Raises:
         ValueError: for a chip of none, with those there are.

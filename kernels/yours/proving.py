@@ -108,15 +108,6 @@ def prove_file(
 ) -> Report:
     """Prove what a file marks with `kernels.proves`, in a child process.
 
-    Args:
-        path: of a Python file.
-        name: of one of its functions; all of them where it is left out.
-        rungs: those to climb.
-        chips: to compile for; empty for those that each names.
-        seed: of the values.
-        timeout: seconds for one problem at one rung.
-        progress: called with what is tried next, in words.
-
     Raises:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
@@ -128,10 +119,6 @@ def prove_file(
 
 def declared_in(path: str, name: str = "") -> list[tuple[str, tuple[str, ...]]]:
     """What a file marks with `kernels.proves`: the name of each kernel, and its chips.
-
-    Args:
-        path: of a Python file.
-        name: of one of its functions; all of them where it is left out.
 
     Raises:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
@@ -201,9 +188,6 @@ class Lost(Exception):
 @contextlib.contextmanager
 def asking(timeout: float) -> Iterator[Ask]:
     """Answers from a child, which is started anew where it ended.
-
-    Args:
-        timeout: seconds for an answer.
 
     Returns:
         A function that asks one question. It raises Lost where the child ended, and ValueError with

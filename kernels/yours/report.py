@@ -19,28 +19,19 @@ COLUMNS = ("kernel", "rung", "problems", "result", "budget used", "seconds")
 
 @dataclass(frozen=True)
 class ProblemResult:
-    """One rung on one problem.
+    """One rung on one problem."""
 
-    Args:
-        kernel: its name.
-        rung: "interpret", "simulate" or "compile".
-        problem: the values that were drawn.
-        status: "passed", "partial", "skipped" or "failed".
-        message: why it is not "passed", in a line.
-        wrote: which block of which program wrote the wrong element; empty where none is wrong, or
-            where that is not known.
-        used: the share of the error budget that the worst element took; None where nothing ran.
-        seconds: of wall time.
-    """
-
-    kernel: str
-    rung: str
-    problem: str
-    status: str
-    message: str = ""
+    kernel: str  # its name
+    rung: str  # "interpret", "simulate" or "compile"
+    problem: str  # the values that were drawn
+    status: str  # "passed", "partial", "skipped" or "failed"
+    message: str = ""  # why it is not "passed", in a line
+    # Which block of which program wrote the wrong element; empty where none is wrong, or where that
+    # is not known.
     wrote: str = ""
+    # The share of the error budget that the worst element took; None where nothing ran.
     used: float | None = None
-    seconds: float = field(default=0.0, compare=False)
+    seconds: float = field(default=0.0, compare=False)  # of wall time
 
     @property
     def words(self) -> str:
@@ -79,12 +70,7 @@ class Report:
         return Report(self.findings + other.findings, tuple(notes))
 
     def table(self, form: str = "{}", columns: Sequence[str] = COLUMNS, caption: str = "") -> Table:
-        """A row for each kernel and rung.
-
-        Args:
-            form: of a kernel's name.
-            columns, caption: what the six columns are called, and what stands above them.
-        """
+        """A row for each kernel and rung."""
         rows = []
         for kernel, rung in dict.fromkeys((r.kernel, r.rung) for r in self.findings):
             group = self.of(kernel, rung)

@@ -86,12 +86,6 @@ def _value(text: str, word: str) -> Any:
 def literal(text: str, word: str, option: str = "--over", form: str = "Python literals") -> Any:
     """A Python literal.
 
-    Args:
-        text: the literal.
-        word: what it stands in, for the message.
-        option: what it was given to.
-        form: what is accepted there.
-
     Raises:
         ValueError: for anything else.
     """

@@ -69,13 +69,7 @@ def advice(facts: TpuFacts) -> list[str]:
 
 
 def first_change(error: TpuCompileError, kernels: Sequence[KernelFacts], chip: str) -> str:
-    """What to change first of a program that the compiler refused.
-
-    Args:
-        error: the refusal.
-        kernels: of the program, where it could be exported.
-        chip: that it was meant for.
-    """
+    """What to change first of a program that the compiler refused."""
     sized = [(kernel, kernel.vmem) for kernel in kernels if kernel.vmem]
     if error.kind != "vmem" or not sized:
         return error.accepted or "what the message says"
@@ -106,12 +100,7 @@ def first_change(error: TpuCompileError, kernels: Sequence[KernelFacts], chip: s
 
 
 def page(facts: TpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
-    """Verdict, roofline, operations, slots, VMEM, traffic.
-
-    Args:
-        facts: of the program.
-        whole: with more rows than a terminal has room for.
-    """
+    """Verdict, roofline, operations, slots, VMEM, traffic."""
     yield Paragraph(_verdict(facts))
     if facts.by_data:
         yield Paragraph(_decided_by_data(facts))
@@ -132,12 +121,7 @@ def footer(facts: TpuFacts) -> Iterator[Paragraph]:
 
 
 def kernel_page(kernel: KernelFacts, whole: bool) -> Iterator[Table | Paragraph]:
-    """Slots, VMEM, traffic and the work of each line.
-
-    Args:
-        kernel: what is known of it.
-        whole: with more rows than a terminal has room for.
-    """
+    """Slots, VMEM, traffic and the work of each line."""
     if kernel.bundles:
         yield from _slots(kernel, whole)
     if kernel.vmem:
@@ -161,11 +145,7 @@ def figures(facts: TpuFacts) -> Figures:
 
 
 def kernel_figures(kernels: Sequence[KernelFacts]) -> Figures:
-    """The same of the first of some kernels.
-
-    Args:
-        kernels: of a program, compiled or refused; may be none.
-    """
+    """The same of the first of some kernels."""
     figures: Figures = {}
     for kernel in kernels[:1]:
         counts = {}

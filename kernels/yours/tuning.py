@@ -23,18 +23,13 @@ BATCH = 2  # estimated together, and kept before the next ones begin
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tune_file found.
+    """What tune_file found."""
 
-    Args:
-        trials: the fastest estimate first; what was refused last, with the reason.
-        bands: of each, how far estimates of its kind were off where there are measurements, in
-            words; empty where it was refused.
-        notes: what is worth knowing beside them.
-    """
-
-    trials: tuple[Trial, ...]
+    trials: tuple[Trial, ...]  # the fastest estimate first; what was refused last, with the reason
+    # Of each, how far estimates of its kind were off where there are measurements, in words; empty
+    # where it was refused.
     bands: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is worth knowing beside them
 
 
 def tunings(over: Sequence[str]) -> list[dict[str, Any]]:
@@ -80,16 +75,6 @@ def tune_file(
 ) -> Tuned:
     """Estimate a function of a file with each combination of keyword arguments, and rank them.
 
-    Args:
-        path, name: of the function.
-        args: what it takes; see kernels.yours.shapes.
-        over: what may be tried; see tunings.
-        chip: one of kernels.tpu.CHIPS.
-        most: combinations tried at most, those in the middle of the ranges first.
-        timeout: seconds for a compilation.
-        fresh: do not read what an earlier run has found.
-        progress: called with how many are done, of how many.
-
     Raises:
         ValueError: for a wrong argument, and where the file cannot be loaded.
     """
@@ -110,7 +95,9 @@ def tune_file(
     ]
     answers: dict[int, dict[str, Any]] = {}
     if not fresh:
-        answers = {place: known for place, key in enumerate(keys) if (known := cache.get(key))}
+        answers = {
+            place: known for place, key in enumerate(keys) if (known := cache.ANSWERS.get(key))
+        }
     remembered = set(answers)
     waiting = [place for place in range(len(candidates)) if place not in answers]
     if progress:
@@ -129,7 +116,7 @@ def tune_file(
             for place, trial in zip(batch, trials, strict=True):
                 answers[place] = trial
                 if not trial["passing"]:
-                    cache.put(keys[place], trial)
+                    cache.ANSWERS.put(keys[place], trial)
             if progress:
                 progress(len(answers), len(candidates))
     if remembered:

@@ -101,8 +101,7 @@ def test_a_sequence_that_fits_stays_packed(tokens, kernel):
 def test_a_sequence_that_does_not_goes_to_attention():
     qkv = jax.ShapeDtypeStruct((1, 4096, 3 * 768), jnp.bfloat16)
     assert packed.make_plan(qkv, 12, False) is None
-    f = functools.partial(vit_attention, num_heads=12, interpret=False)
-    found = kernels_of(f, qkv)
+    found = kernels_of(functools.partial(vit_attention, num_heads=12, interpret=False), qkv)
     assert found and "vit_attention_forward" not in found
 
 
@@ -138,6 +137,7 @@ def test_vmem_grows_with_tokens_features_and_dtype():
     assert needed(1024) == 1024 * (2 * 7 * 768 * 2 + 2 * 768 * 4 + 8 * 2 * 256 * 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm",
     [

@@ -130,10 +130,7 @@ def test_a_page(open_page, site, axe, name, scheme, widths):
             "<div class='highlight'><pre><span style='color: #ccc'>faint</span></pre></div>",
             "contrast",
         ),
-        (
-            "<table><tr><td>one<tr><td>two<tr><td style='color: #ccc'>faint</table>",
-            "contrast",
-        ),
+        ("<table><tr><td>one<tr><td>two<tr><td style='color: #ccc'>faint</table>", "contrast"),
     ],
 )
 def test_what_is_wrong_with_a_page_is_noticed(open_page, site, axe, planted, told):

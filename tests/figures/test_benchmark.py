@@ -126,8 +126,7 @@ def test_the_limit_is_timed_in_the_same_rounds_and_scaled():
     limited = dataclasses.replace(
         ADD.workloads, limit=lambda workload, device: ("a copy", lambda: calls.append(1), 0.5)
     )
-    operator = Limited(ADD, limited)
-    found = bench(operator, [ADD["xla"]], SMALL, repeats=4)
+    found = bench(Limited(ADD, limited), [ADD["xla"]], SMALL, repeats=4)
     assert found.limit == "a copy" and len(calls) == 5  # once before the rounds
     assert len(found.timings[found.limit].seconds) == 4
     assert found.timings[found.limit].median < found.timings["xla"].median
@@ -146,8 +145,7 @@ class Limited:
 @pytest.mark.parametrize("name", ["xla", "torch"])
 def test_gradients_are_timed_with_the_forward_pass(name):
     giou = OPERATORS["giou"]
-    call = benchmark.prepare(giou, giou[name], giou.workloads["tiny"], gradient=True)
-    found = call()
+    found = benchmark.prepare(giou, giou[name], giou.workloads["tiny"], gradient=True)()
     gradients = found[1] if name == "xla" else found
     assert [tuple(g.shape) for g in gradients] == [(2, 8, 4)] * 2
     assert all(np.asarray(g).any() for g in gradients)

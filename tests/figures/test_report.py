@@ -226,8 +226,7 @@ def test_a_planted_measurement_appears_beside_the_estimate(results):
         ("cube_8192_bf16", "v5e", "xla", "7.00", "–", "–"),
     )
     figures.write("published.csv", [of(9.0, kind="published", pass_="backward")])
-    back = of(9.5, kind="measured", pass_="backward")
-    figures.add("measured.csv", [back])
+    figures.add("measured.csv", [of(9.5, kind="measured", pass_="backward")])
     table = figures.compare("matmul")
     assert table.columns[3] == "published, ms"
     assert ("cube_8192_bf16, backward", "v5e", "pallas", "9.00", "–", "9.50", "–") in table.rows

@@ -45,5 +45,4 @@ def test_in_markdown():
 
 
 def test_a_paragraph_is_not_folded():
-    words = "word " * 50
-    assert as_text([Paragraph(words)], width=40).count("\n") == 0
+    assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0

@@ -122,8 +122,7 @@ def test_vmap():
     preds, targets = WORKLOADS.arguments(Workload("batch", {"b": 6, "n": 128}))
     preds, targets = (a.reshape(2, 3, 128, 4) for a in (preds, targets))
     got = jax.vmap(giou)(preds, targets)
-    want = [giou(p, t) for p, t in zip(preds, targets, strict=True)]
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got, [giou(p, t) for p, t in zip(preds, targets, strict=True)])
 
 
 GOOD = np.zeros((2, 3, 4), np.float32)
@@ -177,8 +176,7 @@ def test_the_book_has_these_figures(name, chip):
     record = estimated(name, chip)
     kept = {r.versions: r.value for r in figures.read("estimated.csv") if r.key == record.key}
     value = kept.get(record.versions, [*kept.values()][-1])
-    near = 1e-3 if record.versions in kept else 0.2
-    assert value == pytest.approx(record.value, rel=near)
+    assert value == pytest.approx(record.value, rel=1e-3 if record.versions in kept else 0.2)
 
 
 @pytest.mark.slow
@@ -223,6 +221,7 @@ def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     assert found.seconds * 1e3 < 2 / 3 * theirs
 
 
+@pytest.mark.slow
 def test_the_static_profile_beats_that_of_the_published_form():
     if not optional.available("libtpu"):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")

@@ -85,8 +85,7 @@ def test_attention_has_six_bugs_that_interpreting_finds():
 
 
 def test_a_cosine_lets_pass_what_is_a_million_times_too_large():
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((2, 128, 128)).astype(np.float32)
+    x, y = np.random.default_rng(0).standard_normal((2, 128, 128)).astype(np.float32)
     wrong = gallery.unscaled_result.kernel(x, y, interpret=True)
     right = gallery.unscaled_result.kernel(x, y, interpret=True, repaired=True)
     assert cosine(wrong, x @ y) > 0.999999

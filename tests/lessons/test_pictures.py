@@ -109,8 +109,7 @@ def test_more_programs_than_shown_are_counted():
 
 def test_order_numbers_every_program_on_its_core():
     x = np.ones(1 << 18, np.float32)
-    run = simulate(add_vectors, x, x)
-    told = words(pictures.order(run, (4,)))
+    told = words(pictures.order(simulate(add_vectors, x, x), (4,)))
     assert sorted(w for w in told if w.isdigit()) == ["1", "1", "2", "2"]
     assert {"core 0", "core 1"} <= set(told)
 
@@ -164,8 +163,7 @@ def test_a_neuron_core_is_drawn_from_its_data():
     from kernels.machines.neuron import CHIPS
 
     chip = CHIPS["inf2"]
-    picture = pictures.neuron_core(chip)
-    shown = words(picture)
+    shown = words(pictures.neuron_core(chip))
     for word in ("HBM", "SBUF", "PSUM", "Tensor", "Vector", "Scalar", "GpSimd", "1.12 GHz"):
         assert word in shown, word
     assert "of 192.0 KiB" in shown and "16 engines" in shown

@@ -160,8 +160,7 @@ def test_elements_and_what_only_the_run_knows_cannot_be_changed():
     ],
 )
 def test_a_loop_that_does_not_walk_all_blocks_is_fixed(index_map, why):
-    axis = pictures.play(mapped(index_map)).data["axes"][0]
-    assert why in axis["fixed"]
+    assert why in pictures.play(mapped(index_map)).data["axes"][0]["fixed"]
 
 
 def test_a_long_recording_is_cut_off_and_says_so():

@@ -31,8 +31,7 @@ def test_roofline():
     axes = plots.roofline([made("small", 1e9, 1e8, 1e-3), made("large", 1e12, 1e9, 6e-3)])
     assert axes.get_title() == "large reaches 85% of v5e's peak (estimated)"
     assert "TFLOP/s" in axes.get_ylabel() and "FLOP/byte" in axes.get_xlabel()
-    roof = axes.get_lines()[0].get_ydata()
-    assert roof.max() == pytest.approx(197)
+    assert axes.get_lines()[0].get_ydata().max() == pytest.approx(197)
     assert {"197 TFLOP/s, bf16", "819 GB/s"} <= {t.get_text() for t in axes.texts}
     axes.figure.canvas.draw()
     for axis in (axes.xaxis, axes.yaxis):  # written out: 1,000, and no powers

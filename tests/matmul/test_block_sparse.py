@@ -112,8 +112,7 @@ def test_a_step_for_every_block_and_one_for_every_row():
 def test_the_grid_holds_no_more():
     x = BlockSparse.from_dense(sparse(128, 512, (32, 128), 0.5), (32, 128))
     f = functools.partial(block_sparse_matmul, m=128, interpret=False)
-    y = jax.ShapeDtypeStruct((512, 256), jnp.float32)
-    (call,) = calls(f, x.blocks, y, x.rows, x.columns)
+    (call,) = calls(f, x.blocks, jax.ShapeDtypeStruct((512, 256), jnp.float32), x.rows, x.columns)
     assert call.grid == (1, len(x.blocks) + 4)
     assert call.semantics == ("parallel", "arbitrary")
 
@@ -126,70 +125,40 @@ def test_width_is_all_or_whole_lanes(n, block, dtype):
     assert bn == n or (bn < n and bn % 128 == 0)
 
 
-ONE = np.zeros(1, np.int32)
 FLOAT = functools.partial(np.ones, dtype=np.float32)
+TWO = FLOAT((2, 8, 64))
+
+
+def whole(*values):
+    return np.array(values, np.int32)
 
 
 @pytest.mark.parametrize(
-    ("blocks", "y", "rows", "columns", "options", "says"),
+    ("wrong", "says"),
     [
-        (FLOAT((32, 64)), FLOAT((64, 3)), ONE, ONE, {}, r"accepted: \[number, bm, bk\]"),
-        (FLOAT((1, 0, 64)), FLOAT((64, 3)), ONE, ONE, {}, r"accepted: \[number, bm, bk\]"),
-        (FLOAT((1, 12, 64)), FLOAT((64, 3)), ONE, ONE, {}, "accepted: multiples of 8"),
-        (FLOAT((1, 8, 64)), FLOAT(64), ONE, ONE, {}, r"y.shape is \(64,\)"),
-        (np.ones((1, 8, 64), np.int8), FLOAT((64, 3)), ONE, ONE, {}, "blocks.dtype is int8"),
-        (FLOAT((2, 8, 64)), FLOAT((64, 3)), ONE, ONE, {}, r"rows.shape is \(1,\)"),
-        (FLOAT((1, 8, 64)), FLOAT((64, 3)), [0], ONE, {}, "rows is a list"),
-        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE.astype(np.int64), ONE, {}, "rows.dtype is 'int64'"),
-        (
-            FLOAT((1, 8, 64)),
-            FLOAT((64, 3)),
-            ONE + 8,
-            ONE,
-            {},
-            "rows is one with 8; accepted: 0 to 7",
-        ),
-        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE, ONE - 1, {}, "columns is one with -1"),
-        (
-            FLOAT((2, 8, 64)),
-            FLOAT((64, 3)),
-            np.array([1, 0], np.int32),
-            np.zeros(2, np.int32),
-            {},
-            "rows is one that descends",
-        ),
-        (
-            FLOAT((2, 8, 64)),
-            FLOAT((64, 3)),
-            np.zeros(2, np.int32),
-            np.zeros(2, np.int32),
-            {},
-            "two blocks in the same place",
-        ),
-        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE, ONE, {"m": 0}, "m is 0"),
-        (FLOAT((1, 8, 64)), FLOAT((64, 300)), ONE, ONE, {"bn": 100}, "bn is 100; accepted: a mult"),
-        (
-            FLOAT((1, 8, 64)),
-            FLOAT((64, 3)),
-            ONE,
-            ONE,
-            {"implementation": "cusparse"},
-            "xla, pallas",
-        ),
-        (
-            FLOAT((1, 8, 64)),
-            FLOAT((64, 3)),
-            ONE,
-            ONE,
-            {"implementation": "xla", "bn": 3},
-            "bn is 3; accepted: None",
-        ),
-        (FLOAT((1, 8, 64)), FLOAT((64, 3)), ONE, ONE, {"m": 8 * MOST_STEPS}, "scalar memory"),
+        (dict(blocks=FLOAT((32, 64))), r"accepted: \[number, bm, bk\]"),
+        (dict(blocks=FLOAT((1, 0, 64))), r"accepted: \[number, bm, bk\]"),
+        (dict(blocks=FLOAT((1, 12, 64))), "accepted: multiples of 8"),
+        (dict(y=FLOAT(64)), r"y.shape is \(64,\)"),
+        (dict(blocks=np.ones((1, 8, 64), np.int8)), "blocks.dtype is int8"),
+        (dict(blocks=TWO), r"rows.shape is \(1,\)"),
+        (dict(rows=[0]), "rows is a list"),
+        (dict(rows=np.zeros(1, np.int64)), "rows.dtype is 'int64'"),
+        (dict(rows=whole(8)), "rows is one with 8; accepted: 0 to 7"),
+        (dict(columns=whole(-1)), "columns is one with -1"),
+        (dict(blocks=TWO, rows=whole(1, 0), columns=whole(0, 0)), "rows is one that descends"),
+        (dict(blocks=TWO, rows=whole(0, 0), columns=whole(0, 0)), "two blocks in the same place"),
+        (dict(m=0), "m is 0"),
+        (dict(y=FLOAT((64, 300)), bn=100), "bn is 100; accepted: a mult"),
+        (dict(implementation="cusparse"), "xla, pallas"),
+        (dict(implementation="xla", bn=3), "bn is 3; accepted: None"),
+        (dict(m=8 * MOST_STEPS), "scalar memory"),
     ],
 )
-def test_refuses_before_anything_runs(blocks, y, rows, columns, options, says):
+def test_refuses_before_anything_runs(wrong, says):
+    right = dict(blocks=FLOAT((1, 8, 64)), y=FLOAT((64, 3)), rows=whole(0), columns=whole(0))
     with pytest.raises(ValueError, match=says):
-        block_sparse_matmul(blocks, y, rows, columns, **options)
+        block_sparse_matmul(**right | wrong)
 
 
 def test_a_product_of_shapes_that_do_not_fit_is_refused():
@@ -232,8 +201,7 @@ def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
 
     def program(number, k):
         shapes = [(number, 256, 256), (k, 512), (number,), (number,)]
-        dtypes = [jnp.bfloat16] * 2 + [jnp.int32] * 2
-        arguments = map(jax.ShapeDtypeStruct, shapes, dtypes)
+        arguments = map(jax.ShapeDtypeStruct, shapes, [jnp.bfloat16] * 2 + [jnp.int32] * 2)
         f = functools.partial(block_sparse_matmul, m=2048, interpret=False)
         return export(f, *arguments, chip="v5e")
 

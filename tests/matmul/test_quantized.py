@@ -25,8 +25,7 @@ def floats(shape, dtype=np.float32, seed=0):
 
 def layer(m, k, n):
     """Arguments of quantized_matmul."""
-    workload = LAYER.workloads.find(f"m={m} k={k} n={n} int8")
-    return LAYER.workloads.arguments(workload)
+    return LAYER.workloads.arguments(LAYER.workloads.find(f"m={m} k={k} n={n} int8"))
 
 
 class TestQuantize:
@@ -72,8 +71,7 @@ class TestQuantize:
     def test_a_scale_for_each_row_spares_small_rows(self):
         """What one scale for all costs: a row a thousand times smaller becomes zero."""
         x = np.stack([np.full(8, 1000.0), np.full(8, 1.0)]).astype(np.float32)
-        whole = quantize(x.reshape(1, -1), 1)[0].reshape(x.shape)
-        assert not np.asarray(whole)[1].any()
+        assert not np.asarray(quantize(x.reshape(1, -1), 1)[0].reshape(x.shape))[1].any()
         assert (np.asarray(quantize(x, 1)[0]) == 127).all()
 
     @pytest.mark.parametrize(

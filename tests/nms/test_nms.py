@@ -60,9 +60,7 @@ def near_ties(threshold):
     far = 100.0 * np.arange(n // 2)
     one = np.stack([left + far, left, left + width + far, left + height], 1)
     other = one + np.stack([shift, 0 * shift, shift, 0 * shift], 1)
-    boxes = np.concatenate([one, other]).astype(np.float32)
-    scores = np.arange(n, 0, -1).astype(np.float32)
-    return boxes, scores
+    return np.concatenate([one, other]).astype(np.float32), np.arange(n, 0, -1).astype(np.float32)
 
 
 @pytest.mark.slow

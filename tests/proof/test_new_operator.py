@@ -129,5 +129,4 @@ def test_a_wrong_kernel_is_refused(copy, tmp_path, file, right, wrong, says):
     assert text.count(right) == 1
     path.write_text(text.replace(right, wrong))
     words = ("verify", "moments/pallas", "--rung", "interpret", "--draws", "0")
-    found = run(root, *words, status=1)
-    assert says in found
+    assert says in run(root, *words, status=1)

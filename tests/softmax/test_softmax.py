@@ -37,8 +37,7 @@ def test_any_rank(shape):
 
 def test_the_scalar_engine_adds_up_while_it_raises():
     """Of a tile: one instruction of exp, one short one that reads the sums out."""
-    x = np.zeros((128, 512), np.float32)
-    found = neuron.estimate(nki.softmax_kernel, x)
+    found = neuron.estimate(nki.softmax_kernel, np.zeros((128, 512), np.float32))
     assert found.engines["Scalar"].instructions == 2
     assert found.engines["Scalar"].by_name["activation_reduce"] == 512
 

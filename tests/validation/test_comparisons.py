@@ -31,8 +31,7 @@ ONE = Comparison(
 
 def of(error, n=8, **more):
     sizes = {"m": n, "k": 8, "n": 8}
-    known = {"sizes": sizes, "estimated_ms": 2.0 * (1 + error)} | more
-    return dataclasses.replace(ONE, **known)
+    return dataclasses.replace(ONE, **{"sizes": sizes, "estimated_ms": 2.0 * (1 + error)} | more)
 
 
 def rows(wanted, count, *errors):

@@ -88,8 +88,7 @@ def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
     older = lambda record: dataclasses.replace(
         record, versions="jax 0, model 0", method="static profile"
     )
-    mine = trials(row, 1.0, 2.0)
-    write(file, [*map(older, trials(row, 3.0, 1.0)), *mine])
+    write(file, [*map(older, trials(row, 3.0, 1.0)), *trials(row, 1.0, 2.0)])
     [one] = rankings(file)
     assert one.place == 1 and one.current and not one.profiled and len(one.trials) == 2
     write(file, [*map(older, trials(row, 3.0, 1.0, 2.0))])
@@ -163,8 +162,7 @@ def test_the_command_ranks_and_tells_the_record(row, tmp_path, monkeypatch):
         return rankings(tmp_path / SEARCHED, rows)
 
     monkeypatch.setattr(tunings, "search", search)
-    words = ["tuner", "--most", "1"]
-    result = CliRunner().invoke(app, words, env={"COLUMNS": "160"})
+    result = CliRunner().invoke(app, ["tuner", "--most", "1"], env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
     assert [each.key for each in asked] == [row.key]
     assert "2 of 3" in result.output and "In 0 of 1 rankings (0%)" in result.output

@@ -107,8 +107,7 @@ def flash_biased(q, k, v, ab):
 
 
 def with_segments(rng):
-    segments = np.repeat(np.array([0, 1, 2], np.int32), (60, 100, 96))[None]
-    return (*heads(rng), segments)
+    return (*heads(rng), np.repeat(np.array([0, 1, 2], np.int32), (60, 100, 96))[None])
 
 
 def within_segments(q, k, v, segments):
@@ -236,8 +235,7 @@ def ragged_pages(rng):
 
 
 @kernels.proves(
-    functools.partial(ragged.ref_ragged_paged_attention, sm_scale=128**-0.5),
-    arguments=ragged_pages,
+    functools.partial(ragged.ref_ragged_paged_attention, sm_scale=128**-0.5), arguments=ragged_pages
 )
 def ragged_paged(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
     return ragged.ragged_paged_attention(
@@ -257,8 +255,7 @@ def ragged_paged(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
 
 
 def groups(rng):
-    sizes = np.array([100, 0, 156], np.int32)
-    return normal(rng, 256, 128), normal(rng, 3, 128, 128), sizes
+    return normal(rng, 256, 128), normal(rng, 3, 128, 128), np.array([100, 0, 156], np.int32)
 
 
 def grouped(lhs, rhs, group_sizes):

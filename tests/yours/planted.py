@@ -136,8 +136,7 @@ RUN = """should_run = {}
   def run():
     lax.fori_loop(0, block_q_major // block_q, q_body"""
 one_block_less = changed(
-    flash_attention,
-    (RUN.format(True), RUN.format("(q_seq_index != 1) | (kv_seq_index != 0)")),
+    flash_attention, (RUN.format(True), RUN.format("(q_seq_index != 1) | (kv_seq_index != 0)"))
 )
 narrow_splash = changed(
     splash_attention_kernel,

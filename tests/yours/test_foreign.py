@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from kernels.machines.optional import available
-from kernels.yours import cache
 from kernels.yours.explaining import explain_file
 from kernels.yours.proving import prove_file
 
@@ -45,11 +44,7 @@ def test_a_kernel_shipped_with_jax(kernel):
             "element ["
         )
     elif kernel in SKIPPED:
-        assert found == {
-            ("interpret", "skipped"),
-            ("simulate", "skipped"),
-            ("compile", "passed"),
-        }
+        assert found == {("interpret", "skipped"), ("simulate", "skipped"), ("compile", "passed")}
         assert SKIPPED[kernel] in str(report)
     else:
         assert {status for _, status in found} == {"passed"}, str(report)
@@ -80,7 +75,7 @@ def test_a_planted_fault_is_found(rung, kernel):
 @needs_libtpu
 @pytest.mark.parametrize("kernel", PROVEN)
 def test_it_is_explained(kernel, tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
     facts = explain_file(RIGHT, kernel).facts
     assert facts.seconds > 0 and not facts.depends, facts
 
@@ -90,7 +85,7 @@ def test_it_is_explained(kernel, tmp_path, monkeypatch):
 @pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
 @pytest.mark.parametrize("kernel", THEIRS)
 def test_a_kernel_of_tokamax(kernel, tmp_path, monkeypatch):
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
     report = prove_file(TOKAMAX, kernel, chips=("v5e",))
     assert {each.status for each in report.findings} == {"passed"}, str(report)
     assert explain_file(TOKAMAX, kernel).facts.seconds > 0

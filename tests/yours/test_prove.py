@@ -65,21 +65,14 @@ def test_a_wrong_one_is_found_at_its_rung(found, kernel, rung, problem, says):
 
 
 @pytest.mark.slow
-def test_a_naive_variance_is_right_without_a_large_mean(found):
-    first = found.of("naive_norm", "interpret")
-    assert [each.status for each in first[:2]] == ["passed", "passed"]
-
-
-@pytest.mark.slow
-def test_a_race_names_both_lines(found):
-    [finding] = found.of("racing", "simulate")
-    assert finding.message.count("brought.py:") == 2
-
-
-@pytest.mark.slow
-def test_the_block_that_wrote_it_is_named(found):
-    naive = [each for each in found.of("naive_norm", "interpret") if each.wrote]
-    assert naive[0].wrote.startswith("written by body, program ()")
+def test_what_is_told_of_a_fault(found):
+    """A naive variance is right without a large mean; a race names both its lines; and the block
+    that wrote an element is named."""
+    norm, [race] = found.of("naive_norm", "interpret"), found.of("racing", "simulate")
+    assert [each.status for each in norm[:2]] == ["passed", "passed"]
+    assert race.message.count("brought.py:") == 2
+    wrote = [each.wrote for each in norm if each.wrote]
+    assert wrote[0].startswith("written by body, program ()")
     unwritten = found.of("unwritten", "interpret")[0]
     assert unwritten.wrote == "no program of normalise writes that element of o"
 
@@ -351,7 +344,6 @@ def test_a_report_is_a_table_junit_and_markdown():
     assert not report.passed and len(report.failures) == 1
     assert "| `f` | compile | 1 | **FAILED** |" in report.markdown()
     assert "x &lt; y \\| z; written by g" in report.markdown()
-    root = ElementTree.fromstring(report.junit())
-    assert root.find("testsuite").get("failures") == "1"
+    assert ElementTree.fromstring(report.junit()).find("testsuite").get("failures") == "1"
     assert "x &lt; y" in report._repr_html_()
     json.dumps([vars(each) for each in report.findings])

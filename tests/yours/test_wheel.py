@@ -62,8 +62,7 @@ def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "kernels/py.typed" in names
     assert any(name.endswith("players/base.js") for name in names)
-    outside = {name.split("/")[0] for name in names if not name.startswith("kernels")}
-    assert not outside
+    assert not {name.split("/")[0] for name in names if not name.startswith("kernels")}
 
 
 def test_the_commands_work_without_the_repository(python, tmp_path):

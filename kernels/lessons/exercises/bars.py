@@ -21,13 +21,7 @@ LEVEL = 0.02  # of the figure: so near to ours, an answer is as fast
 
 @dataclass(frozen=True)
 class Tried:
-    """An answer on the problem that its speed is measured on.
-
-    Args:
-        answer: the reader's function, as its backend adopts it.
-        subject: the same, as the ladder takes it.
-        workload: the problem.
-    """
+    """An answer, also as the ladder's subject, on the problem that its speed is measured on."""
 
     answer: Callable[..., Any]
     subject: ladder.Subject
@@ -68,9 +62,6 @@ class Bar:
     def judge(self, tried: Tried) -> tuple[str, bool]:
         """Measure an answer.
 
-        Args:
-            tried: the answer.
-
         Returns:
             What is to be told, and whether it earns the medal.
 
@@ -88,11 +79,7 @@ class Bar:
         return f"{words}; {apart} to the medal, ours has {ours:{self.spec}}", False
 
     def figure_of_ours(self) -> float:
-        """What this book's own solution has with the compiler that is installed.
-
-        Returns:
-            The figure; of a release of libtpu that has none, the newest one's.
-        """
+        """What our own solution has with the libtpu installed, or else with the newest known."""
         if not isinstance(self.ours, tuple):
             return self.ours
         from kernels.machines.tpu.pool import libtpu_version

@@ -109,13 +109,6 @@ TAICHI = SimpleNamespace(
 def counted(kernel: Any, *arguments: Any) -> Count:
     """Run a kernel's source on copies of its arguments, and count.
 
-    Args:
-        kernel: a kernels.taichi.KernelSource.
-        arguments: arrays and numbers.
-
-    Returns:
-        The count.
-
     Raises:
         Refused: where the kernel uses something of Taichi that is not counted.
     """

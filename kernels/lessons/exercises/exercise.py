@@ -143,11 +143,7 @@ def launch(
 
 
 def drawn(*shapes: str) -> Make:
-    """A `make` that draws arrays, of the workload's dtype and values.
-
-    Args:
-        shapes: of each array, by names of sizes and numbers: "m 128".
-    """
+    """A `make` that draws arrays of shapes such as "m 128", of the workload's dtype and values."""
 
     def make(workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
         return tuple(

@@ -152,11 +152,7 @@ def fetches(**most: int) -> Judge:
 
 
 def schedule(*, bundles: int | None = None, spills: int | None = None) -> Judge:
-    """The compiled kernel may have so many bundles in a grid step, and so many spills.
-
-    Args:
-        bundles, spills: at most so many; None for any number.
-    """
+    """The compiled kernel may have so many bundles in a grid step, and so many spills."""
 
     def judge(programs: list[Any]) -> str:
         from kernels.machines import tpu
@@ -241,11 +237,7 @@ def _compiled(programs: list[Any]) -> Any:
 
 
 def on_neuron(refusal: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """What runs an answer in NKI, and asks what it costs once.
-
-    Args:
-        refusal: refusal(estimate, *arrays) says what is wrong with that, if something is.
-    """
+    """What runs an answer in NKI; refusal(estimate, *arrays) says what is wrong with its cost."""
 
     def call(kernel: Any, *arrays: Any, interpret: Any) -> Any:
         from kernels.machines import neuron

@@ -54,9 +54,5 @@ class Bug:
 
 
 def bug(**facts: Any) -> Callable[[Callable[..., Any]], Bug]:
-    """Make a bug of the function below it.
-
-    Args:
-        facts: what Bug takes besides the kernel.
-    """
+    """Make a bug of the function below it."""
     return lambda kernel: Bug(kernel, **facts)

@@ -181,10 +181,7 @@ def illegal_block(x, y, *, interpret, bn=64, repaired=False):
         body,
         out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
         grid=(n // bn,),
-        in_specs=[
-            pl.BlockSpec((m, k), lambda j: (0, 0)),
-            pl.BlockSpec((k, bn), lambda j: (0, j)),
-        ],
+        in_specs=[pl.BlockSpec((m, k), lambda j: (0, 0)), pl.BlockSpec((k, bn), lambda j: (0, j))],
         out_specs=pl.BlockSpec((m, bn), lambda j: (0, j)),
         interpret=interpret,
     )(x, y)

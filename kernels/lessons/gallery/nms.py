@@ -99,8 +99,6 @@ def revived_box(boxes, scores, *, iou_threshold, interpret, repaired=False):
 
     table = jnp.stack(sides)
     keep = pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((1, n), jnp.float32),
-        interpret=interpret,
+        body, out_shape=jax.ShapeDtypeStruct((1, n), jnp.float32), interpret=interpret
     )(table.T, table)
     return in_input_order(order, keep[0] > 0)

@@ -76,15 +76,7 @@ class Canvas:
         stroke_opacity: float = 1,
         radius: float = 0,
     ) -> None:
-        """Draw a rectangle.
-
-        Args:
-            x, y: its upper left corner, in pixels.
-            width, height: in pixels.
-            fill, stroke: colours; "none" draws nothing.
-            opacity, stroke_opacity: of the fill and of the stroke, 0 to 1.
-            radius: of its corners, in pixels.
-        """
+        """Draw a rectangle from its upper left corner, in pixels."""
         self.parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
             f'rx="{radius}" fill="{fill}" fill-opacity="{opacity}" '
@@ -92,13 +84,7 @@ class Canvas:
         )
 
     def path(self, d: str, stroke: str = "currentColor", **look: object) -> None:
-        """Draw lines.
-
-        Args:
-            d: their way, as SVG writes it.
-            stroke: their colour.
-            look: other attributes of SVG, with _ for -.
-        """
+        """Draw lines along `d`, as SVG writes it; other attributes have _ for -."""
         more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in look.items())
         self.parts.append(f'<path d="{d}" fill="none" stroke="{stroke}"{more}/>')
 
@@ -112,15 +98,7 @@ class Canvas:
         weight: int = 400,
         anchor: str = "start",
     ) -> None:
-        """Write a line.
-
-        Args:
-            x, y: where it stands, in pixels.
-            text: the line.
-            size: of the letters, in pixels.
-            weight: of the letters, as CSS counts: 400 is plain, 600 bold.
-            anchor: which point of it is at x: "start", "middle" or "end".
-        """
+        """Write a line whose start, middle or end, as `anchor` says, is at x, y, in pixels."""
         self.parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
             f'text-anchor="{anchor}" fill="currentColor">{html.escape(text)}</text>'
@@ -129,15 +107,7 @@ class Canvas:
     def arrow(
         self, start: float, end: float, y: float, forward: bool, label: str, sub: str
     ) -> None:
-        """A horizontal arrow with a label above and a remark below.
-
-        Args:
-            start, end: of its way, from left to right; in pixels, as `y` is.
-            y: its height.
-            forward: whether it points to the right.
-            label: what stands above it.
-            sub: what stands below it.
-        """
+        """A horizontal arrow, in pixels, with a label above and a remark below."""
         a, b = (start + 6, end - 6) if forward else (end - 6, start + 6)
         tip = -7 if forward else 7
         self.path(f"M{a:.1f} {y:.1f}H{b:.1f}m{tip} -4l{-tip} 4l{tip} 4", stroke_width=1.4)
@@ -146,15 +116,7 @@ class Canvas:
         self.text(middle, y + 16, sub, size=11, anchor="middle")
 
     def hatch(self, colour: str, angle: int = 45) -> str:
-        """A fill of diagonal lines.
-
-        Args:
-            colour: of COLOURS, or another one as "#rrggbb".
-            angle: of the lines, in degrees.
-
-        Returns:
-            What an SVG takes as fill.
-        """
+        """A fill of diagonal lines, at an angle in degrees, in one of COLOURS or "#rrggbb"."""
         name = f"hatch-{colour[1:]}" + ("" if angle == 45 else f"-{angle % 180}")
         self.hatches[name] = (
             f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '

@@ -52,11 +52,7 @@ def _whiskers(estimate: Estimate, rate: float, roof: float) -> list[list[float]]
 
 
 def plain(axis: Any) -> None:
-    """Label a logarithmic axis at 1, 2 and 5 times powers of ten, with numbers written out.
-
-    Args:
-        axis: an Axes' xaxis or yaxis, logarithmic already.
-    """
+    """Label a logarithmic axis at 1, 2 and 5 times powers of ten, with numbers written out."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))

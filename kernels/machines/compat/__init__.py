@@ -16,12 +16,7 @@ class Changed(UserWarning):
 
 
 def changed(package: str, what: str) -> None:
-    """Say, once a place, that a release is not built as it was.
-
-    Args:
-        package: The distribution, such as "jax".
-        what: What is different there, and what follows for whoever calls.
-    """
+    """Say, once a place, what is different in a release of a package, and what follows."""
     warnings.warn(f"{package} {release(package)}: {what}", Changed, stacklevel=3)
 
 
@@ -34,12 +29,7 @@ def release(package: str) -> str:
 
 
 def at_least(package: str, *numbers: int) -> bool:
-    """Whether the installed release of a distribution is `numbers` or newer.
-
-    Args:
-        package: The distribution, such as "jax".
-        numbers: Of a release, as in at_least("jax", 0, 12).
-    """
+    """Whether the installed release is that or newer, as in at_least("jax", 0, 12)."""
     digits = []
     for part in release(package).split(".")[: len(numbers)]:
         if not part.isdecimal():

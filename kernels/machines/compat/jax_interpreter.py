@@ -35,10 +35,6 @@ def going_on(kind: Any, options: dict[str, Any]) -> Any:
     """kind(**options) that goes on after a race, and reports every one.
 
     Up to 0.11 a race was printed; 0.12 raises at the first unless `on_race="warn"`.
-
-    Args:
-        kind: pltpu.InterpretParams or InterpretGPUParams.
-        options: its fields.
     """
     import dataclasses
 
@@ -52,9 +48,6 @@ def forced(params: Any) -> Iterator[None]:
 
     pltpu.force_tpu_interpret_mode, which takes `True` as well: JAX's plain interpreter. Its setting
     is part of the key of jax.jit, so nothing traced within is met outside.
-
-    Args:
-        params: as `interpret=` takes them.
     """
     from jax.experimental.pallas import tpu as pltpu
 
@@ -141,11 +134,7 @@ def _access(line: str) -> str:
 
 
 def last_words(error: BaseException) -> str:
-    """The line of a nested traceback that says what went wrong, without buffer numbers.
-
-    Args:
-        error: of a callback of the interpreter; of another exception the line is empty.
-    """
+    """The line of a callback's traceback that says what went wrong, without buffer numbers."""
     import jax
 
     if not isinstance(error, jax.errors.JaxRuntimeError):
@@ -159,9 +148,6 @@ def is_its_own(error: BaseException | None) -> bool:
     """Whether an exception is a gap of JAX's interpreters, and not a fault of the kernel.
 
     What they refuse of a kernel, such as a read outside a buffer, they say in other exceptions.
-
-    Args:
-        error: of a call within `forced`.
     """
     gaps = ("AttributeError", "NotImplementedError", "AssertionError", "KeyError")
     inside = ("pallas/mosaic/interpret/", "state/discharge.py", "pallas/hlo_interpreter.py")

@@ -99,21 +99,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Scratch:
-    """One buffer that a kernel gets beside its operands.
+    """One buffer that a kernel gets beside its operands."""
 
-    Args:
-        name: as the kernel calls it.
-        text: as JAX prints it.
-        in_vmem: whether it takes room in VMEM.
-        shape: None for what is no array, such as a semaphore.
-        dtype: of its elements.
-    """
-
-    name: str
-    text: str
-    in_vmem: bool
-    shape: tuple[int, ...] | None
-    dtype: str
+    name: str  # as the kernel calls it
+    text: str  # as JAX prints it
+    in_vmem: bool  # whether it takes room in VMEM
+    shape: tuple[int, ...] | None  # None for what is no array, such as a semaphore
+    dtype: str  # of its elements
 
 
 def is_interpreted(equation: Any) -> bool:
@@ -188,12 +180,7 @@ def kernel(equation: Any) -> Any:
 
 
 def grid(equation: Any, sizes: Sequence[int | None] = ()) -> tuple[int, ...]:
-    """The grid, with the dimensions that jax.vmap put before the author's.
-
-    Args:
-        equation: The pallas_call.
-        sizes: Of its dynamic dimensions, in order; one that is not known counts 1.
-    """
+    """The grid, jax.vmap's dimensions before the author's; a size that is not known counts 1."""
     rest = iter(sizes)
     return tuple(
         int(size) if _is_static(size) else next(rest, None) or 1

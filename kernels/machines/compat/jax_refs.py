@@ -27,20 +27,14 @@ Size = OperandSlot | int
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a ref: the ref, and one index after another that is taken of it.
+    """A part of a ref: the ref, and one index after another that is taken of it."""
 
-    Args:
-        ref: as an operand.
-        steps: each a tuple with an entry for each dimension, a place or (start, size, stride); None
-            instead of it for what changes the shape otherwise.
-        shape: of the whole ref.
-        dtype: of the ref.
-    """
-
-    ref: OperandSlot
+    ref: OperandSlot  # as an operand
+    # Each a tuple with an entry for each dimension, a place or (start, size, stride); None instead
+    # of it for what changes the shape otherwise.
     steps: tuple[tuple[Any, ...] | None, ...]
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[int, ...]  # of the whole ref
+    dtype: str  # of the ref
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -53,13 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that a kernel starts by hand.
-
-    Args:
-        source: what is read.
-        target: what is written.
-        remote: whether another chip takes part.
-    """
+    """A copy that a kernel starts by hand, `remote` where another chip takes part."""
 
     source: Part
     target: Part

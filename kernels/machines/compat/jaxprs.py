@@ -24,12 +24,7 @@ CALLS = (
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Any:
-    """The closed jaxpr of `function(*args)`.
-
-    Args:
-        function: what JAX can trace.
-        *args: arrays or jax.ShapeDtypeStruct.
-    """
+    """The closed jaxpr of `function(*args)`."""
     import jax
 
     return jax.make_jaxpr(function)(*args)
@@ -170,13 +165,7 @@ def results(equation: Any, values: Sequence[Any]) -> list[Any]:
 
 
 def bound(equation: Any, values: Sequence[Any], **changed: Any) -> list[Any]:
-    """What an equation's operation gives of these values.
-
-    Args:
-        equation: whose parameters it takes.
-        values: of its operands.
-        changed: parameters that are others.
-    """
+    """What an equation's operation gives of these values, with some of its parameters changed."""
     results = equation.primitive.bind(*values, **{**equation.params, **changed})
     return list(results) if equation.primitive.multiple_results else [results]
 

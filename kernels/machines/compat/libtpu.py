@@ -171,18 +171,13 @@ class Bundle:
 
 @dataclass(frozen=True)
 class ByHand:
-    """A round of a loop that copies rows one by one, waits for all of them, and writes a block.
+    """A round of a loop that copies rows one by one, waits for all of them, and writes a block."""
 
-    Args:
-        fetched, written: bytes of a round.
-        asking: bundles from its first copy until it waits for the last.
-        working: bundles from there until the round ends.
-    """
-
+    # Bytes of a round.
     fetched: int
     written: int
-    asking: int
-    working: int
+    asking: int  # bundles from its first copy until it waits for the last
+    working: int  # bundles from there until the round ends
 
 
 def by_hand(bundles: Collection[Bundle]) -> ByHand | None:
@@ -224,21 +219,13 @@ _COPY = re.compile(
 
 @dataclass(frozen=True)
 class Dump:
-    """What the compiler wrote of one computation.
+    """What the compiler wrote of one computation."""
 
-    Args:
-        kernel: the computation's name.
-        bundles: its program, in order.
-        slots: names of the units.
-        capacity: int [slots], operations of each a bundle.
-        used: int [bundles, slots], what each bundle uses of them.
-    """
-
-    kernel: str
-    bundles: tuple[Bundle, ...] = ()
-    slots: tuple[str, ...] = ()
-    capacity: np.ndarray | None = None
-    used: np.ndarray | None = None
+    kernel: str  # the computation's name
+    bundles: tuple[Bundle, ...] = ()  # its program, in order
+    slots: tuple[str, ...] = ()  # names of the units
+    capacity: np.ndarray | None = None  # int [slots], operations of each a bundle
+    used: np.ndarray | None = None  # int [bundles, slots], what each bundle uses of them
 
 
 _FILE = re.compile(r"\d+-(?P<kernel>.+)-\d+-(?P<label>[a-z].*)\.txt$", re.S)
@@ -265,9 +252,7 @@ def _text(path: Path | None) -> str:
     return path.read_text(errors="replace") if path else ""
 
 
-def read_utilisation(
-    text: str,
-) -> tuple[tuple[str, ...], np.ndarray | None, np.ndarray | None]:
+def read_utilisation(text: str) -> tuple[tuple[str, ...], np.ndarray | None, np.ndarray | None]:
     """Slot names, capacity and use: a line of names, one of numbers, then a row for each bundle."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     names = next((i for i, line in enumerate(lines) if "," in line), None)

@@ -47,11 +47,7 @@ device_description_str: "{0.device_kind}"
 
 
 def target(chip: Any) -> str:
-    """XLA's description of a GPU, in which everything is a published figure: a text proto.
-
-    Args:
-        chip: a kernels.machines.gpu.GpuChip.
-    """
+    """XLA's description of a GpuChip, in which everything is a published figure: a text proto."""
     features = "ACCELERATED_FEATURES" if chip.capability[0] >= 9 else "NONE"
     return _SPEC.format(chip, features=features, clock=chip.clock_hz / 1e9)
 
@@ -60,11 +56,7 @@ class Plugin:
     """XLA's plugin, loaded by its path, so that JAX does not know of it."""
 
     def __init__(self, path: str) -> None:
-        """Load it.
-
-        Args:
-            path: of the library.
-        """
+        """Load the library."""
         from jax._src.lib import xla_client
 
         self._client = xla_client
@@ -73,12 +65,7 @@ class Plugin:
         xla_client.initialize_pjrt_plugin("cuda")
 
     def devices(self, spec: str, count: int) -> Sequence[Any]:
-        """Devices to compile for.
-
-        Args:
-            spec: as `target` makes it.
-            count: how many, side by side in one machine.
-        """
+        """So many devices to compile for, side by side in a machine, as `target` describes them."""
         from jax.experimental import topologies
 
         topology: Any = self._client.make_c_api_device_topology(
@@ -105,10 +92,6 @@ def known(device_kind: str, capability: tuple[int, int]) -> Iterator[None]:
 
     Since JAX 0.12 it asks by the device's kind, and of one that is not in its list the GPU in the
     machine. Private: `_get_device_arch_name` of jax._src.pallas.triton.gpu_info.
-
-    Args:
-        device_kind: NVIDIA's name.
-        capability: its compute capability, (major, minor).
     """
     try:
         module: Any = importlib.import_module("jax._src.pallas.triton.gpu_info")
@@ -150,12 +133,7 @@ def gemm(form: str, tile: Mapping[str, int]) -> dict[str, Any]:
 
 
 def dumping(folder: Path, passes: bool) -> dict[str, Any]:
-    """The options that make XLA write what it does into a folder.
-
-    Args:
-        folder: an empty one.
-        passes: whether to write the program after each pass that changed it, too.
-    """
+    """The options that make XLA write what it does, or what each pass does too, into a folder."""
     options: dict[str, Any] = {"xla_dump_to": str(folder), "xla_dump_disable_metadata": True}
     options["xla_dump_emitter_re"] = ".*"  # since JAX 0.12, no LLVM IR and PTX without it
     return options | ({"xla_dump_hlo_pass_re": ".*"} if passes else {})
@@ -165,11 +143,7 @@ def dumping(folder: Path, passes: bool) -> dict[str, Any]:
 
 
 class XlaDump:
-    """What XLA wrote of one program.
-
-    Args:
-        folder: that it wrote to.
-    """
+    """What XLA wrote of one program into a folder."""
 
     def __init__(self, folder: Path) -> None:
         # The caller's program is the last: XLA compiles small modules of its own, and may have
@@ -186,19 +160,11 @@ class XlaDump:
         return {path.name: path.read_text(encoding="utf-8", errors="replace") for path in paths}
 
     def text(self, ending: str) -> str:
-        """One of the files; empty where there is none.
-
-        Args:
-            ending: of its name, after the module's.
-        """
+        """The file whose name ends so after the module's; empty where there is none."""
         return next(iter(self._read(ending).values()), "")
 
     def passes(self) -> list[tuple[str, str, str, str]]:
-        """What the passes made of the program, in their order.
-
-        Returns:
-            For each pass that changed it: its pipeline, its name, and the text before and after.
-        """
+        """Pipeline, name, text before and text after of each pass that changed the program."""
         changes = []
         before = ""
         named = re.compile(r"\.(\d{4})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
@@ -296,11 +262,7 @@ def _launch(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def graphs(sequence: str) -> list[tuple[str, ...]]:
-    """The stretches of a program that are recorded as a CUDA graph, each as the names of its steps.
-
-    Args:
-        sequence: the text of XLA's thunk sequence after its passes.
-    """
+    """The stretches of a program that are recorded as a CUDA graph, by the names of their steps."""
     recorded: list[list[str]] = []
     inside = -1  # columns that the steps of a graph are indented by, at least
     for line in sequence.splitlines():
@@ -319,9 +281,6 @@ def graphs(sequence: str) -> list[tuple[str, ...]]:
 def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
     """When each value of the program is alive.
 
-    Args:
-        text: of XLA's live ranges.
-
     Returns:
         The instructions in the order in which they run; and of each value, whose name ends in {}
         where it is no part of a tuple, the first and the last place that it is alive at.
@@ -332,14 +291,7 @@ def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
 
 
 def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """The steps of a compiled program.
-
-    Args:
-        sequence: the text of XLA's thunk sequence.
-
-    Returns:
-        Kind, name, and of a kernel its grid, threads and shared_bytes.
-    """
+    """The steps of a program: kind, name, and of a kernel its grid, threads and shared_bytes."""
     steps = []
     for line in sequence.splitlines():
         if not (step := re.match(r"\s*\d+: k(\w+)\s+\[[^\]]*\]\s*(.*)$", line)):
@@ -361,9 +313,6 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
 
 def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, int, int, str]]]]:
     """XLA's plan of memory.
-
-    Args:
-        assignment: the text of its buffer assignment.
 
     Returns:
         For each allocation: its number, its bytes, what it is, and its values: name, offset, bytes

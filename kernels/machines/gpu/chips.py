@@ -82,11 +82,7 @@ class GpuChip(PublishedChip):
         return 65536
 
     def peak(self, dtype: str) -> float:
-        """Peak operations a second of the tensor cores; float32 is multiplied as TF32 there.
-
-        Args:
-            dtype: of the operands.
-        """
+        """Peak operations a second of the tensor cores; float32 is multiplied as TF32 there."""
         if dtype in ("int8", "uint8"):
             return self.int8_ops
         return self.tf32_flops if dtype == "float32" else self.bf16_flops

@@ -34,12 +34,7 @@ def translate(text: str, printed: str = "") -> GpuCompileError:
 
 
 def overflow(asked: int, limit: int) -> GpuCompileError:
-    """The error of a block that asks for more shared memory than it may have.
-
-    Args:
-        asked: bytes.
-        limit: bytes.
-    """
+    """The error of a block that asks for more bytes of shared memory than it may have."""
     return GpuCompileError(
         "shared memory",
         f"a block asks for {asked:,} bytes of shared memory and may have {limit:,}: use smaller "
@@ -50,11 +45,7 @@ def overflow(asked: int, limit: int) -> GpuCompileError:
 
 
 def first_line(text: str) -> str:
-    """The first line that says anything.
-
-    Args:
-        text: any.
-    """
+    """The first line that says anything."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:400]
 
 

@@ -78,13 +78,7 @@ class GpuFacts:
 
 
 def facts(compiled: GpuProgram, estimate: GpuEstimate | str, title: str) -> GpuFacts:
-    """All that is known of a compiled program.
-
-    Args:
-        compiled: with its passes.
-        estimate: its bracket, or why there is none.
-        title: what it is called.
-    """
+    """All that is known of a compiled program."""
     bracket = None if isinstance(estimate, str) else estimate
     least, most = bracket.seconds if bracket else (None, None)
     return GpuFacts(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kernels.machines import child
+from kernels.machines import cache, child
 from kernels.machines.gpu import sass as code
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.chips import chip as chip_of
@@ -102,12 +102,7 @@ class GpuKernel:
 
 
 def alone(ptx: str, kernel: str) -> str:
-    """PTX without its other kernels, so that what ptxas says is of this one.
-
-    Args:
-        ptx: of a module.
-        kernel: the name of one kernel in it.
-    """
+    """PTX without its other kernels, so that what ptxas says is of this one."""
     parts = re.split(r"(?=^(?:\s*// \.globl\s+\w+\n)?\.visible \.entry )", ptx, flags=re.M)
     kept = [p for p in parts if ".visible .entry" not in p or f".visible .entry {kernel}(" in p]
     return "".join(kept)
@@ -125,10 +120,6 @@ class _Assembled:
 def assemble(ptx: str, chip: str) -> _Assembled:
     """Assemble one kernel, and read what came of it.
 
-    Args:
-        ptx: of one kernel.
-        chip: one of CHIPS.
-
     Raises:
         GpuCompileError: where ptxas refuses it, or takes too long.
         MissingPackage: where ptxas or nvdisasm is not installed.
@@ -138,6 +129,9 @@ def assemble(ptx: str, chip: str) -> _Assembled:
     nvdisasm = toolchain.part(toolchain.NVDISASM, "reading machine code")
     said = re.search(r"^\.target (sm_\w+)", ptx, re.M)
     architecture = said[1] if said else chip_of(chip).sm  # what it was written for, on such a chip
+    key = cache.digest(cache.code((Path(__file__),)), toolchain.stamps(), ptx, architecture)
+    if known := cache.GPU.get(key):
+        return known
     with tempfile.TemporaryDirectory(prefix="kernels-gpu-") as folder:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx, encoding="utf-8")
@@ -151,12 +145,14 @@ def assemble(ptx: str, chip: str) -> _Assembled:
     used = re.search(r"Used (\d+) registers", report)
     static = re.search(r"(\d+) bytes smem", report)
     spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
-    return _Assembled(
+    assembled = _Assembled(
         sass=shown.stdout,
         registers=int(used[1]) if used else 0,
         spills=int(spilled[1]) + int(spilled[2]) if spilled else 0,
         shared_bytes=int(static[1]) if static else 0,
     )
+    cache.GPU.put(key, assembled)
+    return assembled
 
 
 def _run(command: list[object]) -> child.Done:

@@ -36,30 +36,19 @@ class LaunchError(RuntimeError):
 
 @dataclass(frozen=True)
 class ThreadParams:
-    """How a launch is simulated on the CPU's threads.
-
-    Args:
-        watch: the sanitizer, one of kernels.machines.gpu.threads.SANITIZERS.
-    """
+    """How a launch is simulated on the CPU's threads: watched by one of threads.SANITIZERS."""
 
     watch: str = "races"
 
 
 @dataclass(frozen=True)
 class Launched:
-    """One kernel, and how it is launched.
+    """One kernel, and how it is launched."""
 
-    Args:
-        source: in CUDA C++.
-        name: of the kernel in it.
-        blocks: in a row.
-        threads: of a block, in a row.
-    """
-
-    source: str
-    name: str
-    blocks: int
-    threads: int
+    source: str  # in CUDA C++
+    name: str  # of the kernel in it
+    blocks: int  # in a row
+    threads: int  # of a block, in a row
 
     def compiled(self, chip: str) -> GpuKernel:
         """By NVRTC for a chip that is not here; ptxas has its say when the machine code is read."""

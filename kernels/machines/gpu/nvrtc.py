@@ -11,16 +11,7 @@ from pathlib import Path
 
 
 def compile_source(folder: str, source: str, options: list[str]) -> tuple[bool, str]:
-    """Compile CUDA C++.
-
-    Args:
-        folder: where the library is.
-        source: in CUDA C++.
-        options: NVRTC's.
-
-    Returns:
-        Whether it could be compiled, and the PTX or what is wrong.
-    """
+    """Compile CUDA C++: whether it could be compiled, and the PTX or what is wrong."""
     builtins = next(p for p in sorted(Path(folder).glob("libnvrtc-builtins.so*")))
     ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(next(iter(sorted(Path(folder).glob("libnvrtc.so*"))))))

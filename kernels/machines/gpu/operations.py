@@ -14,31 +14,18 @@ _DTYPES = {"bf16": "bfloat16", "f16": "bfloat16", "s8": "int8", "u8": "uint8"}
 
 @dataclass(frozen=True)
 class GpuOperation:
-    """A step of the optimised program.
+    """A step of the optimised program."""
 
-    Args:
-        name: of the instruction.
-        target: of a custom call; else its opcode.
-        bytes: of its operands, each once, and of its result.
-        flops: of matrix products in it, a library's or a fusion's, a multiply-add counting two.
-        dtype: of the factors; of the result where nothing is multiplied.
-        product: batch, m, k and n where it is one product; else ().
-    """
-
-    name: str
-    target: str
-    bytes: int
-    flops: int
-    dtype: str
-    product: tuple[int, ...] = ()
+    name: str  # of the instruction
+    target: str  # of a custom call; else its opcode
+    bytes: int  # of its operands, each once, and of its result
+    flops: int  # of matrix products in it, a library's or a fusion's, a multiply-add counting two
+    dtype: str  # of the factors; of the result where nothing is multiplied
+    product: tuple[int, ...] = ()  # batch, m, k and n where it is one product; else ()
 
 
 def operations(module: Module) -> list[GpuOperation]:
-    """The steps of the optimised program.
-
-    Args:
-        module: the program.
-    """
+    """The steps of the optimised program."""
     entry = {i.name: i for i in module.computations.get(module.entry, ())}
     steps = []
     for step in entry.values():
@@ -68,9 +55,6 @@ def operations(module: Module) -> list[GpuOperation]:
 def left_by_triton(module: Module) -> list[HloInstruction]:
     """The products that Triton was to make and did not: since JAX 0.12 XLA then writes its own
     loops, and says nothing.
-
-    Args:
-        module: the optimised program.
     """
     return [
         dot

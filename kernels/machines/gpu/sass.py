@@ -17,25 +17,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """One instruction of a warp.
+    """One instruction of a warp."""
 
-    Args:
-        address: in bytes from the start of its function.
-        text: as nvdisasm writes it, without the address.
-        stall: cycles until the warp's next instruction may be issued.
-        waits: scoreboards that it waits for, of 0 to 5.
-        sets: scoreboards that it holds until it has written, or read, its operands.
-        label: of this place in the code; "" where nothing jumps to it.
-        function: that it belongs to.
-    """
-
-    address: int
-    text: str
-    stall: int = 0
-    waits: tuple[int, ...] = ()
+    address: int  # in bytes from the start of its function
+    text: str  # as nvdisasm writes it, without the address
+    stall: int = 0  # cycles until the warp's next instruction may be issued
+    waits: tuple[int, ...] = ()  # scoreboards that it waits for, of 0 to 5
+    # Scoreboards that it holds until it has written, or read, its operands.
     sets: tuple[int, ...] = ()
-    label: str = ""
-    function: str = field(default="", repr=False)
+    label: str = ""  # of this place in the code; "" where nothing jumps to it
+    function: str = field(default="", repr=False)  # that it belongs to
 
     @property
     def name(self) -> str:
@@ -50,11 +41,7 @@ class SassInstruction:
 
 @dataclass(frozen=True)
 class SassLoop:
-    """A piece of code that ends in a jump back to its beginning.
-
-    Args:
-        instructions: from the first to the jump.
-    """
+    """A piece of code that ends in a jump back to its beginning."""
 
     instructions: tuple[SassInstruction, ...]
 
@@ -76,11 +63,7 @@ _FUNCTION = re.compile(r"^\.text\.(\S+):")
 
 
 def read(text: str) -> tuple[SassInstruction, ...]:
-    """The instructions of a disassembly.
-
-    Args:
-        text: of `nvdisasm -c -hex`.
-    """
+    """The instructions of what `nvdisasm -c -hex` says."""
     lines = text.splitlines()
     instructions, label, function = [], "", ""
     for place, line in enumerate(lines):
@@ -109,20 +92,12 @@ def read(text: str) -> tuple[SassInstruction, ...]:
 
 
 def counts(instructions: Sequence[SassInstruction]) -> Counter[str]:
-    """Operation → how often it stands there.
-
-    Args:
-        instructions: any.
-    """
+    """Operation → how often it stands there."""
     return Counter(instruction.operation for instruction in instructions)
 
 
 def loops(instructions: Sequence[SassInstruction]) -> tuple[SassLoop, ...]:
-    """Every piece that ends in a jump back, the shortest first; a jump to itself is none.
-
-    Args:
-        instructions: of a kernel.
-    """
+    """Every piece that ends in a jump back, the shortest first; a jump to itself is none."""
     at = {instruction.label: place for place, instruction in enumerate(instructions)}
     pieces = []
     for place, instruction in enumerate(instructions):
@@ -134,11 +109,7 @@ def loops(instructions: Sequence[SassInstruction]) -> tuple[SassLoop, ...]:
 
 
 def listing(instructions: Sequence[SassInstruction]) -> str:
-    """The instructions as a table: address, stall, scoreboards waited for and set, text.
-
-    Args:
-        instructions: any.
-    """
+    """The instructions as a table: address, stall, scoreboards waited for and set, text."""
     lines = []
     for i in instructions:
         waits = "".join(map(str, i.waits)) or "·"
@@ -156,9 +127,6 @@ def flops(loop: SassLoop) -> float:
     """Operations of a warp's products in one round of a loop, a multiply-add counting two.
 
     The tensor cores' where there are any, else those of FFMA. Four warps share an HGMMA.
-
-    Args:
-        loop: of a kernel.
     """
     total = 0.0
     for instruction in loop.instructions:

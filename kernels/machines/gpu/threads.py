@@ -73,20 +73,13 @@ static void launch(dim3 grid, dim3 block, std::function<void()> kernel) {
 
 @dataclass(frozen=True)
 class Found:
-    """What a sanitizer said of a kernel.
+    """What a sanitizer said of a kernel."""
 
-    Args:
-        problem: in its words, such as "data race" or "heap-buffer-overflow"; "" where it found
-            nothing.
-        line: of the source, counted from 1; 0 where it named none.
-        printed: by the program.
-        report: the sanitizer's, whole.
-    """
-
+    # In its words, such as "data race" or "heap-buffer-overflow"; "" where it found nothing.
     problem: str
-    line: int
-    printed: str = field(repr=False)
-    report: str = field(repr=False)
+    line: int  # of the source, counted from 1; 0 where it named none
+    printed: str = field(repr=False)  # by the program
+    report: str = field(repr=False)  # the sanitizer's, whole
 
 
 def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:

@@ -45,18 +45,7 @@ def available() -> bool:
 
 
 def part(name: str, purpose: str) -> Path:
-    """Where one part is.
-
-    Args:
-        name: one of PARTS.
-        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
-
-    Returns:
-        Its path.
-
-    Raises:
-        MissingPackage: where it is not installed; the message says how to get it.
-    """
+    """Where one of PARTS is, which `purpose` needs; MissingPackage says how to get it."""
     if (path := folder() / name).exists():
         return path
     raise MissingPackage(
@@ -64,6 +53,12 @@ def part(name: str, purpose: str) -> Path:
         "`make venv EXTRAS=gpu` in the project's folder (the wheels are for Linux).",
         name=Path(name).stem,
     )
+
+
+def stamps() -> list[tuple[str, int, int]]:
+    """Path, bytes and time of each part that is there: another tool has other ones."""
+    paths = [folder() / name for name in PARTS if (folder() / name).exists()]
+    return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
 
 
 def environment() -> dict[str, str]:

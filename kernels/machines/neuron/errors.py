@@ -62,16 +62,12 @@ def located(path: str, line: int) -> str:
 def absent(
     module: str, name: str, known: Sequence[str], instead: Mapping[str, str] | None = None
 ) -> Any:
-    """Say that a module of the vendor's has no such name here, and which it has.
-
-    Args:
-        module, name: of the vendor's.
-        known: the names that the simulator has.
-        instead: names that this generation does not have, and what to write.
-    """
+    """Say that a module of the vendor's has no such name here, and which it has."""
     if name.startswith("__"):
         raise AttributeError(name)
-    error = MissingImport if _importing(sys._getframe(2)) else MissingName
+    frame = sys._getframe(2)  # at `from module import name`, or another line that asks for it
+    importing = dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+    error = MissingImport if importing else MissingName
     if instead and name in instead:
         raise error(f"{module} has no {name}: {instead[name]}", place())
     near = difflib.get_close_matches(name, known, 3)
@@ -83,22 +79,13 @@ def absent(
 
 
 def own_names(module: Mapping[str, Any]) -> list[str]:
-    """The functions and classes that a module of the simulator's itself defines for kernels.
-
-    Args:
-        module: its globals().
-    """
+    """The functions and classes that a module, as its globals(), defines for kernels."""
     home = module["__name__"]
     return [
         name
         for name, value in module.items()
         if name[0] != "_" and getattr(value, "__module__", None) == home
     ]
-
-
-def _importing(frame: FrameType) -> bool:
-    """Whether a frame stands at `from module import name`."""
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def refuse(message: str) -> None:

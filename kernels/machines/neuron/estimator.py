@@ -240,11 +240,7 @@ def _programs(core: NeuronMachine, chip: NeuronChip, rate: float) -> list[Engine
 
 
 def cycles(instruction: EngineInstruction, chip: NeuronChip, waits: bool) -> float:
-    """Of the engine's clock.
-
-    Args:
-        waits: whether it reads what the engine wrote just before.
-    """
+    """Of the engine's clock; it `waits` where it reads what the engine wrote just before."""
     work = instruction.work
     if instruction.name == "reciprocal" and instruction.engine == "Vector":
         work = chip.reciprocal_cycles * instruction.elements

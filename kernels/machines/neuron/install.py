@@ -20,13 +20,7 @@ class _Missing(importlib.abc.MetaPathFinder):
         self.modules = sorted(modules)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Whatever it is asked for under the vendor's names is missing.
-
-        Args:
-            name: of a module.
-            path: where its package looks for it.
-            target: not used.
-        """
+        """Whatever it is asked for under the vendor's names is missing."""
         if name.split(".")[0] in vendor.MODULES:
             known = ", ".join(self.modules)
             raise MissingImport(f"not simulated: {name}; simulated are {known}", place())

@@ -12,16 +12,11 @@ from kernels.machines.neuron.errors import NeuronError
 
 @dataclass(frozen=True)
 class Generation:
-    """One generation of the API, as the simulator provides it.
+    """One generation of the API, as the simulator provides it."""
 
-    Args:
-        name: "nki" or "neuronxcc".
-        tile: the class of its tiles.
-        modules: the vendor's module names, and the simulator's modules that stand for them.
-    """
-
-    name: str
-    tile: type
+    name: str  # "nki" or "neuronxcc"
+    tile: type  # the class of its tiles
+    # The vendor's module names, and the simulator's modules that stand for them.
     modules: Mapping[str, types.ModuleType]
 
 

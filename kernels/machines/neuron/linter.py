@@ -36,6 +36,8 @@ from kernels.machines.neuron.errors import NeuronError
 from kernels.machines.neuron.kernel import function_of, generation_of
 from kernels.machines.neuron.simulator import NkiKernel
 
+# Where instructions are, imported by their names.
+OURS = ("kernels.machines.neuron.", "nki.", "neuronxcc.")
 SYNTAX: dict[type, tuple[str, str]] = {
     ast.ListComp: ("a list comprehension", "a for loop that appends to a list"),
     ast.SetComp: ("a set comprehension", "a for loop"),
@@ -226,7 +228,7 @@ class _Modern(_Rules):
             value = self.function.__globals__.get(node.func.id)
             if isinstance(value, NkiKernel):
                 value = value.function
-            if isinstance(value, types.FunctionType) and not _is_ours(value):
+            if isinstance(value, types.FunctionType) and not value.__module__.startswith(OURS):
                 self.helpers.append(value)
 
     def _modules(self) -> None:
@@ -341,11 +343,6 @@ class _Beta1(_Rules):
                 and any(_names(argument) & indices for argument in node.args)
             ):
                 self.say(node, f"{_text(node)} of the index of {kind}", "mask=")
-
-
-def _is_ours(function: types.FunctionType) -> bool:
-    """Whether a function is an instruction, imported by its name."""
-    return function.__module__.startswith(("kernels.machines.neuron.", "nki.", "neuronxcc."))
 
 
 def _names(node: ast.AST) -> set[str]:

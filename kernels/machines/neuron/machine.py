@@ -260,10 +260,12 @@ class NeuronMachine(Loops):
         self.loose = None
         result = None
         if self.numbers:
-            read = _whole_numbers if exact else (_bits if raw else _wide)
+            read = (lambda _, view: view._values()) if raw or exact else _wide
             numbers = [
                 spoiled(read(name, operand), state) for operand, state in zip(operands, states)
             ]
+            if exact:
+                numbers = [number.astype(np.int64) for number in numbers]
             values, vectors = numbers[: len(sources)], numbers[len(sources) :]
             if shapes and all(v.size == dst.size for v in values):
                 values = [v.reshape(dst.shape) for v in values]
@@ -693,14 +695,6 @@ def _wide(name: str, view: View) -> np.ndarray:
             "nc_matmul_mx, quantize_mx and copies"
         )
     return dtypes.wide(view._values())
-
-
-def _bits(name: str, view: View) -> np.ndarray:
-    return view._values()
-
-
-def _whole_numbers(name: str, view: View) -> np.ndarray:
-    return view._values().astype(np.int64)
 
 
 def starts(partitions: int) -> tuple[int, ...]:

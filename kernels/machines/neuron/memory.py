@@ -31,21 +31,14 @@ running: ContextVar[Any] = ContextVar("machine", default=None)
 
 
 class Access(NamedTuple):
-    """What an instruction touches of a storage.
+    """What an instruction touches of a storage."""
 
-    Args:
-        storage: its number.
-        box: the range in each dimension; None where it has none.
-        partitions: the range of partitions.
-        elements: the range of bytes in each partition (of all, in HBM).
-        comb, tooth: where it takes steps, it is within `tooth` bytes from the start on, and
-            again every `comb` bytes; comb is 0 where nothing is known of that.
-    """
-
-    storage: int
-    box: tuple[tuple[int, int], ...] | None
-    partitions: tuple[int, int]
-    elements: tuple[int, int]
+    storage: int  # its number
+    box: tuple[tuple[int, int], ...] | None  # the range in each dimension; None where it has none
+    partitions: tuple[int, int]  # the range of partitions
+    elements: tuple[int, int]  # the range of bytes in each partition (of all, in HBM)
+    # Where it takes steps, it is within `tooth` bytes from the start on, and again every `comb`
+    # bytes; comb is 0 where nothing is known of that.
     comb: int = 0
     tooth: int = 0
 
@@ -76,45 +69,28 @@ class Access(NamedTuple):
 
 
 class EngineInstruction(NamedTuple):
-    """One instruction that ran.
+    """One instruction that ran."""
 
-    Args:
-        engine: "Vector", … or "DMA".
-        name: of the API.
-        elements: a partition, of the longest operand.
-        work: cycles that it streams, by the documents, before the least that any takes.
-        extra: cycles on top, such as the start of a GpSimd program.
-        stride: bytes between neighbours in a partition, the widest of all operands.
-        bytes: that a DMA moves, in pieces of `run` bytes that lie together on both sides.
-        partitions: that it works on.
-        psum, sbuf: whether it touches them.
-        fast: how many times faster it is on a core with a performance mode.
-        fresh: whether all that it writes was unwritten.
-        program: of the launch grid.
-        hoisted: whether the iteration before has made the same, so that a compiler moves it
-            out of the loop.
-        either: whether it is left to the compiler if the Vector or the Scalar engine does
-            it.
-    """
-
-    engine: str
-    name: str
-    elements: int
-    work: float
-    extra: int
-    stride: int
-    partitions: int
-    bytes: int
+    engine: str  # "Vector", … or "DMA"
+    name: str  # of the API
+    elements: int  # a partition, of the longest operand
+    work: float  # cycles that it streams, by the documents, before the least that any takes
+    extra: int  # cycles on top, such as the start of a GpSimd program
+    stride: int  # bytes between neighbours in a partition, the widest of all operands
+    partitions: int  # that it works on
+    bytes: int  # that a DMA moves, in pieces of `run` bytes that lie together on both sides
     run: int
-    psum: bool
-    sbuf: bool
-    fast: int
-    fresh: bool
+    psum: bool  # whether it touches PSUM
+    sbuf: bool  # whether it touches SBUF
+    fast: int  # how many times faster it is on a core with a performance mode
+    fresh: bool  # whether all that it writes was unwritten
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     source: str | None
-    program: int
+    program: int  # of the launch grid
+    # Whether the iteration before has made the same, so that a compiler moves it out of the loop.
     hoisted: bool = False
+    # Whether it is left to the compiler if the Vector or the Scalar engine does it.
     either: bool = False
 
 

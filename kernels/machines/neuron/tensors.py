@@ -443,11 +443,7 @@ class Beyond:
 
 
 def indirect(view: Viewable, places: np.ndarray, bad: np.ndarray) -> Any:
-    """Elements that numbers choose.
-
-    Args:
-        bad: which of the first dimension are out of bounds.
-    """
+    """Elements that numbers choose, `bad` where one of the first dimension is out of bounds."""
     kind = _INDIRECT.setdefault(
         type(view), type("Indirect", (Picked, type(view)), {"__slots__": ("_bad",)})
     )
@@ -490,15 +486,12 @@ def _operator(name: str, sign: str) -> Any:
         values = other._data if isinstance(other, View) else other
         with np.errstate(all="ignore"):
             more = () if name in UNARY else (np.asarray(values, self.dtype),)
-            return _fresh(function(self._data, *more))
+            result = function(self._data, *more)
+        tile = machine().allocate(result.shape, result.dtype, "sbuf", kind=Tensor)
+        machine().write("operator", tile, result)
+        return tile
 
     return refused
-
-
-def _fresh(values: np.ndarray) -> Tensor:
-    tile = machine().allocate(values.shape, values.dtype, "sbuf", kind=Tensor)
-    machine().write("operator", tile, values)
-    return tile
 
 
 for _name, _sign in {**COMPARISONS, **UNARY}.items():

@@ -33,11 +33,7 @@ def find(name: str) -> ModuleType | None:
 
 
 def require(name: str, purpose: str) -> ModuleType:
-    """The vendor's module, or MissingPackage saying how to get it.
-
-    Args:
-        purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
-    """
+    """The vendor's module, or MissingPackage saying how to get it."""
     module = find(name)
     if module is None:
         raise MissingPackage(

@@ -91,11 +91,7 @@ class Operand:
 
     @cached_property
     def moved_bytes(self) -> np.ndarray:
-        """Bytes of the block that each program touches anew.
-
-        Returns:
-            int [programs]; a clipped block counts clipped, and one that stays counts 0.
-        """
+        """Bytes that each program moves anew, int [programs]; a clipped block counts clipped."""
         if not self.known:
             return np.full(len(self.starts), self.block_bytes)
         sizes = np.minimum(np.array(self.block), np.array(self.shape) - self.starts)
@@ -246,9 +242,6 @@ class Call:
         An index that leaves the array is moved back inside by interpret=True, and not looked at by
         the lowering. An output block that no program writes keeps whatever was in memory; one that
         shares its memory with an input keeps that.
-
-        Returns:
-            A sentence for each problem; empty where they show nothing.
         """
         problems = []
         for operand in self.operands:
@@ -257,8 +250,9 @@ class Call:
             outside = (operand.starts < 0) | (operand.starts >= np.array(operand.shape))
             if outside.any():
                 step, dim = map(int, np.argwhere(outside)[0])
+                program = tuple(int(i) for i in self.programs[step])
                 problems.append(
-                    f"{operand.role} {operand.name}: program {self._id(step)} asks for the block "
+                    f"{operand.role} {operand.name}: program {program} asks for the block "
                     f"that starts at {int(operand.starts[step, dim])} in dimension {dim}, "
                     f"whose size is {operand.shape[dim]}"
                 )
@@ -273,9 +267,6 @@ class Call:
                         "written by no program"
                     )
         return problems
-
-    def _id(self, step: int) -> tuple[int, ...]:
-        return tuple(int(i) for i in self.programs[step])
 
 
 def _ids(grid: tuple[int, ...]) -> np.ndarray:
@@ -356,9 +347,6 @@ def affine(call: Call) -> list[Affine | None]:
 
     Exact: the map is evaluated at every program, and beside the grid where a dimension has one
     program only, which says nothing of what would follow.
-
-    Args:
-        call: as `calls` gives it.
 
     Returns:
         One for each operand; None where its map is not affine.

@@ -19,11 +19,7 @@ from kernels.machines.compat import jax_refs, jaxprs
 
 @dataclass(frozen=True)
 class Unknown:
-    """A value that only the run knows.
-
-    Args:
-        names: of the operands that it comes from.
-    """
+    """A value that only the run knows, and the names of the operands that it comes from."""
 
     names: frozenset[str] = frozenset()
 
@@ -33,21 +29,13 @@ UNKNOWN = Unknown()
 
 @dataclass
 class Ref:
-    """Memory that a kernel sees.
+    """Memory that a kernel sees."""
 
-    Args:
-        number: among the kernel's operands, −1 of scratch.
-        memory: such as "vmem".
-        names: what its contents come from.
-        cells: its scalars, where they are kept track of.
-        from_outside: whether those do.
-    """
-
-    number: int
-    memory: str
-    names: frozenset[str]
-    cells: np.ndarray | None = None
-    from_outside: bool = False
+    number: int  # among the kernel's operands, −1 of scratch
+    memory: str  # such as "vmem"
+    names: frozenset[str]  # what its contents come from
+    cells: np.ndarray | None = None  # its scalars, where they are kept track of
+    from_outside: bool = False  # whether those do
 
 
 def _divide(a: Any, b: Any) -> Any:

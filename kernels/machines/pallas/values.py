@@ -17,23 +17,15 @@ MOST = 1 << 24  # elements of a value that is computed
 
 @dataclass(eq=False)
 class Value:
-    """A value of a program, computed when it is asked for.
+    """A value of a program, computed when it is asked for."""
 
-    Args:
-        unknown: the arguments, and what else, that it depends on and that are not given.
-        made_by: the equation whose result it is.
-        place: among its results.
-        operands: of that equation, the same object for all its results.
-        known: the value, where it is known from the start or was computed.
-        tried: whether it was tried to compute it.
-    """
-
+    # The arguments, and what else, that it depends on and that are not given.
     unknown: frozenset[str] = frozenset()
-    made_by: Any = None
-    place: int = 0
-    operands: Sequence[Value] = ()
-    known: Any = None
-    tried: bool = False
+    made_by: Any = None  # the equation whose result it is
+    place: int = 0  # among its results
+    operands: Sequence[Value] = ()  # of that equation, the same object for all its results
+    known: Any = None  # the value, where it is known from the start or was computed
+    tried: bool = False  # whether it was tried to compute it
 
     def get(self) -> np.ndarray | None:
         """The value; None where it is not known."""
@@ -83,11 +75,6 @@ def handed(
     jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
 ) -> Iterator[tuple[Any, list[Value]]]:
     """Each pallas_call of a program with the values of its operands, in the order of `calls_in`.
-
-    Args:
-        jaxpr: The program, closed.
-        known: The number of an argument → its value.
-        names: Of the arguments.
 
     Yields:
         The equation, and a Value for each of its operands.

@@ -582,13 +582,7 @@ def _line(equation: Any) -> str:
 
 
 def given_trips(trips: Mapping[str, int], kernel: str, line: str = "") -> int | None:
-    """How often a loop runs, or how many steps a grid has, as somebody says.
-
-    Args:
-        trips: FILE:LINE, the name of a kernel, or "" for all → that number.
-        kernel: its name.
-        line: FILE:LINE of the loop; empty for a grid.
-    """
+    """How often a loop runs, or how many steps a grid has, as somebody says."""
     return next((trips[key] for key in (line or kernel, kernel, "") if key in trips), None)
 
 

@@ -85,9 +85,6 @@ def kernel_flops(call: Call, *, least: bool = False) -> dict[str, float]:
 def share_of_branches(call: Call) -> float:
     """Of the products that stand in a kernel's conditions, the share that runs in a program.
 
-    Args:
-        call: as kernels.pallas.calls gives it.
-
     Returns:
         0 to 1, the mean over the grid; 1 where a loop of unknown length holds products, or where
         none stands in a condition.
@@ -101,9 +98,6 @@ def share_of_branches(call: Call) -> float:
 
 def shares_of_branches(call: Call) -> list[float]:
     """How often each condition with products in it runs them, in the order of the kernel's text.
-
-    Args:
-        call: as kernels.pallas.calls gives it.
 
     Returns:
         0 to 1 each, the mean over the programs that were run; nothing where what decides was not

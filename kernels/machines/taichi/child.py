@@ -20,10 +20,17 @@ def _answer(question: tuple) -> dict:
     try:
         runtime.start(**settings)
         if settings["device"] == "cuda":
-            arguments = [_to_gpu(a) for a in arguments]
-        answer = {"result": _to_cpu(function(*arguments, **options))}
+            import torch
+
+            on_gpu = lambda value: torch.from_numpy(value).cuda()
+            arguments = [on_gpu(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        result = function(*arguments, **options)
+        answer = {"result": result.cpu() if hasattr(result, "cpu") else result}
         if settings.get("profiled"):
-            answer["tasks"] = _tasks(function, arguments, options)
+            ti = runtime.module()
+            ti.profiler.clear_kernel_profiler_info()
+            function(*arguments, **options)
+            answer["tasks"] = compat.task_times(ti)
         return answer
     except Exception as error:
         return {"kind": type(error).__name__, "says": _plain(error)}
@@ -36,23 +43,6 @@ def _plain(error: Exception) -> str:
         return "\n".join(lines)
     # "File …, line 3, in kernel:" goes, "[kernel=pad_c80_0]" stays.
     return "; ".join(line for line in lines if not line.startswith("File ")) or repr(error)
-
-
-def _to_gpu(value):
-    import torch
-
-    return torch.from_numpy(value).cuda() if isinstance(value, np.ndarray) else value
-
-
-def _to_cpu(value):
-    return value.cpu() if hasattr(value, "cpu") else value
-
-
-def _tasks(function, arguments, options) -> list:
-    ti = runtime.module()
-    ti.profiler.clear_kernel_profiler_info()
-    function(*arguments, **options)
-    return compat.task_times(ti)
 
 
 if __name__ == "__main__":

@@ -134,21 +134,13 @@ cuLinkCreate_v2 cuLinkDestroy
 
 @dataclass(frozen=True)
 class TaichiLaunch:
-    """A task of a kernel, as Taichi launches it on a GPU.
+    """A task of a kernel, as Taichi launches it on a GPU."""
 
-    Args:
-        name: as Taichi gives it.
-        ptx: of the module that holds it.
-        grid: blocks in each of three directions.
-        threads: of a block.
-        shared_bytes: of a block, that the launch gives it besides its own.
-    """
-
-    name: str
-    ptx: str = field(repr=False)
-    grid: tuple[int, ...]
-    threads: int
-    shared_bytes: int
+    name: str  # as Taichi gives it
+    ptx: str = field(repr=False)  # of the module that holds it
+    grid: tuple[int, ...]  # blocks in each of three directions
+    threads: int  # of a block
+    shared_bytes: int  # of a block, that the launch gives it besides its own
 
 
 def ptx(

@@ -93,11 +93,7 @@ def threads() -> int:
 
 
 def start(
-    device: str = "cpu",
-    *,
-    threads: int | None = None,
-    debug: bool = False,
-    profiled: bool = False,
+    device: str = "cpu", *, threads: int | None = None, debug: bool = False, profiled: bool = False
 ) -> Running:
     """Start Taichi in this process; where it runs already, do nothing.
 

@@ -76,13 +76,7 @@ def translate(
 def overflow(
     asked: int, limit: int, buffers: Iterable[tuple[str, int]] = (), *, least: bool = False
 ) -> TpuCompileError:
-    """The error of a kernel that asks for more VMEM than it may have.
-
-    Args:
-        asked, limit: bytes.
-        buffers: the name and bytes of each that lies in it.
-        least: whether it asks for this or for even more.
-    """
+    """The error of a kernel that asks for more VMEM, in bytes, than it may have."""
     buffers = tuple(buffers)
     return TpuCompileError(
         "vmem",

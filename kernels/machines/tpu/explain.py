@@ -180,13 +180,7 @@ _OF_SCHEDULE = ("loop_bundles", "step_bundles", "spills", "fills")
 
 
 def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
-    """All that is known of an estimated program.
-
-    Args:
-        program: as it was exported.
-        estimate: of it.
-        title: what it is called.
-    """
+    """All that is known of an estimated program."""
     chip = CHIPS[estimate.chip]
     flops = matmul_flops(program.jaxpr, program.calls)
     total = sum(op.cycles for op in estimate.ops) or 1
@@ -222,12 +216,7 @@ def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
 
 
 def kernels_of(program: ExportedProgram, chip: str) -> tuple[KernelFacts, ...]:
-    """What is known of a program's kernels before they are compiled.
-
-    Args:
-        program: as it was exported.
-        chip: one of CHIPS.
-    """
+    """What is known of a program's kernels before they are compiled."""
     try:
         return tuple(_of_call(call, chip, None) for call in program.calls)
     except ValueError:  # a grid too long to look at
@@ -378,12 +367,7 @@ def _count(
 
 
 def dtypes(program: ExportedProgram, chip: str) -> tuple[str, ...]:
-    """What a chip makes of a program's dtypes, a sentence each.
-
-    Args:
-        program: as it was exported.
-        chip: one of CHIPS.
-    """
+    """What a chip makes of a program's dtypes, a sentence each."""
     products = {name for name, count in matmul_flops(program.jaxpr).items() if count}
     inside: set[str] = set()
     for call in jax_pallas.outside_kernels(program.jaxpr):

@@ -29,18 +29,12 @@ from kernels.machines.tpu.estimate.result import OpEstimate
 
 @dataclass(frozen=True)
 class Move:
-    """One block on its way: `start` to `carried` it has HBM for itself, at `arrived` it is there.
+    """A block on its way: `start` to `carried` it has HBM for itself, at `arrived` it is there."""
 
-    Args:
-        operand: its name.
-        step: of the grid, that it is fetched for or written by.
-        size: bytes.
-        start, carried, arrived: cycles since the kernel began.
-    """
-
-    operand: str
-    step: int
-    size: int
+    operand: str  # its name
+    step: int  # of the grid, that it is fetched for or written by
+    size: int  # bytes
+    # Cycles since the kernel began.
     start: float
     carried: float
     arrived: float

@@ -30,13 +30,5 @@ class TpuPlan(Generic[Block]):
 
 
 def vmem_limit(call: Any, name: str) -> int:
-    """Bytes of VMEM that a traced kernel may take on the chip of that name.
-
-    Args:
-        call: a kernels.pallas.Call.
-        name: of the chip.
-
-    Returns:
-        What the kernel asks for, or what the chip grants unasked.
-    """
+    """Bytes of VMEM that a traced kernel asks for, or that the chip of that name grants unasked."""
     return jax_pallas.vmem_limit_bytes(call.equation) or chip(name).vmem_limit_bytes

@@ -20,10 +20,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from kernels.machines import optional
+from kernels.machines import cache, optional
 from kernels.machines.child import Child, ChildError, Spares, how, python
 from kernels.machines.compat import libtpu
 from kernels.machines.compat.libtpu import Dump
@@ -45,6 +46,15 @@ DUMPS, LOGS = "dumps", "logs"  # the parts of a child's folder
 WORKER = str(Path(__file__).with_name("worker.py"))
 # The variables that a child's libraries read: a child serves those that have the same ones.
 READ = ("JAX_", "LD_", "LIBTPU_", "PYTHON", "TF_", "TPU_", "XLA_")
+
+# What decides on an answer beside the question: another text of these asks the compiler anew.
+MAKERS = tuple(
+    Path(__file__).parents[1] / name
+    for name in (
+        *("base.py", "exporting.py", "compat/libtpu.py"),
+        *("tpu/diagnose.py", "tpu/pool.py", "tpu/worker.py"),
+    )
+)
 
 # Flags that the installed libtpu refused, of those that kernels.machines.compat.libtpu has.
 _dropped: set[str] = set()
@@ -117,8 +127,6 @@ def dropped() -> frozenset[str]:
 
 def libtpu_version() -> str:
     """The version of the installed libtpu; MissingPackage says how to install it."""
-    from importlib.metadata import PackageNotFoundError, version
-
     if not optional.available("libtpu"):
         optional.require("libtpu", "compiling for a TPU (the wheel is for Linux on x86-64)")
     try:
@@ -213,8 +221,7 @@ def compile_each(
     Args:
         programs: may be a generator; the next one is made while the children are busy.
     """
-    version = libtpu_version()
-    pool = _Pool(programs, tuple(purposes), executable, timeout, version)
+    pool = _Pool(programs, tuple(purposes), executable, timeout, libtpu_version())
     with _shown(programs, progress) as advance, contextlib.closing(pool):
         for index, result in pool.run():
             advance()
@@ -242,6 +249,7 @@ class _Pool:
         self.programs: list[ExportedProgram] = []
         self.executable, self.timeout, self.version = executable, timeout, version
         self.pending: deque[int] = deque()
+        self.known: deque[tuple[int, TpuProgram]] = deque()
         self.compilers: list[_Compiler] = []
         self.selector = selectors.DefaultSelector()
         limit = os.environ.get(CHILDREN, "")
@@ -249,7 +257,9 @@ class _Pool:
 
     def run(self) -> Iterator[tuple[int, TpuProgram | TpuCompileError]]:
         self._next()
-        while self.pending or self.compilers:
+        while self.known or self.pending or self.compilers:
+            while self.known:
+                yield self.known.popleft()
             try:
                 self._feed()
             except OSError as error:
@@ -257,7 +267,9 @@ class _Pool:
                 self.pending.clear()
                 self.close()
                 while self._next():
-                    failed.append(self.pending.popleft())
+                    failed += self.pending
+                    self.pending.clear()
+                yield from self.known
                 for index in failed:
                     yield index, disk(error)
                 return
@@ -280,7 +292,10 @@ class _Pool:
         for answer in compiler.child.answers():
             job, compiler.job = compiler.job, None
             assert job is not None  # an answer is to a question
-            yield job, self._collect(compiler, job, answer)
+            result = self._collect(compiler, job, answer)
+            if isinstance(result, TpuProgram):  # a refusal names a line, and is quick
+                cache.TPU.put(self._key(self.programs[job]), result)
+            yield job, result
         if compiler.child.ended:
             yield from self._bury(compiler)
         elif compiler.job is not None and compiler.child.started and not began:
@@ -319,16 +334,40 @@ class _Pool:
         return error
 
     def _next(self) -> bool:
-        """Take one more program from the caller; False where there is none."""
-        if self.source is None:
-            return False
-        program = next(self.source, None)
-        if program is None:
-            self.source = None
-            return False
-        self.pending.append(len(self.programs))
-        self.programs.append(program)
-        return True
+        """Take the caller's next program that has to be compiled; False where there is none."""
+        for program in self.source or ():
+            index = len(self.programs)
+            self.programs.append(program)
+            if known := cache.TPU.get(self._key(program)):
+                self.known.append((index, known))
+            else:
+                self.pending.append(index)
+                return True
+        self.source = None
+        return False
+
+    def _key(self, program: ExportedProgram) -> str:
+        """Of the compiler's answer: what it is asked, what it reads beside that, what reads it."""
+        # Whichever line of code asks for it: no more than the metadata of its HLO tells of that.
+        question = self._question(program) | {"program": program.fingerprint or program.data}
+        return cache.digest(
+            cache.code(MAKERS),
+            (self.version, version("jax"), version("jaxlib")),
+            [s for s in sorted(_settings(self.purposes, _dropped).items()) if "PYTHON" not in s[0]],
+            program.name,
+            *question.values(),
+        )
+
+    def _question(self, program: ExportedProgram) -> dict[str, Any]:
+        """What a child is asked."""
+        return {
+            "topology": chips.topology(program.chip, dict(program.mesh) or None),
+            "mesh": dict(program.mesh),
+            "program": program.data,
+            "row_major": program.row_major,
+            "donated": program.donated,
+            "executable": self.executable,
+        }
 
     def _feed(self) -> None:
         """Give every idle child a program; take another child where programs wait for one."""
@@ -350,16 +389,7 @@ class _Pool:
         compiler.clear()
         compiler.before = None
         compiler.job, compiler.deadline = index, time.monotonic() + self.timeout + STARTUP
-        compiler.child.send(
-            {
-                "topology": chips.topology(program.chip, dict(program.mesh) or None),
-                "mesh": dict(program.mesh),
-                "program": program.data,
-                "row_major": program.row_major,
-                "donated": program.donated,
-                "executable": self.executable,
-            }
-        )
+        compiler.child.send(self._question(program))
 
     def _collect(
         self, compiler: _Compiler, index: int, answer: dict | ChildError
@@ -468,9 +498,7 @@ class _Compiler:
     def get(cls, purposes: Collection[str]) -> _Compiler:
         """One that waits for work, or a new one."""
         without = frozenset(_dropped)  # another child may find out more meanwhile
-        read = {k: v for k, v in os.environ.items() if k.startswith(READ)}
-        settings = read | libtpu.environment(Path("{}"), purposes, without)
-        kind = (WORKER, *sorted(settings.items()))
+        kind = (WORKER, *sorted(_settings(purposes, without).items()))
         if spare := _spares.take(kind):
             return cls(spare, kind, without, spare=True)
         folder = Path(tempfile.mkdtemp(prefix="kernels-tpu-"))
@@ -502,6 +530,12 @@ class _Compiler:
     def disk_is_full(self) -> bool:
         """Whether there is no room left where it writes."""
         return shutil.disk_usage(self.folder).free < SPARE
+
+
+def _settings(purposes: Collection[str], without: Collection[str]) -> dict[str, str]:
+    """The variables that a child's libraries read."""
+    read = {k: v for k, v in os.environ.items() if k.startswith(READ) and k != "XLA_FLAGS"}
+    return read | libtpu.environment(Path("{}"), purposes, without)
 
 
 @contextlib.contextmanager

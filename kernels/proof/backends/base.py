@@ -53,10 +53,6 @@ class Backend:
     def simulate(self, job: Job, order: int) -> Simulated:
         """On a simulated machine, in one of the orders that it may take.
 
-        Args:
-            job: the call.
-            order: a seed.
-
         Raises:
             Refused: where the machine would not run it so.
             Skipped: where there is no simulator.
@@ -64,14 +60,7 @@ class Backend:
         raise Skipped(self.why_not("simulate"))
 
     def compile(self, jobs: Iterable[Callable[[], Job]]) -> Iterator[CompiledJob]:
-        """Compile jobs for the machine, as far as its tools are here.
-
-        Args:
-            jobs: each is made when its turn comes, and may raise.
-
-        Returns:
-            As many answers, in their order.
-        """
+        """Compile jobs in order, each made when its turn comes, as far as the tools are here."""
         for make in jobs:
             start, error, note = time.perf_counter(), None, ""
             try:
@@ -89,10 +78,6 @@ class Backend:
     def measure(self, job: Job, device: str | None = None) -> Any:
         """The result on the machine itself.
 
-        Args:
-            job: the call.
-            device: "cpu" or "cuda", where there is a choice; None is the best there is.
-
         Raises:
             Skipped: where the machine is missing.
         """
@@ -101,12 +86,7 @@ class Backend:
         return job(**self._interpreting(False))
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
-        """The gradients by the wanted arguments.
-
-        Args:
-            job: the call.
-            cotangents: one for each output.
-        """
+        """The gradients by the wanted arguments, of a cotangent for each output."""
         return jax_arrays.pull(job, cotangents, **self._interpreting(True))
 
     def prepare(self, job: Job, device: str = "cpu", out: bool = False) -> Callable[[], Any]:

@@ -29,23 +29,15 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One call to prove, to compile or to time: `function(*arguments, **options)`.
+    """One call to prove, to compile or to time: `function(*arguments, **options)`."""
 
-    Args:
-        function: takes `interpret=` besides, where the backend's functions do.
-        arguments: NumPy arrays and numbers.
-        options: keyword arguments.
-        wanted: positions of the arguments whose gradients are wanted; none for no gradients.
-        static: positions of the arrays whose values decide what is compiled.
-        name: in words, for messages.
-    """
-
-    function: Callable[..., Any]
-    arguments: Sequence[Any]
-    options: dict[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any]  # takes `interpret=` besides, where the backend's functions do
+    arguments: Sequence[Any]  # NumPy arrays and numbers
+    options: dict[str, Any] = field(default_factory=dict)  # keyword arguments
+    # Positions of the arguments whose gradients are wanted; none for no gradients.
     wanted: tuple[int, ...] = ()
-    static: tuple[int, ...] = ()
-    name: str = ""
+    static: tuple[int, ...] = ()  # positions of the arrays whose values decide what is compiled
+    name: str = ""  # in words, for messages
 
     def __call__(self, **more: Any) -> Any:
         """The call, with further keyword arguments."""
@@ -54,12 +46,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulated machine made of a job.
-
-    Args:
-        result: as the function returns it.
-        alone: whether there is no other order to try.
-    """
+    """What a simulated machine made of a job; `alone` where there is no other order to try."""
 
     result: Any
     alone: bool = False
@@ -67,14 +54,8 @@ class Simulated:
 
 @dataclass(frozen=True)
 class CompiledJob:
-    """What a compiler made of a job.
+    """What a compiler made of a job."""
 
-    Args:
-        error: why it was refused or skipped, or None.
-        note: what was not done of the way to the machine; empty where it went all the way.
-        seconds: of wall time.
-    """
-
-    error: Exception | None
-    note: str
-    seconds: float
+    error: Exception | None  # why it was refused or skipped, or None
+    note: str  # what was not done of the way to the machine; empty where it went all the way
+    seconds: float  # of wall time

@@ -43,8 +43,7 @@ def solution(name):
         places = [place for place, cell in enumerate(chapter) if last in cell]
         if places:
             break
-    own = chapter[places[-1]]
-    answer = own.partition(last)[2].partition(")")[0]
+    answer = chapter[places[-1]].partition(last)[2].partition(")")[0]
     wanted, kept = {answer}, []
     for cell in reversed(chapter[: places[-1] + 1]):
         cell = re.sub(r"^[%!].*$", "", cell, flags=re.MULTILINE)

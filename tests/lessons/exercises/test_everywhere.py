@@ -12,8 +12,7 @@ from kernels.proof.ladder import Refused
 
 def test_distances_by_hand():
     x, y = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
-    found = exercises()["distances"].formula(x, y)
-    assert found.tolist() == [[9, 16, 25], [16, 9, 0]]
+    assert exercises()["distances"].formula(x, y).tolist() == [[9, 16, 25], [16, 9, 0]]
 
 
 @pytest.mark.parametrize(
@@ -29,8 +28,7 @@ def test_a_product_of_float32_rounds_unless_its_precision_is_the_highest(precisi
     x = jax.ShapeDtypeStruct((8, 8), dtype)
 
     def product(x):
-        kept = jax.numpy.float32
-        return jax.numpy.dot(x, x, precision=precision, preferred_element_type=kept)
+        return jax.numpy.dot(x, x, precision=precision, preferred_element_type=jax.numpy.float32)
 
     def kernel(x_ref, o_ref):
         o_ref[...] = product(x_ref[...])

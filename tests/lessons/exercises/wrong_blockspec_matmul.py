@@ -2,10 +2,7 @@
 
 import jax.numpy as jnp
 
-ROWS_FIRST = {
-    "(n // 128, m // 128)": "(m // 128, n // 128)",
-    "lambda j, i:": "lambda i, j:",
-}
+ROWS_FIRST = {"(n // 128, m // 128)": "(m // 128, n // 128)", "lambda j, i:": "lambda i, j:"}
 OUTSIDE = {"before(x_ref[...])": "x_ref[...]", ")(x, y)": ")(before(x), y)"}
 ROUNDED = "*(a.astype(jnp.bfloat16).astype(jnp.float32) for a in (x, y, b[None, :]))"
 UNTURNED = {

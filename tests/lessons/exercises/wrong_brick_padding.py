@@ -17,10 +17,6 @@ WRONG = (
     ("brick_columns", READS_BEYOND, "simulate", "Out of bound access to ndarray"),
     ("brick_fast", {"tile[i, j]": "tile[i, j % w]"}, "speed", "1 divisions a pixel; the bar is"),
     ("brick_fast", {"j = begin": f"j = {COURSE}"}, "speed", "divisions a pixel; the bar is 0.005"),
-    (
-        "brick_fast",
-        {"(course - above) * step": "(above - course) * step"},
-        "interpret",
-        "element [",
-    ),
-)
+    ("brick_fast", {"(course - above) * step": "(above - course) * step"}, "interpret",
+        "element ["),
+)  # fmt: skip

@@ -15,27 +15,19 @@ def no_kernel(preds, targets, *, interpret):
 
 WRONG = (
     ("distances", lambda x, y: ((x[:, None] - y) ** 2).sum(-1), "speed", "the bar is 150,000"),
-    (
-        "distances",
-        {', precision="highest"': ""},
-        "compile",
-        "rounds its float32 factors to bfloat16",
-    ),
+    ("distances", {', precision="highest"': ""}, "compile",
+        "rounds its float32 factors to bfloat16"),
     ("distances", {"2 * jnp.dot": "jnp.dot"}, "interpret", "allowed"),
     ("ahead", trusts_estimates, "interpret", "estimated"),
     ("ahead", {"ratio / (1 + band[1])": "ratio"}, "interpret", "estimated"),
     ("ahead", {"ratio / (1 + band[1])": "ratio * (1 + band[0])"}, "interpret", "estimated"),
     ("ahead", {"(1 + band[0])": "(1 - band[1])"}, "interpret", "estimated"),
     ("ahead", {"least > 1": "least >= 1"}, "interpret", "measured"),
-    (
-        "product_flops",
-        {"2 * int(depth)": "int(depth)"},
-        "interpret",
-        "the result is 480, the reference 960",
-    ),
+    ("product_flops", {"2 * int(depth)": "int(depth)"}, "interpret",
+        "the result is 480, the reference 960"),
     ("product_flops", {'"jaxpr" in equation.params': "False"}, "interpret", "on batched"),
     ("product_flops", {'equation.params.get("length", 1)': "1"}, "interpret", "on loop"),
     ("giou_on_a_gpu", {"corners(preds_ref)": "corners(preds_ref)[::-1]"}, "interpret", "allowed"),
     ("giou_on_a_gpu", {"BLOCK = 256": "BLOCK = 100"}, "compile", "power of 2"),
     ("giou_on_a_gpu", no_kernel, "compile", "pallas_call"),
-)
+)  # fmt: skip

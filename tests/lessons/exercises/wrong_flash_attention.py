@@ -16,12 +16,7 @@ AS_WRITTEN = {
 TWICE = "jax.nn.softmax(jax.nn.log_softmax(s, axis=1), axis=1)"
 
 WRONG = (
-    (
-        "flash_merge",
-        lambda o1, lse1, o2, lse2: (o1 + o2) / 2,
-        "interpret",
-        "element [1, 3, 0]",
-    ),
+    ("flash_merge", lambda o1, lse1, o2, lse2: (o1 + o2) / 2, "interpret", "element [1, 3, 0]"),
     ("flash_merge", POWERS, "interpret", "on large"),
     ("flash_merge", lambda o1, lse1, o2, lse2: o1[0], "interpret", "shape is (8, 4)"),
     ("flash_merge", lambda o1, lse1, o2, lse2: 0 * o2, "interpret", "every element is zero"),

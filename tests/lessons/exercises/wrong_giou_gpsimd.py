@@ -16,29 +16,17 @@ ROOM = {"anchor(4)": "anchor(4 * part)", "size_t held = SIZE_MAX;": ""}
 ITS_OWN = ROOM | {FETCH: ALL.format("first"), ", anchor.at)": ", anchor.at + 4 * i)"}
 
 WRONG = (
-    (
-        "giou_loss",
-        {DEALT: "0; first < pairs; first += part"},
-        "simulate",
-        "Two cores met at one place",
-    ),
+    ("giou_loss", {DEALT: "0; first < pairs; first += part"}, "simulate",
+        "Two cores met at one place"),
     ("giou_loss", {"first = core * part;": "first = core;"}, "simulate", "on prime"),
     ("giou_smoothed", {"(last + mine) / 2": "0 * mine"}, "interpret", "every element is zero"),
     ("giou_smoothed", {LAST: LAST + READ}, "simulate", "which it has not written"),
     ("giou_smoothed", {"first > 0;": "first > begin;"}, "simulate", "on prime"),
-    (
-        "gpsimd_in_place",
-        {"part = 456": "part = 448"},
-        "speed",
-        "30 copies of the busiest core; the bar",
-    ),
+    ("gpsimd_in_place", {"part = 456": "part = 448"}, "speed",
+        "30 copies of the busiest core; the bar"),
     ("gpsimd_in_place", {"part = 456": "part = 513"}, "simulate", "abort"),
     ("gpsimd_in_place", OVER_BOXES, "interpret", "allowed"),
-    (
-        "gpsimd_anchor",
-        ROOM | {FETCH: ALL.format("sample * boxes")},
-        "speed",
-        "512,000 bytes to TCM; the bar is 260,000, 97% away",
-    ),
+    ("gpsimd_anchor", ROOM | {FETCH: ALL.format("sample * boxes")}, "speed",
+        "512,000 bytes to TCM; the bar is 260,000, 97% away"),
     ("gpsimd_anchor", ITS_OWN, "interpret", "on prime"),
-)
+)  # fmt: skip

@@ -35,13 +35,9 @@ WRONG = (
     ("nki_carried", zeros("b"), "interpret", "in another order it gives the same"),
     ("nki_carried", {ADD: ""}, "interpret", "no turn needs the one before"),
     ("nki_once", {FETCH: f"{FETCH}; {FETCH}"}, "simulate", "are enough"),
-    (
-        "nki_once",
-        {LARGEST: "nisa.reciprocal(dst=largest, data=area[:, 0:1])"},
-        "interpret",
-        "allowed",
-    ),
+    ("nki_once", {LARGEST: "nisa.reciprocal(dst=largest, data=area[:, 0:1])"}, "interpret",
+        "allowed"),
     ("nki_once", zeros("area"), "interpret", "every element is zero"),
     ("nki_fast", BY_VECTOR, "speed", "the bar is 22.0"),
     ("nki_fast", zeros("iou", "scores"), "interpret", "every element is zero"),
-)
+)  # fmt: skip

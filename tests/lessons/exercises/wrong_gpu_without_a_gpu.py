@@ -10,19 +10,11 @@ def two_limits(threads, registers, shared_bytes):
 WRONG = (
     ("gpu_blocks", two_limits, "interpret", "the reference 2"),
     ("bank_places", {"(column ^ row)": "column"}, "interpret", UNPADDED),
-    (
-        "bank_places",
-        {"32 * row + (column ^ row)": "33 * row + column"},
-        "interpret",
-        "993 of the 1,024 places are taken",
-    ),
+    ("bank_places", {"32 * row + (column ^ row)": "33 * row + column"}, "interpret",
+        "993 of the 1,024 places are taken"),
     ("gpu_halves", {"    __syncthreads();\n": "\n"}, "interpret", "data race in line 5"),
     ("gpu_halves", {"s[i] += s[i + half];": ";"}, "interpret", "the reference"),
     ("gpu_row_sums", {", mask=inside, other=0": ""}, "interpret", "the numbers are not"),
-    (
-        "gpu_product",
-        {"num_warps=8": "num_warps=4"},
-        "compile",
-        "registers a thread, at most 128 wanted",
-    ),
-)
+    ("gpu_product", {"num_warps=8": "num_warps=4"}, "compile",
+        "registers a thread, at most 128 wanted"),
+)  # fmt: skip

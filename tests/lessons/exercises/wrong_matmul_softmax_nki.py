@@ -83,12 +83,8 @@ WRONG = (
     ("nki_softmax_columns", {DIVIDED: ""}, "interpret", "allowed"),
     ("nki_softmax_columns", zeros("c"), "interpret", "every element is zero"),
     ("nki_fast_product", FETCHED_AGAIN, "speed", "the bar is 24.0"),
-    (
-        "nki_fast_product",
-        {IN_STEPS: FETCHED_FIRST},
-        "speed",
-        "µs, estimated for an Inf2; the bar is 24.0",
-    ),
+    ("nki_fast_product", {IN_STEPS: FETCHED_FIRST}, "speed",
+        "µs, estimated for an Inf2; the bar is 24.0"),
     ("nki_fast_product", {LOADS: WIDENED}, "speed", "the bar is 24.0"),
     ("nki_fast_product", zeros("c", "z"), "interpret", "every element is zero"),
-)
+)  # fmt: skip

@@ -16,28 +16,16 @@ def gated_by_xla(x, a, b, *, interpret):
 
 
 WRONG = (
-    (
-        "backward",
-        {"times(c, y.T), times(x.T, c)": BY_XLA},
-        "compile",
-        "its gradients included: 1, wanted 3",
-    ),
+    ("backward", {"times(c, y.T), times(x.T, c)": BY_XLA}, "compile",
+        "its gradients included: 1, wanted 3"),
     ("backward", {"y.T": "y", "x.T": "x"}, "interpret", "gradient of x: element ["),
-    (
-        "backward",
-        {"times(x.T, c)": "jnp.zeros_like(y)"},
-        "interpret",
-        "gradient of y: every element is zero",
-    ),
-    (
-        "double_buffer",
-        {"copy(0).start()": "", NEXT: "copy(i).start()"},
-        "compile",
-        "1 copy is under way",
-    ),
+    ("backward", {"times(x.T, c)": "jnp.zeros_like(y)"}, "interpret",
+        "gradient of y: every element is zero"),
+    ("double_buffer", {"copy(0).start()": "", NEXT: "copy(i).start()"}, "compile",
+        "1 copy is under way"),
     ("double_buffer", {"i % 2": "0"}, "interpret", "on four"),
     ("emitted", {"x_block[...] * y": "x_block[...] + y"}, "interpret", "element ["),
     ("fast_gated", {"min(n, 256)": "min(n, 512)"}, "speed", "the bar is 42,500"),
     ("fast_gated", {"jax.nn.silu": "jax.nn.sigmoid"}, "interpret", "element ["),
     ("fast_gated", gated_by_xla, "compile", "dot_general runs outside the kernel"),
-)
+)  # fmt: skip

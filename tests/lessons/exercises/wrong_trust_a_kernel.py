@@ -14,18 +14,8 @@ WRONG = (
     ("race", {'"parallel"': '"arbitrary"'}, "interpret", "on two cores there is no race"),
     ("race", {"= i\n": "= i + 1\n"}, "interpret", "element [0] is 1, the reference 0"),
     ("reveal", {"(5000,), (5000,)": "(4096,), (4096,)"}, "interpret", DIVIDED),
-    (
-        "reveal",
-        {"(5000,), (5000,)": "(5000,), (1000,)"},
-        "interpret",
-        "the repaired kernel fails",
-    ),
-    (
-        "reveal",
-        {"(16, 4096), (4096, 128)": SHORT},
-        "interpret",
-        "on narrow_accumulator",
-    ),
+    ("reveal", {"(5000,), (5000,)": "(5000,), (1000,)"}, "interpret", "the repaired kernel fails"),
+    ("reveal", {"(16, 4096), (4096, 128)": SHORT}, "interpret", "on narrow_accumulator"),
     ("reveal", {"5000": "1 << 21"}, "interpret", "larger than"),
     ("reveal", lambda bug: 5000, "interpret", "int is returned, wanted: two arrays"),
 )

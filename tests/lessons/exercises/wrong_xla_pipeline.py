@@ -44,12 +44,7 @@ WRONG = (
     ("one_pass", lambda x: ((x - x.mean(0)) ** 2).mean(0), "compile", "2 kernels read x"),
     ("one_pass", {"mean(0)": "mean(1)"}, "interpret", "shape is"),
     ("one_pass", lambda x: jnp.zeros(x.shape[1]), "interpret", "every element is zero"),
-    (
-        "head_norms",
-        lambda x: (x * x).reshape(len(x), 8, -1).sum(2),
-        "compile",
-        "only moves data",
-    ),
+    ("head_norms", lambda x: (x * x).reshape(len(x), 8, -1).sum(2), "compile", "only moves data"),
     ("head_norms", lambda x: (x * x).reshape(len(x), -1, 8).sum(1), "interpret", "element ["),
     ("layer_specs", gathers_hidden, "compile", "the exchanges are all-gather over 2 chips"),
     ("layer_specs", sums_twice, "compile", "wanted is one all-reduce"),

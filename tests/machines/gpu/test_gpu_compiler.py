@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from kernels import gpu
-from kernels.machines.gpu import compiler
+from kernels.machines import cache
+from kernels.machines.gpu import compiler, kernel
 from kernels.machines.gpu.cuda import cuda
 from kernels.vector import add_vectors
 
@@ -15,6 +16,12 @@ pytestmark = pytest.mark.cuda
 S = jax.ShapeDtypeStruct
 MATRIX = S((1024, 1024), jnp.bfloat16)
 V = S((1000,), jnp.float32)
+
+
+@pytest.fixture
+def anew(monkeypatch, tmp_path):
+    """A cache that knows nothing."""
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
 
 
 def seed(a, b):
@@ -118,8 +125,7 @@ def test_buffers_hold_every_argument_and_the_result():
 @pytest.mark.parametrize("chip", gpu.CHIPS)
 def test_a_pallas_kernel_goes_all_the_way(chip):
     add = functools.partial(add_vectors, implementation="triton")
-    compiled = gpu.compile(add, V, V, chip=chip, passes=False)
-    (kernel,) = compiled.kernels
+    (kernel,) = gpu.compile(add, V, V, chip=chip, passes=False).kernels
     assert kernel.name == "add_vectors" and f".target {gpu.CHIPS[chip].sm}" in kernel.ptx
     assert kernel.counts["LDG"] and kernel.counts["STG"] and kernel.counts["FADD"]
     assert 8 <= kernel.registers <= 40 and not kernel.spills
@@ -177,13 +183,13 @@ def test_too_much_shared_memory_is_said_in_bytes():
     assert caught.value.kind == "shared memory" and caught.value.limit_bytes == 232448
 
 
-def test_a_time_limit_holds():
+def test_a_time_limit_holds(anew):
     with pytest.raises(gpu.GpuCompileError, match="had not finished seed for h100") as caught:
         gpu.compile(seed, MATRIX, MATRIX, timeout=0.001)
     assert caught.value.kind == "timeout"
 
 
-def test_a_compiler_that_dies_ends_itself_alone(monkeypatch, tmp_path):
+def test_a_compiler_that_dies_ends_itself_alone(anew, monkeypatch, tmp_path):
     """Mosaic GPU aborts where something is amiss; the message says what it printed last."""
     worker = tmp_path / "worker.py"
     worker.write_text(
@@ -236,3 +242,17 @@ def test_cuda_that_is_wrong_is_refused_with_its_line():
         cuda(REVERSE.replace("x[b", "y[b"), kernel="reverse")
     with pytest.raises(ValueError, match="kernel is ''; accepted: reverse, one"):
         cuda(REVERSE)
+
+
+def test_a_program_is_compiled_once(anew, monkeypatch):
+    first = gpu.compile(lambda x: x * 2, V)
+    sass = first.kernel().sass
+    compiler.close()
+    kernel.assemble.cache_clear()
+    monkeypatch.setattr(compiler, "_start", None)
+    monkeypatch.setattr(kernel, "_run", None)
+    again = gpu.compile(lambda x: x * 2, V)
+    assert again.hlo == first.hlo and again.kernel().sass == sass
+    for other in lambda: gpu.compile(lambda x: x * 3, V), lambda: gpu.compile(jnp.sin, V):
+        with pytest.raises(TypeError):  # another program asks the compiler, which is not there
+            other()

@@ -1,8 +1,6 @@
 """explain for a GPU: passes, thunks, registers, occupancy, schedule, bracket; refusals."""
 
 import json
-import os
-import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,7 +86,8 @@ def test_an_unknown_chip_and_a_missing_tool_are_one_line(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cuda
-def test_explain_takes_a_gpu_on_the_command_line(tmp_path):
+def test_explain_takes_a_gpu_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "mine.py").write_text("import jax.numpy as jnp\n\ndef norm(x):\n    return x - 1\n")
 
     def explained():
@@ -100,18 +99,17 @@ def test_explain_takes_a_gpu_on_the_command_line(tmp_path):
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            env=os.environ | {cache.FOLDER: str(tmp_path / "cache")},
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     assert explained()["chip"] == "a100"
     # What was explained before is known: nothing is compiled again.
-    [kept] = (tmp_path / "cache").glob("*.pickle")
-    known = pickle.loads(kept.read_bytes())
+    [kept] = (tmp_path / "cache" / "answers").iterdir()
+    known = cache.ANSWERS.get(kept.name)
     explanation = known["explanation"]
     known["explanation"] = replace(explanation, facts=replace(explanation.facts, seconds=1.0))
-    kept.write_bytes(pickle.dumps(known))
+    cache.ANSWERS.put(kept.name, known)
     assert explained()["seconds"] == 1.0
 
 

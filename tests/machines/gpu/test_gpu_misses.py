@@ -100,6 +100,5 @@ def test_the_simulation_misses(what):
 
 
 def test_the_simulation_misses_a_product_that_nobody_waits_for():
-    x = np.eye(64, dtype=np.float16)
-    found = simulate(unawaited, x)
+    found = simulate(unawaited, np.eye(64, dtype=np.float16))
     assert not found.races and np.array_equal(found.result, np.eye(64, dtype=np.float32))

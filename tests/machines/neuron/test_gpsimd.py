@@ -14,7 +14,7 @@ from gpsimdkernels import SHAPE, X, alone, body, library, one_of_many, refuse, r
 from hypothesis import given
 
 from kernels import optional
-from kernels.machines import folders
+from kernels.machines import cache
 from kernels.machines.neuron import gpsimd
 from kernels.machines.neuron.gpsimd import compiler, emulator
 
@@ -38,123 +38,68 @@ def test_the_right_one_passes_in_every_order(n, cores, seed):
 # Each: a line of `right`, what it becomes, the kind of the finding, and words of the message.
 FAULTS = {
     "a store beyond the buffer": (
-        {"compute": "for (size_t i = 0; i <= end - begin; ++i) t[i] = 2;"},
-        "bounds",
-        "core 0: writes element 12 of a TCM buffer of 12 elements (4 bytes each)",
-    ),
-    "a load beyond the buffer": (
-        {"compute": "t[0] = t[end - begin + 2];"},
-        "bounds",
-        "core 0: reads element 14 of a TCM buffer of 12 elements",
-    ),
-    "a load before the buffer": (
-        {"compute": "volatile size_t one = 1; t[0] = *(t - one);"},
-        "bounds",
-        "core 0: reads element -1 of a TCM buffer of 12 elements",
-    ),
-    "a memset beyond the buffer": (
-        {"compute": "volatile size_t bytes = 50; memset(t, 0, bytes);"},
-        "bounds",
-        "core 0: memset writes element 48 of a TCM buffer of 48 elements (1 bytes each)",
-    ),
+        {"compute": "for (size_t i = 0; i <= end - begin; ++i) t[i] = 2;"}, "bounds",
+        "core 0: writes element 12 of a TCM buffer of 12 elements (4 bytes each)"),
+    "a load beyond the buffer": ({"compute": "t[0] = t[end - begin + 2];"}, "bounds",
+        "core 0: reads element 14 of a TCM buffer of 12 elements"),
+    "a load before the buffer": ({"compute": "volatile size_t one = 1; t[0] = *(t - one);"},
+        "bounds", "core 0: reads element -1 of a TCM buffer of 12 elements"),
+    "a memset beyond the buffer": ({"compute": "volatile size_t bytes = 50; memset(t, 0, bytes);"},
+        "bounds", "core 0: memset writes element 48 of a TCM buffer of 48 elements (1 bytes each)"),
     "a memcpy from beyond the buffer": (
-        {"compute": "volatile size_t bytes = 52; float own[13]; memcpy(own, t, bytes);"},
-        "bounds",
-        "core 0: memcpy reads element 48",
-    ),
-    "a transfer longer than the buffer": (
-        {"allocate": "(float*)tcm_malloc(share)"},
-        "bounds",
-        "core 0: tensor_to_tcm writes element 3 of a TCM buffer of 3 elements",
-    ),
+        {"compute": "volatile size_t bytes = 52; float own[13]; memcpy(own, t, bytes);"}, "bounds",
+        "core 0: memcpy reads element 48"),
+    "a transfer longer than the buffer": ({"allocate": "(float*)tcm_malloc(share)"}, "bounds",
+        "core 0: tensor_to_tcm writes element 3 of a TCM buffer of 3 elements"),
     "a transfer beyond the tensor": (
-        {"load": "in.tensor_to_tcm<float>(t, begin + 6, end - begin);"},
-        "bounds",
-        "core 7: tensor_to_tcm takes 12 elements from 90 on of input 0, which has 96",
-    ),
-    "a negative offset": (
-        {"load": "in.tensor_to_tcm<float>(t, begin - 1, end - begin);"},
-        "bounds",
-        "core 0: tensor_to_tcm takes 12 elements from 18446744073709551615 on of input 0",
-    ),
-    "a store beyond the result": (
-        {"store": "to.tcm_to_tensor<float>(t, begin + 1, end - begin);"},
-        "bounds",
-        "core 7: tcm_to_tensor takes 12 elements from 85 on of the result, which has 96",
-    ),
-    "a read of what was never loaded": (
-        {"load": "(void)in;"},
-        "unset",
-        "core 0: reads element 0 of a TCM buffer of 12 elements (4 bytes each), where nothing",
-    ),
-    "a store of what was never computed": (
-        {"load": "(void)in;", "compute": "t[0] = 1;"},
-        "unset",
-        "core 0: tcm_to_tensor reads element 1 of a TCM buffer of 12 elements",
-    ),
+        {"load": "in.tensor_to_tcm<float>(t, begin + 6, end - begin);"}, "bounds",
+        "core 7: tensor_to_tcm takes 12 elements from 90 on of input 0, which has 96"),
+    "a negative offset": ({"load": "in.tensor_to_tcm<float>(t, begin - 1, end - begin);"}, "bounds",
+        "core 0: tensor_to_tcm takes 12 elements from 18446744073709551615 on of input 0"),
+    "a store beyond the result": ({"store": "to.tcm_to_tensor<float>(t, begin + 1, end - begin);"},
+        "bounds", "core 7: tcm_to_tensor takes 12 elements from 85 on of the result, which has 96"),
+    "a read of what was never loaded": ({"load": "(void)in;"}, "unset",
+        "core 0: reads element 0 of a TCM buffer of 12 elements (4 bytes each), where nothing"),
+    "a store of what was never computed": ({"load": "(void)in;", "compute": "t[0] = 1;"}, "unset",
+        "core 0: tcm_to_tensor reads element 1 of a TCM buffer of 12 elements"),
     "a leak": ({"free": ""}, "leak", "core 0: tcm_malloc(48) was never freed"),
-    "a use after the free": (
-        {"free": "tcm_free(t); t[1] = 0;"},
-        "freed",
-        "core 0: writes a TCM buffer of 48 bytes after tcm_free",
-    ),
+    "a use after the free": ({"free": "tcm_free(t); t[1] = 0;"}, "freed",
+        "core 0: writes a TCM buffer of 48 bytes after tcm_free"),
     "a second free": ({"free": "tcm_free(t); tcm_free(t);"}, "freed", "core 0: tcm_free is given"),
-    "two cores at one element": (
-        {"begin": "id * (share - 1)"},
-        "twice",
-        "core 1: tcm_to_tensor writes element [0, 11] of the result, which core 0 has written",
-    ),
-    "a tail that nobody writes": (
-        {"end": "std::min(n, begin + n / count - 1)"},
-        "unwritten",
-        "no core writes element [0, 11] of the result, and 8 of 96 in all are missing",
-    ),
+    "two cores at one element": ({"begin": "id * (share - 1)"}, "twice",
+        "core 1: tcm_to_tensor writes element [0, 11] of the result, which core 0 has written"),
+    "a tail that nobody writes": ({"end": "std::min(n, begin + n / count - 1)"}, "unwritten",
+        "no core writes element [0, 11] of the result, and 8 of 96 in all are missing"),
     "an element of another core": (
         {"load": "to.tensor_to_tcm<float>(t, 0, 1); in.tensor_to_tcm<float>(t, begin, share);"},
         "unset",
-        "core 0: tensor_to_tcm reads element [0, 0] of the result, which it has not written",
-    ),
-    "elements of another width": (
-        {"load": "in.tensor_to_tcm<double>((double*)t, begin, 2);"},
-        "dtype",
-        "core 0: tensor_to_tcm takes elements of 8 bytes, and input 0 is float32[2, 48]",
-    ),
+        "core 0: tensor_to_tcm reads element [0, 0] of the result, which it has not written"),
+    "elements of another width": ({"load": "in.tensor_to_tcm<double>((double*)t, begin, 2);"},
+        "dtype", "core 0: tensor_to_tcm takes elements of 8 bytes, and input 0 is float32[2, 48]"),
     "floats as whole numbers": (
-        {"load": "in.tensor_to_tcm<int32_t>((int32_t*)t, begin, end - begin);"},
-        "dtype",
-        "core 0: tensor_to_tcm takes signed whole numbers of 4 bytes, and input 0 is float32[2",
-    ),
+        {"load": "in.tensor_to_tcm<int32_t>((int32_t*)t, begin, end - begin);"}, "dtype",
+        "core 0: tensor_to_tcm takes signed whole numbers of 4 bytes, and input 0 is float32[2"),
     "a result of whole numbers": (
-        {"store": "to.tcm_to_tensor<uint32_t>((uint32_t*)t, begin, end - begin);"},
-        "dtype",
-        "core 0: tcm_to_tensor takes unsigned whole numbers of 4 bytes, and the result is float32",
-    ),
+        {"store": "to.tcm_to_tensor<uint32_t>((uint32_t*)t, begin, end - begin);"}, "dtype",
+        "core 0: tcm_to_tensor takes unsigned whole numbers of 4 bytes, and the result is float32"),
     "a pointer to the stack": (
-        {"load": "float own[64]; in.tensor_to_tcm<float>(own, begin, end - begin);"},
-        "bounds",
-        "core 0: tensor_to_tcm is given a pointer that tcm_malloc has not returned",
-    ),
+        {"load": "float own[64]; in.tensor_to_tcm<float>(own, begin, end - begin);"}, "bounds",
+        "core 0: tensor_to_tcm is given a pointer that tcm_malloc has not returned"),
     "a null pointer": (
         {"allocate": "(float*)tcm_malloc(20000)", "guard": "", "load": "", "compute": "t[3] = 1;"},
         "null",
         "core 0: writes through a null pointer: tcm_malloc(20000) had returned null, as 0 of 16384",
     ),
-    "a null pointer in a transfer": (
-        {"allocate": "(float*)tcm_malloc(20000)", "guard": ""},
-        "null",
-        "core 0: writes through a null pointer: tcm_malloc(20000)",
-    ),
+    "a null pointer in a transfer": ({"allocate": "(float*)tcm_malloc(20000)", "guard": ""}, "null",
+        "core 0: writes through a null pointer: tcm_malloc(20000)"),
     "an accessor on eight cores": (
         {"load": "in.tensor_to_tcm<float>(t, begin, share); auto a = x.accessor<float, 2>();"
          " t[0] = a[0][0];"},
         "accessor",
         "core 0: accessor with 8 cores: only TCM accessors work there",
     ),
-    "a tensor of one's own": (
-        {"result": "torch::empty(x.sizes(), torch::kFloat)"},
-        "result",
-        "core 0: returns without get_dst_tensor(): of 8 cores no returned tensor is taken",
-    ),
+    "a tensor of one's own": ({"result": "torch::empty(x.sizes(), torch::kFloat)"}, "result",
+        "core 0: returns without get_dst_tensor(): of 8 cores no returned tensor is taken"),
 }  # fmt: skip
 
 
@@ -186,8 +131,7 @@ TWINS = [
 def test_a_right_twin_passes(place):
     sources, name = one_of_many(TWINS, place)
     for order in (None, range(7, -1, -1)):
-        run = gpsimd.run(sources, name, X, order=order)
-        assert np.array_equal(run.result, 2 * X)
+        assert np.array_equal(gpsimd.run(sources, name, X, order=order).result, 2 * X)
 
 
 def test_a_race_is_found_in_either_order():
@@ -205,20 +149,19 @@ def test_a_race_is_found_in_either_order():
     )
 
 
-def test_the_message_names_the_line():
-    sources = right(compute="\n\nt[12] = 1;\n")
-    line = 1 + "".join(sources[0]).split("t[12]")[0].count("\n")
-    found = refuse(sources)
+@pytest.mark.parametrize(
+    ("lines", "where"),
+    [
+        ({"compute": "\n\nt[12] = 1;\n"}, "t[12]"),
+        ({"store": "\n\n\nto.tcm_to_tensor<float>(t, begin + 1, end - begin);\n"}, "to.tcm_to"),
+    ],
+)
+def test_the_message_names_the_line(lines, where):
+    sources = right(**lines)
+    found = refuse(sources, order=range(7, -1, -1))
     if found.source is None:
         pytest.skip("needs addr2line: on Debian and Ubuntu: sudo apt install binutils")
-    assert found.source == f"source0.cpp:{line}"
-
-
-def test_a_message_names_the_line_of_a_transfer():
-    sources = right(store="\n\n\nto.tcm_to_tensor<float>(t, begin + 1, end - begin);\n")
-    line = 1 + sources[0].split("to.tcm_to_tensor")[0].count("\n")
-    found = refuse(sources, order=range(7, -1, -1))
-    assert found.source in (None, f"source0.cpp:{line}")
+    assert found.source == f"source0.cpp:{1 + sources[0].split(where)[0].count(chr(10))}"
 
 
 CRASHES = {
@@ -364,18 +307,14 @@ def test_a_wrong_number_of_tensors():
 
 
 @pytest.mark.slow
-def test_a_shape_function_that_crashes():
-    sources = [right()[0], SHAPE.replace("return torch::empty", "abort(); return torch::empty")]
-    sources[1] = "#include <stdlib.h>\n" + sources[1]
-    refuse(sources, "before any core ran: SIGABRT")
-
-
-@pytest.mark.slow
-def test_a_shape_function_that_does_not_end(monkeypatch):
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [("abort();", "SIGABRT"), ("for (volatile int i = 0; ; ++i) {}", "SIGALRM")],
+)
+def test_a_shape_function_that_crashes_or_does_not_end(wrong, says, monkeypatch):
     monkeypatch.setattr(emulator, "SECONDS", 1)
-    endless = "for (volatile int i = 0; ; ++i) {} return torch::empty"
-    sources = [right()[0], SHAPE.replace("return torch::empty", endless)]
-    refuse(sources, "before any core ran: SIGALRM")
+    shape = SHAPE.replace("return torch::empty", f"{wrong} return torch::empty")
+    refuse([right()[0], "#include <stdlib.h>\n" + shape], f"before any core ran: {says}")
 
 
 def test_a_shape_function_has_no_data():
@@ -420,8 +359,7 @@ def test_every_dtype(dtype):
 
 
 def test_one_file_may_hold_both():
-    sources = "".join(right())
-    assert np.array_equal(gpsimd.run(sources, "twice", X).result, 2 * X)
+    assert np.array_equal(gpsimd.run("".join(right()), "twice", X).result, 2 * X)
 
 
 def test_what_it_prints_is_kept():
@@ -434,8 +372,7 @@ class TestCall:
     def test_one_core_knows_no_limits(self):
         """Rung 1 is arithmetic: no pool to exhaust, no leak, no other core."""
         sources = right(allocate="(float*)tcm_malloc(20000)", free="")
-        result = gpsimd.call(sources, "twice", X, interpret=True)
-        assert np.array_equal(result, 2 * X)
+        assert np.array_equal(gpsimd.call(sources, "twice", X, interpret=True), 2 * X)
         with pytest.raises(gpsimd.GpSimdError, match="ended itself"):
             gpsimd.call(sources, "twice", X, interpret=gpsimd.GpSimdParams())
 
@@ -492,7 +429,7 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch):
 def test_without_a_home_it_still_works(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setenv(folders.FOLDER, str(blocked))
+    monkeypatch.setenv(cache.FOLDER, str(blocked))
     assert np.array_equal(gpsimd.run(right(), "twice", X).result, 2 * X)
 
 
@@ -504,7 +441,7 @@ def test_what_was_compiled_is_kept(monkeypatch):
 
 @pytest.mark.slow
 def test_the_cache_stays_small(monkeypatch, tmp_path):
-    monkeypatch.setenv(folders.FOLDER, str(tmp_path))
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
     monkeypatch.setattr(compiler, "KEPT", 4)
     for number in range(3):
         gpsimd.run(right(guard=f"if (!t) exit({number});"), "twice", X)

@@ -38,8 +38,7 @@ def test_a_grid_of_beta_1():
 
 
 def masked_sum(a):
-    i_f = bl.arange(48)[None, :]
-    return bisa.tensor_reduce(np.add, a, axis=[1], mask=i_f < 20)
+    return bisa.tensor_reduce(np.add, a, axis=[1], mask=bl.arange(48)[None, :] < 20)
 
 
 def by_mesh(a):
@@ -95,101 +94,63 @@ def cumulated(a):
 
 OLD = {
     "tensor_tensor": (lambda a, b: bisa.tensor_tensor(a, b, np.multiply), lambda x, y: x * y),
-    "tensor_scalar": (
-        lambda a: bisa.tensor_scalar(a, np.add, 1.0, op1=bl.multiply, operand1=3.0),
-        lambda x: (x + 1) * 3,
-    ),
+    "tensor_scalar": (lambda a: bisa.tensor_scalar(a, np.add, 1.0, op1=bl.multiply, operand1=3.0),
+        lambda x: (x + 1) * 3),
     "scalar_tensor_tensor": (
         lambda a, b: bisa.scalar_tensor_tensor(
             data=a, op0=np.add, operand0=1.0, op1=np.multiply, operand1=b
         ),
         lambda x, y: (x + 1) * y,
     ),
-    "tensor_reduce": (
-        lambda a: bisa.tensor_reduce(np.max, a, axis=[1]),
-        lambda x: x.max(1, keepdims=True),
-    ),
-    "tensor_reduce with mask": (
-        masked_sum,
-        lambda x: sums(x[:, :20]),
-        lambda x: sums(np.abs(x[:, :20])),
-    ),
-    "tensor_scalar_cumulative": (
-        cumulated,
-        lambda x: np.cumsum(2 * x, 1),
-        lambda x: np.cumsum(2 * np.abs(x), 1),
-    ),
+    "tensor_reduce": (lambda a: bisa.tensor_reduce(np.max, a, axis=[1]),
+        lambda x: x.max(1, keepdims=True)),
+    "tensor_reduce with mask": (masked_sum, lambda x: sums(x[:, :20]),
+        lambda x: sums(np.abs(x[:, :20]))),
+    "tensor_scalar_cumulative": (cumulated, lambda x: np.cumsum(2 * x, 1),
+        lambda x: np.cumsum(2 * np.abs(x), 1)),
     "reciprocal": (lambda a: bisa.reciprocal(a), lambda x: 1 / x),
-    "activation": (
-        lambda a, c: bisa.activation(np.exp, a, bias=c, scale=0.5),
-        lambda x, c: np.exp(x / 2 + c),
-    ),
+    "activation": (lambda a, c: bisa.activation(np.exp, a, bias=c, scale=0.5),
+        lambda x, c: np.exp(x / 2 + c)),
     "activation_reduce": (reduced_beside, lambda x: sums(np.exp(x))),
-    "tensor_tensor_scan": (
-        lambda a, b: bisa.tensor_tensor_scan(a, b, 0.0, np.multiply, np.add),
-        scanned,
-        magnitude_of_scan,
-    ),
-    "nc_matmul into a sum": (
-        summed_in_psum,
-        lambda x, y: 2 * products(x, y),
-        lambda x, y: 2 * magnitude_of_products(x, y),
-    ),
+    "tensor_tensor_scan": (lambda a, b: bisa.tensor_tensor_scan(a, b, 0.0, np.multiply, np.add),
+        scanned, magnitude_of_scan),
+    "nc_matmul into a sum": (summed_in_psum, lambda x, y: 2 * products(x, y),
+        lambda x, y: 2 * magnitude_of_products(x, y)),
     "nc_transpose": (lambda a: bl.copy(bisa.nc_transpose(a)), np.transpose),
     "nl.transpose": (lambda a: bl.copy(bl.transpose(a)), np.transpose),
-    "nl.matmul": (
-        lambda a, b: bl.copy(bl.matmul(a, b, transpose_x=True)),
-        products,
-        magnitude_of_products,
-    ),
+    "nl.matmul": (lambda a, b: bl.copy(bl.matmul(a, b, transpose_x=True)), products,
+        magnitude_of_products),
     "iota": (
         lambda a: bisa.iota(2 * bl.arange(64)[:, None] + bl.arange(48)[None, :], dtype=bl.int32),
-        lambda x: 2 * np.arange(64)[:, None] + np.arange(48),
-    ),
+        lambda x: 2 * np.arange(64)[:, None] + np.arange(48)),
     "affine_select": (
         lambda a: bisa.affine_select(bl.arange(64)[:, None] >= bl.arange(48)[None, :], a, -1.0),
-        triangle,
-    ),
+        triangle),
     "memset": (lambda a: bisa.memset((64, 3), 2.0, bl.float32), lambda x: np.full((64, 3), 2.0)),
     "mgrid": (by_mesh, lambda x: x[:, ::2]),
     "par_dim": (by_blocks, lambda x: np.exp(x[:, 32:])),
     "ds": (lambda a: bl.copy(a[:, bl.ds(4, 8)]), lambda x: x[:, 4:12]),
-    "broadcast_to": (
-        lambda a: bl.broadcast_to(a[0:1, :], shape=(64, 48)),
-        lambda x: np.tile(x[:1], (64, 1)),
-    ),
+    "broadcast_to": (lambda a: bl.broadcast_to(a[0:1, :], shape=(64, 48)),
+        lambda x: np.tile(x[:1], (64, 1))),
     "full, ones, zeros, zeros_like": (all_of_a_kind, lambda x: np.full_like(x, 3)),
     "gather_flattened": (lambda a, places: bl.gather_flattened(a, places), taken),
     "nl.rms_norm": (lambda a, b: bl.rms_norm(a, b, axis=1, n=48), norm),
-    "nl.mean": (
-        lambda a: bl.mean(a, axis=1),
-        lambda x: x.mean(1, keepdims=True),
-        lambda x: np.abs(x).mean(1, keepdims=True),
-    ),
+    "nl.mean": (lambda a: bl.mean(a, axis=1), lambda x: x.mean(1, keepdims=True),
+        lambda x: np.abs(x).mean(1, keepdims=True)),
     "nl.where": (lambda a, b: bl.where(bl.less(a, b), a, b), np.minimum),
     "nl.static_cast": (lambda whole: bl.static_cast(whole, bl.int32), lambda x: WHOLE),
     "max8": (lambda a: bisa.max8(src=a), largest_first),
-    "bn_stats": (
-        lambda a: bisa.bn_aggr(bisa.bn_stats(a)),
-        moments,
-        lambda x: moments(np.abs(x)) + 1,
-    ),
-    "tensor_partition_reduce": (
-        lambda a: bisa.tensor_partition_reduce(np.add, a),
-        lambda x: x.sum(0, keepdims=True),
-        lambda x: np.abs(x).sum(0, keepdims=True),
-    ),
-    "operators": (
-        lambda a, b: (a - b) * 2.0 / (a * a + 1) + -a,
+    "bn_stats": (lambda a: bisa.bn_aggr(bisa.bn_stats(a)), moments,
+        lambda x: moments(np.abs(x)) + 1),
+    "tensor_partition_reduce": (lambda a: bisa.tensor_partition_reduce(np.add, a),
+        lambda x: x.sum(0, keepdims=True), lambda x: np.abs(x).sum(0, keepdims=True)),
+    "operators": (lambda a, b: (a - b) * 2.0 / (a * a + 1) + -a,
         lambda x, y: (x - y) * 2 / (x * x + 1) - x,
-        lambda x, y: (np.abs(x) + np.abs(y)) * 2 / (x * x + 1) + np.abs(x),
-    ),
+        lambda x, y: (np.abs(x) + np.abs(y)) * 2 / (x * x + 1) + np.abs(x)),
     "shared_constant": (lambda a: bl.load(bl.shared_constant(Y)), lambda x: Y),
-    "shared_identity_matrix": (
-        lambda a: bl.shared_identity_matrix(8, dtype=bl.float32),
-        lambda x: np.eye(8),
-    ),
-}
+    "shared_identity_matrix": (lambda a: bl.shared_identity_matrix(8, dtype=bl.float32),
+        lambda x: np.eye(8)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OLD)

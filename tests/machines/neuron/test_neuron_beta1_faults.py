@@ -107,51 +107,35 @@ def beta_store_into_a_tile(x, tile, bad):
 
 
 BETA_FAULTS = {
-    "mixed index": (
-        beta_stores(lambda x, t, bad: bl.load(x[P, 0:64] if bad else x[P, F])),
-        "one a slice; accepted: for each a grid of nl.arange",
-    ),
+    "mixed index": (beta_stores(lambda x, t, bad: bl.load(x[P, 0:64] if bad else x[P, F])),
+        "one a slice; accepted: for each a grid of nl.arange"),
     "heights": (beta_stores(beta_heights), "differ in partitions"),
-    "widths": (
-        beta_stores(lambda x, t, bad: t + t[:, 0 : 2 if bad else 1]),
-        "cannot be broadcast to each other",
-    ),
-    "load of a tile": (
-        beta_stores(lambda x, t, bad: bl.load(t) if bad else t),
-        "load: src tile 1 .*; accepted: a tensor in HBM",
-    ),
-    "store into a tile": (
-        beta_stores(beta_store_into_a_tile),
-        "store: dst tile 2 .*; accepted: a tensor in HBM",
-    ),
-    "store of other shapes": (
-        beta_stores(lambda x, t, bad: t[:, 0:32] if bad else t),
-        "store: .* differ in shape",
-    ),
+    "widths": (beta_stores(lambda x, t, bad: t + t[:, 0 : 2 if bad else 1]),
+        "cannot be broadcast to each other"),
+    "load of a tile": (beta_stores(lambda x, t, bad: bl.load(t) if bad else t),
+        "load: src tile 1 .*; accepted: a tensor in HBM"),
+    "store into a tile": (beta_stores(beta_store_into_a_tile),
+        "store: dst tile 2 .*; accepted: a tensor in HBM"),
+    "store of other shapes": (beta_stores(lambda x, t, bad: t[:, 0:32] if bad else t),
+        "store: .* differ in shape"),
     "start": (beta_start, "starts at partition 16"),
     "too many rows": (
         beta_stores(lambda x, t, bad: t[bl.arange(129)[:, None] if bad else P, F] + 1.0),
-        "has 129 partitions",
-    ),
-    "numbers": (
-        beta_stores(lambda x, t, bad: t + (bl.add(1.0, 2.0) if bad else 3.0)),
-        "add of 1.0 and 2.0: at least one operand is a tile",
-    ),
-    "text": (
-        beta_stores(lambda x, t, bad: t + ("1" if bad else 1.0)),
-        "an operand is a str; accepted: tiles and numbers",
-    ),
+        "has 129 partitions"),
+    "numbers": (beta_stores(lambda x, t, bad: t + (bl.add(1.0, 2.0) if bad else 3.0)),
+        "add of 1.0 and 2.0: at least one operand is a tile"),
+    "text": (beta_stores(lambda x, t, bad: t + ("1" if bad else 1.0)),
+        "an operand is a str; accepted: tiles and numbers"),
     "no mask": (beta_no_mask, "store: .* out of bounds|takes .* that a mask had left out"),
     "masked garbage": (
         beta_stores(lambda x, t, bad: bl.load(x[P, F], mask=(100 if bad else 128) > P) + 1.0),
-        "store takes 1792 elements .* that a mask had left out",
-    ),
+        "store takes 1792 elements .* that a mask had left out"),
     "partitions": (beta_stores(beta_partitions), "has 129 partitions"),
     "HBM operand": (beta_stores(lambda x, t, bad: t + (x if bad else t)), "nl.load it first"),
     "stride": (beta_stride, "takes partitions with a step"),
     "fresh": (beta_stores(beta_fresh), "add reads 8192 elements .* that were never written"),
     "twice": (beta_twice, "store writes 4096 elements .* a second time"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BETA_FAULTS)

@@ -59,8 +59,7 @@ def test_products_of_packed_numbers_take_the_lowest_bits_first(dtype):
     )
     element, width, whole = bits
     codes = each.astype(element).view(np.uint8).astype(whole)
-    packed = sum(code << whole(width * i) for i, code in enumerate(codes))
-    a = np.full((32, 2), packed, whole)
+    a = np.full((32, 2), sum(code << whole(width * i) for i, code in enumerate(codes)), whole)
     b = np.zeros((32, 4), whole)
     one = int(np.array(1, element).view(np.uint8))
     for column in range(4):
@@ -179,8 +178,7 @@ def test_cores_exchange_one_tile_after_the_other():
         nl.store(out[me * 32 : (me + 1) * 32, :], total)
         return out
 
-    got = neuron.simulate(kernel[2], X)
-    assert np.array_equal(got, 4 * np.concatenate([X[32:], X[:32]]))
+    assert np.array_equal(neuron.simulate(kernel[2], X), 4 * np.concatenate([X[32:], X[:32]]))
 
 
 def test_a_core_that_never_comes():

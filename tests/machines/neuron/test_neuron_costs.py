@@ -97,90 +97,48 @@ COSTS = {
     "memset": (lambda a: nisa.memset(like(a), 1.0), (X,), [(VECTOR, N)]),
     "memset, 0 in 16 bits": (lambda a: nisa.memset(like(a), 0), (HALF,), [(VECTOR, N / 2)]),
     "tensor_copy": (lambda a: nisa.tensor_copy(like(a), a), (X,), [(VECTOR, N)]),
-    "tensor_copy_predicated": (
-        lambda a, p: nisa.tensor_copy_predicated(like(a), a, p),
-        (X, BYTES),
-        [(VECTOR, 2 * N)],
-    ),
+    "tensor_copy_predicated": (lambda a, p: nisa.tensor_copy_predicated(like(a), a, p), (X, BYTES),
+        [(VECTOR, 2 * N)]),
     "tensor_copy_predicated, one in PSUM": (
-        lambda a, p: nisa.tensor_copy_predicated(like(a), psum(a), p),
-        (X, BYTES),
-        [(VECTOR, N), (VECTOR, N)],
-    ),
-    "tensor_tensor": (
-        lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.add),
-        (X, X),
-        [(VECTOR, 2 * N)],
-    ),
-    "tensor_tensor, one in PSUM": (
-        lambda a, b: nisa.tensor_tensor(like(a), psum(a), b, nl.add),
-        (X, X),
-        [(VECTOR, N), (VECTOR, N)],
-    ),
-    "tensor_tensor, bfloat16": (
-        lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.add),
-        (HALF, HALF),
-        [(VECTOR, N)],
-    ),
-    "tensor_tensor, bfloat16, maximum": (
-        lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.maximum),
-        (HALF, HALF),
-        [(VECTOR, 2 * N)],
-    ),
+        lambda a, p: nisa.tensor_copy_predicated(like(a), psum(a), p), (X, BYTES),
+        [(VECTOR, N), (VECTOR, N)]),
+    "tensor_tensor": (lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.add), (X, X),
+        [(VECTOR, 2 * N)]),
+    "tensor_tensor, one in PSUM": (lambda a, b: nisa.tensor_tensor(like(a), psum(a), b, nl.add),
+        (X, X), [(VECTOR, N), (VECTOR, N)]),
+    "tensor_tensor, bfloat16": (lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.add),
+        (HALF, HALF), [(VECTOR, N)]),
+    "tensor_tensor, bfloat16, maximum": (lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.maximum),
+        (HALF, HALF), [(VECTOR, 2 * N)]),
     "tensor_scalar": (
-        lambda a: nisa.tensor_scalar(like(a), a, nl.add, 1.0, op1=nl.multiply, operand1=2.0),
-        (X,),
-        [(VECTOR, N)],
-    ),
-    "tensor_scalar_reduce": (
-        summed(nisa.tensor_scalar_reduce, op0=nl.add, operand0=1.0),
-        (X,),
-        [(VECTOR, N), (VECTOR, 64)],
-    ),
+        lambda a: nisa.tensor_scalar(like(a), a, nl.add, 1.0, op1=nl.multiply, operand1=2.0), (X,),
+        [(VECTOR, N)]),
+    "tensor_scalar_reduce": (summed(nisa.tensor_scalar_reduce, op0=nl.add, operand0=1.0), (X,),
+        [(VECTOR, N), (VECTOR, 64)]),
     "tensor_scalar_cumulative": (
-        lambda a: nisa.tensor_scalar_cumulative(like(a), a, nl.add, nl.add, 1.0),
-        (X,),
-        [(VECTOR, N)],
-    ),
+        lambda a: nisa.tensor_scalar_cumulative(like(a), a, nl.add, nl.add, 1.0), (X,),
+        [(VECTOR, N)]),
     "scalar_tensor_tensor": (
-        lambda a, b: nisa.scalar_tensor_tensor(like(a), a, nl.add, 1.0, nl.multiply, b),
-        (X, X),
-        [(VECTOR, 2 * N)],
-    ),
+        lambda a, b: nisa.scalar_tensor_tensor(like(a), a, nl.add, 1.0, nl.multiply, b), (X, X),
+        [(VECTOR, 2 * N)]),
     "scalar_tensor_tensor, bfloat16": (
         lambda a, b: nisa.scalar_tensor_tensor(like(a), a, nl.subtract, 1.0, nl.multiply, b),
-        (HALF, HALF),
-        [(VECTOR, N)],
-    ),
+        (HALF, HALF), [(VECTOR, N)]),
     "tensor_reduce": (lambda a: nisa.tensor_reduce(new((P, 1)), nl.add, a, 1), (X,), [(VECTOR, N)]),
-    "tensor_reduce, bfloat16": (
-        lambda a: nisa.tensor_reduce(new((P, 1), a.dtype), nl.add, a, 1),
-        (HALF,),
-        [(VECTOR, N / 2)],
-    ),
-    "tensor_partition_reduce": (
-        lambda a: nisa.tensor_partition_reduce(new((1, N)), nl.add, a),
-        (X,),
-        [(GPSIMD, 150 + N)],
-    ),
+    "tensor_reduce, bfloat16": (lambda a: nisa.tensor_reduce(new((P, 1), a.dtype), nl.add, a, 1),
+        (HALF,), [(VECTOR, N / 2)]),
+    "tensor_partition_reduce": (lambda a: nisa.tensor_partition_reduce(new((1, N)), nl.add, a),
+        (X,), [(GPSIMD, 150 + N)]),
     "tensor_tensor_scan": (
-        lambda a, b: nisa.tensor_tensor_scan(like(a), a, b, 0.0, nl.multiply, nl.add),
-        (X, X),
-        [(VECTOR, 2 * N)],
-    ),
+        lambda a, b: nisa.tensor_tensor_scan(like(a), a, b, 0.0, nl.multiply, nl.add), (X, X),
+        [(VECTOR, 2 * N)]),
     "reciprocal": (lambda a: nisa.reciprocal(like(a), a), (X,), [(VECTOR, 8 * N)]),
     "activation": (lambda a: nisa.activation(like(a), nl.exp, a), (X,), [(SCALAR, N)]),
-    "activation_reduce": (
-        summed(nisa.activation_reduce, op=nl.exp),
-        (X,),
-        [(SCALAR, N), (SCALAR, 64)],
-    ),
+    "activation_reduce": (summed(nisa.activation_reduce, op=nl.exp), (X,),
+        [(SCALAR, N), (SCALAR, 64)]),
     "iota": (lambda a: nisa.iota(new((P, N), nl.int32), [[1, N]]), (X,), [(GPSIMD, 150 + N)]),
-    "affine_select": (
-        lambda a: nisa.affine_select(like(a), [[1, N]], -1, a, 0.0, nl.greater_equal),
-        (X,),
-        [(GPSIMD, 150 + N)],
-    ),
+    "affine_select": (lambda a: nisa.affine_select(like(a), [[1, N]], -1, a, 0.0, nl.greater_equal),
+        (X,), [(GPSIMD, 150 + N)]),
     "range_select": (
         lambda a, c: nisa.range_select(
             like(a), a, nl.greater_equal, nl.less, c, c, reduce_res=new((P, 1))
@@ -207,51 +165,28 @@ COSTS = {
         (X,),
         [(TENSOR, 4 * P)],
     ),
-    "nc_matmul_mx": (
-        scaled_product,
-        (HALF,),
-        [(VECTOR, N / 4), (VECTOR, N / 4), (TENSOR, N / 4)],
-        "trn3",
-    ),
+    "nc_matmul_mx": (scaled_product, (HALF,), [(VECTOR, N / 4), (VECTOR, N / 4), (TENSOR, N / 4)],
+        "trn3"),
     "quantize_mx": (scaled, (HALF,), [(VECTOR, N / 4)], "trn3"),
     # By the documents' formula a gather of single elements would cost an eighth of one of long
     # pieces, although a piece has a price of its own: N stands here until somebody measures.
-    "local_gather": (
-        lambda a, i: nisa.local_gather(like(a), a, i),
-        (X, SIXTEENTHS),
-        [(GPSIMD, 150 + N)],
-    ),
-    "sequence_bounds": (
-        lambda a: nisa.sequence_bounds(new((1, 2, N)), a),
-        (X[:1],),
-        [(GPSIMD, 150 + N)],
-    ),
-    "nonzero_with_count": (
-        lambda a: nisa.nonzero_with_count(new((P, N + 1), nl.int32), a),
-        (WHOLE,),
-        [(GPSIMD, 150 + N)],
-        "trn2",
-    ),
+    "local_gather": (lambda a, i: nisa.local_gather(like(a), a, i), (X, SIXTEENTHS),
+        [(GPSIMD, 150 + N)]),
+    "sequence_bounds": (lambda a: nisa.sequence_bounds(new((1, 2, N)), a), (X[:1],),
+        [(GPSIMD, 150 + N)]),
+    "nonzero_with_count": (lambda a: nisa.nonzero_with_count(new((P, N + 1), nl.int32), a),
+        (WHOLE,), [(GPSIMD, 150 + N)], "trn2"),
     "max8": (lambda a: nisa.max8(new((P, 8)), a), (X,), [(VECTOR, N)]),
-    "nc_find_index8": (
-        lambda a: nisa.nc_find_index8(new((P, 8), nl.uint32), a, a[:, 0:8]),
-        (X,),
-        [(VECTOR, N)],
-    ),
-    "nc_match_replace8": (
-        lambda a: nisa.nc_match_replace8(like(a), a, a[:, 0:8], 0.0),
-        (X,),
-        [(VECTOR, N)],
-    ),
-    "nc_stream_shuffle": (
-        lambda a: nisa.nc_stream_shuffle(like(a), a, list(range(32))),
-        (X,),
-        [(VECTOR, N)],
-    ),
+    "nc_find_index8": (lambda a: nisa.nc_find_index8(new((P, 8), nl.uint32), a, a[:, 0:8]), (X,),
+        [(VECTOR, N)]),
+    "nc_match_replace8": (lambda a: nisa.nc_match_replace8(like(a), a, a[:, 0:8], 0.0), (X,),
+        [(VECTOR, N)]),
+    "nc_stream_shuffle": (lambda a: nisa.nc_stream_shuffle(like(a), a, list(range(32))), (X,),
+        [(VECTOR, N)]),
     "nc_n_gather": (lambda a, p: nisa.nc_n_gather(like(a), a, p), (X, PLACES), [(GPSIMD, 150 + N)]),
     "bn_stats": (lambda a: nisa.bn_stats(new((P, 6)), a), (X,), [(VECTOR, N)]),
     "bn_aggr": (lambda a: nisa.bn_aggr(new((P, 2)), a[:, 0:510]), (X,), [(VECTOR, 13 * 510 / 3)]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COSTS)
@@ -282,19 +217,9 @@ def test_beta_1_costs_the_same(name):
 
 
 # Copies by DMA are timed by their bytes, registers and meetings by nothing.
-UNTIMED = {
-    "core_barrier",
-    "dma_compute",
-    "dma_copy",
-    "dma_transpose",
-    "register_alloc",
-    "register_load",
-    "register_move",
-    "register_store",
-    "sendrecv",
-}
+UNTIMED = {"core_barrier", "dma_compute", "dma_copy", "dma_transpose", "sendrecv"}
+UNTIMED |= {f"register_{what}" for what in ("alloc", "load", "move", "store")}
 
 
 def test_every_instruction_has_a_cost_here():
-    tested = {name.split(",")[0] for name in COSTS}
-    assert set(NAMES) - tested == UNTIMED
+    assert set(NAMES) - {name.split(",")[0] for name in COSTS} == UNTIMED

@@ -120,15 +120,8 @@ def carried(kind, loop):
     return jit(kernel)
 
 
-FREE = (
-    "a sum",
-    "a sum in PSUM",
-    "a tile of its own",
-    "its own part",
-    "a list",
-    "a scratch tile",
-    "written anew",
-)
+FREE = ("a sum", "a sum in PSUM", "a list", "a tile of its own", "its own part")
+FREE += ("a scratch tile", "written anew")
 BOUND = ("the part beside", "what the last one left", "two operations")
 LAST = ("the last one wins", "the last one wins, in part", "begun anew each time")
 LOOP = "of the nl.affine_range at test_neuron_iterations.py:"

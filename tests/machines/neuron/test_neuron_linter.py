@@ -18,6 +18,7 @@ from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
 from kernels.machines.neuron.modern.isa import memset
+from kernels.machines.neuron.simulator import NkiKernel
 
 
 def plain(x, n=3):
@@ -252,16 +253,6 @@ def shipped_blocks(x):
     assert len(tiles) == 4, f"{len(tiles)} tiles"
 
 
-SHIPPED = [value for name, value in list(globals().items()) if name.startswith("shipped_")]
-
-
-@pytest.mark.parametrize("kernel", SHIPPED, ids=lambda kernel: kernel.__name__)
-def test_patterns_that_aws_ships_pass(kernel):
-    from kernels.machines.neuron.simulator import NkiKernel
-
-    assert neuron.lint(NkiKernel(kernel, "nki")) == []
-
-
 def shipped_beta_sum(x, y):
     total = bl.zeros((4, 4), dtype=bl.float32, buffer=bl.psum)
     for k in bl.affine_range(2):
@@ -270,16 +261,17 @@ def shipped_beta_sum(x, y):
     return total
 
 
-def test_sums_in_psum_of_beta_1_pass():
-    from kernels.machines.neuron.simulator import NkiKernel
+SHIPPED = [value for name, value in list(globals().items()) if name.startswith("shipped_")]
 
-    assert neuron.lint(NkiKernel(shipped_beta_sum, "neuronxcc")) == []
+
+@pytest.mark.parametrize("kernel", SHIPPED, ids=lambda kernel: kernel.__name__)
+def test_patterns_that_aws_ships_pass(kernel):
+    dialect = "neuronxcc" if kernel is shipped_beta_sum else "nki"
+    assert neuron.lint(NkiKernel(kernel, dialect)) == []
 
 
 @pytest.mark.parametrize(("kernel", "what", "instead"), MODERN, ids=[m[0].__name__ for m in MODERN])
 def test_a_planted_fault_is_found(kernel, what, instead):
-    from kernels.machines.neuron.simulator import NkiKernel
-
     found = neuron.lint(NkiKernel(kernel, "nki"))
     assert len(found) == 1, found
     (finding,) = found
@@ -293,9 +285,7 @@ def test_a_planted_fault_is_found(kernel, what, instead):
 def test_all_findings_are_told_at_once():
     @jit
     def kernel(x):
-        a = nl.arange(4)
-        b = [n for n in x.shape]
-        return a, b, x[0:1, :] + 1
+        return nl.arange(4), [n for n in x.shape], x[0:1, :] + 1
 
     assert len(neuron.lint(kernel)) == 3
 

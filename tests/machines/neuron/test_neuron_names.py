@@ -262,12 +262,10 @@ INSTRUCTIONS = {
     "tensor_copy": (lambda dst, a: nisa.tensor_copy(dst, a), lambda x: x),
     "tensor_scalar": (
         lambda dst, a: nisa.tensor_scalar(dst, a, nl.multiply, 2.0, False, nl.subtract, 1.0, True),
-        lambda x: 1 - 2 * x,
-    ),
+        lambda x: 1 - 2 * x),
     "tensor_scalar with tiles": (
         lambda dst, a, c: nisa.tensor_scalar(dst, a, nl.add, c, op1=nl.multiply, operand1=c),
-        lambda x, c: (x + c) * c,
-    ),
+        lambda x, c: (x + c) * c),
     "tensor_scalar of one operand": (
         lambda dst, positive: nisa.tensor_scalar(
             dst, positive, nl.add, 0.5, op1=nl.rsqrt, operand1=0.0
@@ -281,35 +279,24 @@ INSTRUCTIONS = {
         lambda x, y: y - (x + 1),
     ),
     "tensor_reduce add": (
-        lambda dst, a: into((64, 1), nl.float32, nisa.tensor_reduce, nl.add, a, 1),
-        sums,
-        absolute_sums,
-    ),
+        lambda dst, a: into((64, 1), nl.float32, nisa.tensor_reduce, nl.add, a, 1), sums,
+        absolute_sums),
     "tensor_reduce max, negated": (
         lambda dst, a: into((64, 1), nl.float32, nisa.tensor_reduce, nl.max, a, 1, negate=True),
-        lambda x: -x.max(1, keepdims=True),
-    ),
+        lambda x: -x.max(1, keepdims=True)),
     "tensor_scalar_reduce": (scalar_reduce, lambda x: (2 * x).max(1, keepdims=True)),
     "tensor_partition_reduce": (
         lambda dst, a: into((1, 48), nl.float32, nisa.tensor_partition_reduce, nl.add, a),
-        lambda x: x.sum(0, keepdims=True),
-        lambda x: np.abs(x).sum(0, keepdims=True),
-    ),
+        lambda x: x.sum(0, keepdims=True), lambda x: np.abs(x).sum(0, keepdims=True)),
     "tensor_tensor_scan": (
-        lambda dst, a, b: nisa.tensor_tensor_scan(dst, a, b, 0.0, nl.multiply, nl.add),
-        scanned,
-        magnitude_of_scan,
-    ),
+        lambda dst, a, b: nisa.tensor_tensor_scan(dst, a, b, 0.0, nl.multiply, nl.add), scanned,
+        magnitude_of_scan),
     "tensor_scalar_cumulative": (
         lambda dst, a: nisa.tensor_scalar_cumulative(dst, a, nl.multiply, nl.add, 2.0),
-        lambda x: np.cumsum(2 * x, 1),
-        lambda x: np.cumsum(2 * np.abs(x), 1),
-    ),
+        lambda x: np.cumsum(2 * x, 1), lambda x: np.cumsum(2 * np.abs(x), 1)),
     "reciprocal": (lambda dst, a: nisa.reciprocal(dst, a), lambda x: 1 / x),
-    "activation with tiles": (
-        lambda dst, a, c: nisa.activation(dst, nl.exp, a, bias=c, scale=c),
-        lambda x, c: np.exp(x * c + c),
-    ),
+    "activation with tiles": (lambda dst, a, c: nisa.activation(dst, nl.exp, a, bias=c, scale=c),
+        lambda x, c: np.exp(x * c + c)),
     "activation_reduce": (activation_with_sum, lambda x: sums(np.exp(x))),
     "activation accumulating": (activation_in_two_calls, lambda x: sums(np.exp(x))),
     "iota": (
@@ -321,15 +308,12 @@ INSTRUCTIONS = {
         ),
     ),
     "affine_select": (selected, triangle),
-    "select_reduce": (
-        lambda dst, a, p: nisa.select_reduce(dst, p, a, -2.0),
-        lambda x, p: np.where(p, x, -2),
-    ),
+    "select_reduce": (lambda dst, a, p: nisa.select_reduce(dst, p, a, -2.0),
+        lambda x, p: np.where(p, x, -2)),
     "tensor_copy_predicated": (predicated, lambda x, y, p: np.where(p, x, y)),
     "nc_stream_shuffle": (
         lambda dst, a: nisa.nc_stream_shuffle(dst, a, [31 - i for i in range(32)]),
-        lambda x: x[TURNED],
-    ),
+        lambda x: x[TURNED]),
     "nc_n_gather": (lambda dst, a, places: nisa.nc_n_gather(dst, a, places), taken),
     "max8": (lambda dst, a: into((64, 8), nl.float32, nisa.max8, a), largest_first),
     "nc_find_index8": (where_largest, lambda x: np.argsort(-x, 1, kind="stable")[:, :8]),
@@ -339,28 +323,21 @@ INSTRUCTIONS = {
     "fori_loop and while_loop": (looped_by_functions, lambda x: 4 * x),
     "dropout of all": (lambda dst, a: nisa.dropout(dst, a, 1.0), np.zeros_like),
     "nc_transpose by Tensor": (transposed(None, 64, nl.psum), lambda x: x.T),
-    "nc_transpose by Vector": (
-        transposed(nisa.engine.vector, 32, nl.sbuf),
-        lambda x: x[:32, :32].T,
-    ),
+    "nc_transpose by Vector": (transposed(nisa.engine.vector, 32, nl.sbuf),
+        lambda x: x[:32, :32].T),
     "dma_compute": (lambda dst, a, b: nisa.dma_compute(dst, [a, b], nl.add), lambda x, y: x + y),
     "sequence_bounds": (
         lambda dst, segments: into((1, 2, 6), nl.float32, nisa.sequence_bounds, segments),
-        lambda x: np.array([[[0, 0, 2, 6, 4, 4], [2, 2, 3, -1, 6, 6]]]),
-    ),
+        lambda x: np.array([[[0, 0, 2, 6, 4, 4], [2, 2, 3, -1, 6, 6]]])),
     "nl.sum": (lambda dst, a: nl.sum(a, axis=1), sums, absolute_sums),
     "nl.max": (lambda dst, a: nl.max(a, axis=1, keepdims=True), lambda x: x.max(1, keepdims=True)),
     "nl.min": (lambda dst, a: nl.min(a, axis=1), lambda x: x.min(1, keepdims=True)),
-    "nl.broadcast_to": (
-        lambda dst, a: nl.broadcast_to(a[0:1, :], (64, 48)),
-        lambda x: np.tile(x[:1], (64, 1)),
-    ),
-    "nl.shared_identity_matrix": (
-        lambda dst, a: nl.shared_identity_matrix(64, dtype=nl.float32),
-        lambda x: np.eye(64),
-    ),
+    "nl.broadcast_to": (lambda dst, a: nl.broadcast_to(a[0:1, :], (64, 48)),
+        lambda x: np.tile(x[:1], (64, 1))),
+    "nl.shared_identity_matrix": (lambda dst, a: nl.shared_identity_matrix(64, dtype=nl.float32),
+        lambda x: np.eye(64)),
     "nl.shared_constant": (lambda dst, a: nl.load(nl.shared_constant(Y)), lambda x: Y),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)

@@ -57,95 +57,54 @@ def simulate(kernel, x=X, chip="inf2"):
 
 
 ILLEGAL = {  # what is refused, what the error says, what is not refused, and on which chip
-    "float32 with bfloat16": (
-        product(stationary=nl.float32),
+    "float32 with bfloat16": (product(stationary=nl.float32),
         "is float32 and .* bfloat16; float32 and tfloat32 go with each other only",
-        product(stationary=nl.float32, moving=nl.float32),
-    ),
-    "a float16 destination": (
-        product(dst=nl.float16),
-        "is float16; accepted on trn2: float32",
-        product(),
-        "trn2",
-    ),
-    "a bfloat16 destination before v4": (
-        product(dst=nl.bfloat16),
-        "is bfloat16; accepted on trn2: float32",
-        product(),
-        "trn2",
-    ),
-    "operands from partition 5 on": (
-        product(start=5),
-        "starts at partition 5; 32 partitions may start at 0, 32, 64, 96",
-        product(start=64),
-    ),
-    "whole numbers": (
-        product(stationary=nl.int8, moving=nl.int8),
-        "is int8; accepted: float32",
-        product(stationary=nl.float8_e4m3, moving=nl.bfloat16),
-    ),
-    "513 moving columns": (
-        product(n=513),
-        "at most 128 stationary and 512 moving",
-        product(n=512),
-        "trn2",
-    ),
-    "a tile of the engine of 32 rows on v2": (
-        product(tile_position=(0, 0), tile_size=(32, 64)),
-        "accepted: sizes 64, 128",
-        product(tile_position=(0, 0), tile_size=(64, 64)),
-    ),
-    "a tile of the engine without a size": (
-        product(tile_position=(64, 0)),
-        "set both, or none",
-        product(tile_position=(64, 0), tile_size=(64, 128)),
-    ),
+        product(stationary=nl.float32, moving=nl.float32)),
+    "a float16 destination": (product(dst=nl.float16), "is float16; accepted on trn2: float32",
+        product(), "trn2"),
+    "a bfloat16 destination before v4": (product(dst=nl.bfloat16),
+        "is bfloat16; accepted on trn2: float32", product(), "trn2"),
+    "operands from partition 5 on": (product(start=5),
+        "starts at partition 5; 32 partitions may start at 0, 32, 64, 96", product(start=64)),
+    "whole numbers": (product(stationary=nl.int8, moving=nl.int8), "is int8; accepted: float32",
+        product(stationary=nl.float8_e4m3, moving=nl.bfloat16)),
+    "513 moving columns": (product(n=513), "at most 128 stationary and 512 moving", product(n=512),
+        "trn2"),
+    "a tile of the engine of 32 rows on v2": (product(tile_position=(0, 0), tile_size=(32, 64)),
+        "accepted: sizes 64, 128", product(tile_position=(0, 0), tile_size=(64, 64))),
+    "a tile of the engine without a size": (product(tile_position=(64, 0)), "set both, or none",
+        product(tile_position=(64, 0), tile_size=(64, 128))),
     "a float16 operand of tensor_scalar": (
         lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column()),
         "operand tile .* is float16; accepted: float32",
-        lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column(nl.float32)),
-    ),
+        lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column(nl.float32))),
     "tensor_copy on the Scalar engine of v2": (
         lambda b, a: nisa.tensor_copy(b, a, engine=nisa.engine.scalar),
         "not supported on the Scalar engine of NeuronCore-v2; write nisa.activation",
-        lambda b, a: nisa.activation(b, op=nl.copy, data=a),
-    ),
+        lambda b, a: nisa.activation(b, op=nl.copy, data=a)),
     "a maximum on the Scalar engine of v3": (
         lambda b, a: nisa.tensor_scalar(b, a, nl.maximum, 1.0, engine=nisa.engine.scalar),
         "nl.maximum on the Scalar engine of trn2; accepted: multiply and add, multiply, add",
-        lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0, engine=nisa.engine.scalar),
-        "trn2",
-    ),
-    "a number as bias on v2": (
-        lambda b, a: nisa.activation(b, nl.exp, a, bias=0.5),
+        lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0, engine=nisa.engine.scalar), "trn2"),
+    "a number as bias on v2": (lambda b, a: nisa.activation(b, nl.exp, a, bias=0.5),
         "bias is the number 0.5, which needs NeuronCore-v3",
-        lambda b, a: nisa.activation(b, nl.exp, a, bias=half_column(nl.float32)),
-    ),
-    "a reduction over partitions": (
-        lambda b, a: nisa.tensor_reduce(b, op=nl.add, data=a, axis=0),
+        lambda b, a: nisa.activation(b, nl.exp, a, bias=half_column(nl.float32))),
+    "a reduction over partitions": (lambda b, a: nisa.tensor_reduce(b, op=nl.add, data=a, axis=0),
         r"axis is 0 of tile .*; accepted: \(1,\)",
-        lambda b, a: nisa.tensor_reduce(b[:, 0:1], nl.add, a, 1) or nisa.memset(b, 0),
-    ),
+        lambda b, a: nisa.tensor_reduce(b[:, 0:1], nl.add, a, 1) or nisa.memset(b, 0)),
     "an operation that does not reduce": (
         lambda b, a: nisa.tensor_reduce(b, op=nl.mod, data=a, axis=1),
         "nl.mod does not reduce; accepted: add, subtract, multiply, maximum, minimum",
-        lambda b, a: nisa.tensor_copy(b, a),
-    ),
-    "bits of floats": (
-        lambda b, a: nisa.tensor_tensor(b, a, a, nl.bitwise_and),
+        lambda b, a: nisa.tensor_copy(b, a)),
+    "bits of floats": (lambda b, a: nisa.tensor_tensor(b, a, a, nl.bitwise_and),
         "works on bits, and .* is float32; accepted: whole numbers",
-        lambda b, a: nisa.tensor_tensor(b, a, a, nl.add),
-    ),
+        lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
     "bits and arithmetic at once": (
         lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1, op1=nl.bitwise_and, operand1=1),
-        "both work on bits, or none",
-        lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0),
-    ),
-    "the sine of 9": (
-        lambda b, a: nisa.activation(b, nl.sin, a, scale=100.0),
+        "both work on bits, or none", lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0)),
+    "the sine of 9": (lambda b, a: nisa.activation(b, nl.sin, a, scale=100.0),
         "are out of the range in which the Scalar engine knows nl.sin: -3.14159 to 3.14159",
-        lambda b, a: nisa.activation(b, nl.sin, a, scale=0.1),
-    ),
+        lambda b, a: nisa.activation(b, nl.sin, a, scale=0.1)),
     "33 rows on the Vector engine": (
         lambda b, a: nisa.nc_transpose(b[0:64, 0:32], a[0:32, :], nisa.engine.vector),
         r"the Vector engine transposes at most \[32, 32\]",
@@ -156,9 +115,8 @@ ILLEGAL = {  # what is refused, what the error says, what is not refused, and on
     "an accumulator that nothing was put into": (
         lambda b, a: nisa.activation(b, nl.exp, a, reduce_op=nl.add, reduce_cmd=CMD.reduce),
         "nothing was put into the accumulators; start with reset_reduce",
-        lambda b, a: nisa.activation(b, nl.exp, a, reduce_op=nl.add, reduce_cmd=CMD.reset_reduce),
-    ),
-}
+        lambda b, a: nisa.activation(b, nl.exp, a, reduce_op=nl.add, reduce_cmd=CMD.reset_reduce)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
@@ -201,22 +159,18 @@ INTEGERS, BYTES = (X * 100).astype(np.int32), (X * 20).astype(np.int8)
 LEGAL = {
     "negative indices": (elementwise(lambda b, a: nisa.tensor_copy(b[:, -64:], a[0:, -64:])), X, X),
     "copies of as many elements": (jit(other_shapes), X, X.reshape(32, 256)),
-    "int32 arithmetic": (
-        elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
-        *(INTEGERS, 2 * INTEGERS),
-    ),
+    "int32 arithmetic": (elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
+        *(INTEGERS, 2 * INTEGERS)),
     "int8 copies": (copied, BYTES, BYTES),
     "a tile as scale": (
         elementwise(lambda b, a: nisa.activation(b, nl.copy, a, scale=half_column(nl.float32))),
-        *(X, X / 2),
-    ),
+        *(X, X / 2)),
     "scratch in HBM": (jit(scratch), X, 4 * X),
     "a number as bias from v3 on": (
         elementwise(lambda b, a: nisa.activation(b, nl.copy, a, bias=0.5)),
-        *(X, X + np.float32(0.5), "trn2"),
-    ),
+        *(X, X + np.float32(0.5), "trn2")),
     "bfloat16 sums from v4 on": (product(dst=nl.bfloat16), X, np.full((64, 64), 32), "trn3"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LEGAL)

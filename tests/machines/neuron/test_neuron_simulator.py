@@ -266,8 +266,7 @@ def product(m=64, n=32, k=128, memory=nl.psum, operands=nl.sbuf):
     a, b = made((128, m)), made((128, n), operands)
     nisa.memset(dst=a, value=1.0)
     nisa.memset(dst=b, value=1.0)
-    total = made((min(m, 128), n), memory)
-    nisa.nc_matmul(dst=total, stationary=a[0:k, :], moving=b)
+    nisa.nc_matmul(dst=made((min(m, 128), n), memory), stationary=a[0:k, :], moving=b)
 
 
 def accumulated(prepare=lambda total, a, bad: None, accumulate=True):
@@ -292,127 +291,76 @@ STORES = {
     "length": (lambda x, t, bad: t[0 : len(t) if bad else 128, :], r"len\(tile 1"),
     "looped": (looped, "a loop over tile 1"),
     "one dimension": (lambda x, t, bad: made((4,) if bad else (4, 1)), "has one dimension"),
-    "no dimension": (
-        lambda x, t, bad: made((4, 0 if bad else 1)),
-        r"ndarray of shape \(4, 0\): dimensions are whole numbers of at least 1",
-    ),
+    "no dimension": (lambda x, t, bad: made((4, 0 if bad else 1)),
+        r"ndarray of shape \(4, 0\): dimensions are whole numbers of at least 1"),
     "copied pieces": (
         lambda x, t, bad: (t.reshape((128, 8, 8))[:, :, 0:4] if bad else t[:, 0:32]).reshape(
             (128, 32)
         ),
         "not the same elements in one piece",
     ),
-    "many indices": (
-        lambda x, t, bad: t[:, :, 0:1] if bad else t[:, 0:1],
-        "is indexed in 3 dimensions, and has 2",
-    ),
-    "wrong engine": (
-        lambda x, t, bad: added(t, t, engine=getattr(nisa.engine, ENGINES[bad])),
-        "tensor_tensor cannot run on engine.scalar; accepted: Vector, GpSimd",
-    ),
-    "number operand": (
-        lambda x, t, bad: added(t, 1.0 if bad else t),
-        "tensor_tensor: data2 is a float; accepted: a tile",
-    ),
-    "text operand": (
-        lambda x, t, bad: scaled(t, "1" if bad else 1.0),
-        "operand is '1'; accepted: a number",
-    ),
-    "unary operation": (
-        lambda x, t, bad: added(t, t, op=nl.relu if bad else nl.add),
-        "nl.relu takes 1 operands, here 2",
-    ),
+    "many indices": (lambda x, t, bad: t[:, :, 0:1] if bad else t[:, 0:1],
+        "is indexed in 3 dimensions, and has 2"),
+    "wrong engine": (lambda x, t, bad: added(t, t, engine=getattr(nisa.engine, ENGINES[bad])),
+        "tensor_tensor cannot run on engine.scalar; accepted: Vector, GpSimd"),
+    "number operand": (lambda x, t, bad: added(t, 1.0 if bad else t),
+        "tensor_tensor: data2 is a float; accepted: a tile"),
+    "text operand": (lambda x, t, bad: scaled(t, "1" if bad else 1.0),
+        "operand is '1'; accepted: a number"),
+    "unary operation": (lambda x, t, bad: added(t, t, op=nl.relu if bad else nl.add),
+        "nl.relu takes 1 operands, here 2"),
     "binary activation": (
         lambda x, t, bad: nisa.activation(dst=t, op=nl.add if bad else nl.relu, data=t),
-        "nl.add takes 2 operands, here 1",
-    ),
-    "foreign operation": (
-        lambda x, t, bad: added(t, t, op=np.add if bad else nl.add),
-        "accepted: an operation of nki.language",
-    ),
-    "product into SBUF": (
-        lambda x, t, bad: product(memory=nl.sbuf if bad else nl.psum),
-        "the Tensor engine writes PSUM only",
-    ),
-    "product of PSUM": (
-        lambda x, t, bad: product(operands=nl.psum if bad else nl.sbuf),
-        "the Tensor engine reads SBUF only",
-    ),
+        "nl.add takes 2 operands, here 1"),
+    "foreign operation": (lambda x, t, bad: added(t, t, op=np.add if bad else nl.add),
+        "accepted: an operation of nki.language"),
+    "product into SBUF": (lambda x, t, bad: product(memory=nl.sbuf if bad else nl.psum),
+        "the Tensor engine writes PSUM only"),
+    "product of PSUM": (lambda x, t, bad: product(operands=nl.psum if bad else nl.sbuf),
+        "the Tensor engine reads SBUF only"),
     "product of sizes": (lambda x, t, bad: product(k=64 if bad else 128), "do not make dst"),
     # dst would fit, were it [129, 32]: no tile has so many partitions
     "product too long": (lambda x, t, bad: product(m=129 if bad else 128), "do not make dst"),
-    "partitions": (
-        lambda x, t, bad: made((129 if bad else 128, 4)),
-        "has 129 partitions; there are 128",
-    ),
-    "partition stride": (
-        lambda x, t, bad: copied(*[t[0:64:2, :] if bad else t[0:64, :]] * 2),
-        "step 2 along the partitions",
-    ),
-    "start": (
-        lambda x, t, bad: scaled(t[16:48, :] if bad else t[0:32, :]),
-        "starts at partition 16; 32 partitions may start at 0, 32, 64, 96",
-    ),
+    "partitions": (lambda x, t, bad: made((129 if bad else 128, 4)),
+        "has 129 partitions; there are 128"),
+    "partition stride": (lambda x, t, bad: copied(*[t[0:64:2, :] if bad else t[0:64, :]] * 2),
+        "step 2 along the partitions"),
+    "start": (lambda x, t, bad: scaled(t[16:48, :] if bad else t[0:32, :]),
+        "starts at partition 16; 32 partitions may start at 0, 32, 64, 96"),
     "start after reshape": (
         lambda x, t, bad: copied(*[t.reshape((128, 8, 8))[16 if bad else 32 : 64]] * 2),
-        "starts at partition 16; 48 partitions may start at 0, 64",
-    ),
-    "start of half": (
-        lambda x, t, bad: scaled(t[32:96, :] if bad else t[0:64, :]),
-        "starts at partition 32; 64 partitions may start at 0, 64",
-    ),
-    "start of most": (
-        lambda x, t, bad: scaled(t[32:128, :] if bad else t[0:96, :]),
-        "starts at partition 32; 96 partitions may start at 0",
-    ),
-    "HBM operand": (
-        lambda x, t, bad: added(t, x if bad else t),
-        "tensor_tensor: x .* in shared_hbm; an engine reaches SBUF and PSUM only",
-    ),
-    "never written": (
-        never_written,
-        "tensor_tensor reads 128 elements of tile 2 .* that were never written",
-    ),
+        "starts at partition 16; 48 partitions may start at 0, 64"),
+    "start of half": (lambda x, t, bad: scaled(t[32:96, :] if bad else t[0:64, :]),
+        "starts at partition 32; 64 partitions may start at 0, 64"),
+    "start of most": (lambda x, t, bad: scaled(t[32:128, :] if bad else t[0:96, :]),
+        "starts at partition 32; 96 partitions may start at 0"),
+    "HBM operand": (lambda x, t, bad: added(t, x if bad else t),
+        "tensor_tensor: x .* in shared_hbm; an engine reaches SBUF and PSUM only"),
+    "never written": (never_written,
+        "tensor_tensor reads 128 elements of tile 2 .* that were never written"),
     "out of bounds": (out_of_bounds, "slice 100:129 of x .* is out of bounds: dimension 0 has 128"),
-    "index out of bounds": (
-        lambda x, t, bad: copied(t[:, 0], t[:, 64 if bad else -1]),
-        "index 64 of tile 1 .* is out of bounds",
-    ),
-    "SBUF tile": (
-        lambda x, t, bad: made((128, 48 * 1024 + bad)),
-        r"ndarray: a tile \[128, 49153\] .* which has 192 KiB",
-    ),
+    "index out of bounds": (lambda x, t, bad: copied(t[:, 0], t[:, 64 if bad else -1]),
+        "index 64 of tile 1 .* is out of bounds"),
+    "SBUF tile": (lambda x, t, bad: made((128, 48 * 1024 + bad)),
+        r"ndarray: a tile \[128, 49153\] .* which has 192 KiB"),
     "SBUF live": (sbuf_live, "memset: 3 live tiles take 192.2 KiB .* which has 192 KiB"),
     "PSUM tile": (lambda x, t, bad: made((128, 4096 + bad), nl.psum), "which has 16 KiB"),
-    "PSUM banks": (
-        psum_banks,
-        "tensor_copy: 9 live tiles take 18.0 KiB .* of PSUM, which has 16 KiB",
-    ),
-    "shapes": (
-        lambda x, t, bad: added(t[:, 0:32], t[:, 0 : 1 if bad else 32]),
-        "nothing is broadcast",
-    ),
-    "heights": (
-        lambda x, t, bad: copied(t[0:64, :], t[64 : 96 if bad else 128, :]),
-        "tensor_copy: .* differ",
-    ),
+    "PSUM banks": (psum_banks,
+        "tensor_copy: 9 live tiles take 18.0 KiB .* of PSUM, which has 16 KiB"),
+    "shapes": (lambda x, t, bad: added(t[:, 0:32], t[:, 0 : 1 if bad else 32]),
+        "nothing is broadcast"),
+    "heights": (lambda x, t, bad: copied(t[0:64, :], t[64 : 96 if bad else 128, :]),
+        "tensor_copy: .* differ"),
     "column": (lambda x, t, bad: scaled(t, t[:, 0 : 2 if bad else 1]), r"accepted: \[128, 1\]"),
     "copy of other shapes": (
         lambda x, t, bad: nisa.dma_copy(dst=made((64 if bad else 128, 64)), src=x),
-        "dma_copy: src x .* and dst tile 2 .* differ in shape",
-    ),
-    "division": (
-        lambda x, t, bad: added(t, t, op=nl.divide if bad else nl.multiply),
-        "nki.language has no divide: multiply by nisa.reciprocal",
-    ),
-    "grids": (
-        lambda x, t, bad: t[np.arange(128)[:, None] if bad else slice(0, 128), 0:64],
-        "is indexed with a ndarray; accepted: whole numbers, slices",
-    ),
-    "masks": (
-        lambda x, t, bad: nisa.tensor_copy(dst=t, src=t, **({"mask": 1} if bad else {})),
-        "tensor_copy with mask=: masks are gone",
-    ),
+        "dma_copy: src x .* and dst tile 2 .* differ in shape"),
+    "division": (lambda x, t, bad: added(t, t, op=nl.divide if bad else nl.multiply),
+        "nki.language has no divide: multiply by nisa.reciprocal"),
+    "grids": (lambda x, t, bad: t[np.arange(128)[:, None] if bad else slice(0, 128), 0:64],
+        "is indexed with a ndarray; accepted: whole numbers, slices"),
+    "masks": (lambda x, t, bad: nisa.tensor_copy(dst=t, src=t, **({"mask": 1} if bad else {})),
+        "tensor_copy with mask=: masks are gone"),
     "no dst": (no_dst, r"reciprocal without dst: .* \(test_neuron_simulator.py:\d+\)"),
     "assignment": (assignment, "assignment into tile 1"),
     "both in PSUM": (
@@ -423,44 +371,31 @@ STORES = {
     ),
     "DMA of PSUM": (
         lambda x, t, bad: nisa.dma_copy(made(x.shape, nl.psum if bad else nl.sbuf), src=x),
-        "a DMA does not reach PSUM",
-    ),
+        "a DMA does not reach PSUM"),
     "GpSimd on PSUM": (
         lambda x, t, bad: nisa.tensor_copy(
             made(x.shape, nl.psum), t, nisa.engine.gpsimd if bad else nisa.engine.vector
         ),
         "the GpSimd engine does not reach PSUM",
     ),
-}
+}  # fmt: skip
 RETURNS = {
     "sum on nothing": (accumulated(), "no product has written 4096 of the 4096 elements of dst"),
-    "sum on zeros": (
-        accumulated(lambda total, a, bad: nisa.memset(dst=total, value=0.0)),
-        "so there is nothing to add to; start with accumulate=False",
-    ),
-    "sum on a half": (
-        accumulated(half, accumulate=None),
-        "no product has written 2048 of the 4096 elements",
-    ),
-    "sum perhaps": (
-        accumulated(accumulate="first"),
-        "accumulate is 'first'; accepted: None, True and False",
-    ),
-    "reshaped partitions": (
-        lambda x, t, bad: stored(t.reshape((64, 128) if bad else (128, 64))),
-        "the partitions cannot change",
-    ),
+    "sum on zeros": (accumulated(lambda total, a, bad: nisa.memset(dst=total, value=0.0)),
+        "so there is nothing to add to; start with accumulate=False"),
+    "sum on a half": (accumulated(half, accumulate=None),
+        "no product has written 2048 of the 4096 elements"),
+    "sum perhaps": (accumulated(accumulate="first"),
+        "accumulate is 'first'; accepted: None, True and False"),
+    "reshaped partitions": (lambda x, t, bad: stored(t.reshape((64, 128) if bad else (128, 64))),
+        "the partitions cannot change"),
     "operator": (lambda x, t, bad: stored(t * 2 if bad else t), r"the operator \* on tile 1"),
     "written twice": (written_twice, "dma_copy writes 64 elements of tensor 1 .* a second time"),
-    "never stored": (
-        never_stored,
-        "128 of 8192 elements of the output tensor 1 .* were never written",
-    ),
-    "not in HBM": (
-        lambda x, t, bad: t if bad else stored(t),
-        "accepted: a tensor with buffer=nl.shared_hbm",
-    ),
-}
+    "never stored": (never_stored,
+        "128 of 8192 elements of the output tensor 1 .* were never written"),
+    "not in HBM": (lambda x, t, bad: t if bad else stored(t),
+        "accepted: a tensor with buffer=nl.shared_hbm"),
+}  # fmt: skip
 FAULTS = {
     name: (kernel(body), says)
     for kernel, table in ((does, STORES), (gives, RETURNS))

@@ -192,17 +192,6 @@ def test_the_vendor_s_last_words_reach_the_reader(folder, monkeypatch):
         neuron.lower(lambda x, *, interpret: neuron.run(kernel, x, interpret=interpret), X)
 
 
-def test_the_ladder_asks_for_a_device(monkeypatch):
-    from kernels import ladder
-    from kernels.proof.catalog import OPERATORS
-
-    operator = OPERATORS["giou"]
-    subject = ladder.Subject.of(operator, operator["nki"])
-    monkeypatch.setattr(neuron, "device", lambda: False)
-    (check,) = ladder.climb(subject, "measure", [operator.workloads["tiny"]])
-    assert check.status == "skipped" and "needs an AWS Neuron device" in check.message
-
-
 def test_zeros_from_a_device_are_refused(monkeypatch):
     """What neuronxcc.nki.baremetal returned on SDK 2.32."""
     from kernels import ladder

@@ -37,8 +37,7 @@ def test_local_gather():
         return into((64, 128), nl.float32, nisa.local_gather, a, i, num_elem_per_idx=2)
 
     order = index[:16].T.reshape(-1).astype(int)
-    want = X[:, np.stack([order, order + 1], 1).reshape(-1)]
-    assert np.array_equal(run(body, X, index), want)
+    assert np.array_equal(run(body, X, index), X[:, np.stack([order, order + 1], 1).reshape(-1)])
 
 
 def test_indirect_rows():
@@ -84,10 +83,8 @@ VIEWS = {
     "nl.ds": (lambda t: t[:, nl.ds(4, 8)], X[:, 4:12]),
     "slice": (lambda t: t.slice(1, 2, 10, 2), X[:, 2:10:2]),
     "select": (lambda t: t.reshape((64, 6, 8)).select(1, 2), X.reshape(64, 6, 8)[:, 2]),
-    "permute": (
-        lambda t: t.reshape((64, 6, 8)).permute((0, 2, 1)),
-        X.reshape(64, 6, 8).transpose(0, 2, 1),
-    ),
+    "permute": (lambda t: t.reshape((64, 6, 8)).permute((0, 2, 1)),
+        X.reshape(64, 6, 8).transpose(0, 2, 1)),
     "reshape_dim": (lambda t: t.reshape_dim(1, (6, -1)), X.reshape(64, 6, 8)),
     "flatten_dims": (lambda t: t.reshape((64, 2, 3, 8)).flatten_dims(1, 2), X.reshape(64, 6, 8)),
     "expand_dim": (lambda t: t.expand_dim(1), X[:, None]),
@@ -95,16 +92,12 @@ VIEWS = {
     "broadcast": (lambda t: t.expand_dim(1).broadcast(1, 3), np.repeat(X[:, None], 3, 1)),
     "ap": (lambda t: t.ap([[48, 64], [2, 5], [1, 2]], offset=3), X[:, 3:13].reshape(64, 5, 2)),
     "view": (lambda t: t.view(nl.int32).view(nl.float32), X),
-    "rearrange": (
-        lambda t: t.rearrange(("p", ("h", "w")), ("p", "w", "h"), {"h": 6}),
-        X.reshape(64, 6, 8).swapaxes(1, 2),
-    ),
-    "rearrange, split": (
-        lambda t: t.rearrange(("p", ("h", "w")), ("p", "h", "w"), {"w": 8}),
-        X.reshape(64, 6, 8),
-    ),
+    "rearrange": (lambda t: t.rearrange(("p", ("h", "w")), ("p", "w", "h"), {"h": 6}),
+        X.reshape(64, 6, 8).swapaxes(1, 2)),
+    "rearrange, split": (lambda t: t.rearrange(("p", ("h", "w")), ("p", "h", "w"), {"w": 8}),
+        X.reshape(64, 6, 8)),
     "rearrange, as it was": (lambda t: t.rearrange(("p", "f"), ("p", "f")), X),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -78,10 +78,7 @@ def test_a_refusal_leaves_the_machine_usable():
             o_ref[...] = x_ref[pl.ds(pl.program_id(0) + 1, 128)]
 
         return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((128,), x.dtype),
-            grid=(1,),
-            interpret=interpret,
+            kernel, out_shape=jax.ShapeDtypeStruct((128,), x.dtype), grid=(1,), interpret=interpret
         )(x)
 
     with pytest.raises(SimulationError, match=r"Out-of-bounds read of vmem") as error:
@@ -125,7 +122,7 @@ REPORTS = {
 def test_race_reports_become_one_line_each(form):
     assert jax_interpreter.lines(2 * REPORTS[form]) == [
         "a read of vmem[...] by core 1, unordered with "
-        "a write of vmem[0:8, 0:128] by a DMA (k.py:22)",
+        "a write of vmem[0:8, 0:128] by a DMA (k.py:22)"
     ]
 
 

@@ -140,8 +140,7 @@ def test_so_is_one_beside_a_kernel_that_does_not():
 def test_an_estimate_is_that_of_the_compiled_kernel(scratch):
     """The packed attention of a whole ViT layer once came out at 14.9 ms, as it is interpreted."""
     qkv = jax.ShapeDtypeStruct((128, 256, 3 * 12 * 64), jnp.bfloat16)
-    function = jax.jit(functools.partial(vit_attention, num_heads=12))
-    found = tpu.estimate(function, qkv)
+    found = tpu.estimate(jax.jit(functools.partial(vit_attention, num_heads=12)), qkv)
     assert [op.kind for op in found.ops if op.cycles] == ["kernel"]
     assert found.seconds < 0.5e-3
     told = tpu.estimate(

@@ -163,8 +163,7 @@ def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(tuner, "estimate_all", refuse)
-    words = ("matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "1")
-    result = run("tune", *words)
+    result = run("tune", "matmul/pallas", "-w", "m=256 k=256 n=256 bfloat16", "--most", "1")
     assert result.exit_code == 0, result.output
     assert "the operator's own choice: refused" in result.output
     assert "inf" not in result.output.lower() and "%" not in result.output

@@ -21,7 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 from pallas_samples import blockwise, shape
 
 from kernels import optional, tpu
-from kernels.machines import child
+from kernels.machines import cache, child
 from kernels.machines.compat import libtpu
 from kernels.machines.tpu import TpuCompileError, pool
 from kernels.machines.tpu.export import export
@@ -29,6 +29,12 @@ from kernels.matmul import matmul
 
 BF16 = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
 multiply = functools.partial(matmul, interpret=False)
+
+
+@pytest.fixture(autouse=True)
+def anew(monkeypatch):
+    """Nothing is known from before: these tests ask what the children do."""
+    monkeypatch.setattr(cache.TPU, "get", lambda key: None)
 
 
 @pytest.fixture

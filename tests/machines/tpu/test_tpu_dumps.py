@@ -196,11 +196,7 @@ def test_branches_with_products_are_counted_whole():
     branches = (3, 14, 16), (13, 20, 44)
     assert branching(*branches, products=(30,)).multiplying == (30,)
     assert branching(*branches, products=(5,), slots=("VPU",)).multiplying == ()
-
-
-def test_what_stands_beside_branches_with_products_is_not_among_them():
-    """As in splash attention: one condition around a start, two bodies of which one runs, and an
-    end."""
+    # As in splash attention: a condition around a start, two bodies of which one runs, an end.
     branches = (2, 5, 10, 31), (9, 30, 51, 58)
     assert branching(*branches, products=(20, 40)).multiplying == (20, 20)
     assert branching(*branches, products=(20, 40, 55)).multiplying == (56,)  # one beside them

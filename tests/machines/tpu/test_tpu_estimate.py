@@ -3,6 +3,7 @@
 import functools
 import math
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -61,8 +62,7 @@ CHIPS = ("v5e", "v6e")
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_a_copy_is_bound_by_hbm(chip, scratch):
     found = tpu.estimate(*blockwise((1 << 15, 1024), (256, 1024)), chip=chip)
-    floor = 2 * (1 << 15) * 1024 * 4
-    assert found.bound == "HBM" and found.hbm_bytes == floor
+    assert found.bound == "HBM" and found.hbm_bytes == 2 * (1 << 15) * 1024 * 4
     reached = 2 / (1 / RATES[chip].read + 1 / RATES[chip].write)
     assert found.hbm_utilisation == pytest.approx(reached, rel=0.02) and reached < 0.95
     assert found.utilisation == 0 and found.flops == 0
@@ -106,8 +106,7 @@ def test_what_is_read_of_an_argument_counts(scratch):
     def function(t, s):
         return s[:8] + one_block(t) + t.sum(0)  # t a second time, as a whole
 
-    found = tpu.estimate(function, TABLE, TABLE)
-    assert (1 << 29) <= found.hbm_bytes < (1 << 29) + (1 << 15)
+    assert (1 << 29) <= tpu.estimate(function, TABLE, TABLE).hbm_bytes < (1 << 29) + (1 << 15)
 
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
@@ -199,8 +198,7 @@ def test_loops_count_as_often_as_they_run(scratch):
         return jax.lax.scan(lambda c, _: (blocked(256, 256, 256)(c, y), None), x, None, length=5)[0]
 
     found = tpu.estimate(function, *square(512))
-    kernel = next(op for op in found.ops if op.kind == "kernel")
-    assert kernel.times == 5
+    assert next(op for op in found.ops if op.kind == "kernel").times == 5
     assert found.flops == 5 * 2 * 512**3
 
 
@@ -318,15 +316,8 @@ def test_a_cut_grid_that_one_core_runs_stands_for_two(semantics, share, monkeypa
     """Cut along a dimension that is not parallel, a splash attention keeps one core idle."""
     monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: {1})
 
-    class Kernel:
-        class call:
-            equation = None
-            grid = (8, 136)
-
-        step_cycles, rounds, by_values = 8792, 1, True
-
-    Kernel.call.semantics = semantics
-    cut = cut_grid(Kernel, 2)
+    call = SimpleNamespace(equation=None, grid=(8, 136), semantics=semantics)
+    cut = cut_grid(SimpleNamespace(call=call, step_cycles=8792, rounds=1, by_values=True), 2)
     assert cut.grid(cut.long)[0] == 1
     assert cut.units == 8 * 136 / share
 
@@ -337,17 +328,11 @@ def test_a_cut_grid_that_one_core_runs_stands_for_two(semantics, share, monkeypa
 def test_cut(grid, reads, bundles, monkeypatch):
     monkeypatch.setattr(jax_pallas, "axes_read", lambda equation: set(reads))
 
-    class Kernel:
-        class call:
-            equation = None
-
-        steps = math.prod(grid)
-        step_cycles = bundles
-        rounds = 1
-        by_values = False
-
-    Kernel.call.grid = grid
-    cut = cut_grid(Kernel)
+    kernel = SimpleNamespace(
+        call=SimpleNamespace(equation=None, grid=grid),
+        **{"steps": math.prod(grid), "step_cycles": bundles, "rounds": 1, "by_values": False},
+    )
+    cut = cut_grid(kernel)
     whole = Cut.grid(cut, cut.long)
     assert math.prod(whole) * bundles <= 2.5 * profile.REDUCED_CYCLES
     assert all(1 <= w <= g for w, g in zip(whole, grid))

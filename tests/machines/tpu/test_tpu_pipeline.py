@@ -64,8 +64,7 @@ def test_it_adds_up_to_the_model_of_the_estimate():
 def test_a_slow_copy_makes_the_core_wait():
     """128³ blocks: a copy takes longer than the step that should hide it, though two are on their
     way."""
-    call = blocked(1024, 1024, 1024, 128, 128, 128)
-    found = tpu.pipeline(kernel(call, 525))
+    found = tpu.pipeline(kernel(blocked(1024, 1024, 1024, 128, 128, 128), 525))
     assert 0.1 < found.parts["wait"] / found.cycles < 0.3
     assert found.cycles == pytest.approx(525 * 512, rel=0.02)
 
@@ -82,8 +81,7 @@ def test_slow_memory_makes_the_core_wait(monkeypatch):
 
 
 def test_what_stays_in_vmem_is_not_fetched():
-    call = blocked(512, 512, 512, 128, 128, 128)
-    found = tpu.pipeline(kernel(call, 900, resident=("x",)))
+    found = tpu.pipeline(kernel(blocked(512, 512, 512, 128, 128, 128), 900, resident=("x",)))
     assert found.inputs == ("y",) and {m.operand for m in found.moves} == {"y", "z"}
 
 
@@ -99,5 +97,4 @@ def test_the_pipeline_of_a_compiled_kernel_takes_as_long_as_its_estimate():
     program = functools.partial(matmul, block=BlockSizes(256, 256, 256), interpret=False)
     estimate = tpu.estimate(program, square, square)
     (op,) = (op for op in estimate.ops if op.kind == "kernel")
-    found = tpu.pipeline(op)
-    assert found.cycles == pytest.approx(op.cycles, rel=0.03)
+    assert tpu.pipeline(op).cycles == pytest.approx(op.cycles, rel=0.03)

@@ -114,8 +114,7 @@ def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store = TuningStore(KEY, path)
-        tune(8, store=store, progress=stop)
+        tune(8, store=TuningStore(KEY, path), progress=stop)
     assert len(read(path)) == 3  # one batch, less the operator's own choice
 
 
@@ -126,8 +125,7 @@ def test_what_may_pass_is_tried_again(kind, tmp_path, monkeypatch):
         return [tpu.TpuCompileError(kind, "the compiler gave up") for _ in programs]
 
     monkeypatch.setattr(tuner, "estimate_all", refuse)
-    path = tmp_path / "tuned.csv"
-    store = TuningStore(KEY, path)
+    store = TuningStore(KEY, tmp_path / "tuned.csv")
     found = tune(1, store=store)
     assert math.isinf(found.default_seconds) and math.isinf(found.best.seconds)
     assert len(store) == (1 if kind == "vmem" else 0)

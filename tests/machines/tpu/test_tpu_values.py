@@ -186,8 +186,7 @@ def test_donated_arguments_share_their_memory_with_results():
     def step(state, x):
         return {"a": state["a"] + x}, x * 2
 
-    donating = jax.jit(step, donate_argnames="state")
-    assert tpu.compile(donating, {"a": X}, X).memory.aliased == size
+    assert tpu.compile(jax.jit(step, donate_argnames="state"), {"a": X}, X).memory.aliased == size
 
 
 @pytest.mark.libtpu

@@ -17,8 +17,7 @@ from kernels.matmul import BlockSizes, matmul
 def blocked(m, k, n, *block, dtype=jnp.bfloat16):
     """The pallas_call of a matmul with these blocks."""
     shapes = [jax.ShapeDtypeStruct(s, dtype) for s in ((m, k), (k, n))]
-    function = functools.partial(matmul, block=BlockSizes(*block), interpret=False)
-    return calls(function, *shapes)[0]
+    return calls(functools.partial(matmul, block=BlockSizes(*block), interpret=False), *shapes)[0]
 
 
 def kernel(call, cycles, **more):

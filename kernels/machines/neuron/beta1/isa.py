@@ -257,13 +257,7 @@ def nc_transpose(
     return tile
 
 
-__all__ = [
-    "get_nc_version",
-    "gpsimd_engine",
-    "scalar_engine",
-    "tensor_engine",
-    "vector_engine",
-]
+__all__ = ["get_nc_version", "gpsimd_engine", "scalar_engine", "tensor_engine", "vector_engine"]
 __all__ += [*own_names(globals()), *ENUMERATIONS]
 
 

@@ -265,11 +265,7 @@ def _copied(
 
 
 class _Index(int):
-    """A number that knows whose it is.
-
-    Args:
-        loop: the number of the loop.
-    """
+    """A number that knows the number of its loop."""
 
     loop: int
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kernels.machines import folders, optional
+from kernels.machines import cache, optional
 from kernels.machines.checks import fail, one_of
 from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError
 
@@ -125,17 +125,14 @@ def _check(target: Path, texts: Mapping[str, str]) -> None:
 
 def _link(target: Path, texts: Mapping[str, str]) -> None:
     host, device = _parts(texts)
-    objects = [_kept("runtime-" + _key({}), _compile_runtime)]
+    runtime = lambda path: _gpp(*RUNTIME, "-c", str(HERE / "runtime.cpp"), "-o", str(path))
+    objects = [_kept("runtime-" + _key({}), runtime)]
     for name, text in host.items():  # often the same for many kernels
         make = functools.partial(_object, text=text, beside={}, flags=OPERATOR, name=name)
         objects.append(_kept("host-" + _key({name: text}), make))
     objects.append(target.parent / "main.o")
     _object(objects[-1], _main(device, texts), device, OPERATOR)
     _gpp("-no-pie", *map(str, objects), "-o", str(target))
-
-
-def _compile_runtime(target: Path) -> None:
-    _gpp(*RUNTIME, "-c", str(HERE / "runtime.cpp"), "-o", str(target))
 
 
 def _parts(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -226,17 +223,17 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
 
     It is made in a folder of its own and moved into place: two processes may make it at a time.
     """
-    cache = folders.cache("gpsimd")
-    target = cache / name
+    place = cache.folder("gpsimd")
+    target = place / name
     try:
         os.utime(target)  # the cache drops what was not used for longest
     except FileNotFoundError:
-        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=cache) as folder:
+        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=place) as folder:
             fresh = Path(folder) / "made"
             make(fresh)
             os.replace(fresh, target)
         with contextlib.suppress(OSError):  # another process may tidy too
-            files = [file for file in cache.iterdir() if file.is_file()]
+            files = [file for file in place.iterdir() if file.is_file()]
             for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
                 old.unlink()
     return target

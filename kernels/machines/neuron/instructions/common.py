@@ -135,13 +135,7 @@ def constant(what: str, name: str, value: Any) -> np.float32:
 
 
 def is_column(what: str, name: str, operand: Any, float32: bool = False) -> bool:
-    """Whether an operand is a tile and no number.
-
-    Args:
-        what, name: of the instruction and of the argument, for a refusal.
-        operand: a tile or a number.
-        float32: whether a tile has to be of that dtype.
-    """
+    """Whether an operand is a tile, of float32 where only that will do, and no number."""
     if not isinstance(operand, View):
         return False
     if float32 and machine().limits and operand.dtype != np.float32:

@@ -78,17 +78,7 @@ def tensor_copy(
     *,
     what: str = "tensor_copy",
 ) -> None:
-    """Copy on the chip, as between SBUF and PSUM: the bits where the dtypes are the same, else by
-    way of float32.
-
-    Args:
-        dst: the copy.
-        src: where it comes from.
-        engine: which copies.
-        name: ignored, as in every instruction.
-        dtype: until NKI 0.2.
-        what: it is called in a refusal and an estimate.
-    """
+    """Copy on the chip, as from PSUM to SBUF: bits between equal dtypes, else by way of float32."""
     tiles(what, dst=dst, src=src)
     core = machine()
     if core.limits and engine == SCALAR and core.chip.generation == 2:

@@ -9,13 +9,7 @@ import numpy as np
 
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import refuse
-from kernels.machines.neuron.instructions.common import (
-    UNKNOWN,
-    matmul_perf_mode,
-    needs,
-    on,
-    tiles,
-)
+from kernels.machines.neuron.instructions.common import UNKNOWN, matmul_perf_mode, needs, on, tiles
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import (
     PSUM,

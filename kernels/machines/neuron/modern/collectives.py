@@ -25,11 +25,7 @@ NAMES = (
 
 @dataclass
 class ReplicaGroup:
-    """Which ranks belong together.
-
-    Args:
-        replica_group: lists of ranks.
-    """
+    """Which ranks belong together, in lists."""
 
     replica_group: Any = None
 
