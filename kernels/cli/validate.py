@@ -11,23 +11,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from kernels.cli.options import TimeoutOption
 from kernels.cli.terminal import console, note, progress, reported, writable, write
 from kernels.figures import store
-from kernels.figures.schema import HALVES, Named, Record
+from kernels.figures.report import name_of
+from kernels.figures.schema import HALVES, Record
 from kernels.figures.table import Table
 from kernels.machines.checks import brief, fail, one_of
-from kernels.machines.tpu.estimate.bands import FEWEST, SHARE, counts, quantile
+from kernels.machines.tpu.estimate import bands
+from kernels.machines.tpu.estimate import fit as fitting
+from kernels.machines.tpu.estimate.bands import FEWEST, SHARE, counts
 from kernels.machines.tpu.estimate.rates import LAUNCH_SECONDS, RATES
+from kernels.machines.tpu.pool import libtpu_version
 from kernels.proof.catalog import OPERATORS
+from kernels.proof.ladder import Subject
 from kernels.proof.workload import Workload
-
-if TYPE_CHECKING:
-    from kernels.machines.tpu.estimate.bands import Band
 
 COLUMNS = ("chip", "regime", "rows", "median", "9 in 10", "bias", "the book's band", "")
 RARE = 0.05  # so seldom are so few errors inside a band by chance
@@ -55,18 +58,18 @@ def validate(
         timed, errors = [], defaultdict(list)
         with progress() as bar:
             task = bar.add_task("rows", total=len(records))
-            for row in _estimated(records, timeout, budget):
+            for record, estimate in _estimated(records, timeout, budget):
                 bar.advance(task)
-                if isinstance(row.estimate, str):
-                    note(f"{row.record.implementation} {row.record.text}: {row.estimate}")
-                else:
-                    timed.append(row)
-                    kind = row.record.chip, row.estimate.regime, row.estimate.band
-                    errors[kind].append(row.error)
+                if isinstance(estimate, str):
+                    note(f"{record.implementation} {record.text}: {estimate}")
+                    continue
+                timed.append((record, estimate))
+                error = 1e3 * (estimate.seconds + _launch(record)) / record.value - 1
+                errors[record.chip, estimate.regime, estimate.band].append(error)
         lines = []
         for (name, regime, band), some in errors.items():
-            sizes, bias = sorted(map(abs, some)), quantile(sorted(some), 0.5)
-            figures = f"{quantile(sizes, 0.5):.0%}", f"{quantile(sizes, 0.9):.0%}", f"{bias:+.0%}"
+            sizes = np.quantile(np.abs(some), (0.5, 0.9))
+            figures = *(f"{size:.0%}" for size in sizes), f"{np.median(some):+.0%}"
             band_text = band.text if band else ""
             lines.append((name, regime, str(len(some)), *figures, band_text, _verdict(some, band)))
         title = "Errors of the estimates against your times"
@@ -81,21 +84,9 @@ def validate(
             raise typer.Exit(1)
 
 
-class _Row(NamedTuple):
-    """A measured time beside its estimate, or beside why there is none."""
-
-    record: Record
-    estimate: Any
-
-    @property
-    def launch_seconds(self) -> float:
-        """The launch in the time: a queue of calls hides it, a wall clock around one does not."""
-        return LAUNCH_SECONDS.get(self.record.chip, 0.0) if self.record.clock == "wall" else 0.0
-
-    @property
-    def error(self) -> float:
-        """Of the estimate, relative."""
-        return 1e3 * (self.estimate.seconds + self.launch_seconds) / self.record.value - 1
+def _launch(record: Record) -> float:
+    """Seconds of launch in a time: a queue of calls hides it, a wall clock around one does not."""
+    return LAUNCH_SECONDS.get(record.chip, 0.0) if record.clock == "wall" else 0.0
 
 
 def _read(file: Path, chips: Sequence[str]) -> list[Record]:
@@ -126,15 +117,20 @@ def _read(file: Path, chips: Sequence[str]) -> list[Record]:
     return records
 
 
-def _estimated(records: Sequence[Record], timeout: float, budget: float) -> Iterator[_Row]:
-    """The estimate beside each time, one after another."""
-    from kernels.proof.ladder import Subject
-
+def _estimated(
+    records: Sequence[Record], timeout: float, budget: float
+) -> Iterator[tuple[Record, Any]]:
+    """Each time and its estimate, or why there is none; one after another."""
     for record in records:
         operator, gradient = OPERATORS[record.operator], record.pass_ == "gradient"
         entry = operator[record.implementation]
+        options, tuning = record.options.typed(), record.tuning.typed()
+        drawn = options.pop("values", "normal")
+        if name := name_of(record):
+            options = operator.workloads[name].options
+        workload = Workload("measured", {**record.sizes}, record.dtype, drawn, options, tuning)
         try:
-            job = Subject.of(operator, entry).job(_workload(record), gradient=gradient)
+            job = Subject.of(operator, entry).job(workload, gradient=gradient)
             question = [(job, record.chip)]
             [estimate] = entry.backend.estimate(question, timeout=timeout, budget=budget)
         except (ValueError, TypeError, MemoryError) as error:  # sizes or options that it refuses
@@ -146,21 +142,10 @@ def _estimated(records: Sequence[Record], timeout: float, budget: float) -> Iter
             estimate = estimate.band_text
         elif record.clock != "device" and not counts(record.value, launch):
             estimate = "mostly launch, so it says little of the chip"
-        yield _Row(record, estimate)
+        yield record, estimate
 
 
-def _workload(record: Record) -> Workload:
-    """What was solved: the catalog's own where it has it."""
-    known = OPERATORS[record.operator].workloads
-    for workload in (*known.figures, *known.named):
-        if record.solves(workload) and Named(workload.tuning) == record.tuning:
-            return workload
-    options, tuning = record.options.typed(), record.tuning.typed()
-    drawn = options.pop("values", "normal")
-    return Workload("measured", {**record.sizes}, record.dtype, drawn, options, tuning)
-
-
-def _verdict(errors: Sequence[float], band: Band | None) -> str:
+def _verdict(errors: Sequence[float], band: bands.Band | None) -> str:
     """Whether errors are "within" the book's band, or "outside": fewer than chance explains."""
     if band is None or len(errors) < FEWEST:
         return "too few" if band else "no band"
@@ -169,32 +154,23 @@ def _verdict(errors: Sequence[float], band: Band | None) -> str:
     return "within" if sum(ways) > RARE else "outside"
 
 
-def _fitted(rows: Sequence[_Row], file: Path) -> Iterator[str]:
+def _fitted(rows: Sequence[tuple[Record, Any]], file: Path) -> Iterator[str]:
     """Fit rates to one half of the rows, and write them; they and the errors of both in words."""
-    from kernels.machines.tpu.estimate import fit
-    from kernels.machines.tpu.pool import libtpu_version
-
-    halves: dict[str, list[fit.TimedCost]] = {half: [] for half in HALVES}
-    for row in rows:
-        timed = fit.TimedCost(row.estimate.cost, row.record.value, row.launch_seconds)
-        halves[row.record.half].append(timed)
+    halves: dict[str, list[fitting.TimedCost]] = {half: [] for half in HALVES}
+    for record, estimate in rows:
+        timed = fitting.TimedCost(estimate.cost, record.value, _launch(record))
+        halves[record.half] += [timed] if timed.same else []
     for half, some in halves.items():
-        if sum(timed.same for timed in some) < FEWEST:
+        if len(some) < FEWEST:
             accepted = f"{FEWEST} or more in each half that the chip can have moved its bytes in"
             fail(f'--fit, with the rows of the half "{half}",', len(some), accepted)
-    chips = sorted({row.record.chip for row in rows})
+    chips = sorted({record.chip for record, _ in rows})
     if len(chips) > 1:
         fail("--fit", f"for rows of {' and '.join(chips)}", "for those of one --chip")
-    rates = fit.fit(chips[0], halves[HALVES[0]])
-    constants = {name: value for name, value in asdict(rates).items() if name != "source"}
-    held = {
-        "chip": chips[0],
-        "libtpu": libtpu_version(),
-        "jax": version("jax"),
-        "rows": sum(timed.same for timed in halves[HALVES[0]]),
-        "date": datetime.date.today().isoformat(),
-        "rates": constants,
-    }
+    rates = asdict(fitted := fitting.fit(chips[0], halves[HALVES[0]]))
+    del rates["source"]
+    held: dict[str, Any] = {"chip": chips[0], "libtpu": libtpu_version(), "jax": version("jax")}
+    held |= {"rows": len(halves[HALVES[0]]), "date": f"{datetime.date.today()}", "rates": rates}
     write(file, json.dumps(held, indent=2) + "\n")
-    yield f"{file}: {constants}"
-    yield from fit.described(halves, rates)
+    yield f"{file}: {rates}"
+    yield from fitting.described(halves, fitted)

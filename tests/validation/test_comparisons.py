@@ -66,22 +66,25 @@ def test_a_tie_is_a_lead_within_the_error_of_ratios():
     assert ahead((9.0, 1.0), None) is None
 
 
-def pair(n, error, xla=0.0, **more):
-    """A kernel's row and XLA's of one problem, with their errors."""
+def pair(n, error, xla=0.0):
+    """XLA's row and a kernel's of one problem, with their errors."""
     known = {"published_ms": 4.0, "estimated_ms": 4.0 * (1 + xla)}
-    return [
-        of(xla, n, **more, **known),
-        of(error, n, implementation="pallas", regime="Pallas, compute", **more),
-    ]
+    return [of(xla, n, **known), of(error, n, implementation="pallas", regime="Pallas, HBM")]
+
+
+def pairs(*arguments, half="test", first=0, count=10):
+    """As many of them, all in one half."""
+    problems = [n for n in range(1, 99) if of(0.0, n).half == half][first : first + count]
+    return [row for n in problems for row in pair(n, *arguments)]
 
 
 @pytest.fixture
 def ratio(tmp_path):
     """The band of ratios that follows from some rows."""
 
-    def made_of(known, chip="v5e", compiler=""):
+    def made_of(known, chip="v5e"):
         store.write(tmp_path / "ratios.csv", known)
-        return bands.ratio_band(chip, tmp_path / "ratios.csv", compiler)
+        return bands.ratio_band(chip, tmp_path / "ratios.csv")
 
     return made_of
 
@@ -89,38 +92,27 @@ def ratio(tmp_path):
 def test_the_band_of_ratios_is_made_of_pairs_of_the_test_half(ratio):
     """An error that both sides share is none; a wrong kernel, and a wrong XLA, widen the band, but
     not where they were fitted to, nor where nobody timed the other side or a faster XLA stands."""
-    test = [n for n in range(1, 99) if of(0.0, n).half == "test"]
-    fit = [n for n in range(1, 99) if of(0.0, n).half == "fit"]
-    known = [row for n in test[:10] for row in pair(n, 0.3, 0.3)]
+    known = pairs(0.3, 0.3)
     band = ratio(known)
     assert (band.low, band.high) == pytest.approx((0, 0)) and (band.chip, band.rows) == ("v5e", 10)
-    wrong = [row for n in test[10:14] for row in pair(n, 0.0, 1.0)]
+    wrong = pairs(0.0, 1.0, first=10, count=4)
     assert ratio(known + wrong).high == pytest.approx(1.0)
-    too_slow = [row for n in test[10:14] for row in pair(n, 1.0)]
-    assert ratio(known + too_slow).low == pytest.approx(-0.5)
-    slower = [of(1.0, n, implementation="xla_chunked", published_ms=9.0) for n in test[:10]]
-    for more in (
-        [row for n in fit[:8] for row in pair(n, 0.0, 1.0)],
-        [of(1.0, n) for n in test[10:14]],
-        [row for n in test[10:14] for row in pair(n, 0.0, 1.0)][1::2],
-        [dataclasses.replace(row, dtype=row.implementation) for row in wrong],
-        slower,
-    ):
+    assert ratio(known + pairs(1.0, first=10, count=4)).low == pytest.approx(-0.5)
+    slow = {"implementation": "xla_chunked", "published_ms": 9.0, "estimated_ms": 99.0}
+    slower = [dataclasses.replace(row, **slow) for row in known[::2]]
+    fitted_to = pairs(0.0, 1.0, half="fit")
+    for more in (fitted_to, wrong[::2], wrong[1::2], slower):
         assert ratio(known + more) == band
     faster = [dataclasses.replace(row, published_ms=1.0) for row in slower]
     assert ratio(known + faster).high > 2
 
 
 def test_few_problems_take_the_band_of_all_chips(ratio):
-    test = [n for n in range(1, 99) if of(0.0, n).half == "test"]
-    few = [row for n in test[: FEWEST - 1] for row in pair(n, 0.1)]
-    tunings = [
-        of(0.1, test[0], implementation="pallas", regime="Pallas, compute", tuning={"bm": k})
-        for k in range(1, 6)
-    ]
+    few = pairs(0.1, count=FEWEST - 1)
+    tunings = [dataclasses.replace(few[1], tuning={"bm": k}) for k in range(1, 6)]
     assert ratio(few + tunings) is None  # pairs enough, but of too few problems
-    band = ratio(few + tunings + pair(test[0], 0.0, chip="v6e"))
-    assert band.chip == bands.ALL and band.rows == FEWEST + len(tunings)
+    band = ratio(few + tunings + [dataclasses.replace(row, chip="v6e") for row in few[:2]])
+    assert (band.chip, band.rows) == (bands.ALL, FEWEST + len(tunings))
 
 
 # --- halves ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import contextlib
 import csv
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -56,21 +56,14 @@ def regime(estimate: Any) -> str:
 
 @dataclass(frozen=True)
 class Band:
-    """How far estimates of one regime on one chip were off.
-
-    Args:
-        chip, regime: of the rows.
-        low, high: relative errors; the middle 80 % of the rows lie between them.
-        rows: how many there are, all of the half kept for testing.
-        other: the compiler that they were found with, where it is not the one in use.
-    """
+    """How far estimates of one regime on one chip were off."""
 
     chip: str
     regime: str
-    low: float
-    high: float
-    rows: int
-    other: str = ""
+    low: float  # relative errors; the middle 80 % of the rows lie between this
+    high: float  # and this
+    rows: int  # how many there are, all of the half kept for testing
+    other: str = ""  # the compiler that they were found with, where it is not the one in use
 
     def around(self, estimate: float) -> tuple[float, float]:
         """Where the time, or the ratio, would lie that is estimated so, the least first."""
@@ -127,8 +120,7 @@ def band(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
     """
-    ranked, other = _chosen(_read(file)[0].get((chip, kind), {}), compiler)
-    return band_of(chip, kind, ranked, other)
+    return _band(chip, kind, *_chosen(_read(file)[0].get((chip, kind), {}), compiler))
 
 
 def errors(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> list[float]:
@@ -154,7 +146,7 @@ def ratio_band(chip: str, file: Path | None = None, compiler: str = "") -> Band 
     for where in (chip, ALL):
         known, other = ratios(where, file, compiler)
         if len({problem for problem, _ in known}) >= FEWEST:
-            return band_of(where, RATIO, [error for _, error in known], other)
+            return _band(where, RATIO, [error for _, error in known], other)
     return None
 
 
@@ -183,19 +175,12 @@ def counts(published_ms: float, launch_ms: float) -> bool:
     return launch_ms <= LAUNCHED * published_ms
 
 
-def band_of(chip: str, kind: str, errors: Iterable[float], other: str = "") -> Band | None:
-    """The middle 80 % of relative errors; None where they are fewer than FEWEST.
-
-    Args:
-        chip, kind, other: what they are of, as a Band has it.
-        errors: estimated over measured, less 1.
-    """
-    ranked = sorted(errors)
-    if len(ranked) < FEWEST:
+def _band(chip: str, kind: str, errors: Sequence[float], other: str) -> Band | None:
+    """The middle 80 % of relative errors; None where they are fewer than FEWEST."""
+    if len(errors) < FEWEST:
         return None
-    outside = (1 - SHARE) / 2
-    ends = quantile(ranked, outside), quantile(ranked, 1 - outside)
-    return Band(chip, kind, *ends, len(ranked), other)
+    low, high = (quantile(errors, (1 + side * SHARE) / 2) for side in (-1, 1))
+    return Band(chip, kind, low, high, len(errors), other)
 
 
 def _chosen(known: Mapping[str, list[Any]], compiler: str) -> tuple[list[Any], str]:
@@ -246,7 +231,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     """The value below which a share of them lies, between neighbours in proportion.
 
     Args:
-        values: at least one, in order.
+        values: at least one.
         share: from 0 to 1.
     """
     return float(np.quantile(values, share))

@@ -1,9 +1,8 @@
 """Fit what a chip reaches (rates.py) to times that were measured on it.
 
 A search lowers the loss over the rows: squares of log(estimated / measured) near nothing, plain
-sizes farther out, and no more than LARGEST. A row whose program would move its bytes at the chip's
-peak in more time than was measured is left out, as another program ran there. A constant that no
-row shows, or that would end at its limit, stays as it is.
+sizes farther out, and no more than LARGEST. A constant that no row shows, or that would end at its
+limit, stays as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class TimedCost:
 
     @property
     def same(self) -> bool:
-        """Whether the program that was measured may be the one that was compiled here."""
+        """Whether this program may have run: at the chip's peak its bytes take no longer."""
         moved = sum(op.hbm_bytes for op in self.cost.operations())
         return moved / self.cost.chip.hbm_bytes_per_second * 1e3 <= self.milliseconds
 

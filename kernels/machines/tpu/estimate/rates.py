@@ -1,11 +1,11 @@
 """What a chip reaches of what is published of it: constants chosen by measurements.
 
 `read`, `write`, `product`, `mosaic` and `large` are what `python -m validation rates` fits to the
-half of the published rows that a hash of the problem sends there (validation.comparisons); the
-other half, which the book's page on the estimates shows, tests them. `mosaic` of a v6e is that of a
-v5e: its one row waits for HBM. REACHED is of rows of the fit alone, and set by hand. Set by hand,
-while both halves were in view: `latency`, by a row of the fit; `start_seconds`, OVERLAP and WAITS;
-and LAUNCH_SECONDS.
+half of the published rows that a hash of the problem sends there (Problem.half); the other half,
+which the book's page on the estimates shows, tests them. `mosaic` of a v6e is that of a v5e: its
+one row waits for HBM. REACHED is of rows of the fit alone, and set by hand. Set by hand, while both
+halves were in view: `latency`, by a row of the fit; `start_seconds`, OVERLAP and WAITS; and
+LAUNCH_SECONDS.
 """
 
 from __future__ import annotations
@@ -21,13 +21,8 @@ from types import MappingProxyType
 from kernels.machines.checks import fail, one_of
 
 # What is fitted, and within which limits: no memory and no kernel is faster than its peak.
-LIMITS = {
-    "read": (0.5, 1.0),
-    "write": (0.5, 1.0),
-    "product": (0.6, 1.4),
-    "mosaic": (0.3, 1.0),
-    "large": (0.0, 0.5),
-}
+LIMITS = {"read": (0.5, 1.0), "write": (0.5, 1.0), "product": (0.6, 1.4), "mosaic": (0.3, 1.0)}
+LIMITS["large"] = (0.0, 0.5)
 
 
 @dataclass(frozen=True)
@@ -36,28 +31,21 @@ class Rates:
 
     What XLA's own fusions read and write in VMEM costs nothing beside their schedule: they load and
     store it where it lies.
-
-    Args:
-        read, write: of the published bandwidth of HBM, while only reading, and while only writing.
-        product: what a matmul of XLA's takes, against its own estimate.
-        mosaic: of the peak, what XLA's own Mosaic kernels reach.
-        start_seconds: of an operation that waits for HBM, until its first window is under way and
-            after its last one left.
-        latency: of the cycles that the static profile takes a DMA to wait before its first byte,
-            what a short step of a pipeline shows.
-        large: the power of its bytes, in units of LARGE, by which a larger array takes longer; that
-            it does is measured, and why is not known.
-        source: whose they are, where they are not the book's.
     """
 
-    read: float
-    write: float
-    product: float
-    mosaic: float
+    read: float  # of the published bandwidth of HBM, while only reading
+    write: float  # and while only writing
+    product: float  # what a matmul of XLA's takes, against its own estimate
+    mosaic: float  # of the peak, what XLA's own Mosaic kernels reach
+    # Of an operation that waits for HBM, until its first window is under way and after its last.
     start_seconds: float = 1e-6
+    # Of the cycles that the static profile takes a DMA to wait before its first byte, what a short
+    # step of a pipeline shows.
     latency: float = 1.0
+    # The power of its bytes, in units of LARGE, by which a larger array takes longer; that it does
+    # is measured, and why is not known.
     large: float = 0.0
-    source: str = ""
+    source: str = ""  # whose they are, where they are not the book's
 
 
 RATES = {
