@@ -201,10 +201,7 @@ def test_a_long_file_says_why():
     assert not silent(f'"""What it is. Over 600 lines\nbecause it is a table."""\n{lines}')
 
 
-TIDIED = pytest.mark.xfail(reason="being tidied, folder by folder", strict=True)
-
-
-@pytest.mark.parametrize("folder", ["kernels", pytest.param("tests", marks=TIDIED)])
+@pytest.mark.parametrize("folder", MOST)
 def test_the_weight_that_two_people_carry(folder):
     lines = sum(text.count("\n") for text in sources(folder).values())
     assert lines <= MOST[folder], f"{lines} lines: tidy before adding"

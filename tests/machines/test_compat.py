@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import subprocess
 import sys
 import types
@@ -43,6 +44,7 @@ PARAMETERS = {
 }
 
 
+@functools.cache
 def ours(files=FILES):
     """Every name that these files define themselves."""
     names = set()
@@ -123,14 +125,11 @@ def _called(call):
     return getattr(call.func, "id", None) or getattr(call.func, "attr", None)
 
 
-OWN = ours()
-
-
 def test_private_names_stand_behind_the_door():
     told = [
         f"{path.relative_to(ROOT)}:{line} {what}"
         for path in FILES
-        for line, what in faults(path.read_text(encoding="utf-8"), OWN)
+        for line, what in faults(path.read_text(encoding="utf-8"), ours())
     ]
     assert not told, (
         "private names of other packages belong into kernels/machines/compat:\n" + "\n".join(told)
@@ -172,7 +171,7 @@ def test_flags_of_libtpu_stand_there_too():
     ],
 )
 def test_a_private_name_is_found(text):
-    assert faults(text, OWN)
+    assert faults(text, ours())
 
 
 @pytest.mark.parametrize(
@@ -187,13 +186,13 @@ def test_a_private_name_is_found(text):
     ],
 )
 def test_a_public_name_is_not(text):
-    assert not faults(text, OWN | {"_CLIMB"})
+    assert not faults(text, ours() | {"_CLIMB"})
 
 
 def test_the_door_is_found_to_hold_private_names():
     """So the scan sees what it looks for, where it is."""
     doors = [*DOOR.glob("*.py"), *OTHERS]
-    held = [path for path in doors if faults(path.read_text(), ours([path]))]
+    held = [path for path in doors if faults(path.read_text(), ours((path,)))]
     assert {path.stem for path in held} >= {
         *("jaxprs", "jax_pallas", "jax_interpreter", "jax_mlir", "taichi", "torch", "door")
     }
