@@ -111,16 +111,24 @@ NOTHING = Named()
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is to be solved, and where."""
+    """What is to be solved, and where.
 
-    operator: str  # its name in the catalog
-    sizes: Named  # names and whole numbers, such as m=4096 k=4096 n=4096
-    dtype: str  # of the operands
-    # Those of the problem, such as activation=relu or causal=True; values= where the operands are
-    # not drawn from a normal distribution.
+    Args:
+        operator: its name in the catalog.
+        sizes: names and whole numbers, such as m=4096 k=4096 n=4096.
+        dtype: of the operands.
+        options: those of the problem, such as activation=relu or causal=True; values= where the
+            operands are not drawn from a normal distribution.
+        pass_: one of PASSES; the column is called "pass".
+        chip: "v5e", "inf2", or a machine in words.
+    """
+
+    operator: str
+    sizes: Named
+    dtype: str
     options: Named = NOTHING
-    pass_: str = "forward"  # one of PASSES; the column is called "pass"
-    chip: str  # "v5e", "inf2", or a machine in words
+    pass_: str = "forward"
+    chip: str
 
     def __post_init__(self) -> None:
         for name in ("sizes", "options", "tuning", "part"):
@@ -166,10 +174,15 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Key(Problem):
-    """What ran, on which problem, and where."""
+    """What ran, on which problem, and where.
 
-    implementation: str  # its name in the catalog, or that of somebody else's program
-    tuning: Named = NOTHING  # part of the answer, such as block=512×1024×1024
+    Args:
+        implementation: its name in the catalog, or that of somebody else's program.
+        tuning: names and values that are part of the answer, such as block=512×1024×1024.
+    """
+
+    implementation: str
+    tuning: Named = NOTHING
 
     @classmethod
     def of(
@@ -280,6 +293,18 @@ class Row(Key):
 class Record(Row):
     """One figure.
 
+    Args:
+        workload: the problem's name, for the reader; not part of what tells figures apart.
+        quantity: one of QUANTITIES.
+        part: of the whole that the figure is of, such as where=attention what=kernel.
+        kind: one of KINDS.
+        value, unit: the figure.
+        bound: what binds, of an estimate.
+        method: how it was estimated or timed.
+        versions: of the software, such as "jax 0.10.2, libtpu 0.0.42.1".
+        date: YYYY-MM-DD, or what is known of it.
+        source: who published it.
+
     Raises:
         ValueError: for an unknown kind, quantity or pass, a size that is no whole number, and a
             published figure without a source.
@@ -290,17 +315,17 @@ class Record(Row):
         *("value", "unit", "bound", "method", "versions", "date", "source"),
     )
 
-    workload: str = ""  # the problem's name, for the reader; not part of what tells figures apart
-    quantity: str = "time"  # one of QUANTITIES
-    part: Named = NOTHING  # of the whole that it is of, such as where=attention what=kernel
-    kind: str  # one of KINDS
+    workload: str = ""
+    quantity: str = "time"
+    part: Named = NOTHING
+    kind: str
     value: float
     unit: str = "ms"
-    bound: str = ""  # what binds, of an estimate
-    method: str = ""  # how it was estimated or timed
-    versions: str  # of the software, such as "jax 0.10.2, libtpu 0.0.42.1"
-    date: str  # YYYY-MM-DD, or what is known of it
-    source: str = ""  # who published it
+    bound: str = ""
+    method: str = ""
+    versions: str
+    date: str
+    source: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

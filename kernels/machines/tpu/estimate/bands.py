@@ -210,13 +210,13 @@ def _found(file: Path, changed: int) -> tuple[Found, Found]:
     ratios: Any = defaultdict(lambda: defaultdict(list))
     problems: Any = defaultdict(list)
     for row in cells(file):
-        took, launch = (float(row.get(f"{name}_ms") or rest) for name, rest in TIMED.items())
-        if row["half"] != TEST or not row["error"] or not counts(took, launch):
+        published, launch = (float(row.get(f"{name}_ms") or rest) for name, rest in TIMED.items())
+        if row["half"] != TEST or not row["error"] or not counts(published, launch):
             continue
         used = compiler(row.get("versions") or "")
         errors[row["chip"], row["regime"]][used].append(float(row["error"]))
         problem = *(row.get(column) for column in PROBLEM), used
-        problems[problem].append((row.get("implementation", ""), took, float(row["error"])))
+        problems[problem].append((row.get("implementation", ""), published, float(row["error"])))
     for problem, rows in problems.items():
         by_xla = [row for row in rows if row[0].startswith("xla")]
         for kernel in [row for row in rows if row not in by_xla] if by_xla else ():

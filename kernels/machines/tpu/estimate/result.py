@@ -17,26 +17,44 @@ COMPUTE, HBM, LATENCY = "compute", "HBM", "latency"  # what binds
 
 @dataclass(frozen=True)
 class OpEstimate:
-    """One operation of a program: a kernel, a fusion, a relayout; all of its runs together."""
+    """One operation of a program: a kernel, a fusion, a relayout.
 
-    name: str  # HLO's
-    kind: str  # "kernel", "fusion", "matmul", "relayout", "prefetch", or HLO's name
+    Args:
+        name: HLO's.
+        kind: "kernel", "fusion", "matmul", "relayout", "prefetch", or HLO's name.
+        cycles, hbm_bytes: all of its runs together.
+        method: how the cycles were found.
+        times: how often it runs.
+        bound: "compute", "HBM" or "latency".
+        model_cycles: of the work alone, as the compiler's model or the schedule has it.
+        floor_cycles: of its bytes alone, at the bandwidth that is reached.
+        shape: of its first result, with the layout.
+        origin: the JAX operations behind it.
+        vmem_limit_bytes: what a kernel may take of VMEM; 0 for others.
+        call: a kernel's pallas_call, as kernels.pallas.Call; None for others.
+        resident: names of those of its operands that XLA keeps in VMEM, so that they do not
+            come from HBM.
+        depends: what decides its time and is not known.
+        least_cycles, most_cycles: what it takes then, at least and at most.
+    """
+
+    name: str
+    kind: str
     cycles: float
     hbm_bytes: int
-    method: str  # how the cycles were found
-    bound: str  # "compute", "HBM" or "latency"
-    times: int = 1  # how often it runs
-    model_cycles: float = 0.0  # of the work alone, as the compiler's model or the schedule has it
-    floor_cycles: float = 0.0  # of its bytes alone, at the bandwidth that is reached
-    shape: str = ""  # of its first result, with the layout
-    origin: str = ""  # the JAX operations behind it
-    vmem_limit_bytes: int = 0  # what a kernel may take of VMEM; 0 for others
-    # A kernel's pallas_call, as kernels.pallas.Call; None for others.
+    method: str
+    bound: str
+    times: int = 1
+    model_cycles: float = 0.0
+    floor_cycles: float = 0.0
+    shape: str = ""
+    origin: str = ""
+    vmem_limit_bytes: int = 0
     call: Any = field(default=None, repr=False, compare=False)
-    resident: tuple[str, ...] = ()  # names of operands that XLA keeps in VMEM, not in HBM
-    depends: tuple[str, ...] = ()  # what decides its time and is not known
-    least_cycles: float = 0.0  # what it takes then, at least
-    most_cycles: float = 0.0  # and at most
+    resident: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
+    least_cycles: float = 0.0
+    most_cycles: float = 0.0
 
 
 @dataclass(frozen=True)
