@@ -221,6 +221,8 @@ def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(tmp_path):
 def test_without_measurements_there_is_no_band(band):
     many = rows("test", 20, 0.1)
     assert band(many[: FEWEST - 1]) is None
+    assert bands.none(FEWEST - 1) == "4 measurements of this kind, too few for a band"
+    assert bands.none(1)[:22] == "1 measurement of this " and bands.none(0) == bands.NONE
     assert band(many, chip="v6e") is None and band(many, regime="XLA, HBM") is None
     assert band([dataclasses.replace(r, estimated_ms=None, reason="?") for r in many]) is None
 

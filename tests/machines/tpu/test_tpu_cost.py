@@ -271,33 +271,6 @@ def test_together():
     assert 3 < together(3, 2) < together(3, 3) < 3.6
 
 
-def test_a_band_is_made_of_the_half_that_nothing_was_fitted_to(tmp_path, monkeypatch):
-    lines = ["chip,regime,half,error"]
-    lines += [f"v5e,a kind,test,{e}" for e in (-0.1, 0.0, 0.1, 0.2, 0.3)]
-    lines += ["v5e,a kind,fit,9.0", "v5e,a kind,test,", "v6e,a kind,test,0.1"]
-    file = tmp_path / "validation.csv"
-    file.write_text("\n".join(lines))
-    monkeypatch.setattr(bands, "path", lambda: file)
-    found = bands.band("v5e", "a kind")
-    assert found.rows == 5 and (found.low, found.high) == pytest.approx((-0.06, 0.26))
-    assert found.around(1.0) == pytest.approx((1 / 1.26, 1 / 0.94))
-    assert found.text == "−21 … +6 %"
-    assert bands.band("v6e", "a kind") is None  # too few
-    assert bands.none(len(bands.errors("v6e", "a kind"))).startswith("1 measurement of this kind")
-    assert bands.none(len(bands.errors("v6e", "another"))) == bands.NONE
-    monkeypatch.setattr(bands, "path", lambda: tmp_path / "none.csv")
-    assert bands.band("v5e", "a kind") is None
-
-
-def test_a_row_that_is_mostly_launch_is_in_no_band(tmp_path, monkeypatch):
-    lines = ["chip,regime,half,error,published_ms,launch_ms"]
-    lines += [f"v5e,a kind,test,0.1,1.0,{launch}" for launch in (0.0, 0.1, 0.5, 0.51, 0.9)]
-    file = tmp_path / "validation.csv"
-    file.write_text("\n".join(lines))
-    monkeypatch.setattr(bands, "path", lambda: file)
-    assert len(bands.errors("v5e", "a kind")) == 3
-
-
 def test_a_regime_says_what_takes_most_of_the_time():
     def regime(*ops):
         made = [SimpleNamespace(cycles=c, kind=k, times=t, call=call) for c, k, t, call in ops]

@@ -27,7 +27,6 @@ NONE = "no measurement of this kind"
 WRITERS = ("Pallas", "XLA")
 RATIO, ALL = "XLA over Pallas", "all chips"  # regime and chip of a comparison's band
 PROBLEM = ("operator", "sizes", "dtype", "options", "pass", "chip", "clock")  # of a pair
-TIMED = {"published": 1, "launch": 0}  # milliseconds of a row that does not say
 LAUNCHED = 0.5  # of a published time: with more launch than that, a row says little of the chip
 
 
@@ -210,20 +209,19 @@ def _found(file: Path, changed: int) -> tuple[Found, Found]:
     ratios: Any = defaultdict(lambda: defaultdict(list))
     problems: Any = defaultdict(list)
     for row in cells(file):
-        published, launch = (float(row.get(f"{name}_ms") or rest) for name, rest in TIMED.items())
-        if row["half"] != TEST or not row["error"] or not counts(published, launch):
-            continue
-        used = compiler(row.get("versions") or "")
-        errors[row["chip"], row["regime"]][used].append(float(row["error"]))
-        problem = *(row.get(column) for column in PROBLEM), used
-        problems[problem].append((row.get("implementation", ""), published, float(row["error"])))
+        published, launch = float(row["published_ms"]), float(row["launch_ms"])
+        if row["half"] == TEST and row["error"] and counts(published, launch):
+            used, error = compiler(row["versions"]), float(row["error"])
+            errors[row["chip"], row["regime"]][used].append(error)
+            problem = *(row[column] for column in PROBLEM), used
+            problems[problem].append((row["implementation"], published, error))
     for problem, rows in problems.items():
-        by_xla = [row for row in rows if row[0].startswith("xla")]
-        for kernel in [row for row in rows if row not in by_xla] if by_xla else ():
-            best = min(by_xla, key=lambda row: row[1])
-            for chip in (problem[PROBLEM.index("chip")], ALL):
-                pair = problem, (1 + best[2]) / (1 + kernel[2]) - 1
-                ratios[chip][problem[-1]].append(pair)
+        by_xla = [row[1:] for row in rows if row[0].startswith("xla")]
+        for name, _, error in rows if by_xla else ():
+            if not name.startswith("xla"):
+                pair = problem, (1 + min(by_xla)[1]) / (1 + error) - 1
+                for chip in (problem[PROBLEM.index("chip")], ALL):
+                    ratios[chip][problem[-1]].append(pair)
     return errors, ratios
 
 
