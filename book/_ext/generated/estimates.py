@@ -155,17 +155,12 @@ class Estimates(Generated):
     def ratios(self, rows):
         lines, file = [], store.RESULTS / VALIDATION
         for chip in (*sorted({row.chip for row in rows}), bands.ALL):
-            pairs, _ = bands.ratios(chip, file)
-            if pairs:
-                errors = [error for _, error in pairs]
+            if band := bands.band(chip, bands.RATIO, file):
+                errors = bands.errors(chip, bands.RATIO, file)
                 middle, most = np.quantile(np.abs(errors), (0.5, 0.9))
                 bias = f"{round(100 * np.median(errors)) or 0:+d}%".replace("-", "−")
-                band = bands.ratio_band(chip, file)
-                shown = f"that of {band.chip}" if band and band.chip != chip else DASH
-                shown = band.text if band and band.chip == chip else shown
-                problems = len({problem for problem, _ in pairs})
-                figures = str(len(errors)), str(problems), f"{middle:.0%}", f"{most:.0%}", bias
-                lines.append((chip, *figures, shown))
+                figures = str(band.rows), f"{middle:.0%}", f"{most:.0%}", bias
+                lines.append((chip, *figures, band.text))
         yield text(
             "XLA's programs and kernels err in different directions, so a comparison of the two "
             "has an error of its own. A pair is a kernel and the fastest XLA program of the same "
@@ -176,8 +171,8 @@ class Estimates(Generated):
             "problem share XLA's row; else it is of all chips together. Where it holds a ratio of "
             "1, this book says “tie”."
         )
-        titles = "chip", "pairs", "problems", "middle", "9 in 10", "bias", "measured ratio"
-        yield table(titles, lines, "ratios") if lines else text("No pair is known yet.")
+        titles = "chip", "pairs", "middle", "9 in 10", "bias", "measured ratio"
+        yield table(titles, lines, "ratios") if lines else text("Too few pairs are known yet.")
 
     def worst(self, rows):
         known = [row for row in rows if row.error is not None]

@@ -26,7 +26,7 @@ FEWEST = 5  # rows that make a band
 NONE = "no measurement of this kind"
 WRITERS = ("Pallas", "XLA")
 RATIO, ALL = "XLA over Pallas", "all chips"  # regime and chip of a comparison's band
-PROBLEM = ("operator", "sizes", "dtype", "options", "pass", "chip", "clock")  # of a pair
+PROBLEM = ("operator", "sizes", "dtype", "options", "pass", "clock", "chip")  # of a pair
 LAUNCHED = 0.5  # of a published time: with more launch than that, a row says little of the chip
 
 
@@ -119,12 +119,16 @@ def band(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
     """
-    return _band(chip, kind, *_chosen(_read(file)[0].get((chip, kind), {}), compiler))
+    known, other = _chosen(chip, kind, file, compiler)
+    if len(known) < FEWEST:
+        return None
+    low, high = (quantile(known, (1 + side * SHARE) / 2) for side in (-1, 1))
+    return Band(chip, kind, low, high, len(known), other)
 
 
 def errors(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> list[float]:
     """The errors that `band` is made of, however few."""
-    return _chosen(_read(file)[0].get((chip, kind), {}), compiler)[0]
+    return _chosen(chip, kind, file, compiler)[0]
 
 
 def ratio_band(chip: str, file: Path | None = None, compiler: str = "") -> Band | None:
@@ -136,24 +140,10 @@ def ratio_band(chip: str, file: Path | None = None, compiler: str = "") -> Band 
 
     Args:
         chip: where FEWEST or more problems have pairs, its own make the band; else those of all
-            chips together, and `Band.chip` says so. Pairs of one problem share XLA's row.
+            chips do, and `Band.chip` says so. Pairs of one problem share XLA's row.
         file, compiler: as of `band`.
-
-    Returns:
-        None where fewer than FEWEST problems have pairs.
     """
-    for where in (chip, ALL):
-        known, other = ratios(where, file, compiler)
-        if len({problem for problem, _ in known}) >= FEWEST:
-            return _band(where, RATIO, [error for _, error in known], other)
-    return None
-
-
-def ratios(
-    chip: str, file: Path | None = None, compiler: str = ""
-) -> tuple[list[tuple[Any, float]], str]:
-    """Problem and error of each pair on a chip or on ALL, and whose they are, as a Band has it."""
-    return _chosen(_read(file)[1].get(chip, {}), compiler)
+    return band(chip, RATIO, file, compiler) or band(ALL, RATIO, file, compiler)
 
 
 def none(rows: int) -> str:
@@ -174,17 +164,11 @@ def counts(published_ms: float, launch_ms: float) -> bool:
     return launch_ms <= LAUNCHED * published_ms
 
 
-def _band(chip: str, kind: str, errors: Sequence[float], other: str) -> Band | None:
-    """The middle 80 % of relative errors; None where they are fewer than FEWEST."""
-    if len(errors) < FEWEST:
-        return None
-    low, high = (quantile(errors, (1 + side * SHARE) / 2) for side in (-1, 1))
-    return Band(chip, kind, low, high, len(errors), other)
-
-
-def _chosen(known: Mapping[str, list[Any]], compiler: str) -> tuple[list[Any], str]:
-    """What is known of the compiler in use, where that is enough, and else of the one of which
-    most is known; and who that is, where it is another."""
+def _chosen(chip: str, kind: str, file: Path | None, compiler: str) -> tuple[list[float], str]:
+    """The errors of the compiler in use, where they are enough, and else of the one that has most;
+    and who that is, where it is another."""
+    file = file or path()
+    known = _found(file, file.stat().st_mtime_ns).get((chip, kind), {}) if file.exists() else {}
     if not compiler:
         with contextlib.suppress(metadata.PackageNotFoundError):
             compiler = f"libtpu {metadata.version('libtpu')}"
@@ -193,20 +177,10 @@ def _chosen(known: Mapping[str, list[Any]], compiler: str) -> tuple[list[Any], s
     return known.get(used, []), used if compiler not in ("", used) else ""
 
 
-def _read(file: Path | None) -> tuple[Found, Found]:
-    """The errors of the test half, by chip and regime; pairs of problem and error of a ratio, by
-    chip and of ALL."""
-    file = file or path()
-    return _found(file, file.stat().st_mtime_ns) if file.exists() else ({}, {})
-
-
-Found = Mapping[Any, Mapping[str, list[Any]]]  # what of → compiler → errors
-
-
 @functools.lru_cache(4)
-def _found(file: Path, changed: int) -> tuple[Found, Found]:
+def _found(file: Path, changed: int) -> Mapping[tuple[str, str], Mapping[str, list[float]]]:
+    """chip and regime, or RATIO → compiler → the errors of the test half."""
     errors: Any = defaultdict(lambda: defaultdict(list))
-    ratios: Any = defaultdict(lambda: defaultdict(list))
     problems: Any = defaultdict(list)
     for row in cells(file):
         published, launch = float(row["published_ms"]), float(row["launch_ms"])
@@ -215,14 +189,18 @@ def _found(file: Path, changed: int) -> tuple[Found, Found]:
             errors[row["chip"], row["regime"]][used].append(error)
             problem = *(row[column] for column in PROBLEM), used
             problems[problem].append((row["implementation"], published, error))
-    for problem, rows in problems.items():
+    pairs: Any = defaultdict(list)  # chip and compiler → errors of ratios, problem by problem
+    for (*_, chip, used), rows in problems.items():
         by_xla = [row[1:] for row in rows if row[0].startswith("xla")]
-        for name, _, error in rows if by_xla else ():
-            if not name.startswith("xla"):
-                pair = problem, (1 + min(by_xla)[1]) / (1 + error) - 1
-                for chip in (problem[PROBLEM.index("chip")], ALL):
-                    ratios[chip][problem[-1]].append(pair)
-    return errors, ratios
+        kernels = [error for name, _, error in rows if not name.startswith("xla")]
+        if by_xla and kernels:
+            ratios = [(1 + min(by_xla)[1]) / (1 + error) - 1 for error in kernels]
+            pairs[chip, used].append(ratios)
+            pairs[ALL, used].append(ratios)
+    for (chip, used), known in pairs.items():
+        if len(known) >= FEWEST:
+            errors[chip, RATIO][used] = [error for ratios in known for error in ratios]
+    return errors
 
 
 def quantile(values: Sequence[float], share: float) -> float:
