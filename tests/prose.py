@@ -14,28 +14,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-WORDS = dict(
-    zip(
-        (
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "fifteen",
-            "twenty",
-            "thirty",
-        ),
-        (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 30),
-        strict=True,
-    )
+NAMES = (
+    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "fifteen", "twenty", "thirty"),
 )
+WORDS = dict(zip(NAMES, (*range(2, 13), 15, 20, 30), strict=True))
 NUMBER = rf"(?P<number>\d[\d,]*(?:\.\d+)?|{'|'.join(WORDS)})"
 UNIT = (
     r"(?P<unit>per cent|%|times (?:as|more|less|faster|slower|longer|the)|times\b|ms\b|µs\b"

@@ -73,6 +73,14 @@ def test_files_and_links_follow_the_table_of_contents_once(project):
     assert texts == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
 
+def test_nothing_is_renamed_where_a_chapter_lacks_a_file(project):
+    (text,) = (project / "notebooks/text").glob("*_nms.md")
+    text.unlink()
+    with pytest.raises(SystemExit, match=rf"missing: notebooks/text/{text.name}\. `make format`"):
+        renumber.renumber(project)
+    assert len(renumber.due(project)) == 2
+
+
 def forward(folder):
     """Write the pages at old addresses into a folder, as the book's builder does."""
     pages = chapters.toc_files()

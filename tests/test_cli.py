@@ -1,5 +1,6 @@
 """python -m kernels: tables to read, exit codes for CI."""
 
+import re
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ def test_list_shows_every_entry():
     result = run("list")
     assert result.exit_code == 0
     for operator in OPERATORS.values():
-        assert operator.summary in result.output
+        assert re.search(rf"^{operator.name} +{re.escape(operator.summary)}$", result.output, re.M)
         for implementation in operator.implementations:
             assert f"{operator.name}/{implementation.name}" in result.output
 

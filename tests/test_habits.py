@@ -2,6 +2,7 @@
 
 import ast
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -87,13 +88,17 @@ def test_make_lint_and_the_hooks_run_what_the_tests_do():
 NUMBERED = re.compile(r"\bchapters? \d+", re.I)
 
 
+def unfenced(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
 def bare_numbers(text):
     """Chapters that prose calls by a number: a file's is not the book's, and the book's moves."""
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    return NUMBERED.findall(re.sub(r"`[^`\n]*`", "", prose))
+    return NUMBERED.findall(re.sub(r"`[^`\n]*`", "", unfenced(text)))
 
 
-PROSE = [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md")), *TEXTS]
+BOOK = [ROOT / "CHANGELOG.md", ROOT / "README.md", *sorted((ROOT / "book").glob("*.md"))]
+PROSE = [*BOOK, *TEXTS, ROOT / ".ci/run"]
 
 
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: path.stem)
@@ -107,6 +112,38 @@ def test_a_number_is_found():
         "Chapters 3",
     ]
     assert not bare_numbers("`chapter 7` and\n```\nchapter 8\n```\nthe next chapter")
+
+
+NAMED = re.compile(
+    r"(?<![\w./-])((?:kernels|validation|tests|tools|book|notebooks|results)/[\w./*-]*[\w*/]"
+    r"|(?:kernels|validation)(?:\.[A-Za-z]\w*)+(?![\w/]))"
+)
+
+
+def missing(text):
+    """The paths, and the names of the package, that a text holds and that do not exist.
+
+    Capitals stand for anything, and in "`a.b` is `c.d`" the first name is the one of before.
+    """
+    for name in NAMED.findall(re.sub(r"`[\w.]+`(?=\s+is\s+`)", "", unfenced(text))):
+        try:
+            if "/" in name:
+                next(ROOT.glob(re.sub(r"NN_name|[A-Z]{3,}", "*", name)))
+            else:
+                pkgutil.resolve_name(name)
+        except (ImportError, AttributeError, StopIteration):
+            yield name
+
+
+def test_what_a_page_names_exists():
+    for path in (*BOOK, ROOT / "CONTRIBUTING.md", ROOT / "Makefile"):
+        assert not [*missing(path.read_text(encoding="utf-8"))], path
+
+
+def test_a_stale_name_is_found():
+    stale = ["tests/exercises/wrong_CHAPTER.py", "kernels.exercises.nobody", "kernels.bench"]
+    assert [*missing("`{}`, `{}`, `{}`".format(*stale))] == stale
+    assert not [*missing("`kernels.bench` is `kernels.stopwatch`")]
 
 
 # --- the package and its tools ------------------------------------------------------------------

@@ -34,7 +34,17 @@ def renumber(root=ROOT):
 
     Returns:
         {old: new} of the names that changed.
+
+    Raises:
+        SystemExit: where a chapter of _toc.yml lacks one of its two files, before any is renamed.
     """
+    pages = chapters.by_slug(chapters.toc_files(root)).values()
+    files = (root / folder / (Path(page).name + end) for page in pages for folder, end in FILES)
+    if missing := [str(file.relative_to(root)) for file in files if not file.is_file()]:
+        raise SystemExit(
+            f"_toc.yml names chapters of which these files are missing: {', '.join(missing)}. "
+            "`make format` makes a notebook of its text, and the text of a notebook."
+        )
     renamed = due(root)
     for old, new in renamed.items():
         for folder, suffix in FILES:

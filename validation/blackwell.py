@@ -19,6 +19,7 @@ from jax.experimental.pallas.ops.gpu import blackwell_matmul_mgpu as shipped
 
 from kernels.machines.checks import fail
 
+__all__ = ["STEPS", "product", "specialised"]
 STEPS = (
     "basic",
     "specialised warps",
@@ -56,7 +57,7 @@ def product(x, y, step=0, sms=148):
     if step == 0:
         return _basic(x, y)
     if step <= 4:
-        return _specialised(x, y, tiled=step >= 2, together=step >= 3, stays=step >= 4, sms=sms)
+        return specialised(x, y, tiled=step >= 2, together=step >= 3, stays=step >= 4, sms=sms)
     return shipped.matmul_kernel(
         x,
         y,
@@ -112,7 +113,7 @@ def _basic(x, y):
     )(x, y)
 
 
-def _specialised(x, y, *, tiled, together, stays, sms):
+def specialised(x, y, *, tiled, together, stays, sms):
     """Steps 1 to 4. A "pair" is one block, or the two that share a product."""
     (m, k), n = x.shape, y.shape[1]
     pair = 2 if together else 1

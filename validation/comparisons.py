@@ -19,6 +19,7 @@ from kernels.machines.checks import fail, one_of
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import VALIDATION, quantile
 
+__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "read", "spread"]
 FIT, TEST = HALVES
 CLOCKS = ("device", "wall")
 DIGITS = 6  # behind the point, of what the file holds

@@ -22,6 +22,7 @@ from kernels.machines.checks import one_of
 from kernels.machines.gpu.estimate import IN_LINE, LAUNCH, Parts
 from validation.comparisons import DIGITS, FIT, TEST
 
+__all__ = ["Bracketed", "Held", "fitted", "held", "lines", "read", "summary"]
 FILE = "gpu_validation.csv"
 INSIDE, WIDE = 0.8, 2.5  # the bars: the share of times inside, and the middle width
 # What is reported together: operator and implementation, and who wrote the kernels.

@@ -28,6 +28,7 @@ from kernels.machines import checks
 from kernels.nms.workloads import nms as WORKLOADS
 from kernels.proof.workload import Workload
 
+__all__ = ["block_of", "model", "rounds"]
 IMPLEMENTATIONS = ("xla_matrix", "xla_blocks", "pallas")
 FEW, MANY = 1, 3  # rounds of the two programs that are estimated
 BUDGET = 150.0  # seconds of simulation, so that all sizes are figures of one model

@@ -11,6 +11,8 @@ from kernels.lessons.pictures import plots
 from kernels.machines.tpu.estimate.bands import TEST, WRITERS
 from validation.comparisons import FIT, Comparison, spread
 
+__all__ = ["predicted", "predictions"]
+
 
 def predicted(rows: Sequence[Comparison], title: str | None = None, axes: Any = None) -> Any:
     """Draw estimates over the published times that they are held against.

@@ -23,6 +23,7 @@ from validation import comparisons, tokamax_door, tpu_programs
 from validation.comparisons import Comparison
 from validation.tpu_programs import BARS, FAMILIES, another_program, family, milliseconds, program
 
+__all__ = ["BARS", "caution", "published", "sorts", "validate", "why"]
 LIMIT = 60.0  # seconds for a row
 PUBLISHED = "published.csv"
 # The files whose code decides what is estimated.

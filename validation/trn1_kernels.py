@@ -21,6 +21,8 @@ from kernels.machines.neuron.beta1 import isa as nisa
 from kernels.machines.neuron.beta1 import language as nl
 from kernels.machines.neuron.estimator import NeuronEstimate, estimate
 
+__all__ = ["FIT", "FITTED", "HALVES", "KERNELS", "MAMBAS", "MATMULS", "TEST", "adamw"]
+__all__ += ["adamw_folded"]
 HALVES = FIT, TEST = "fit", "test"
 
 TUTORIALS = "AWS Neuron documentation of SDK 2.20 to 2.26"

@@ -14,6 +14,7 @@ from kernels.figures.schema import Key, Named, Record
 from kernels.figures.store import read, write
 from validation.trn1_kernels import KERNELS, NKIBENCH, TimedKernel
 
+__all__ = ["error", "errors", "estimated"]
 PUBLISHED, ESTIMATED = "neuron_published.csv", "neuron_calibration.csv"
 
 

@@ -26,6 +26,8 @@ from kernels.machines.tpu.estimate.bands import quantile
 from validation.tpu_programs import FAMILIES, program
 from validation.tpu_times import PROGRAMS, published
 
+__all__ = ["Ranking", "candidates", "countable", "current", "loss", "problems", "rankable"]
+__all__ += ["rankings", "search", "sentences"]
 SEARCHED = "searched.csv"
 OTHERS = 9  # tunings beside theirs
 FEWEST = 3  # tunings with an estimate, below which a ranking says nothing

@@ -23,6 +23,7 @@ from kernels.figures.store import add, read
 from kernels.machines import checks
 from kernels.machines.optional import require
 
+__all__ = ["ATTENTIONS", "DEPTH", "estimate_steps", "recorded"]
 DEPTH, BATCH = 12, 128  # ViT-B/16, and the batch of the published comparison
 LEARNING_RATE = 1e-3
 TIMEOUT = 1800.0  # seconds for one compilation

@@ -23,6 +23,7 @@ from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.machines.tpu.plan import TpuPlan
 
+__all__ = ["backward_kernel", "forward_call", "forward_kernel", "make_plan", "one_ahead", "upright"]
 LANES = 128
 BLOCK = 256  # queries at a time, where there are many
 Q, K, V = range(3)  # the order in a row of qkv

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax import export
 
-from kernels.attention import operator, packed, pallas, shipped
+from kernels.attention import operator, packed, pallas
 from kernels.attention.arguments import check_heads, check_packed
 from kernels.attention.layout import tensor_heads as split_heads
 from kernels.attention.layout import tensor_rows as merge_heads
@@ -78,12 +78,13 @@ def attention(
         return _OF_TORCH[implementation](q, k, v, causal=causal, scale=scale)
     interpret = _interprets(interpret, q.device.type)
     if q.device.type == "jax":
-        kernel = shipped.jax_flash if implementation == "jax_flash" else pallas.attention
+        kernel = ATTENTION[implementation].function
         return _on_arrays(kernel, q, k, v, causal=causal, scale=scale, interpret=interpret)
-    if implementation != "jax_flash":
+    if not ATTENTION[implementation].shipped_with:
         return attention_forward(q, k, v, causal, scale, interpret)[0]
     if interpret:
-        checks.fail("implementation", "'jax_flash'", "it on a TPU alone: it cannot be interpreted")
+        accepted = "it on a TPU alone: it cannot be interpreted"
+        checks.fail("implementation", repr(implementation), accepted)
     from torch_xla.experimental.custom_kernel import flash_attention
 
     # Its own scale is 1.0, not D ** -0.5.

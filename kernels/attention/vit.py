@@ -13,6 +13,7 @@ require("timm", "a vision transformer")
 from timm.layers import Attention  # noqa: E402
 from timm.models.vision_transformer import VisionTransformer  # noqa: E402
 
+__all__ = ["vision_transformer"]
 IMAGE, PATCH = 256, 16  # pixels: 256 tokens, whole blocks of every kernel
 
 # qkv [B, N, 3·H·D] and the number of heads → [B, N, H·D]

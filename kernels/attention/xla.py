@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from kernels.machines.compat.xla import stored
 
+__all__ = ["SLICE_BYTES", "in_slices", "slice_of"]
 SLICE_BYTES = 4 << 20  # of scores; few enough for VMEM, and what estimates favour
 
 

@@ -82,8 +82,7 @@ def _of_entry(entry: str, workload: str | None, chip: str, timeout: float) -> Ex
     """What explain says of a catalog entry."""
     from kernels.machines.tpu.estimate import estimate_program
     from kernels.machines.tpu.explain import facts
-    from kernels.machines.tpu.export import export
-    from kernels.machines.tpu.lowering import abstract_device
+    from kernels.machines.tpu.export import abstract_device, export
     from kernels.machines.tpu.pool import libtpu_version
     from kernels.proof import ladder
     from kernels.yours.explanation import explained

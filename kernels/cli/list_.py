@@ -9,9 +9,9 @@ from kernels.proof.catalog import OPERATORS, RUNGS
 
 def list_() -> None:
     """Show every operator, its implementations, and the rungs that each claims."""
-    rows = []
+    rows, wide = [], max(map(len, OPERATORS)) + 2
     for operator in OPERATORS.values():
-        console.print(f"[bold]{operator.name:<14}[/]{operator.summary}", highlight=False)
+        console.print(f"[bold]{operator.name:<{wide}}[/]{operator.summary}", highlight=False)
         for implementation in operator.implementations:
             marks = {rung: "●" if rung in implementation.rungs else "·" for rung in RUNGS[:3]}
             claims = [mark.center(len(rung)) for rung, mark in marks.items()]

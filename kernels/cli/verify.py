@@ -23,7 +23,7 @@ COLUMNS = ("entry", "rung", "workloads", "result", "budget used", "seconds")
 def verify(
     entries: Annotated[
         list[str] | None,
-        typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION each; everything if left out."),
+        typer.Argument(help="OPERATOR, OPERATOR/IMPLEMENTATION or a folder each; all if left out."),
     ] = None,
     rung: Annotated[
         list[str] | None,

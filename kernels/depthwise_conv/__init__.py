@@ -3,4 +3,5 @@
 from kernels.depthwise_conv.operator import depthwise_conv
 from kernels.depthwise_conv.workloads import flops
 
-__all__ = ["cuda", "depthwise_conv", "fft", "flops", "levels", "ptx", "reference", "shared"]
+__all__ = ["cuda", "depthwise_conv", "fft", "flops", "levels"]
+__all__ += ["ptx", "reference", "shared", "taichi"]

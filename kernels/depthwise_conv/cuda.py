@@ -17,6 +17,7 @@ from kernels.machines.checks import fail, one_of
 from kernels.machines.gpu.kernel import GpuKernel
 from kernels.machines.gpu.launched import Launched
 
+__all__ = ["HEAD", "SOURCES", "compiled"]
 ROWS = 8  # of a block of the last kernel
 MOST_STEPS = 1024  # of T: threads of a block
 HEAD = """#define KERNEL extern "C" __global__ void

@@ -2,6 +2,7 @@
 
 from kernels.machines.optional import require
 
+__all__ = ["depthwise_conv"]
 CACHED = 2**18  # numbers of a part: its spectra stay in a CPU's cache, which halves the time
 
 

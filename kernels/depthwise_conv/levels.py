@@ -15,6 +15,7 @@ import numpy as np
 
 from kernels.machines import taichi as machine
 
+__all__ = ["every", "flipped", "plain", "steps", "tiled"]
 ti = machine.module()
 
 STEPS, ROWS = 4, 4  # of a tile; a larger one loses: its sums no longer fit into the registers

@@ -10,6 +10,7 @@ from kernels.machines.gpu.chips import chip as chip_of
 from kernels.machines.gpu.kernel import GpuKernel, alone
 from kernels.machines.taichi.ptx import ptx
 
+__all__ = ["compiled"]
 ti = machine.module()
 
 

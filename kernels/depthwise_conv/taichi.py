@@ -12,6 +12,8 @@ import numpy as np
 from kernels.depthwise_conv.levels import ROWS, STEPS, element, padded, tiled
 from kernels.machines import taichi as machine
 
+__all__ = ["gradient_of_k", "gradient_of_w"]
+
 ti = machine.module()
 
 LAGS = 8  # that a thread of the gradient of w sums up

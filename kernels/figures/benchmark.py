@@ -18,6 +18,7 @@ from kernels.proof.catalog import Implementation, Operator
 from kernels.proof.ladder import Subject
 from kernels.proof.workload import Workload
 
+__all__ = ["Measurement", "bench", "prepare"]
 QUEUED = 8  # calls in one reading where a device works through a queue
 PACKAGES = ("numpy", "jax", "torch", "taichi", "quadrants")
 

@@ -13,6 +13,8 @@ from kernels.machines.checks import one_of
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
+__all__ = ["COLUMNS", "Group", "Limit", "Line", "Standing", "cell", "compare", "digits", "figures"]
+__all__ += ["floor", "groups", "name_of", "parts", "percent", "sources", "trials"]
 COLUMNS = ("published", "estimated", "measured")  # the kinds, in the order of a table
 FIGURES = tuple(f"{kind}.csv" for kind in COLUMNS)
 PARTS, TRIALS = "vit_step.csv", TUNED

@@ -6,6 +6,7 @@ jax.numpy has it.
 
 import jax.numpy as jnp
 
+__all__ = ["gradients", "score"]
 EPSILON = 1e-5
 
 

@@ -3,6 +3,7 @@
 from kernels.machines.neuron import run
 from kernels.machines.neuron.api import nisa, nki, nl
 
+__all__ = ["giou_kernel"]
 EPSILON = 1e-5
 # A pair of boxes takes 30 numbers of 4 bytes, if no tile's room is used twice, and the next tile is
 # fetched meanwhile: 2 × 120 B × 512 = 120 KiB of a partition's 192.

@@ -4,6 +4,7 @@ Coordinates are exact and are subtracted once, so a side is as exact as a float 
 digits is the union, a sum that can cancel: the magnitudes below count its terms one by one.
 """
 
+__all__ = ["giou"]
 EPSILON = 1e-5  # area below which nothing counts: union and enclosing box are at least so large
 
 

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+__all__ = ["array", "brief", "fail", "located", "one_of", "positive_int", "same", "user_file"]
+
 
 def brief(error: BaseException) -> str:
     """An exception in one line: its type and the first line of its text, files without folders."""

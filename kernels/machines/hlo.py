@@ -13,6 +13,7 @@ from functools import cached_property
 
 from kernels.machines.compat import libtpu
 
+__all__ = ["listing", "parse"]
 # Bits of an element, by HLO's names.
 BITS = {
     "pred": 8,

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from types import ModuleType
 
+__all__ = ["MissingPackage", "available", "require", "tool"]
 # importable module → the extra of pyproject.toml that brings it
 EXTRAS = {
     "libtpu": "tpu",

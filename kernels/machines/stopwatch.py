@@ -11,6 +11,8 @@ from typing import Any
 
 from kernels.machines.checks import fail, positive_int
 
+__all__ = ["Timing", "measure"]
+
 
 @dataclass(frozen=True)
 class Timing:

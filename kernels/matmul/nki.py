@@ -10,6 +10,7 @@ from kernels.machines.checks import one_of
 from kernels.machines.neuron import run
 from kernels.machines.neuron.api import nisa, nki, nl
 
+__all__ = ["COLUMNS", "DEPTH", "ROWS", "matmul_kernel"]
 # In tiles. Of a partition's 192 KiB, in bfloat16 (twice that in float32): 16 of x are 4 KiB a tile
 # of k, 2 of y are 2 KiB, eight tiles of k are held of each, twice: 96 KiB; and the sums 64 KiB.
 ROWS, COLUMNS, DEPTH = 16, 2, 8

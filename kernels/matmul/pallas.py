@@ -22,6 +22,8 @@ from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.products import accumulator, mask_tails, product, result_dtype
 from kernels.matmul.quantized import Dequantise
 
+__all__ = ["tuned_call", "tuned_kernel"]
+
 
 @dataclasses.dataclass(frozen=True)
 class MatmulSpec:

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
+__all__ = ["matmul", "matmul_magnitude"]
+
 
 def _operands(x, y, prologue, transpose_rhs):
     if x.dtype == np.int8:

@@ -8,6 +8,7 @@ from jax import lax
 
 from kernels.nms.overlap import by_score, in_input_order, overlaps
 
+__all__ = ["block_for", "nms_in_blocks", "settled"]
 LOOPS = 8  # at most, over the blocks; each sees the boxes from its first block on
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from kernels.machines.checks import fail
 
+__all__ = ["normal_form"]
 Shift = tuple[int, int]
 
 

@@ -14,6 +14,7 @@ from kernels.machines import taichi
 from kernels.machines.checks import fail
 from kernels.padding.pieces import doubled, laid
 
+__all__ = ["copied", "counted", "divide", "whole"]
 ti = taichi.module()
 Array = ti.types.ndarray(ndim=2)
 

@@ -4,6 +4,8 @@ import numpy as np
 
 from kernels.padding.pieces import laid
 
+__all__ = ["brick_pad"]
+
 
 def brick_pad(tile, plan, out):
     """[h, w] → out [height, width], by `plan`."""

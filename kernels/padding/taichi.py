@@ -13,6 +13,7 @@ from kernels.machines import taichi
 from kernels.padding import levels
 from kernels.padding.pieces import laid
 
+__all__ = ["widened"]
 ti = taichi.module()
 
 LANES = 4  # of 8 bytes in a word: four stores, and one place to find for all of them

@@ -5,6 +5,7 @@ import torch
 from kernels.machines.checks import fail
 from kernels.padding.pieces import laid
 
+__all__ = ["rows"]
 MOST = 2**24  # whole numbers above it are not all in float32
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+__all__ = ["Verdict", "compare", "ulp"]
 LUCK = 2  # units in the last place of a sum's magnitude
 
 

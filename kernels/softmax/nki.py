@@ -9,6 +9,7 @@ import numpy as np
 from kernels.machines.neuron import run
 from kernels.machines.neuron.api import nisa, nki, nl
 
+__all__ = ["WHOLE", "softmax_kernel"]
 # A row of float32 that stays: x and exp(x) take 8 bytes an element, and the next tile's x 4 more
 # while this one is worked on. 12 B × 8192 = 96 KiB of a partition's 192.
 WHOLE = 8192

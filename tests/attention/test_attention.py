@@ -17,7 +17,7 @@ from kernels.attention.blocks import plan
 from kernels.attention.xla import slice_of
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS
-from kernels.machines.tpu.lowering import abstract_device
+from kernels.machines.tpu.export import abstract_device
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload

@@ -5,6 +5,7 @@ finds a row, itself or through what its file defines, has nothing of ours to hol
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,22 @@ READERS = {
 KEYS = {"Key", "Named", "Workload", "OPERATORS", "workloads"}  # what finds a row
 # Who starts a program, or reads a page, holds that against the rows; what a reader refuses, and
 # what a test has written itself, is no committed file.
+FILE = "a path in results/"  # what `used` calls it
 DOES = {"invoke", "run", "read_text", "raises", "tmp_path"}
 
 
 def only_read(text):
     """The tests of a file that assert only what they read in results/."""
     tree = ast.parse(text)
-    ours = {}  # name in the file → dotted name in the package
+    ours = {
+        "kernels": "kernels",
+        "validation": "validation",
+    }  # name in the file → dotted name in the package
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(
-            ("kernels.", "validation.")
-        ):
-            ours |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+        for a in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            parent = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            if f"{parent}{a.name}.".startswith(("kernels.", "validation.")):
+                ours[a.asname or a.name] = parent + a.name
     defined = {}  # name → what the file itself defines under it
     for node in tree.body:
         stored = isinstance(node, ast.Assign) and {n.id for n in ast.walk(node) if is_target(n)}
@@ -43,15 +48,19 @@ def only_read(text):
             dotted = {ours[o] + name.removeprefix(o) for name, o in firsts.items() if o in ours}
             ends = {d for d in dotted if not any(other.startswith(f"{d}.") for other in dotted)}
             reads = {d for d in ends if ".".join(d.split(".")[-2:]) in READERS}
+            lasts = {name.split(".")[-1] for name in names}
             keys = {d for d in ends if KEYS & {*d.split(".")}}
-            if reads and ends == reads | keys and not {n.split(".")[-1] for n in names} & DOES:
+            does = DOES - {"read_text"} if FILE in names else DOES
+            if (reads or FILE in names) and ends == reads | keys and not lasts & does:
                 yield test.name
 
 
 def used(node, defined, seen):
     """The names in a piece of a program, dotted where they are; and those in what the file itself
-    defines under one of them."""
+    defines under one of them. A path of results/ in a string is FILE."""
     for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and re.search(r"(^|/)results(/|$)", str(inner.value)):
+            yield FILE
         if isinstance(inner, ast.Attribute):
             yield ast.unparse(inner)
         elif isinstance(inner, ast.Name | ast.arg):
@@ -94,6 +103,10 @@ def kept(name):
         "assert kept('pallas') < 2 / 3 * kept('xla')",
         "assert all(row.source for row in read('published.csv'))",
         "assert {row.half for row in ROWS} == {'fit', 'test'}",
+        "import kernels.figures as f\n    assert f.read('published.csv')",
+        "import kernels.figures\n    assert kernels.figures.read('published.csv')",
+        "assert [*csv.DictReader(open(ROOT / 'results' / 'published.csv'))]",
+        "assert 'h100' in Path('results/published.csv').read_text()",
     ],
 )
 def test_a_test_of_a_file_alone_is_found(body):

@@ -54,19 +54,10 @@ def test_when_its_rung_goes_blind_it_slips_through(name, monkeypatch):
     assert caught is None or RUNGS.index(caught.rung) > RUNGS.index(rung)
 
 
-def test_the_gallery_holds_what_chapter_4_promises():
-    assert set(BUGS) >= {
-        "missing_init",
-        "wrong_index_map",
-        "parallel_reduction",
-        "illegal_block",
-        "out_of_bounds_read",
-        "race_on_output",
-        "vmem_overflow",
-        "missing_operation",
-        "missing_dtype",
-        "unaligned_slice",
-    }
+def test_the_gallery_holds_what_its_chapter_promises():
+    promised = "missing_init wrong_index_map parallel_reduction illegal_block out_of_bounds_read"
+    more = "race_on_output vmem_overflow missing_operation missing_dtype unaligned_slice"
+    assert set(BUGS) >= {*promised.split(), *more.split()}
     assert {bug.caught_by for bug in BUGS.values()} == set(gallery.CLIMBED)
 
 

@@ -11,7 +11,7 @@ import pytest
 from kernels.figures import read
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS
-from kernels.machines.tpu.lowering import abstract_device
+from kernels.machines.tpu.export import abstract_device
 from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import TUNED, nearest
 

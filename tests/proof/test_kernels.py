@@ -1,7 +1,7 @@
 """Every kernel in an operator's folder is reached from an Implementation, which has rungs.
 
-A kernel is what calls `pallas_call` or `plgpu.kernel`, is decorated with `ti.kernel` or `nki.jit`,
-or is a source in C++: a string with `__global__`, or a file.
+A kernel is what names, under any alias, `pallas_call`, `core_map`, `plgpu.kernel`, `ti.kernel`,
+`nki.jit` or `triton.jit`, or is a source in C++: a string with `__global__`, or a file.
 """
 
 import ast
@@ -13,16 +13,20 @@ import pytest
 from kernels.proof.catalog import OPERATORS
 
 ROOT = Path(__file__).resolve().parents[2]
-MAKES = re.compile(r"(\w+\.)*pallas_call|(pl|plgpu|ti)\.kernel|nki\.jit")
+MAKES = re.compile(
+    r"(.+\.)?(pallas_call|core_map|as_torch_kernel"
+    r"|(pl|pallas|plgpu|mosaic_gpu|ti|taichi|quadrants)\.kernel|(nki|triton)\.jit)"
+)
 SOURCES = (".cc", ".cpp", ".cu")
 
 
-def is_kernel(statement):
+def is_kernel(statement, full):
     """Whether a statement at the top of a module makes a kernel."""
     for node in ast.walk(statement):
-        named = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", [])
-        if any(MAKES.fullmatch(ast.unparse(name)) for name in named):
-            return True
+        if isinstance(node, ast.Name | ast.Attribute):
+            first, dot, rest = ast.unparse(node).partition(".")
+            if MAKES.fullmatch(full.get(first, first) + dot + rest):
+                return True
         if isinstance(node, ast.Constant) and "__global__" in str(node.value):
             return True
     return False
@@ -48,11 +52,13 @@ class Folder:
             self.read(".".join(p for p in parts if p != "__init__"), ast.parse(file.read_text()))
 
     def read(self, module, tree):
-        own = {}  # name → (module, name), or the module alone
+        own, full = {}, {}  # name → (module, name), or the module alone; and in full
         for node in ast.walk(tree):
-            if not isinstance(node, ast.ImportFrom):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
-            package = f"{node.module}.".partition(f"kernels.{self.path.name}.")
+            parent = "" if isinstance(node, ast.Import) else f"{node.module}."
+            full |= {name.asname or name.name: parent + name.name for name in node.names}
+            package = parent.partition(f"kernels.{self.path.name}.")
             if not package[1]:
                 continue
             source = package[2].rstrip(".")
@@ -72,7 +78,7 @@ class Folder:
                     used.add(node.value)
             for name in defined(statement):
                 self.uses.setdefault((module, name), set()).update(used)
-                if is_kernel(statement):
+                if is_kernel(statement, full):
                     self.kernels.add((module, name))
 
     def strays(self, sources):
@@ -134,6 +140,14 @@ _differentiable.defvjp(_forward, _forward)
         ("nki.py", "@nki.jit\ndef kernel(x): return x"),
         ("cuda.py", 'SOURCE = "__global__ void f() {}"'),
         ("moments.cu", "__global__ void f() {}"),
+        ("a.py", "@functools.partial(pl.core_map, mesh)\ndef f(): pass"),
+        ("a.py", "call = functools.partial(pl.pallas_call, f)"),
+        ("a.py", "from jax.experimental.pallas import pallas_call as call\nf = call(g)"),
+        ("a.py", "from jax.experimental import pallas as p\nf = p.kernel(g)"),
+        ("a.py", "from nki import jit\n@jit\ndef f(x): pass"),
+        ("a.py", "from taichi import kernel as k\n@k\ndef f(x): pass"),
+        ("a.py", "@triton.jit\ndef f(x): pass"),
+        ("a.py", "f = plgpu.as_torch_kernel(g)"),
     ],
 )
 def test_a_stray_kernel_is_found(tmp_path, file, planted):

@@ -300,7 +300,7 @@ def test_an_index_map_that_leaves_the_array_fails_at_compile():
 
 
 def test_an_implementation_is_offered_what_it_accepts():
-    """Chapter 7's levels take no options; JAX's flash attention wants whole lanes."""
+    """The levels of matmul take no options; JAX's flash attention wants whole lanes."""
     for operator, name in (("matmul", "v3"), ("attention", "jax_flash")):
         operator = OPERATORS[operator]
         offered = ladder.workloads(operator, operator[name], draws=2)

@@ -65,7 +65,7 @@ def test_a_row_of_each_family_can_be_traced(name):
         with pytest.raises(MissingPackage, match=r"pip install .*\[validation\]"):
             program(row)
         return
-    from kernels.machines.tpu.lowering import abstract_device
+    from kernels.machines.tpu.export import abstract_device
 
     ran = program(row)
     with abstract_device(row.chip):

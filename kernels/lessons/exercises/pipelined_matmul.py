@@ -6,7 +6,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
-from kernels.machines.tpu.lowering import abstract_device
+from kernels.machines.tpu.export import abstract_device
 from kernels.proof.workload import Workload, cases, values
 
 ROWS = 64  # of a block that is copied by hand

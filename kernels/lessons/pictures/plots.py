@@ -15,6 +15,7 @@ from kernels.machines import optional
 from kernels.machines.checks import fail
 from kernels.machines.tpu import CHIPS, Estimate
 
+__all__ = ["COLOURS", "INK", "MARKERS", "plain", "ranges", "roofline", "style"]
 # Told apart by lightness and by marker, so that they survive greyscale; mid tones, so that they
 # stand on white and on black alike.
 COLOURS = ("#3b7dd8", "#d9822b", "#2a9d6f", "#b04fb5", "#8a8a8a")

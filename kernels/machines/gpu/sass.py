@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+__all__ = ["listing"]
+
 
 @dataclass(frozen=True)
 class SassInstruction:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kernels.machines.optional import MissingPackage
 
+__all__ = ["PLUGIN", "available", "folder"]
 FOLDER = "KERNELS_GPU_TOOLS"  # environment variable: where the wheels were unpacked, if elsewhere
 
 PLUGIN = "jax_plugins/xla_cuda12/xla_cuda_plugin.so"

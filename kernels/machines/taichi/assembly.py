@@ -15,6 +15,7 @@ from kernels.machines.optional import available, require
 from kernels.machines.taichi import runtime
 from kernels.machines.taichi.subprocess_runner import SECONDS, run_once
 
+__all__ = ["BITS", "assembly", "hottest", "main", "products"]
 # Where Taichi and its fork read the settings of a start; a cached kernel would not be compiled.
 _SETTINGS = {
     f"{prefix}_{key}": value

@@ -8,7 +8,7 @@ from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate import Estimate, OpEstimate, estimate
 from kernels.machines.tpu.estimate.bands import ahead, band, ratio_band
 from kernels.machines.tpu.estimate.rates import RATES
-from kernels.machines.tpu.lowering import lower
+from kernels.machines.tpu.export import lower
 from kernels.machines.tpu.pipelining import Pipeline, pipeline
 from kernels.machines.tpu.pool import TpuProgram, compile
 from kernels.machines.tpu.scheduler import KernelSchedule, Schedule, schedule

@@ -49,4 +49,4 @@ class _Tpu(Machine):
 
 
 TPU = _Tpu()
-export = TPU.export
+abstract_device, export, lower = TPU.abstract_device, TPU.export, TPU.lower

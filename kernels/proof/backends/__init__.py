@@ -5,19 +5,10 @@ and differentiates what is written in it, and says why it cannot where it cannot
 a new file here, and nothing else.
 """
 
-from typing import TYPE_CHECKING
+import pkgutil
 
 from kernels.machines.lazy import lazy
 
-if TYPE_CHECKING:
-    from kernels.proof.backends.gpsimd import GPSIMD
-    from kernels.proof.backends.nki import NKI
-    from kernels.proof.backends.numpy import NUMPY
-    from kernels.proof.backends.pallas_tpu import PALLAS_TPU
-    from kernels.proof.backends.taichi import TAICHI
-    from kernels.proof.backends.torch import TORCH
-    from kernels.proof.backends.xla import XLA
-
-__all__ = ["GPSIMD", "NKI", "NUMPY", "PALLAS_TPU", "TAICHI", "TORCH", "XLA"]
-
+_SHARED = {"base", "jax_arrays", "job", "processor"}  # files of what several backends need
+__all__ = sorted(m.name.upper() for m in pkgutil.iter_modules(__path__) if m.name not in _SHARED)
 __getattr__ = lazy(__name__, {name: f"{__name__}.{name.lower()}" for name in __all__})

@@ -21,7 +21,7 @@ from kernels.machines.pallas.work import (
     share_of_branches,
     shares_of_branches,
 )
-from kernels.machines.tpu.lowering import abstract_device
+from kernels.machines.tpu.export import abstract_device
 
 
 def traced(function, *args, **given):

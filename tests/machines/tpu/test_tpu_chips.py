@@ -34,7 +34,7 @@ def test_an_unknown_chip_is_named(ask):
 @pytest.mark.parametrize("name", CHIPS)
 def test_jax_agrees(name):
     pltpu = pytest.importorskip("jax.experimental.pallas.tpu")
-    from kernels.machines.tpu.lowering import abstract_device
+    from kernels.machines.tpu.export import abstract_device
 
     with abstract_device(name):
         info = pltpu.get_tpu_info()

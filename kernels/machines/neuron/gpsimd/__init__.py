@@ -18,20 +18,8 @@ from kernels.machines.neuron.gpsimd import compiler, emulator
 from kernels.machines.neuron.gpsimd.emulator import CORES, TCM_BYTES, Run, Traffic, run
 from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError, GpSimdError, GpSimdFault
 
-__all__ = [
-    "CORES",
-    "TCM_BYTES",
-    "GpSimdCompileError",
-    "GpSimdError",
-    "GpSimdFault",
-    "GpSimdParams",
-    "Run",
-    "Traffic",
-    "call",
-    "custom_op",
-    "lower",
-    "run",
-]
+__all__ = ["CORES", "TCM_BYTES", "GpSimdCompileError", "GpSimdError", "GpSimdFault", "GpSimdParams"]
+__all__ += ["Run", "Traffic", "call", "compiler", "custom_op", "lower", "run"]
 
 
 @dataclass(frozen=True)

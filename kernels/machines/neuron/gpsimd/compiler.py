@@ -17,6 +17,7 @@ from kernels.machines import cache, optional
 from kernels.machines.checks import fail, one_of
 from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError
 
+__all__ = ["HERE"]
 HERE = Path(__file__).parent
 PURPOSE = "custom operators for GpSimd on a CPU"
 # The documents promise C++14 on the engine. Without contraction a product and a sum round twice on
