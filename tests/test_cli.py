@@ -58,6 +58,18 @@ def test_skips_are_named_and_fail_only_when_strict():
         (["verify", "--rung", "guess"], "accepted: interpret, simulate, compile, measure"),
         (["verify", "iota/xla", "--rung", "simulate"], "claims no rung simulate"),
         (["verify", "--draws", "-1"], "Invalid value"),
+        (
+            ["bench", "add_vectors/xla", "-w", "n=64 float64", "--record"],
+            "float64; accepted: float",
+        ),
+        (["bench", "add_vectors/xla", "-w", ""], "workload is ''; accepted: tiny"),
+        (["estimate", "matmul/xla", "--figures", "-w", "zzz"], "--workload is 'zzz'; accepted"),
+        (["estimate", "add_vectors/xla", "--figures"], "--figures is given for add_vectors/xla"),
+        (["explain", f"{__file__}:run", "-w", "tiny"], "--workload is tiny; accepted: with OP"),
+        (["explain", "matmul/pallas", "-c", "h100"], "--chip is 'h100'; accepted: v5e"),
+        (["explain", "giou/nki"], "accepted: one in JAX, for v5e"),
+        (["prove", __file__, "--chip", "v99"], "--chip is 'v99'; accepted: v5e"),
+        (["prove", __file__, "--rung", "guess"], "--rung is 'guess'; accepted: interpret"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments, says):
@@ -65,6 +77,11 @@ def test_a_wrong_command_line_ends_with_2(arguments, says):
     assert result.exit_code == 2
     assert says in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_file_in_another_encoding_that_marks_nothing_is_passed_over(tmp_path):
+    (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
+    assert run("prove", str(tmp_path / "latin.py"), "--marked").exit_code == 0
 
 
 def test_as_a_module():

@@ -63,11 +63,6 @@ class PublishedProgram:
     tunings: Callable[[], list[dict[str, Any]]] | None = None
     flops: float = 0.0
 
-    @property
-    def values(self) -> dict[str | int, Any]:
-        """Place among the arguments → the array, of those that the time depends on."""
-        return {i: a for i, a in enumerate(self.arguments) if isinstance(a, np.ndarray)}
-
 
 Build = Callable[[Key], PublishedProgram]
 

@@ -254,7 +254,6 @@ def _answer(question: tuple[Record, float]) -> dict[str, Any]:
             ran.function,
             *ran.arguments,
             chip=row.chip,
-            values=ran.values or None,
             timeout=seconds,
             budget=min(seconds / 3, BUDGET),
         )

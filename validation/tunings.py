@@ -206,7 +206,6 @@ def _tune(row: Record, others: int, store: TuningStore, progress: Callable[..., 
         store=store,
         timeout=SECONDS,
         progress=lambda done, whole: progress(row, done, whole),
-        values=ran.values or None,
         default=False,
         profile=False,
     )

@@ -45,7 +45,7 @@ def bench(
         for name, implementations in chosen.items():
             problems = OPERATORS[name].workloads
             named = problems.figures or problems.named[:1]
-            for problem in [problems.find(workload)] if workload else named:
+            for problem in named if workload is None else [problems.find(workload)]:
                 measurement = benchmark.bench(
                     OPERATORS[name],
                     [i for i in implementations if i.accepts(problem)],

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.markup import escape
 
-from kernels.cli.options import GradientOption, TimeoutOption, WorkloadOption, largest
+from kernels.cli.options import GradientOption, TimeoutOption, WorkloadOption, largest, repeated
 from kernels.cli.terminal import console, errors, reported
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
-from kernels.machines.checks import fail, one_of
+from kernels.machines.checks import fail
 from kernels.proof.catalog import find
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def estimate(
     workload: WorkloadOption = None,
     chip: Annotated[
         list[str] | None,
-        typer.Option("--chip", "-c", help="May be repeated; v5e or inf2 by default."),
+        typer.Option("--chip", "-c", help="May be repeated; v5e, inf2 or h100 if left out."),
     ] = None,
     timeout: TimeoutOption = 120.0,
     budget: Annotated[float, typer.Option(min=1, help="Seconds of simulation for each.")] = 20.0,
@@ -49,16 +49,19 @@ def estimate(
         bool, typer.Option("--late", help="Keep those too whose static profile ran out of time.")
     ] = False,
 ) -> None:
-    """Estimate run times on a TPU or a NeuronCore; nothing is measured."""
+    """Estimate run times on a TPU, a NeuronCore or a GPU; nothing is measured."""
     with reported():
         from kernels.figures import add, estimated
         from kernels.figures.schema import LATE
+        from kernels.machines.base import CompileError
         from kernels.machines.tpu.diagnose import TpuCompileError
         from kernels.machines.tpu.estimate.rates import use
         from kernels.machines.tpu.pool import libtpu_version
 
         if rates and record:
             fail("--record", f"given with the rates of {rates}", "the book's own rates alone")
+        if figures and workload is not None:
+            fail("--workload", repr(workload), "without --figures, which says the sizes")
         questions = _questions(entry, workload, chip, figures, gradient)
         with use(rates, libtpu_version() if rates else "", (q.chip for q in questions)):
             answers = _answers(questions, timeout, budget)
@@ -73,6 +76,10 @@ def estimate(
                 continue
             rows.append((question.title, question.chip, *_row(answer)))
             if record:
+                ranged = "a range is no figure" if question.backend.estimates_ranges else ""
+                if words := getattr(answer, "on_data", ranged):
+                    failed.append((question, ValueError(f"not kept, for {words}")))
+                    continue
                 kept = estimated(*question.key, answer, question.backend.versions)
                 if late or LATE not in kept.method:
                     records.append(kept)
@@ -86,13 +93,13 @@ def estimate(
         refused = {getattr(error, "kind", "refused"): "red" for _, error in failed}
         console.print(Table(COLUMNS, rows, title, RIGHT, refused))
         for question, error in failed:
-            colour = "red" if isinstance(error, TpuCompileError) else "yellow"
+            colour = "red" if isinstance(error, CompileError) else "yellow"
             errors.print(
                 f"[{colour}]{escape(question.title)} on {question.chip}:[/] {escape(str(error))}",
                 soft_wrap=True,
             )
         # A figure of the book that an implementation does not solve is no failure.
-        if any(not figures or isinstance(error, TpuCompileError) for _, error in failed):
+        if any(not figures or isinstance(error, CompileError) for _, error in failed):
             raise typer.Exit(1)
 
 
@@ -116,25 +123,30 @@ def _questions(
     from kernels.proof.ladder import Subject
 
     named = list(find(entry))
-    able = [(o, i) for o, i in named if i.backend.chips]
+    # A range stands beside no figure: it is made of what is named, or on a chip that is.
+    alone = bool(chips) or len(named) == 1
+    able = [
+        (o, i) for o, i in named if i.backend.chips and (alone or not i.backend.estimates_ranges)
+    ]
     if not able:
         written = ", ".join(dict.fromkeys(i.backend.name for _, i in named))
         fail("entry", f"{entry}, written in {written}", "one that there is an estimate of")
     known = dict.fromkeys(chip for _, i in able for chip in i.backend.chips)
-    for chip in chips or ():
-        one_of("--chip", chip, known)
+    repeated("--chip", chips, known)
     questions = []
     for o, i in able:
         if figures:
             problems = [w for w in o.workloads.figures if i.accepts(w)]
         else:
-            problems = [o.workloads.find(workload) if workload else largest(o, i)]
+            problems = [largest(o, i) if workload is None else o.workloads.find(workload)]
         subject = Subject.of(o, i)
         for problem, chip in itertools.product(problems, chips or i.backend.chips[:1]):
             if chip not in i.backend.chips:
                 continue
             name = f"{o.name}/{i.name}"
-            job = replace(subject.job(problem, gradient=gradient), name=name)
+            work = o.workloads.work
+            flops = work(problem, gradient)[0] if work else None
+            job = replace(subject.job(problem, gradient=gradient), name=name, flops=flops)
             if gradient and not job.wanted:
                 if len(able) > 1 or figures:
                     continue
@@ -142,6 +154,8 @@ def _questions(
             key = o.name, i.name, problem, "gradient" if gradient else "forward"
             title = f"{name}  {problem}{' gradient' * gradient}"
             questions.append(_Question(title, chip, i.backend, job, key))
+    if not questions:
+        fail("--figures", f"given for {entry}", "what the book gives such figures of")
     return questions
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +16,12 @@ from kernels.cli.options import (
     Entry,
     TimeoutOption,
     WorkloadOption,
-    only_for_files,
+    only_for,
     subject,
 )
 from kernels.cli.terminal import console, file_and_name, reported, writable, write
 from kernels.figures.table import show
+from kernels.machines.checks import one_of
 
 if TYPE_CHECKING:
     from kernels.yours.explanation import Explanation
@@ -38,8 +40,9 @@ def explain(
         ),
     ] = None,
     chip: Annotated[
-        str, typer.Option("--chip", "-c", help="To compile for: a TPU, or for FILE.py a GPU.")
-    ] = "v5e",
+        str | None,
+        typer.Option("--chip", "-c", help="A TPU or a GPU; v5e or h100 if left out."),
+    ] = None,
     timeout: TimeoutOption = 120.0,
     html: Annotated[Path | None, typer.Option(help="Write one page of HTML there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON instead.")] = False,
@@ -55,16 +58,17 @@ def explain(
     python -m kernels explain mine.py:ragged --args "bf16[512,128] i32[1]" --trips 64
     """
     with reported():
-        writable(html)
-        other = None
-        if ".py" in entry:
-            from kernels.yours.shapes import trips_of
+        from kernels.yours.shapes import trips_of
 
-            options = {"chip": chip, "timeout": timeout, "trips": trips_of(trips or [])}
-            explanation, other = _of_file(entry, args, compare, html is not None, options)
+        writable(html)
+        other, pictures = None, html is not None
+        options = {"timeout": timeout, "trips": trips_of(trips or []), "pictures": pictures}
+        if ".py" in entry:
+            only_for("OPERATOR/IMPLEMENTATION", workload=workload)
+            explanation, other = _of_file(entry, args, compare, {"chip": chip or "v5e", **options})
         else:
-            only_for_files(args=args, trips=trips, html=html, compare=compare)
-            explanation = _of_entry(entry, workload, chip, timeout)
+            only_for("FILE.py:NAME", args=args, compare=compare)
+            explanation = _of_entry(entry, workload, chip, options)
         if html is not None:
             write(html, explanation.html(other))
         if as_json:
@@ -78,23 +82,27 @@ def explain(
             raise typer.Exit(1)
 
 
-def _of_entry(entry: str, workload: str | None, chip: str, timeout: float) -> Explanation:
+def _of_entry(
+    entry: str, workload: str | None, chip: str | None, options: Mapping[str, Any]
+) -> Explanation:
     """What explain says of a catalog entry."""
-    from kernels.machines.tpu.estimate import estimate_program
-    from kernels.machines.tpu.explain import facts
-    from kernels.machines.tpu.export import abstract_device, export
-    from kernels.machines.tpu.pool import libtpu_version
+    from kernels.machines.tpu.export import abstract_device
     from kernels.proof import ladder
-    from kernels.yours.explanation import explained
+    from kernels.yours.machines import Asked, chips, machine
 
-    libtpu_version()
-    operator, implementation, problem = subject(entry, workload)
-    known = ladder.Subject.of(operator, implementation)
-    function, arrays = ladder.programs(known, problem)[0]
-    program = export(function, *arrays, chip=chip, name=entry)
-    estimate = estimate_program(program, timeout=timeout)
-    explanation = explained(facts(program, estimate, f"{entry}  {problem}"))
-    if operator.workloads.choice and known.tunable:
+    operator, implementation, problem = subject(entry, workload, chips())
+    chip = chip or implementation.backend.chips[0]
+    one_of("--chip", chip, implementation.backend.chips)
+    target = machine(chip)
+    target.ready()
+    proven = ladder.Subject.of(operator, implementation)
+    function, arrays = ladder.programs(proven, problem)[0]
+    title, work = f"{entry}  {problem}", operator.workloads.work
+    flops = work(problem, False)[0] if work else None
+    explanation = target.explain(
+        Asked(function, arrays, chip, entry, title, flops=flops, **options)
+    )
+    if operator.workloads.choice and proven.tunable and not explanation.refused:
         with abstract_device(chip):
             choice = operator.workloads.choice(problem)
         explanation = replace(explanation, advice=(*explanation.advice, choice))
@@ -102,7 +110,7 @@ def _of_entry(entry: str, workload: str | None, chip: str, timeout: float) -> Ex
 
 
 def _of_file(
-    entry: str, args: str, compare: str | None, pictures: bool, options: dict[str, Any]
+    entry: str, args: str, compare: str | None, options: dict[str, Any]
 ) -> tuple[Explanation, Explanation | None]:
     """What explain says of a function of a file, and of what it is compared with."""
     from kernels.yours.explaining import explain_file, other
@@ -110,10 +118,10 @@ def _of_file(
     path, name = file_and_name(entry, named=True)
     words = f"compiling {name} for {options['chip']}"
     with console.status(words) if console.is_terminal else contextlib.nullcontext():
-        explanation = explain_file(path, name, args, pictures=pictures, **options)
+        explanation = explain_file(path, name, args, **options)
         if compare is None:
             return explanation, None
         with other(compare, path, name) as (file, function):
-            beside = explain_file(file, function, args, **options)
+            beside = explain_file(file, function, args, **{**options, "pictures": False})
     titled = replace(beside.facts, title=f"{beside.facts.title} ({compare})")
     return explanation, replace(beside, facts=titled)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kernels.cli.options import ChipsOption, MarkdownOption, TimeoutOption
+from kernels.cli.options import ChipsOption, MarkdownOption, TimeoutOption, repeated
 from kernels.cli.terminal import console, errors, file_and_name, note, reported, writable, write
 
 
@@ -36,6 +36,7 @@ def guard(
     python -m kernels guard --baseline estimates.json
     """
     with reported():
+        from kernels.machines.tpu.chips import CHIPS
         from kernels.yours import guarding
 
         writable(markdown, baseline if update else None)
@@ -44,8 +45,8 @@ def guard(
             [file_and_name(file) for file in files or ()],
             update=update,
             percent=percent,
-            chips=tuple(chip or ()),
-            rungs=tuple(rung or guarding.RUNGS),
+            chips=repeated("--chip", chip, CHIPS),
+            rungs=repeated("--rung", rung, guarding.ALL) or guarding.RUNGS,
             timeout=timeout,
             progress=lambda words: (
                 errors.print(f"[dim]{escape(words)}[/]") if errors.is_terminal else None

@@ -11,7 +11,8 @@ def list_() -> None:
     """Show every operator, its implementations, and the rungs that each claims."""
     rows, wide = [], max(map(len, OPERATORS)) + 2
     for operator in OPERATORS.values():
-        console.print(f"[bold]{operator.name:<{wide}}[/]{operator.summary}", highlight=False)
+        line = f"[bold]{operator.name:<{wide}}[/]{operator.summary}"
+        console.print(line, highlight=False, soft_wrap=True)
         for implementation in operator.implementations:
             marks = {rung: "●" if rung in implementation.rungs else "·" for rung in RUNGS[:3]}
             claims = [mark.center(len(rung)) for rung, mark in marks.items()]

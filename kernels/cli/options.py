@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.machines.checks import fail
+from kernels.machines.checks import fail, one_of
 from kernels.proof.catalog import Implementation, Operator, find
 
 if TYPE_CHECKING:
@@ -45,27 +46,34 @@ def largest(operator: Operator, implementation: Implementation) -> Workload:
     return max(taken, key=lambda workload: math.prod(workload.sizes.values()))
 
 
-def subject(entry: str, workload: str | None) -> tuple[Operator, Implementation, Workload]:
-    """The catalog entry for a TPU, and the workload, that the command line names.
+def subject(
+    entry: str, workload: str | None, chips: Collection[str]
+) -> tuple[Operator, Implementation, Workload]:
+    """The catalog entry for one of the chips, and the workload, that the command line names.
 
     Raises:
         ValueError: for another entry, and an unknown workload.
     """
-    from kernels.machines.tpu import CHIPS
-
     operator, implementation = next(find(entry))
     if "/" not in entry:
         fail("entry", repr(entry), "OPERATOR/IMPLEMENTATION")
-    if not set(implementation.backend.chips) & set(CHIPS):
+    if not set(implementation.backend.chips) & set(chips):
         written = implementation.backend.name
-        fail("entry", f"{entry}, written in {written}", "one that runs on a TPU")
+        fail("entry", f"{entry}, written in {written}", f"one in JAX, for {', '.join(chips)}")
     known = operator.workloads
-    problem = known.find(workload) if workload else largest(operator, implementation)
+    problem = largest(operator, implementation) if workload is None else known.find(workload)
     return operator, implementation, problem
 
 
-def only_for_files(**options: object) -> None:
-    """ValueError for an option that says something of FILE.py:NAME alone."""
+def repeated(option: str, names: list[str] | None, known: Collection[str]) -> tuple[str, ...]:
+    """The values of an option that may be repeated; ValueError for one that is not accepted."""
+    for name in names or ():
+        one_of(option, name, known)
+    return tuple(names or ())
+
+
+def only_for(entry: str, **options: object) -> None:
+    """ValueError for an option that is given, and says something of such an entry alone."""
     for option, value in options.items():
         if value:
-            fail(f"--{option}", value, "with FILE.py:NAME")
+            fail(f"--{option}", value, f"with {entry}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kernels.cli.options import ChipsOption, MarkdownOption, StrictOption
+from kernels.cli.options import ChipsOption, MarkdownOption, StrictOption, repeated
 from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
 from kernels.proof.catalog import RUNGS
 
@@ -39,23 +39,26 @@ def prove(
     python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
     """
     with reported():
+        from kernels.machines.tpu.chips import CHIPS
         from kernels.yours.proving import RUNGS as known
         from kernels.yours.proving import prove_file
         from kernels.yours.report import Report
 
         writable(junit, markdown)
+        rungs = repeated("--rung", rung, known) or known
+        chips = repeated("--chip", chip, CHIPS)
         report = Report(())
         with progress(counted=False) as bar:
             task = bar.add_task("")
             for file in files:
                 path, name = file_and_name(file)
-                if marked and "proves" not in Path(path).read_text(encoding="utf-8"):
+                if marked and b"proves" not in Path(path).read_bytes():
                     continue
                 report += prove_file(
                     path,
                     name,
-                    rungs=tuple(rung or known),
-                    chips=tuple(chip or ()),
+                    rungs=rungs,
+                    chips=chips,
                     seed=seed,
                     timeout=timeout,
                     progress=lambda words: bar.update(task, description=escape(words)),

@@ -15,13 +15,13 @@ from kernels.cli.options import (
     Entry,
     TimeoutOption,
     WorkloadOption,
-    only_for_files,
+    only_for,
     subject,
 )
 from kernels.cli.terminal import console, file_and_name, note, progress, reported
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
-from kernels.machines.checks import fail, one_of
+from kernels.machines.checks import fail, kept_by_jax, one_of
 
 
 def tune(
@@ -50,8 +50,10 @@ def tune(
 
         libtpu_version()
         one_of("--chip", chip, CHIPS)
-        if ".py" not in entry:
-            only_for_files(args=args, over=over)
+        if ".py" in entry:
+            only_for("OPERATOR/IMPLEMENTATION", workload=workload)
+        else:
+            only_for("FILE.py:NAME", args=args, over=over)
         options: dict[str, Any] = {"chip": chip, "most": most, "timeout": timeout}
         with progress() as bar:
             task = bar.add_task(f"{entry} for {chip}", total=None)
@@ -75,7 +77,7 @@ def _of_entry(
     from kernels.machines import tpu
 
     chip = options["chip"]
-    operator, implementation, problem = subject(entry, workload)
+    operator, implementation, problem = subject(entry, workload, tpu.CHIPS)
     known = operator.workloads
     if implementation.name == operator.plain:
         accepted = "one that takes block sizes; XLA chooses its own"
@@ -85,9 +87,12 @@ def _of_entry(
     candidates = known.candidates(problem, tpu.CHIPS[chip].vmem_bytes)
     if not candidates:
         fail("workload", problem, "one for which a candidate fits into VMEM")
+    arguments = known.arguments(problem)
+    for array in arguments:
+        kept_by_jax("the dtype of an argument", array.dtype)
     tuning = tpu.tune(
         functools.partial(operator.function, implementation=implementation.name, **problem.options),
-        *known.arguments(problem),
+        *arguments,
         candidates=candidates,
         name=operator.name,
         store=TuningStore(Key.of(operator.name, implementation.name, problem, chip), fresh=fresh),
@@ -96,14 +101,15 @@ def _of_entry(
     default = tuning.default_seconds
     rows = []
     for trial in tuning.trials:
-        refused = math.isinf(trial.seconds)
-        comparable = not refused and math.isfinite(default)
+        refused, least = math.isinf(trial.seconds), "at least " * bool(trial.on_data)
+        comparable = not refused and math.isfinite(default) and not trial.on_data
         rows.append(
             (
                 str(trial),
-                "refused" if refused else format_seconds(trial.seconds),
+                "refused" if refused else least + format_seconds(trial.seconds),
                 f"{trial.seconds / default - 1:+.1%}" if comparable else "",
-                f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0],
+                trial.on_data
+                or (f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0]),
             )
         )
     columns = ("tuning", "time", "against the default", "")
@@ -130,8 +136,8 @@ def _of_file(
         if math.isinf(trial.seconds):
             rows.append((str(trial), "refused", "", "", trial.note.split("; it holds")[0]))
         else:
-            change = f"{trial.seconds / best - 1:+.1%}"
-            time = format_seconds(trial.seconds)
+            change = "" if trial.on_data else f"{trial.seconds / best - 1:+.1%}"
+            time = "at least " * bool(trial.on_data) + format_seconds(trial.seconds)
             rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")
     title = f"{name} {args} on {options['chip']}, estimated".replace("  ", " ")

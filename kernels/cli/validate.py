@@ -110,7 +110,7 @@ def _read(file: Path, chips: Sequence[str]) -> list[Record]:
         operator = OPERATORS[record.operator]
         known = [c for c in RATES if c in operator[record.implementation].backend.chips]
         if record.chip not in known:
-            accepted = f"{', '.join(known)}; --chip leaves the rows of others out"
+            accepted = f"{', '.join(known) or 'none'}; --chip leaves the rows of others out"
             fail(f"the chip {name}", repr(record.chip), accepted)
         if record.sizes.keys() != (sizes := operator.workloads.named[0].sizes).keys():
             fail(f"the sizes {name}", record.sizes, f"a number for each of {', '.join(sizes)}")
@@ -131,6 +131,8 @@ def _estimated(
         workload = Workload("measured", {**record.sizes}, record.dtype, drawn, options, tuning)
         try:
             job = Subject.of(operator, entry).job(workload, gradient=gradient)
+            if gradient and not job.wanted:
+                fail("the pass", "gradient", "forward, since it has no gradients")
             question = [(job, record.chip)]
             [estimate] = entry.backend.estimate(question, timeout=timeout, budget=budget)
         except (ValueError, TypeError, MemoryError) as error:  # sizes or options that it refuses

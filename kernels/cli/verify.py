@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.cli.options import StrictOption
+from kernels.cli.options import StrictOption, repeated
 from kernels.cli.terminal import console, errors, note, progress, reported
 from kernels.figures.table import Table
-from kernels.machines.checks import one_of
 from kernels.proof.catalog import RUNGS, find
 from kernels.yours.report import COLOURS, PARTIAL, PASSED, SKIPPED, WORDS, ProblemResult, Report
 
@@ -37,8 +36,7 @@ def verify(
     """Prove implementations, rung by rung, against the float64 reference."""
     with reported():
         chosen = list(dict.fromkeys(find(*entries or ())))
-        for name in rung or ():
-            one_of("--rung", name, RUNGS)
+        repeated("--rung", rung, RUNGS)
     from kernels.proof import ladder
 
     jobs = [

@@ -121,7 +121,7 @@ class Group:
 def figures() -> list[Group]:
     """The problems of results/published.csv, estimated.csv and measured.csv that are an operator's
     of the catalog; programs of others are what the estimates are held against, and no figure."""
-    known = (record for path in FIGURES for record in read(path))
+    known = (record for path in FIGURES for record in read(path, missing_ok=True))
     return groups(_renamed(record) for record in known if record.operator in OPERATORS)
 
 
@@ -135,12 +135,12 @@ def _renamed(record: Record) -> Record:
 
 def parts() -> list[Group]:
     """Where the time of whole programs goes, of results/vit_step.csv."""
-    return groups(read(PARTS))
+    return groups(read(PARTS, missing_ok=True))
 
 
 def trials() -> list[Group]:
     """The tuner's trials of results/tuned.csv; each row is a tuning."""
-    return groups(read(TRIALS))
+    return groups(read(TRIALS, missing_ok=True))
 
 
 def groups(records: Iterable[Record]) -> list[Group]:

@@ -27,23 +27,27 @@ ABANDONED = 30.0  # seconds after which a lock file is nobody's: a write takes a
 
 
 @overload
-def read(path: Path | str) -> list[Record]: ...
+def read(path: Path | str, *, missing_ok: bool = ...) -> list[Record]: ...
 @overload
-def read(path: Path | str, rows: type[Kind]) -> list[Kind]: ...
-def read(path: Path | str, rows: type[Row] = Record) -> Any:
-    """The rows of a CSV file; none where there is no such file.
+def read(path: Path | str, rows: type[Kind], *, missing_ok: bool = ...) -> list[Kind]: ...
+def read(path: Path | str, rows: type[Row] = Record, *, missing_ok: bool = False) -> Any:
+    """The rows of a CSV file.
 
     Args:
         path: a name without a folder, such as "published.csv", is looked up in results/.
         rows: what they are.
+        missing_ok: whether a file that nobody has written yet has no rows.
 
     Raises:
-        ValueError: for other columns, for a cell that cannot be, for a row that contradicts itself,
-            and for a file that mixes kinds.
+        ValueError: where there is no such file, for other columns, for a cell that cannot be, for a
+            row that contradicts itself, and for a file that mixes kinds.
     """
     path = _path(path)
     if not path.exists():
-        return []
+        if missing_ok:
+            return []
+        files = ", ".join(sorted(file.name for file in path.parent.glob("*.csv")))
+        fail("path", path, f"a file that there is: {files or 'none there'}")
     with open(path, newline="", encoding="utf-8") as file:
         kept = [rows.of_cells(cells) for cells in csv.DictReader(file)]
     _one_kind(kept, path)
@@ -82,7 +86,7 @@ def add(path: Path | str, rows: Iterable[Row]) -> None:
     if not new:
         return
     with locked(path):
-        known = {row.identity: row for row in read(path, type(new[0]))}
+        known = {row.identity: row for row in read(path, type(new[0]), missing_ok=True)}
         named = (r for r in known.values() if isinstance(r, Record) and r.workload)
         names = {row.problem: row.workload for row in named}
         for row in new:
@@ -177,7 +181,7 @@ class TuningStore(MutableMapping):
         self.versions = versions or estimator()
         self._known = {
             str(record.tuning): (record.value / 1e3, record.bound, record.method)
-            for record in ([] if fresh else read(path))
+            for record in ([] if fresh else read(path, missing_ok=True))
             if record.problem == key.problem
             and record.implementation == key.implementation
             and record.versions == self.versions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,9 +10,10 @@ from kernels.machines.tpu.diagnose import mib
 
 
 def format_seconds(seconds: Any) -> str:
-    """Seconds in the unit that reads best; of a range, both ends."""
+    """Seconds in the unit that reads best; of a range both ends, or the least alone."""
     if getattr(seconds, "is_range", False):
-        return " to ".join(map(format_seconds, seconds))
+        low, high = map(format_seconds, seconds)
+        return f"at least {low}" if math.isinf(seconds.high) else f"{low} to {high}"
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

@@ -1,8 +1,9 @@
 """Checks of arguments. Each raises ValueError: the argument, what it was, and what is accepted."""
 
+import inspect
 import re
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,8 +39,9 @@ def user_file(file: str) -> bool:
 
 
 def fail(argument: str, value: object, accepted: str) -> NoReturn:
-    """Raise it: the argument or a part of it such as "x.shape", its value, and what would do."""
-    raise ValueError(f"{argument} is {value}; accepted: {accepted}")
+    """Raise it: the argument or a part of it such as "x.shape", its value (of a function its name),
+    and what would do."""
+    raise ValueError(f"{argument} is {getattr(value, '__name__', value)}; accepted: {accepted}")
 
 
 def array(
@@ -56,6 +58,14 @@ def array(
     one_of(f"{argument}.dtype", str(value.dtype), dtypes)
 
 
+def kept_by_jax(argument: str, dtype: Any) -> None:
+    """Check that JAX keeps a dtype: of float64 it makes float32 unasked, unless x64 is enabled."""
+    import jax
+
+    if (kept := jax.dtypes.canonicalize_dtype(dtype, True)) != dtype:  # True: keys too
+        fail(argument, dtype, f"{kept}, which JAX makes of it unless JAX_ENABLE_X64=1")
+
+
 def same(argument: str, value: object, other: str, expected: object) -> None:
     """Check that a property of one argument, such as "y.dtype", equals that of another."""
     if value != expected:
@@ -69,7 +79,33 @@ def one_of(argument: str, value: object, accepted: Collection[Any]) -> None:
         fail(argument, shown, ", ".join(map(str, accepted)))
 
 
+def positive(argument: str, value: object) -> None:
+    """Check that `value` is a number above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
+        fail(argument, repr(value), "a number above 0")
+
+
+def takes(argument: str, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Check that `function` takes these arguments, as far as its signature tells."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of something built in
+        return
+    try:
+        signature.bind(*args, **named)
+    except TypeError as error:
+        words = ", ".join([f"{len(args)} positional", *named])
+        fail(argument, f"{words} ({error})", f"{name_of(function)}{signature}")
+
+
 def positive_int(argument: str, value: object) -> None:
     """Check that `value` is a whole number of at least 1 (a bool is not a number here)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         fail(argument, repr(value), "a whole number of at least 1")
+
+
+def name_of(function: Any) -> str:
+    """A function's name, or that of its type."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return getattr(function, "__name__", "") or type(function).__name__

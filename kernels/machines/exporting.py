@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import re
 import time
 from abc import ABC, abstractmethod
@@ -22,7 +23,7 @@ import numpy as np
 
 from kernels.machines import optional
 from kernels.machines.base import CompileError
-from kernels.machines.checks import fail, one_of
+from kernels.machines.checks import fail, name_of, one_of, takes
 from kernels.machines.compat import jax_mlir, jax_pallas, jaxprs, xla_gpu
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ExportedProgram:
         row_major: lay its arguments and results out row by row, instead of as XLA would choose.
         mesh: axes and sizes of the chips that share it; () for one chip.
         donated: the arguments whose memory the results may take, by number.
-        values: of the arguments whose values are given, by number.
+        values: of the arguments that decide how much it does and whose values are known, by number.
         names: of all arguments.
         trips: how often a loop runs, or how many steps a grid has, where data decides; see
             kernels.machines.pallas.calls.calls_in.
@@ -89,10 +90,29 @@ class ExportedProgram:
         return program
 
     @property
-    def integers(self) -> tuple[tuple[int, ...], ...]:
-        """The lists of integers among the arguments whose values are given."""
-        values = map(np.asarray, self.values.values())
-        return tuple(tuple(v.tolist()) for v in values if v.ndim == 1 and v.dtype.kind in "iu")
+    def rounds(self) -> int | None:
+        """How often the loops outside of its kernels run whose length is data: as somebody says, or
+        as the arguments do; None where they leave that open, or the loops differ."""
+        ranges, unknown = self.decisive("while")
+        counts = {max(end - start, 0) for start, end in ranges}
+        agree = self.values and len(counts) == 1 and not unknown  # XLA counts what is constant
+        return self.trips.get("", counts.pop() if agree else None)
+
+    def decisive(self, operation: str) -> tuple[list[list[Any]], frozenset[str]]:
+        """What decides how much XLA does in each "ragged_dot" or "while" of the program: the values
+        of each of which they are known, and the names of what decides the others."""
+        from kernels.machines.pallas.values import decisive
+
+        known, unknown = [], frozenset[str]()
+        for name, operands in decisive(self.jaxpr, self.values, self.names):
+            if name.startswith(operation):
+                values = [v.tolist() for v in (o.get() for o in operands) if v is not None]
+                if values and len(values) == len(operands):
+                    known.append(values)
+                else:
+                    names = frozenset().union(*[operand.unknown for operand in operands])
+                    unknown |= names or {"how often a loop of the program runs"}
+        return known, unknown
 
 
 class Machine(ABC):
@@ -167,7 +187,6 @@ class Machine(ABC):
         mesh: Mapping[str, int] | None = None,
         in_specs: Any = None,
         out_specs: Any = None,
-        values: Mapping[str | int, Any] | None = None,
         **options: Any,
     ) -> ExportedProgram:
         """Export `function(*args)` for `chip`, without its compiler; nothing runs.
@@ -175,23 +194,26 @@ class Machine(ABC):
         Args:
             function: kernels inside that leave interpret=None are taken as compiled, whatever they
                 do on this machine, and whether or not they were traced for it before.
-            args: arrays or jax.ShapeDtypeStruct.
+            args: arrays or jax.ShapeDtypeStruct. They stay arguments of the program; but an array
+                of integers is its value, where that decides how much is done.
             chip: one of CHIPS; the machine's default if left out.
             name: of the program; that of the function if left out.
             mesh, in_specs, out_specs: as in compile.
-            values: name or number of an argument → its value, where the kernels' work depends on
-                it.
             options: keyword arguments of the function.
 
         Raises:
             CompileError: for what JAX already knows the hardware to refuse.
-            ValueError: for an unknown chip, an impossible mesh, a kernel with interpret=True or of
-                an array without elements, or values of no argument.
+            ValueError: for what is no function, arguments that it does not take, an unknown chip,
+                an impossible mesh, a kernel with interpret=True or of an array without elements.
             Exception: whatever `function` itself raises.
         """
         import jax
 
-        chip, name = chip or self.default, name or name_of(function)
+        if not callable(function):
+            fail("function", repr(function), "a function of arrays")
+        chip, name, written = chip or self.default, name or name_of(function), function
+        if mesh is not None and not isinstance(mesh, Mapping):
+            fail("mesh", repr(mesh), 'axis name → size, such as {"x": 4}')
         function = self.named(function, name)
         self.check(chip, mesh)
         optional.require("flatbuffers", f"handing a program to the {self.title} compiler")
@@ -207,9 +229,14 @@ class Machine(ABC):
                 traced = jitted.trace(*args, **arrays)
             except Exception as error:
                 refusal = self.refused(error)
-                if refusal.kind == "other":
-                    raise
-                raise refusal from error
+                if refusal.kind != "other":
+                    raise refusal from error
+                if isinstance(error, TypeError):
+                    takes("args", written, args, options)
+                    for leaf in () if own else jax.tree.leaves(args):
+                        if isinstance(leaf, str) or (not np.isscalar(leaf) and not _is_array(leaf)):
+                            fail("args", repr(leaf), "arrays, jax.ShapeDtypeStruct and numbers")
+                raise
             self.accept(traced.jaxpr)
             try:
                 exported = jax.export.export(
@@ -221,7 +248,7 @@ class Machine(ABC):
             except Exception as error:
                 raise self.refused(error, traced.jaxpr) from error
         names = jaxprs.argument_names(traced.jaxpr)
-        numbered = _by_number(values or {}, names, args, jaxprs.inputs(traced.jaxpr))
+        values = _values(function, traced, args, arrays, names)
         module = exported.mlir_module()
         leaves = jax.tree.leaves(traced.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated"))
         return ExportedProgram(
@@ -229,10 +256,10 @@ class Machine(ABC):
             chip,
             bytes(data),
             traced.jaxpr,
-            _fingerprint(module, numbered),
+            _fingerprint(module, values),
             mesh=tuple((mesh or {}).items()),
             donated=tuple(i for i, leaf in enumerate(leaves) if getattr(leaf, "donated", False)),
-            values=numbered,
+            values=values,
             names=names,
             mosaic=xla_gpu.MOSAIC in module,
         )
@@ -278,13 +305,6 @@ class Machine(ABC):
         return Lowered(chip, seconds, kernels, lowered.as_text())
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """A function's name, or that of its type."""
-    while hasattr(function, "func"):  # functools.partial
-        function = function.func
-    return getattr(function, "__name__", "") or type(function).__name__
-
-
 def _is_array(value: Any) -> bool:
     """Whether a value is arrays, and what they hold may change from call to call."""
     import jax
@@ -293,33 +313,37 @@ def _is_array(value: Any) -> bool:
     return bool(leaves) and all(hasattr(v, "shape") and hasattr(v, "dtype") for v in leaves)
 
 
-def _by_number(
-    values: Mapping[str | int, Any],
-    names: Sequence[str],
+def _values(
+    function: Callable[..., Any],
+    traced: Any,
     args: Sequence[Any],
-    variables: Sequence[Any],
+    named: Mapping[str, Any],
+    names: Sequence[str],
 ) -> dict[int, Any]:
-    """The number of an argument of the program → the value of it, where there is one."""
+    """The number of an argument of the program → its value, of those that are there and decide how
+    much it does: a large array of integers that is only computed with is not looked at."""
     import jax
 
-    numbered: dict[int, Any] = {}
-    for key, value in values.items():
-        if isinstance(key, int) and 0 <= key < len(args):
-            first = len(jax.tree.leaves(list(args[:key])))
-            places = list(range(first, first + len(jax.tree.leaves(args[key]))))
-        else:
-            places = [i for i, n in enumerate(names) if re.split(r"[\[.]", n)[0] == key or n == key]
-        leaves = [value] if len(places) == 1 else jax.tree.leaves(value)
-        if not places:
-            fail("values", f"of {key!r}", f"of {', '.join(names)}, or of their numbers")
-        if len(leaves) != len(places):
-            fail(f"values[{key!r}]", f"{len(leaves)} arrays", f"{len(places)}")
-        for place, leaf in zip(places, leaves):
-            array, shape = np.asarray(leaf), tuple(jaxprs.shape(variables[place]))
-            if array.shape != shape:
-                fail(f"values[{key!r}].shape", array.shape, f"{shape}")
-            numbered[place] = array.astype(jaxprs.dtype(variables[place]))
-    return numbered
+    from kernels.machines.pallas.values import decisive
+
+    positional, options = traced.args_info
+    if len(positional) < len(args):  # the others are static, and have no name there
+        own = {re.split(r"[\[.]", name)[0] for name in names}
+        whole = inspect.signature(function).bind_partial(*args).arguments
+        args = [value for name, value in whole.items() if name in own]
+    leaves = jax.tree.leaves((list(args), {name: named[name] for name in options}))
+    dtypes = [*map(jaxprs.dtype, jaxprs.inputs(traced.jaxpr))]
+    known = {
+        place: leaf
+        for place, (leaf, dtype) in enumerate(zip(leaves, dtypes))
+        if dtype.startswith(jaxprs.INTEGERS) and not isinstance(leaf, jax.ShapeDtypeStruct)
+    }
+    if not known or len(leaves) != len(dtypes):
+        return {}
+    values = [value for _, some in decisive(traced.jaxpr, {}, names) for value in some]
+    deciding = frozenset().union(*[value.unknown for value in values])
+    wanted = [place for place in known if names[place] in deciding]
+    return {place: np.asarray(known[place]).astype(dtypes[place]) for place in wanted}
 
 
 def _fingerprint(module: str, values: Mapping[int, Any]) -> str:

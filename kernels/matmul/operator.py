@@ -58,6 +58,7 @@ def matmul(
     checks.array("x", x, rank=2, dtypes=DTYPES)
     checks.array("y", y, rank=2, dtypes=DTYPES)
     checks.same("y.dtype", str(y.dtype), "x", str(x.dtype))
+    checks.one_of("transpose_rhs", transpose_rhs, (False, True))
     _check_k(x, y, 1 if transpose_rhs else 0)
     _function("prologue", prologue)
     _function("activation", activation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,11 +11,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from kernels.machines.checks import fail
+
 # Sizes that find mistakes: 1, primes, and one below, at and above what blocks and tiles divide.
 SIZES = (1, 2, 3, 5, 7, 8, 9, 16, 31, 63, 64, 65, 101, 123, 127, 128, 129, 200, 257, 384, 509)
 
 # How values are drawn. "cancelling" makes sums nearly vanish, "nonfinite" plants NaN and infinity.
 VALUES = ("normal", "wide", "cancelling", "nonfinite")
+
+# What they are drawn as.
+DTYPES = (
+    *(f"{kind}{bits}" for kind in ("float", "int", "uint") for bits in (16, 32, 64)),
+    *("bool", "int4", "int8", "uint8", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+)
+MOST = 2**56  # of the sizes' product: NumPy counts the bytes of an array in 63 bits
 
 
 @dataclass(frozen=True)
@@ -90,8 +100,15 @@ class Workloads:
     published: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     def arguments(self, workload: Workload, seed: int = 0) -> tuple[Any, ...]:
-        """The positional arguments for `workload`; the same seed gives the same values."""
-        return self.make(workload, np.random.default_rng(seed))
+        """The positional arguments for `workload`; the same seed gives the same values.
+
+        Raises:
+            ValueError: where they do not fit into memory.
+        """
+        try:
+            return self.make(workload, np.random.default_rng(seed))
+        except MemoryError as error:
+            fail("workload", workload, f"sizes whose arrays fit into memory ({error})")
 
     def find(self, text: str) -> Workload:
         """The named workload `text`, or a new one of sizes such as "m=512 k=512 n=512 bfloat16".
@@ -104,29 +121,30 @@ class Workloads:
 
         Raises:
             ValueError: for an unknown name, for other sizes than the operator has, and for a dtype
-                that nobody has heard of.
+                that is not of DTYPES.
         """
         words = text.replace(",", " ").split()
         if not any("=" in word for word in words):
             return self[text]
-        sizes = dict(word.split("=", 1) for word in words if "=" in word)
-        dtypes = [word for word in words if "=" not in word]
-        names = ", ".join(self.named[0].sizes)
-        if set(sizes) != set(self.named[0].sizes) or not all(v.isdigit() for v in sizes.values()):
-            raise ValueError(f"workload is {text!r}; accepted: a whole number for each of {names}")
-        dtype = dtypes[0] if dtypes else "float32"
-        if len(dtypes) > 1 or not (hasattr(ml_dtypes, dtype) or dtype in np.sctypeDict):
-            raise ValueError(f"workload is {text!r}; accepted: sizes and one dtype")
-        options = self.named[0].options  # what cannot be done without, such as a border
-        return Workload("custom", {k: int(v) for k, v in sizes.items()}, dtype, options=options)
+        pairs = [word.split("=", 1) for word in words if "=" in word]
+        dtype, *more = [word for word in words if "=" not in word] or ["float32"]
+        known = self.named[0]
+        sizes = {name: int(size) for name, size in pairs if size.isdecimal()}
+        once = sorted(name for name, _ in pairs) == sorted(known.sizes) and len(sizes) == len(pairs)
+        if not once or math.prod(sizes.values()) > MOST:
+            names = ", ".join(known.sizes)
+            fail("workload", repr(text), f"a whole number for each of {names}, once, {MOST} in all")
+        if more or dtype not in DTYPES:
+            fail("workload", repr(text), f"sizes and one dtype of {', '.join(DTYPES)}")
+        # Its options are what cannot be done without, such as a border.
+        return Workload("custom", sizes, dtype, options=known.options)
 
     def __getitem__(self, name: str) -> Workload:
         everything = (*self.named, *self.figures)
         for workload in everything:
             if workload.name == name:
                 return workload
-        known = ", ".join(w.name for w in everything)
-        raise ValueError(f"workload is {name!r}; accepted: {known}")
+        fail("workload", repr(name), ", ".join(w.name for w in everything))
 
 
 def cases(
@@ -185,5 +203,5 @@ def values(kind: str, shape: tuple[int, ...], dtype: str, rng: np.random.Generat
         where = rng.choice(x.size, min(3, x.size), replace=False)
         x.reshape(-1)[where] = (np.nan, np.inf, -np.inf)[: where.size]
     elif kind != "normal":
-        raise ValueError(f"kind is {kind!r}; accepted: {', '.join(VALUES)}")
+        fail("kind", repr(kind), ", ".join(VALUES))
     return x.astype(dtype_)

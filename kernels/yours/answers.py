@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.checks import fail, located
+from kernels.machines.checks import fail, located, takes
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.yours import declared
@@ -214,6 +214,7 @@ def of_arrays(
     """A function as one of arrays alone, and these."""
     if not named and all(hasattr(value, "shape") for value in args):
         return function, list(args)  # as it is: a jitted one keeps what it donates
+    takes("args", function, args, named)
     values = [*args, *named.values()]
     fixed = {i: value for i, value in enumerate(values) if not hasattr(value, "shape")}
 
@@ -280,25 +281,25 @@ def tune(
 
     Returns:
         trials: of each, in order: seconds (None where it is refused), what binds, a note, how far
-        such estimates were off, and whether the reason for a refusal may pass.
+        such estimates were off, which data decide that were not given (then the seconds are the
+        least), and whether the reason for a refusal may pass.
     """
     from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu.estimate import Estimate, estimate_all
     from kernels.machines.tpu.export import export
     from kernels.machines.tpu.tuner import TRANSIENT
-    from kernels.yours.machines import integers
 
     function, positional, named = target(path, name, args)
-    refused = {"seconds": None, "bound": "", "band": "", "passing": False}
+    refused = {"seconds": None, "bound": "", "band": "", "on_data": "", "passing": False}
     trials: dict[int, dict[str, Any]] = {}
     programs = {}
-    options: dict[str, Any] = {"chip": chip, "values": integers(positional)}
     for place, tuning in enumerate(tunings):
         words = " ".join([name, *(f"{k}={v}" for k, v in tuning.items())])
-        call = functools.partial(function, **named, **tuning)
+        tuned = functools.partial(function, **tuning)
         try:
             with jax_pallas.compiled():
-                programs[place] = export(call, *positional, name=words, **options)
+                call, arrays = of_arrays(tuned, positional, named, name)
+                programs[place] = export(call, *arrays, chip=chip, name=words)
         except Exception as error:  # a size that the function itself refuses
             note = in_a_line(error).removeprefix("TpuCompileError: ")
             trials[place] = refused | {"note": note}
@@ -310,6 +311,7 @@ def tune(
                 "bound": result.bound,
                 "note": result.method,
                 "band": result.band_text,
+                "on_data": result.on_data,
                 "passing": False,
             }
         else:

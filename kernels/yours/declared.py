@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kernels.machines.checks import fail, one_of
+from kernels.machines.checks import fail, name_of, one_of
 
 CHIPS = ("v5e", "v6e")
 # How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
@@ -107,10 +107,3 @@ def proves(
 def declared() -> tuple[Declared, ...]:
     """Everything that was marked in this process, in order."""
     return tuple(_known)
-
-
-def name_of(function: Any) -> str:
-    """A function's name, or that of its type."""
-    while hasattr(function, "func"):  # functools.partial
-        function = function.func
-    return getattr(function, "__name__", "") or type(function).__name__

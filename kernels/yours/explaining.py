@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.checks import fail
+from kernels.machines.checks import fail, name_of
 from kernels.yours import cache
 from kernels.yours.explanation import Explanation
 from kernels.yours.machines import Asked, machine
@@ -47,7 +47,6 @@ def explain(
         kernels.optional.MissingPackage: where the chip's compiler is not installed.
     """
     from kernels.yours import answers
-    from kernels.yours.declared import name_of
 
     target = machine(chip, "chip")
     target.ready()

@@ -113,9 +113,12 @@ def guard(
                 if progress:
                     progress(f"{kernel}: estimated for {chip}")
                 facts = explain_file(path, kernel, chip=chip, timeout=timeout).facts
-                refusal = facts.error["message"] if isinstance(facts, Refusal) else ""
-                now = None if isinstance(facts, Refusal) else facts.seconds
+                now, refusal = getattr(facts, "seconds", None), getattr(facts, "on_data", "")
                 key, title = f"{inside}:{kernel}@{chip}", f"{kernel} on {chip}"
+                if isinstance(facts, Refusal):
+                    refusal = f"compiles no more: {facts.error['message']}"
+                elif refusal:
+                    notes.append(f"{title} has no estimate to guard: {refusal}")
                 was = known.get(key, {})
                 before = was.get("seconds")
                 lines.append((kernel, chip, before, now, held))
@@ -131,7 +134,7 @@ def guard(
                     if rung in rungs and rung not in held
                 ]
                 if before is not None and now is None:
-                    losses.append(f"{title} compiles no more: {refusal}")
+                    losses.append(f"{title} {refusal or 'has no estimate any more'}")
                 elif before is not None and now > before * (1 + percent / 100):
                     losses.append(
                         f"{title} is estimated {now / before - 1:.1%} slower, {percent:g}% is "

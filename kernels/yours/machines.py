@@ -37,14 +37,7 @@ class Asked:
     pictures: bool  # whether to draw what a page shows
     # The name of a loop, or "" for every one → how often it runs, where data decides.
     trips: Mapping[str, int]
-
-
-def integers(arrays: Sequence[Any]) -> dict[int | str, Any]:
-    """Of the arrays whose values are known, the integers: what grids, loops, tables depend on."""
-    import numpy as np
-
-    known = {i: a for i, a in enumerate(arrays) if type(a).__name__ != "ShapeDtypeStruct"}
-    return {i: np.asarray(a) for i, a in known.items() if np.dtype(a.dtype).kind in "iub"}
+    flops: float | None = None  # of its kernels' products, where they cannot be counted
 
 
 def returning(program: Any) -> Any:
@@ -58,12 +51,17 @@ def returning(program: Any) -> Any:
     return program
 
 
+def chips() -> dict[str, Any]:
+    """The name of each chip → the module of its machine."""
+    machines = map(importlib.import_module, MODULES)
+    return {name: own for own in machines for name in own.known()}
+
+
 def machine(chip: str, option: str = "--chip") -> Any:
     """The module of the machine that has a chip.
 
     Raises:
         ValueError: for a chip of none, with those there are.
     """
-    machines = [importlib.import_module(name) for name in MODULES]
-    one_of(option, chip, [name for own in machines for name in own.known()])
-    return next(own for own in machines if chip in own.known())
+    one_of(option, chip, chips())
+    return chips()[chip]

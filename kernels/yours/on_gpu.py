@@ -54,7 +54,7 @@ def explain(asked: Asked) -> Explanation:
             )
         compiled = compile_program(program, passes=True, timeout=asked.timeout)
         try:
-            estimate = estimate_compiled(program, compiled)
+            estimate = estimate_compiled(program, compiled, flops=asked.flops)
         except ValueError as error:  # what nothing here knows the time of
             estimate = str(error)
         facts = known.facts(compiled, estimate, asked.title)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernels.yours.machines import Asked, integers, returning
+from kernels.yours.machines import Asked, returning
 
 if TYPE_CHECKING:
     from kernels.yours.explanation import Explanation
@@ -41,10 +41,9 @@ def explain(asked: Asked) -> Explanation:
     from kernels.yours.explanation import explained, refused
 
     program = None
-    options: Any = {"chip": asked.chip, "name": asked.name, "values": integers(asked.arrays)}
     try:
         with jax_pallas.compiled():
-            program = export(asked.function, *asked.arrays, **options)
+            program = export(asked.function, *asked.arrays, chip=asked.chip, name=asked.name)
         program = returning(program).with_trips(asked.trips)
         estimate = estimate_program(program, timeout=asked.timeout)
     except TpuCompileError as error:

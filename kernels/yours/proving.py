@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.checks import brief, one_of
+from kernels.machines.checks import brief, fail, one_of, positive
 from kernels.yours import memory
 from kernels.yours.declared import CHIPS, VALUES, Declared
 from kernels.yours.report import FAILED, ProblemResult, Report
@@ -64,7 +64,6 @@ def prove(
     Raises:
         ValueError: for a wrong argument, and where `arguments` or `reference` fail by themselves.
     """
-    _check(rungs, chips)
     declared = Declared(
         function,
         reference,
@@ -74,6 +73,7 @@ def prove(
         chips,  # type: ignore[arg-type]
         values,  # type: ignore[arg-type]
     )
+    _check(rungs, declared.chips, timeout)
     pickled, why_not = _pickled(declared)
     if pickled is None:
         with _here(timeout) as ask:
@@ -111,7 +111,7 @@ def prove_file(
     Raises:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
-    _check(rungs, chips)
+    _check(rungs, chips, timeout)
     with asking(timeout) as ask:
         question = {"path": path, "name": name}
         return _climb(ask, question, rungs, tuple(chips), seed, progress)
@@ -135,13 +135,15 @@ def _loaded(ask: Ask, source: dict[str, Any]) -> list[dict[str, Any]]:
         raise ValueError(f"the file could not be loaded: {lost}") from None
 
 
-def _check(rungs: Sequence[str], chips: Sequence[str]) -> None:
+def _check(rungs: Sequence[str], chips: Sequence[str], timeout: float) -> None:
     from kernels.machines.tpu.chips import CHIPS as known
 
-    for rung in rungs:
-        one_of("rungs", rung, RUNGS)
-    for chip in chips:
-        one_of("chips", chip, known)
+    positive("timeout", timeout)
+    for argument, names, accepted in (("rungs", rungs, RUNGS), ("chips", chips, known)):
+        if isinstance(names, str):
+            fail(argument, repr(names), "a tuple of names")
+        for name in names:
+            one_of(argument, name, accepted)
 
 
 def _parts(declared: Declared) -> Iterator[Any]:
@@ -254,6 +256,8 @@ def _climb(
     for kernel in _loaded(ask, source):
         name = kernel["name"]
         if "error" in kernel:
+            if "path" not in source:  # of a file the report says it, beside its other kernels
+                raise ValueError(kernel["error"])
             what = "arguments and reference"
             results.append(ProblemResult(name, "load", what, FAILED, kernel["error"]))
             continue

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.machines.checks import fail
+from kernels.machines.checks import fail, kept_by_jax
 from kernels.machines.hlo import DTYPES
 
 SHORT = {
@@ -39,6 +39,8 @@ def arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
     named: dict[str, Any] = {}
     for word in _words(text):
         keyword = _NAMED.match(word)
+        if keyword and keyword[1] in named:
+            fail("--args", repr(text), f"{keyword[1]} once")
         if keyword and not _ARRAY.match(word):
             named[keyword[1]] = _value(keyword[2], word)
         elif named:
@@ -73,6 +75,7 @@ def _value(text: str, word: str) -> Any:
             dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
         except TypeError:
             fail("--args", repr(word), FORM)
+        kept_by_jax(f"the dtype of --args {word!r}", dtype)
         shape = tuple(int(size) for size in sizes.split(",") if size.strip())
         if values is None:
             return jax.ShapeDtypeStruct(shape, dtype)

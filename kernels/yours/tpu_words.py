@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels.figures.table import Paragraph, Table
 from kernels.figures.units import format_bytes, format_dims, format_seconds
+from kernels.machines.base import Seconds
 from kernels.machines.pallas.calls import FAST
 from kernels.machines.tpu.diagnose import TpuCompileError, mib
 from kernels.machines.tpu.explain import KernelFacts, TpuFacts, VmemFacts
@@ -104,7 +105,8 @@ def page(facts: TpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
     yield Paragraph(_verdict(facts))
     if facts.by_data:
         yield Paragraph(_decided_by_data(facts))
-    yield from _roofline(facts)
+    if facts.seconds is not None:
+        yield from _roofline(facts, facts.seconds)
     if facts.float32_products:
         yield Paragraph(PASSES)
     yield _operations(facts, whole)
@@ -134,7 +136,7 @@ def kernel_page(kernel: KernelFacts, whole: bool) -> Iterator[Table | Paragraph]
 def figures(facts: TpuFacts) -> Figures:
     """What programs are compared by: the name of a figure → its value, and how it is written."""
     return {
-        "time": (facts.seconds, format_seconds(facts.seconds)),
+        "time": (facts.seconds, time_of(facts)),
         "cycles": (facts.cycles, f"{facts.cycles:,.0f}"),
         "binds": (None, facts.bound),
         "moved in HBM": (facts.hbm_bytes, format_bytes(facts.hbm_bytes)),
@@ -161,13 +163,16 @@ def kernel_figures(kernels: Sequence[KernelFacts]) -> Figures:
     return figures
 
 
+def time_of(facts: TpuFacts) -> str:
+    """The time in words: where data decide that were not given, from the least to the most."""
+    return format_seconds(Seconds(facts.least, math.inf if facts.most is None else facts.most))
+
+
 def _verdict(facts: TpuFacts) -> str:
-    if facts.depends:
-        upto = ", and no most" if facts.most is None else f" to {format_seconds(facts.most)}"
-        names = ", ".join(facts.depends)
-        return f"estimated at least {format_seconds(facts.least)}{upto}: it depends on {names}"
+    if facts.on_data:
+        return f"estimated {time_of(facts)}; {facts.on_data}"
     return (
-        f"estimated {format_seconds(facts.seconds)}, {facts.cycles:,.0f} cycles at "
+        f"estimated {time_of(facts)}, {facts.cycles:,.0f} cycles at "
         f"{facts.clock_hz / 1e9:g} GHz ({facts.band}): {BINDS[facts.bound]}"
     )
 
@@ -190,8 +195,8 @@ def _rate(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
 
-def _roofline(facts: TpuFacts) -> Iterator[Table | Paragraph]:
-    seconds, moved = facts.seconds or 1e-12, facts.hbm_bytes
+def _roofline(facts: TpuFacts, seconds: float) -> Iterator[Table | Paragraph]:
+    seconds, moved = seconds or 1e-12, facts.hbm_bytes
     peak, bandwidth = facts.peak_flops, facts.hbm_bytes_per_second
     reached = f"{_rate(facts.flops / seconds / 1e12)} of {peak / 1e12:.0f} TFLOP/s (bf16)"
     rates = (

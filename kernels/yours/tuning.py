@@ -128,9 +128,8 @@ def tune_file(
     ranked = []
     for place, trial in answers.items():
         seconds = math.inf if trial["seconds"] is None else trial["seconds"]
-        tried = Trial(
-            candidates[place], seconds, trial["bound"], trial["note"], place in remembered
-        )
+        kept = place in remembered, trial.get("on_data", "")
+        tried = Trial(candidates[place], seconds, trial["bound"], trial["note"], *kept)
         ranked.append((tried, trial.get("band", "")))
     ranked.sort(key=lambda pair: pair[0].seconds)
     return Tuned(tuple(t for t, _ in ranked), tuple(band for _, band in ranked), tuple(notes))

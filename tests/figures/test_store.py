@@ -158,7 +158,9 @@ def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="columns"):
         read(tmp_path / "x.csv")
-    assert read(tmp_path / "none.csv") == []
+    assert read(tmp_path / "none.csv", missing_ok=True) == []
+    with pytest.raises(ValueError, match=r"none.csv; accepted: a file that there is: x.csv"):
+        read(tmp_path / "none.csv")
 
 
 # --- many writers -------------------------------------------------------------------------------

@@ -1,14 +1,39 @@
 """Bad arguments are named, with what they were and what is accepted."""
 
+import jax
 import numpy as np
 import pytest
 
-from kernels import checks, optional
+from kernels import checks, explain, gpu, optional, tpu
+from kernels.matmul import matmul
+
+ROWS = np.zeros((8, 128), np.float32)
 
 
 def test_the_message_has_all_three_parts():
     with pytest.raises(ValueError, match=r"^bm is 7; accepted: a multiple of 8$"):
         checks.fail("bm", 7, "a multiple of 8")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: tpu.compile("x"), "function is 'x'; accepted: a function"),
+        (lambda: gpu.export(3, ROWS), "function is 3; accepted: a function"),
+        (lambda: tpu.compile(np.dot, ROWS, mesh=3), "mesh is 3; accepted: axis name"),
+        (lambda: gpu.export(lambda x, y: x, ROWS), r"args is 1 positional \(.*'y'\); accepted: "),
+        (lambda: tpu.compile(lambda x: x, "abc"), "args is 'abc'; accepted: arrays"),
+        (lambda: gpu.estimate(lambda x: x, ROWS, timeout=-1), "timeout is -1; accepted: a number"),
+        (lambda: tpu.estimate(lambda x: x, ROWS, timeout=-1), "timeout is -1; accepted: a number"),
+        (lambda: explain(lambda x: x, ROWS, x=ROWS), "args is 1 positional, x .*; accepted: "),
+        (lambda: matmul(ROWS, ROWS.T, transpose_rhs="yes"), "transpose_rhs is 'yes'; accepted"),
+        (lambda: checks.fail("activation", jax.nn.relu, "None"), "activation is relu; accepted"),
+    ],
+)
+@pytest.mark.skipif(not optional.available("libtpu"), reason="libtpu is not installed")
+def test_a_wrong_call_is_a_value_error(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "3", None])

@@ -139,8 +139,8 @@ def test_a_refused_tuning_has_no_place(row, tmp_path):
 def test_a_search_ranks_theirs_and_the_drawn_with_the_tuner(row, tmp_path, monkeypatch):
     asked = {}
 
-    def tune(function, *arguments, candidates, store, chip, values, **options):
-        asked.update(candidates=candidates, chip=chip, values=values)
+    def tune(function, *arguments, candidates, store, chip, **options):
+        asked.update(candidates=candidates, chip=chip)
         for i, each in enumerate(candidates):
             store[str(tpu.Trial(each, 0.0))] = 1e-3 * (1 + i), "compute", "how"
 

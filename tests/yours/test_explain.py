@@ -103,7 +103,9 @@ def test_arguments_are_read():
     assert positional[2] == 2.5 and named["causal"] is True and named["w"].shape == ()
 
 
-@pytest.mark.parametrize("text", ["bf17[4]", "f32[4]=[1,2]", "x=1 f32[4]", "nonsense", "f32[4"])
+@pytest.mark.parametrize(
+    "text", ["bf17[4]", "f32[4]=[1,2]", "x=1 f32[4]", "x=1 x=2", "nonsense", "f32[4"]
+)
 def test_what_cannot_be_read_says_what_can(text):
     with pytest.raises(ValueError, match=r"--args is '.*'; accepted: "):
         shapes.arguments(text)
@@ -223,12 +225,12 @@ def power(n_ref, x_ref, o_ref):
     o_ref[...] = jax.lax.fori_loop(0, n_ref[0], step, x_ref[...])
 
 
-def repeated(n, x):
-    spec = pl.BlockSpec((8, 128), lambda i, n: (i, 0))
+def repeated(n, x, rows=8):
+    spec = pl.BlockSpec((rows, 128), lambda i, n: (i, 0))
     return pl.pallas_call(
         power,
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(2,), in_specs=[spec], out_specs=spec
+            num_scalar_prefetch=1, grid=(16 // rows,), in_specs=[spec], out_specs=spec
         ),
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
     )(n, x)
@@ -247,7 +249,14 @@ def test_trips_that_data_decides_are_named_and_given(here):
 
     unknown = explained("i32[1] f32[16,128]")
     assert unknown["by_data"] == ["the loop at mine.py:10 of power"]
-    assert unknown["depends"] == ["n"] and unknown["most"] is None
+    assert unknown["depends"] == ["n"] and unknown["most"] is None and unknown["seconds"] is None
+    words = "it depends on data: pass n"
+    shown = command(here, *["explain", "mine.py:repeated", "--args", "i32[1] f32[16,128]"]).stdout
+    assert re.search(f"estimated at least [\\d.]+ .s; {words}", " ".join(shown.split()))
+    for given, least in (("i32[1]=[300]", False), ("i32[1]", True)):
+        tuning = ("tune", "mine.py:repeated", "--over", "rows=16", "--args", f"{given} f32[16,128]")
+        ranked = " ".join(command(here, *tuning).stdout.split())
+        assert ("at least" in ranked) == (words in ranked) == least and "binds" in ranked
     given = explained("i32[1] f32[16,128]", "--trips", "power=300")
     assert not given["depends"] and given["trips"] == {"power": 300}
     assert given["seconds"] == explained("i32[1]=[300] f32[16,128]")["seconds"]
@@ -304,8 +313,12 @@ def test_two_kernels_and_two_commits_side_by_side(here):
         (("tune", "mine.py:power", "--over", "block=8", "-c", "h100"), "--chip is 'h100'"),
         (
             ("guard", "mine.py", "--baseline", "a.json", "--update", "--rung", "run"),
-            "rung is 'run'",
+            "--rung is 'run'",
         ),
+        (("explain", "mine.py:power", "--args", "f64[8,128]"), "'f64[8,128]' is float64; accepted"),
+        (("explain", "mine.py:power", "--args", "f32[8,128] x=f32[8,128]"), "args is 1 positional"),
+        (("explain", "mine.py:power", "--args", "f32[8,128] f32[8]"), "args is 2 positional"),
+        (("tune", "mine.py:power", "-w", "tiny", "--over", "block=8"), "--workload is tiny"),
         (("explain", "matmul/pallas", "--args", "f32[1]"), "accepted: with FILE.py:NAME"),
         (("tune", "mine.py:power"), "--over is left out"),
         (("guard", "--baseline", "none.json"), "--update writes one"),

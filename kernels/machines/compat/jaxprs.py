@@ -22,6 +22,8 @@ CALLS = (
     *("custom_jvp_call", "custom_vjp_call"),
 )
 
+INTEGERS = ("int", "uint", "bool")  # how their dtypes begin
+
 
 def trace(function: Callable[..., Any], *args: Any) -> Any:
     """The closed jaxpr of `function(*args)`."""
@@ -268,6 +270,21 @@ def limit(equation: Any) -> int | None:
     below = condition.eqns[0].invars[1]
     places = [i for i, v in enumerate(condition.invars) if v is below]
     return loop.of_body + places[0] if places else None
+
+
+def counted(equation: Any) -> tuple[int, ...]:
+    """The numbers of the operands in which the counter of a "while" that goes up one by one starts
+    and ends; () for any other loop."""
+    end, loop = limit(equation), while_loop(equation)
+    if end is None:
+        return ()
+    condition, body = opened(loop.condition), opened(loop.body)
+    additions = {id(e.outvars[0]): e.invars for e in body.eqns if operation(e) == "add"}
+    for place, variable in enumerate(condition.invars):
+        old, one = additions.get(id(body.outvars[place]), (None, None))
+        if variable is condition.eqns[0].invars[0] and old is body.invars[loop.of_body + place]:
+            return (loop.of_body + place, end) if literal(one) == 1 else ()
+    return ()
 
 
 def kind(variable: Any) -> tuple[str, int]:

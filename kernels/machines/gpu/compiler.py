@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machines import cache
-from kernels.machines.checks import fail, one_of
+from kernels.machines.checks import fail, one_of, positive
 from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, Spares, how, python
 from kernels.machines.compat import xla_gpu
 from kernels.machines.exporting import ExportedProgram
@@ -321,6 +321,7 @@ def compile_program(
         GpuCompileError: for what a compiler refuses, a timeout, a child that died.
         MissingPackage: without the plugin or NVIDIA's tools.
     """
+    positive("timeout", timeout)
     _check_tools()
     question = {
         "program": program.data,

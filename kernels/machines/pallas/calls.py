@@ -385,7 +385,8 @@ def calls_in(
             that is data.
     """
     pairs = handed(jaxpr, values or {}, names)
-    return [_call(e, tuple(values), trips or {}) for e, values in pairs]
+    kernels = ((e, operands) for e, operands in pairs if jax_pallas.is_kernel(e))
+    return [_call(e, tuple(operands), trips or {}) for e, operands in kernels]
 
 
 def _kernels(jaxpr: Any) -> Iterator[Any]:

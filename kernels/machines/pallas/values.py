@@ -71,10 +71,37 @@ def _computed(value: Value) -> Any:
     return jaxprs.on_cpu(run)
 
 
+def decisive(
+    jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
+) -> Iterator[tuple[str, list[Value]]]:
+    """What decides how much a program does, operation by operation: of a pallas_call the sizes of a
+    dynamic grid, prefetched scalars and what lies in scalar memory, of a ragged product the lengths
+    of the groups, of a "while" where its counter starts and ends.
+
+    Args:
+        jaxpr, known, names: as of handed.
+
+    Yields:
+        The operation's name, and those of its operands.
+    """
+    for equation, operands in handed(jaxpr, known, names):
+        name = jaxprs.operation(equation)
+        places: tuple[int, ...] = (2,)
+        if name == "pallas_call":
+            first = len(jax_pallas.dynamic_axes(equation)) + jax_pallas.num_scalars(equation)
+            blocks = jax_pallas.blocks(equation)[: jax_pallas.num_inputs(equation)]
+            in_smem = (i for i, block in enumerate(blocks, first) if block.memory == "smem")
+            places = *range(first), *in_smem
+        elif name == "while":
+            places = jaxprs.counted(equation)
+        yield name, [operands[place] for place in places]
+
+
 def handed(
     jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
 ) -> Iterator[tuple[Any, list[Value]]]:
-    """Each pallas_call of a program with the values of its operands, in the order of `calls_in`.
+    """Each pallas_call, loop and ragged product of a program with the values of its operands, in
+    order.
 
     Yields:
         The equation, and a Value for each of its operands.
@@ -108,8 +135,9 @@ def _within(
         operands = [value(v) for v in jaxprs.inputs(equation)]
         unknown = frozenset().union(*[v.unknown for v in operands])
         results: list[Value] = []
-        if jaxprs.operation(equation) == "pallas_call":
+        if jaxprs.operation(equation).startswith(("pallas_call", "while", "ragged_dot")):
             yield equation, operands
+        if jaxprs.operation(equation) == "pallas_call":
             unknown |= {f"what {jax_pallas.name(equation)} computes"}
             results = [Value(unknown) for _ in jaxprs.outputs(equation)]
         elif jaxprs.passes_on(equation):

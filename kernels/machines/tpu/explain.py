@@ -143,7 +143,7 @@ class TpuFacts:
     title: str
     chip: str
     libtpu: str
-    seconds: float
+    seconds: float | None  # None where data decide that were not given
     cycles: float
     clock_hz: float  # of the chip
     band: str  # how far such estimates were off, in words
@@ -151,6 +151,7 @@ class TpuFacts:
     method: str
     notes: tuple[str, ...]
     depends: tuple[str, ...]
+    on_data: str  # the same in words
     by_data: tuple[str, ...]  # loops and grids whose length is data that is not given, in words
     trips: Mapping[str, int]  # how often somebody says that they run
     least: float  # seconds
@@ -170,8 +171,8 @@ class TpuFacts:
 
 # What has one name there and here.
 _OF_ESTIMATE = (
-    *("chip", "libtpu", "cycles", "bound", "method", "notes", "depends", "flops", "hbm_bytes"),
-    *("utilisation", "hbm_utilisation", "optimal_seconds"),
+    *("chip", "libtpu", "cycles", "bound", "method", "notes", "depends", "on_data", "flops"),
+    *("hbm_bytes", "utilisation", "hbm_utilisation", "optimal_seconds"),
 )
 _OF_OPERAND = (
     *("name", "role", "shape", "dtype", "block", "memory", "known", "aliased", "block_bytes"),
@@ -196,7 +197,7 @@ def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
     return TpuFacts(
         **{name: getattr(estimate, name) for name in _OF_ESTIMATE},
         title=title,
-        seconds=estimate.cycles / chip.clock_hz,
+        seconds=None if estimate.depends else estimate.cycles / chip.clock_hz,
         clock_hz=chip.clock_hz,
         band=estimate.band_text,
         by_data=_by_data(program, estimate),
@@ -300,7 +301,8 @@ def _regions(schedule: KernelSchedule) -> tuple[RegionFacts, ...]:
 def _by_data(program: ExportedProgram, estimate: Estimate) -> tuple[str, ...]:
     """The loops and grids whose length is data that is not given, in words."""
     names = dict.fromkeys(words for call in program.calls for words in call.by_data)
-    if estimate.compiled and not all(run.counted for run in estimate.compiled.module.run):
+    by_data = program.rounds is None or "" in program.trips
+    if by_data and estimate.compiled and not all(i.counted for i in estimate.compiled.module.run):
         names["a loop of the program"] = None
     return tuple(names)
 

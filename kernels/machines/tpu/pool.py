@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machines import cache, optional
+from kernels.machines.checks import positive
 from kernels.machines.child import Child, ChildError, Spares, how, python
 from kernels.machines.compat import libtpu
 from kernels.machines.compat.libtpu import Dump
@@ -244,6 +245,7 @@ class _Pool:
         timeout: float,
         version: str,
     ) -> None:
+        positive("timeout", timeout)
         self.purposes = purposes
         self.source: Iterator[ExportedProgram] | None = iter(programs)
         self.programs: list[ExportedProgram] = []

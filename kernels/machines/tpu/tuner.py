@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.machines.checks import fail
-from kernels.machines.exporting import ExportedProgram, name_of
+from kernels.machines.checks import fail, name_of
+from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.walk import TIRED
 from kernels.machines.tpu import chips
 from kernels.machines.tpu.diagnose import TpuCompileError
@@ -38,10 +38,12 @@ class Trial:
 
     Args:
         tuning: keyword arguments of the function.
-        seconds: infinite where it cannot be compiled.
+        seconds: infinite where it cannot be compiled; where data decide that were not given, the
+            least.
         bound: what binds.
         note: the method, or the reason.
         remembered: whether it was known from an earlier run.
+        on_data: which data decide that were not given, in words.
     """
 
     tuning: Mapping[str, Any]
@@ -49,6 +51,7 @@ class Trial:
     bound: str = ""
     note: str = ""
     remembered: bool = False
+    on_data: str = ""
 
     def __str__(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.tuning.items()) or "default"
@@ -88,7 +91,6 @@ def tune(
     store: MutableMapping[str, tuple[float, str, str]] | None = None,
     timeout: float = 120.0,
     progress: Callable[[int, int], None] | None = None,
-    values: Mapping[str | int, Any] | None = None,
     default: bool = True,
     profile: bool = True,
     **options: Any,
@@ -98,7 +100,9 @@ def tune(
     Args:
         function: of arrays and of what is to be tuned, such as kernels.matmul.matmul. Called
             without a candidate, it chooses by itself; that is estimated too.
-        args: arrays or jax.ShapeDtypeStruct.
+        args: as of estimate. Where a kernel depends on data that they leave out, its trial says
+            so, has the least seconds, and is not kept. One with more rounds than are counted is
+            refused.
         candidates: keyword arguments each, such as {"block": BlockSizes(512, 1024, 512)}, the most
             promising first.
         chip: one of CHIPS.
@@ -110,8 +114,6 @@ def tune(
             again.
         timeout: seconds for one compilation.
         progress: called with how many are done, of how many.
-        values: as in estimate. Where a kernel depends on what they leave out, its trial says so,
-            and has the least seconds. One with more rounds than are counted is refused.
         default: whether to estimate what the function chooses by itself too.
         profile: whether to ask the static profile. It takes longest, and where it serves some of
             the candidates alone, those without it compare as schedules do.
@@ -128,11 +130,10 @@ def tune(
     if not tunings:
         fail("candidates", "empty", "one at least")
     name = name or name_of(function)
-    shapes = [_shape(a) for a in args]
 
     def exported(tuning: Mapping[str, Any], words: str) -> ExportedProgram:
         tuned = functools.partial(function, **(options | dict(tuning)))
-        return export(tuned, *shapes, chip=chip, name=f"{name} {words}", values=values)
+        return export(tuned, *args, chip=chip, name=f"{name} {words}")
 
     trials: list[Trial] = []
     everything = [{}, *tunings] if default else tunings  # {} is what it chooses by itself
@@ -144,15 +145,6 @@ def tune(
     own = trials.pop(0).seconds if default else math.nan
     ranked = sorted(trials, key=lambda t: t.seconds)
     return Tuning(name, chip, tuple(ranked), own, version)
-
-
-def _shape(argument: Any) -> Any:
-    """A shape is enough to compile; the values that a kernel's time depends on are given apart."""
-    import jax
-
-    if not hasattr(argument, "shape"):
-        return argument
-    return jax.ShapeDtypeStruct(argument.shape, argument.dtype)
 
 
 def _try(
@@ -182,9 +174,10 @@ def _try(
         if isinstance(result, Estimate) and TIRED in result.depends:
             trials[i] = Trial(tunings[i], float("inf"), note=TIRED)  # part of it has no rank
         elif isinstance(result, Estimate):
-            trials[i] = Trial(tunings[i], result.seconds.low, result.bound, result.method)
-            if any(reason in result.method for reason in _KEPT):
-                passing.add(i)  # without the profile for once: no figure to compare others with
+            least, words = result.seconds.low, result.on_data
+            trials[i] = Trial(tunings[i], least, result.bound, result.method, on_data=words)
+            if words or any(reason in result.method for reason in _KEPT):
+                passing.add(i)  # no figure to compare others with, or none without the profile
         else:
             trials[i] = Trial(tunings[i], float("inf"), note=result.message)
             if result.kind in TRANSIENT:

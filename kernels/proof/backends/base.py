@@ -25,6 +25,7 @@ class Backend:
         tensors: whether they take PyTorch's tensors.
         compiled_for: the chips that the rung compile takes, the usual one first.
         chips: what `estimate` knows, the usual one first; empty where nothing is estimated.
+        estimates_ranges: whether what it estimates is a range, which is made where it is asked for.
         is_library: whether who writes in it calls a library or leaves all to a compiler, and so
             writes no kernel.
         needs: packages or tools of which one has to be there before anything runs.
@@ -36,6 +37,7 @@ class Backend:
     tensors: bool = False
     compiled_for: tuple[str, ...] = ()
     chips: tuple[str, ...] = ()
+    estimates_ranges: bool = False
     is_library: bool = False
     needs: tuple[str, ...] = ()
 

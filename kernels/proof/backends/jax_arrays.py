@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.machines.checks import kept_by_jax
 from kernels.proof.backends.job import Job
 
 
@@ -33,9 +34,12 @@ def at_places(
 
 
 def _call(job: Job, **more: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """The function of its traced arrays alone, and these."""
+    """The function of its traced arrays alone, and these: ValueError where JAX narrows one."""
     function = functools.partial(job.function, **job.options, **more)
-    return at_places(function, job.arguments, _traced(job))
+    call, arrays = at_places(function, job.arguments, _traced(job))
+    for array in arrays:
+        kept_by_jax("the dtype of an argument", array.dtype)
+    return call, arrays
 
 
 def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -38,6 +38,7 @@ class Job:
     wanted: tuple[int, ...] = ()
     static: tuple[int, ...] = ()  # positions of the arrays whose values decide what is compiled
     name: str = ""  # in words, for messages
+    flops: float | None = None  # of its matrix products, where the operator says them
 
     def __call__(self, **more: Any) -> Any:
         """The call, with further keyword arguments."""

@@ -14,7 +14,7 @@ class _MosaicGpu(PallasGpu):
     name = "Mosaic GPU"
     claims = ("interpret", "simulate", "compile")
     # wgmma and set_max_registers are Hopper's: older chips lack them, newer ones have others.
-    compiled_for = ("h100",)
+    compiled_for = chips = ("h100",)
 
     def interpret(self, job: Job) -> Any:
         """Warpgroups as threads, with a limit on what they wait for; races are not looked for."""

@@ -6,6 +6,7 @@ JAX 0.11 deprecates this route: Triton is on its way out of Pallas, and Mosaic G
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kernels.proof.backends import jax_arrays
@@ -22,6 +23,8 @@ class PallasGpu(Backend):
     claims: tuple[str, ...] = ("interpret", "compile")
     takes_interpret = True
     compiled_for: tuple[str, ...] = ("h100", "a100", "b200")
+    chips = compiled_for
+    estimates_ranges = True
 
     def compile_one(self, job: Job) -> str:
         from kernels.machines.gpu import compiler, toolchain
@@ -48,6 +51,21 @@ class PallasGpu(Backend):
     def _look_at(self, program: Any) -> None:
         """Refuse what the compiler would take, and what is wrong."""
         check_index_maps(program.calls)
+
+    def estimate(
+        self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
+    ) -> list[Any]:
+        from kernels.machines import gpu
+
+        answers: list[Any] = []
+        for job, chip in jobs:
+            function, arrays = jax_arrays.programs(job, interpret=False)[-1]
+            options: dict[str, Any] = {"chip": chip, "flops": job.flops, "timeout": timeout}
+            try:
+                answers.append(gpu.estimate(function, *arrays, **options))
+            except (ValueError, gpu.GpuCompileError) as error:
+                answers.append(error)
+        return answers
 
     def _no_machine(self, device: str) -> str:
         import jax

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kernels.machines.tpu.chips import CHIPS
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import Backend, Job
 from kernels.proof.backends.processor import processor
@@ -13,7 +14,7 @@ from kernels.proof.backends.processor import processor
 class OnTpu(Backend):
     """What the TPU's compiler takes, and is estimated by."""
 
-    chips = ("v5e", "v6e", "v5p")
+    chips = tuple(CHIPS)
 
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float

@@ -1,6 +1,7 @@
 """explain for a GPU: passes, thunks, registers, occupancy, schedule, bracket; refusals."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from typer.testing import CliRunner
 
 from kernels import pictures
+from kernels.cli import app
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
@@ -41,6 +44,17 @@ def test_a_program_is_explained():
     assert kernel.name in text and "svg" in made.pictures[0]["html"]
     page = made.html(made)
     assert "least, µs" in page and "CublasLtMatmul" in page
+
+
+@pytest.mark.cuda
+def test_an_entry_is_explained_and_estimated_alike():
+    words = ("matmul/mosaic_gpu", "-c", "h100", "-w", "square_bf16")
+    explanation, estimate = (
+        CliRunner().invoke(app, [command, *words], env={"COLUMNS": "200"}).stdout
+        for command in ("explain", "estimate")
+    )
+    low, high, unit = re.search(r"([\d.]+) to ([\d.]+) (µs), estimated", explanation).groups()
+    assert f"{float(low) * 1e3:.0f} ns to {high} {unit}" in estimate and "HGMMA" in explanation
 
 
 def test_what_the_compilers_refuse_is_one_line(monkeypatch):

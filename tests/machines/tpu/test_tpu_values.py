@@ -13,6 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 from pallas_samples import products, shape
 
 from kernels import tpu
+from kernels.figures.units import format_seconds
 from kernels.machines.pallas.walk import EndlessLoop
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.export import export
@@ -83,10 +84,11 @@ def test_rounds_that_data_decide(kernel):
     unknown = tpu.estimate(function, COUNTS, X)
     assert unknown.depends == ("counts",)
     assert unknown.seconds.is_range and unknown.seconds.high == math.inf
-    assert unknown.band is None and unknown.band_text == "depends on counts"
-    assert "depends on counts" in unknown.method
+    words = "it depends on data: pass counts"
+    assert unknown.band is None and unknown.band_text == unknown.on_data == words
+    assert words in unknown.method and "at least" in format_seconds(unknown.seconds)
 
-    ten = tpu.estimate(function, COUNTS, X, values={"counts": np.full(8, 10)})
+    ten = tpu.estimate(function, np.full(8, 10), X)
     assert not ten.depends and not ten.seconds.is_range
     static = tpu.estimate(prefetching(ten_rounds), COUNTS, X)
     assert ten.seconds == pytest.approx(static.seconds, rel=0.02)
@@ -99,7 +101,7 @@ def test_a_branch_that_data_decide():
     unknown = tpu.estimate(function, COUNTS, X)
     assert unknown.depends == ("counts",)
     seconds = [
-        tpu.estimate(function, COUNTS, X, values={0: np.array(counts)}).seconds
+        tpu.estimate(function, jnp.array(counts), X).seconds
         for counts in ([0] * 8, [0, 9] * 4, [9] * 8)
     ]
     assert seconds == sorted(seconds) and seconds[2] > 1.3 * seconds[0]
@@ -113,7 +115,7 @@ def test_a_grid_whose_size_is_an_argument():
     assert "dynamic" in tpu.schedule(dynamic, n, X).kernels[0].name
     unknown = tpu.estimate(dynamic, n, X)
     assert unknown.depends == ("n",) and unknown.seconds.high == math.inf
-    eight = tpu.estimate(dynamic, n, X, values={"n": 8})
+    eight = tpu.estimate(dynamic, 8, X)
     [kernel] = [op for op in eight.ops if op.kind == "kernel"]
     assert kernel.call.grid == (8,) and kernel.hbm_bytes == 2 * 2048 * 256 * 4
     constant = tpu.estimate(lambda x: dynamic(jnp.int32(8), x), X)
@@ -121,14 +123,41 @@ def test_a_grid_whose_size_is_an_argument():
     assert not constant.depends and known.cycles == pytest.approx(kernel.cycles, rel=0.01)
 
 
-def test_values_have_to_be_of_arguments():
-    n = jax.ShapeDtypeStruct((), jnp.int32)
-    with pytest.raises(ValueError, match=r"values is of 'm'; accepted: of n, x"):
-        export(dynamic, n, X, values={"m": 8})
-    with pytest.raises(ValueError, match=r"values\['n'\].shape is \(2,\)"):
-        export(dynamic, n, X, values={"n": [8, 8]})
-    with pytest.raises(ValueError, match="1 arrays"):
-        export(lambda t: t, {"a": n, "c": n}, values={"t": {"a": 1}})
+def test_an_array_is_its_value_where_that_decides():
+    counts = [np.full(8, 10), np.full(8, 11), COUNTS]
+    ten, eleven, unknown = programs = [export(prefetching(rounds_of_data), c, X) for c in counts]
+    assert len({program.data for program in programs}) == 1  # it stays an argument
+    assert len({program.fingerprint for program in programs}) == 3
+    assert [*ten.values] == [*eleven.values] == [0] and not unknown.values
+    numbers = np.ones((128, 128), np.int8)
+    product, other = (export(lambda x, y: x @ y, x, x) for x in (numbers, numbers * 2))
+    assert not product.values and product.fingerprint == other.fingerprint
+
+    def function(x, double, n, tree):
+        y = jax.lax.fori_loop(tree["first"], n, lambda i, y: y * x, x)
+        return y * 2 if double else y
+
+    of_a_tree = jax.jit(function, static_argnums=1)
+    named = jax.jit(function, static_argnames="double")
+    for program in (
+        export(of_a_tree, numbers, True, 9, {"first": np.int32(2)}),
+        export(named, numbers, double=True, tree={"first": np.int32(2)}, n=jnp.int32(9)),
+    ):
+        assert program.rounds == 7 and len(program.values) == 2
+    size = jax.ShapeDtypeStruct((), jnp.int32)
+    assert export(of_a_tree, numbers, True, 9, {"first": size}).rounds is None
+
+
+@pytest.mark.libtpu
+def test_groups_that_are_not_given():
+    shapes = shape(4096, 512), shape(8, 512, 1024)
+    unknown, even, uneven = (
+        tpu.estimate(jax.lax.ragged_dot, *shapes, sizes, chip="v6e")
+        for sizes in (shape(8, dtype=jnp.int32), np.full(8, 512), np.full(8, 511))
+    )
+    assert unknown.on_data == "it depends on data: pass group_sizes"
+    assert not even.depends and not uneven.depends and even.seconds < uneven.seconds
+    assert unknown.seconds.low < even.seconds and uneven.seconds <= unknown.seconds.high < math.inf
 
 
 @pytest.mark.libtpu
@@ -173,7 +202,7 @@ def test_keyword_arguments_are_the_functions_own():
     assert tpu.estimate(product, x, scale=x).hbm_bytes == 3 * 256 * 256 * 4
     jitted = jax.jit(product, static_argnames="causal")
     assert tpu.estimate(jitted, x, causal=True).flops == 2 * 256**3
-    with pytest.raises(TypeError, match="casual"):
+    with pytest.raises(ValueError, match="casual"):
         tpu.compile(product, x, casual=True)
 
 
@@ -305,6 +334,14 @@ def test_a_loop_of_the_program_whose_length_is_data():
         return jax.lax.fori_loop(0, n, lambda i, x: jnp.exp(x) * 0.5, x)
 
     found = tpu.estimate(function, jax.ShapeDtypeStruct((), jnp.int32), X)
-    assert found.depends == ("how often a loop of the program runs",) and found.band is None
+    assert found.depends == ("n",) and found.on_data.endswith("pass n") and found.band is None
     low, high = found.seconds
     assert low < found.cycles / tpu.CHIPS["v5e"].clock_hz < high == math.inf
+    none, one, nine = (tpu.estimate(function, n, X).seconds for n in (0, 1, 9))
+    assert low <= none < one < nine
+
+    def until(x):
+        return jax.lax.while_loop(lambda x: x[0, 0] < 9, lambda x: x * 2, x)
+
+    found = tpu.estimate(until, X)
+    assert found.on_data == "it depends on how often a loop of the program runs"

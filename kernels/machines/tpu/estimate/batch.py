@@ -15,7 +15,7 @@ one purpose to the pool together, and sends each generator its answers, until al
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ def estimate(
     timeout: float = pool.TIMEOUT,
     budget: float = BUDGET,
     large: bool = False,
-    values: Mapping[str | int, Any] | None = None,
     rates: str | Path | None = None,
     **options: Any,
 ) -> Estimate:
@@ -54,17 +53,16 @@ def estimate(
 
     Args:
         function: kernels inside are taken as compiled, whatever they do on this machine.
-        args: arrays or jax.ShapeDtypeStruct.
+        args: arrays or jax.ShapeDtypeStruct. An array of integers is its value where the work
+            depends on it: the size of a dynamic grid, a table of pages, the rows of each group, the
+            end of a loop. What depends on data that are not given takes a range of seconds, and
+            Estimate.on_data says which.
         chip: one of CHIPS.
         timeout: seconds for a compilation.
         budget: seconds that the static profile may simulate; beyond it, a kernel's grid is cut and
             extrapolated, and XLA's own cycles are taken.
         large: of a program of hundreds of operations, write down the schedule of its kernels
             alone; the whole one would fill the disk.
-        values: name or number of an argument → its value, where the kernels' work depends on it:
-            the size of a dynamic grid, a table of pages, the rows of each group. Of `args`, only
-            shapes and dtypes count. What depends on a value that is neither given nor a constant
-            of the program is named in Estimate.depends, and the estimate is a range.
         rates: a file of rates that a reader fitted for this chip and compiler, in place of the
             book's.
         options: any other keyword argument is the function's own, as in compile.
@@ -76,7 +74,7 @@ def estimate(
             kernel with a loop that its own scalars never end.
     """
     installed = pool.libtpu_version()
-    program = export(function, *args, chip=chip, values=values, **options)
+    program = export(function, *args, chip=chip, **options)
     with use(rates, installed, [program.chip]):
         return estimate_program(program, timeout=timeout, budget=budget, large=large)
 
@@ -212,6 +210,8 @@ def _steps(
     if profile and not lost("profile"):
         profiled = yield from Profile(program, compiled, kernels, timeout, budget, note).run()
         lost("profile")
-    trips = program.trips.get("")
-    cost = Cost(compiled, kernels, profiled, program.integers, trips)
+    groups, open_groups = program.decisive("ragged_dot")
+    unknown = {"ragged_dot": open_groups, "while": program.decisive("while")[1]}
+    lengths = [sizes for [sizes] in groups]
+    cost = Cost(compiled, kernels, profiled, lengths, program.rounds, unknown)
     return cost.total(program, cost.operations(), notes)

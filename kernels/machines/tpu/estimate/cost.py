@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernels.machines.base import Seconds
-from kernels.machines.compat import libtpu
+from kernels.machines.compat import jaxprs, libtpu
 from kernels.machines.exporting import ExportedProgram
 from kernels.machines.hlo import Array, HloInstruction
 from kernels.machines.pallas.calls import FAST
@@ -38,10 +38,11 @@ class Cost:
         compiled: what the compiler made of it.
         kernels: of each HLO instruction that is one, with its cycles.
         profiled: HLO instruction → cycles that the static profile gave it.
-        groups: the lists of integers among the arguments whose values are given; lengths of groups
-            may be among them.
+        groups: the lengths of the groups of each ragged product of which they are known.
         trips: how often a loop of XLA's runs whose length its text does not tell; None where nobody
             says.
+        unknown: what decides the work of each "ragged_dot" and "while" of which that is not known:
+            arguments, in words.
     """
 
     def __init__(
@@ -51,14 +52,17 @@ class Cost:
         profiled: dict[str, int],
         groups: Sequence[Sequence[int]] = (),
         trips: int | None = None,
+        unknown: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.compiled, self.kernels, self.profiled = compiled, kernels, profiled
-        self.groups = groups
+        self.unknown = unknown or {}
+        self.groups = () if self.unknown.get("ragged_dot") else groups
         self.chip = chips.chip(compiled.chip)
         self.module = compiled.module
         self.run = [
-            replace(i, times=i.times * trips, counted=True) if trips and not i.counted else i
+            i if i.counted or trips is None else replace(i, times=i.times * trips, counted=True)
             for i in compiled.module.run
+            if i.counted or trips != 0
         ]
         self.rates = rates_of(self.chip.name)
         self.schedules = {kernel.name: kernel for kernel in schedule_of(compiled).kernels}
@@ -91,10 +95,15 @@ class Cost:
         method = "; ".join(dict.fromkeys(op.method for op in ranked))
         if total <= floor:
             method = f"bytes of arguments and results over bandwidth (more than: {method})"
-        notes = tuple(dict.fromkeys([*notes, *self._notes(ops)]))
+        depends = tuple(sorted({name for op in ops for name in op.depends}))
+        dtypes = dict(zip(program.names, map(jaxprs.dtype, jaxprs.inputs(program.jaxpr))))
+        asked = [name for name in depends if dtypes.get(name, "").startswith(jaxprs.INTEGERS)]
+        words = ["data: pass " + ", ".join(asked)] * bool(asked)
+        words = [name for name in depends if name not in asked] + words
+        on_data = f"it depends on {', '.join(words)}" if words else ""
+        notes = tuple(dict.fromkeys(filter(None, [*notes, on_data, *self._notes()])))
         flops = matmul_flops(program.jaxpr, program.calls)
         seconds = Seconds(cycles / chip.clock_hz)
-        depends = tuple(sorted({name for op in ops for name in op.depends}))
         if depends:
             open_ops = [op for op in ops if op.depends]
             sure = total - sum(op.cycles for op in open_ops)
@@ -119,14 +128,13 @@ class Cost:
             notes=notes,
             compiled=self.compiled,
             depends=depends,
+            on_data=on_data,
             rates=self.rates.source,
             cost=self,
         )
 
-    def _notes(self, ops: Sequence[OpEstimate]) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
         """What the figures leave out."""
-        if names := sorted({name for op in ops for name in op.depends}):
-            yield f"depends on {', '.join(names)}"
         calls = [kernel.call for kernel in self.kernels.values()]
         operands = [operand for call in calls for operand in call.operands]
         if any(not i.counted for i in self.run):
@@ -178,7 +186,8 @@ class Cost:
             op = self._xla_op(instruction)
         if instruction.counted:
             return op
-        depends = (*op.depends, "how often a loop of the program runs")
+        names = self.unknown.get("while") or ("how often a loop of the program runs",)
+        depends = (*op.depends, *names)
         return replace(op, depends=depends, least_cycles=0.0, most_cycles=math.inf)
 
     def _kernel_op(self, kernel: KernelProfile, instruction: HloInstruction) -> OpEstimate:
@@ -310,7 +319,8 @@ class Cost:
         if kernel and module.gathers(instruction) and kernel.by_hand:
             return self._gather(instruction, kernel.by_hand)
         read, written = traffic.moved(module, instruction)
-        floor = self._hbm(*traffic.moved(module, instruction, self._weight))
+        moved = traffic.moved(module, instruction, self._weight)
+        floor = self._hbm(*moved)
         if module.only_moves(instruction):
             kind = "relayout"
         elif module.multiplies(instruction):
@@ -331,9 +341,14 @@ class Cost:
             bound = HBM if floor >= 0.5 * cycles else LATENCY
             moves = "bytes over the bandwidth reached"
             method = f"{moves}, beside {method}" if model else moves
+        grouped = instruction.is_kernel and instruction.grouped_flops() > 0
         return _operation(
             instruction,
             kind=kind,
+            # Without their lengths, each group is taken to end within a tile; all may be empty.
+            depends=tuple(self.unknown.get("ragged_dot", ())) if grouped else (),
+            least_cycles=self._hbm(0, moved[1]) * instruction.times,
+            most_cycles=cycles * instruction.times,
             cycles=cycles,
             hbm_bytes=round(read + written),
             method=method if cycles else "none",

@@ -80,7 +80,8 @@ class Estimate:
         floor_cycles: of the bytes of its arguments and results alone.
         notes: what the reader has to know.
         compiled: the program that this is of.
-        depends: the arguments whose values decide and are not known; then there is no band.
+        depends: what decides and is not known, arguments and what else; then there is no band.
+        on_data: the same in words, and which arrays of integers would tell.
         rates: whose rates it was made with, where they are not the book's; then there is no band.
         cost: what was added up; other rates make other operations of it.
     """
@@ -101,6 +102,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
     compiled: TpuProgram | None = field(default=None, repr=False, compare=False)
     depends: tuple[str, ...] = ()
+    on_data: str = ""
     rates: str = ""
     cost: Any = field(default=None, repr=False, compare=False)
 
@@ -126,7 +128,7 @@ class Estimate:
     def band_text(self) -> str:
         """The band in words, such as "−8 … +15 %", or why there is none."""
         if self.depends:
-            return f"depends on {', '.join(self.depends)}"
+            return self.on_data
         if self.rates:
             return self.rates
         if band := self.band:
