@@ -38,10 +38,8 @@ class Reads:
 
 def rows(reached, count=24):
     """Times of a chip that reaches such a share of its bandwidth."""
-    return [
-        dataclasses.replace(ONE, sizes={"m": m, "k": 8, "n": 8}, value=1e-3 * m / reached)
-        for m in range(512, 512 + 8 * count, 8)
-    ]
+    time = lambda m: {"sizes": {"m": m, "k": 8, "n": 8}, "value": 1e-3 * m / reached}
+    return [dataclasses.replace(ONE, **time(m)) for m in range(512, 512 + 8 * count, 8)]
 
 
 @pytest.fixture

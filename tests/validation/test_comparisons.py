@@ -11,22 +11,10 @@ from kernels.machines.tpu.estimate.bands import FEWEST, ahead
 from validation import comparisons
 from validation.comparisons import Comparison, spread
 
-ONE = Comparison(
-    operator="matmul",
-    implementation="xla",
-    sizes={"m": 8, "k": 8, "n": 8},
-    dtype="bfloat16",
-    chip="v5e",
-    clock="device",
-    published_ms=2.0,
-    estimated_ms=2.2,
-    regime="XLA, compute",
-    bound="compute",
-    method="profile",
-    model="0123456789",
-    versions="jax 0.10.2, libtpu 0.0.42.1",
-    date="2026-11-22",
-)
+ONE = Comparison(operator="matmul", implementation="xla", sizes={"m": 8, "k": 8, "n": 8},
+    dtype="bfloat16", chip="v5e", clock="device", published_ms=2.0, estimated_ms=2.2,
+    regime="XLA, compute", bound="compute", method="profile", model="0123456789",
+    versions="jax 0.10.2, libtpu 0.0.42.1", date="2026-11-22")  # fmt: skip
 
 
 def of(error, n=8, **more):
@@ -66,25 +54,19 @@ def test_a_tie_is_a_lead_within_the_error_of_ratios():
     assert ahead((9.0, 1.0), None) is None
 
 
-def pair(n, error, xla=0.0):
-    """XLA's row and a kernel's of one problem, with their errors."""
-    known = {"published_ms": 4.0, "estimated_ms": 4.0 * (1 + xla)}
-    return [of(xla, n, **known), of(error, n, implementation="pallas", regime="Pallas, HBM")]
-
-
-def pairs(*arguments, half="test", first=0, count=10):
-    """As many of them, all in one half."""
+def pairs(error, xla=0.0, half="test", first=0, count=10):
+    """XLA's row and a kernel's, with their errors, for as many problems of a half."""
+    fast = {"published_ms": 4.0, "estimated_ms": 4.0 * (1 + xla)}
+    kernel = {"implementation": "pallas", "regime": "Pallas, HBM"}
     problems = [n for n in range(1, 99) if of(0.0, n).half == half][first : first + count]
-    return [row for n in problems for row in pair(n, *arguments)]
+    return [row for n in problems for row in (of(xla, n, **fast), of(error, n, **kernel))]
 
 
 @pytest.fixture
 def ratio(tmp_path):
-    """The band of ratios that follows from some rows."""
-
-    def made_of(known, chip="v5e"):
+    def made_of(known):
         store.write(tmp_path / "ratios.csv", known)
-        return bands.ratio_band(chip, tmp_path / "ratios.csv")
+        return bands.ratio_band("v5e", tmp_path / "ratios.csv")
 
     return made_of
 
@@ -119,13 +101,9 @@ def test_few_problems_take_the_band_of_all_chips(ratio):
 
 
 def test_halves_are_by_a_hash_of_operator_and_sizes_alone():
-    for more in (
-        {"implementation": "pallas"},
-        {"chip": "v6e"},
-        {"dtype": "int8"},
-        {"options": {"causal": True}},
-        {"tuning": {"block": 128}},
-    ):
+    others = {"implementation": "pallas", "chip": "v6e", "dtype": "int8"}
+    others |= {"options": {"causal": True}, "tuning": {"block": 128}}
+    for more in ({name: value} for name, value in others.items()):
         assert dataclasses.replace(ONE, **more).half == ONE.half
     assert dataclasses.replace(ONE, sizes={"n": 8, "k": 8, "m": 8}).half == ONE.half
     drawn = [of(0.0, n).half for n in range(1, 401)]

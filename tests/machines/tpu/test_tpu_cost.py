@@ -276,11 +276,8 @@ def test_a_regime_says_what_takes_most_of_the_time():
         made = [SimpleNamespace(cycles=c, kind=k, times=t, call=call) for c, k, t, call in ops]
         return bands.regime(SimpleNamespace(ops=made, bound="HBM"))
 
-    kernel, product, loop = (
-        (5, "kernel", 1, "a call"),
-        (5, "matmul", 1, None),
-        (5, "fusion", 8, None),
-    )
+    kernel, product = (5, "kernel", 1, "a call"), (5, "matmul", 1, None)
+    loop = (5, "fusion", 8, None)
     assert regime(kernel, (4, "fusion", 1, None)) == "Pallas, HBM"
     assert regime(product, (4, "fusion", 1, None)) == "XLA products, HBM"
     assert regime(product, (4, "matmul", 8, None)) == "XLA products, HBM"
