@@ -24,16 +24,13 @@ def run(*arguments):
     return result.exit_code, result.output
 
 
-class Reads:
+def reads(m):
     """What a program costs that only reads, for m microseconds at the peak."""
-
-    def __init__(self, m):
-        self.chip, self.rates, self.seconds = tpu.CHIPS["v5e"], rates.rates_of("v5e"), 1e-6 * m
-
-    def operations(self):
-        cycles = self.seconds / self.rates.read * self.chip.clock_hz
-        moved = self.seconds * self.chip.hbm_bytes_per_second
-        return [SimpleNamespace(cycles=cycles, hbm_bytes=moved)]
+    cost = SimpleNamespace(chip=tpu.CHIPS["v5e"], rates=rates.rates_of("v5e"))
+    cycles, moved = 1e-6 * m * cost.chip.clock_hz, 1e-6 * m * cost.chip.hbm_bytes_per_second
+    op = lambda: SimpleNamespace(cycles=cycles / cost.rates.read, hbm_bytes=moved)
+    cost.operations = lambda: [op()]
+    return cost
 
 
 def rows(reached, count=24):
@@ -44,14 +41,14 @@ def rows(reached, count=24):
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """Write rows where the command reads them; each estimate is of Reads, its band 5 % wide."""
+    """Write rows where the command reads them; each estimate is of `reads`, its band 5 % wide."""
 
     def estimate(self, jobs, *, timeout, budget):
         [(job, chip)] = jobs
-        cost = Reads(job.arguments[0].shape[0])
-        band = bands.Band(chip, "XLA, HBM", -0.05, 0.05, 9)
-        known = {"seconds": cost.seconds / cost.rates.read, "depends": (), "band": band}
-        return [SimpleNamespace(**known, regime=band.regime, cost=cost)]
+        cost, band = reads(job.arguments[0].shape[0]), bands.Band(chip, "XLA", -0.05, 0.05, 9)
+        seconds = cost.operations()[0].cycles / cost.chip.clock_hz
+        known = {"depends": (), "band": band, "regime": band.regime}
+        return [SimpleNamespace(seconds=seconds, cost=cost, **known)]
 
     def written(records):
         figures.write(tmp_path / "mine.csv", records)

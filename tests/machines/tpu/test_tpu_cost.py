@@ -62,14 +62,9 @@ def fused(name, *lines):
 
 def doubled(cycles=4_832_512, bounds=(256, 1), shared=False, space=""):
     large = LARGE.replace("}", f"{space}}}")
-    return [
-        *fused("double", f"%p = {large} parameter(0)", f"ROOT %a = {large} add(%p, %p)"),
-        *entry(
-            f"%x = {large} parameter(0)",
-            f"ROOT %f = {large} fusion(%x), kind=kLoop, calls=%double, "
-            f"{config(cycles, *bounds, shared=shared)}",
-        ),
-    ]
+    body = fused("double", f"%p = {large} parameter(0)", f"ROOT %a = {large} add(%p, %p)")
+    said = f"kind=kLoop, calls=%double, {config(cycles, *bounds, shared=shared)}"
+    return [*body, *entry(f"%x = {large} parameter(0)", f"ROOT %f = {large} fusion(%x), {said}")]
 
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
@@ -94,19 +89,14 @@ def test_work_that_takes_longer_than_the_bytes_binds():
 
 
 def test_two_cores_share_the_windows():
-    alone, shared = (
-        costs(doubled(shared=shared), "v5p", {"f": 40_000})["f"].model_cycles
-        for shared in (False, True)
-    )
-    assert alone == 256 * 40_000 == 2 * shared
+    took = lambda shared: costs(doubled(shared=shared), "v5p", {"f": 40_000})["f"].model_cycles
+    assert took(False) == 256 * 40_000 == 2 * took(True)
 
 
 def test_nothing_hides_the_only_window():
     """In a single window, the bytes and the work follow one another."""
-    few, many = (
-        costs(doubled(bounds=bounds), bundles={"f": bundles})["f"]
-        for bounds, bundles in (((1, 1), 256 * 4000), ((256, 1), 4000))
-    )
+    cost = lambda windows, bundles: costs(doubled(bounds=(windows, 1)), bundles={"f": bundles})["f"]
+    few, many = cost(1, 256 * 4000), cost(256, 4000)
     assert few.model_cycles == many.model_cycles
     assert few.cycles - many.cycles == pytest.approx(few.model_cycles * 255 / 256)
 
@@ -136,20 +126,11 @@ def test_memory_that_is_only_named_costs_nothing():
 
 
 def product(cycles, bounds, results=LARGE):
-    return [
-        *fused(
-            "dot",
-            f"%p = {LARGE} parameter(0)",
-            f"%q = {LARGE} parameter(1)",
-            f"ROOT %c = {results} convolution(%p, %q), dim_labels=bf_io->bf",
-        ),
-        *entry(
-            f"%x = {LARGE} parameter(0)",
-            f"%y = {LARGE} parameter(1)",
-            f"ROOT %f = {results} fusion(%x, %y), kind=kOutput, calls=%dot, "
-            f"{config(cycles, *bounds)}",
-        ),
-    ]
+    x, y = f"{LARGE} parameter(0)", f"{LARGE} parameter(1)"
+    dot = f"ROOT %c = {results} convolution(%p, %q), dim_labels=bf_io->bf"
+    said = f"kind=kOutput, calls=%dot, {config(cycles, *bounds)}"
+    fusion = f"ROOT %f = {results} fusion(%x, %y), {said}"
+    return [*fused("dot", f"%p = {x}", f"%q = {y}", dot), *entry(f"%x = {x}", f"%y = {y}", fusion)]
 
 
 def test_a_product_takes_what_xla_says_or_its_schedule():
@@ -170,15 +151,12 @@ def test_no_product_is_faster_than_the_chip(chip):
     for large, dtype in ((LARGE, "bfloat16"), (wide, "int8")):
         lines = [line.replace(LARGE, large) for line in product(1000, (16, 25, 16))]
         op = costs(lines, chip, bundles={"f": 1})["f"]
-        assert op.model_cycles / tpu.CHIPS[chip].clock_hz == pytest.approx(
-            2 * 16384**3 / tpu.CHIPS[chip].peak(dtype)
-        )
+        least = 2 * 16384**3 / tpu.CHIPS[chip].peak(dtype)
+        assert op.model_cycles / tpu.CHIPS[chip].clock_hz == pytest.approx(least)
 
 
 def test_what_the_windows_of_a_product_fetch_again_counts_again():
-    def moved(*bounds):
-        return costs(product(1000, bounds))["f"].hbm_bytes / SIZE
-
+    moved = lambda *bounds: costs(product(1000, bounds))["f"].hbm_bytes / SIZE
     assert moved(1, 1, 1) == 3  # each array once
     assert moved(4, 1, 1) == 3  # the rows stay, the columns pass by
     assert moved(4, 2, 1) == 4 + 1 + 1
