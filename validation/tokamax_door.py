@@ -22,6 +22,9 @@ _OPS = {
     ),
     ("attention", "xla"): ("base", "", "DotProductAttention"),
     ("ragged_dot", "tpu"): ("pallas_mosaic_tpu", "", "PallasMosaicTpuRaggedDot"),
+    ("linear_softmax_cross_entropy_loss", "tpu"): (
+        *("pallas_mosaic_tpu", "", "PallasMosaicTpuLinearSoftmaxCrossEntropyLoss"),
+    ),
     ("gated_linear_unit", "pallas_triton"): ("pallas_triton", "", "PallasTritonGatedLinearUnit"),
     ("gated_linear_unit", "xla"): ("base", "", "GatedLinearUnit"),
     ("normalization", "pallas_triton"): (
@@ -39,7 +42,8 @@ def op(operator: str, route: str, config: Mapping[str, Any] | None = None) -> An
     """An op, with its kernel's configuration.
 
     Args:
-        operator: "attention", "ragged_dot", "gated_linear_unit" or "normalization".
+        operator: "attention", "ragged_dot", "linear_softmax_cross_entropy_loss",
+            "gated_linear_unit" or "normalization".
         route: "tpu", "pallas_triton", "pallas_mosaic_gpu", or "xla" for plain JAX.
         config: the fields of its Config, as its autotuning cache has them; None for none.
     """

@@ -207,7 +207,9 @@ def _steps(
     if large and not lost("schedule"):
         yield from schedule_kernels(list(kernels.values()), program.chip, timeout)
     profiled: dict[str, int] = {}
-    if profile and not lost("profile"):
+    if profile and not libtpu.profiles(program.chip, pool.libtpu_version()):
+        note(f"no static profile: that of libtpu {pool.libtpu_version()} knows no {program.chip}")
+    elif profile and not lost("profile"):
         profiled = yield from Profile(program, compiled, kernels, timeout, budget, note).run()
         lost("profile")
     groups, open_groups = program.decisive("ragged_dot")

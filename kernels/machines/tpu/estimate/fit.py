@@ -8,7 +8,7 @@ limit, stays as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.rates import LIMITS, RATES, Rates
 
+ALIKE = ("v7x",)  # chips whose rows do not tell reading from writing: one share for both
 NEAR = 0.1  # of a logarithm: below, an error counts by its square
 LARGEST = 0.5  # of a logarithm: beyond, a row pulls no more
 SHOWN = 1e-4  # of the loss, by which a constant has to change it to be fitted
@@ -54,9 +55,10 @@ def fit(chip: str, rows: Sequence[TimedCost]) -> Rates:
     start, rows = RATES[chip], [row for row in rows if row.same]
     before = loss(rows, start)
     less: Any = lambda name: replace(start, **{name: 0.9 * getattr(start, name)})
-    names = [name for name in LIMITS if abs(loss(rows, less(name)) - before) > SHOWN]
+    asked = [name for name in LIMITS if not (name == "write" and chip in ALIKE)]
+    names = [name for name in asked if abs(loss(rows, less(name)) - before) > SHOWN]
     while names:
-        fitted = _least(rows, start, names)
+        fitted = _least(rows, start, names, chip in ALIKE)
         # What ends at a limit binds nothing, or makes up for something else.
         inside = [name for name in names if getattr(fitted, name) not in LIMITS[name]]
         if inside == names:
@@ -65,19 +67,24 @@ def fit(chip: str, rows: Sequence[TimedCost]) -> Rates:
     return start
 
 
-def _least(rows: Sequence[TimedCost], start: Rates, names: Sequence[str]) -> Rates:
-    """The constants with those of these names where the loss is least."""
+def _least(rows: Sequence[TimedCost], start: Rates, names: Sequence[str], alike: bool) -> Rates:
+    """The constants with those of these names where the loss is least; write may follow read."""
     from scipy.optimize import minimize  # JAX brought it along; slow to import
 
+    def having(values: Iterable[float]) -> Rates:
+        changed: Any = dict(zip(names, values))
+        if alike and "read" in changed:
+            changed["write"] = changed["read"]
+        return replace(start, **changed)
+
     best = minimize(
-        lambda values: loss(rows, replace(start, **dict(zip(names, values)))),
+        lambda values: loss(rows, having(values)),
         [getattr(start, name) for name in names],
         method="Powell",
         bounds=[LIMITS[name] for name in names],
         options={"xtol": 1e-3, "ftol": 1e-4},
     )
-    values: Any = {name: round(float(v), 3) for name, v in zip(names, best.x)}
-    return replace(start, **values)
+    return having(round(float(v), 3) for v in best.x)
 
 
 def described(halves: Mapping[str, Sequence[TimedCost]], rates: Rates) -> Iterator[str]:
