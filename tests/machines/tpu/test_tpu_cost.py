@@ -166,28 +166,16 @@ def test_what_the_windows_of_a_product_fetch_again_counts_again():
 def test_what_is_not_touched_of_an_array_does_not_count():
     part, index = "bf16[16384,128]{1,0:T(8,128)}", "s32[]{:T(128)}"
     body = [
-        *fused(
-            "update",
-            f"%p = {LARGE} parameter(0)",
-            f"%u = {part} parameter(1)",
-            f"%i = {index} parameter(2)",
-            f"%v = {part} negate(%u)",
-            f"ROOT %d = {LARGE} dynamic-update-slice(%p, %v, %i, %i)",
-        ),
-        *fused(
-            "cut",
-            f"%p = {LARGE} parameter(0)",
-            f"%i = {index} parameter(1)",
-            f"ROOT %d = {part} dynamic-slice(%p, %i, %i), dynamic_slice_sizes={{16384,128}}",
-        ),
-        *entry(
-            f"%x = {LARGE} parameter(0)",
-            f"%u = {part} parameter(1)",
+        *fused("update", f"%p = {LARGE} parameter(0)", f"%u = {part} parameter(1)",
+            f"%i = {index} parameter(2)", f"%v = {part} negate(%u)",
+            f"ROOT %d = {LARGE} dynamic-update-slice(%p, %v, %i, %i)"),
+        *fused("cut", f"%p = {LARGE} parameter(0)", f"%i = {index} parameter(1)",
+            f"ROOT %d = {part} dynamic-slice(%p, %i, %i), dynamic_slice_sizes={{16384,128}}"),
+        *entry(f"%x = {LARGE} parameter(0)", f"%u = {part} parameter(1)",
             f"%i = {index} parameter(2)",
             f"%f = {LARGE} fusion(%x, %u, %i), kind=kLoop, calls=%update, {config(9, 1)}",
-            f"ROOT %g = {part} fusion(%f, %i), kind=kLoop, calls=%cut, {config(9, 1)}",
-        ),
-    ]
+            f"ROOT %g = {part} fusion(%f, %i), kind=kLoop, calls=%cut, {config(9, 1)}"),
+    ]  # fmt: skip
     found = costs(body)
     scalar = 512  # an index takes a tile
     assert found["f"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
@@ -202,16 +190,10 @@ def test_a_slice_is_fetched_in_whole_tiles():
     def read(*sizes):
         limits = ", ".join(f"[0:{size}]" for size in sizes)
         part = f"f32[{','.join(map(str, sizes))}]{{2,1,0:T(8,128)S(1)}}"
-        inside = (
-            f"%p = {whole} parameter(0)",
-            f"%s = {part} slice(%p), slice={{{limits}}}",
-            f"ROOT %n = {part} negate(%s)",
-        )
-        lines = (
-            f"%x = {whole} parameter(0)",
-            f"ROOT %f = {part} fusion(%x), kind=kLoop, calls=%cut, {config(9, 4)}",
-        )
-        return costs([*fused("cut", *inside), *entry(*lines)])["f"].hbm_bytes / 4096
+        inside = f"%p = {whole} parameter(0)", f"%s = {part} slice(%p), slice={{{limits}}}"
+        cut = fused("cut", *inside, f"ROOT %n = {part} negate(%s)")
+        fusion = f"ROOT %f = {part} fusion(%x), kind=kLoop, calls=%cut, {config(9, 4)}"
+        return costs([*cut, *entry(f"%x = {whole} parameter(0)", fusion)])["f"].hbm_bytes / 4096
 
     assert read(4, 1024, 256) == read(4, 1024, 129) == 1024
     assert read(4, 1024, 128) == read(4, 1024, 1) == read(2, 1024, 256) == 512
