@@ -76,7 +76,11 @@ def published(
     Raises:
         ValueError: for a chip or a kind that no row is of.
     """
-    rows = [r for r in read(PUBLISHED) if family(r) and r.quantity == "time" and r.clock]
+    rows = [
+        r
+        for r in read(PUBLISHED, missing_ok=True)
+        if family(r) and r.quantity == "time" and r.clock
+    ]
     chips, kinds = tuple(chips), tuple(kinds)
     for name in chips:
         one_of("--chip", name, sorted({row.chip for row in rows}))
