@@ -20,7 +20,7 @@ from kernels.figures import store
 from kernels.figures.schema import KEY_COLUMNS, Row
 from kernels.machines.checks import one_of
 from kernels.machines.gpu.estimate import IN_LINE, LAUNCH, Parts
-from validation.comparisons import DIGITS, FIT, TEST, half
+from validation.comparisons import DIGITS, FIT, TEST
 
 __all__ = ["Bracketed", "Held", "fitted", "held", "lines", "read", "summary"]
 FILE = "gpu_validation.csv"
@@ -79,11 +79,6 @@ class Bracketed(Row):
     versions: str = ""
     date: str = ""
     source: str
-
-    @property
-    def half(self) -> str:
-        """ "fit" or "test"."""
-        return half(self)
 
     @property
     def sort(self) -> str:
