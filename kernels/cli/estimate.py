@@ -172,9 +172,13 @@ def _answers(questions: Sequence[_Question], timeout: float, budget: float) -> l
 def _row(answer: Any) -> tuple[str, ...]:
     """What of an estimate its model knows."""
     hbm = getattr(answer, "hbm_utilisation", None)
+    times = [format_seconds(answer.seconds)]
+    figure = getattr(answer, "figure", answer.seconds)  # a GPU's: what the band beside it is of
+    if figure is not None and figure is not answer.seconds:
+        times.append(f"in one figure {format_seconds(figure)}")
     return (
-        format_seconds(answer.seconds),
-        getattr(answer, "band_text", ""),
+        ", ".join(times),
+        getattr(answer, "band_text", "") if figure is not None else "",
         answer.bound,
         f"{answer.utilisation:.0%}" if getattr(answer, "flops", 0) else "",
         "" if hbm is None else f"{hbm:.0%}",

@@ -12,7 +12,7 @@ from docutils import nodes
 from kernels.figures import report, store
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
-from validation import comparisons, gpu_times, scatter, tpu_times, trn1_times, tunings
+from validation import comparisons, gpu_rates, gpu_times, scatter, tpu_times, trn1_times, tunings
 from validation.tpu_programs import BARS, BIAS, FAMILIES, OTHER
 from validation.trn1_kernels import KERNELS
 
@@ -284,6 +284,8 @@ class Estimates(Generated):
             return
         yield text(gpu_times.summary(rows))
         yield table(gpu_times.TITLES, gpu_times.lines(rows), "brackets")
+        yield text(gpu_rates.summary(rows))
+        yield table(gpu_rates.TITLES, list(gpu_rates.lines(rows)), "figures")
         sources = nodes.bullet_list()
         for source, count in sorted(Counter(row.source for row in rows).items()):
             sources += fill(nodes.list_item(), text(f"{source}: {count} rows"))
