@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from kernels.machines.gpu.estimate import BANDS, FACTORS, NOTHING
-from kernels.machines.tpu.estimate.bands import FEWEST, band_of, quantile
+from kernels.machines.tpu.estimate.bands import FEWEST, SHARE, quantile
 from validation.comparisons import FIT, TEST
 from validation.gpu_times import Bracketed
 
@@ -103,10 +103,10 @@ def bands(rows: Iterable[Bracketed]) -> dict[tuple[str, str], tuple[float, float
             errors[row.kind].append(error)
     kinds = {}
     for kind, some in sorted(errors.items()):
-        band = band_of(CHIP, kind, some)
-        ends = (round(band.low, 3), round(band.high, 3)) if band else (0.0, 0.0)
+        few = len(some) < FEWEST
+        low, high = (0.0 if few else quantile(some, (1 + side * SHARE) / 2) for side in (-1, 1))
         shortest = min(row.published_ms for row in fit if row.kind == kind) / 1e3
-        kinds[CHIP, kind] = (*ends, len(some), float(f"{shortest:.2g}"))
+        kinds[CHIP, kind] = (round(low, 3), round(high, 3), len(some), float(f"{shortest:.2g}"))
     return kinds
 
 

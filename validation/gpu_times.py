@@ -20,7 +20,7 @@ from kernels.figures import store
 from kernels.figures.schema import KEY_COLUMNS, NOTHING, Named, Row
 from kernels.machines.checks import one_of
 from kernels.machines.gpu.estimate import IN_LINE, LAUNCH, Parts
-from validation.comparisons import DIGITS, FIT, TEST, half
+from validation.comparisons import DIGITS, FIT, TEST
 
 __all__ = ["Bracketed", "Held", "fitted", "held", "lines", "read", "summary"]
 FILE = "gpu_validation.csv"
@@ -90,11 +90,6 @@ class Bracketed(Row):
     source: str
 
     @property
-    def half(self) -> str:
-        """ "fit" or "test"."""
-        return half(self)
-
-    @property
     def sort(self) -> str:
         """One of SORTS."""
         known = {(operator, writer): name for name, (operator, writer, _) in SORTS.items()}
@@ -139,7 +134,7 @@ def read(file: Path | None = None) -> list[Bracketed]:
     Raises:
         ValueError: for other columns, and for a row that contradicts itself.
     """
-    return store.read(file or FILE, Bracketed)
+    return store.read(file or FILE, Bracketed, missing_ok=True)
 
 
 @dataclass(frozen=True)

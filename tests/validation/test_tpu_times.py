@@ -54,7 +54,7 @@ def worker(monkeypatch):
 
 def test_rows_come_in_turns():
     """So a run that is stopped has seen some of every family, chip and half."""
-    of = lambda row: (row.operator, row.implementation, row.chip, comparisons.half(row))
+    of = lambda row: (row.operator, row.implementation, row.chip, row.half)
     each = {of(row) for row in ROWS}
     assert {of(row) for row in ROWS[: len(each)]} == each
     assert published(most=1) == ROWS[: len(each)]
@@ -85,7 +85,7 @@ def test_each_half_has_rows_of_each_sort_that_has_a_bar():
     ):
         assert sort in BARS
         of = [r for r in ROWS if r.chip == chip and _sort(r) == sort]
-        assert {comparisons.half(row) for row in of} == {"fit", "test"}
+        assert {row.half for row in of} == {"fit", "test"}
 
 
 def _sort(row):

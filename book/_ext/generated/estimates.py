@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 
+import numpy as np
 from docutils import nodes
 
 from kernels.figures import report, store
@@ -35,6 +36,7 @@ class Estimates(Generated):
             ("How far off, by sort of program", self.sorts),
             ("Where a bar is missed", self.missed),
             ("The bands", self.bands),
+            ("Ratios: who is ahead", self.ratios),
             ("The ten worst kinds of row", self.worst),
             ("What has an estimate, and what has none", self.unknown),
         )
@@ -149,6 +151,28 @@ class Estimates(Generated):
             "twenty-six about three quarters."
         )
         yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
+
+    def ratios(self, rows):
+        lines, file = [], store.RESULTS / VALIDATION
+        for chip in (*sorted({row.chip for row in rows}), bands.ALL):
+            if band := bands.band(chip, bands.RATIO, file):
+                errors = bands.errors(chip, bands.RATIO, file)
+                middle, most = np.quantile(np.abs(errors), (0.5, 0.9))
+                bias = f"{round(100 * np.median(errors)) or 0:+d}%".replace("-", "−")
+                figures = str(band.rows), f"{middle:.0%}", f"{most:.0%}", bias
+                lines.append((chip, *figures, band.text))
+        yield text(
+            "XLA's programs and kernels err in different directions, so a comparison of the two "
+            "has an error of its own. A pair is a kernel and the fastest XLA program of the same "
+            "problem, both with a published time, of the test half; its error is that of the "
+            "estimated ratio, XLA's time over the kernel's, against the measured one. A positive "
+            "error flatters the kernel. The band says where a measured ratio would lie, seen from "
+            f"the estimated one. It is a chip's own from {FEWEST} problems on, since pairs of one "
+            "problem share XLA's row; else it is of all chips together. Where it holds a ratio of "
+            "1, this book says “tie”."
+        )
+        titles = "chip", "pairs", "middle", "9 in 10", "bias", "measured ratio"
+        yield table(titles, lines, "ratios") if lines else text("Too few pairs are known yet.")
 
     def worst(self, rows):
         known = [row for row in rows if row.error is not None]
