@@ -26,7 +26,7 @@ class Exercise:
     Args:
         name: by which it is checked.
         task: a sentence.
-        formula: what the result is, in float64 NumPy, of the same arguments; it is the oracle.
+        reference: what the result is, in float64 NumPy, of the same arguments; it is the oracle.
         make: make(workload, rng) gives the positional arguments.
         problems: the workloads it is proven on.
         call: `call(answer, *arguments, interpret)` runs the reader's function; None where that
@@ -39,13 +39,13 @@ class Exercise:
             gives it; returns a note, or raises ladder.Refused.
         bar: how fast the answer has to be; it is measured when all else is right.
         differentiable: the arguments whose gradients are proven too; JAX then has to be able to
-            trace the formula.
+            trace the reference.
         outputs, static, rounding, gradient_magnitude: as Contract has them.
     """
 
     name: str
     task: str
-    formula: Callable[..., Any]
+    reference: Callable[..., Any]
     make: Make
     problems: tuple[Workload, ...]
     call: Callable[..., Any] | None = None
@@ -57,7 +57,7 @@ class Exercise:
     bar: Bar | None = None
     differentiable: tuple[str, ...] = ()
 
-    # What a Contract has besides. Nothing plainer exists than the formula in float32.
+    # What a Contract has besides. Nothing plainer exists than the reference in float32.
     outputs: tuple[str, ...] = ("result",)
     static: tuple[str, ...] = ()
     rounding: Callable[..., Any] | None = None
@@ -74,18 +74,13 @@ class Exercise:
         return Workloads(self.make, named, draw=lambda rng: named[rng.integers(len(named))])
 
     @property
-    def reference(self) -> Callable[..., Any]:
-        """The oracle."""
-        return self.formula
-
-    @property
     def plain(self) -> str:
-        """The name under which the answer climbs: so it is compared with the formula alone."""
+        """The name under which the answer climbs: so it is compared with the reference alone."""
         return self.name
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
-        """The formula in the dtype of its arguments."""
-        return self.formula, XLA
+        """The reference in the dtype of its arguments."""
+        return self.reference, XLA
 
     @property
     def caller(self) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from kernels.proof.ladder import Refused
 
 def test_distances_by_hand():
     x, y = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
-    assert exercises()["distances"].formula(x, y).tolist() == [[9, 16, 25], [16, 9, 0]]
+    assert exercises()["distances"].reference(x, y).tolist() == [[9, 16, 25], [16, 9, 0]]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_product_of_float32_rounds_unless_its_precision_is_the_highest(precisi
 
 
 def test_ahead_is_a_tie_where_the_band_reaches_one():
-    formula = exercises()["ahead"].formula
+    formula = exercises()["ahead"].reference
     theirs, band = np.array([1.2, 1.3, 0.5, 1.0, 1.25]), np.repeat([[-0.2], [0.25]], 5, 1)
     assert formula(np.ones(5), theirs, band).tolist() == [0, 1, -1, 0, 0]
 
@@ -53,5 +53,5 @@ def test_product_flops_are_those_that_xla_counts(name):
     function, shapes, *_ = PROGRAMS[name]
     arrays = [np.ones(shape, np.float32) for shape in shapes]
     counted = jax.jit(function).lower(*arrays).cost_analysis()["flops"]
-    found = exercises()["product_flops"].formula(function, *arrays)
+    found = exercises()["product_flops"].reference(function, *arrays)
     assert found <= counted < 1.3 * found  # what is not a product is small

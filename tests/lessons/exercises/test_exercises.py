@@ -66,7 +66,7 @@ def zeros(exercise: Exercise):
         if refs:
             return None
         try:
-            return np.zeros_like(exercise.formula(*arguments, **options))
+            return np.zeros_like(exercise.reference(*arguments, **options))
         except (TypeError, ValueError):  # the answer is asked for each element by itself
             return 0
 

@@ -638,8 +638,8 @@ globals().update(_OPERATIONS | _DTYPES)
 
 
 def _method(operation: Any, swap: bool = False) -> Any:
-    def method(self: Any, other: Any) -> Beta1Tile:
-        return operation(other, self) if swap else operation(self, other)
+    def method(self: Any, *other: Any) -> Beta1Tile:
+        return operation(*other, self) if swap else operation(self, *other)
 
     return method
 
@@ -660,14 +660,13 @@ def _in_place(operation: Any) -> Any:
 
 _SIGNS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
 _SIGNS |= {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
-for _sign, _name in {**_SIGNS, "and": "bitwise_and"}.items():
+for _sign, _name in {**_SIGNS, "and": "bitwise_and", "neg": "negative"}.items():
     _operation = globals()[_name]
     setattr(tiles.Operators, f"__{_sign}__", _method(_operation))
     if _sign in ("add", "sub", "mul", "truediv"):
         setattr(tiles.Operators, f"__r{_sign}__", _method(_operation, swap=True))
     if _sign in ("add", "sub", "mul"):
         setattr(tiles.Operators, f"__i{_sign}__", _in_place(_operation))
-tiles.Operators.__neg__ = lambda self: _OPERATIONS["negative"](self)  # type: ignore[attr-defined]
 Beta1Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 
 __all__ = [
