@@ -1,5 +1,7 @@
 """The one list is complete, and names what exists."""
 
+import importlib
+
 import chapters
 import numpy as np
 import pytest
@@ -99,12 +101,17 @@ def test_a_source_that_is_none_is_refused():
         _ = declared()["odd"].function
     with pytest.raises(AttributeError, match="'f'"):
         _ = declared()["xla"].function
-
-
-def test_what_a_folder_lacks_is_an_error_but_for_magnitudes():
     with pytest.raises(AttributeError, match="'function'"):
         _ = declared().reference
     assert declared().magnitude is None and OPERATORS["matmul"].magnitude is not None
+
+
+def test_every_magnitude_is_one_that_an_operator_has():
+    rooms = [importlib.import_module(f"{o.package}.reference") for o in OPERATORS.values()]
+    kinds = ("_magnitude", "_rounding")
+    named = {n for room in rooms for n in vars(room) if n.endswith(kinds) and n[0] != "_"}
+    ends = ("_magnitude", "_rounding", "_gradient_magnitude")
+    assert named and named <= {name + end for name in OPERATORS for end in ends}
 
 
 def test_an_argument_that_the_reference_has_not_is_refused():

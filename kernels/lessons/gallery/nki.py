@@ -19,7 +19,7 @@ RAGGED = cases("n", ragged=2000)
 _bug = functools.partial(bug, backend=NKI)
 
 
-def summed(shape, *, fault="wrong", right=None, **facts):
+def summed(shape=(128, -1), *, fault="wrong", right=None, **facts):
     """Make a bug of a kernel that adds x and y.
 
     Args:
@@ -76,7 +76,7 @@ def add_tile(x, y, fault=None):
 
 
 def _of_tile(fault, **facts):
-    return summed((128, -1), fault=fault, workloads=ROWS, **facts)(add_tile)
+    return summed(fault=fault, workloads=ROWS, **facts)(add_tile)
 
 
 nki_uninitialised = _of_tile(
@@ -185,7 +185,6 @@ nki_out_of_bounds = _of_rows(
 
 
 @summed(
-    (128, -1),
     title="A column is added to a tile, as NumPy would",
     says="nothing is broadcast",
     cause="tensor_tensor streams two operands of the same size. A number for each partition is "
@@ -210,7 +209,6 @@ def nki_broadcast(x, y, fault=None):
 
 
 @summed(
-    (128, -1),
     title="The tiles do not fit into PSUM together",
     says="which has 16 KiB",
     cause="PSUM has eight banks of 2 KiB in each partition, and a tile takes whole banks: five "
@@ -233,7 +231,6 @@ def nki_psum_overflow(x, y, fault=None):
 
 
 @summed(
-    (128, -1),
     title="The tiles do not fit into SBUF together",
     says="which has 192 KiB",
     cause="Each tile fits. While the sum is made, two operands and the result are live, and "
@@ -256,7 +253,6 @@ def nki_sbuf_overflow(x, y, fault=None):
 
 
 @summed(
-    (128, -1),
     title="A loop is declared independent, and is not",
     says="reads what iteration",
     cause="nl.affine_range promises that iterations may run in any order. Here each uses what "
@@ -283,7 +279,6 @@ def nki_order(x, y, fault=None):
 
 
 @summed(
-    (128, -1),
     fault=None,
     right=add_tile,
     title="Two tiles are added with +",
@@ -303,7 +298,6 @@ def nki_operator(x, y):
 
 
 @summed(
-    (128, -1),
     fault=None,
     right=add_tile,
     title="The tiles are made in a list comprehension",

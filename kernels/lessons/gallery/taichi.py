@@ -8,7 +8,13 @@ import functools
 from kernels.lessons.gallery.bug import Bug
 from kernels.machines import taichi
 from kernels.proof.backends.taichi import TAICHI
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
+
+_bug = functools.partial(Bug, needs="taichi", backend=TAICHI)
+
+
+def _laid(border, shift_y=None):
+    return {"options": {"border": border} | ({"shift_y": shift_y} if shift_y else {})}
 
 
 def _image(tile, border):
@@ -51,7 +57,7 @@ def walked(tile, *, border, shift_y, repaired=False):
     return out
 
 
-early_read = Bug(
+early_read = _bug(
     walked,
     operator="brick_pad",
     title="The next pixel is read before the counter turns",
@@ -59,13 +65,7 @@ early_read = Bug(
     says="Out of bound access",
     cause="At the end of each brick tile[row, w] is read, which is the next row's first pixel.",
     lesson="The pixel is thrown away and the image is right: only checked accesses show it.",
-    workloads=(
-        Workload(
-            "bricks", {"h": 5, "w": 7, "c": 0}, options={"border": (9, 20), "shift_y": (2, 5)}
-        ),
-    ),
-    needs="taichi",
-    backend=TAICHI,
+    workloads=cases("h w c", bricks=(5, 7, 0, _laid((9, 20), (2, 5)))),
 )
 
 
@@ -92,7 +92,7 @@ def placed(tile, *, border, shift_y=(0, 0), repaired=False):
     return out
 
 
-flipped_border = Bug(
+flipped_border = _bug(
     placed,
     operator="brick_pad",
     title="The border is added instead of taken away",
@@ -100,14 +100,9 @@ flipped_border = Bug(
     says="the reference",
     cause="Rows count from the top of the image: height - 1 - row - border is the tile's own y.",
     lesson="Where twice the border is whole bricks it does not show; look at the centre.",
-    workloads=(
-        Workload("whole_bricks", {"h": 4, "w": 6, "c": 0}, options={"border": (8, 3)}),
-        Workload(
-            "shifted", {"h": 4, "w": 6, "c": 0}, options={"border": (8, 3), "shift_y": (1, 4)}
-        ),
+    workloads=cases(
+        "h w c", whole_bricks=(4, 6, 0, _laid((8, 3))), shifted=(4, 6, 0, _laid((8, 3), (1, 4)))
     ),
-    needs="taichi",
-    backend=TAICHI,
 )
 
 
@@ -146,7 +141,7 @@ def tiled(w, k, eps, *, repaired=False):
     return out
 
 
-unbounded_index = Bug(
+unbounded_index = _bug(
     tiled,
     title="The last tile reads in front of the weights",
     operator="depthwise_conv",
@@ -158,6 +153,4 @@ unbounded_index = Bug(
     lesson="A bound on what is written is not a bound on what is read. Run a kernel once with "
     "every access checked.",
     workloads=cases("b c t", whole=(1, 1, 64, "four divides 64"), cut=(1, 1, 65)),
-    needs="taichi",
-    backend=TAICHI,
 )
