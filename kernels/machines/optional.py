@@ -8,24 +8,18 @@ from pathlib import Path
 from types import ModuleType
 
 __all__ = ["MissingPackage", "available", "require", "tool"]
-# importable module → the extra of pyproject.toml that brings it
-EXTRAS = {
-    "libtpu": "tpu",
-    "tokamax": "validation",
-    "torch": "torch",
-    "timm": "torch",
-    "torchax": "torchax",
-    "torch_xla": "xla",
-    "torchvision": "torch",
-    "optax": "torch",
-    "taichi": "taichi",
-    "quadrants": "taichi",
-    "matplotlib": "book",
-    "py_mini_racer": "book",
-    "hypothesis": "dev",
-    "playwright": "dev",
-    "axe_playwright_python": "dev",
+# extra of pyproject.toml → the importable modules that it brings
+_BROUGHT = {
+    "tpu": ("libtpu",),
+    "validation": ("tokamax",),
+    "torch": ("torch", "timm", "torchvision", "optax"),
+    "torchax": ("torchax",),
+    "xla": ("torch_xla",),
+    "taichi": ("taichi", "quadrants"),
+    "book": ("matplotlib", "py_mini_racer"),
+    "dev": ("hypothesis", "playwright", "axe_playwright_python"),
 }
+EXTRAS = {module: extra for extra, modules in _BROUGHT.items() for module in modules}
 
 # program, or a library that a package loads → how to get it
 TOOLS = {

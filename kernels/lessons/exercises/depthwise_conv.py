@@ -94,13 +94,7 @@ def _centred(w, k, eps):
 
 
 # Each function, and whether it is causal.
-JUDGED = (
-    (_causal, True),
-    (_circular, False),
-    (_one_ahead, False),
-    (_first_only, False),
-    (_centred, False),
-)
+JUDGED = ((_causal, True), *((f, False) for f in (_circular, _one_ahead, _first_only, _centred)))
 
 
 def _kept_apart(w, k, eps):
