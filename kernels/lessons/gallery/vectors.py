@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug, bug
+from kernels.lessons.gallery.bug import bug
 from kernels.proof.workload import cases
 
 _sum = functools.partial(bug, operator="add_vectors")
@@ -22,8 +22,8 @@ _iota = functools.partial(bug, operator="iota", caught_by="compile")
     lesson="Use pl.cdiv for grids, and test a length that the block does not divide.",
     workloads=cases("n", even=(4096, "1024 divides it"), uneven=5000),
 )
-def short_grid(x, y, *, interpret, more=0, repaired=False):
-    """[n], [n] → [n], n at least 1024; `more` programs is another bug."""
+def short_grid(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n], n at least 1024."""
 
     def body(x_ref, y_ref, o_ref):
         o_ref[...] = x_ref[...] + y_ref[...]
@@ -32,25 +32,37 @@ def short_grid(x, y, *, interpret, more=0, repaired=False):
     return pl.pallas_call(
         body,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(pl.cdiv(x.size, 1024) if repaired else x.size // 1024 + more,),
+        grid=(pl.cdiv(x.size, 1024) if repaired else x.size // 1024,),
         in_specs=[spec, spec],
         out_specs=spec,
         interpret=interpret,
     )(x, y)
 
 
-one_program_too_many = Bug(
-    functools.partial(short_grid.kernel, more=1),
+@_sum(
     title="The grid has one program too many",
-    operator="add_vectors",
     caught_by="simulate",
     says="Out-of-bounds block index",
     cause="Where 1024 divides n, n // 1024 + 1 is one too many. The last program asks for a block "
     "past the end; the interpreter gives it the last one, and the right sums are made twice.",
     lesson="pl.cdiv(n, block) rounds up only when it must.",
     workloads=cases("n", uneven=(5000, "here the extra program is needed"), even=4096),
-    shown=short_grid.kernel,
 )
+def one_program_too_many(x, y, *, interpret, repaired=False):
+    """[n], [n] → [n], n at least 1024."""
+
+    def body(x_ref, y_ref, o_ref):
+        o_ref[...] = x_ref[...] + y_ref[...]
+
+    spec = pl.BlockSpec((1024,), lambda i: (i,))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(pl.cdiv(x.size, 1024) if repaired else x.size // 1024 + 1,),
+        in_specs=[spec, spec],
+        out_specs=spec,
+        interpret=interpret,
+    )(x, y)
 
 
 @_sum(
