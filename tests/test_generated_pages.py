@@ -122,17 +122,12 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
         for kernel in KERNELS
     ]
     store.write(trn1_times.ESTIMATED, estimated)
+    for name in ("published.csv", "searched.csv", "gpu_validation.csv"):
+        store.write(name, [])
     soup, _ = book("estimates")
     assert "python -m validation tpu" in soup.get_text()
-    known = {
-        "operator": "copy",
-        "implementation": "xla",
-        "dtype": "bfloat16",
-        "chip": "v6e",
-        "clock": "device",
-        "published_ms": 1.0,
-        "regime": "XLA, HBM",
-    }
+    known = {"operator": "copy", "implementation": "xla", "dtype": "bfloat16", "chip": "v6e"}
+    known |= {"clock": "device", "published_ms": 1.0, "regime": "XLA, HBM"}
     rows = [
         comparisons.Comparison(sizes={"m": m, "n": 8}, estimated_ms=1.04, **known)
         for m in range(1, 41)
@@ -144,6 +139,17 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     assert "reached" in line.get_text() and "not reached" not in line.get_text()
     (line,) = soup.select("table.bands tbody tr:not(.group)")
     assert "−4 … −4 %" in line.get_text()
+    assert not soup.select("table.ratios")
+    norms = [dataclasses.replace(row, operator="rms_norm") for row in rows]
+    kernels_ = [
+        dataclasses.replace(r, implementation="row blocks", estimated_ms=0.8) for r in norms
+    ]
+    comparisons.add(norms + kernels_)  # a kernel flattered by 30 %
+    line, whole = book("estimates")[0].select("table.ratios tbody tr")
+    count = str(sum(row.half == "test" for row in norms))
+    cells = [cell.text for cell in line.select("td")]
+    assert cells[1:] == [count, "30%", "30%", "+30%", "−23 … −23 %"] and "all" in whole.get_text()
+    store.write("validation.csv", rows)
     cells = cells_of(soup, first.text, "calibration")
     assert cells[3] == "+50%" and cells[4] == {"fit": "fitted to"}.get(first.part, "test")
     comparisons.add([dataclasses.replace(row, estimated_ms=1.07) for row in rows])

@@ -1,4 +1,4 @@
-"""python -m validation tpu | tuner | trn1 | vit-step | nms-rounds | rates
+"""python -m validation tpu | tuner | trn1 | vit-step | nms-rounds | rates | gpu-rates
 
 Runs what proves the estimators, and keeps what comes out in results/. Exit codes: 0 it ran, 1 a
 compiler refused, 2 the command line was wrong, or a package is missing.
@@ -173,6 +173,19 @@ def rates(
         for chip in chips or CHIPS:
             for line in fitting.report(folder, chip):
                 console.print(line, highlight=False, soft_wrap=True)
+
+
+@app.command("gpu-rates")
+def gpu_rates_() -> None:
+    """Fit the factors of figures for a GPU, and their bands; print them, and what they miss."""
+    from validation import gpu_rates, gpu_times  # scipy
+
+    rows = gpu_times.read()
+    fitted = gpu_rates.factors(gpu_rates.timed(rows, comparisons.FIT))
+    console.print(f"FACTORS {fitted}", highlight=False, soft_wrap=True)
+    console.print(f"BANDS {gpu_rates.bands(rows)}", highlight=False, soft_wrap=True)
+    lines = list(gpu_rates.lines(rows))
+    _show("Figures against published times, as they are in use", gpu_rates.TITLES, lines, left=2)
 
 
 def _show(title: str, columns: tuple[str, ...], lines: list[tuple[str, ...]], left: int) -> None:

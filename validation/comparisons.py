@@ -7,34 +7,22 @@ other says how good the fit is. Bands are made of that half (kernels.machines.tp
 from __future__ import annotations
 
 import functools
-import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from kernels.figures import store
-from kernels.figures.schema import KEY_COLUMNS, Key, Row
+from kernels.figures.schema import HALVES, KEY_COLUMNS, Row
 from kernels.machines.checks import fail, one_of
 from kernels.machines.tpu.estimate import bands
-from kernels.machines.tpu.estimate.bands import TEST, VALIDATION, quantile
+from kernels.machines.tpu.estimate.bands import VALIDATION, quantile
 
-__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "half", "read", "spread"]
-FIT = "fit"
-HALVES = FIT, TEST
+__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "read", "spread"]
+FIT, TEST = HALVES
 CLOCKS = ("device", "wall")
 DIGITS = 6  # behind the point, of what the file holds
-
-
-def half(key: Key) -> str:
-    """Which half a row falls into: "fit" or "test".
-
-    All rows of one operator and sizes fall into the same one, whoever solves them and on which
-    chip: near twins on both sides would make the test an easy one.
-    """
-    sizes = " ".join(f"{name}={key.sizes[name]}" for name in sorted(key.sizes))
-    digest = hashlib.sha256(f"{key.operator} {sizes}".encode()).digest()
-    return HALVES[digest[0] % 2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +76,9 @@ class Comparison(Row):
                 object.__setattr__(self, name, round(getattr(self, name), DIGITS))
 
     @property
-    def half(self) -> str:
-        """ "fit" or "test"."""
-        return half(self)
+    def identity(self) -> Hashable:
+        """What tells rows apart: the same key stands once for each compiler."""
+        return self.key, bands.compiler(self.versions)
 
     @property
     def chip_ms(self) -> float | None:
@@ -105,17 +93,21 @@ class Comparison(Row):
         return round(self.estimated_ms / self.published_ms - 1, DIGITS)
 
 
-def read(file: Path | None = None) -> list[Comparison]:
-    """The rows; none where there is no file.
+def read(file: Path | None = None, compiler: str = "") -> list[Comparison]:
+    """The rows of one compiler; none where there is no file.
 
     Args:
         file: by default that of results/.
+        compiler: such as "libtpu 0.0.50"; by default the one of which most rows are.
 
     Raises:
         ValueError: for other columns, and for a row that contradicts itself.
     """
     file = file or store.RESULTS / VALIDATION
-    return list(_read(file, file.stat().st_mtime_ns)) if file.exists() else []
+    rows = _read(file, file.stat().st_mtime_ns) if file.exists() else ()
+    compilers = Counter(bands.compiler(row.versions) for row in rows)
+    wanted = compiler or max(compilers, key=lambda name: compilers[name], default="")
+    return [row for row in rows if bands.compiler(row.versions) == wanted]
 
 
 @functools.lru_cache(4)

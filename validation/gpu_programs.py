@@ -10,24 +10,23 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from kernels.figures.schema import Key, versions
+from kernels.figures.schema import Key, Named, versions
 from kernels.machines import optional
 from kernels.machines.checks import one_of
-from kernels.machines.gpu.chips import chip
-from kernels.machines.gpu.compiler import compile_program
-from kernels.machines.gpu.estimate import Parts, parts
+from kernels.machines.exporting import ExportedProgram
+from kernels.machines.gpu.compiler import GpuProgram, compile_program
+from kernels.machines.gpu.estimate import estimate_compiled
 from kernels.machines.gpu.export import export
-from kernels.machines.gpu.operations import operations
 from kernels.matmul import matmul
-from validation import blackwell
+from validation import blackwell, tpu_programs
 from validation import tokamax_door as tokamax
-from validation.gpu_times import SORTS, Bracketed
+from validation.gpu_times import Bracketed
 from validation.tpu_programs import (
     BF16,
     PublishedProgram,
@@ -81,21 +80,28 @@ def _sum(key: Key) -> PublishedProgram:
 
 def _attention(key: Key) -> PublishedProgram:
     size, options = key.sizes, key.options.typed()
-    causal = options.get("causal", False)
-    op = tokamax.op("attention", key.implementation, key.tuning.typed())
-    product: Any = jax.lax.Precision.DEFAULT
-    if options.get("precision"):
-        product = jax.lax.DotAlgorithmPreset[str(options["precision"])]
+    causal, backward = options.get("causal", False), key.pass_ == "backward"
+    kind = "attention backward" if backward else "attention"
+    op = tokamax.op(kind, key.implementation, key.tuning.typed())
+    product = jax.lax.DotAlgorithmPreset[str(options.get("precision", "DEFAULT"))]
+    q, k, v, bias, mask = attention_arguments(key)
+    before: tuple[Any, ...] = ()
+    if backward:  # the softmax's greatest values and sums, the result, and its gradient
+        sums = array((*q.shape[:-3], size["h"], size["n"]), "float32")
+        out = array((*q.shape[:-1], size["e"]), key.dtype)
+        before = (sums, sums), out, out
 
-    def attention(q, k, v, bias, mask):
+    def attention(before, q, k, v, bias, mask):
         return tokamax.call_as_if(
             DEVICE,
             op,
+            *before,
             *(q, k, v),
             precision=(product, product),
-            logits_dtype=jnp.float32,
+            logits_dtype=jnp.dtype("float32"),
             logits_scale=1 / math.sqrt(size["d"]),
             bias=bias,
+            logits_soft_cap=None,
             mask=tokamax.mask(mask, causal),
             dropout_mask=None,
             dropout_rate=0.0,
@@ -107,10 +113,11 @@ def _attention(key: Key) -> PublishedProgram:
         )
 
     pairs = size["b"] * size["h"] * size["n"] * size["m"]
-    if causal and key.implementation != "xla":  # XLA multiplies what the mask hides as well
+    if causal and not key.implementation.startswith("xla"):  # XLA multiplies what is hidden too
         pairs *= 0.5
-    flops = 2 * pairs * (size["d"] + size["e"])
-    return PublishedProgram(attention, attention_arguments(key), flops=flops)
+    # Backwards two kernels take four products and three.
+    flops = 2 * pairs * (size["d"] + size["e"]) * (3.5 if backward else 1)
+    return PublishedProgram(attention, (before, q, k, v, bias, mask), flops=flops)
 
 
 def _gated(key: Key) -> PublishedProgram:
@@ -147,9 +154,26 @@ def _normalization(key: Key) -> PublishedProgram:
     return PublishedProgram(normalization, (array(shape, key.dtype), one, offset))
 
 
+def _cross_entropy(key: Key) -> PublishedProgram:
+    """Forwards as on a TPU. Backwards as tokamax's plain JAX has it."""
+    if key.pass_ == "forward":
+        return tpu_programs.program(key)
+    x, labels, w = tpu_programs.program(key).arguments
+    count = key.sizes["t"] if key.options["reduction"] == "mean" else 1
+
+    def gradients(sums, gradient, x, labels, w):
+        right = jax.nn.one_hot(labels, w.shape[1], dtype=x.dtype)
+        scores = jnp.exp(x @ w - sums[:, None]) - right
+        return gradient * (scores @ w.T) / count, gradient * (x.T @ scores) / count
+
+    before = array(labels.shape, key.dtype), array((), "float32")
+    return PublishedProgram(gradients, (*before, x, labels, w))
+
+
 _BUILDS: dict[str, Callable[[Key], PublishedProgram]] = {
     "dot_product_attention": _attention,
     "gated_linear_unit": _gated,
+    "linear_cross_entropy": _cross_entropy,
     "normalization": _normalization,
     "matmul": _matmul,
     "sum": _sum,
@@ -171,24 +195,46 @@ def bracketed(key: Key, published_ms: float, source: str, *, timeout: float = 60
         MissingPackage: without tokamax, the plugin or NVIDIA's tools.
     """
     ran = program(key)
-    compiled = compile_program(export(ran.function, *ran.arguments, chip=key.chip), timeout=timeout)
-    steps = operations(compiled.module)
-    moved = sum(step.bytes for step in steps)
-    largest = max(compiled.kernels, key=lambda kernel: len(kernel.instructions), default=None)
-    known = {column.name: getattr(key, column.name) for column in fields(Key)}
-    row = Bracketed(**known, published_ms=published_ms, memory_ms=0.0, source=source)
-    if SORTS[row.sort][2] == "pallas" and largest is not None:
-        seconds = parts(largest, ran.flops, moved)
-    else:
-        rates = chip(key.chip)
-        seconds = Parts(moved / rates.bytes_per_second, ran.flops / rates.bf16_flops)
+    exported = export(ran.function, *ran.arguments, chip=key.chip)
+    compiled = compile_program(exported, timeout=timeout)
+    return row_of(key, published_ms, source, ran.flops, exported, compiled)
+
+
+def row_of(
+    key: Key,
+    published_ms: float,
+    source: str,
+    flops: float,
+    exported: ExportedProgram,
+    compiled: GpuProgram,
+) -> Bracketed:
+    """The same of a program that is compiled already.
+
+    Args:
+        key, published_ms, source: as for `bracketed`.
+        flops: of its Pallas kernels, where nothing counts them.
+        exported, compiled: the program.
+    """
+    try:
+        estimate = estimate_compiled(exported, compiled)
+    except ValueError:  # Mosaic GPU's products, and those of a grid too large to walk
+        estimate = estimate_compiled(exported, compiled, flops=flops)
+    made_of = {
+        f"{name}_ms": 1e3 * sum(step.times * getattr(step.parts, name) for step in estimate.steps)
+        for name in ("memory", "products", "issue", "accesses", "cached")
+    }
+    pallas = {step.name for step in estimate.steps if step.kind == "pallas"}
+    code = [kernel for kernel in compiled.kernels if kernel.name in pallas]
+    largest = max(code, key=lambda kernel: len(kernel.ptx), default=None)
     return Bracketed(
-        **known,
+        **{column.name: getattr(key, column.name) for column in fields(Key)},
         published_ms=published_ms,
-        **{f"{name}_ms": 1e3 * value for name, value in asdict(seconds).items()},
-        kernels=len(steps),
+        **made_of,
+        kernels=sum(step.times for step in estimate.steps),
         registers=largest.registers if largest else 0,
         spills=largest.spills if largest else 0,
+        kind=estimate.kind,
+        terms=Named({name: f"{value:.6g}" for name, value in estimate.terms.items() if value}),
         versions=versions("jax"),
         date=time.strftime("%Y-%m-%d"),
         source=source,

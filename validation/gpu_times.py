@@ -12,15 +12,15 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
 from kernels.figures import store
-from kernels.figures.schema import KEY_COLUMNS, Row
+from kernels.figures.schema import KEY_COLUMNS, NOTHING, Named, Row
 from kernels.machines.checks import one_of
 from kernels.machines.gpu.estimate import IN_LINE, LAUNCH, Parts
-from validation.comparisons import DIGITS, FIT, TEST, half
+from validation.comparisons import DIGITS, FIT, TEST
 
 __all__ = ["Bracketed", "Held", "fitted", "held", "lines", "read", "summary"]
 FILE = "gpu_validation.csv"
@@ -32,6 +32,9 @@ SORTS = {
     "attention, XLA": ("dot_product_attention", "xla", "xla"),
     "gated linear unit, Pallas through Triton": ("gated_linear_unit", "pallas_triton", "pallas"),
     "gated linear unit, XLA": ("gated_linear_unit", "xla", "xla"),
+    "attention in chunks, XLA": ("dot_product_attention", "xla_chunked", "xla"),
+    "cross-entropy, XLA": ("linear_cross_entropy", "xla", "xla"),
+    "cross-entropy in chunks, XLA": ("linear_cross_entropy", "xla_chunked", "xla"),
     "normalisation, Pallas through Triton": ("normalization", "pallas_triton", "pallas"),
     "normalisation, XLA": ("normalization", "xla", "xla"),
     "float32 product, CUDA C++": ("sgemm", "cuda", "cuda"),
@@ -54,17 +57,20 @@ class Bracketed(Row):
 
     Args:
         published_ms: what was measured.
-        memory_ms, products_ms, issue_ms, accesses_ms: as kernels.machines.gpu.estimate.Parts has
-            them.
+        memory_ms, products_ms, issue_ms, accesses_ms, cached_ms: as
+            kernels.machines.gpu.estimate.Parts has them.
         kernels: how many the program launches, libraries' among them.
-        registers, spills: of the kernel with the most instructions.
+        registers, spills: of the Pallas kernel with the longest code.
+        kind, terms: as kernels.machines.gpu.estimate.GpuEstimate has them, the terms in seconds;
+            "" and none where there is no figure.
         versions, date: of the compiler, and when the parts were read.
         source: who published the time.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
         *(*KEY_COLUMNS, "half", "published_ms", "memory_ms", "products_ms", "issue_ms"),
-        *("accesses_ms", "kernels", "registers", "spills", "versions", "date", "source"),
+        *("accesses_ms", "cached_ms", "kernels", "registers", "spills", "kind", "terms"),
+        *("versions", "date", "source"),
     )
     DIGITS: ClassVar[int | None] = DIGITS
 
@@ -73,17 +79,15 @@ class Bracketed(Row):
     products_ms: float = 0.0
     issue_ms: float = 0.0
     accesses_ms: float = 0.0
+    cached_ms: float = 0.0
     kernels: int = 1
     registers: int = 0
     spills: int = 0
+    kind: str = ""
+    terms: Named = NOTHING
     versions: str = ""
     date: str = ""
     source: str
-
-    @property
-    def half(self) -> str:
-        """ "fit" or "test"."""
-        return half(self)
 
     @property
     def sort(self) -> str:
@@ -99,8 +103,8 @@ class Bracketed(Row):
     @property
     def parts(self) -> Parts:
         """In seconds."""
-        parts = self.memory_ms, self.products_ms, self.issue_ms, self.accesses_ms
-        return Parts(*(ms / 1e3 for ms in parts))
+        names = (part.name for part in fields(Parts))
+        return Parts(**{name: getattr(self, f"{name}_ms") / 1e3 for name in names})
 
     @property
     def bracket_ms(self) -> tuple[float, float]:
@@ -130,7 +134,7 @@ def read(file: Path | None = None) -> list[Bracketed]:
     Raises:
         ValueError: for other columns, and for a row that contradicts itself.
     """
-    return store.read(file or FILE, Bracketed)
+    return store.read(file or FILE, Bracketed, missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -178,14 +182,16 @@ def fitted(rows: Iterable[Bracketed], who: str) -> float:
     stays within the bar.
 
     Args:
-        rows: of any kind; those of the fitting half and of `who` count.
+        rows: of any kind; those of the fitting half and of `who` count, forwards and
+            without a loop.
         who: one of IN_LINE.
     """
     one_of("who", who, IN_LINE)
     known = [
-        (row, sum(astuple(row.parts)))
+        (row, row.parts.line)
         for row in rows
         if row.half == FIT and SORTS[row.sort][2] == who and row.sort not in TESTS
+        if row.pass_ == "forward" and not row.cached_ms
     ]
     shares = sorted(line * 1e3 / row.published_ms for row, line in known)
     eighth = len(shares) // 8

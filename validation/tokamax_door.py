@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,19 @@ _OPS = {
         *("pallas_mosaic_gpu", "pallas_mosaic_gpu_kernel_sm90", "PallasMosaicGpuFlashAttention"),
     ),
     ("attention", "xla"): ("base", "", "DotProductAttention"),
+    ("attention", "xla_chunked"): ("xla_chunked", "", "XlaChunkedDotProductAttention"),
+    ("attention backward", "pallas_triton"): (
+        *("pallas_triton_vjp", "", "PallasTritonFlashAttentionVjp"),
+    ),
+    ("attention backward", "pallas_mosaic_gpu"): (
+        *("pallas_mosaic_gpu_vjp", "pallas_mosaic_gpu_vjp_kernel_sm90"),
+        "PallasMosaicGpuFlashAttentionVjp",
+    ),
+    ("attention backward", "xla"): ("base", "", "DotProductAttentionVjp"),
     ("ragged_dot", "tpu"): ("pallas_mosaic_tpu", "", "PallasMosaicTpuRaggedDot"),
+    ("linear_softmax_cross_entropy_loss", "tpu"): (
+        *("pallas_mosaic_tpu", "", "PallasMosaicTpuLinearSoftmaxCrossEntropyLoss"),
+    ),
     ("gated_linear_unit", "pallas_triton"): ("pallas_triton", "", "PallasTritonGatedLinearUnit"),
     ("gated_linear_unit", "xla"): ("base", "", "GatedLinearUnit"),
     ("normalization", "pallas_triton"): (
@@ -39,19 +51,25 @@ def op(operator: str, route: str, config: Mapping[str, Any] | None = None) -> An
     """An op, with its kernel's configuration.
 
     Args:
-        operator: "attention", "ragged_dot", "gated_linear_unit" or "normalization".
-        route: "tpu", "pallas_triton", "pallas_mosaic_gpu", or "xla" for plain JAX.
+        operator: "attention", "attention backward", "ragged_dot", "gated_linear_unit",
+            "linear_softmax_cross_entropy_loss" or "normalization".
+        route: "tpu", "pallas_triton", "pallas_mosaic_gpu", or "xla" and "xla_chunked" for plain
+            JAX.
         config: the fields of its Config, as its autotuning cache has them; None for none.
     """
     module, configs, name = _OPS[operator, route]
-    kind = getattr(_module(f"{operator}.{module}"), name)
-    if config is None or route == "xla":
+    folder = operator.removesuffix(" backward")
+    kind = getattr(_module(f"{folder}.{module}"), name)
+    if config is None or route.startswith("xla"):
         return kind()
     known = dict(config)
     if (operator, route) == ("attention", "tpu"):  # a layout is kept as its number
         layout = _module("experimental.tpu.splash_attention.splash_attention_kernel").QKVLayout
         known |= {n: layout(v) for n, v in config.items() if n.endswith("layout")}
-    return kind(config=_module(f"{operator}.{configs or module}").Config(**known))
+    config_class = _module(f"{folder}.{configs or module}").Config
+    # The cache's rows leave out what is None.
+    empty = {field.name: None for field in fields(config_class) if field.default is MISSING}
+    return kind(config=config_class(**empty | known))
 
 
 def function(op: Any) -> Callable[..., Any]:
@@ -59,7 +77,8 @@ def function(op: Any) -> Callable[..., Any]:
 
     def call(*arrays: Any, return_residuals: bool = False, **more: Any) -> Any:
         bound = op.bind(*arrays, return_residuals=return_residuals, **more)
-        out, residuals = op._fwd(*bound.args, config=op.config, **bound.kwargs)
+        config = op.config_cls() if op.config is None else op.config
+        out, residuals = op._fwd(*bound.args, config=config, **bound.kwargs)
         return (out, residuals) if return_residuals else out
 
     return call

@@ -31,12 +31,14 @@ from validation import tokamax_door
 # Sort of program → what its errors should stay below: their median, and nine in ten of them.
 MATMULS = "matmul and grouped matmul kernels"
 FLASH = "Pallas attention"
+LOSSES = "Pallas cross-entropy"
 STREAMS = "XLA programs that stream"
 SCORES = "XLA attention and cross-entropy"
 RAGGED = "XLA's ragged products"
 BARS = {
     MATMULS: (0.06, 0.15),
     FLASH: (0.12, 0.30),
+    LOSSES: (0.15, 0.35),
     STREAMS: (0.10, 0.25),
     SCORES: (0.15, 0.35),
     RAGGED: None,
@@ -545,6 +547,22 @@ def _chunked_cross_entropy(key: Key) -> PublishedProgram:
         return (total, sums[:t]) if residuals else total
 
     return PublishedProgram(loss, _loss_arguments(key))
+
+
+@_family("linear_cross_entropy", "tokamax", LOSSES, needs="tokamax")
+def _tokamax_cross_entropy(key: Key) -> PublishedProgram:
+    operator, residuals = "linear_softmax_cross_entropy_loss", key.options.get("residuals")
+    loss = tokamax_door.function(tokamax_door.op(operator, "tpu", key.tuning.typed()))
+
+    def cross_entropy(x, labels, w):
+        more = {"reduction": key.options["reduction"], "return_residuals": bool(residuals)}
+        return loss(x, labels, w, **more)
+
+    arguments = _loss_arguments(key)
+    op = tokamax_door.op(operator, "tpu")
+    return PublishedProgram(
+        cross_entropy, arguments, functools.partial(tokamax_door.tunings, op, *arguments)
+    )
 
 
 # --- products, and what only streams --------------------------------------------------------------

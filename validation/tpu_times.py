@@ -17,6 +17,7 @@ from kernels.figures.store import read
 from kernels.machines import child, tpu
 from kernels.machines.checks import brief, one_of
 from kernels.machines.tpu.chips import chip
+from kernels.machines.tpu.estimate.bands import compiler
 from kernels.machines.tpu.estimate.profile import BUDGET
 from validation import comparisons, tokamax_door, tpu_programs
 from validation.comparisons import Comparison
@@ -75,7 +76,11 @@ def published(
     Raises:
         ValueError: for a chip or a kind that no row is of.
     """
-    rows = [r for r in read(PUBLISHED) if family(r) and r.quantity == "time" and r.clock]
+    rows = [
+        r
+        for r in read(PUBLISHED, missing_ok=True)
+        if family(r) and r.quantity == "time" and r.clock
+    ]
     chips, kinds = tuple(chips), tuple(kinds)
     for name in chips:
         one_of("--chip", name, sorted({row.chip for row in rows}))
@@ -85,7 +90,7 @@ def published(
     turns: Counter = Counter()
     drawn = []
     for row in sorted(rows, key=_digest):
-        group = row.operator, row.implementation, row.chip, comparisons.half(row)
+        group = row.operator, row.implementation, row.chip, row.half
         turns[group] += 1
         drawn.append((turns[group], row))
     return [
@@ -128,8 +133,9 @@ def validate(
     Returns:
         The rows, in order.
     """
-    known = {} if fresh else {row.key: row for row in comparisons.read(file)}
     stamp = model(*PROGRAMS), versions("jax", "libtpu")
+    kept_rows = [] if fresh else comparisons.read(file, compiler(stamp[1]))
+    known = {row.key: row for row in kept_rows}
     compared: dict[Key, Comparison] = {}
     for row in rows:
         kept = known.get(row.key)

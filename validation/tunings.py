@@ -220,7 +220,7 @@ def rankings(file: Path | str = SEARCHED, rows: Iterable[Record] | None = None) 
         rows: of which; by default, all that the file knows theirs of.
     """
     kept: dict[Key, dict[str, dict[Named, Record]]] = {}
-    for record in read(file):
+    for record in read(file, missing_ok=True):
         models = kept.setdefault(dataclasses.replace(record.key, tuning=Named()), {})
         models.setdefault(record.versions, {})[record.tuning] = record
     ranked = []

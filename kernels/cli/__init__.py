@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | prove | explain | estimate | tune | guard | bench
+"""python -m kernels list | verify | prove | explain | estimate | tune | guard | bench | validate
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -19,6 +19,7 @@ from kernels.cli.guard import guard
 from kernels.cli.list_ import list_
 from kernels.cli.prove import prove
 from kernels.cli.tune import tune
+from kernels.cli.validate import validate
 from kernels.cli.verify import verify
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -60,5 +61,5 @@ def start(
 
 # In the order of the help.
 app.command("list")(list_)
-for command in (verify, prove, explain, estimate, tune, guard, bench):
+for command in (verify, prove, explain, estimate, tune, guard, bench, validate):
     app.command()(command)

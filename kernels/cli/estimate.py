@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -41,6 +42,9 @@ def estimate(
     ] = False,
     gradient: GradientOption = False,
     record: Annotated[bool, typer.Option(help="Keep them in results/estimated.csv.")] = False,
+    rates: Annotated[
+        Path | None, typer.Option(help="Of a chip of your own, which `validate --fit` wrote.")
+    ] = None,
     late: Annotated[
         bool, typer.Option("--late", help="Keep those too whose static profile ran out of time.")
     ] = False,
@@ -51,14 +55,20 @@ def estimate(
         from kernels.figures.schema import LATE
         from kernels.machines.base import CompileError
         from kernels.machines.tpu.diagnose import TpuCompileError
+        from kernels.machines.tpu.estimate.rates import use
+        from kernels.machines.tpu.pool import libtpu_version
 
+        if rates and record:
+            fail("--record", f"given with the rates of {rates}", "the book's own rates alone")
         if figures and workload is not None:
             fail("--workload", repr(workload), "without --figures, which says the sizes")
         questions = _questions(entry, workload, chip, figures, gradient)
+        with use(rates, libtpu_version() if rates else "", (q.chip for q in questions)):
+            answers = _answers(questions, timeout, budget)
         rows: list[Sequence[str]] = []
         failed: list[tuple[_Question, Exception]] = []
         records = []
-        for question, answer in zip(questions, _answers(questions, timeout, budget)):
+        for question, answer in zip(questions, answers):
             if isinstance(answer, Exception):
                 failed.append((question, answer))
                 kind = getattr(answer, "kind", "refused")
@@ -162,9 +172,13 @@ def _answers(questions: Sequence[_Question], timeout: float, budget: float) -> l
 def _row(answer: Any) -> tuple[str, ...]:
     """What of an estimate its model knows."""
     hbm = getattr(answer, "hbm_utilisation", None)
+    times = [format_seconds(answer.seconds)]
+    figure = getattr(answer, "figure", answer.seconds)  # a GPU's: what the band beside it is of
+    if figure is not None and figure is not answer.seconds:
+        times.append(f"in one figure {format_seconds(figure)}")
     return (
-        format_seconds(answer.seconds),
-        getattr(answer, "band_text", ""),
+        ", ".join(times),
+        getattr(answer, "band_text", "") if figure is not None else "",
         answer.bound,
         f"{answer.utilisation:.0%}" if getattr(answer, "flops", 0) else "",
         "" if hbm is None else f"{hbm:.0%}",

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli.options import (
-    ArgsOption,
-    Entry,
-    TimeoutOption,
-    WorkloadOption,
-    only_for,
-    subject,
-)
+from kernels.cli.options import ArgsOption, Entry, TimeoutOption, WorkloadOption, only_for, subject
 from kernels.cli.terminal import console, file_and_name, reported, writable, write
 from kernels.figures.table import show
 from kernels.machines.checks import one_of
@@ -40,8 +33,7 @@ def explain(
         ),
     ] = None,
     chip: Annotated[
-        str | None,
-        typer.Option("--chip", "-c", help="A TPU or a GPU; v5e or h100 if left out."),
+        str | None, typer.Option("--chip", "-c", help="A TPU or a GPU; v5e or h100 if left out.")
     ] = None,
     timeout: TimeoutOption = 120.0,
     html: Annotated[Path | None, typer.Option(help="Write one page of HTML there.")] = None,

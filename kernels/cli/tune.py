@@ -10,14 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernels.cli.options import (
-    ArgsOption,
-    Entry,
-    TimeoutOption,
-    WorkloadOption,
-    only_for,
-    subject,
-)
+from kernels.cli.options import ArgsOption, Entry, TimeoutOption, WorkloadOption, only_for, subject
 from kernels.cli.terminal import console, file_and_name, note, progress, reported
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds

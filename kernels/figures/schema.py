@@ -28,6 +28,7 @@ PASSES = ("forward", "backward", "gradient", "step")
 # "traffic" is bytes between memory and chip; "limit" what nothing can beat, measured beside the
 # others; "own estimate" the compiler's own; "slowdown" against the framework's own form.
 QUANTITIES = ("time", "traffic", "limit", "own estimate", "slowdown")
+HALVES = ("fit", "test")  # constants may be fitted on one, and the other says how good the fit is
 LATE = "had not finished"  # what a method says of a profile that ran out of time
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -143,6 +144,17 @@ class Problem:
     def problem(self) -> Problem:
         """The problem alone."""
         return Problem(**_some(self, Problem))
+
+    @property
+    def half(self) -> str:
+        """Which half of what was measured it falls into: "fit" or "test".
+
+        All of one operator and sizes fall into the same one, whoever solves them and on which chip:
+        near twins on both sides would make the test an easy one.
+        """
+        sizes = " ".join(f"{name}={self.sizes[name]}" for name in sorted(self.sizes))
+        digest = hashlib.sha256(f"{self.operator} {sizes}".encode()).digest()
+        return HALVES[digest[0] % 2]
 
     @property
     def text(self) -> str:
@@ -391,7 +403,7 @@ def recorded_with(records: Iterable[Record]) -> str:
 # What an estimate comes from: of the private names of other packages these, and of machines/tpu
 # all but what speaks of estimates, ranks them, or has another model.
 _PRIVATE = ("jax_mlir", "jax_pallas", "jax_refs", "jaxprs", "libtpu")
-_BESIDE = {"bands.py", "explain.py", "pipelining.py", "simulator.py", "tuner.py"}
+_BESIDE = {"bands.py", "explain.py", "fit.py", "pipelining.py", "simulator.py", "tuner.py"}
 
 
 def sources() -> list[Path]:

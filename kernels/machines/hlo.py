@@ -301,7 +301,7 @@ class Module:
     def trips(self, loop: HloInstruction) -> int | None:
         """How often a while loop runs; None where its text does not tell.
 
-        XLA says it, or the condition is that of a scan: a counter below one constant.
+        XLA says it, or the condition is that of a scan: a counter, from a constant up, below one.
         """
         if said := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(said[1])
@@ -309,7 +309,36 @@ class Module:
         inside = list(self._nested(name[1])) if name else []
         limits = {i.value for i in inside if i.opcode == "constant" and i.value.isdigit()}
         below = [i for i in inside if i.opcode == "compare" and "direction=LT" in i.attributes]
-        return int(limits.pop()) if len(limits) == 1 and len(below) == 1 else None
+        if len(limits) != 1 or len(below) != 1:
+            return None
+        counters = [i for i in inside if "index=" in i.attributes and i.name in below[0].inputs]
+        index = _INDEX.search(counters[0].attributes) if counters else None
+        first = self._constant(loop.inputs[0], int(index[1])) if index else None
+        return None if first is None else max(int(limits.pop()) - first, 0)
+
+    def _constant(self, name: str, place: int = 0) -> int | None:
+        """The constant that a value is, or the part of it at a place; through loops that only hand
+        it on. None where it is none."""
+        where = next(
+            c for c, some in self.computations.items() if any(i.name == name for i in some)
+        )
+        value = next(i for i in self.computations[where] if i.name == name)
+        if value.opcode == "constant":
+            return int(value.value) if value.value.isdigit() else None
+        if value.opcode == "tuple":
+            return self._constant(value.inputs[place])
+        if value.opcode == "get-tuple-element" and (index := _INDEX.search(value.attributes)):
+            return self._constant(value.inputs[0], int(index[1]))
+        if value.opcode in ("copy", "copy-done", "copy-start", "bitcast"):
+            return self._constant(value.inputs[0], place)
+        for loop in (i for some in self.computations.values() for i in some):
+            if value.opcode == "parameter" and f"body=%{where}," in f"{loop.attributes},":
+                part = next(i for i in self.computations[where] if i.name == self.roots[where])
+                kept = next(i for i in self.computations[where] if i.name == part.inputs[place])
+                index = _INDEX.search(kept.attributes)
+                if index and int(index[1]) == place and name in kept.inputs:
+                    return self._constant(loop.inputs[0], place)
+        return None
 
     def _nested(self, name: str) -> Iterator[HloInstruction]:
         for instruction in self.computations.get(name, ()):
@@ -379,6 +408,7 @@ class Module:
         return bool(opcodes - FREE) and opcodes <= MOVING
 
 
+_INDEX = re.compile(r"\bindex=(\d+)")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT\s+)?%?(\S+)\s+=\s+(.*)$")
 _COMPUTATION = re.compile(r"^(ENTRY\s+)?%?([^\s({]+)\s*(?:\(.*)?\{\s*$")
 _OPERAND = re.compile(r"%?([A-Za-z_][\w.\-]*)")

@@ -26,5 +26,6 @@ TABLE = {
         (8192, 8192, 8192): (1024, 8192, 1024),
     },
 }
-# Nothing was tuned for a v5p, whose cores have a v5e's MXUs.
+# Nothing was tuned for a v5p, whose cores have a v5e's MXUs, nor for a v7x, which has a v6e's.
 TABLE.update({("v5p", dtype): TABLE["v5e", dtype] for dtype in ("bfloat16", "int8")})
+TABLE.update({("v7x", dtype): TABLE["v6e", dtype] for dtype in ("bfloat16", "int8")})

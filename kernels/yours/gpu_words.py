@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernels.figures.table import Paragraph, Table
+from kernels.figures.units import format_seconds
 from kernels.machines.gpu.explain import GpuFacts, GpuKernelFacts
 
 PASSES = 24  # shown by name in a terminal
@@ -81,7 +82,7 @@ def footer(facts: GpuFacts) -> Iterator[Paragraph]:
 
 def figures(facts: GpuFacts) -> dict[str, tuple[float | None, str]]:
     """What programs are compared by: the name of a figure → its value, and how it is written."""
-    times = {"least, µs": facts.seconds, "most, µs": facts.most}
+    times = {"least, µs": facts.seconds, "figure, µs": facts.figure, "most, µs": facts.most}
     values = {name: time * 1e6 for name, time in times.items() if time is not None}
     shown: dict[str, tuple[float | None, str]] = {n: (v, f"{v:,.4g}") for n, v in values.items()}
     if facts.kernels:
@@ -101,7 +102,10 @@ def _verdict(facts: GpuFacts) -> str:
     low, high = facts.seconds * 1e6, facts.most * 1e6
     if low == high:
         return f"{low:,.3g} µs, estimated as cuBLAS's products are; {facts.bound} binds"
-    return f"{low:,.3g} to {high:,.3g} µs, estimated; {facts.bound} binds"
+    words = f"{low:,.3g} to {high:,.3g} µs, estimated; {facts.bound} binds"
+    if facts.figure is None:
+        return f"{words}. No one figure: {facts.band}"
+    return f"{words}. In one figure {format_seconds(facts.figure)} ({facts.band})"
 
 
 def _row(kernel: GpuKernelFacts) -> tuple[str, ...]:

@@ -9,24 +9,12 @@ from kernels.figures import store
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, ahead
 from validation import comparisons
-from validation.comparisons import Comparison, half, spread
+from validation.comparisons import Comparison, spread
 
-ONE = Comparison(
-    operator="matmul",
-    implementation="xla",
-    sizes={"m": 8, "k": 8, "n": 8},
-    dtype="bfloat16",
-    chip="v5e",
-    clock="device",
-    published_ms=2.0,
-    estimated_ms=2.2,
-    regime="XLA, compute",
-    bound="compute",
-    method="profile",
-    model="0123456789",
-    versions="jax 0.10.2, libtpu 0.0.42.1",
-    date="2026-11-22",
-)
+ONE = Comparison(operator="matmul", implementation="xla", sizes={"m": 8, "k": 8, "n": 8},
+    dtype="bfloat16", chip="v5e", clock="device", published_ms=2.0, estimated_ms=2.2,
+    regime="XLA, compute", bound="compute", method="profile", model="0123456789",
+    versions="jax 0.10.2, libtpu 0.0.42.1", date="2026-11-22")  # fmt: skip
 
 
 def of(error, n=8, **more):
@@ -59,32 +47,65 @@ def band(tmp_path):
 # --- the rule for a tie ---------------------------------------------------------------------------
 
 
-def test_a_tie_is_where_the_ranges_overlap():
-    off_by = bands.Band("v5e", "XLA, compute", -0.2, 0.1, 9)  # may take 1.25 times as long
-    exact = bands.Band("v5e", "Pallas, compute", 0.0, 0.0, 9)
-    assert ahead((1.0, 1.2), (exact, exact)) == 0
-    assert ahead((1.2, 1.0), (exact, exact)) == 1
-    assert ahead((1.0, 1.2), (off_by, exact)) is None
-    assert ahead((1.0, 1.3), (off_by, exact)) == 0
-    assert ahead((1.3, 1.0), (exact, off_by)) == 1
-    assert ahead((1.0, 1.3), (exact, off_by)) == 0  # at least 1.3 / 1.1
-    assert ahead((1.0, 1.05), (exact, off_by)) is None
-    assert ahead((1.0, 9.0), (exact, None)) is None
+def test_a_tie_is_a_lead_within_the_error_of_ratios():
+    band = bands.Band("v5e", bands.RATIO, -0.2, 0.5, 9)  # XLA over the kernel: 1 / 1.5 to 1 / 0.8
+    assert ahead((1.49, 1.0), band) is None and ahead((1.51, 1.0), band) == 1
+    assert ahead((0.81, 1.0), band) is None and ahead((0.79, 1.0), band) == 0
+    assert ahead((9.0, 1.0), None) is None
+
+
+def pairs(error, xla=0.0, half="test", first=0, count=10):
+    """XLA's row and a kernel's, with their errors, for as many problems of a half."""
+    fast = {"published_ms": 4.0, "estimated_ms": 4.0 * (1 + xla)}
+    kernel = {"implementation": "pallas", "regime": "Pallas, HBM"}
+    problems = [n for n in range(1, 99) if of(0.0, n).half == half][first : first + count]
+    return [row for n in problems for row in (of(xla, n, **fast), of(error, n, **kernel))]
+
+
+@pytest.fixture
+def ratio(tmp_path):
+    def made_of(known):
+        store.write(tmp_path / "ratios.csv", known)
+        return bands.ratio_band("v5e", tmp_path / "ratios.csv")
+
+    return made_of
+
+
+def test_the_band_of_ratios_is_made_of_pairs_of_the_test_half(ratio):
+    """An error that both sides share is none; a wrong kernel, and a wrong XLA, widen the band, but
+    not where they were fitted to, nor where nobody timed the other side or a faster XLA stands."""
+    known = pairs(0.3, 0.3)
+    band = ratio(known)
+    assert (band.low, band.high) == pytest.approx((0, 0)) and (band.chip, band.rows) == ("v5e", 10)
+    wrong = pairs(0.0, 1.0, first=10, count=4)
+    assert ratio(known + wrong).high == pytest.approx(1.0)
+    assert ratio(known + pairs(1.0, first=10, count=4)).low == pytest.approx(-0.5)
+    slow = {"implementation": "xla_chunked", "published_ms": 9.0, "estimated_ms": 99.0}
+    slower = [dataclasses.replace(row, **slow) for row in known[::2]]
+    fitted_to = pairs(0.0, 1.0, half="fit")
+    for more in (fitted_to, wrong[::2], wrong[1::2], slower):
+        assert ratio(known + more) == band
+    faster = [dataclasses.replace(row, published_ms=1.0) for row in slower]
+    assert ratio(known + faster).high > 2
+
+
+def test_few_problems_take_the_band_of_all_chips(ratio):
+    few = pairs(0.1, count=FEWEST - 1)
+    tunings = [dataclasses.replace(few[1], tuning={"bm": k}) for k in range(1, 6)]
+    assert ratio(few + tunings) is None  # pairs enough, but of too few problems
+    band = ratio(few + tunings + [dataclasses.replace(row, chip="v6e") for row in few[:2]])
+    assert (band.chip, band.rows) == (bands.ALL, FEWEST + len(tunings))
 
 
 # --- halves ---------------------------------------------------------------------------------------
 
 
 def test_halves_are_by_a_hash_of_operator_and_sizes_alone():
-    for more in (
-        {"implementation": "pallas"},
-        {"chip": "v6e"},
-        {"dtype": "int8"},
-        {"options": {"causal": True}},
-        {"tuning": {"block": 128}},
-    ):
+    others = {"implementation": "pallas", "chip": "v6e", "dtype": "int8"}
+    others |= {"options": {"causal": True}, "tuning": {"block": 128}}
+    for more in ({name: value} for name, value in others.items()):
         assert dataclasses.replace(ONE, **more).half == ONE.half
-    assert half(dataclasses.replace(ONE, sizes={"n": 8, "k": 8, "m": 8})) == ONE.half
+    assert dataclasses.replace(ONE, sizes={"n": 8, "k": 8, "m": 8}).half == ONE.half
     drawn = [of(0.0, n).half for n in range(1, 401)]
     assert 160 < drawn.count("fit") < 240 and set(drawn) == set(comparisons.HALVES)
 
@@ -160,9 +181,26 @@ def test_a_band_follows_its_rows(band):
     assert band(known + launched) == band(known)
 
 
+def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(tmp_path):
+    file, newer = tmp_path / "validation.csv", "libtpu 0.0.50"
+    known = rows("test", 20, 0.0)
+    other = [dataclasses.replace(r, estimated_ms=3.0, versions=f"jax 0.12, {newer}") for r in known]
+    store.write(file, known + other[: FEWEST - 1])  # both stand in the file
+    ask = lambda: bands.band("v5e", "XLA, compute", file, newer).text
+    assert ask() == "+0 … +0 % (found with libtpu 0.0.42.1)"
+    comparisons.add(other, file)
+    assert ask() == "−33 … −33 %"
+    assert bands.band("v5e", "XLA, compute", file, "libtpu 0.0.42.1").text == "+0 … +0 %"
+    assert [len(comparisons.read(file, name)) for name in ("", newer, "libtpu 1")] == [20, 20, 0]
+    comparisons.add(rows("test", 21, 0.0)[20:], file)
+    assert {row.error for row in comparisons.read(file)} == {0.0}  # of the compiler with most rows
+
+
 def test_without_measurements_there_is_no_band(band):
     many = rows("test", 20, 0.1)
     assert band(many[: FEWEST - 1]) is None
+    assert bands.none(FEWEST - 1) == "4 measurements of this kind, too few for a band"
+    assert bands.none(1)[:22] == "1 measurement of this " and bands.none(0) == bands.NONE
     assert band(many, chip="v6e") is None and band(many, regime="XLA, HBM") is None
     assert band([dataclasses.replace(r, estimated_ms=None, reason="?") for r in many]) is None
 

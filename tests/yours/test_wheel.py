@@ -80,6 +80,8 @@ def test_the_commands_work_without_the_repository(python, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     done = run(python, "list", cwd=tmp_path)
     assert "matmul/pallas" in done.stdout
+    done = run(python, "validate", "--rows", "mine.py", cwd=tmp_path)
+    assert done.returncode == 2 and "kernels bench --record" in done.stderr, done.stderr
 
 
 @pytest.mark.full

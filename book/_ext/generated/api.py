@@ -50,6 +50,7 @@ AROUND = {
         "validation.tpu_programs",
         "validation.tpu_times",
         "validation.gpu_times",
+        "validation.gpu_rates",
         "validation.tunings",
         "validation.scatter",
     ),

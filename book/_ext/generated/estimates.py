@@ -6,12 +6,13 @@ import math
 import re
 from collections import Counter
 
+import numpy as np
 from docutils import nodes
 
 from kernels.figures import report, store
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
-from validation import comparisons, gpu_times, scatter, tpu_times, trn1_times, tunings
+from validation import comparisons, gpu_rates, gpu_times, scatter, tpu_times, trn1_times, tunings
 from validation.tpu_programs import BARS, BIAS, FAMILIES, OTHER
 from validation.trn1_kernels import KERNELS
 
@@ -35,6 +36,7 @@ class Estimates(Generated):
             ("How far off, by sort of program", self.sorts),
             ("Where a bar is missed", self.missed),
             ("The bands", self.bands),
+            ("Ratios: who is ahead", self.ratios),
             ("The ten worst kinds of row", self.worst),
             ("What has an estimate, and what has none", self.unknown),
         )
@@ -150,6 +152,28 @@ class Estimates(Generated):
         )
         yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
 
+    def ratios(self, rows):
+        lines, file = [], store.RESULTS / VALIDATION
+        for chip in (*sorted({row.chip for row in rows}), bands.ALL):
+            if band := bands.band(chip, bands.RATIO, file):
+                errors = bands.errors(chip, bands.RATIO, file)
+                middle, most = np.quantile(np.abs(errors), (0.5, 0.9))
+                bias = f"{round(100 * np.median(errors)) or 0:+d}%".replace("-", "−")
+                figures = str(band.rows), f"{middle:.0%}", f"{most:.0%}", bias
+                lines.append((chip, *figures, band.text))
+        yield text(
+            "XLA's programs and kernels err in different directions, so a comparison of the two "
+            "has an error of its own. A pair is a kernel and the fastest XLA program of the same "
+            "problem, both with a published time, of the test half; its error is that of the "
+            "estimated ratio, XLA's time over the kernel's, against the measured one. A positive "
+            "error flatters the kernel. The band says where a measured ratio would lie, seen from "
+            f"the estimated one. It is a chip's own from {FEWEST} problems on, since pairs of one "
+            "problem share XLA's row; else it is of all chips together. Where it holds a ratio of "
+            "1, this book says “tie”."
+        )
+        titles = "chip", "pairs", "middle", "9 in 10", "bias", "measured ratio"
+        yield table(titles, lines, "ratios") if lines else text("Too few pairs are known yet.")
+
     def worst(self, rows):
         known = [row for row in rows if row.error is not None]
         known.sort(key=lambda row: abs(math.log(1 + row.error)), reverse=True)
@@ -260,6 +284,8 @@ class Estimates(Generated):
             return
         yield text(gpu_times.summary(rows))
         yield table(gpu_times.TITLES, gpu_times.lines(rows), "brackets")
+        yield text(gpu_rates.summary(rows))
+        yield table(gpu_rates.TITLES, list(gpu_rates.lines(rows)), "figures")
         sources = nodes.bullet_list()
         for source, count in sorted(Counter(row.source for row in rows).items()):
             sources += fill(nodes.list_item(), text(f"{source}: {count} rows"))

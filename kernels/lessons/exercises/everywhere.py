@@ -18,24 +18,20 @@ def _distances(x, y):
     return ((x[:, None] - y) ** 2).sum(-1)
 
 
-def _ahead(ours, theirs, our_band, their_band):
-    def least_and_most(times, band):
-        low, high = band  # of the estimates, relative to what was measured
-        return times / (1 + high), times / (1 + low)
-
-    our_least, our_most = least_and_most(ours, our_band)
-    their_least, their_most = least_and_most(theirs, their_band)
-    return (our_most < their_least).astype(np.int64) - (their_most < our_least)
+def _ahead(ours, theirs, band):
+    low, high = band  # of the estimated ratio, relative to the measured one
+    ratio = theirs / ours
+    return (ratio / (1 + high) > 1).astype(np.int64) - (ratio / (1 + low) < 1)
 
 
 def _estimates(workload, rng):
     n = workload.sizes["n"]
     ours, theirs = 1e-3 * rng.lognormal(0, 0.5, (2, n))
-    low, high = -rng.uniform(0, 0.4, (2, n)), rng.uniform(0, 0.8, (2, n))
+    low, high = -rng.uniform(0, 0.4, n), rng.uniform(0, 0.8, n)
     if workload.name == "measured":
         theirs[::10] = ours[::10]
         low, high = 0 * low, 0 * high
-    return ours, theirs, *np.stack([low, high], 1)
+    return ours, theirs, np.stack([low, high])
 
 
 def _linear(x, w):
@@ -91,16 +87,16 @@ EXERCISES = (
     ),
     Exercise(
         "ahead",
-        "Write ahead(ours, theirs, our_band, their_band): 1 where our kernel surely takes less "
-        "time than theirs, -1 where it surely takes more, 0 where nobody can tell. The times are "
-        "arrays of one shape [n]. A band is [2, n]: the least and the greatest relative error of "
-        "such estimates, (estimated - measured) / measured.",
+        "Write ahead(ours, theirs, band): 1 where our kernel surely takes less time than theirs, "
+        "-1 where it surely takes more, 0 where nobody can tell. The times are arrays of one shape "
+        "[n]. The band is [2, n]: the least and the greatest relative error of such estimated "
+        "ratios, theirs / ours, (estimated - measured) / measured.",
         _ahead,
         _estimates,
         cases("n", dtype="float64", estimated=200, measured=(200, "bands of zero, and ties")),
         backend=PYTHON,
-        hint="An estimate that is 25 % too high stands for t / 1.25. Surely less: even our slowest "
-        "is faster than their fastest.",
+        hint="A ratio that is estimated 25 % too high stands for ratio / 1.25. Surely less: even "
+        "the least ratio is above 1.",
     ),
     Exercise(
         "giou_on_a_gpu",

@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises.bars import Bar
 from kernels.proof.backends.base import Backend, Refused
-from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.pallas_tpu import IN_LESSONS
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, Workloads, values
 
@@ -50,7 +50,7 @@ class Exercise:
     problems: tuple[Workload, ...]
     call: Callable[..., Any] | None = None
     rungs: tuple[str, ...] = ()
-    backend: Backend = PALLAS_TPU
+    backend: Backend = IN_LESSONS
     magnitude: Callable[..., Any] | None = None
     hint: str = ""
     judge: Callable[[list[Any]], str] | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.proof.backends.base import Backend
-from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.pallas_tpu import IN_LESSONS
 from kernels.proof.workload import Workload
 
 
@@ -40,7 +40,7 @@ class Bug:
     lesson: str
     workloads: tuple[Workload, ...]
     needs: str | None = None
-    backend: Backend = PALLAS_TPU
+    backend: Backend = IN_LESSONS
     differentiable: bool = False
     shown: Any = None
 

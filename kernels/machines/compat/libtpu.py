@@ -32,8 +32,15 @@ NEEDED = {
 }
 
 # The compiler's own model of one DMA between HBM and VMEM, as its static profile charges it:
-# chip → cycles before the first byte, bytes a cycle after it. It knows no contention.
-DMA_MODEL = {"v5e": (587.0, 982.0), "v6e": (299.0, 1551.0), "v5p": (364.0, 2500.0)}
+# chip → cycles before the first byte, bytes a cycle after it. It knows no contention. A v7x's are
+# of libtpu 0.0.50.1, whose profile is the first seen to know that chip: an earlier one aborts.
+DMA_MODEL = {
+    "v5e": (587.0, 982.0),
+    "v6e": (299.0, 1551.0),
+    "v5p": (364.0, 2500.0),
+    "v7x": (374.0, 3376.0),
+}
+_PROFILED_SINCE = {"v7x": (0, 0, 50)}
 
 _UNKNOWN_FLAG = re.compile(r"Unknown command line flag '(\w+)'")
 _PROFILE_ABORT = re.compile(
@@ -78,6 +85,12 @@ def environment(
 def lost(purpose: str, dropped: Collection[str]) -> str | None:
     """The dropped flag without which `purpose` cannot be served, or None."""
     return next((flag for flag in NEEDED[purpose] if flag in dropped), None)
+
+
+def profiles(chip: str, version: str) -> bool:
+    """Whether the static profile of a libtpu of that version knows a chip."""
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    return numbers >= _PROFILED_SINCE.get(chip, ())
 
 
 def unknown_flag(stderr: str) -> str | None:
@@ -142,6 +155,11 @@ def bounds(backend_config: dict) -> tuple[int, ...]:
 def shared(backend_config: dict) -> bool:
     """Whether the cores of a chip share the windows of XLA's own fusion."""
     return bool(backend_config.get("megacore_config", {}).get("megacore_split_dim"))
+
+
+def has_cost(backend_config: dict) -> bool:
+    """Whether a kernel's backend_config has the cost estimate that its author gave."""
+    return "cost_estimate" in backend_config.get("custom_call_config", {})
 
 
 def scoped_vmem_bytes(backend_config: dict) -> int | None:

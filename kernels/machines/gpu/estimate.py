@@ -10,11 +10,12 @@ in its plugin, and two constants a chip were fitted to every other one of them.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from kernels.machines.base import Seconds
 from kernels.machines.checks import fail, one_of
@@ -29,6 +30,9 @@ from kernels.machines.gpu.kernel import GpuKernel
 from kernels.machines.gpu.operations import GpuOperation, operations
 from kernels.machines.pallas.work import kernel_flops
 
+if TYPE_CHECKING:
+    from kernels.machines.tpu.estimate.bands import Band
+
 # Seconds of a launch, and the share of the tensor cores' rate that whole tiles reach, by chip:
 # fitted to half of XLA's measured products in bfloat16, as JAX 0.10's plugin carries them
 # (kernels.machines.compat.xla_tables).
@@ -36,8 +40,9 @@ LIBRARY = {"h100": (5.5e-6, 0.80), "b200": (6.0e-6, 0.66)}
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
 # The best that anybody published, of the memory's rate and of the tensor cores': a sum of 2^30
 # numbers at 3,240 of 3,350 GB/s, and a product of 8192³ at 808 of 989 TFLOP/s (both H100,
-# pranjalssh/fast.cu). Nothing is taken to be faster.
-BEST = {"memory": 0.968, "products": 0.817}
+# pranjalssh/fast.cu). Of the memory's rate what a loop finds in the cache has more: tokamax's
+# normalisation of 147456 × 64 moves 37.7 MB in 8.4 µs. Nothing is taken to be faster.
+BEST = {"memory": 0.968, "products": 0.817, "cache": 1.33}
 # What the parts reach of their rates where they stand in line, by who wrote the kernel: fitted to
 # half of the published times (validation.gpu_times). None was fitted for CUDA C++: it has the
 # geometric mean of both.
@@ -47,6 +52,28 @@ LAUNCH = 5e-6  # seconds of a kernel besides its work, where nothing overlaps
 # What keeps an SM's memory pipe busy for a cycle: one access of a warp, shared or global.
 ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
+WRITERS = {"triton": "Triton", "mosaic": "Mosaic GPU"}
+EMITTED = "emitted"  # the term of what XLA's own kernels multiply
+# What each part of a program takes for a second at its published rate, in seconds, and a launch in
+# all; how far figures so made are off, by kind: the middle 80 %, of how many rows, and the seconds
+# of the shortest of these, below which there is no figure. Fitted by
+# validation.gpu_rates to half of the published times; what has no factor took no time of its own.
+# An array is taken to be in the cache as far as it fits.
+_XLA = dict(cache=1.17, memory=1.6, products=1.07, products_float32=1.24, products_memory=1.04)
+_TRITON = dict(
+    launches=2.52e-6, memory=0.743, cache=0.418, products=1.77, issue=0.782, accesses=2.43
+)
+_MOSAIC = dict(launches=1.29e-5, memory=3.89, products=0.808, issue=1.07)
+_PALLAS = (("triton", _TRITON), ("mosaic", _MOSAIC))
+FACTORS = {"h100": _XLA | {f"{who}_{part}": f for who, fs in _PALLAS for part, f in fs.items()}}
+NOTHING = (0.0, 0.0, 0, 0.0)
+BANDS = {
+    ("h100", "Mosaic GPU"): (-0.244, 0.207, 20, 3.6e-5),
+    ("h100", "Triton"): (-0.217, 0.232, 39, 8.4e-6),
+    ("h100", "XLA"): (-0.2, 0.2, 51, 1.2e-5),
+    ("h100", "XLA loops"): (-0.25, 0.268, 20, 2.7e-4),
+}
+
 
 @dataclass(frozen=True)
 class GpuStep:
@@ -55,14 +82,21 @@ class GpuStep:
     Args:
         name: of the instruction.
         kind: "library", "kernel" (XLA's) or "pallas".
-        seconds: a range; a figure for a library's product.
+        seconds: of all its runs, a range; a figure for a library's product.
         bound: "memory", "compute", "issue" or "accesses", whichever takes longest.
+        parts: of one run.
+        times: how often it runs, as the loops around it tell.
+        terms: of all its runs, what FACTORS has factors of: how many launches, and of everything
+            else the seconds at its published rate.
     """
 
     name: str
     kind: str
     seconds: Seconds
     bound: str
+    parts: Parts = field(repr=False)
+    times: int = 1
+    terms: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -74,34 +108,32 @@ class Parts:
         products: of its multiply-adds at the peak.
         issue: of the instructions of its loop, four a cycle and SM.
         accesses: of the loop's accesses to memory, shared or global, one a cycle and SM.
+        cached: of the memory's, what a loop may find in the cache.
     """
 
     memory: float
     products: float = 0.0
     issue: float = 0.0
     accesses: float = 0.0
+    cached: float = 0.0
+
+    @property
+    def line(self) -> float:
+        """All one after the other."""
+        return self.memory + self.products + self.issue + self.accesses
 
     @property
     def bound(self) -> str:
         """The longest part: "memory", "compute", "issue" or "accesses"."""
-        named = dict(zip(("memory", "compute", "issue", "accesses"), astuple(self), strict=True))
+        named = dict(zip(("memory", "compute", "issue", "accesses"), astuple(self)))
         return max(named, key=named.__getitem__)
 
     def bracket(self, who: str, launches: int = 1) -> Seconds:
-        """The least and the most seconds.
-
-        Args:
-            who: wrote the kernel: one of IN_LINE.
-            launches: how many kernels it is.
-
-        Raises:
-            ValueError: for another `who`.
-        """
+        """The least and the most seconds of so many kernels, written by one of IN_LINE."""
         one_of("who", who, IN_LINE)
-        best = self.memory / BEST["memory"], self.products / BEST["products"]
-        low = max(*best, self.issue, self.accesses)
-        line = self.memory + self.products + self.issue + self.accesses
-        return Seconds(low, launches * LAUNCH + line / IN_LINE[who])
+        memory = (self.memory - self.cached) / BEST["memory"] + self.cached / BEST["cache"]
+        low = max(memory, self.products / BEST["products"], self.issue, self.accesses)
+        return Seconds(low, launches * LAUNCH + self.line / IN_LINE[who])
 
 
 @dataclass(frozen=True)
@@ -125,6 +157,54 @@ class GpuEstimate:
     method: str
     steps: tuple[GpuStep, ...] = field(repr=False)
 
+    @property
+    def terms(self) -> dict[str, float]:
+        """What the figure is made of: the sums of the steps' terms."""
+        total: Counter[str] = Counter()
+        for step in self.steps:
+            total.update(step.terms)
+        return dict(total)
+
+    @property
+    def kind(self) -> str:
+        """Whose code would take longest at the published rates: "Triton", "Mosaic GPU", "XLA" or
+        "XLA loops"; "" with products in XLA's own kernels, of which none was timed."""
+        seconds: dict[str, float] = defaultdict(float)
+        for step in self.steps:
+            for term, value in step.terms.items():
+                writer = "XLA loops" if step.times > 1 else "XLA"
+                writer = WRITERS.get(term.partition("_")[0], writer)
+                seconds[writer] += 0 if term.endswith("launches") else value
+        return "" if EMITTED in self.terms else max(seconds, key=seconds.__getitem__)
+
+    @property
+    def figure(self) -> Seconds | None:
+        """One figure, where programs of its kind and no shorter ones were timed on this chip."""
+        factors = FACTORS.get(self.chip, {})
+        seconds = sum(factors.get(term, 0.0) * value for term, value in self.terms.items())
+        return Seconds(seconds) if self._known[2] and seconds >= self._known[3] else None
+
+    @property
+    def band(self) -> Band | None:
+        """How far figures of this kind are off on this chip, as validation.gpu_rates finds it in
+        the fitting half; None without a figure, or with too few rows."""
+        from kernels.machines.tpu.estimate.bands import FEWEST, Band
+
+        low, high, rows, _ = self._known
+        few = rows < FEWEST or self.figure is None
+        return None if few else Band(self.chip, self.kind, low, high, rows)
+
+    @property
+    def band_text(self) -> str:
+        """The band in words, such as "−8 … +15 %", or why there is none."""
+        from kernels.machines.tpu.estimate.bands import none
+
+        return self.band.text if self.band else none(self._known[2] if self.figure else 0)
+
+    @property
+    def _known(self) -> tuple[float, float, int, float]:
+        return BANDS.get((self.chip, self.kind), NOTHING)
+
 
 def library_product(
     chip: str, m: int, k: int, n: int, *, batch: int = 1, itemsize: int = 2, dtype: str = "bfloat16"
@@ -132,14 +212,11 @@ def library_product(
     """Seconds of a matrix product by cuBLAS: whole waves of whole tiles, or memory, and a launch.
 
     Args:
-        chip: one that LIBRARY has constants of.
+        chip: one that LIBRARY has constants of; ValueError for another.
         m, k, n: rows, depth and columns.
         batch: how many products.
         itemsize: bytes of a number.
         dtype: of the operands.
-
-    Raises:
-        ValueError: for a chip without measurements.
     """
     target = chip_of(chip)
     if chip not in LIBRARY:
@@ -162,10 +239,12 @@ def parts(
     dtype: str = "bfloat16",
     extra_accesses: float = 0,
 ) -> Parts:
-    """What a kernel is made of, as its machine code tells.
+    """What a kernel is made of, as its machine code tells; ValueError for flops of a kernel whose
+    code multiplies nothing.
 
     Its multiply-adds are taken to be done in the innermost loop that does any: how many of them a
-    round does tells how often the loop runs.
+    round does tells how often the loop runs. Of Blackwell's products one thread issues a whole
+    tile, whose size the machine code does not say: their issue and accesses count nothing.
 
     Args:
         kernel: compiled.
@@ -174,13 +253,6 @@ def parts(
         dtype: of what it multiplies; "" where CUDA cores multiply and no tensor core.
         extra_accesses: of a round and a warp, beyond one for each instruction: the further lines
             of an access that is not coalesced.
-
-    Returns:
-        The parts. Of Blackwell's products one thread issues a whole tile, whose size the machine
-        code does not say: their issue and accesses count nothing.
-
-    Raises:
-        ValueError: for flops of a kernel whose code multiplies nothing.
     """
     target = chip_of(kernel.chip)
     memory = moved / target.bytes_per_second
@@ -189,9 +261,8 @@ def parts(
     products = flops / (target.peak(dtype) if dtype else target.float32_flops)
     if kernel.counts["UTCHMMA"]:
         return Parts(memory, products)
-    whole = sass.SassLoop(kernel.instructions)  # of a loop that was unrolled, all of the code
-    loop = next((candidate for candidate in (*kernel.loops, whole) if sass.flops(candidate)), None)
-    if loop is None:
+    loop = _loop(kernel)
+    if not loop.instructions:
         fail("kernel", f"{kernel.name}, whose code multiplies nothing", "one that multiplies")
     rounds = flops / sass.flops(loop)  # of all warps
     cycles = rounds / (target.sms * target.tensor_clock_hz)  # of one SM, if all have as many
@@ -212,8 +283,9 @@ def estimate(
         function: of arrays.
         args: arrays or jax.ShapeDtypeStruct.
         chip: one of CHIPS.
-        flops: of its Pallas kernel's products, a multiply-add counting two. Those of a kernel for
-            Triton are counted where this is left out; Mosaic GPU's have to be said.
+        flops: of its Pallas kernels' products together, a multiply-add counting two; several
+            share them as a round of each's loop multiplies. Those of kernels for Triton are counted
+            where this is left out; Mosaic GPU's have to be said.
         timeout: seconds for the compiler.
 
     Returns:
@@ -239,42 +311,79 @@ def estimate_compiled(
     Args:
         program: as it was exported.
         compiled: the same, compiled.
-        flops: as for estimate.
-
-    Raises:
-        ValueError: as estimate does.
+        flops: as for estimate, and so are errors.
     """
     target = chip_of(compiled.chip)
-    calls, kernels = iter(program.calls), {kernel.name: kernel for kernel in compiled.kernels}
-    steps = tuple(
-        _kernel(compiled, operation, next(calls, None), flops)
-        if operation.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)
-        # The names of XLA's kernels lose the dots of their instructions.
-        else _step(target, operation, kernels.get(operation.name.replace(".", "_")))
-        for operation in operations(compiled.module)
-    )
+    kernels = {kernel.name: kernel for kernel in compiled.kernels}
+    done = operations(compiled.module)
+    pallas = [step for step in done if step.target in (xla_gpu.TRITON, xla_gpu.MOSAIC)]
+    counted = program.calls[: len(pallas)] if flops is None else ()
+    calls = dict(itertools.zip_longest(pallas, counted))
+    code = {step: _code(compiled, step, calls[step], pallas) for step in pallas}
+    whole = sum(sass.flops(_loop(kernel)) for kernel in code.values()) if flops else 0.0
+    steps = []
+    for operation in done:
+        if kernel := code.get(operation):
+            share = flops * sass.flops(_loop(kernel)) / whole if flops and whole else flops
+            step = _kernel(kernel, operation, calls[operation], share)
+        else:  # the names of XLA's kernels lose the dots of their instructions
+            step = _step(target, operation, kernels.get(operation.name.replace(".", "_")))
+        times = operation.times
+        terms = {term: times * value for term, value in step.terms.items()}
+        span = Seconds(*(times * end for end in step.seconds))
+        steps.append(replace(step, seconds=span, times=times, terms=terms))
     if not steps:
         fail("function", "one that does nothing on the GPU", "one with an operation")
-    return _sum(compiled, steps)
+    return _sum(compiled, tuple(steps))
 
 
-def _kernel(
-    compiled: GpuProgram, operation: GpuOperation, call: Any, flops: float | None
-) -> GpuStep:
+def _code(
+    compiled: GpuProgram, step: GpuOperation, call: Any, pallas: Sequence[GpuOperation]
+) -> GpuKernel:
+    """A Pallas kernel's code. Triton's has its step's name, or its author's; Mosaic GPU's are those
+    that XLA launches by no name, in the order of their steps, like ones once."""
+    launched = [kernel for kernel in compiled.kernels if kernel.grid and kernel.threads]
+    if step.target == xla_gpu.MOSAIC:
+        named = {thunk.name for thunk in compiled.thunks}
+        candidates = [kernel for kernel in launched if kernel.name not in named]
+        candidates = candidates[pallas.index(step) :] or candidates[-1:]
+    else:
+        names = step.name, getattr(call, "name", "")
+        candidates = [kernel for kernel in launched if kernel.name in names] or launched
+    if not candidates:
+        fail("function", f"one whose kernel {step.name} was not found", "one with its code")
+    return candidates[0]
+
+
+def _loop(kernel: GpuKernel) -> sass.SassLoop:
+    """The innermost loop that multiplies; of one that was unrolled, all of the code."""
+    whole = sass.SassLoop(kernel.instructions)
+    return next((loop for loop in (*kernel.loops, whole) if sass.flops(loop)), sass.SassLoop(()))
+
+
+def _kernel(kernel: GpuKernel, operation: GpuOperation, call: Any, flops: float | None) -> GpuStep:
     """A Pallas kernel: its machine code, and the products that its author wrote."""
-    launched = [candidate for candidate in compiled.kernels if candidate.grid and candidate.threads]
-    names = operation.name, getattr(call, "name", "")
-    named = [candidate for candidate in launched if candidate.name in names]
-    kernel = next(iter(named or launched), None)
-    if kernel is None:
-        fail("function", f"one whose kernel {operation.name} was not found", "one with its code")
-    counted = dict(kernel_flops(call)) if call is not None and flops is None else {}
-    many = sum(counted.values()) if flops is None else flops
+    counted = sum(kernel_flops(call).values()) if call is not None and flops is None else 0.0
+    many = counted if flops is None else flops
     if flops is None and not many and kernel.products:
         fail("flops", None, f"what {kernel.name} multiplies: nothing here counts it")
-    dtype = max(counted, key=lambda name: counted[name]) if counted else "bfloat16"
-    made_of = parts(kernel, many, operation.bytes, dtype)
-    return GpuStep(kernel.name, "pallas", made_of.bracket("pallas"), made_of.bound)
+    cores = [i.name for i in kernel.instructions if i.operation.endswith("MMA")]
+    dtype = "float32" if any("TF32" in name for name in cores) else "bfloat16"
+    dtype = "int8" if any(name.startswith("I") for name in cores) else dtype
+    made_of = parts(kernel, many, operation.bytes, dtype if cores else "")
+    terms = {"launches": 1.0} | asdict(made_of) | _moves(chip_of(kernel.chip), operation)
+    writer = "mosaic" if operation.target == xla_gpu.MOSAIC else "triton"
+    terms = {f"{writer}_{part}": seconds for part, seconds in terms.items() if seconds}
+    span = made_of.bracket("pallas")
+    return GpuStep(kernel.name, "pallas", span, made_of.bound, made_of, terms=terms)
+
+
+def _moves(chip: GpuChip, operation: GpuOperation) -> dict[str, float]:
+    """Seconds of its bytes at the memory's rate: of an array, what does not fit in the cache comes
+    from memory."""
+    missed = sum(max(0.0, 1 - chip.l2_bytes / whole) * moved for whole, moved in operation.moves)
+    bytes_ = {"memory": missed, "cache": operation.bytes - missed}
+    return {place: count / chip.bytes_per_second for place, count in bytes_.items()}
 
 
 def _sum(compiled: GpuProgram, steps: tuple[GpuStep, ...]) -> GpuEstimate:
@@ -300,15 +409,26 @@ def _step(chip: GpuChip, operation: GpuOperation, kernel: GpuKernel | None) -> G
             f"one with {operation.target} in it, {operation.name}",
             "one of matrix products and of what XLA fuses: of the rest nothing is known here",
         )
+    name = operation.name
     # Of a kernel without their instructions, tensor cores do nothing.
-    slow = kernel is not None and not kernel.products
+    slow = operation.flops and kernel is not None and not kernel.products
     rate = chip.float32_flops if slow else chip.peak(operation.dtype)
-    made_of = Parts(operation.bytes / chip.bytes_per_second, operation.flops / rate)
+    moves = {"launches": 1.0} | _moves(chip, operation)
+    cached = moves["cache"] if operation.times > 1 else 0.0
+    memory = operation.bytes / chip.bytes_per_second
+    made_of = Parts(memory, operation.flops / rate, cached=cached)
     if operation.product and chip.name in LIBRARY:
         batch, m, k, n = operation.product
         itemsize = 4 if operation.dtype == "float32" else 2
-        seconds = library_product(
+        product = library_product(
             chip.name, m, k, n, batch=batch, itemsize=itemsize, dtype=operation.dtype
         )
-        return GpuStep(operation.name, "library", Seconds(seconds), made_of.bound)
-    return GpuStep(operation.name, "kernel", made_of.bracket("xla"), made_of.bound)
+        work = product - LIBRARY[chip.name][0]
+        wide = "_float32" if operation.dtype == "float32" else ""
+        terms = {"launches": 1.0, f"products{wide}": work}
+        if work <= made_of.memory:
+            terms = {f"products_{term}": value for term, value in moves.items()}
+        return GpuStep(name, "library", Seconds(product), made_of.bound, made_of, terms=terms)
+    if operation.flops:
+        moves[EMITTED] = made_of.products
+    return GpuStep(name, "kernel", made_of.bracket("xla"), made_of.bound, made_of, terms=moves)

@@ -66,6 +66,8 @@ class GpuFacts:
     chip: str
     seconds: float | None  # the least; None where there is no bracket
     most: float | None
+    figure: float | None  # one between them, or beside; None where nothing of its kind was timed
+    band: str  # of the figure, in words, or why there is none
     bound: str
     method: str
     notes: tuple[str, ...]  # why there is no bracket
@@ -86,6 +88,8 @@ def facts(compiled: GpuProgram, estimate: GpuEstimate | str, title: str) -> GpuF
         chip=compiled.chip,
         seconds=least,
         most=most,
+        figure=bracket.figure if bracket else None,
+        band=bracket.band_text if bracket else "",
         bound=bracket.bound if bracket else "",
         method=bracket.method if bracket else "",
         notes=() if bracket else (f"no bracket: {estimate}",),

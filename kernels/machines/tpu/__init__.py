@@ -6,7 +6,7 @@ from kernels.machines.compat.libtpu import DMA_MODEL
 from kernels.machines.tpu.chips import CHIPS, Chip
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate import Estimate, OpEstimate, estimate
-from kernels.machines.tpu.estimate.bands import ahead, band, band_of
+from kernels.machines.tpu.estimate.bands import ahead, band, ratio_band
 from kernels.machines.tpu.estimate.rates import RATES
 from kernels.machines.tpu.export import lower
 from kernels.machines.tpu.pipelining import Pipeline, pipeline
@@ -34,12 +34,12 @@ __all__ = [
     "Tuning",
     "ahead",
     "band",
-    "band_of",
     "compile",
     "estimate",
     "hlo",
     "lower",
     "pipeline",
+    "ratio_band",
     "schedule",
     "simulate",
     "tune",

@@ -15,7 +15,8 @@ from kernels.machines.checks import one_of
 class Chip(PublishedChip):
     """One TPU generation, by its short name and by the name that JAX gives its devices.
 
-    All rates and sizes are those of one chip: all of its tensor cores together.
+    All rates and sizes are those of one chip, all of its tensor cores together; of a v7x, which JAX
+    takes for two devices, those of one device: half of what is published of the chip.
 
     Args:
         topology: the smallest one that the compiler takes.
@@ -28,6 +29,7 @@ class Chip(PublishedChip):
             more.
         mxus: matrix units a core.
         mxu_size: rows and columns of each.
+        devices: that JAX makes of a chip.
     """
 
     tensor_cores: int
@@ -41,6 +43,7 @@ class Chip(PublishedChip):
     vmem_limit_bytes: int
     mxus: int
     mxu_size: int
+    devices: int
 
     @property
     def hbm_bytes_per_cycle(self) -> float:
@@ -66,7 +69,7 @@ def _sources(generation: str, clock: str) -> tuple[tuple[str, str], ...]:
         ),
         ("clock_hz", f"peak bf16 rate / {clock}"),
         ("tensor_cores", jax),
-        ("device_kind", "what the compiler calls the devices of the topology"),
+        *((name, "the compiler's topology") for name in ("device_kind", "devices")),
         ("topology", "the smallest that libtpu 0.0.42.1 takes: one whole host"),
         ("vmem_bytes", jax),
         ("vmem_limit_bytes", asked),
@@ -76,27 +79,32 @@ def _sources(generation: str, clock: str) -> tuple[tuple[str, str], ...]:
 
 # What is published, a row a figure and a column a chip.
 _FIGURES: dict[str, tuple[Any, ...]] = {
-    "device_kind": ("TPU v5 lite", "TPU v6 lite", "TPU v5"),
-    "tensor_cores": (1, 1, 2),
-    "topology": ("v5e:2x2", "v6e:2x2", "v5p:2x2x1"),
-    "clock_hz": (1.5e9, 1.75e9, 1.75e9),
-    "hbm_bytes_per_second": (819e9, 1638e9, 2765e9),
-    "hbm_bytes": (16 << 30, 32 << 30, 95 << 30),
-    "bf16_flops": (197e12, 918e12, 459e12),
-    "int8_ops": (394e12, 1836e12, 918e12),
-    "vmem_bytes": (128 << 20, 128 << 20, 64 << 20),
-    "vmem_limit_bytes": (16 << 20, 32 << 20, 64 << 20),
-    "mxus": (4, 2, 4),
-    "mxu_size": (128, 256, 128),
+    "device_kind": ("TPU v5 lite", "TPU v6 lite", "TPU v5", "TPU7x"),
+    "tensor_cores": (1, 1, 2, 1),
+    "topology": ("v5e:2x2", "v6e:2x2", "v5p:2x2x1", "tpu7x:2x2x1"),
+    "clock_hz": (1.5e9, 1.75e9, 1.75e9, 2.2e9),
+    "hbm_bytes_per_second": (819e9, 1638e9, 2765e9, 3690e9),
+    "hbm_bytes": (16 << 30, 32 << 30, 95 << 30, 96 << 30),
+    "bf16_flops": (197e12, 918e12, 459e12, 1153.5e12),
+    "int8_ops": (394e12, 1836e12, 918e12, 1153.5e12),
+    "vmem_bytes": (128 << 20, 128 << 20, 64 << 20, 64 << 20),
+    "vmem_limit_bytes": (16 << 20, 32 << 20, 64 << 20, 32 << 20),
+    "mxus": (4, 2, 4, 2),
+    "mxu_size": (128, 256, 128, 256),
+    "devices": (1, 1, 1, 2),
     "sources": (
         _sources("v5e", "(4 MXUs x 128 x 128 x 2 operations) = 1.503 GHz, rounded"),
         _sources("v6e", "(2 MXUs x 256 x 256 x 2 operations x 2 a cycle) = 1.751 GHz"),
         _sources("v5p", "(2 cores x 4 MXUs x 128 x 128 x 2 operations) = 1.751 GHz"),
+        (
+            *_sources("v7x, half", "(2 MXUs x 256 x 256 x 2 operations x 2 a cycle) = 2.200 GHz"),
+            ("int8_ops", "bf16_flops: XLA's own cycles of a product of int8, libtpu 0.0.42.1"),
+        ),
     ),
 }
 CHIPS = {
     name: Chip(name, **{figure: column[place] for figure, column in _FIGURES.items()})
-    for place, name in enumerate(("v5e", "v6e", "v5p"))
+    for place, name in enumerate(("v5e", "v6e", "v5p", "v7x"))
 }
 
 
@@ -106,28 +114,30 @@ def chip(name: str) -> Chip:
     return CHIPS[name]
 
 
-# Devices of a topology → its name, for chips in a plane and for chips in a cube.
+# Chips of a topology → its name, for chips in a plane and for chips in a cube.
 PLANE = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8"}
 
 
 def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
-    """The topology that holds a mesh of chips: axis name → size; without a mesh, one chip.
+    """The topology that holds a mesh of devices: axis name → size; without a mesh, one device.
 
-    ValueError lists how many chips a mesh may have.
+    ValueError lists how many devices a mesh may have.
     """
+    family, _, least = chip(name).topology.partition(":")
     if mesh is None:
         return chip(name).topology
-    known = CUBE if chip(name).topology.count("x") == 2 else PLANE
+    known = CUBE if least.count("x") == 2 else PLANE
+    known = {chips * chip(name).devices: text for chips, text in known.items()}
     sizes = tuple(mesh.values())
     if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
         raise ValueError(f"mesh is {dict(mesh)}; accepted: a size of 1 or more for each axis")
     if math.prod(sizes) not in known:
         raise ValueError(
-            f"mesh is {dict(mesh)}, which makes {math.prod(sizes)} chips; accepted: "
+            f"mesh is {dict(mesh)}, which makes {math.prod(sizes)} devices; accepted: "
             f"{', '.join(map(str, known))}"
         )
-    return f"{name}:{known[math.prod(sizes)]}"
+    return f"{family}:{known[math.prod(sizes)]}"
 
 
 def here(fallback: str = "v5e") -> str:

@@ -118,7 +118,8 @@ class TpuProgram:
     def optimal_seconds(self) -> float | None:
         """XLA's own estimate; None where a Pallas call without a cost estimate hides in it."""
         seconds = self.cost.get("optimal_seconds")
-        return seconds if seconds and seconds > 0 else None
+        hidden = any(i.is_kernel and not libtpu.has_cost(i.config) for i in self.module.run)
+        return seconds if seconds and seconds > 0 and not hidden else None
 
 
 def dropped() -> frozenset[str]:

@@ -17,7 +17,8 @@ from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import CompiledJob, Job, Refused, Simulated, Skipped
 from kernels.proof.backends.xla import OnTpu
 
-CHIPS = ("v5e", "v6e")  # that every kernel is compiled for
+FEW = ("v5e", "v6e")  # that what a lesson or a reader brings is compiled for
+CHIPS = (*FEW, "v7x")  # that every kernel of the catalog is compiled for
 COMPILE_SECONDS = 120.0  # that a compilation may take
 
 
@@ -32,10 +33,18 @@ def check_index_maps(calls: Sequence[Any]) -> None:
 
 
 class _PallasTpu(OnTpu):
+    """The catalog's and the lessons' kernels.
+
+    Args:
+        chips: that they are compiled for.
+    """
+
     name = "Pallas TPU"
     claims = ("interpret", "simulate", "compile")
     takes_interpret = True
-    compiled_for: tuple[str, ...] = CHIPS
+
+    def __init__(self, chips: Sequence[str] = CHIPS) -> None:
+        self.compiled_for = tuple(chips)
 
     def simulate(self, job: Job, order: int) -> Simulated:
         """On two cores, with NaN in memory that nobody wrote, watched for races."""
@@ -135,15 +144,9 @@ class Brought(_PallasTpu):
     """A kernel that somebody brought: nothing is asked of its signature.
 
     Whether it is interpreted, simulated or compiled is decided from outside, whatever it says.
-
-    Args:
-        chips: that it is compiled for.
     """
 
     takes_interpret = False
-
-    def __init__(self, chips: Sequence[str] = CHIPS) -> None:
-        self.compiled_for = tuple(chips)
 
     def interpret(self, job: Job) -> Any:
         """By JAX's plain interpreter; what that has not learned, by the simulated TPU.
@@ -240,3 +243,4 @@ class Brought(_PallasTpu):
 
 
 PALLAS_TPU = _PallasTpu()
+IN_LESSONS = _PallasTpu(FEW)

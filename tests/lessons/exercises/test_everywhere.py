@@ -42,13 +42,10 @@ def test_a_product_of_float32_rounds_unless_its_precision_is_the_highest(precisi
             assert judges.float32_products([(function, [x])]) == "no factor is rounded"
 
 
-def test_ahead_is_a_tie_where_the_bands_touch():
+def test_ahead_is_a_tie_where_the_band_reaches_one():
     formula = exercises()["ahead"].formula
-    ours, theirs = np.array([1.0, 1.0, 2.0, 1.0]), np.array([1.2, 1.3, 1.0, 1.0])
-    band = np.repeat([[-0.2], [0.0]], 4, 1)  # up to a fifth too low, never too high
-    assert formula(ours, theirs, band, band).tolist() == [0, 1, -1, 0]
-    one, touching = np.array([1.0]), np.array([1.25])
-    assert formula(one, touching, np.array([[-0.2], [0.0]]), np.zeros((2, 1))).tolist() == [0]
+    theirs, band = np.array([1.2, 1.3, 0.5, 1.0, 1.25]), np.repeat([[-0.2], [0.25]], 5, 1)
+    assert formula(np.ones(5), theirs, band).tolist() == [0, 1, -1, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["linear", "gradients", "batched"])

@@ -5,7 +5,7 @@ import numpy as np
 from kernels.giou import xla
 
 
-def trusts_estimates(ours, theirs, our_band, their_band):
+def trusts_estimates(ours, theirs, band):
     return np.sign(theirs - ours).astype(np.int64)
 
 
@@ -13,24 +13,16 @@ def no_kernel(preds, targets, *, interpret):
     return xla.giou(preds, targets)
 
 
-HEAD = "def surely_less(a, b, band_a, band_b):\n"
-ONE_NUMBER = """\
-        band_a, band_b = (np.stack([-abs(x).max(0), abs(x).max(0)]) for x in (band_a, band_b))
-"""
-LESS = "a / (1 + band_a[0]) < b / (1 + band_b[1])"
-MULTIPLIED = "a * (1 + band_a[1]) < b * (1 + band_b[0])"
-LEVEL = {"surely_less(ours, theirs, our": "surely_less(ours, theirs * (1 + 1e-9), our"}
-
 WRONG = (
     ("distances", lambda x, y: ((x[:, None] - y) ** 2).sum(-1), "speed", "the bar is 150,000"),
     ("distances", {', precision="highest"': ""}, "compile",
         "rounds its float32 factors to bfloat16"),
     ("distances", {"2 * jnp.dot": "jnp.dot"}, "interpret", "allowed"),
     ("ahead", trusts_estimates, "interpret", "estimated"),
-    ("ahead", {" / (1 + band_b[1])": ""}, "interpret", "estimated"),
-    ("ahead", {HEAD: HEAD + ONE_NUMBER}, "interpret", "estimated"),
-    ("ahead", {LESS: MULTIPLIED}, "interpret", "estimated"),
-    ("ahead", LEVEL, "interpret", "measured"),
+    ("ahead", {"ratio / (1 + band[1])": "ratio"}, "interpret", "estimated"),
+    ("ahead", {"ratio / (1 + band[1])": "ratio * (1 + band[0])"}, "interpret", "estimated"),
+    ("ahead", {"(1 + band[0])": "(1 - band[1])"}, "interpret", "estimated"),
+    ("ahead", {"least > 1": "least >= 1"}, "interpret", "measured"),
     ("product_flops", {"2 * int(depth)": "int(depth)"}, "interpret",
         "the result is 480, the reference 960"),
     ("product_flops", {'"jaxpr" in equation.params': "False"}, "interpret", "on batched"),

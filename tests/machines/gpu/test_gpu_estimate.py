@@ -1,6 +1,7 @@
 """A bracket of what a program would take; and cuBLAS's products, against XLA's measured ones."""
 
 import statistics
+import sys
 from collections import Counter
 from types import SimpleNamespace
 
@@ -10,19 +11,12 @@ import pytest
 
 from kernels import gpu
 from kernels.machines import compat
-from kernels.machines.compat import xla_tables
+from kernels.machines.base import Seconds
+from kernels.machines.compat import xla_gpu, xla_tables
 from kernels.machines.gpu import sass, toolchain
-from kernels.machines.gpu.estimate import (
-    BEST,
-    IN_LINE,
-    LAUNCH,
-    LIBRARY,
-    estimate_compiled,
-    library_product,
-    parts,
-)
+from kernels.machines.gpu.estimate import BANDS, BEST, FACTORS, IN_LINE, LAUNCH, LIBRARY
 from kernels.machines.gpu.export import export
-from kernels.machines.gpu.operations import operations
+from kernels.machines.gpu.operations import GpuOperation, operations
 from kernels.machines.hlo import parse
 
 S = jax.ShapeDtypeStruct
@@ -42,7 +36,7 @@ def test_products_are_held_against_the_half_that_was_not_fitted():
         assert len(rows) == 375
         off = []
         for (batch, m, n, k), seconds in rows[1::2]:  # the others were fitted to
-            ratio = library_product(chip, m, k, n, batch=batch) / seconds
+            ratio = gpu.library_product(chip, m, k, n, batch=batch) / seconds
             off.append(max(ratio, 1 / ratio) - 1)
         assert statistics.median(off) <= median
         assert sorted(off)[int(0.9 * len(off))] <= most
@@ -51,14 +45,14 @@ def test_products_are_held_against_the_half_that_was_not_fitted():
 def test_two_constants_a_chip_and_no_other_chip():
     assert set(LIBRARY) == set(xla_tables.CHIPS) == set(ALLOWED)
     with pytest.raises(ValueError, match="chip is 'l4'; accepted: h100, b200"):
-        library_product("l4", 128, 128, 128)
+        gpu.library_product("l4", 128, 128, 128)
 
 
 @pytest.mark.cuda
 def test_a_product_is_one_figure_and_the_rest_a_bracket():
     square = S((4096, 4096), jnp.bfloat16)
     found = gpu.estimate(jnp.dot, square, square)
-    assert found.seconds[0] == found.seconds[1] == library_product("h100", 4096, 4096, 4096)
+    assert found.seconds[0] == found.seconds[1] == gpu.library_product("h100", 4096, 4096, 4096)
     assert found.bound == "compute" and "fitted" in found.method
     assert 2 * 4096**3 / found.seconds[0] < gpu.CHIPS["h100"].bf16_flops
 
@@ -103,7 +97,7 @@ def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies():
         name="k", chip="h100", loops=(loop,), instructions=(), counts=Counter()
     )
     flops = 2 * 64 * 128 * 16 / 4 * 1000  # a thousand rounds of a warp
-    made = parts(kernel, flops, 3.35e9)
+    made = gpu.parts(kernel, flops, 3.35e9)
     per = gpu.CHIPS["h100"].sms * gpu.CHIPS["h100"].tensor_clock_hz
     assert made.memory == pytest.approx(1e-3)
     assert made.issue == pytest.approx(1000 * 3 / 4 / per)
@@ -115,7 +109,7 @@ def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies():
         made.bracket("me")
     nothing = SimpleNamespace(name="k", chip="h100", loops=(), instructions=(), counts=Counter())
     with pytest.raises(ValueError, match="whose code multiplies nothing"):
-        parts(nothing, 1.0, 1.0)
+        gpu.parts(nothing, 1.0, 1.0)
 
 
 PRODUCT = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24"
@@ -126,7 +120,6 @@ def _instruction(text):
 
 
 HLO = """HloModule m
-
 ENTRY %main (a: bf16[8,64,32], b: bf16[8,32,16]) -> bf16[8,64,16] {
   %a = bf16[8,64,32]{2,1,0} parameter(0)
   %b = bf16[8,32,16]{2,1,0} parameter(1)
@@ -147,13 +140,11 @@ def test_bytes_and_operations_are_read_from_the_program():
 
 
 FUSED = """HloModule jit_f
-
 %inner (p: bf16[64,32], q: bf16[32,16]) -> f32[64,16] {
   %p = bf16[64,32]{1,0} parameter(0)
   %q = bf16[32,16]{1,0} parameter(1)
   ROOT %d = f32[64,16]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
-
 %outer (a: s8[64,32], b: bf16[32,16]) -> f32[64,16] {
   %a = s8[64,32]{1,0} parameter(0)
   %c = bf16[64,32]{1,0} convert(%a)
@@ -161,7 +152,6 @@ FUSED = """HloModule jit_f
   %f = f32[64,16]{1,0} fusion(%c, %b), kind=kCustom, calls=%inner
   ROOT %n = f32[64,16]{1,0} negate(%f)
 }
-
 ENTRY %main (x: s8[64,32], y: bf16[32,16]) -> f32[64,16] {
   %x = s8[64,32]{1,0} parameter(0)
   %y = bf16[32,16]{1,0} parameter(1)
@@ -188,6 +178,85 @@ def test_a_fused_product_takes_its_multiplications():
     for form in ("triton", "emitted"):
         tile = (64, 64, 64) if form == "triton" else None
         made = gpu.compile(jnp.dot, x, y, gemm=form, tile=tile, passes=False)
-        least[form] = estimate_compiled(program, made).seconds[0]
+        least[form] = gpu.estimate_compiled(program, made).seconds[0]
     assert least["triton"] >= flops / h100.bf16_flops
     assert least["emitted"] >= flops / h100.float32_flops > 10 * least["triton"]
+
+
+LOOPS = """HloModule jit_f
+%below (c: (s32[], f32[64,512])) -> pred[] {
+  %c = (s32[], f32[64,512]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%c), index=0
+  %most = s32[] constant(12)
+  ROOT %less = pred[] compare(%i, %most), direction=LT
+}
+%slice (a: f32[4096,512], i: s32[]) -> f32[64,512] {
+  %a = f32[4096,512]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %same = f32[4096,512]{1,0} bitcast(%a)
+  ROOT %part = f32[64,512]{1,0} dynamic-slice(%same, %i, %i), dynamic_slice_sizes={64,512}
+}
+%inner (d: (s32[], f32[64,512])) -> (s32[], f32[64,512]) {
+  %d = (s32[], f32[64,512]{1,0}) parameter(0)
+  %j = s32[] get-tuple-element(%d), index=0
+  %x = f32[64,512]{1,0} get-tuple-element(%d), index=1
+  %twice = f32[64,512]{1,0} fusion(%x), kind=kLoop, calls=%f
+  ROOT %back = (s32[], f32[64,512]{1,0}) tuple(%j, %twice)
+}
+%outer (e: (s32[], f32[4096,512])) -> (s32[], f32[4096,512]) {
+  %e = (s32[], f32[4096,512]{1,0}) parameter(0)
+  %k = s32[] get-tuple-element(%e), index=0
+  %all = f32[4096,512]{1,0} get-tuple-element(%e), index=1
+  %cut = f32[64,512]{1,0} fusion(%all, %k), kind=kLoop, calls=%slice
+  %start = s32[] constant(5)
+  %carried = (s32[], f32[64,512]{1,0}) tuple(%start, %cut)
+  %rounds = (s32[], f32[64,512]{1,0}) while(%carried), condition=%below, body=%inner
+  ROOT %again = (s32[], f32[4096,512]{1,0}) tuple(%k, %all)
+}
+ENTRY %main (n: s32[], y: f32[4096,512]) -> (s32[], f32[4096,512]) {
+  %n = s32[] parameter(0)
+  %y = f32[4096,512]{1,0} parameter(1)
+  %begin = (s32[], f32[4096,512]{1,0}) tuple(%n, %y)
+  ROOT %w = (s32[], f32[4096,512]{1,0}) while(%begin), condition=%c, body=%outer, \
+backend_config={"known_trip_count":{"n":"3"}}
+}
+"""
+
+
+def test_loops_count_as_often_as_they_run_and_slices_as_what_they_take():
+    cut, twice = operations(parse(LOOPS))
+    assert (cut.times, twice.times) == (3, 3 * 7)
+    assert cut.bytes == 2 * 4 * 64 * 512 + 4, "a slice of the 4096 rows, not all of them"
+    assert operations(parse(LOOPS.replace("constant(5)", "constant(4)")))[1].times == 3 * 8
+    for data in (LOOPS.replace("tuple(%start,", "tuple(%k,"), LOOPS.replace('"n":"3"', "")):
+        name = "rounds" if '"n":"3"' in data else "w"
+        with pytest.raises(ValueError, match=rf"loop {name} .*as data tell; accepted: .*lax.scan"):
+            operations(parse(data))
+
+
+def _estimate(chip="h100", times=1, **terms):
+    step = gpu.GpuStep("k", "kernel", Seconds(1.0, 2.0), "memory", gpu.Parts(1.0), times, terms)
+    return gpu.GpuEstimate("f", chip, Seconds(1.0, 2.0), "memory", "", (step, step))
+
+
+def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
+    made = _estimate(launches=1.0, memory=1e-3, products=2e-3)
+    memory, products, band = *(FACTORS["h100"][n] for n in ("memory", "products")), made.band
+    assert made.figure == pytest.approx(2e-3 * memory + 4e-3 * products)
+    assert (band.low, band.high, band.rows) == BANDS["h100", "XLA"][:3]
+    assert _estimate(memory=9e-4, mosaic_memory=1e-3).kind == "Mosaic GPU"
+    assert _estimate(times=2, memory=1e-3).kind == "XLA loops"
+    for terms in ({"chip": "b200", "memory": 1e-3}, {"emitted": 1e-3}, {"memory": 1e-6}):
+        other = _estimate(**terms)
+        assert other.figure is None and other.band_text == "no measurement of this kind"
+    cached = gpu.Parts(2e-3, cached=1e-3).bracket("xla")
+    assert cached[0] == pytest.approx(1e-3 / BEST["memory"] + 1e-3 / BEST["cache"])
+
+
+def test_mosaic_kernels_are_those_that_xla_names_nowhere():
+    launch = {"grid": (1,), "threads": 128}
+    known = [SimpleNamespace(name=name, **launch) for name in ("fused", "own", "next")]
+    compiled = SimpleNamespace(kernels=known, thunks=known[:1])
+    steps = [GpuOperation(f"m.{n}", xla_gpu.MOSAIC, (), 0, "bfloat16") for n in range(3)]
+    code = sys.modules["kernels.machines.gpu.estimate"]._code
+    assert [code(compiled, step, None, steps).name for step in steps] == ["own", "next", "next"]

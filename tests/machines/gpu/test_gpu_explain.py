@@ -19,7 +19,7 @@ from kernels.cli import app
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
-from kernels.yours import cache, machines, on_gpu
+from kernels.yours import cache, gpu_words, machines, on_gpu
 
 SQUARE = (np.ones((256, 256), jnp.bfloat16),) * 2
 PRODUCT = machines.Asked(jnp.dot, SQUARE, "h100", "f", "f", 60.0, pictures=False, trips={})
@@ -42,6 +42,8 @@ def test_a_program_is_explained():
     for word in ("passes changed it", "registers", "occupancy", "stall", "µs, estimated"):
         assert word in text
     assert kernel.name in text and "svg" in made.pictures[0]["html"]
+    longer = gpu_words._verdict(replace(facts, figure=2e-3, band="−8 … +15 %"))
+    assert "No one figure" in text and longer.endswith("In one figure 2 ms (−8 … +15 %)")
     page = made.html(made)
     assert "least, µs" in page and "CublasLtMatmul" in page
 

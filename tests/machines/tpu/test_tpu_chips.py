@@ -10,9 +10,9 @@ from kernels.machines.tpu.export import export
 def test_clock_and_mxus_give_the_peak(name):
     c = CHIPS[name]
     a_cycle = 2 * c.tensor_cores * c.mxus * c.mxu_size**2
-    passes = {"v6e": 2}.get(name, 1)  # its MXUs take two bfloat16 operands a cycle
+    passes = {"v6e": 2, "v7x": 2}.get(name, 1)  # their MXUs take two bfloat16 operands a cycle
     assert c.clock_hz * a_cycle * passes == pytest.approx(c.bf16_flops, rel=0.01)
-    assert c.int8_ops == 2 * c.bf16_flops
+    assert c.int8_ops == (1 if name == "v7x" else 2) * c.bf16_flops  # that has float8 instead
     assert c.peak("int8") == c.int8_ops and c.peak("float32") == c.bf16_flops
 
 

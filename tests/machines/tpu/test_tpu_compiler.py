@@ -146,7 +146,7 @@ def test_vmem_overflow(scratch):
 
 @pytest.mark.libtpu
 def test_the_granted_vmem_is_what_the_chips_say(scratch):
-    function, arg = blockwise((8192, 1024), (8192, 1024))
+    function, arg = blockwise((8192, 1024), (4096, 1024))
     programs = [export(function, arg, chip=name) for name in tpu.CHIPS]
     for error, chip in zip(pool.compile_all(programs), tpu.CHIPS.values()):
         assert error.kind == "vmem"

@@ -103,6 +103,12 @@ def test_profile_abort(text, why):
     assert libtpu.profile_abort("Killed") is None
 
 
+def test_a_libtpu_that_aborts_on_a_chip_is_not_asked_for_a_profile():
+    assert libtpu.profiles("v5e", "0.0.42.1") and libtpu.profiles("v5e", "unknown")
+    assert libtpu.profiles("v7x", "0.0.50.1") and libtpu.profiles("v7x", "0.1.0")
+    assert not libtpu.profiles("v7x", "0.0.42.1") and not libtpu.profiles("v7x", "unknown")
+
+
 def test_arrays():
     [array] = arrays("bf16[1024,256,4]{1,2,0:T(4,128)(2,1)S(1)}")
     assert array == Array("bf16", (1024, 256, 4), (1, 2, 0), (4, 128), 1)

@@ -61,6 +61,8 @@ CHIPS = ("v5e", "v6e")
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_a_copy_is_bound_by_hbm(chip, scratch):
+    if not libtpu.profiles(chip, pool.libtpu_version()):
+        pytest.skip(f"the static profile of this libtpu knows no {chip}: a step's wait is charged")
     found = tpu.estimate(*blockwise((1 << 15, 1024), (256, 1024)), chip=chip)
     assert found.bound == "HBM" and found.hbm_bytes == 2 * (1 << 15) * 1024 * 4
     reached = 2 / (1 / RATES[chip].read + 1 / RATES[chip].write)
@@ -114,7 +116,8 @@ def test_no_estimate_is_faster_than_the_chip(chip, scratch):
     found = tpu.estimate(blocked(512, 512, 512), *square(4096), chip=chip)
     assert 0.3 < found.utilisation <= 1.001 and found.hbm_utilisation <= 1.001
     assert found.flops == 2 * 4096**3
-    assert "grid steps, extrapolated" in found.method
+    known = libtpu.profiles(chip, pool.libtpu_version())
+    assert ("grid steps, extrapolated" if known else f"knows no {chip}") in found.method
     assert found.seconds == pytest.approx(found.cycles / tpu.CHIPS[chip].clock_hz)
     assert found.ops[0].kind == "kernel"
 

@@ -25,6 +25,8 @@ def f(a, b):
         ("v5e", {"x": 2, "y": 2}, "v5e:2x2"),
         ("v6e", {"x": 16, "y": 16}, "v6e:16x16"),
         ("v5p", {"x": 8}, "v5p:2x2x2"),
+        ("v7x", None, "tpu7x:2x2x1"),
+        ("v7x", {"x": 8}, "tpu7x:2x2x1"),  # two devices a chip
     ],
 )
 def test_the_topology_holds_the_mesh(chip, mesh, name):
@@ -35,6 +37,8 @@ def test_the_topology_holds_the_mesh(chip, mesh, name):
 def test_an_impossible_mesh_says_what_is_possible(mesh):
     with pytest.raises(ValueError, match=r"mesh is .*accepted: "):
         export(f, A, B, mesh=mesh)
+    with pytest.raises(ValueError, match=r"makes 4 devices; accepted: 8, 16, 32"):
+        chips.topology("v7x", {"x": 4})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A v5p's core has half of a v5e's VMEM: kernels are planned for it, and it takes them."""
+"""Cores of a v5p and a v7x have half of a v5e's VMEM: kernels are planned for it."""
 
 import functools
 import itertools
@@ -51,20 +51,21 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.parametrize("chip", ["v5p", "v7x"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_no_kernel_asks_a_v5p_for_more_than_it_has(name):
+def test_no_kernel_asks_for_more_than_the_chip_has(name, chip):
     function, arguments = PROGRAMS[name]
-    calls = export(function, *arguments, chip="v5p").calls
+    calls = export(function, *arguments, chip=chip).calls
     assert calls
     for call in calls:
         held = sum(size for _, size in call.buffers())
-        assert held <= vmem_limit(call, "v5p") <= tpu.CHIPS["v5p"].vmem_bytes
+        assert held <= vmem_limit(call, chip) <= tpu.CHIPS[chip].vmem_bytes
 
 
 def test_a_sequence_that_only_a_v5e_holds_is_unpacked_for_a_v5p():
     names = {chip: [call.name for call in export(vit, LONG, chip=chip).calls] for chip in tpu.CHIPS}
     assert names["v5e"] == names["v6e"] == ["vit_attention_forward"]
-    assert names["v5p"] == ["flash_attention_forward"]
+    assert names["v5p"] == names["v7x"] == ["flash_attention_forward"]
 
 
 def test_blocks_that_only_a_v5e_holds_are_refused_for_a_v5p():
@@ -84,15 +85,16 @@ LONG_TO_COMPILE = ("matmul_f32", "attention_gradient", "attention_f32_gradient",
 
 @pytest.mark.libtpu
 @pytest.mark.parametrize(
-    "names",
+    ("chip", "names"),
     [
-        pytest.param([name for name in PROGRAMS if name not in LONG_TO_COMPILE], id="short"),
-        pytest.param(LONG_TO_COMPILE, id="long", marks=pytest.mark.full),
+        pytest.param("v5p", [name for name in PROGRAMS if name not in LONG_TO_COMPILE], id="short"),
+        pytest.param("v5p", LONG_TO_COMPILE, id="long", marks=pytest.mark.full),
+        pytest.param("v7x", [*PROGRAMS], id="v7x", marks=pytest.mark.full),
     ],
 )
-def test_the_compiler_takes_them(names, scratch):
+def test_the_compiler_takes_them(chip, names, scratch):
     programs = [
-        export(function, *arguments, chip="v5p", name=name)
+        export(function, *arguments, chip=chip, name=name)
         for name, (function, arguments) in PROGRAMS.items()
         if name in names
     ]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
 from kernels.machines.compat import libtpu
@@ -25,6 +26,7 @@ from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.profile import BUDGET, Profile, Request, match, schedule_kernels
+from kernels.machines.tpu.estimate.rates import rates_of, use
 from kernels.machines.tpu.estimate.result import Estimate
 from kernels.machines.tpu.export import export
 from kernels.machines.tpu.pool import TpuProgram
@@ -41,6 +43,7 @@ def estimate(
     timeout: float = pool.TIMEOUT,
     budget: float = BUDGET,
     large: bool = False,
+    rates: str | Path | None = None,
     **options: Any,
 ) -> Estimate:
     """Estimate the run time of `function(*args, **options)` on `chip`, kernels and XLA's operations
@@ -60,6 +63,8 @@ def estimate(
             extrapolated, and XLA's own cycles are taken.
         large: of a program of hundreds of operations, write down the schedule of its kernels
             alone; the whole one would fill the disk.
+        rates: a file of rates that a reader fitted for this chip and compiler, in place of the
+            book's.
         options: any other keyword argument is the function's own, as in compile.
 
     Raises:
@@ -68,9 +73,10 @@ def estimate(
         ValueError, MissingPackage: as compile does; EndlessLoop, which is a ValueError, for a
             kernel with a loop that its own scalars never end.
     """
-    pool.libtpu_version()
+    installed = pool.libtpu_version()
     program = export(function, *args, chip=chip, **options)
-    return estimate_program(program, timeout=timeout, budget=budget, large=large)
+    with use(rates, installed, [program.chip]):
+        return estimate_program(program, timeout=timeout, budget=budget, large=large)
 
 
 def estimate_program(
@@ -122,7 +128,7 @@ def estimate_all(
     waiting: dict[int, tuple[Generator[Request, Any, Any], Request]] = {}
 
     def key(program: ExportedProgram) -> Hashable:
-        return program.fingerprint, program.chip, budget, large, profile
+        return program.fingerprint, program.chip, rates_of(program.chip), budget, large, profile
 
     def advance(index: int, generator: Generator[Request, Any, Any], answer: Any) -> None:
         try:
@@ -201,7 +207,9 @@ def _steps(
     if large and not lost("schedule"):
         yield from schedule_kernels(list(kernels.values()), program.chip, timeout)
     profiled: dict[str, int] = {}
-    if profile and not lost("profile"):
+    if profile and not libtpu.profiles(program.chip, pool.libtpu_version()):
+        note(f"no static profile: that of libtpu {pool.libtpu_version()} knows no {program.chip}")
+    elif profile and not lost("profile"):
         profiled = yield from Profile(program, compiled, kernels, timeout, budget, note).run()
         lost("profile")
     groups, open_groups = program.decisive("ragged_dot")

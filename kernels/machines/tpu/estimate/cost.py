@@ -22,7 +22,7 @@ from kernels.machines.pallas.calls import FAST
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu import chips, traffic
 from kernels.machines.tpu.estimate.profile import KernelProfile, shared
-from kernels.machines.tpu.estimate.rates import LARGE, RATES, REACHED, WAITS, together
+from kernels.machines.tpu.estimate.rates import LARGE, REACHED, WAITS, rates_of, together
 from kernels.machines.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.pool import TpuProgram
@@ -64,7 +64,7 @@ class Cost:
             for i in compiled.module.run
             if i.counted or trips != 0
         ]
-        self.rates = RATES[self.chip.name]
+        self.rates = rates_of(self.chip.name)
         self.schedules = {kernel.name: kernel for kernel in schedule_of(compiled).kernels}
 
     def operations(self) -> tuple[OpEstimate, ...]:
@@ -129,6 +129,8 @@ class Cost:
             compiled=self.compiled,
             depends=depends,
             on_data=on_data,
+            rates=self.rates.source,
+            cost=self,
         )
 
     def _notes(self) -> Iterator[str]:

@@ -82,6 +82,8 @@ class Estimate:
         compiled: the program that this is of.
         depends: what decides and is not known, arguments and what else; then there is no band.
         on_data: the same in words, and which arrays of integers would tell.
+        rates: whose rates it was made with, where they are not the book's; then there is no band.
+        cost: what was added up; other rates make other operations of it.
     """
 
     name: str
@@ -101,6 +103,8 @@ class Estimate:
     compiled: TpuProgram | None = field(default=None, repr=False, compare=False)
     depends: tuple[str, ...] = ()
     on_data: str = ""
+    rates: str = ""
+    cost: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds, Seconds):
@@ -116,13 +120,17 @@ class Estimate:
     def band(self) -> bands.Band | None:
         """How far estimates of this regime were off on this chip; None where too few were ever
         held against a measurement."""
-        return None if self.depends else bands.band(self.chip, self.regime)
+        if self.depends or self.rates:
+            return None
+        return bands.band(self.chip, self.regime, compiler=f"libtpu {self.libtpu}")
 
     @property
     def band_text(self) -> str:
         """The band in words, such as "−8 … +15 %", or why there is none."""
         if self.depends:
             return self.on_data
+        if self.rates:
+            return self.rates
         if band := self.band:
             return band.text
         return bands.none(len(bands.errors(self.chip, self.regime)))
