@@ -187,21 +187,13 @@ def test_no_other_kernel_answers_for_one_that_takes_no_tensors(implementation):
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
-        (
-            (Q, Q, Q),
-            {"implementation": "cuda"},
-            "implementation is 'cuda'; accepted: pallas, jax_flash",
-        ),
+        ((Q, Q, Q), {"implementation": "cuda"}, "implementation is 'cuda'; accepted: pallas"),
         ((Q, Q, Q), {"implementation": "jax_flash"}, "q.device is 'cpu'; accepted: xla, jax"),
         ((Q.numpy(), Q, Q), {}, "q is a ndarray; accepted: a torch.Tensor"),
         ((Q[0], Q, Q), {}, r"q.shape is \(3, 8, 16\); accepted: 4 dimensions"),
         ((Q[:0], Q, Q), {}, "dimensions of at least 1"),
         ((Q, Q[:1], Q), {}, r"k.shape\[0\] \(batch\) is 1; accepted: 2, as q has it"),
-        (
-            (Q, Q, Q[:, :2].contiguous()),
-            {},
-            r"v.shape\[1\] \(heads\) is 2; accepted: 3, as q has it",
-        ),
+        ((Q, Q, Q[:, :2].contiguous()), {}, r"v.shape\[1\] \(heads\) is 2; accepted: 3, as q"),
         ((Q, Q[..., :8].contiguous(), Q), {}, r"k.shape\[3\] \(head_dim\) is 8"),
         ((Q, Q, Q[:, :, :5].contiguous()), {}, r"v.shape\[2\] \(keys\) is 5; accepted: 8"),
         ((Q.int(), Q.int(), Q.int()), {}, "q.dtype is 'torch.int32'; accepted: torch.float32"),
