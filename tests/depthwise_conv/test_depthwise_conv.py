@@ -124,7 +124,7 @@ def test_the_result_is_of_the_arguments_kind_and_they_are_left_alone(implementat
     for array in arrays:
         array.setflags(write=False)
     as_arrays, as_tensors = (
-        depthwise_conv(*given, 0.5, implementation=implementation) for given in (arrays, tensors)
+        depthwise_conv(*pair, 0.5, implementation=implementation) for pair in (arrays, tensors)
     )
     assert isinstance(as_arrays, np.ndarray) and isinstance(as_tensors, torch.Tensor)
     np.testing.assert_array_equal(as_arrays, as_tensors.numpy())

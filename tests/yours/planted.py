@@ -116,5 +116,5 @@ FAULTS = {
 }  # fmt: skip
 for name, (_, reference, arguments, function, *differentiable) in FAULTS.items():
     function.__name__ = name
-    given = {"values": ("given",), "chips": ("v5e",), "differentiable": differentiable}
-    kernels.proves(reference, arguments=arguments, **given)(function)
+    options = {"values": ("given",), "chips": ("v5e",), "differentiable": differentiable}
+    kernels.proves(reference, arguments=arguments, **options)(function)
