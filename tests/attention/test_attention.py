@@ -129,54 +129,43 @@ def planted(monkeypatch, name, replacement):
     return check
 
 
+class Unmasked(pallas.Tiling):
+    def scores(self, q, k, *_):
+        return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
+
+
+BACKWARD_KERNEL, BACKWARD_CALL = pallas._backward_kernel, pallas._backward_call
+# Mistakes that a reader could make: what stands in whose place, and what the ladder says of it.
+FAULTS = {
+    "unharmed": ("HIDDEN", pallas.HIDDEN, ""),
+    # The sums so far keep the scale of an older maximum.
+    "no rescale": ("_shrink", lambda before, now: 1.0, "element"),
+    "no mask": ("HIDDEN", 0.0, "element"),
+    "no mask in the backward pass alone": (
+        "_backward_kernel",
+        lambda *refs, tiling: BACKWARD_KERNEL(*refs, tiling=Unmasked(*tiling)),
+        "gradient of ",
+    ),
+    "a gradient scaled": (
+        "_backward_call",
+        lambda *args: [d * s for d, s in zip(BACKWARD_CALL(*args), (1.001, 1, 1), strict=True)],
+        "gradient of q",
+    ),
+    # ds = p dp, without the mean that the softmax takes off.
+    "no delta": (
+        "_backward_call",
+        lambda q, k, v, o, *rest: BACKWARD_CALL(q, k, v, o * 0, *rest),
+        "gradient of q",
+    ),
+}
+
+
 @pytest.mark.slow
-class TestPlantedFaults:
-    """Each fault is a mistake that a reader could make; the ladder has to see it."""
-
-    def test_the_unharmed_kernel_passes(self, monkeypatch):
-        assert planted(monkeypatch, "HIDDEN", pallas.HIDDEN).status == "passed"
-
-    def test_a_missing_rescale(self, monkeypatch):
-        """The sums so far keep the scale of an older maximum."""
-        harmed = planted(monkeypatch, "_shrink", lambda before, now: 1.0)
-        assert harmed.status == "failed" and "gradient" not in harmed.message
-
-    def test_a_missing_mask(self, monkeypatch):
-        harmed = planted(monkeypatch, "HIDDEN", 0.0)
-        assert harmed.status == "failed" and "gradient" not in harmed.message
-
-    def test_a_missing_mask_in_the_backward_pass_alone(self, monkeypatch):
-        original = pallas._backward_kernel
-
-        def unmasked(*refs, tiling):
-            return original(*refs, tiling=Unmasked(*tiling))
-
-        class Unmasked(pallas.Tiling):
-            def scores(self, q, k, *_):
-                return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
-
-        harmed = planted(monkeypatch, "_backward_kernel", unmasked)
-        assert harmed.status == "failed" and harmed.message.startswith("gradient of")
-
-    def test_a_wrong_scale_of_the_gradient(self, monkeypatch):
-        original = pallas._backward_call
-
-        def scaled(*args):
-            dq, dk, dv = original(*args)
-            return dq * 1.001, dk, dv
-
-        harmed = planted(monkeypatch, "_backward_call", scaled)
-        assert harmed.status == "failed" and harmed.message.startswith("gradient of q")
-
-    def test_a_missing_delta(self, monkeypatch):
-        """ds = p dp, without the mean that the softmax takes off."""
-        original = pallas._backward_call
-
-        def without(q, k, v, o, *rest):
-            return original(q, k, v, o * 0, *rest)
-
-        harmed = planted(monkeypatch, "_backward_call", without)
-        assert harmed.status == "failed" and harmed.message.startswith("gradient of q")
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_ladder_sees_a_planted_fault(name, monkeypatch):
+    *replaced, says = FAULTS[name]
+    check = planted(monkeypatch, *replaced)
+    assert check.status == ("failed" if says else "passed") and check.message.startswith(says)
 
 
 ONE = np.ones((1, 2, 8, 4), np.float32)

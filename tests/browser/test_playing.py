@@ -1,6 +1,5 @@
 """Players answer keys and mouse, and count in the browser what kernels.pallas counts in Python."""
 
-import functools
 import itertools
 import re
 
@@ -8,30 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import test_playing_tpu
 from jax.experimental import pallas as pl
+from player_samples import blocked, bundles, causal, choices, on_neuron, sparse
 
 from kernels import checks, neuron, pictures, tpu
-from kernels.giou.nki import giou_kernel
 from kernels.machines.pallas import calls
-from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.nki import matmul_kernel
 
 M, K, N = 384, 1024, 640
 
 
-def blocked(bm, bk, bn, m=M, k=K, n=N):
-    x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m, k), (k, n)))
-    return calls(functools.partial(matmul, block=BlockSizes(bm, bk, bn)), x, y)[0]
-
-
-CALL = blocked(128, 256, 128)
-
-
-@functools.cache
-def estimate():
-    shape = jax.ShapeDtypeStruct((256, 64, 4), jnp.float32)
-    return neuron.estimate(giou_kernel, shape, shape)
+SIZES = {"m": M, "k": K, "n": N}
+CALL = blocked(128, 256, 128, **SIZES)
 
 
 def said(page):
@@ -126,7 +113,7 @@ def test_changed_blocks_move_what_python_counts(played, block):
     page = played(pictures.play(CALL))
     for name, size in zip("isj", block):
         change(page, f"block of {name}", size)
-    want = blocked(*block)
+    want = blocked(*block, **SIZES)
     counts = [int(page.get_by_label(f"blocks along {name}").input_value()) for name in "ijs"]
     assert tuple(counts) == want.grid
     assert [all for _, all in totals(page)] == [operand.traffic for operand in want.operands]
@@ -252,11 +239,7 @@ def test_too_many_programs_are_refused(played):
 
 
 def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
-    from kernels.attention import AttentionBlocks, attention
-
-    block = AttentionBlocks(tokens=128, tq=128, tk=128, heads=1)
-    heads = [jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16)] * 3
-    (call,) = calls(functools.partial(attention, block=block, causal=True), *heads)
+    call = causal()
     page = played(pictures.play(call))
     assert "index map of k is no sum" in remarks(page)
     assert page.locator(".kernel-field").count() == 0
@@ -266,11 +249,7 @@ def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
 
 
 def test_blocks_that_only_the_run_knows(played):
-    from kernels.matmul import block_sparse_matmul
-
-    places = (3,), jnp.int32
-    shapes = ((3, 128, 128), jnp.float32), ((256, 256), jnp.float32), places, places
-    (call,) = calls(block_sparse_matmul, *(jax.ShapeDtypeStruct(*each) for each in shapes))
+    call = sparse()
     page = played(pictures.play(call))
     assert "which only the run knows" in remarks(page)
     assert [all for _, all in totals(page)] == [o.traffic for o in call.operands]
@@ -278,9 +257,9 @@ def test_blocks_that_only_the_run_knows(played):
 
 DRAWN = {
     "grid": lambda: pictures.play(CALL),
-    "timeline": lambda: pictures.timeline(estimate()),
-    "pipeline": lambda: pictures.pipeline(test_playing_tpu.CHOICES),
-    "schedule": test_playing_tpu.schedule,
+    "timeline": lambda: pictures.timeline(on_neuron()),
+    "pipeline": lambda: pictures.pipeline(choices()),
+    "schedule": bundles,
 }
 
 
@@ -321,7 +300,7 @@ def test_less_motion_where_the_reader_wants_less(played):
 
 
 def test_an_instruction_says_what_it_is_and_what_it_waited_for(played):
-    found = estimate()
+    found = on_neuron()
     page = played(pictures.timeline(found))
     page.locator(".kernel-stage").focus()
     own = [slot for slot in found.timeline if slot.engine == found.bound]
@@ -357,7 +336,7 @@ def span(page):
 
 
 def test_zoom_and_pan(played):
-    found = estimate()
+    found = on_neuron()
     page = played(pictures.timeline(found))
     whole = span(page)
     assert whole == [0, round(found.seconds * 1e6, 1)]
@@ -395,7 +374,7 @@ def test_a_lane_counts_its_instructions(played):
 
 
 def test_short_bars_are_merged_and_come_apart(played):
-    found = estimate()
+    found = on_neuron()
     page = played(pictures.timeline(found, first=1000 * found.seconds), width=400)
     bars = page.locator(".kernel-slot")
     assert bars.count() < len(found.timeline)
@@ -408,7 +387,7 @@ def test_short_bars_are_merged_and_come_apart(played):
 
 
 def test_the_mouse_finds_an_instruction(played):
-    found = estimate()
+    found = on_neuron()
     page = played(pictures.timeline(found, first=found.seconds / 6))
     bar = page.locator(".kernel-slot").nth(2)
     number = int(bar.get_attribute("data-first"))
@@ -423,7 +402,7 @@ def test_the_mouse_finds_an_instruction(played):
 
 @pytest.mark.parametrize("width", [400, 1400])
 def test_words_beside_an_instruction_stay_inside(played, width):
-    page = played(pictures.timeline(estimate()), width=width)
+    page = played(pictures.timeline(on_neuron()), width=width)
     stage = page.locator(".kernel-stage")
     stage.focus()
     for key in ("ArrowRight", "Home", "End"):

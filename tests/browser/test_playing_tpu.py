@@ -1,28 +1,14 @@
 """The pipeline and the schedule answer keys and mouse, and show what Python computed."""
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "machines" / "tpu"))
-
-from tpu_samples import blocked, estimate, kernel, made_schedule
+from player_samples import bundles, choices
+from tpu_samples import made_schedule
 
 from kernels import pictures, tpu
 
-BLOCKS = {(128, 128, 128): 741, (256, 256, 256): 955, (512, 1024, 512): 4400}
-CHOICES = {
-    "×".join(map(str, block)): estimate(kernel(blocked(1024, 1024, 1024, *block), cycles))
-    for block, cycles in BLOCKS.items()
-}
-
-
-def schedule(count=100, first=10, last=90):
-    op = kernel(blocked(512, 512, 512, 128, 128, 128), 900)
-    made = made_schedule(count, first, last)
-    return pictures.schedule(estimate(op, schedules=(made,)))
+CHOICES = choices()
 
 
 def said(page):
@@ -89,7 +75,7 @@ def test_the_waits_are_drawn_where_the_core_waits(played, label):
 
 
 def test_each_bundle_says_what_it_holds(played):
-    page = played(schedule())
+    page = played(bundles())
     page.locator(".kernel-stage").focus()
     page.keyboard.press("Home")
     assert said(page) == "Bundle 0, outside the loop: no operation."
@@ -108,7 +94,7 @@ def test_each_bundle_says_what_it_holds(played):
 
 
 def test_a_long_kernel_is_shown_in_ranges_until_the_reader_zooms(played):
-    page = played(schedule(5000, 10, 4990))
+    page = played(bundles(made_schedule(5000, 10, 4990)))
     page.locator(".kernel-stage").focus()
     page.get_by_role("slider", name="bundle").fill("2500")
     first, last = (int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", said(page))[:2])
@@ -128,7 +114,7 @@ def test_a_long_kernel_is_shown_in_ranges_until_the_reader_zooms(played):
 
 
 def test_the_mouse_finds_a_bundle(played):
-    page = played(schedule())
+    page = played(bundles())
     heat = page.locator(".kernel-heat svg")
     box = heat.bounding_box()
     page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 60)

@@ -10,7 +10,7 @@ from close import assert_close, assert_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import figures, optional
+from kernels import figures, optional, tpu
 from kernels.figures import Key
 from kernels.giou import giou, reference
 from kernels.giou.pallas import LANES, LONGEST, _as_boxes, _as_rows
@@ -157,15 +157,24 @@ def test_an_unknown_implementation_is_named():
 # --- figures ------------------------------------------------------------------------------------
 
 
-def estimated(name, chip):
-    """Anew, as a record."""
+BOXES = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
+
+
+def estimate(name="pallas", chip="v5e", pulled=False):
+    """Anew, of the result or of its gradients."""
     if not optional.available("libtpu"):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
-    from kernels import tpu
-
-    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
     function = functools.partial(giou, implementation=name, interpret=False)
-    found = tpu.estimate(function, boxes, boxes, chip=chip)
+    if pulled:
+        scores = jax.ShapeDtypeStruct(BOXES.shape[:2], jnp.float32)
+        pull = lambda p, t, cotangent: jax.vjp(function, p, t)[1](cotangent)
+        return tpu.estimate(pull, BOXES, BOXES, scores, chip=chip)
+    return tpu.estimate(function, BOXES, BOXES, chip=chip)
+
+
+def estimated(name, chip):
+    """The same as a record."""
+    found = estimate(name, chip)
     return figures.estimated("giou", name, WORKLOADS["published"], "forward", found)
 
 
@@ -186,8 +195,6 @@ def test_the_book_has_these_figures(name, chip):
 def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
     """Of the levels between only the one that comes nearest is compiled, on one chip."""
     ms = {name: estimated(name, chip).value for name in names}
-    from kernels import tpu
-
     floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
     assert floor <= ms["pallas"] * 1.0001 and ms["pallas"] < 1.2 * floor
     others = [ms[name] for name in names[1:]]
@@ -201,20 +208,8 @@ def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
 def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     """And the gradient takes less than two thirds of what XLA's takes, which, since compiling it
     takes half a minute, is read from the records."""
-    if not optional.available("libtpu"):
-        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
-    from kernels import tpu
-
-    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
-    forward = functools.partial(giou, interpret=False)
-    found = tpu.estimate(forward, boxes, boxes, chip=chip)
-    assert [op.kind for op in found.ops if op.cycles] == ["kernel"]
-
-    def backward(preds, targets, cotangent):
-        return jax.vjp(forward, preds, targets)[1](cotangent)
-
-    scores = jax.ShapeDtypeStruct((1024, 256), jnp.float32)
-    found = tpu.estimate(backward, boxes, boxes, scores, chip=chip)
+    assert [op.kind for op in estimate(chip=chip).ops if op.cycles] == ["kernel"]
+    found = estimate(chip=chip, pulled=True)
     assert {op.kind for op in found.ops if op.cycles} == {"kernel"} and not found.relayouts
     key = Key.of("giou", "xla", WORKLOADS["published"], chip, "gradient")
     theirs = next(r.value for r in figures.read("estimated.csv") if r.key == key)
@@ -223,14 +218,7 @@ def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
 
 @pytest.mark.slow
 def test_the_static_profile_beats_that_of_the_published_form():
-    if not optional.available("libtpu"):
-        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
-    from kernels import tpu
-
-    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
-
-    def profile(name, **options):
-        found = tpu.estimate(functools.partial(giou, implementation=name, **options), boxes, boxes)
-        return sum(op.model_cycles for op in found.ops)
-
-    assert profile("pallas", interpret=False) <= 0.6 * profile("v0", interpret=False)
+    ours, published = (
+        sum(op.model_cycles for op in estimate(name).ops) for name in ("pallas", "v0")
+    )
+    assert ours <= 0.6 * published

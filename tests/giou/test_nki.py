@@ -8,7 +8,7 @@ from close import assert_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import neuron
+from kernels import neuron, optional
 from kernels.giou import giou, neuronxcc, nki
 from kernels.machines.neuron import InterpretParams, vendor
 from kernels.proof.catalog import OPERATORS
@@ -70,10 +70,11 @@ def test_the_tile_fits_twice_into_sbuf():
     assert 2 * found.sbuf_bytes <= 2 * 30 * 4 * nki.BOXES <= neuron.CHIPS["inf2"].sbuf_bytes
 
 
-@pytest.mark.parametrize("name", GENERATIONS)
+@pytest.mark.parametrize("name", [*GENERATIONS, "gpsimd"])
 def test_tensors_of_pytorch_are_taken(name):
-    import torch
-
+    torch = pytest.importorskip("torch")
+    if name == "gpsimd" and not optional.available("g++"):
+        pytest.skip("needs g++")
     preds, targets = boxes(3, 4)
     got = giou(torch.from_numpy(preds), torch.from_numpy(targets), implementation=name)
     assert np.array_equal(got, giou(preds, targets, implementation=name))
@@ -89,22 +90,20 @@ def test_on_the_device(name):
     assert_right("giou", np.asarray(got), preds, targets)
 
 
-def test_in_the_vendor_s_simulator():
-    module = vendor.find("nki")
-    if module is None or not hasattr(module, "simulate"):
-        pytest.skip("needs nki 0.3 or newer")
+@pytest.mark.parametrize(
+    ("generation", "simulate", "needs"),
+    [
+        ("nki", "simulate", "nki 0.3 or newer"),
+        ("neuronxcc", "simulate_kernel", "neuronxcc.nki of SDK 2.20 to 2.26"),
+    ],
+)
+def test_in_the_vendor_s_simulator(generation, simulate, needs):
+    run = getattr(vendor.find(generation), simulate, None)
+    if run is None:
+        pytest.skip(f"needs {needs}")
     preds, targets = boxes(131, 101)
-    assert_right(
-        "giou", np.asarray(module.simulate(nki.giou_kernel)(preds, targets)), preds, targets
-    )
-
-
-def test_beta_1_in_the_vendor_s_simulator():
-    module = vendor.find("neuronxcc")
-    if module is None or not hasattr(module, "simulate_kernel"):
-        pytest.skip("needs neuronxcc.nki of SDK 2.20 to 2.26")
-    preds, targets = boxes(131, 101)
-    rows = [x.reshape(131, -1) for x in (preds, targets)]
-    assert_right(
-        "giou", np.asarray(module.simulate_kernel(neuronxcc.giou_kernel, *rows)), preds, targets
-    )
+    if generation == "nki":
+        got = run(nki.giou_kernel)(preds, targets)
+    else:
+        got = run(neuronxcc.giou_kernel, *(x.reshape(131, -1) for x in (preds, targets)))
+    assert_right("giou", np.asarray(got), preds, targets)

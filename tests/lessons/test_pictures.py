@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 from drawn import boxes, words
 from jax.experimental import pallas as pl
+from player_samples import blocked
 
 from kernels import pictures
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import hlo, simulate
-from kernels.matmul import BlockSizes, matmul
+from kernels.matmul import matmul
 from kernels.vector import add_vectors, iota
 
 X = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
-
-
-def call_of(block):
-    return calls(functools.partial(matmul, block=BlockSizes(*block)), X, X)[0]
 
 
 def nothing(x):
@@ -32,11 +29,11 @@ def nothing(x):
     return pl.pallas_call(kernel, out_shape=X, grid=(0,), in_specs=[spec], out_specs=spec)(x)
 
 
-FOUR = call_of((512, 1024, 512))
+FOUR = blocked(512, 1024, 512)
 CALLS = {
     "empty": calls(lambda x: nothing(x), X)[0],
     "matmul": FOUR,
-    "long": call_of((128, 128, 128)),
+    "long": blocked(128, 128, 128),
     "vmapped": calls(
         jax.vmap(matmul),
         *[

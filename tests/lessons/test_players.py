@@ -11,21 +11,15 @@ import numpy as np
 import pytest
 from drawn import boxes
 from jax.experimental import pallas as pl
+from player_samples import blocked, causal, on_neuron, sparse
 
-from kernels import neuron, pictures
-from kernels.attention import AttentionBlocks, attention
-from kernels.giou.nki import giou_kernel
+from kernels import pictures
 from kernels.machines.pallas import calls
 from kernels.machines.pallas.calls import affine
-from kernels.matmul import BlockSizes, block_sparse_matmul, matmul
+from kernels.matmul import matmul
 from kernels.vector import add_vectors, iota
 
 LARGEST = 50_000  # characters of a player's data
-
-
-def blocked(*block, m=1024, k=1024, n=1024):
-    x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m, k), (k, n)))
-    return calls(functools.partial(matmul, block=BlockSizes(*block)), x, y)[0]
 
 
 def mapped(index_map, *, grid=(4, 2), block=(8, 128), shape=(256, 512)):
@@ -46,18 +40,6 @@ def mapped(index_map, *, grid=(4, 2), block=(8, 128), shape=(256, 512)):
     return calls(function, jax.ShapeDtypeStruct(shape, jnp.float32))[0]
 
 
-def sparse():
-    places = ((3,), jnp.int32)
-    shapes = ((3, 128, 128), jnp.float32), ((256, 256), jnp.float32), places, places
-    return calls(block_sparse_matmul, *(jax.ShapeDtypeStruct(*each) for each in shapes))[0]
-
-
-def causal(tokens=512):
-    block = AttentionBlocks(tokens=128, tq=128, tk=128, heads=1)
-    heads = [jax.ShapeDtypeStruct((1, 2, tokens, 128), jnp.bfloat16)] * 3
-    return calls(functools.partial(attention, block=block, causal=True), *heads)[0]
-
-
 GPU = functools.partial(add_vectors, implementation="triton")
 CALLS = {
     "four": blocked(512, 1024, 512),
@@ -71,16 +53,10 @@ CALLS = {
 }
 
 
-@functools.lru_cache
-def estimate(**options):
-    shape = jax.ShapeDtypeStruct((256, 64, 4), jnp.float32)
-    return neuron.estimate(giou_kernel, shape, shape, **options)
-
-
 PLAYERS = {
     **{name: functools.partial(pictures.play, call) for name, call in CALLS.items()},
-    "engines": lambda: pictures.timeline(estimate()),
-    "engines, their first half": lambda: pictures.timeline(estimate(), estimate().seconds / 2),
+    "engines": lambda: pictures.timeline(on_neuron()),
+    "engines, their first half": lambda: pictures.timeline(on_neuron(), on_neuron().seconds / 2),
 }
 
 
@@ -177,7 +153,7 @@ def test_a_grid_of_no_programs_or_of_too_many_is_refused():
 
 
 def test_a_time_line_holds_every_instruction():
-    found = estimate()
+    found = on_neuron()
     data = pictures.timeline(found).data
     assert len(data["slots"]) == len(found.timeline)
     for slot, (lane, kind, start, end, source, *after) in zip(found.timeline, data["slots"]):
@@ -191,7 +167,7 @@ def test_a_time_line_holds_every_instruction():
 
 
 def test_a_time_line_refuses_what_it_cannot_draw():
-    found = estimate()
+    found = on_neuron()
     with pytest.raises(ValueError, match="first is 0; accepted: seconds above 0"):
         pictures.timeline(found, first=0)
     times = 1 + 1500 // len(found.timeline)

@@ -2,33 +2,16 @@
 
 import json
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "machines" / "tpu"))
-
 from drawn import boxes, words
+from player_samples import bundles, choices
 from tpu_samples import blocked, estimate, kernel, made_schedule
 
 from kernels import pictures, tpu
 
-BLOCKS = {(128, 128, 128): 741, (256, 256, 256): 955, (512, 1024, 512): 4400}
 LARGEST = 150_000  # characters of a player's data
-
-
-def estimates(chip="v5e"):
-    return {
-        "×".join(map(str, block)): estimate(kernel(blocked(1024, 1024, 1024, *block), cycles), chip)
-        for block, cycles in BLOCKS.items()
-    }
-
-
-def bundles(schedule=None, call=None):
-    op = kernel(call or blocked(512, 512, 512, 128, 128, 128), 900)
-    return pictures.schedule(estimate(op, schedules=(schedule or made_schedule(),)))
 
 
 def carried(player):
@@ -39,13 +22,13 @@ def carried(player):
     return json.loads(text)
 
 
-@pytest.mark.parametrize("draw", [lambda: pictures.pipeline(estimates()), bundles])
+@pytest.mark.parametrize("draw", [lambda: pictures.pipeline(choices()), bundles])
 def test_the_still_is_well_formed_and_inside_its_frame(draw):
     assert boxes(draw())
 
 
 def test_each_choice_is_the_pipeline_of_its_estimate():
-    found = estimates()
+    found = choices()
     data = carried(pictures.pipeline(found, start="256×256×256"))
     assert [c["label"] for c in data["choices"]] == list(found)
     assert data["start"] == 1
@@ -64,7 +47,7 @@ def test_each_choice_is_the_pipeline_of_its_estimate():
 
 
 def test_the_still_of_a_pipeline_names_what_it_shows():
-    found = estimates()
+    found = choices()
     player = pictures.pipeline(found)
     told = words(player)
     assert "512×1024×512: the first 4 of 4 steps" in told
@@ -76,7 +59,7 @@ def test_the_still_of_a_pipeline_names_what_it_shows():
 
 
 def test_bands_are_left_out_where_they_say_nothing_of_the_choices():
-    found = estimates()
+    found = choices()
     player = pictures.pipeline(found, bands=False)
     told = words(player)
     assert all(f"{each.seconds * 1e3:.3g} ms" in told for each in found.values())
@@ -84,11 +67,11 @@ def test_bands_are_left_out_where_they_say_nothing_of_the_choices():
 
 
 def test_a_pipeline_of_what_has_none_is_refused():
-    found = estimates()
+    found = choices()
     with pytest.raises(ValueError, match="estimates is of nothing; accepted"):
         pictures.pipeline({})
     with pytest.raises(ValueError, match="estimates is of v5e, v6e; accepted"):
-        pictures.pipeline({**found, "other": estimates("v6e")["128×128×128"]})
+        pictures.pipeline({**found, "other": choices("v6e")["128×128×128"]})
     with pytest.raises(ValueError, match="start is '1×1×1'; accepted"):
         pictures.pipeline(found, start="1×1×1")
     fusion = tpu.OpEstimate("fusion", "fusion", 1.0, 1, "", "HBM")

@@ -99,21 +99,11 @@ def test_the_order_of_scores(implementation):
     """Higher first, then the lower index, then NaN; both zeros are one."""
     same = np.tile(box(0, 0, 4, 4), (3, 1))
 
-    def first(*scores):
-        got = nms(
-            same, np.float32(scores), iou_threshold=0.5, implementation=implementation
-        ).tolist()
-        assert got.count(True) == 1
-        return got.index(True)
-
     nan, inf = float("nan"), float("inf")
-    assert [first(1, 3, 2), first(1, 1, 1), first(-0.0, 0.0, -1), first(nan, -inf, nan)] == [
-        1,
-        0,
-        0,
-        1,
-    ]
-    assert first(nan, nan, nan) == 0
+    first = ((1, 3, 2), (1, 1, 1), (-0.0, 0.0, -1), (nan, -inf, nan), (nan, nan, nan))
+    for scores, place in zip(first, (1, 0, 0, 1, 0), strict=True):
+        got = nms(same, np.float32(scores), iou_threshold=0.5, implementation=implementation)
+        assert got.tolist() == [i == place for i in range(3)], scores
 
 
 @pytest.mark.parametrize("implementation", NMS.names)
@@ -138,13 +128,8 @@ def test_boxes_without_an_inside_overlap_nothing(implementation):
     nan = float("nan")
     odd = box(4, 4, 4, 4, 1, 4, 8, 4, 8, 8, 1, 1, 8, 1, 1, 8, nan, 1, 8, 8, 1, 1, 8, nan)
     for boxes in (np.concatenate([whole, odd]), np.concatenate([odd, whole])):
-        got = nms(
-            boxes,
-            np.arange(7, 0, -1, dtype=np.float32),
-            iou_threshold=0,
-            implementation=implementation,
-        )
-        assert got.all()
+        scores = np.arange(7, 0, -1, dtype=np.float32)
+        assert nms(boxes, scores, iou_threshold=0, implementation=implementation).all()
 
 
 @pytest.mark.parametrize("implementation", NMS.names)

@@ -133,10 +133,7 @@ _differentiable.defvjp(_forward, _forward)
         ("stray.py", "def f(x):\n    return pl.pallas_call(g)(x)"),
         ("pallas.py", "def unused(x):\n    return plgpu.kernel(g, out_type=x)(x)"),
         ("late.py", "@ti.kernel\ndef unused(): pass"),
-        (
-            "shared.py",
-            "def made(dtype):\n    @ti.kernel\n    def kernel(): pass\n    return kernel",
-        ),
+        ("shared.py", "def made(of):\n    @ti.kernel\n    def kernel(): pass\n    return kernel"),
         ("nki.py", "@nki.jit\ndef kernel(x): return x"),
         ("cuda.py", 'SOURCE = "__global__ void f() {}"'),
         ("moments.cu", "__global__ void f() {}"),

@@ -14,19 +14,14 @@ pytest.importorskip(
 )
 os.environ.setdefault("PJRT_DEVICE", "CPU")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-import numpy as np
 import torch
 import torch_xla
 from door import xla_hlo
 from learning import assert_learns_the_same, formula, losses
-from torch_samples import DTYPES, draw, numpy
+from torch_samples import DTYPES, SHAPES, assert_passes, draw, judge, of_vit
 from torch_xla.experimental import custom_kernel
 
-from kernels import budget
-from kernels.attention import reference
 from kernels.attention.torch import attention, vit_attention
-
-SHAPES = [(1, 1, 1, 1, 1), (2, 3, 37, 37, 16), (1, 2, 128, 128, 64), (1, 2, 31, 131, 65)]
 
 
 @pytest.fixture(scope="module")
@@ -34,44 +29,12 @@ def device():
     return torch_xla.device()
 
 
-def pull(function, tensors, cotangent, device="cpu"):
-    """The result and the gradients, back on the CPU as NumPy arrays."""
-    leaves = [t.detach().to(device).requires_grad_() for t in tensors]
-    out = function(*leaves)
-    out.backward(cotangent.to(device))
-    return [numpy(t.detach().cpu()) for t in (out, *(leaf.grad for leaf in leaves))]
-
-
-def judge(function, shape, dtype, device, causal=False):
-    *tensors, cotangent = draw(shape, dtype)
-    native = functools.partial(attention, implementation="torch", causal=causal)
-    got, plain = pull(function, tensors, cotangent, device), pull(native, tensors, cotangent)
-    wide = [t.double().requires_grad_() for t in (*tensors, cotangent)]
-    q, k, v, do = wide
-    scores = q @ k.mT * shape[-1] ** -0.5
-    if causal:
-        scores = scores.masked_fill(torch.ones(shape[2:4], dtype=torch.bool).triu(1), -np.inf)
-    want = scores.softmax(-1) @ v
-    want = [want, *torch.autograd.grad(want, (q, k, v), do)]
-    wide = [t.detach().numpy() for t in wide]
-    sizes = [
-        reference.attention_magnitude(*wide[:3], causal=causal),
-        *reference.attention_gradient_magnitude(*wide, causal=causal),
-    ]
-    return [
-        budget.compare(g, w.detach().numpy(), p, size, rounding=size / 4)
-        for g, w, p, size in zip(got, want, plain, sizes, strict=True)
-    ]
-
-
 @pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention(shape, dtype, causal, device):
     function = functools.partial(attention, causal=causal)
-    verdicts = judge(function, shape, dtype, device, causal)
-    for name, verdict in zip(["o", "dq", "dk", "dv"], verdicts, strict=True):
-        assert verdict.passed, f"{name}: {verdict.message}"
+    assert_passes(function, shape, dtype, causal, device)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
@@ -79,27 +42,20 @@ def test_attention(shape, dtype, causal, device):
 def test_attention_without_a_kernel(implementation, causal, device):
     """In float32: in bfloat16 XLA rounds elsewhere than the plain attention on the CPU does."""
     function = functools.partial(attention, implementation=implementation, causal=causal)
-    for verdict in judge(function, SHAPES[1], "float32", device, causal):
-        assert verdict.passed, verdict.message
+    assert_passes(function, SHAPES[1], "float32", causal, device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("implementation", ["unpacked", "pallas"])
 def test_vit_attention(implementation, dtype, device):
-    def function(q, k, v):
-        qkv = torch.stack([q, k, v], 2).permute(0, 3, 2, 1, 4).flatten(2)
-        o = vit_attention(qkv, 3, implementation=implementation)
-        return o.unflatten(2, (3, -1)).transpose(1, 2)
-
-    for verdict in judge(function, (2, 3, 37, 37, 16), dtype, device):
-        assert verdict.passed, verdict.message
+    assert_passes(of_vit(3, implementation), SHAPES[1], dtype, device=device)
 
 
 def test_a_planted_fault_fails(device):
     def wrong(q, k, v):
         return attention(q, k, v, scale=0.26)
 
-    assert not all(v.passed for v in judge(wrong, SHAPES[1], "float32", device))
+    assert not all(v.passed for v in judge(wrong, SHAPES[1], "float32", device=device))
 
 
 @pytest.fixture(scope="module")

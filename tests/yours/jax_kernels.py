@@ -32,78 +32,29 @@ def normal(rng, *shape, dtype=np.float32):
 # --- double, matmul -------------------------------------------------------------------------------
 
 
-@kernels.proves(lambda x: x * 2, arguments=lambda rng: (normal(rng, 8, 128),))
-def double(x):
-    return example_kernel.double(x)
-
-
 def factors(rng, dtype=np.float32):
     return normal(rng, 256, 256, dtype=dtype), normal(rng, 256, 256, dtype=dtype)
-
-
-@kernels.proves(jnp.dot, arguments=factors)
-def blocked_matmul(x, y):
-    return matmul.matmul(x, y, block_shape=(128, 128), block_k=128)
-
-
-@kernels.proves(jnp.dot, arguments=functools.partial(factors, dtype=jnp.bfloat16))
-def blocked_matmul_bf16(x, y):
-    return matmul.matmul(x, y, block_shape=(128, 128), block_k=256)
 
 
 # --- flash attention ------------------------------------------------------------------------------
 
 
-def heads(rng, dtype=np.float32, length=256):
-    return tuple(normal(rng, 1, 2, length, 128, dtype=dtype) for _ in "qkv")
+def heads(rng, dtype=np.float32):
+    return tuple(normal(rng, 1, 2, 256, 128, dtype=dtype) for _ in "qkv")
 
 
-def attention(q, k, v, causal=False, scale=128**-0.5):
-    logits = jnp.einsum("bhqd,bhkd->bhqk", q, k) * scale
-    if causal:
-        mask = jnp.tril(jnp.ones(logits.shape[-2:], bool))
-        logits = jnp.where(mask, logits, -jnp.inf)
-    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(logits, -1), v)
+def attention(q, k, v, bias=0.0, causal=False, seen=True):
+    logits = (jnp.einsum("bhqd,bhkd->bhqk", q, k) + bias) * 128**-0.5
+    seen = jnp.tril(jnp.ones(logits.shape[-2:], bool)) if causal else seen
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), -1), v)
 
 
-@kernels.proves(attention, arguments=heads)
-def flash(q, k, v):
-    return flash_attention.flash_attention(q, k, v, sm_scale=128**-0.5)
-
-
-@kernels.proves(functools.partial(attention, causal=True), arguments=heads)
-def flash_causal(q, k, v):
-    return flash_attention.flash_attention(q, k, v, causal=True, sm_scale=128**-0.5)
-
-
-@kernels.proves(
-    functools.partial(attention, causal=True),
-    arguments=heads,
-    differentiable=("q", "k", "v"),
-    values=("given",),
-)
-def flash_gradients(q, k, v):
-    """With the two kernels of its backward pass."""
-    return flash_causal(q, k, v)
-
-
-@kernels.proves(attention, arguments=functools.partial(heads, dtype=jnp.bfloat16))
-def flash_bf16(q, k, v):
-    return flash_attention.flash_attention(q, k, v, sm_scale=128**-0.5)
+def flash(q, k, v, *bias, **options):
+    return flash_attention.flash_attention(q, k, v, *bias, sm_scale=128**-0.5, **options)
 
 
 def with_bias(rng):
     return (*heads(rng), normal(rng, 1, 2, 256, 256))
-
-
-def biased(q, k, v, ab):
-    logits = jnp.einsum("bhqd,bhkd->bhqk", q, k) + ab
-    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(logits * 128**-0.5, -1), v)
-
-
-@kernels.proves(biased, arguments=with_bias)
-def flash_biased(q, k, v, ab):
-    return flash_attention.flash_attention(q, k, v, ab, sm_scale=128**-0.5)
 
 
 def with_segments(rng):
@@ -111,23 +62,16 @@ def with_segments(rng):
 
 
 def within_segments(q, k, v, segments):
-    same = segments[:, None, :, None] == segments[:, None, None, :]
-    logits = jnp.where(same, jnp.einsum("bhqd,bhkd->bhqk", q, k) * 128**-0.5, -jnp.inf)
-    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(logits, -1), v)
-
-
-@kernels.proves(within_segments, arguments=with_segments)
-def flash_segments(q, k, v, segments):
-    ids = flash_attention.SegmentIds(q=segments, kv=segments)
-    return flash_attention.flash_attention(q, k, v, segment_ids=ids, sm_scale=128**-0.5)
+    return attention(q, k, v, seen=segments[:, None, :, None] == segments[:, None, None, :])
 
 
 # --- splash attention -----------------------------------------------------------------------------
 
 
-def splash(mask, q, k, v):
+def splash(mask, q, k, v, heads="mha", **options):
     several = splash_attention_mask.MultiHeadMask([mask] * q.shape[0])
-    return splash_attention_kernel.make_splash_mha_single_device(several)(q, k, v)
+    make = getattr(splash_attention_kernel, f"make_splash_{heads}_single_device")
+    return make(several, **options)(q, k, v)
 
 
 def sparse(mask, q, k, v):
@@ -145,16 +89,6 @@ def scaled(rng):
     return q * np.float32(128**-0.5), k, v
 
 
-@kernels.proves(functools.partial(sparse, CAUSAL), arguments=scaled)
-def splash_causal(q, k, v):
-    return splash(CAUSAL, q, k, v)
-
-
-@kernels.proves(functools.partial(sparse, LOCAL), arguments=scaled)
-def splash_local(q, k, v):
-    return splash(LOCAL, q, k, v)
-
-
 def one_key_head(rng):
     q, k, v = scaled(rng)
     return q, k[0], v[0]
@@ -165,30 +99,11 @@ def shared(q, k, v):
     return sparse(CAUSAL, q, whole(k), whole(v))
 
 
-@kernels.proves(shared, arguments=one_key_head)
-def splash_multi_query(q, k, v):
-    several = splash_attention_mask.MultiHeadMask([CAUSAL] * q.shape[0])
-    return splash_attention_kernel.make_splash_mqa_single_device(several)(q, k, v)
-
-
 BLOCKS = splash_attention_kernel.BlockSizes(
     **{f"block_{name}": 128 for name in ["q", "kv", "q_dkv", "kv_dkv", "q_dq", "kv_dq"]},
     block_kv_compute=128,
     block_kv_dkv_compute=128,
 )
-
-
-@kernels.proves(
-    functools.partial(sparse, CAUSAL),
-    arguments=scaled,
-    differentiable=("q", "k", "v"),
-    values=("given",),
-)
-def splash_gradients(q, k, v):
-    """With the two kernels of its backward pass, which have blocks of their own."""
-    several = splash_attention_mask.MultiHeadMask([CAUSAL] * q.shape[0])
-    make = splash_attention_kernel.make_splash_mha_single_device
-    return make(several, block_sizes=BLOCKS)(q, k, v)
 
 
 # --- paged attention ------------------------------------------------------------------------------
@@ -213,17 +128,10 @@ def paged_reference(q, k_pages, v_pages, lengths, page_indices):
     return jnp.einsum("shk,hskd->shd", jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), -1), v)
 
 
-@kernels.proves(paged_reference, arguments=pages)
 def paged(q, k_pages, v_pages, lengths, page_indices):
     return paged_attention_kernel.paged_attention(
         q, k_pages, v_pages, lengths, page_indices, pages_per_compute_block=2
     )
-
-
-@kernels.proves(paged_reference, arguments=functools.partial(pages, dtype=np.float32))
-def paged_float32(*arguments):
-    """Refused with reason: the kernel rounds pages of float32 to bfloat16."""
-    return paged(*arguments)
 
 
 def ragged_pages(rng):
@@ -232,23 +140,6 @@ def ragged_pages(rng):
     lengths = np.array([40, 30], np.int32)
     table = rng.permutation(8).reshape(2, PAGES).astype(np.int32)
     return q, kv, lengths, table, np.array([0, 20, 32], np.int32), np.array([2], np.int32)
-
-
-@kernels.proves(
-    functools.partial(ragged.ref_ragged_paged_attention, sm_scale=128**-0.5), arguments=ragged_pages
-)
-def ragged_paged(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs):
-    return ragged.ragged_paged_attention(
-        q,
-        kv_pages,
-        kv_lens,
-        page_indices,
-        cu_q_lens,
-        num_seqs,
-        sm_scale=128**-0.5,
-        num_kv_pages_per_block=2,
-        num_queries_per_block=8,
-    )
 
 
 # --- grouped matmul -------------------------------------------------------------------------------
@@ -264,11 +155,6 @@ def grouped(lhs, rhs, group_sizes):
     return jnp.einsum("mk,mkn->mn", lhs, rhs[owner])
 
 
-@kernels.proves(grouped, arguments=groups)
-def gmm(lhs, rhs, group_sizes):
-    return megablox.gmm(lhs, rhs, group_sizes)
-
-
 def transposed(rng):
     lhs, _, sizes = groups(rng)
     return lhs.T.copy(), normal(rng, 256, 128), sizes
@@ -278,26 +164,6 @@ def grouped_transposed(lhs, rhs, group_sizes):
     owner = np.repeat(np.arange(len(group_sizes)), group_sizes)
     one = jnp.asarray(np.eye(len(group_sizes)), lhs.dtype)[owner]
     return jnp.einsum("km,mn,mg->gkn", lhs, rhs, one)
-
-
-@kernels.proves(grouped_transposed, arguments=transposed)
-def tgmm(lhs, rhs, group_sizes):
-    return megablox.tgmm(lhs, rhs, group_sizes)
-
-
-def rhs_transposed(lhs, rhs, group_sizes):
-    return grouped(lhs, rhs.swapaxes(1, 2), group_sizes)
-
-
-@kernels.proves(rhs_transposed, arguments=groups)
-def gmm_transposed(lhs, rhs, group_sizes):
-    return megablox.gmm(lhs, rhs, group_sizes, transpose_rhs=True)
-
-
-@kernels.proves(grouped, arguments=groups, differentiable=("lhs", "rhs"), values=("given",))
-def gmm_gradients(lhs, rhs, group_sizes):
-    """Its gradients are two more calls, of gmm and of tgmm."""
-    return megablox_ops.gmm(lhs, rhs, group_sizes)
 
 
 # --- random bits ----------------------------------------------------------------------------------
@@ -310,11 +176,6 @@ def keys(rng):
 def threefry_reference(key):
     key = jax.random.wrap_key_data(key, impl="threefry2x32")
     return jax.random.bits(key, (256, 512), np.uint32)
-
-
-@kernels.proves(threefry_reference, arguments=keys)
-def threefry_bits(key):
-    return threefry.plthreefry_random_bits(key, 32, (256, 512))
 
 
 def philox_reference(key):
@@ -338,6 +199,58 @@ def philox_reference(key):
     return (words[0] ^ words[1]).astype(np.uint32)
 
 
-@kernels.proves(philox_reference, arguments=keys)
-def philox_bits(key):
-    return philox.philox_random_bits(key, 32, (256, 256))
+# --- the kernels ----------------------------------------------------------------------------------
+
+causal, bf16 = functools.partial(attention, causal=True), {"dtype": jnp.bfloat16}
+segment = lambda segments: flash_attention.SegmentIds(q=segments, kv=segments)
+# Name → a plain reference, its arguments, the kernel, and names of arguments with gradients.
+KERNELS = {
+    "double": (lambda x: x * 2, lambda rng: (normal(rng, 8, 128),),
+        lambda x: example_kernel.double(x)),
+    "blocked_matmul": (jnp.dot, factors,
+        lambda x, y: matmul.matmul(x, y, block_shape=(128, 128), block_k=128)),
+    "blocked_matmul_bf16": (jnp.dot, functools.partial(factors, **bf16),
+        lambda x, y: matmul.matmul(x, y, block_shape=(128, 128), block_k=256)),
+    "flash": (attention, heads, lambda q, k, v: flash(q, k, v)),
+    "flash_causal": (causal, heads, lambda q, k, v: flash(q, k, v, causal=True)),
+    # With the two kernels of its backward pass.
+    "flash_gradients": (causal, heads, lambda q, k, v: flash(q, k, v, causal=True), "q", "k", "v"),
+    "flash_bf16": (attention, functools.partial(heads, **bf16), lambda q, k, v: flash(q, k, v)),
+    "flash_biased": (attention, with_bias, lambda q, k, v, ab: flash(q, k, v, ab)),
+    "flash_segments": (within_segments, with_segments,
+        lambda q, k, v, segments: flash(q, k, v, segment_ids=segment(segments))),
+    "splash_causal": (functools.partial(sparse, CAUSAL), scaled,
+        lambda q, k, v: splash(CAUSAL, q, k, v)),
+    "splash_local": (functools.partial(sparse, LOCAL), scaled,
+        lambda q, k, v: splash(LOCAL, q, k, v)),
+    "splash_multi_query": (shared, one_key_head, lambda q, k, v: splash(CAUSAL, q, k, v, "mqa")),
+    # With the two kernels of its backward pass, which have blocks of their own.
+    "splash_gradients": (functools.partial(sparse, CAUSAL), scaled,
+        lambda q, k, v: splash(CAUSAL, q, k, v, block_sizes=BLOCKS), "q", "k", "v"),
+    "paged": (paged_reference, pages, paged),
+    # Refused with reason: the kernel rounds pages of float32 to bfloat16.
+    "paged_float32": (paged_reference, functools.partial(pages, dtype=np.float32),
+        lambda q, k, v, lengths, table: paged(q, k, v, lengths, table)),
+    "ragged_paged": (functools.partial(ragged.ref_ragged_paged_attention, sm_scale=128**-0.5),
+        ragged_pages,
+        lambda q, kv, lengths, table, starts, count: ragged.ragged_paged_attention(
+            *(q, kv, lengths, table, starts, count),
+            **{"sm_scale": 128**-0.5, "num_kv_pages_per_block": 2, "num_queries_per_block": 8})),
+    "gmm": (grouped, groups, lambda lhs, rhs, group_sizes: megablox.gmm(lhs, rhs, group_sizes)),
+    "tgmm": (grouped_transposed, transposed,
+        lambda lhs, rhs, group_sizes: megablox.tgmm(lhs, rhs, group_sizes)),
+    "gmm_transposed": (
+        lambda lhs, rhs, group_sizes: grouped(lhs, rhs.swapaxes(1, 2), group_sizes), groups,
+        lambda lhs, rhs, group_sizes: megablox.gmm(lhs, rhs, group_sizes, transpose_rhs=True)),
+    # Its gradients are two more calls, of gmm and of tgmm.
+    "gmm_gradients": (grouped, groups,
+        lambda lhs, rhs, group_sizes: megablox_ops.gmm(lhs, rhs, group_sizes), "lhs", "rhs"),
+    "threefry_bits": (threefry_reference, keys,
+        lambda key: threefry.plthreefry_random_bits(key, 32, (256, 512))),
+    "philox_bits": (philox_reference, keys,
+        lambda key: philox.philox_random_bits(key, 32, (256, 256))),
+}  # fmt: skip
+for name, (reference, arguments, function, *differentiable) in KERNELS.items():
+    function.__name__ = name
+    gradients = {"differentiable": differentiable, "values": ("given",)} if differentiable else {}
+    kernels.proves(reference, arguments=arguments, **gradients)(function)

@@ -311,10 +311,7 @@ def test_two_kernels_and_two_commits_side_by_side(here):
         (("explain", "mine.py:power", "--html", "none/a.html"), "one in a folder that there is"),
         (("tune", "mine.py:power", "--over", "block=0..8"), "--over is 'block=0..8'; accepted"),
         (("tune", "mine.py:power", "--over", "block=8", "-c", "h100"), "--chip is 'h100'"),
-        (
-            ("guard", "mine.py", "--baseline", "a.json", "--update", "--rung", "run"),
-            "--rung is 'run'",
-        ),
+        (("guard", "mine.py", "--baseline", "a", "--update", "--rung", "run"), "--rung is 'run'"),
         (("explain", "mine.py:power", "--args", "f64[8,128]"), "'f64[8,128]' is float64; accepted"),
         (("explain", "mine.py:power", "--args", "f32[8,128] x=f32[8,128]"), "args is 1 positional"),
         (("explain", "mine.py:power", "--args", "f32[8,128] f32[8]"), "args is 2 positional"),

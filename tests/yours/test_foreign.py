@@ -15,10 +15,12 @@ TOKAMAX = str(HERE / "tokamax_kernels.py")
 pytestmark = pytest.mark.slow
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
-PROVEN = re.findall(r"^@kernels\.proves\((?:.|\n)*?^def (\w+)", Path(RIGHT).read_text(), re.M)
+PROVEN = re.findall(r'^    "(\w+)": \(', Path(RIGHT).read_text(), re.M)
 THEIRS = re.findall(r"^@kernels\.proves.*\ndef (\w+)", Path(TOKAMAX).read_text(), re.M)
-FAULTS = re.findall(r'^@fault\("(\w+)"(?:.|\n)*?^def (\w+)', Path(PLANTED).read_text(), re.M)
-BACKWARD = re.findall(r"^@fault\(.*differentiable.*\ndef (\w+)", Path(PLANTED).read_text(), re.M)
+ENTRY = r'^    "(\w+)": \("(\w+)"((?:.|\n)*?)\),$'
+ENTRIES = re.findall(ENTRY, Path(PLANTED).read_text(), re.M)
+FAULTS = [(rung, kernel) for kernel, rung, _ in ENTRIES]
+BACKWARD = [kernel for kernel, _, planted in ENTRIES if planted.endswith('"')]
 
 # What JAX's interpreters cannot run, and what is refused with reason.
 SKIPPED = {"ragged_paged": "ReshapeTransform"}

@@ -28,6 +28,9 @@ needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not
 FILE = str(Path(__file__).with_name("brought.py"))
 BAD = Path(__file__).with_name("bad.py")
 TOLD = re.findall(r'^@bad\("([^"]*)"(?:.|\n)*?^def (\w+)', BAD.read_text(), re.M)
+TOLD += [
+    (says, name) for name, says in re.findall(r'^    "(\w+)": \("([^"]*)"', BAD.read_text(), re.M)
+]
 ENDING = str(Path(__file__).with_name("ending.py"))
 
 

@@ -19,56 +19,49 @@ from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
 
 CHIP = neuron.CHIPS["inf2"]
-VECTOR, SCALAR, TENSOR = (CHIP.clock_hz[name] for name in ("Vector", "Scalar", "Tensor"))
 
 
 def boxes(b, n):
     return np.zeros((b, n, 4), np.float32), np.ones((b, n, 4), np.float32)
 
 
-@jit
-def tiny(x, engine, n):
-    """One copy in, one instruction, one copy out."""
-    tile = nl.ndarray(x.shape, dtype=x.dtype)
-    nisa.dma_copy(dst=tile, src=x)
-    part = tile[:, 0:n]
-    if engine == "add":
-        nisa.tensor_tensor(dst=part, data1=part, data2=part, op=nl.add)
-    elif engine == "scale":
-        nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
-    elif engine == "reciprocal":
-        nisa.reciprocal(dst=part, data=part)
-    elif engine == "activation":
-        nisa.activation(dst=part, op=nl.reciprocal, data=part)
-    elif engine == "strided":
-        wide = tile[:, 0 : 8 * n : 8]
-        nisa.tensor_scalar(dst=wide, data=wide, op0=nl.multiply, operand0=2.0)
-    elif engine == "sixteen bytes":
-        wide = tile[:, 0 : 4 * n : 4]
-        nisa.tensor_scalar(dst=wide, data=wide, op0=nl.multiply, operand0=2.0)
-    elif engine == "gpsimd":
-        nisa.tensor_tensor(dst=part, data1=part, data2=part, op=nl.add, engine=nisa.engine.gpsimd)
-    return stored(tile)
+def tiny(instruction, part):
+    """A kernel of one copy in, one instruction on some columns, one copy out."""
+
+    @jit
+    def kernel(x):
+        tile = nl.load(x)
+        instruction(tile[:, part if isinstance(part, slice) else slice(part)])
+        return stored(tile)
+
+    return kernel
 
 
-@pytest.mark.parametrize(
-    ("what", "n", "engine", "cycles"),
-    [
-        ("add", 512, "Vector", 1024),  # two inputs: 2 N
-        ("scale", 512, "Vector", 512),  # one input: N
-        ("reciprocal", 512, "Vector", 4096),  # 8 N
-        ("activation", 512, "Scalar", 512),  # N
-        ("gpsimd", 512, "GpSimd", 1024),
-        ("strided", 128, "Vector", 256),  # 32 bytes: half the rate
-        ("sixteen bytes", 128, "Vector", 128),  # 16 bytes: the full rate
-        ("scale", 64, "Vector", 64),
-        ("scale", 8, "Vector", 164),  # at least 64, and 100 because it is short
-        ("reciprocal", 8, "Vector", 164),
-    ],
-)
-def test_cycles_by_hand(what, n, engine, cycles):
+def scaled(part):
+    nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
+
+
+# What one instruction on N elements, 512 or so, costs, beyond what test_neuron_costs.py lists.
+BY_HAND = {
+    "two inputs: 2 N": (lambda t: nisa.tensor_tensor(t, t, t, nl.add), 512, "Vector", 1024),
+    "one input: N": (scaled, 512, "Vector", 512),
+    "8 N": (lambda t: nisa.reciprocal(t, t), 512, "Vector", 4096),
+    "N": (lambda t: nisa.activation(t, nl.reciprocal, t), 512, "Scalar", 512),
+    "on GpSimd": (lambda t: nisa.tensor_tensor(t, t, t, nl.add, engine=nisa.engine.gpsimd), 512,
+        "GpSimd", 1024),
+    "a step of 32 bytes: half the rate": (scaled, slice(0, 1024, 8), "Vector", 256),
+    "16 bytes: the full rate": (scaled, slice(0, 512, 4), "Vector", 128),
+    "64": (scaled, 64, "Vector", 64),
+    "at least 64, and 100 because it is short": (scaled, 8, "Vector", 164),
+    "8 N, and short": (lambda t: nisa.reciprocal(t, t), 8, "Vector", 164),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_cycles_by_hand(name):
+    instruction, part, engine, cycles = BY_HAND[name]
     x = np.ones((128, 1024), np.float32)
-    found = neuron.estimate(tiny, x, what, n)
+    found = neuron.estimate(tiny(instruction, part), x)
     use = found.engines[engine]
     assert (use.instructions, use.cycles) == (1, cycles)
     assert use.seconds == pytest.approx(cycles / CHIP.clock_hz[engine])
@@ -112,27 +105,6 @@ def test_parts_of_a_tile_that_share_nothing_do_not_wait_for_each_other():
     assert not waits((left,), (right,)) and waits((left,), (left,))
     assert waits((even, slice(128, 256)), (right,))  # the even ones from 256 on
     assert waits((left, slice(64, 128)), (slice(64, 128),))
-
-
-@pytest.mark.parametrize(("dtype", "passes"), [(np.float32, 4), ("bfloat16", 1)])
-def test_the_tensor_engine_by_hand(dtype, passes):
-    import ml_dtypes
-
-    @jit
-    def kernel(x, y):
-        a, b = nl.ndarray(x.shape, dtype=x.dtype), nl.ndarray(y.shape, dtype=y.dtype)
-        nisa.dma_copy(dst=a, src=x)
-        nisa.dma_copy(dst=b, src=y)
-        total = nl.ndarray((x.shape[1], y.shape[1]), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul(dst=total, stationary=a, moving=b)
-        c = nl.ndarray(total.shape, dtype=nl.float32)
-        nisa.tensor_copy(dst=c, src=total)
-        return stored(c)
-
-    dtype = np.dtype(getattr(ml_dtypes, str(dtype), dtype))
-    found = neuron.estimate(kernel, np.ones((128, 128), dtype), np.ones((128, 512), dtype))
-    assert found.engines["Tensor"].cycles == 512 * passes
-    assert found.psum_bytes == 2048
 
 
 def test_giou_by_hand():
@@ -307,6 +279,7 @@ def test_an_estimate_from_some_iterations_is_that_of_all(loop, ragged, listed):
     some, all_of = (neuron.estimate(kernel, *shapes, whole=w) for w in (False, True))
     assert 0.4 < some.extrapolated < 1 and all_of.extrapolated == 0
     assert "made from loops' first iterations" in some.method and "made" not in all_of.method
+    assert some.psum_bytes == 2048  # a bank: the sums of one product live at a time
     for name in ("seconds", "engines", "dma_bytes", "sbuf_bytes", "psum_bytes", "timeline"):
         assert getattr(some, name) == getattr(all_of, name), name
 
@@ -367,7 +340,8 @@ def test_a_kernel_that_is_wrong_says_so_however_it_is_run():
 
 def test_the_price_of_a_reciprocal_can_be_given():
     x = np.ones((128, 512), np.float32)
-    two, eight = (neuron.estimate(tiny, x, "reciprocal", 512, reciprocal_cycles=n) for n in (2, 8))
+    kernel = tiny(*BY_HAND["8 N"][:2])
+    two, eight = (neuron.estimate(kernel, x, reciprocal_cycles=n) for n in (2, 8))
     assert [e.engines["Vector"].cycles for e in (two, eight)] == [1024, 4096]
     assert "reciprocals at 2 cycles" in two.method
 

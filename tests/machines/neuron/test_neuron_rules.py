@@ -167,8 +167,8 @@ LEGAL = {
         *(X, X / 2)),
     "scratch in HBM": (jit(scratch), X, 4 * X),
     "a number as bias from v3 on": (
-        elementwise(lambda b, a: nisa.activation(b, nl.copy, a, bias=0.5)),
-        *(X, X + np.float32(0.5), "trn2")),
+        elementwise(lambda b, a: nisa.activation(b, nl.copy, a, bias=0.5, scale=2.0)),
+        *(X, 2 * X + np.float32(0.5), "trn2")),
     "bfloat16 sums from v4 on": (product(dst=nl.bfloat16), X, np.full((64, 64), 32), "trn3"),
 }  # fmt: skip
 

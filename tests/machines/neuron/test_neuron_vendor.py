@@ -88,6 +88,13 @@ def pretend(monkeypatch, simulate=None):
     vendor.find.cache_clear()
 
 
+@pytest.fixture
+def decorated(folder, monkeypatch):
+    """A kernel that the package decorated."""
+    pretend(monkeypatch)
+    return importlib.import_module("a_kernel").kernel
+
+
 def test_here_nothing_is_taken_for_the_vendor_s_package(folder):
     """A folder of that name is a namespace package to Python."""
     if vendor.find("nki"):
@@ -140,13 +147,11 @@ def test_names_are_free_again_after_an_error():
     assert "nki" not in sys.modules
 
 
-def test_the_simulator_runs_a_kernel_that_the_vendor_decorated(folder, monkeypatch):
-    pretend(monkeypatch)
-    kernel = importlib.import_module("a_kernel").kernel
-    assert isinstance(kernel, Vendors)
-    assert np.array_equal(neuron.simulate(kernel, X), X + 1)
-    assert neuron.estimate(kernel, X).engines["Vector"].instructions == 1
-    assert neuron.lint(kernel) == []
+def test_the_simulator_runs_a_kernel_that_the_vendor_decorated(decorated):
+    assert isinstance(decorated, Vendors)
+    assert np.array_equal(neuron.simulate(decorated, X), X + 1)
+    assert neuron.estimate(decorated, X).engines["Vector"].instructions == 1
+    assert neuron.lint(decorated) == []
 
 
 def test_with_the_vendor_s_package_its_names_are_its_own(monkeypatch):
@@ -155,23 +160,18 @@ def test_with_the_vendor_s_package_its_names_are_its_own(monkeypatch):
         pass
 
 
-def test_a_kernel_runs_on_the_device_where_there_is_one(folder, monkeypatch):
-    pretend(monkeypatch)
-    kernel = importlib.import_module("a_kernel").kernel
-    assert neuron.run(kernel, X, interpret=False) == "ran on the device"
+def test_a_kernel_runs_on_the_device_where_there_is_one(decorated, monkeypatch):
+    assert neuron.run(decorated, X, interpret=False) == "ran on the device"
     monkeypatch.setattr(vendor, "device", lambda: True)
-    assert neuron.run(kernel, X) == "ran on the device"
-    assert np.array_equal(neuron.run(kernel, X, interpret=True), X + 1)
+    assert neuron.run(decorated, X) == "ran on the device"
+    assert np.array_equal(neuron.run(decorated, X, interpret=True), X + 1)
     monkeypatch.setattr(vendor, "device", lambda: False)
-    assert np.array_equal(neuron.run(kernel, X), X + 1)
+    assert np.array_equal(neuron.run(decorated, X), X + 1)
 
 
-def test_lower_hands_over_to_the_vendor_s_tools(folder, monkeypatch):
-    pretend(monkeypatch)
-    kernel = importlib.import_module("a_kernel").kernel
-
+def test_lower_hands_over_to_the_vendor_s_tools(decorated, monkeypatch):
     def function(x, *, interpret):
-        return neuron.run(kernel, x, interpret=interpret)
+        return neuron.run(decorated, x, interpret=interpret)
 
     assert "run in nki.simulate: there is no Neuron device" in neuron.lower(function, X)
     monkeypatch.setattr(vendor, "device", lambda: True)
