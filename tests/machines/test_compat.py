@@ -33,7 +33,7 @@ UNPROMISED = ("jax.interpreters", "jax.extend", "jaxlib", "torch.utils._python_d
 # Of JAX's traced programs, of its interpreter, of torchax and of nbmake.
 NAMES = {
     *("eqns", "invars", "outvars", "constvars", "primitive", "aval", "inner_aval", "source_info"),
-    *("grid_mapping", "block_mappings", "index_map_jaxpr", "debug_info", "bind", "block_aval"),
+    *("grid_mapping", "block_mappings", "index_map_jaxpr", "debug_info", "block_aval"),
     *("autocast_policy", "NotebookRun", "NotebookFailedException"),
 }
 # Of JAX's equations: what .params holds. Click and pytest have a public .params of their own.
