@@ -46,10 +46,10 @@ def book(tmp_path, monkeypatch):
     source.mkdir()
     (tmp_path / "constraints.txt").write_text("numpy==0.0.1\nno-such-thing==2\n")
 
-    def build(directive):
-        page = source / "index.md"
-        if not page.exists():
-            page.write_text(f"# Title\n\n```{{{directive}}}\n```\n")
+    def build(directive, argument=""):
+        page, text = source / "index.md", f"# Title\n\n```{{{directive}}} {argument}\n```\n"
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
         read = []
         app = Sphinx(
             source,
@@ -135,6 +135,9 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     comparisons.add(rows)
     soup, _ = book("estimates")
     assert soup.select_one("div.predictions svg[role=img][aria-label]")
+    trusted, other = (p.get_text() for p in book("estimates", "briefly")[0].select("section > p"))
+    assert trusted.endswith("nine times in ten: XLA programs that stream (v6e).")
+    assert "Do not trust: nothing;" in other and "nobody knows how much" in other
     (line,) = [r for r in soup.select("table.sorts tbody tr") if "test" in r.get_text()]
     assert "reached" in line.get_text() and "not reached" not in line.get_text()
     (line,) = soup.select("table.bands tbody tr:not(.group)")

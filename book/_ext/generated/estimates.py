@@ -19,11 +19,14 @@ from validation.trn1_kernels import KERNELS
 from .parts import DASH, Generated, fill, fold, table, text
 
 UNKNOWN = "not found out"
+TRUSTED = 0.2  # what nine errors in ten may be of a sort that somebody in a hurry may trust
 OUTCOMES = ("estimated", "another program", "refused", "not tried")
 
 
 class Estimates(Generated):
-    """How far the estimates are off, from results/validation.csv."""
+    """How far the estimates are off, from results/validation.csv; "briefly", what to trust."""
+
+    optional_arguments = 1
 
     def run(self):
         files = VALIDATION, tunings.SEARCHED, trn1_times.ESTIMATED, gpu_times.FILE
@@ -31,6 +34,8 @@ class Estimates(Generated):
         rows = comparisons.read()
         if not rows:
             return [self.section("Nothing was checked yet", text("python -m validation tpu"))]
+        if self.arguments:
+            return [*self.briefly(rows)]
         sections = (
             ("Predicted against measured", self.drawn),
             ("How far off, by sort of program", self.sorts),
@@ -46,6 +51,32 @@ class Estimates(Generated):
             self.section("A NeuronCore", *self.neuron()),
             self.section("GPUs", *self.gpus()),
         ]
+
+    def briefly(self, rows):
+        """Two sentences for somebody in a hurry."""
+        sorts = {True: {}, False: {}}
+        for (chip, sort, half), those in tpu_times.sorts(rows).items():
+            spread = comparisons.spread(those)
+            if half == bands.TEST and spread and spread.rows >= FEWEST:
+                sorts[spread.most <= TRUSTED].setdefault(sort, []).append(chip)
+        good, poor = (
+            "; ".join(f"{sort} ({', '.join(chips)})" for sort, chips in some.items()) or "nothing"
+            for some in sorts.values()
+        )
+        leads = [
+            f"{1 + band.high:.1f} times ({chip})"
+            for chip in sorted({row.chip for row in rows})
+            if (band := bands.ratio_band(chip, store.RESULTS / VALIDATION))
+        ]
+        yield text(
+            fill(nodes.strong(), f"Trust to within {TRUSTED:.0%}, nine times in ten: "), f"{good}."
+        )
+        yield text(
+            fill(nodes.strong(), "Do not trust: "),
+            f"{poor}; any sort that is not named here, of which fewer than {FEWEST} programs were "
+            "measured in the half that tests; and a lead of a kernel over XLA's program that is "
+            f"estimated at less than {', '.join(leads) or 'nobody knows how much'}.",
+        )
 
     def drawn(self, rows):
         known = [row for row in rows if row.error is not None]
