@@ -50,6 +50,7 @@ os.environ.update(
     JUPYTER_PLATFORM_DIRS="1",
     IPYTHONDIR=str(BUILD / ".ipython"),
     PYDEVD_DISABLE_FILE_VALIDATION="1",
+    KERNELS_PLAYERS="page",  # the pages have the scripts once
     JAX_PPRINT_USE_COLOR="false",  # colour codes would be dark on dark
     PYTHONWARNINGS="ignore:Guards may run slower on Python 3.13.0:RuntimeWarning",  # PyTorch's
 )

@@ -9,18 +9,14 @@ from sphinx.util.docutils import SphinxDirective
 
 from kernels.lessons import pictures
 
-PLAYERS = Path(pictures.__file__).with_name("players")
-
 
 def _write(app):
     """Before the pages, so that their links carry a checksum."""
     if app.builder.format == "html":
         static = Path(app.outdir) / "_static"
         static.mkdir(parents=True, exist_ok=True)
-        # The base first: the others add themselves to it.
-        scripts = sorted(PLAYERS.glob("*.js"), key=lambda path: (path.stem != "base", path.stem))
-        (static / "players.js").write_text("\n".join(path.read_text() for path in scripts))
-        (static / "players.css").write_text((PLAYERS / "players.css").read_text())
+        for name, text in zip(("players.js", "players.css"), pictures.scripts()):
+            (static / name).write_text(text, encoding="utf-8")
 
 
 class TunedMatmul(SphinxDirective):
@@ -35,7 +31,7 @@ class TunedMatmul(SphinxDirective):
         like = jax.ShapeDtypeStruct((4096, 4096), "bfloat16")
         block = BlockSizes(512, 4096, 512)
         (call,) = calls(functools.partial(matmul, block=block, interpret=False), like, like)
-        player = pictures.play(call)._repr_html_()
+        player = pictures.play(call).element
         moving = player.replace("<kernel-player ", "<kernel-player autoplay ", 1)
         return [nodes.raw("", moving, format="html")]
 

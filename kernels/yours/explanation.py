@@ -6,7 +6,6 @@ import html
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from kernels.figures.table import Paragraph, Table, as_text
@@ -87,11 +86,8 @@ class Explanation:
         """A page that needs nothing from elsewhere: of this, beside a second where there is one."""
         from kernels.lessons import pictures
 
-        players = Path(pictures.__file__).with_name("players")
-        paths = sorted(players.glob("*.js"), key=lambda path: (path.stem != "base", path.stem))
-        script = "\n".join(path.read_text(encoding="utf-8") for path in paths)
-        script = script.replace("</script", "<\\/script")
-        style = STYLE + (players / "players.css").read_text(encoding="utf-8")
+        script, style = pictures.scripts()
+        style = STYLE + style
         title = html.escape(self.facts.title)
         body = [f"<h1>{title} on {self.facts.chip}</h1>"]
         if second is not None:

@@ -72,5 +72,5 @@ def _pictures(compiled: Any) -> list[dict[str, str]]:
         drawn = [(f"How full {kernel.name} keeps an SM", pictures.occupancy(kernel))]
         if kernel.loops:
             drawn.append((f"The schedule of {kernel.name}'s loop", pictures.heat(kernel)))
-        shown += [{"title": title, "html": picture._repr_html_()} for title, picture in drawn]
+        shown += [{"title": title, "html": picture.element} for title, picture in drawn]
     return shown

@@ -60,7 +60,7 @@ def _pictures(program: Any, estimate: Any) -> list[dict[str, str]]:
 
     def draw(title: str, make: Callable[..., Any], *arguments: Any) -> None:
         try:
-            drawn = make(*arguments)._repr_html_()
+            drawn = make(*arguments).element
         except Exception:  # a grid of a form that has no picture: the tables say it
             return
         if len(drawn) < MOST_OF_A_PICTURE:

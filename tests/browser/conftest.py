@@ -5,14 +5,12 @@ import http.server
 import os
 import shutil
 import threading
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from kernels import optional, pictures
+from kernels import optional
 
-FOLDER = Path(pictures.__file__).with_name("players")
 # Debian's name first: kernels.optional says how to get it.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -105,13 +103,10 @@ def played(tmp_path, open_page):
     """played(player, **options): a page with nothing but this player."""
 
     def played(player, **options):
-        scripts = sorted(FOLDER.glob("*.js"), key=lambda path: (path.stem != "base", path.stem))
-        script = "\n".join(path.read_text() for path in scripts)
-        style = (FOLDER / "players.css").read_text()
         (tmp_path / "page.html").write_text(
             f"<!doctype html><html lang='en'><meta charset='utf-8'><title>A player</title>"
-            f"<style>:root {{ color-scheme: light dark }}{style}</style>"
-            f"<body>{player._repr_html_()}<script>{script}</script></body></html>"
+            "<style>:root { color-scheme: light dark }</style>"
+            f"<body>{player._repr_html_()}</body></html>"
         )
         return open_page((tmp_path / "page.html").as_uri(), **options)
 

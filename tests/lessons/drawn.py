@@ -23,7 +23,7 @@ def boxes(picture):
             assert left <= x and x + w <= left + width + 0.2
             assert top <= y and y + h <= top + height
             corners.append((x, y, x + w, y + h))
-    html = picture._repr_html_()
+    html = picture.element
     assert picture.says and picture.svg in html
     assert not re.search(r"https?://(?!www\.w3\.org)", html)
     return corners

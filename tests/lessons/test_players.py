@@ -66,7 +66,7 @@ def test_a_player_is_small_and_has_a_still_picture(name):
     text = json.dumps(player.data, allow_nan=False)
     assert len(text) < LARGEST
     boxes(player)
-    html = player._repr_html_()
+    html = player.element
     assert f'kind="{player.kind}"' in html
     held = html.partition('<script type="application/json">')[2].partition("</script>")[0]
     assert json.loads(held) == json.loads(text)

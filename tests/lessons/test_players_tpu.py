@@ -16,7 +16,7 @@ LARGEST = 150_000  # characters of a player's data
 
 def carried(player):
     """What the page hands to the script."""
-    page = player._repr_html_()
+    page = player.element
     text = re.search(r'<script type="application/json">(.*?)</script>', page, re.S)[1]
     assert len(text) < LARGEST
     return json.loads(text)

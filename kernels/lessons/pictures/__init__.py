@@ -2,12 +2,12 @@
 machines, drawn from their data.
 
 Each function returns a Picture: one SVG that takes its text colour from the page, so that it
-reads in light and in dark, and that prints. Some return a Player: a Picture that becomes
-interactive in the built book.
+reads in light and in dark, and that prints. Some return a Player: a Picture to play with, in the
+built book and in a notebook.
 """
 
 from kernels.figures.table import Table
-from kernels.lessons.pictures.canvas import COLOURS, Picture, Player
+from kernels.lessons.pictures.canvas import COLOURS, Picture, Player, scripts
 from kernels.lessons.pictures.code import Code, source
 from kernels.lessons.pictures.engines import neuron_core, timeline
 from kernels.lessons.pictures.gpus import heat, lives, occupancy, waves
@@ -36,6 +36,7 @@ __all__ = [
     "programs",
     "ranges",
     "schedule",
+    "scripts",
     "source",
     "timeline",
     "traffic",

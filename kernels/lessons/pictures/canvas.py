@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 # Mid tones that hold on white and on black; in greyscale the labels and hatching still tell.
 COLOURS = ("#3b78c2", "#d07b1f", "#2a9168", "#a2508f", "#7a6cc4", "#8a7a2d")
+PAGE = "KERNELS_PLAYERS"  # environment variable: "page" where pages bring the scripts themselves
 FONT = "ui-sans-serif, system-ui, sans-serif"
 
 
@@ -26,15 +30,21 @@ class Picture:
     svg: str = field(repr=False)
     says: str
 
-    def _repr_html_(self) -> str:
+    @property
+    def element(self) -> str:
+        """The HTML of it, for a page."""
         return f'<div class="kernel-picture" tabindex="0">{self.svg}</div>'
+
+    def _repr_html_(self) -> str:
+        return self.element
 
 
 @dataclass(frozen=True)
 class Player(Picture):
     """A picture that a reader can play with.
 
-    Where no script runs, in print and in a plain notebook, the picture itself stands there.
+    Where no script runs, as in print, the picture itself stands there. In a notebook it brings its
+    scripts along: each output may stand alone, as in Colab, and the first one to run serves all.
 
     Args:
         svg, says: as Picture has them.
@@ -45,14 +55,34 @@ class Player(Picture):
     kind: str
     data: Mapping[str, Any] = field(repr=False)
 
-    def _repr_html_(self) -> str:
+    @property
+    def element(self) -> str:
+        """The HTML of it, for a page that has the `scripts`."""
         data = json.dumps(self.data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         colours = ";".join(f"--colour-{i}:{colour}" for i, colour in enumerate(COLOURS))
         return (
             f'<kernel-player kind="{self.kind}" says="{html.escape(self.says)}" style="{colours}">'
             f'<script type="application/json">{data}</script>'
-            f"{super()._repr_html_()}</kernel-player>"
+            f"{super().element}</kernel-player>"
         )
+
+    def _repr_html_(self) -> str:
+        if os.environ.get(PAGE) == "page":
+            return self.element
+        script, style = scripts()
+        once = f'if (!customElements.get("kernel-player")) {{{script}}}'
+        return f"{self.element}<style>{style}</style><script>{once}</script>"
+
+
+@functools.cache
+def scripts() -> tuple[str, str]:
+    """The script and the style sheet that play the players of a page."""
+    folder = Path(__file__).with_name("players")
+    # The base first: the others add themselves to it.
+    paths = sorted(folder.glob("*.js"), key=lambda path: (path.stem != "base", path.stem))
+    script = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    style = (folder / "players.css").read_text(encoding="utf-8")
+    return script.replace("</script", "<\\/script"), style
 
 
 class Canvas:

@@ -66,6 +66,7 @@ function button(label, icon, act, attributes = {}) {
 // own; a button keeps space and enter.
 function keys(stage, actions) {
   stage.tabIndex = 0;
+  stage.dataset.lmSuppressShortcuts = "true"; // JupyterLab's own keys
   stage.addEventListener("keydown", (event) => {
     const own = event.target.closest("input, select, textarea");
     const pressed = event.target.closest("button, summary") && [" ", "Enter"].includes(event.key);
@@ -194,5 +195,10 @@ class KernelPlayer extends HTMLElement {
   }
 }
 
-// After all of the page is there: a parser fires connectedCallback before the children.
-document.addEventListener("DOMContentLoaded", () => customElements.define("kernel-player", KernelPlayer));
+// After all of the page is there, a parser fires connectedCallback before the children; and after
+// all kinds are, where an output of a notebook brings this into a page that is.
+function define() {
+  if (!customElements.get("kernel-player")) customElements.define("kernel-player", KernelPlayer);
+}
+if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", define);
+else setTimeout(define);
