@@ -17,6 +17,32 @@ def tab_to(page, selector, limit=400):
     raise AssertionError(f"Tab never reaches {selector}")
 
 
+WANTED = {
+    "VMEM": ("glossary.html#term-VMEM", "grids_and_memory"),
+    "race": ("glossary.html#term-race", "grids_and_memory", "trust_a_kernel"),
+    "double buffering": ("glossary.html#term-double-buffering", "grids_and_memory"),
+    "index_map": ("glossary",),
+    "estimate": ("glossary.html#term-estimate", "tpu_without_a_tpu"),
+    "occupancy": ("glossary.html#term-occupancy", "gpu"),
+    "scratch_shapes": ("grids_and_memory", "blockspec_matmul"),
+    "pallas_call": ("hello_pallas", "grids_and_memory"),
+    "softmax": ("glossary.html#term-online-softmax", "softmax_nki"),
+    "bank conflict": ("gpu_without_a_gpu",),
+}
+
+
+@pytest.mark.parametrize("query", WANTED)
+def test_a_search_leads_with_the_page_that_teaches_it(query, open_page, site):
+    page = open_page(f"{site}/search.html?q={query.replace(' ', '+')}")
+    page.locator("#search-results .search-summary").wait_for()
+    results = page.locator("#search-results ul.search li > a")
+    results.nth(len(WANTED[query]) - 1).wait_for()
+    first = [link.get_attribute("href") for link in results.all()[:4]]
+    for wanted in WANTED[query]:
+        assert any(wanted in href for href in first), first
+    assert WANTED[query][0] in first[0] and "api.html" not in "".join(first)
+
+
 def test_the_search_finds_chapters(open_page, site):
     page = open_page(f"{site}/{CHAPTER}")
     page.keyboard.press("Control+k")
