@@ -99,8 +99,9 @@ def open_page(browser, faults):
 
 
 @pytest.fixture
-def played(tmp_path, open_page):
-    """played(player, **options): a page with nothing but this player."""
+def played(tmp_path, open_page, monkeypatch):
+    """played(player, **options): a page with nothing but this player, and what it brings along."""
+    monkeypatch.delenv("KERNELS_PLAYERS", raising=False)  # the book's builder sets it
 
     def played(player, **options):
         (tmp_path / "page.html").write_text(
