@@ -9,6 +9,7 @@ estimates do.
 __all__ = [
     "blackwell",
     "comparisons",
+    "fused_programs",
     "gpu_programs",
     "gpu_times",
     "nms_rounds",

@@ -19,7 +19,7 @@ from kernels.machines.checks import brief, one_of
 from kernels.machines.tpu.chips import chip
 from kernels.machines.tpu.estimate.bands import compiler
 from kernels.machines.tpu.estimate.profile import BUDGET
-from validation import comparisons, tokamax_door, tpu_programs
+from validation import comparisons, fused_programs, tokamax_door, tpu_programs
 from validation.comparisons import Comparison
 from validation.tpu_programs import BARS, FAMILIES, another_program, family, milliseconds, program
 
@@ -27,7 +27,7 @@ __all__ = ["BARS", "caution", "published", "sorts", "validate", "why"]
 LIMIT = 60.0  # seconds for a row
 PUBLISHED = "published.csv"
 # The files whose code decides what is estimated.
-PROGRAMS = Path(tpu_programs.__file__), Path(tokamax_door.__file__)
+PROGRAMS = tuple(Path(m.__file__) for m in (tpu_programs, fused_programs, tokamax_door))
 
 # (operator, implementation), and the chip where it is of one alone → what the estimate of such a
 # row does not know, as far as that was found out.
