@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kernels import figures, tpu
-from kernels.cli import app
+from kernels.cli import app, terminal
 from kernels.machines.tpu.estimate import bands, rates
 from kernels.machines.tpu.estimate.rates import RATES
 from kernels.machines.tpu.pool import libtpu_version
@@ -19,8 +19,13 @@ ONE = figures.Record(operator="matmul", implementation="xla", sizes={"m": 512, "
     versions="jax 0.10.2", date="2026-11-25")  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setattr(terminal.console, "width", 200)
+
+
 def run(*arguments):
-    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, list(map(str, arguments)))
     return result.exit_code, result.output
 
 
