@@ -15,7 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 from typer.testing import CliRunner
 
 from kernels import pictures
-from kernels.cli import app
+from kernels.cli import app, terminal
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
@@ -49,11 +49,11 @@ def test_a_program_is_explained():
 
 
 @pytest.mark.cuda
-def test_an_entry_is_explained_and_estimated_alike():
+def test_an_entry_is_explained_and_estimated_alike(monkeypatch):
+    monkeypatch.setattr(terminal.console, "width", 200)
     words = ("matmul/mosaic_gpu", "-c", "h100", "-w", "square_bf16")
     explanation, estimate = (
-        CliRunner().invoke(app, [command, *words], env={"COLUMNS": "200"}).stdout
-        for command in ("explain", "estimate")
+        CliRunner().invoke(app, [command, *words]).stdout for command in ("explain", "estimate")
     )
     low, high, unit = re.search(r"([\d.]+) to ([\d.]+) (µs), estimated", explanation).groups()
     assert f"{float(low) * 1e3:.0f} ns to {high} {unit}" in estimate and "HGMMA" in explanation
