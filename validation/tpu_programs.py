@@ -682,6 +682,3 @@ def _scale(key: Key) -> PublishedProgram:
 @registered("copy", "xla", STREAMS)
 def _copy(key: Key) -> PublishedProgram:
     return PublishedProgram(jnp.copy, (_of(key, "mn"),))
-
-
-import validation.fused_programs  # noqa: E402, F401  its own are registered here

@@ -11,7 +11,7 @@ from kernels import tpu
 from kernels.figures import Key, read
 from kernels.machines.compat import jaxprs
 from kernels.machines.optional import MissingPackage, available
-from validation import tokamax_door, tpu_programs
+from validation import fused_programs, tokamax_door, tpu_programs
 from validation.tpu_programs import BARS, FAMILIES, family, program
 
 PUBLISHED = [row for row in read("published.csv") if row.chip in tpu.CHIPS]
@@ -53,6 +53,7 @@ def test_every_published_time_of_a_tpu_has_a_clock_and_a_program():
 
 
 def test_every_family_has_rows_and_a_sort():
+    assert fused_programs.matmul_sum  # its families are registered with it
     assert {(row.operator, row.implementation) for row in TIMES} == set(FAMILIES)
     assert {each.sort for each in FAMILIES.values()} == set(BARS)
 
