@@ -27,7 +27,7 @@ __all__ = ["BARS", "caution", "published", "sorts", "validate", "why"]
 LIMIT = 60.0  # seconds for a row
 PUBLISHED = "published.csv"
 # The files whose code decides what is estimated.
-PROGRAMS = tuple(Path(m.__file__) for m in (tpu_programs, fused_programs, tokamax_door))
+PROGRAMS = tuple(Path(str(m.__file__)) for m in (tpu_programs, fused_programs, tokamax_door))
 
 # (operator, implementation), and the chip where it is of one alone → what the estimate of such a
 # row does not know, as far as that was found out.
