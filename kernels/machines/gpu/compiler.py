@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -331,7 +332,8 @@ def compile_program(
         "passes": passes,
     }
     same = question | {"program": program.fingerprint or program.data}  # whichever line asks
-    key = cache.digest(cache.code(MAKERS), toolchain.stamps(), *same.items())
+    made_by = toolchain.stamps(), version("jax"), version("jaxlib")
+    key = cache.digest(cache.code(MAKERS), *made_by, *same.items())
     if known := cache.GPU.get(key):
         return _read(program, known)
     # Once Mosaic GPU has compiled for one chip, it cannot for another: each has a child of its own.
