@@ -126,7 +126,10 @@ def test_a_page(open_page, site, axe, name, scheme, widths):
         ("<img class='plot' style='--drawn: 800px; width: 366px' alt='a' src='data:,'>", "of 800"),
         ("<p style='color: #ccc; background: #fff'>faint</p>", "color-contrast"),
         ("<button></button>", "button-name"),
-        ("<div class='highlight'><pre><span style='color: #ccc'>x</span></pre></div>", "contrast"),
+        (
+            "<div class='highlight'><pre><span style='color: #ccc'>faint</span></pre></div>",
+            "contrast",
+        ),
         ("<table><tr><td>one<tr><td>two<tr><td style='color: #ccc'>faint</table>", "contrast"),
     ],
 )
