@@ -1,4 +1,5 @@
-// Where a search lands first: at the glossary's entry, then in the chapters in the order in which
+// Where a search lands first: at the glossary's entry, if Sphinx has read the glossary in this build
+// (it forgets the entries of pages that did not change); then in the chapters in the order in which
 // they are read, and at functions of that name last.
 var Scorer = {
   score([page, title, anchor, what, score]) {
