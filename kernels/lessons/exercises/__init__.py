@@ -14,16 +14,17 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from kernels.lessons.exercises.bars import Tried
 from kernels.lessons.exercises.exercise import Exercise
-from kernels.lessons.exercises.warm_up import faults
+from kernels.lessons.exercises.warm_up import faults, rows
 from kernels.machines import optional
 from kernels.machines.checks import brief, fail, one_of
 from kernels.proof import ladder
+from kernels.proof.workload import Workload
 
 __all__ = ["Answer", "Exercise", "chapters", "check", "exercises", "warm_up"]
 
@@ -120,10 +121,14 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
     passed: list[str] = []
     for rung in exercise.rungs:
         note = ""
-        for outcome in ladder.climb(subject, rung, exercise.problems):
+        for problem, outcome in zip(
+            exercise.problems, ladder.climb(subject, rung, exercise.problems)
+        ):
             note = outcome.message
             if outcome.status == ladder.FAILED:
-                return Answer(name, False, _why(exercise, rung, outcome.workload, note, passed))
+                why = _why(exercise, rung, outcome.workload, note, passed)
+                numbers = rung == "interpret" and outcome.output in exercise.outputs
+                return Answer(name, False, (*why, *(_beside(subject, problem) if numbers else ())))
             if outcome.status == ladder.SKIPPED:  # nothing ran, so nothing is right
                 return Answer(name, False, (f"cannot be proven at {rung}: {note}",))
         gradients = " with gradients" * bool(exercise.differentiable and rung == "interpret")
@@ -187,9 +192,20 @@ def _why(
     lines += [advice for words, advice in ADVICE if words in message][:1]
     if passed:
         lines.append(f"passed before: {', '.join(passed)}")
-    if exercise.hint:
+    if exercise.hint and not re.match(r"\w+Error: ", message):  # which says it all
         lines.append(f"hint: {exercise.hint}")
     return tuple(lines)
+
+
+def _beside(subject: ladder.Subject, problem: Workload) -> Iterator[str]:
+    """The arguments of a small problem, what is wanted of them, and what the answer gives."""
+    job, reference = subject.job(problem, gradient=False), subject.contract.reference
+    named = dict(zip(inspect.signature(reference).parameters, job.arguments))
+    results = {
+        "wanted": reference(*job.arguments, **job.options),
+        "got": subject.backend.interpret(job),
+    }
+    return rows(named | results) if hasattr(results["got"], "dtype") else iter(())
 
 
 def _addressed(task: str, answer: Callable[..., Any]) -> str:

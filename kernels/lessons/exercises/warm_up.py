@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -11,7 +11,15 @@ from jax.experimental import pallas as pl
 
 from kernels.machines.checks import brief, fail
 
-SHOWN = 64  # elements of an array that is shown whole
+SHOWN = 32  # elements of an array that is shown whole
+
+
+def rows(named: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of each array behind its name; none where one is too large to be taken in."""
+    arrays = {name: np.asarray(array) for name, array in named.items()}
+    if all(array.size <= SHOWN for array in arrays.values()):
+        for name, array in arrays.items():
+            yield f"{name:<7}{np.array2string(array, prefix=' ' * 7, precision=3)}"
 
 
 def faults(
@@ -44,10 +52,9 @@ def faults(
             numbers = got.astype(float), want.astype(float)
             close = np.isclose(*numbers, rtol=most, atol=1e-6, equal_nan=True)
             if not close.all():
-                pairs = (("wanted", want), ("got", got)) if want.size <= SHOWN else ()
                 place = tuple(int(i) for i in np.argwhere(~close)[0])
                 yield (
-                    *(f"{n:<7}{np.array2string(a, prefix=' ' * 7, precision=3)}" for n, a in pairs),
+                    *rows({"wanted": want, "got": got}),
                     f"{(~close).sum()} of {close.size} differ, first {list(place)}: "
                     f"wanted {want[place]:g}, got {got[place]:g}",
                 )

@@ -50,6 +50,19 @@ def test_a_wrong_answer_is_told_why(name, answer, rung, says):
     assert "not yet right" in found._repr_html_()
 
 
+def test_what_was_wanted_stands_beside_what_came():
+    def forgets_y(a_ref, x_ref, y_ref, o_ref):
+        o_ref[...] = a_ref[0] * x_ref[...]
+
+    def misspelt(a_ref, x_ref, y_ref, o_ref):
+        o_ref[...] = a_reff[0] * x_ref[...]  # noqa: F821
+
+    words = str(check("axpy", forgets_y))
+    assert all(f"\n  {name:<7}[" in words for name in ("a", "x", "y", "wanted", "got"))
+    words = str(check("axpy", misspelt))  # a hint says nothing of a name
+    assert "NameError: name 'a_reff'" in words and "hint" not in words and "wanted" not in words
+
+
 def test_each_exercise_has_a_wrong_answer():
     assert {name for name, *_ in WRONG} == set(exercises())
 
