@@ -187,7 +187,7 @@ def _why(
     lines += [advice for words, advice in ADVICE if words in message][:1]
     if passed:
         lines.append(f"passed before: {', '.join(passed)}")
-    if exercise.hint:
+    if exercise.hint and "NameError" not in message:
         lines.append(f"hint: {exercise.hint}")
     return tuple(lines)
 
