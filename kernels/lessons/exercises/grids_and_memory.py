@@ -33,7 +33,8 @@ def _block_sums(kernel, x, *, interpret):
 
 def _negative(workload, rng):
     x = values("normal", (8 * workload.sizes["blocks"], 128), "float32", rng)
-    return (-abs(x) - 1 if workload.name == "negative" else x,)
+    x[:16] = -abs(x[:16]) - 1 if workload.name == "negative" else x[:16]
+    return (x,)
 
 
 EXERCISES = (
@@ -60,9 +61,9 @@ EXERCISES = (
         "the largest number of the blocks 0 to b; highest_ref keeps a number between programs.",
         lambda x: np.maximum.accumulate(x.reshape(-1, 8 * 128).max(1)),
         _negative,
-        cases("blocks", eight=8, negative=(3, "zero is larger than all of it")),
+        cases("blocks", eight=8, negative=(3, "zero is larger than all of two blocks")),
         call=_running_maximum,
-        hint="What does highest_ref hold before the first program? See pl.when.",
+        hint="What should highest_ref hold before the first block? What is below every number?",
     ),
     Exercise(
         "block_sums",

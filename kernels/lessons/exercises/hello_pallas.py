@@ -28,7 +28,7 @@ EXERCISES = (
         cases("n", tiny=8, one=1, prime=101) + cases("n", values="wide", wide=128),
         call=launch,
         magnitude=lambda a, x, y: abs(a * x) + abs(y),
-        hint="a_ref[0] is a number.",
+        hint="a_ref[0] is a number; x_ref[...] and y_ref[...] are whole vectors.",
     ),
     Exercise(
         "sum_and_difference",
