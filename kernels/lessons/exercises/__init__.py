@@ -20,11 +20,12 @@ from typing import Any
 
 from kernels.lessons.exercises.bars import Tried
 from kernels.lessons.exercises.exercise import Exercise
+from kernels.lessons.exercises.warm_up import faults
 from kernels.machines import optional
 from kernels.machines.checks import brief, fail, one_of
 from kernels.proof import ladder
 
-__all__ = ["Answer", "Exercise", "chapters", "check", "exercises"]
+__all__ = ["Answer", "Exercise", "chapters", "check", "exercises", "warm_up"]
 
 # What a finding usually means, by words that it holds.
 ADVICE = (
@@ -58,14 +59,15 @@ class Answer:
 
     def __str__(self) -> str:
         mark = {True: "right", False: "not yet right", None: "not written yet"}[self.passed]
-        return "\n".join((f"{self.exercise}: {mark}", *(f"  {line}" for line in self.lines)))
+        return textwrap.indent("\n".join((f"{self.exercise}: {mark}", *self.lines)), "  ")[2:]
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         first, *more = str(self).splitlines()
-        body = "".join(f"<br>\n{html.escape(line.strip())}" for line in more)
-        return f'<div class="kernel-answer"><strong>{html.escape(first)}</strong>{body}</div>'
+        body = html.escape(textwrap.dedent("\n".join(more)))
+        style = "font-family: monospace; white-space: pre-wrap"
+        return f'<strong>{html.escape(first)}</strong><div style="{style}">{body}</div>'
 
 
 @functools.cache
@@ -144,6 +146,38 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
     count = len(exercise.problems)
     problems = f"{count} workload{'s' * (count > 1)}"
     return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}", *fast), medal)
+
+
+def warm_up(
+    answer: Callable[..., Any],
+    formula: Callable[..., Any],
+    *arrays: Any,
+    call: bool = True,
+    **options: Any,
+) -> Answer:
+    """Try an answer to a puzzle at once, on these arrays and on others like them.
+
+    Args:
+        answer: a Pallas kernel, `answer(*refs)`, results last; interpreted here. A body of nothing
+            but `...` counts as not written yet.
+        formula: what it computes, as a function of NumPy arrays; a tuple where it has two results.
+        arrays: small ones, of any shape and dtype.
+        call: whether the answer is a kernel; False for a plain function of the arrays.
+        options: of pl.pallas_call, beside out_shape, which the formula's results tell.
+
+    Returns:
+        An Answer, which a notebook shows: where it is wrong, with what was wanted beside it.
+
+    Raises:
+        ValueError: for an answer or a formula that is no function.
+    """
+    for role, value in (("answer", answer), ("formula", formula)):
+        if not callable(value):
+            fail(role, f"a {type(value).__name__}", "a function")
+    unwritten = _unwritten(answer)
+    wrong = () if unwritten else next(faults(answer, formula, arrays, call, options), ())
+    name = getattr(answer, "__name__", "puzzle")
+    return Answer(name, None if unwritten else not wrong, wrong)
 
 
 def _why(
