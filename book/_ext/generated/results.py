@@ -199,7 +199,7 @@ def strip(name, known):
         "of 1× our kernel takes less; a hollow dot is a tie"
     )
     return (
-        f'<figure class="standing"><svg role="img" aria-label="{html.escape(label)}" '
+        f'<figure class="standing" tabindex="0"><svg role="img" aria-label="{html.escape(label)}" '
         f'viewBox="0 0 {width} {height}">{"".join(drawn)}</svg>'
         "<figcaption>Estimated time of XLA’s best program over that of our best kernel, a dot a "
         "problem. Right of 1× our kernel takes less; a hollow dot is a tie.</figcaption></figure>"
