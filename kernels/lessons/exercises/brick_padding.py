@@ -39,7 +39,7 @@ def _numbered(workload, rng):
 def _unit(tile, step):
     """The first rows of a wall, from its tile down, up to where it repeats; found in the wall."""
     rows = tile.size
-    wall = reference.brick_pad(tile, border=(rows, 0), shift_y=(-step, tile.shape[0]))[rows:]
+    wall = reference.brick_pad(tile, border=(rows, 0), shift_y=(step, tile.shape[0]))[rows:]
     period = next(p for p in range(1, rows + 1) if np.array_equal(wall[p:], wall[:-p]))
     return wall[:period]
 
@@ -50,22 +50,12 @@ def _divisions(tried):
     return counted(tried.answer, out, *tried.arguments).divisions / out.size
 
 
-def _row(workload, rng):
-    w, word, step = workload.sizes.values()
-    return np.arange(1, w + 1, dtype=np.float32), word, step
-
-
-def _copies(row, word, step):
-    phases = sorted({-step * course % len(row) % word for course in range(len(row))})
-    return np.stack([np.roll(row, -phase) for phase in phases])
-
-
 EXERCISES = (
     Exercise(
         "brick_unit",
         "Write unit(tile, step), [h, w] → [rows, w]: the smallest piece of a wall that, laid below "
         "itself again and again, is the wall. It begins with the tile, and each row of bricks "
-        "lies `step` pixels further right than the one above it.",
+        "lies `step` pixels further right than the one below it.",
         _unit,
         _numbered,
         cases(
@@ -81,11 +71,11 @@ EXERCISES = (
     Exercise(
         "brick_fast",
         "Write the Taichi kernel rows_of_bricks(out, tile, rows, cols, step) of a wall of rows of "
-        "bricks: each row lies `step` pixels further right than the one above it, `rows` and "
+        "bricks: each row lies `step` pixels further right than the one below it, `rows` and "
         f"`cols` are the border; with at most {MOST_DIVISIONS} divisions of whole numbers, % among "
         "them, for each pixel of a wall of 64 × 80.",
         lambda tile, rows, cols, step: reference.brick_pad(
-            tile, border=(rows, cols), shift_y=(-step, tile.shape[0])
+            tile, border=(rows, cols), shift_y=(step, tile.shape[0])
         ),
         _tile,
         cases(
@@ -107,23 +97,6 @@ EXERCISES = (
         ),
         hint="All rows of pixels in one row of bricks begin at the same place in their rows of the "
         "tile. What does the outermost loop have to run over?",
-    ),
-    Exercise(
-        "brick_copies",
-        "Write copies(row, word, step), [w] → [phases, w], for w a multiple of word: the row once "
-        "for each phase in which a row of bricks begins, if each is moved by `step` pixels, and "
-        "for no other; the copy of phase p begins with element p of the row, and phases ascend.",
-        _copies,
-        _row,
-        cases(
-            "w word step",
-            chapter=(96, 32, 30),
-            whole=(96, 32, 32),
-            odd=(64, 32, 5),
-            narrow=(96, 8, 12),
-        ),
-        backend=PYTHON,
-        hint="A row of bricks begins at a multiple of gcd(w, step), and a word is word pixels.",
     ),
     Exercise(
         "brick_columns",

@@ -5,13 +5,11 @@ READS_BEYOND = {
     "i = 0": "i = 0\n                after = 0.0\n            if after > 1e30:\n"
     "                out[row, col] = after",
 }
-COURSE = "(0 - cols - (course - above) * step) % w"
+COURSE = "(0 - cols + (course - above) * step) % w"
 
 WRONG = (
     ("brick_unit", {" // np.gcd(tile.shape[1], step)": ""}, "interpret", "shape is (24, 8)"),
-    ("brick_unit", {"step * i": "-step * i"}, "interpret", "element ["),
-    ("brick_copies", {"np.gcd(word, step)": "1"}, "interpret", "shape is (32, 96)"),
-    ("brick_copies", {"-phase": "phase"}, "interpret", "element [1, "),
+    ("brick_unit", {"-step * i": "step * i"}, "interpret", "element ["),
     ("brick_columns", {"= tile[i, x]": "= 0.0"}, "interpret", "every element is zero"),
     ("brick_columns", {"u * climb - rows": "0 - u * climb - rows"}, "interpret", "on down"),
     ("brick_columns", READS_BEYOND, "simulate", "Out of bound access to ndarray"),
