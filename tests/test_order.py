@@ -80,6 +80,6 @@ def test_a_planted_use_is_seen():
     uses = "def kernel(x_ref):\n    x_ref[pl.ds(0, 8)]"
     assert [*early("hello_pallas", uses, order)] == ["pl.ds"]
     assert not [*early("flash_attention", uses, order)]
-    linked = "`pl.ds` is for [later](03_inside_a_kernel.ipynb)."
+    linked = f"`pl.ds` is for [later]({chapters.notebook('inside_a_kernel').name})."
     assert not [*early("hello_pallas", linked, order)]
     assert [*early("hello_pallas", f"{linked}\n\n`pl.ds`", order)] == ["pl.ds"]

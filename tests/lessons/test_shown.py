@@ -3,9 +3,9 @@
 Chapters that are still to be brought to a rule stand in its list by name.
 """
 
-import re
 from pathlib import Path
 
+import jupytext
 import pytest
 from prose import CELL, asserted, figures
 
@@ -90,9 +90,14 @@ def test_numbers_of_assertions():
     assert asserted("assert abs(a - 3) < 0.5\nb = 7") == {3, 0.5}
 
 
+FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
+
+
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
-def test_solutions_are_folded_in_jupyterlab_too(path):
-    head = re.compile(r"^```\{code-cell\} ipython3\n---\n(.*?)\n---$", re.S | re.M)
-    heads = head.findall(path.read_text())
-    solutions = [head for head in heads if "A solution" in head]
-    assert all("source_hidden: true" in head for head in solutions)
+def test_what_the_book_folds_is_folded_in_jupyterlab_too(path):
+    cells = jupytext.read(path).cells
+    folded = [cell.metadata for cell in cells if FOLDED & set(cell.metadata.get("tags", []))]
+    assert all(data.get("jupyter", {}).get("source_hidden") for data in folded), "jupyter metadata"
+    solutions = [cell.metadata.get("tags") for cell in cells if "# A solution" in cell.source]
+    assert all("hide-cell" in tags for tags in solutions)
+    assert folded
