@@ -192,7 +192,7 @@ def _why(
     lines += [advice for words, advice in ADVICE if words in message][:1]
     if passed:
         lines.append(f"passed before: {', '.join(passed)}")
-    if exercise.hint and not re.match(r"\w+Error: ", message):  # which says it all
+    if exercise.hint and not re.match(r"(Name|Attribute)Error: ", message):
         lines.append(f"hint: {exercise.hint}")
     return tuple(lines)
 
