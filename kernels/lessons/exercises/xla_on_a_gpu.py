@@ -42,20 +42,6 @@ def _sends(answer, m, k, n, *, interpret):
     return np.array(len(sent))
 
 
-def _offset(shape, layout, index):
-    place = 0
-    for axis in reversed(layout):  # the last named changes most slowly
-        place = place * shape[axis] + index[axis]
-    return place
-
-
-def _layouts(workload, rng):
-    rank = workload.sizes["rank"]
-    shape = tuple(int(n) for n in rng.integers(2, 9, rank))
-    layout = tuple(int(n) for n in rng.permutation(rank))
-    return shape, layout, tuple(int(rng.integers(n)) for n in shape)
-
-
 def _residual_magnitude(x, w1, b, w2):
     x, w1, b, w2 = map(np.abs, (x, w1, b, w2))
     return x + (x @ w1 + b) @ w2
@@ -85,16 +71,6 @@ def _one_kernel(programs):
 
 
 EXERCISES = (
-    Exercise(
-        "hlo_offset",
-        "Write offset(shape, layout, index): where element index of an array lies, counted in "
-        "elements, if its layout in HLO is such as (1, 0): the axis named first changes fastest.",
-        _offset,
-        _layouts,
-        cases("rank", dtype="int64", two=2, three=3, four=4),
-        backend=PYTHON,
-        hint="Begin with the axis that is named last: it changes most slowly.",
-    ),
     Exercise(
         "gpu_shards",
         "Write shards(), which returns how w1 [K, N] and w2 [N, K] of max(x w1, 0) w2 are cut over "

@@ -13,7 +13,6 @@ def indexed(x, labels):
 
 
 WRONG = (
-    ("hlo_offset", {"reversed(layout)": "layout"}, "interpret", "the reference"),
     ("gpu_shards", lambda: (P("x", None), P("x", None)), "interpret", SENDS),
     ("gpu_shards", lambda: (P(None, "x"), P()), "interpret", "w2 is whole on each GPU"),
     ("gpu_residual", {"x + -1.0 * (": "x - ("}, "speed", "3 steps on an H100; the bar is 2"),
