@@ -15,7 +15,6 @@ MOST = 88  # characters of a line of code
 # Figures that nothing has to hold, by words of their sentence, and why.
 FREE = {
     "Reading the same Ref five times": "a way of speaking",
-    "four times as many bytes of": "float32 against int8",
     "Each is loaded once and used": "counted in the drawing beside it",
     "each loaded number is used four times": "counted in the drawing beside it",
     "may be a triumph or a failure": "an example",
