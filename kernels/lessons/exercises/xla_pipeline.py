@@ -32,24 +32,6 @@ def _head_norms(x):
     return (x * x).reshape(len(x), HEADS, -1).sum(2)
 
 
-def _step(answer, w, v, g, *, interpret):
-    """The new state, if it takes the memory of the old one."""
-    if not hasattr(answer, "lower"):
-        raise Refused("the answer is not jitted: jax.jit makes it so, and takes donate_argnums")
-    memory = answer.lower(w, v, g).compile().memory_analysis()
-    if memory.alias_size_in_bytes != w.nbytes + v.nbytes:
-        raise Refused(
-            f"{memory.alias_size_in_bytes} bytes of the results lie in an argument's memory, "
-            f"{w.nbytes + v.nbytes} can"
-        )
-    return np.stack(answer(w, v, g))
-
-
-def _momentum(w, v, g):
-    v = 0.9 * v + g
-    return np.stack([w - 0.1 * v, v])
-
-
 def _layer_specs(answer, x, inward, outward, *, interpret):
     """Whether four specs came; and for the judge the specs themselves."""
     specs = answer()
@@ -148,17 +130,5 @@ EXERCISES = (
         judge=_exchanges_sums,
         hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
         "second product needs in what the first one left it?",
-    ),
-    Exercise(
-        "donated",
-        "Write donated(w, v, g), jitted, for a step with momentum: v ← 0.9 v + g, then "
-        "w ← w - 0.1 v; it returns w and v, in the memory of the old ones.",
-        _momentum,
-        drawn("n", "n", "n"),
-        cases("n", tile=1024, prime=101),
-        call=_step,
-        backend=PYTHON,
-        magnitude=lambda w, v, g: _momentum(abs(w), -abs(v), -abs(g)) * [[1], [-1]],
-        hint="donate_argnums takes a tuple.",
     ),
 )

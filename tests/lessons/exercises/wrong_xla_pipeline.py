@@ -3,9 +3,6 @@
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-JITTED = "@functools.partial(jax.jit, donate_argnums=(0, 1))"
-NOTHING_DONATED = "0 bytes of the results lie in an argument's memory"
-AFTER = "v = 0.9 * v + g\n    return w - 0.1 * v, v"
 LOOP = """\
     for place in reversed(range(c.shape[0])):
         result = result * x + c[place]
@@ -52,8 +49,4 @@ WRONG = (
     ("layer_specs", over_all_chips, "compile", "half of the result"),
     ("layer_specs", whole_weights, "compile", "a chip holds"),
     ("layer_specs", lambda: P("x"), "interpret", "wanted: four of PartitionSpec"),
-    ("donated", {JITTED: ""}, "interpret", "not jitted"),
-    ("donated", {JITTED: "@jax.jit"}, "interpret", NOTHING_DONATED),
-    ("donated", {"(0, 1)": "1"}, "interpret", "4096 bytes of the results"),
-    ("donated", {AFTER: "return w - 0.1 * v, 0.9 * v + g"}, "interpret", "element [0, "),
 )
