@@ -86,14 +86,14 @@ def cells_of(soup, name, table="figures"):
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):
     store.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=9)])
-    soup, _ = book("results")
+    soup, _ = book("results", "matmul")
     titles = [cell.get_text() for cell in soup.select("table.generated th")]
     assert titles[:4] == ["implementation", "published", "estimated", "measured"]
     assert cells_of(soup, "pallas") == ["pallas", "—", "6.00", "—", "0.667 × xla", "93 %"]
     assert cells_of(soup, "xla")[4] == "1.50 × pallas"
     planted = dataclasses.replace(ONE, implementation="xla", kind="measured", value=5.6)
     store.write("measured.csv", [planted])
-    soup, read = book("results")
+    soup, read = book("results", "matmul")
     assert read == ["index"]
     # Measured 5.6 against estimated 6.0 would be a ratio between kinds.
     assert cells_of(soup, "xla") == [
@@ -105,11 +105,17 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
         "estimated: 62 % measured: 100 %",
     ]
     assert cells_of(soup, "pallas")[4] == "0.667 × xla"
-    group = soup.select_one("tr.group").get_text(" ", strip=True)
-    assert (
-        "cube_8192_bf16" in group and "v5e" in group and "m=8192 k=8192 n=8192 bfloat16 on" in group
-    )
-    assert "jax 1; 2026-01-01; compute binds; how" in group
+    problem = soup.select_one("details.problem")
+    line = problem.summary.get_text(" ", strip=True)
+    assert line == "cube_8192_bf16 m=8192 k=8192 n=8192 bfloat16 : xla 5.60 ms measured"
+    assert "jax 1; 2026-01-01; compute binds; how" in problem.get_text(" ", strip=True)
+    (dot,) = soup.select("figure.standing circle")
+    assert dot.title.string == "cube_8192_bf16, v5e: 1.50×, a tie" and dot["fill"] == "none"
+    assert "ahead on 0, behind on 0, a tie on 1" in soup.get_text()
+    store.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=90)])
+    soup, _ = book("results")
+    assert "ahead on 1, behind on 0, a tie on 0" in soup.get_text()
+    assert soup.select_one("figure.standing circle")["fill"] == "currentColor"
 
 
 def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_worst(book):

@@ -422,6 +422,7 @@ def _build_book(verbose, say):
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     not_run, failed = run_notebooks(notebooks, config["execute"]["timeout"], say)
     leave(failed)
+    chapters.write_ledgers(ROOT)
     # Sphinx sees that a page changed; not that its outputs, its place or its builder did.
     pages = digest(
         "kernels/**/*",

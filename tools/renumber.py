@@ -16,7 +16,14 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import chapters  # noqa: E402
 
 FILES = (("notebooks", ".ipynb"), ("notebooks/text", ".md"))
-LINKS = ("_toc.yml", "*.md", "book/*.md", "notebooks/*.ipynb", "notebooks/text/*.md")
+LINKS = (
+    "_toc.yml",
+    "*.md",
+    "book/*.md",
+    "kernels/*/ledger.md",
+    "notebooks/*.ipynb",
+    "notebooks/text/*.md",
+)
 
 
 def due(root=ROOT):

@@ -22,6 +22,11 @@ def _mend(app, pagename, templatename, context, doctree):
         # A table that a program prints falls apart where its lines wrap.
         body = PRINTED.sub(r'\1<pre class="printed-table" tabindex="0">\2', body)
         context["body"] = PLOT.sub(partial(_plot, files), body)
+    if toctree := context.get("generate_toctree_html"):
+        # What unfolds a page's own pages in the sidebar has an icon and no name.
+        context["generate_toctree_html"] = lambda *a, **options: str(
+            toctree(*a, **options)
+        ).replace("<summary>", '<summary aria-label="its pages">')
 
 
 def _plot(files, image):
@@ -42,5 +47,5 @@ def _plot(files, image):
 
 
 def setup(app):
-    app.connect("html-page-context", _mend)
+    app.connect("html-page-context", _mend, priority=900)  # after the theme
     return {"parallel_read_safe": True, "parallel_write_safe": True}

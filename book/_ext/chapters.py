@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+LEDGERS = "book/ledger"
 MOVED = Path(__file__).with_name("moved.txt")
 # Before the reader sees it, and with the anchor; without scripts, without it.
 PAGE = """<!DOCTYPE html>
@@ -29,12 +30,38 @@ PAGE = """<!DOCTYPE html>
 """
 
 
+def ledgers(root=ROOT):
+    """The folders of operators: each has a ledger."""
+    return sorted(path.parent.name for path in root.glob("kernels/*/operator.py"))
+
+
+def write_ledgers(root=ROOT):
+    """Write book/ledger/: for each folder of operators a page of its figures, and of what its
+    ledger.md says beside them; one whose folder is gone goes too."""
+    folder = root / LEDGERS
+    pages = {folder / f"{name}.md": _ledger(root, name) for name in ledgers(root)}
+    for path in set(folder.glob("*.md")) - pages.keys():
+        path.unlink()
+    for path, text in pages.items():
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # else Sphinx reads it
+            path.write_text(text, encoding="utf-8")
+
+
+def _ledger(root, name):
+    notes = root / "kernels" / name / "ledger.md"
+    beside = notes.read_text(encoding="utf-8").strip() if notes.exists() else ""
+    return f"# {name}: the ledger\n\n```{{results}} {name}\n```\n\n{beside}\n"
+
+
 def toc_files(root=ROOT):
     """The pages that _toc.yml names, in order, without suffix."""
 
     def walk(node):
         if isinstance(node, dict):
             yield from (node[key] for key in ("root", "file") if key in node)
+            if "glob" in node:  # what the build writes, whether it has yet or not
+                yield from (f"{LEDGERS}/{name}" for name in ledgers(root))
             node = [node[key] for key in ("parts", "chapters", "sections") if key in node]
         if isinstance(node, list):
             for child in node:

@@ -1,6 +1,7 @@
 """Bring the players of kernels/lessons/pictures into the book: one script and one style sheet. And
 {tuned-matmul}, the one that the landing page opens with, which plays by itself."""
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -28,11 +29,13 @@ class TunedMatmul(SphinxDirective):
         from kernels.machines.pallas import calls
         from kernels.matmul import BlockSizes, matmul
 
-        like = jax.ShapeDtypeStruct((4096, 4096), "bfloat16")
-        block = BlockSizes(512, 4096, 512)
+        side, block = 4096, BlockSizes(512, 512, 512)
+        like = jax.ShapeDtypeStruct((side, side), "bfloat16")
         (call,) = calls(functools.partial(matmul, block=block, interpret=False), like, like)
-        player = pictures.play(call).element
-        moving = player.replace("<kernel-player ", "<kernel-player autoplay ", 1)
+        played = pictures.play(call)
+        control = {"sizes": [128 << n for n in range(6)], "work": 2 * side**3}
+        played = dataclasses.replace(played, data={**played.data, **control})
+        moving = played.element.replace("<kernel-player ", "<kernel-player autoplay ", 1)
         return [nodes.raw("", moving, format="html")]
 
 

@@ -411,3 +411,19 @@ def test_words_beside_an_instruction_stay_inside(played, width):
         for side, size in (("x", "width"), ("y", "height")):
             assert around[side] <= tip[side]
             assert tip[side] + tip[size] <= around[side] + around[size]
+
+
+def test_the_landing_page_asks_what_its_one_control_answers(open_page, site):
+    """The larger the blocks the fewer bytes, and neither the largest nor the smallest is best."""
+    page = open_page(f"{site}/book/index.html", "light", 1400)
+    best, asked, moved = [], [], []
+    for size in (128, 256, 512, 1024, 2048, 4096):
+        page.get_by_role("button", name=str(size), exact=True).click()
+        words = page.locator(".kernel-floors").text_content()
+        moved.append(sum(all for _, all in totals(page)))
+        best.append(float(re.search(r"([\d.]+) ms at best", words)[1]))
+        asked.append("more than is granted" in words)
+        blocks = [4096 // size * 4096**2, 4096 // size * 4096**2, 4096**2]
+        assert moved[-1] == 2 * sum(blocks)
+    assert best[0] > 3 * best[2] and best[5] > 1.1 * best[2] and min(best) == best[2]
+    assert asked == [False] * 4 + [True] * 2

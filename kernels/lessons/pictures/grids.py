@@ -11,11 +11,13 @@ import numpy as np
 from kernels.lessons.pictures.canvas import Canvas, Picture, Player, colour_of, in_bytes, in_dims
 from kernels.machines.checks import fail
 from kernels.machines.pallas.calls import FAST, Affine, Call, Operand, affine
+from kernels.machines.tpu.chips import CHIPS
 from kernels.machines.tpu.simulator import Simulation
 
 CORE_COLOURS = ("#3b78c2", "#d07b1f")
 MOST_PROGRAMS = 1 << 18  # that a browser counts without a pause
 MOST_RECORDED = 10_000  # numbers of a player whose index maps are not affine
+FLOORS = "name", "vmem_limit_bytes", "vmem_bytes", "hbm_bytes_per_second", "bf16_flops"  # of a v5e
 
 
 def programs(call: Call, first: int = 12) -> Picture:
@@ -178,8 +180,7 @@ def play(call: Call, first: int = 6) -> Player:
         fail("call.grid", call.grid, f"1 to {MOST_PROGRAMS} programs")
     maps = affine(call)
     shown = len(call.programs)
-    operands = []
-    varying = 0
+    operands, varying = [], 0
     for operand, index in zip(call.operands, maps):
         known: dict[str, Any] = {
             "name": operand.name,
@@ -192,8 +193,7 @@ def play(call: Call, first: int = 6) -> Player:
             "memory": operand.memory,
         }
         if index is not None:
-            known |= {"offset": index.offset.tolist(), "steps": index.steps.tolist()}
-            known["unit"] = index.unit.tolist()
+            known |= {name: getattr(index, name).tolist() for name in ("offset", "steps", "unit")}
         elif operand.known:
             varying += int(np.any(operand.starts != operand.starts[:1], axis=0).sum())
         operands.append(known)
@@ -216,6 +216,7 @@ def play(call: Call, first: int = 6) -> Player:
         "operands": operands,
         "traffic": [operand.traffic for operand in call.operands],
         "fixed": _fixed(call, maps),
+        "chip": {name: getattr(CHIPS["v5e"], name) for name in FLOORS},
     }
     still = programs(call, first)
     return Player(still.svg, still.says, "grid", data)

@@ -240,6 +240,7 @@ kernelPlayers.grid = (() => {
     const spoken = make("div", { role: "status", "aria-live": "polite" }, remarks);
     const row = make("div", { class: "kernel-cards" });
     const sum = make("p", { class: "kernel-sum" });
+    const floors = make("div", { class: "kernel-floors" });
     const values = new Map(); // of each loop's variable, in the nest
 
     const complain = (text) => remark(text ? [text] : []);
@@ -375,6 +376,9 @@ kernelPlayers.grid = (() => {
       drawWhole();
       if (inside) [...stage.querySelectorAll(".kernel-field")].find((node) => node.getAttribute("aria-label") === focused)?.focus();
       reset.hidden = !changed;
+      const common = new Set(axes.filter((axis) => axis.cuts.length).map((axis) => operands[axis.cuts[0][0]].block[axis.cuts[0][1]]));
+      for (const node of sizes.children) node.setAttribute("aria-pressed", common.size === 1 && common.has(Number(node.textContent)));
+      drawFloors();
       remark(told);
       steps.resize(tally.programs);
     }
@@ -391,6 +395,40 @@ kernelPlayers.grid = (() => {
       return count(whole, short);
     }
 
+    // What a chip allows: the blocks' share of VMEM, and the time that no schedule of this grid beats.
+    function drawFloors() {
+      const { chip } = data;
+      const last = tally.programs - 1;
+      const held = operands.map((operand, o) => (operand.memory !== "vmem" ? 0
+        : product(operand.block) * operand.bytes * (tally.tallies[o].times[last] > 1 ? 2 : 1)));
+      floors.hidden = data.machine !== "tpu" || !held.some(Boolean);
+      if (floors.hidden) return;
+      const all = held.reduce((a, b) => a + b, 0);
+      const granted = chip.vmem_limit_bytes;
+      const state = all > chip.vmem_bytes ? "more than there is" : all > granted ? "more than is granted" : "";
+      const end = Math.max(all, chip.vmem_bytes);
+      const bar = make("span", { class: "kernel-meter", "aria-hidden": "true" },
+        make("i", { class: state ? "kernel-over" : "", style: `width:${(100 * all) / end}%` }),
+        make("i", { class: "kernel-mark", style: `left:${(100 * granted) / end}%` }));
+      const ms = (seconds) => `${(1e3 * seconds).toPrecision(3)} ms`;
+      const bytes = tally.tallies.reduce((sum, each) => sum + each.total[last], 0);
+      const moving = bytes / chip.hbm_bytes_per_second;
+      const words = [`Moving ${inBytes(bytes)} takes a ${chip.name} ${ms(moving)}`];
+      if (data.work) {
+        // Before the first product and after the last one nothing overlaps.
+        const alone = operands.reduce((sum, operand, o) => {
+          const { total } = tally.tallies[o];
+          return sum + (!operand.moves ? 0 : operand.role === "input" ? total[0] : total[last] - (last ? total[last - 1] : 0));
+        }, 0) / chip.hbm_bytes_per_second;
+        const products = data.work / chip.bf16_flops;
+        words.push(`, the products ${ms(products)}, and ${ms(alone)} of moving overlap with nothing: `,
+          make("b", {}, `${ms(alone + Math.max(products, moving - alone))} at best`));
+      }
+      floors.replaceChildren(
+        make("p", {}, `The blocks take ${inBytes(all)} of VMEM, two buffers for each that moves more than once`, state ? `: ${state}` : "", `. A ${chip.name} grants a kernel ${inBytes(granted)} unless it asks for more, and has ${inBytes(chip.vmem_bytes)}.`),
+        bar, make("p", {}, ...words, "."));
+    }
+
     function show(step, playing) {
       const ids = idsOf(step, loops);
       loops.forEach((axis) => { values.get(axis).textContent = ids[axis.axis]; });
@@ -398,12 +436,7 @@ kernelPlayers.grid = (() => {
       const name = loops.length ? `(${loops.map((a) => a.name).join(", ")}${loops.length === 1 ? "," : ""}) = (${loops.map((a) => ids[a.axis]).join(", ")}${loops.length === 1 ? "," : ""})` : "the only one";
       const last = tally.programs - 1;
       const total = (at) => tally.tallies.reduce((all, each) => all + each.total[at], 0);
-      const held = operands.filter((o) => o.memory === "vmem").map((operand) => {
-        const again = tally.tallies[operands.indexOf(operand)].times[last] > 1;
-        return product(operand.block) * operand.bytes * (again ? 2 : 1);
-      });
-      sum.replaceChildren(make("b", {}, inBytes(total(step))), ` moved so far, `, make("b", {}, inBytes(total(last))), " over the grid. ",
-        data.machine === "tpu" && held.length ? `The blocks take ${inBytes(held.reduce((a, b) => a + b, 0))} of VMEM, two buffers for each that moves more than once.` : "");
+      sum.replaceChildren(make("b", {}, inBytes(total(step))), " moved so far, ", make("b", {}, inBytes(total(last))), " over the grid.");
       say(`Program ${step + 1} of ${tally.programs}, ${name}: ${words.join(", ")}.`, playing);
     }
 
@@ -425,7 +458,20 @@ kernelPlayers.grid = (() => {
       make("span", {}, make("i", { class: "kernel-hatched" }), "kept in fast memory"),
       make("span", {}, make("i", { class: "kernel-tinted" }), "has moved; ×2: twice"));
     steps.node.append(reset);
-    stage.append(steps.node, say.words, nest, whole, row, sum, legend, spoken);
+    // Where a page asks for one control only, the rest unfolds.
+    const sizes = make("p", { class: "kernel-sizes" });
+    if (data.sizes) {
+      sizes.append("Blocks of ", ...data.sizes.map((size) => make("button", {
+        type: "button",
+        class: "kernel-size",
+        onclick: () => {
+          axes.forEach((axis) => { if (axis.cuts.length) cut(axis, size); });
+          build();
+        },
+      }, `${size}`)));
+    }
+    const rest = data.sizes ? make("details", { class: "kernel-whole" }, make("summary", {}, "Change everything"), nest, whole) : null;
+    stage.append(steps.node, say.words, ...(rest ? [sizes, rest] : [nest, whole]), row, sum, floors, legend, spoken);
     build();
   };
 })();
