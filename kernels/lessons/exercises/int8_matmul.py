@@ -45,10 +45,7 @@ def _apart(answer, x, y, outliers, *, interpret):
 
 
 def _quantised(kernel, x, *, interpret):
-    like = (
-        jax.ShapeDtypeStruct(x.shape, jnp.int8),
-        jax.ShapeDtypeStruct((x.shape[0], 1), x.dtype),
-    )
+    like = [jax.ShapeDtypeStruct(*a) for a in ((x.shape, "int8"), ((len(x), 1), x.dtype))]
     q, scale = pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
     return jnp.where(scale > 0, q.astype(x.dtype) * scale, jnp.nan)
 
@@ -73,14 +70,12 @@ def _packed(workload, rng):
     """Activations, and weights of 4 bits: row i in the low half of a byte, row i + k/2 high."""
     m, k, n = workload.sizes.values()
     y = rng.integers(-8, 8, (k, n))
-    low, high = y[: k // 2] & 15, y[k // 2 :] & 15
-    return values("normal", (m, k), "bfloat16", rng), (high << 4 | low).astype(np.uint8).view(
-        "int8"
-    )
+    packed = y[k // 2 :] << 4 | y[: k // 2] & 15
+    return values("normal", (m, k), "bfloat16", rng), packed.astype(np.int8)
 
 
 def _unpacked(packed):
-    wide = np.asarray(packed).astype(np.int64)
+    wide = np.int64(packed)
     return np.concatenate([(wide << 60) >> 60, wide >> 4])
 
 
@@ -114,10 +109,6 @@ def _on_arrival(x, y, c, size=lambda x: x):
     largest = abs(x).max(1, keepdims=True)
     s = np.where(largest > 0, largest / 127, 1)
     return (size(np.round(x / s)) @ size(np.asarray(y, np.float64))) * s * size(c)
-
-
-def _wide(x):
-    return np.asarray(x).astype(np.int64)
 
 
 EXERCISES = (
@@ -179,13 +170,13 @@ EXERCISES = (
         "Write kernel(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref) for z = ((x - a) y) r c, in one "
         "block: x and y are int8, a int32 [m, 1] holds the zero points of the rows of x, r [m, 1] "
         "and c [1, n] are scales, z is float32.",
-        lambda x, y, a, r, c: ((_wide(x) - a) @ _wide(y)) * r * c,
+        lambda x, y, a, r, c: ((np.int64(x) - a) @ np.int64(y)) * r * c,
         _shifted,
         cases("m k n", tile=(32, 128, 128), long=(32, 1024, 128, "sums beyond int16")),
         call=_layer_of,
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.int8_products),
-        magnitude=lambda x, y, a, r, c: (abs(_wide(x) - a) @ abs(_wide(y))) * abs(r * c),
+        magnitude=lambda x, y, a, r, c: (abs(np.int64(x) - a) @ abs(np.int64(y))) * abs(r * c),
         hint="x - a does not fit into int8. But (x - a) y is x y less a times the sum of each "
         "column of y, and a product with a row of ones in int8 adds up columns.",
     ),
