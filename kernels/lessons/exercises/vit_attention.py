@@ -8,11 +8,8 @@ from jax.experimental import pallas as pl
 from kernels.attention import reference
 from kernels.attention.layout import pack, unpack
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.exercise import Exercise, compared, drawn, launch
-from kernels.machines.optional import require
-from kernels.proof.backends.torch import TORCH
-from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases, values
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
+from kernels.proof.workload import Workload, cases
 from kernels.softmax.reference import softmax
 
 WIDTH = 64  # of a head
@@ -68,29 +65,6 @@ def _with_nan(workload, rng):
     return (qkv,)
 
 
-def _packed(workload, rng):
-    b, n, heads = (workload.sizes[name] for name in ("b", "n", "heads"))
-    return values("normal", (b, n, 3 * heads * WIDTH), "float32", rng), heads
-
-
-def _halves(answer, qkv, heads):
-    torch = require("torch", "an exercise on PyTorch tensors")
-    from kernels.machines.compat.torch import watched
-
-    ran = []  # the pictures that each call of the packed kernel had
-
-    def note(operator, arguments):
-        if operator.startswith("kernels.vit_attention_forward"):
-            ran.append(len(arguments[0]))
-
-    with watched(note):
-        result = answer(torch.from_numpy(qkv), heads)
-    if sum(ran) != len(qkv) // 2:
-        share = f"{sum(ran)} of {len(qkv)}" if ran else "none"
-        raise Refused(f"the packed kernel had {share} of the pictures, and not the second half")
-    return compared(result)
-
-
 EXERCISES = (
     Exercise(
         "vit_padded",
@@ -143,18 +117,5 @@ EXERCISES = (
         magnitude=_dqkv_magnitude,
         hint="With the scores on their side, [keys, queries], both sums of the softmax run over "
         "sublanes. Which of the five products need nothing of the softmax?",
-    ),
-    Exercise(
-        "vit_halves",
-        "Write halves(qkv, heads), [B, N, 3 H D] → [B, N, H D], in PyTorch: the first half of the "
-        'pictures by implementation="torch", the second by "pallas"; of an odd number, the '
-        "second half is the smaller.",
-        reference.vit_attention,
-        _packed,
-        cases("b n heads", even=(4, 16, 2), odd=(3, 24, 3, "halves of unlike size")),
-        call=_halves,
-        backend=TORCH,
-        magnitude=reference.vit_attention_magnitude,
-        hint="A part of a batch begins where a picture does; torch.cat puts two parts together.",
     ),
 )

@@ -1,4 +1,4 @@
-"""PyTorch and its companions: torchvision without its C++ part, torchax's autocast, and a hook.
+"""PyTorch's companions: torchvision without its C++ part, and torchax's autocast.
 
 Each function says what it uses. torch itself is imported where it is first needed.
 """
@@ -52,21 +52,4 @@ def autocast_of_torchax(functions: Sequence[Callable[..., Any]]) -> Iterator[Non
 
     lower = dict.fromkeys(functions, amp.CastPolicy.LOWER_PRECISION_FP)
     with mock.patch.dict(amp.autocast_policy, lower):
-        yield
-
-
-@contextlib.contextmanager
-def watched(seen: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
-    """Within it, `seen(name, arguments)` is called for every operator that torch runs.
-
-    Private: `torch.utils._python_dispatch.TorchDispatchMode`, in torch 2.9 to 2.13.
-    """
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            seen(str(function), args)
-            return function(*args, **(kwargs or {}))
-
-    with Watch():
         yield

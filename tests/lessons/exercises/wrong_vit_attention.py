@@ -14,9 +14,6 @@ UPRIGHT = {
 GRADIENTS = "dot(ds, k) / 8, dot(ds.T, q) / 8, dot(p.T, do)"
 
 WRONG = (
-    ("vit_halves", {'"pallas"': '"torch"'}, "interpret", "had none"),
-    ("vit_halves", {"torch.cat(": "0 * torch.cat("}, "interpret", "every element is zero"),
-    ("vit_halves", lambda qkv, heads: qkv, "interpret", "and not the second half"),
     ("vit_padded", {"jnp.where(real, qkv_ref[...], 0)": "qkv_ref[...]"}, "interpret", "is nan"),
     ("vit_fast", UPRIGHT, "speed", "the bar is 1,700"),
     ("vit_fast", {"plain) / 8": "plain)"}, "interpret", "element ["),
