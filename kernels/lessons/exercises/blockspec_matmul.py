@@ -1,11 +1,10 @@
 """Exercises of the chapter "A matmul in blocks"."""
 
-import jax.numpy as jnp
 import numpy as np
 
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 
 def _magnitude(x, y):
@@ -13,21 +12,6 @@ def _magnitude(x, y):
 
 
 EXERCISES = (
-    Exercise(
-        "matmul_bias",
-        "Write layer(x, y, b, *, interpret) for relu(x y + b), [m, k], [k, n], [n] → [m, n], with "
-        "blocks of 128 × 128 of the result; m and n are multiples of 128, k is any.",
-        lambda x, y, b: np.maximum(x @ y + b, 0),
-        drawn("m k", "k n", "n"),
-        cases(
-            "m k n",
-            square=(256, 256, 256),
-            oblong=(128, 64, 384, "a block map with i for j"),
-            thin=(256, 1, 128),
-        ),
-        magnitude=lambda x, y, b: abs(x) @ abs(y) + abs(b),
-        hint="On a TPU a row is a block of (1, 128) of b[None, :].",
-    ),
     Exercise(
         "columns_first",
         "Write columns_first(x, y, *, interpret) for x y, [m, k], [k, n] → [m, n], with blocks of "
@@ -40,22 +24,6 @@ EXERCISES = (
         judge=judges.both(judges.lowered, judges.fetches(x=4, y=2)),
         magnitude=_magnitude,
         hint="The last coordinate of the grid runs fastest.",
-    ),
-    Exercise(
-        "input_fusion",
-        "Write fused(x, y, *, before, interpret) for before(x) y, [m, k], [k, n] → [m, n], where "
-        "before is a function of each element, applied in the kernel; blocks of 128 × 128 of the "
-        "result; m and n are multiples of 128, k is any.",
-        lambda x, y, before: before(x) @ y,
-        drawn("m k", "k n"),
-        (
-            Workload("tanh", {"m": 256, "k": 64, "n": 128}, options={"before": jnp.tanh}),
-            Workload("cos", {"m": 128, "k": 31, "n": 256}, options={"before": jnp.cos}),
-        ),
-        rungs=("interpret",),
-        judge=judges.both(judges.lowered, judges.only_kernel),
-        magnitude=lambda x, y, before: abs(before(x)) @ abs(y),
-        hint="A kernel may take a function, by functools.partial.",
     ),
     Exercise(
         "transposed_rhs",
