@@ -49,8 +49,9 @@ def test_right_answers_pass():
     assert exercises.warm_up(by_columns, transposed, X).passed
     double = lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] * 2)
     block = pl.BlockSpec((1, 4), lambda i: (i, 0))
-    specs = {"grid": 3, "in_specs": [block], "out_specs": [block]}
-    assert exercises.warm_up(double, lambda x: x * 2, X, **specs).passed
+    for out_specs in (block, [block]):
+        specs = {"grid": 3, "in_specs": [block], "out_specs": out_specs}
+        assert exercises.warm_up(double, lambda x: x * 2, X, **specs).passed
     assert exercises.warm_up(lambda n: n + 1, lambda n: n + 1, 3, call=False).passed
     off_by_one = exercises.warm_up(lambda n: n, lambda n: n + 1, 3, call=False)
     assert "wanted 4, got 3" in off_by_one._repr_html_()
