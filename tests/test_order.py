@@ -19,7 +19,7 @@ TAUGHT = {  # name → the slug of the chapter that teaches it
     "dimension_semantics": "grids_and_memory",
     "pl.ds": "inside_a_kernel",
     "pl.loop": "inside_a_kernel",
-    "pl.when": "inside_a_kernel",
+    "pl.when": "grids_and_memory",
     "pl.multiple_of": "inside_a_kernel",
     "fori_loop": "inside_a_kernel",
     "dot_general": "inside_a_kernel",
