@@ -24,12 +24,11 @@ TAUGHT = {  # name → the slug of the chapter that teaches it
     "fori_loop": "inside_a_kernel",
     "dot_general": "inside_a_kernel",
     "preferred_element_type": "inside_a_kernel",
-    "vmem_limit_bytes": "tpu_without_a_tpu",
+    "vmem_limit_bytes": "blockspec_matmul",
     "make_async_copy": "pipelines",
     "emit_pipeline": "pipelines",
     "pl.Buffered": "pipelines",
-    "run_scoped": "pipelines",
-    "input_output_aliases": "nms",
+    "run_scoped": "matmul_on_hopper",
     "PrefetchScalarGridSpec": "flash_attention",
 }
 HIDDEN = {"remove-cell", "remove-input"}

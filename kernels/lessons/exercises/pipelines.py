@@ -13,6 +13,12 @@ HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 EMITTED_CYCLES = 60_000  # of 24 MiB that move
 
 
+def _double(kernel, x, *, interpret):
+    options = {"in_specs": [pl.BlockSpec(memory_space=pltpu.HBM)], "interpret": interpret}
+    scratch = [pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA]
+    return launch(kernel, x, scratch_shapes=scratch, **options)
+
+
 def _total(kernel, x, *, interpret):
     shape = ROWS, x.shape[1]
     scratch = [pltpu.VMEM((2, *shape), x.dtype), pltpu.SemaphoreType.DMA((2,))]
@@ -26,6 +32,18 @@ def _in_hbm(kernel, x, y, *, interpret):
 
 
 EXERCISES = (
+    Exercise(
+        "from_hbm",
+        "Write kernel(x_ref, o_ref, buffer_ref, arrived) for o = 2 x, [8, 128]: x_ref lies in HBM, "
+        "buffer_ref in VMEM, arrived is a semaphore for a copy.",
+        lambda x: 2 * x,
+        drawn("rows columns"),
+        cases("rows columns", tile=(8, 128)) + cases("rows columns", values="wide", wide=(8, 128)),
+        call=_double,
+        rungs=("interpret", "simulate"),
+        judge=judges.lowered,
+        hint="pltpu.make_async_copy(x_ref, buffer_ref, arrived) has start() and wait().",
+    ),
     Exercise(
         "double_buffer",
         "Write kernel(x_ref, o_ref, buffer_ref, arrived) for o = the sum of the blocks of 64 rows "

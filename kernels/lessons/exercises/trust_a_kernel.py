@@ -3,12 +3,10 @@
 import functools
 
 import numpy as np
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons import gallery
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, drawn, launch, numbers
+from kernels.lessons.exercises.exercise import Exercise, numbers
 from kernels.machines import tpu
 from kernels.matmul import reference
 from kernels.proof import ladder
@@ -18,12 +16,6 @@ from kernels.proof.workload import Workload, cases
 
 MATMUL = OPERATORS["matmul"].workloads
 MOST = 1 << 20  # numbers in an argument that the reader makes
-
-
-def _double(kernel, x, *, interpret):
-    options = {"in_specs": [pl.BlockSpec(memory_space=pltpu.HBM)], "interpret": interpret}
-    scratch = [pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA]
-    return launch(kernel, x, scratch_shapes=scratch, **options)
 
 
 def _race(answer, n, *, interpret):
@@ -76,18 +68,6 @@ EXERCISES = (
         magnitude=reference.matmul_magnitude,
         judge=judges.float32_products,
         hint="How many programs do m rows need? And in which dtype are sums of int8 added up?",
-    ),
-    Exercise(
-        "from_hbm",
-        "Write kernel(x_ref, o_ref, buffer_ref, arrived) for o = 2 x, [8, 128]: x_ref lies in HBM, "
-        "buffer_ref in VMEM, arrived is a semaphore for a copy.",
-        lambda x: 2 * x,
-        drawn("rows columns"),
-        cases("rows columns", tile=(8, 128)) + cases("rows columns", values="wide", wide=(8, 128)),
-        call=_double,
-        rungs=("interpret", "simulate"),
-        judge=judges.lowered,
-        hint="pltpu.make_async_copy(x_ref, buffer_ref, arrived) has start() and wait().",
     ),
     Exercise(
         "race",

@@ -1,6 +1,5 @@
 """Wrong answers to the exercises of this chapter, and what is said of each."""
 
-WAITS = "copy.wait()\n    o_ref[...] = 2 * buffer_ref[...]"
 DIVIDED = "the wrong kernel passes on float32[4096] and float32[4096]"
 SHORT = "(16, 128), (128, 128)"
 EXACTLY = '"highest" if x.dtype == jnp.float32 else None'
@@ -8,9 +7,6 @@ EXACTLY = '"highest" if x.dtype == jnp.float32 else None'
 WRONG = (
     ("careful", {"pl.cdiv(m, 64)": "max(1, m // 64)"}, "interpret", "ragged"),
     ("careful", {EXACTLY: "None"}, "compile", "rounds its float32 factors to bfloat16"),
-    ("from_hbm", {"2 * buffer_ref": "2 * x_ref"}, "simulate", "HBM"),
-    ("from_hbm", {WAITS: "o_ref[...] = 2 * buffer_ref[...]; copy.wait()"}, "simulate", "race"),
-    ("from_hbm", {"copy.start()\n    copy.wait()": ""}, "interpret", "is nan"),
     ("race", {'"parallel"': '"arbitrary"'}, "interpret", "on two cores there is no race"),
     ("race", {"= i\n": "= i + 1\n"}, "interpret", "element [0] is 1, the reference 0"),
     ("reveal", {"(5000,), (5000,)": "(4096,), (4096,)"}, "interpret", DIVIDED),
