@@ -20,7 +20,7 @@ def tab_to(page, selector, limit=400):
 WANTED = {
     "VMEM": ("grids_and_memory",),
     "race": ("grids_and_memory", "trust_a_kernel"),
-    "double buffering": ("grids_and_memory",),
+    "double buffering": ("pipelines",),
     "index_map": ("glossary",),
     "estimate": ("tpu_without_a_tpu",),
     "occupancy": ("gpu",),

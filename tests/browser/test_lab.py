@@ -54,6 +54,7 @@ def test_a_player_plays_in_jupyterlab(browser, lab):
     page = browser.new_page(viewport={"width": 1400, "height": 1200})
     page.set_default_timeout(60_000)
     page.goto(lab)
+    page.get_by_text("| Idle").wait_for()  # what comes before its kernel is lost
     for cell in range(2):
         page.locator(".jp-CodeCell .cm-content").nth(cell).click()
         page.keyboard.press("Shift+Enter")
