@@ -20,7 +20,7 @@ OURS = ("kernels/lessons/**/*.py", "kernels/*/n*.py", "validation/**/*.py", "not
 TAUGHT = {
     *("isa.register_move", "isa.register_store", "language.bitwise_and", "language.fori_loop"),
     *("language.no_reorder", "language.relu", "language.while_loop", "tile.vector_select"),
-    "tile_size.sbuf_fmax_bytes",
+    *("tile_size.psum_bank_fmax", "tile_size.sbuf_fmax_bytes"),
 }
 PARTS = {"nl": "language", "nisa": "isa", "nki": "nki", "nl.tile_size": "tile_size"}
 USE = re.compile(r"\b(nl\.tile_size|nl|nisa|nki)\.([A-Za-z_]\w*)")
