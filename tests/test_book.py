@@ -41,6 +41,21 @@ def test_no_page_shows_a_traceback(html, not_run):
         assert path not in not_run or not page.select("div.cell_output"), path.name
 
 
+def test_every_warm_up_is_open_and_its_solution_right(html, not_run):
+    """By what the cells answered when the book was built."""
+    for path in {*build_book.toc_notebooks()} - {*not_run}:
+        cells = build_book.code_cells(build_book.kept(path)[0])
+        tried = [cell for cell in cells if "exercises.warm_up(" in cell.source]
+        for cell in tried:
+            words = "".join(o.get("data", {}).get("text/plain", "") for o in cell.outputs)
+            wanted = "not written yet" if "# yours" in cell.source else "right"
+            assert words.rpartition(": ")[2] == wanted, f"{path.name}: {cell.source}"
+        stubs, solutions = (
+            sum(word in cell.source for cell in tried) for word in ("# yours", "# A solution")
+        )
+        assert stubs == solutions >= 3, path.name
+
+
 def remote_in_page(page):
     """Whatever a browser would fetch from elsewhere when it opens the page."""
     for tag, attribute in FETCHED:
