@@ -336,6 +336,7 @@ def test_a_child_whose_parent_is_killed_ends_and_cleans_up(what, how, tmp_path):
     folder = tmp_path / "temporary"
     folder.mkdir()
     env = dict(os.environ, TMPDIR=str(folder), JAX_PLATFORMS="cpu")
+    env[cache.FOLDER] = str(tmp_path / "cache")  # what is known already starts no compiler
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     pipe = subprocess.PIPE
     command = [sys.executable, script]
