@@ -2,18 +2,22 @@
 
 full is everything. test covers: over all kernels of an operator, and over its other forms, every
 workload stands at every rung, with its gradients where it has some; every kernel is compiled for
-every chip. quick takes a few workloads of each, the same for all, on one chip.
+every chip. quick takes two workloads of each, the same for all, and compiles one for one chip.
 """
 
 import itertools
 
 from kernels import ladder
+from kernels.proof.backends.cuda import CUDA
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.catalog import RUNGS
 
 TIERS = ("quick", "test", "full")
 DRAWS = 2  # random workloads beside the named ones
 SEED = 1
 FEW = 3
+FIRST = {"compile": 1}  # of the tier quick, by rung; 2 at the others
+COST = {CUDA: 3, MOSAIC_GPU: 6}  # seconds of a workload beside those of another backend, roughly
 
 
 def has_gradient(operator, implementation, workload):
@@ -32,7 +36,7 @@ def workloads(tier, operator, implementation, rung):
     if tier == "full":
         return offered(operator, implementation)
     if tier == "quick":
-        return _few(operator, implementation)
+        return _few(operator, implementation)[: FIRST.get(rung, 2)]
     # What claims one rung is a library's form; the rest are kernels, and cover among themselves.
     kernel = len(implementation.rungs) > 1
     alike = [
@@ -55,7 +59,7 @@ def _few(operator, implementation):
 
 
 def _cover(operator, alike, rung):
-    """name → workloads: each goes to the one that has the fewest, and all get a few."""
+    """name → workloads: each goes where the work is least so far, and all get a few."""
     turn = RUNGS.index(rung)  # who comes first: so a kernel gets others at another rung
     alike = [*alike[turn % len(alike) :], *alike[: turn % len(alike)]]
     takes = {each.name: offered(operator, each) for each in alike}
@@ -69,11 +73,14 @@ def _cover(operator, alike, rung):
         proves = [each for each in able if has_gradient(operator, each, workload)]
         if rung == "simulate":  # of the call alone
             proves = []
-        least = min(proves or able, key=lambda each: len(share[each.name]))
+        least = min(
+            proves or able,
+            key=lambda each: (len(share[each.name]) + 1) * COST.get(each.backend, 1),
+        )
         share[least.name].append(workload)
-    for name, found in share.items():
+    for name, dealt in share.items():
         spread = takes[name][:: max(1, len(takes[name]) // FEW)]
-        found += [w for w in spread if w not in found][: max(0, FEW - len(found))]
+        dealt += [w for w in spread if w not in dealt][: max(0, FEW - len(dealt))]
     return share
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -235,6 +236,11 @@ def documented(soup):
 @pytest.mark.slow
 def test_the_page_of_the_package_has_every_public_name(book):
     soup, _ = book("api")
+    titles = soup.select("section > section > h2")
+    sections = {title.get_text().rstrip("#¶") for title in titles}
+    pages = [ROOT / "book" / "api.md", *(ROOT / "book" / "api").glob("*.md")]
+    asked = "".join(page.read_text(encoding="utf-8") for page in pages)
+    assert sections == set(re.findall(r"{api} (.+)", asked))
     found, said = documented(soup), soup.get_text().replace("’", "'")
     for operator in OPERATORS.values():
         assert f"{operator.package}.{operator.name}" in found

@@ -4,7 +4,8 @@
 var Scorer = {
   score([page, title, anchor, what, score]) {
     const chapter = page.match(/notebooks\/(\d+)_/);
-    const weight = { "book/api": -20, "book/changelog": -15, "book/glossary": anchor ? 6 : 0 };
+    if (page.startsWith("book/api")) return score - 20;
+    const weight = { "book/changelog": -15, "book/glossary": anchor ? 6 : 0 };
     return score + (chapter ? 4 - Number(chapter[1]) / 100 : weight[page] ?? -0.5);
   },
   // As Sphinx has them.

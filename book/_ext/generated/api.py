@@ -1,4 +1,4 @@
-"""{api}: every public name, from the catalog and the modules themselves."""
+"""{api} SECTION: its public names, from the catalog and the modules themselves; {api}: all."""
 
 import importlib
 import inspect
@@ -58,14 +58,19 @@ AROUND = {
 
 
 class Api(Generated):
-    """Every public name: of the operators in the catalog's order, then of what is around them."""
+    """Public names: of the operators in the catalog's order, or of what is around them."""
+
+    optional_arguments = 1  # a key of AROUND, or "Operators"
+    final_argument_whitespace = True
 
     def run(self):
         folders = dict.fromkeys(operator.package for operator in OPERATORS.values())
-        sections = [self.section("Operators", *map(self.operators, folders))]
-        for title, modules in AROUND.items():
-            sections.append(self.section(title, *map(self.module, modules)))
-        return sections
+        sections = {"Operators": (self.operators, folders)}
+        sections |= {title: (self.module, modules) for title, modules in AROUND.items()}
+        if self.arguments:
+            describe, names = sections[self.arguments[0]]
+            return list(map(describe, names))
+        return [self.section(title, *map(*section)) for title, section in sections.items()]
 
     def operators(self, package):
         """What a folder's operators do, and its public names, the operators first."""
