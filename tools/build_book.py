@@ -442,6 +442,13 @@ def _build_book(verbose, say):
     briefs = [failure.brief for failure in failed.values()]
     shown = {str(path.relative_to(ROOT)): outputs_of(path, failed) for path in notebooks}
     shown[toc_files()[0]] = briefs  # the landing page lists them
+    # Sphinx takes half a minute to see that nothing changed.
+    whole = digest("*.md", "book/**/*", "notebooks/**/*", "results/*", "_build/status/*")
+    whole += pages + hashlib.sha256(json.dumps(shown).encode()).hexdigest()
+    if recall("whole") == whole and (HTML / "index.html").exists():
+        say("the pages are as they were")
+        return not_run
+    remember("whole", "")
     before = json.loads(recall("shown") or "{}")
     for name, outputs in shown.items():
         if outputs != before.get(name):
@@ -453,6 +460,7 @@ def _build_book(verbose, say):
         check_pages([path for path in notebooks if path not in {*not_run, *failed}])
         remember("pages", pages)
         remember("shown", json.dumps(shown))
+        remember("whole", "" if failed else whole)
     except BookError as error:
         faults = [f"{error}\n"]
     if failed:
