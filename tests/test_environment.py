@@ -292,5 +292,5 @@ def test_a_suite_that_fails_fails_the_run(tmp_path, fails):
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one process runs all")
 def test_a_file_of_tests_is_one_piece_of_work(request):
-    """Scattered over the workers, its fixtures would be made by each: silently, as by pytest 9.2."""
+    """Else each worker makes its fixtures: so it was, in silence, with pytest 9.2."""
     assert request.node.nodeid.endswith(f"@{request.path.name}")

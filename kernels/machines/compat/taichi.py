@@ -21,13 +21,3 @@ def is_started(ti: ModuleType) -> bool:
             return state[name] is not None
     changed(ti.__name__, "its runtime keeps no program; a start by hand is not seen")
     return False
-
-
-def task_times(ti: ModuleType) -> list[tuple[str, float]]:
-    """Name and milliseconds of each task that ran since the profiler was cleared.
-
-    Private: the kernel profiler's `_traced_records`.
-    """
-    ti.profiler.get_kernel_profiler_total_time()  # brings the records up to date
-    profiler = ti.profiler.kernel_profiler.get_default_kernel_profiler()
-    return [(record.name, record.kernel_time) for record in profiler._traced_records]

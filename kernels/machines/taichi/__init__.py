@@ -15,7 +15,7 @@ from kernels.machines.taichi.runtime import (
     threads,
 )
 from kernels.machines.taichi.source import KernelSource
-from kernels.machines.taichi.subprocess_runner import TaichiError, Task, profile, run, simulate
+from kernels.machines.taichi.subprocess_runner import TaichiError, run, simulate
 
 __all__ = [
     "ARCHS",
@@ -23,12 +23,10 @@ __all__ = [
     "MODULES",
     "KernelSource",
     "TaichiError",
-    "Task",
     "assembly",
     "empty",
     "launch",
     "module",
-    "profile",
     "run",
     "simulate",
     "start",

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from kernels.machines import child
-from kernels.machines.compat import taichi as compat
 from kernels.machines.taichi import runtime
 
 
@@ -25,13 +24,7 @@ def _answer(question: tuple) -> dict:
             on_gpu = lambda value: torch.from_numpy(value).cuda()
             arguments = [on_gpu(a) if isinstance(a, np.ndarray) else a for a in arguments]
         result = function(*arguments, **options)
-        answer = {"result": result.cpu() if hasattr(result, "cpu") else result}
-        if settings.get("profiled"):
-            ti = runtime.module()
-            ti.profiler.clear_kernel_profiler_info()
-            function(*arguments, **options)
-            answer["tasks"] = compat.task_times(ti)
-        return answer
+        return {"result": result.cpu() if hasattr(result, "cpu") else result}
     except Exception as error:
         return {"kind": type(error).__name__, "says": _plain(error)}
 

@@ -50,7 +50,6 @@ class Running:
     device: str
     threads: int
     debug: bool
-    profiled: bool
 
 
 _running: Running | None = None
@@ -92,9 +91,7 @@ def threads() -> int:
     return int(wanted)
 
 
-def start(
-    device: str = "cpu", *, threads: int | None = None, debug: bool = False, profiled: bool = False
-) -> Running:
+def start(device: str = "cpu", *, threads: int | None = None, debug: bool = False) -> Running:
     """Start Taichi in this process; where it runs already, do nothing.
 
     `launch` calls this by itself.
@@ -104,7 +101,6 @@ def start(
         threads: of the CPU; None is `threads()`.
         debug: check every access to an array, and fill new arrays with what nobody takes for a
             result.
-        profiled: time each task.
 
     Raises:
         RuntimeError: Taichi runs already but otherwise, or in the process that this one was forked
@@ -124,13 +120,12 @@ def start(
             ti = module()
             _running = _started_by_hand(ti)
         if _running is None:
-            wanted = Running(device, threads or _threads(), debug, profiled)
+            wanted = Running(device, threads or _threads(), debug)
             with contextlib.redirect_stdout(io.StringIO()):  # it prints what it starts on
                 ti.init(
                     arch=getattr(ti, device),
                     cpu_max_num_threads=wanted.threads,
                     debug=debug,
-                    kernel_profiler=profiled,
                     enable_fallback=False,
                     log_level=ti.ERROR,
                 )
@@ -150,7 +145,7 @@ def _started_by_hand(ti: ModuleType) -> Running | None:
         return None
     cfg = ti.cfg
     device = "cuda" if cfg.arch == ti.cuda else "cpu"
-    return Running(device, cfg.cpu_max_num_threads, cfg.debug, cfg.kernel_profiler)
+    return Running(device, cfg.cpu_max_num_threads, cfg.debug)
 
 
 _threads = threads  # `start` has an argument of that name

@@ -1,4 +1,4 @@
-"""Taichi in a process of its own, which may die: debug runs, profiles, other devices.
+"""Taichi in a process of its own, which may die: debug runs, other devices.
 
 A kernel that leaves its array can take its process with it, and Taichi is started once in a
 process. So a debug run happens in a child. The child is kept for the next run, until it fails.
@@ -12,7 +12,6 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,6 @@ _spares = Spares()
 
 class TaichiError(RuntimeError):
     """A kernel failed in its child process; the message holds the child's last words."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One launch of a compiled task, as Taichi's profiler counts it.
-
-    Args:
-        name: as Taichi gives it.
-        milliseconds: measured.
-    """
-
-    name: str
-    milliseconds: float
 
 
 def simulate(
@@ -68,7 +54,7 @@ def simulate(
         TaichiError: an access is out of bounds, or the child dies, or takes longer.
         ValueError: as the function raises it.
     """
-    return _ask(_settings("cpu", threads, debug=True), function, arguments, options, seconds)[0]
+    return _ask(_settings("cpu", threads, debug=True), function, arguments, options, seconds)
 
 
 def run(
@@ -95,34 +81,18 @@ def run(
         TaichiError, ValueError: as in `simulate`.
     """
     one_of("device", device, runtime.ARCHS)
-    return _ask(_settings(device, threads), function, arguments, options, seconds)[0]
+    return _ask(_settings(device, threads), function, arguments, options, seconds)
 
 
-def profile(
-    function: Callable[..., Any], *arguments: Any, seconds: float = SECONDS, **options: Any
-) -> tuple[Task, ...]:
-    """The tasks that the second call of `function` launched; the first one compiles them.
-
-    Small serial tasks, with which Taichi prepares a parallel one, are among them.
-
-    Args:
-        function, seconds: as `simulate` takes them.
-        *arguments: the same.
-        **options: the same.
-    """
-    settings = _settings("cpu", None, profiled=True)
-    return tuple(Task(*task) for task in _ask(settings, function, arguments, options, seconds)[1])
-
-
-def _settings(device: str, threads: int | None, **more: bool) -> tuple[tuple[str, Any], ...]:
+def _settings(device: str, threads: int | None, debug: bool = False) -> tuple[tuple[str, Any], ...]:
     if threads is not None:
         positive_int("threads", threads)
     threads = threads or runtime.threads()
-    return tuple(sorted({"device": device, "threads": threads, **more}.items()))
+    return tuple(sorted({"device": device, "threads": threads, "debug": debug}.items()))
 
 
 def _ask(settings, function, arguments, options, seconds):
-    """The result, and the tasks where the child profiles; see `simulate` for what it raises."""
+    """The result; see `simulate` for what it raises."""
     if not available(runtime.name()):
         require(runtime.name(), "kernels in Taichi")
     bare = function
@@ -144,7 +114,7 @@ def _ask(settings, function, arguments, options, seconds):
         raise
     if "result" in answer:
         _spares.keep(kind, runner)
-        return answer["result"], answer.get("tasks", ())
+        return answer["result"]
     runner.close()  # after an access out of bounds nothing in it can be trusted
     raise {"ValueError": ValueError}.get(answer["kind"], TaichiError)(answer["says"])
 
