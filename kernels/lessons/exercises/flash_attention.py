@@ -8,7 +8,6 @@ from jax.experimental import pallas as pl
 from kernels.attention import reference
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
-from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, cases
 from kernels.softmax.reference import softmax
@@ -16,26 +15,6 @@ from kernels.softmax.reference import softmax
 BLOCK = 128  # queries of a program, and keys of a block
 KERNEL_CYCLES = 18_000  # of a kernel for AT
 RIVAL_CYCLES = 18_500  # without one; our own kernel is estimated at some 15,600
-
-
-def _halves(workload, rng):
-    """Two results [h, n, d], each followed by its log-sum-exp [h, n, 1]."""
-    o1, o2, lse1, lse2 = drawn("h n d", "h n d", "h n 1", "h n 1")(workload, rng)
-    if workload.name == "large":
-        lse1, lse2 = lse1 + 200, lse2 + 200
-    if workload.name == "unseen":
-        o1, lse1 = np.zeros_like(o1), np.full_like(lse1, -np.inf)
-    return o1, lse1, o2, lse2
-
-
-def _merged(o1, lse1, o2, lse2):
-    lse = np.logaddexp(lse1, lse2)
-    return np.exp(lse1 - lse) * o1 + np.exp(lse2 - lse) * o2
-
-
-def _merged_magnitude(o1, lse1, o2, lse2):
-    size = 1 + abs(np.nan_to_num(lse1, neginf=0)) + abs(lse2)
-    return _merged(abs(o1), lse1, abs(o2), lse2) * size
 
 
 def _tokens(workload, rng):
@@ -123,19 +102,6 @@ def _backward(kernel, *arrays, interpret):
     return _by_queries(functools.partial(kernel, bk=BLOCK), *arrays, interpret=interpret)
 
 
-def _grouped(function):
-    """The reference of attention, where heads of queries share one of keys and values."""
-
-    def shared(q, k, v):
-        k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
-        return function(q, k, v)
-
-    return shared
-
-
-ATTENTION, MAGNITUDE = _grouped(reference.attention), _grouped(reference.attention_magnitude)
-
-
 def _whole(kernel, q, k, v, *, interpret):
     heads, n, d = q.shape
     queries = pl.BlockSpec((None, 2 * BLOCK, d), lambda h, i: (h, i, 0))
@@ -148,22 +114,6 @@ AT = Workload("bar", {"h": 2, "n": 1024, "d": 128}, "bfloat16")
 
 
 EXERCISES = (
-    Exercise(
-        "flash_merge",
-        "Write merge(o1, lse1, o2, lse2): the attention to all keys, [h, n, d], of the results "
-        "o1 and o2, [h, n, d], for two halves of them and their log-sum-exps, [h, n, 1].",
-        _merged,
-        _halves,
-        cases(
-            "h n d",
-            even=(2, 8, 4),
-            large=(1, 16, 8, "their powers overflow"),
-            unseen=(1, 4, 8, "a half that no query sees"),
-        ),
-        backend=PYTHON,
-        magnitude=_merged_magnitude,
-        hint="The weights of the halves are a softmax of their log-sum-exps.",
-    ),
     Exercise(
         "flash_window",
         "Write kernel(q_ref, k_ref, v_ref, o_ref, *, bk, w): a program has 128 queries of a head, "
@@ -203,36 +153,18 @@ EXERCISES = (
         "so is ds. Where does the loop over the keys end?",
     ),
     Exercise(
-        "flash_gqa",
-        "Write attend(q, k, v, *, interpret), [h, n, d], [g, n, d] twice → [h, n, d], where h / g "
-        "heads of queries that follow one another share a head of keys and values; n is at most "
-        "256. Nothing is repeated in HBM: each head of k is fetched once.",
-        ATTENTION,
-        drawn("h n d", "g n d", "g n d"),
-        cases(
-            "h g n d",
-            four=(4, 2, 128, 64),
-            one=(3, 1, 128, 32, "all heads share one"),
-            own=(2, 2, 128, 64, "none share"),
-        ),
-        rungs=("interpret",),
-        judge=judges.both(judges.lowered, judges.only_kernel, judges.fetches(q=4, k=2, v=2)),
-        magnitude=MAGNITUDE,
-        hint="An index map may divide: head i of q belongs to head i // (h // g) of k.",
-    ),
-    Exercise(
         "flash_fast",
         "Write kernel(q_ref, k_ref, v_ref, o_ref), [256, d], [n, d] twice and [256, d], for the "
         "attention of 256 queries to all keys of a head; for 2 heads of 1,024 tokens and d = 128 "
         f"in bfloat16 it is estimated at {KERNEL_CYCLES:,} cycles or fewer on a v5e.",
-        ATTENTION,
+        reference.attention,
         drawn("h n d", "h n d", "h n d"),
         cases("h n d", float32=(1, 512, 128))
         + cases("h n d", dtype="bfloat16", bfloat16=(1, 256, 128)),
         call=_whole,
         rungs=("interpret",),
         bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 15_504), ("0.0.50.1", 15_718)), workload=AT),
-        magnitude=MAGNITUDE,
+        magnitude=reference.attention_magnitude,
         hint="Each block of keys costs a rescaling and a wait for its maximum. How many keys can "
         "a block have before VMEM is full?",
     ),
@@ -241,13 +173,13 @@ EXERCISES = (
         "Write attend(q, k, v), [h, n, d] each → [h, n, d], in plain JAX without a kernel, that is "
         f"estimated at {RIVAL_CYCLES:,} cycles or fewer on a v5e for 2 heads of 1,024 tokens and "
         "d = 128 in bfloat16: near what our kernel takes.",
-        ATTENTION,
+        reference.attention,
         drawn("h n d", "h n d", "h n d"),
         cases("h n d", float32=(2, 96, 64))
         + cases("h n d", dtype="bfloat16", bfloat16=(1, 128, 128)),
         backend=XLA,
         bar=bars.cycles(RIVAL_CYCLES, (("0.0.42.1", 16_190), ("0.0.50.1", 16_205)), workload=AT),
-        magnitude=MAGNITUDE,
+        magnitude=reference.attention_magnitude,
         hint="What passes between XLA's operations costs most: n × n numbers, of how many bytes "
         "each? And n × d results are divided faster than n × n probabilities.",
     ),
