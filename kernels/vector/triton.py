@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton as plgpu
+from jax.experimental.pallas import triton as pltriton
 
 from kernels.machines.pallas import interprets
 from kernels.vector.gradient import differentiable
@@ -18,9 +18,9 @@ def _add_vectors_kernel(x_ref, y_ref, o_ref):  # each [n], in global memory
     start = pl.program_id(0) * BLOCK
     here = pl.ds(start, BLOCK)
     inside = start + jnp.arange(BLOCK) < x_ref.shape[0]
-    x = plgpu.load(x_ref.at[here], mask=inside, other=0)
-    y = plgpu.load(y_ref.at[here], mask=inside, other=0)
-    plgpu.store(o_ref.at[here], x + y, mask=inside)
+    x = pltriton.load(x_ref.at[here], mask=inside, other=0)
+    y = pltriton.load(y_ref.at[here], mask=inside, other=0)
+    pltriton.store(o_ref.at[here], x + y, mask=inside)
 
 
 @differentiable
@@ -30,7 +30,7 @@ def _add_vectors(x, y, interpret):
         _add_vectors_kernel,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
         grid=(pl.cdiv(x.size, BLOCK),),
-        compiler_params=plgpu.CompilerParams(),
+        compiler_params=pltriton.CompilerParams(),
         interpret=interpret,
         name="add_vectors",
     )(x, y)
@@ -43,4 +43,4 @@ def add_vectors(x, y, *, interpret=None):
 
 def iota(n, *, interpret=None):
     """→ int32 [n]; one program for each number, in any order, into global memory."""
-    return counted(int(n), interprets(interpret, "gpu"), None, plgpu.CompilerParams())
+    return counted(int(n), interprets(interpret, "gpu"), None, pltriton.CompilerParams())

@@ -100,8 +100,8 @@ EXERCISES = (
     ),
     Exercise(
         "giou_on_a_gpu",
-        "Write giou(preds, targets, *, interpret) → [B, N] for a GPU: one pl.pallas_call for "
-        "Triton, with compiler_params=plgpu.CompilerParams(), that loads [B, N, 4] where it lies.",
+        "Write giou(preds, targets, *, interpret) → [B, N] for a GPU: one pl.pallas_call "
+        "with compiler_params=pltriton.CompilerParams(), that loads [B, N, 4] where it lies.",
         giou,
         OPERATORS["giou"].workloads.make,
         (*(OPERATORS["giou"].workloads[name] for name in ("one", "ragged", "degenerate")),),
@@ -110,9 +110,8 @@ EXERCISES = (
     ),
     Exercise(
         "product_flops",
-        "Write product_flops(function, *arguments): the operations of all matrix products in a "
-        "JAX function's trace, two for a multiply-add; those inside jax.jit and jax.lax.scan are "
-        "among them, each turn of a scan by itself.",
+        "Write product_flops(function, *arguments): the operations of all matrix products in a JAX "
+        "function's trace, two for a multiply-add, with those in a jit and in each turn of a scan.",
         _product_flops,
         _program,
         cases(
