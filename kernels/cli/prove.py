@@ -12,6 +12,8 @@ from kernels.cli.options import ChipsOption, MarkdownOption, StrictOption, repea
 from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
 from kernels.proof.catalog import RUNGS
 
+NOT_RUN = 3  # the exit status where a kernel was compiled at best
+
 
 def prove(
     files: Annotated[
@@ -31,12 +33,17 @@ def prove(
         bool, typer.Option("--marked", help="Pass over files in which nothing is marked.")
     ] = False,
     strict: StrictOption = False,
+    allow_skips: Annotated[
+        bool, typer.Option("--allow-skips", help="Let a kernel pass that no interpreter ran.")
+    ] = False,
 ) -> None:
     """Prove kernels of your own: interpreted, simulated, compiled, against your reference.
 
     \b
     python -m kernels prove my_kernels.py
     python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
+
+    The exit status is 1 where a rung failed, and 3 where a kernel was compiled and never run.
     """
     with reported():
         from kernels.machines.tpu.chips import CHIPS
@@ -67,5 +74,7 @@ def prove(
         write(markdown, report.markdown())
         console.print(report)
         lacking = any(result.status in ("skipped", "partial") for result in report.findings)
-        if not report.passed or (strict and lacking):
+        if report.failures or (strict and lacking):
             raise typer.Exit(1)
+        if report.not_run and not allow_skips:
+            raise typer.Exit(NOT_RUN)

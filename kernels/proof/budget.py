@@ -136,7 +136,8 @@ def compare(
     error = np.abs(wide - expected)
     worst = tuple(map(int, np.unravel_index(np.argmax(error / allowed), error.shape)))
     passed = bool(error[worst] <= allowed[worst])
-    message = "" if passed else _worst(wide, expected, worst, f"allowed {allowed[worst]:.2g}")
+    off_by = f"off by {error[worst]:.2g}, allowed {allowed[worst]:.2g}"
+    message = "" if passed else _worst(wide, expected, worst, off_by)
     return Verdict(passed, float(error[worst]), float(allowed[worst]), message, worst)
 
 

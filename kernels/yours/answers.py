@@ -106,21 +106,41 @@ def load(
     """Make the claims of a file, or of what was handed over.
 
     Returns:
-        kernels: for each its name, and its problems by name.
+        kernels: for each its name, its problems by name, and its chips; or the error, or why no
+        rung runs it.
     """
     if pickled:
         declaration = pickle.loads(pickled)
-    kernels = []
+    kernels: list[dict[str, Any]] = []
     for known in [declaration] if declaration else marked(path, name):
         try:
             claim = Claim(known)
             problems = [str(w) for w in claim.workloads.named]
             claim.outputs  # noqa: B018  # runs the reference once
+            if chips := _several_chips(claim):
+                kernels.append({"name": known.name, "not_run": chips})
+                continue
             _claims[known.name] = claim
             kernels.append({"name": known.name, "problems": problems, "chips": known.chips})
         except Exception as error:
             kernels.append({"name": known.name, "error": in_a_line(error)})
     return {"kernels": kernels}
+
+
+def _several_chips(claim: Claim) -> str:
+    """Why one chip does not run it; empty where it does, or where it cannot be traced."""
+    from kernels.machines.compat import jax_pallas, jaxprs
+
+    shapes = claim.workloads.arguments(claim.workloads.named[0], 0)
+    with contextlib.suppress(Exception), jax_pallas.compiled():
+        function, arrays = of_arrays(claim.function, shapes, {}, claim.name)
+        for equation in jax_pallas.outside_kernels(jaxprs.trace(function, *arrays)):
+            spread = jaxprs.operation(equation) == "shard_map"
+            if spread and equation.params["mesh"].size > 1:
+                return "it is spread over several devices (shard_map), which no rung runs yet"
+            if jax_pallas.is_kernel(equation) and jax_pallas.reaches_other_chips(equation):
+                return "it talks to other chips, which no rung runs yet"
+    return ""
 
 
 def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -> dict[str, Any]:

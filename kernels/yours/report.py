@@ -13,6 +13,7 @@ from kernels.figures.table import Paragraph, Table, as_text
 PASSED, PARTIAL, SKIPPED, FAILED = "passed", "partial", "skipped", "failed"
 WORDS = {PASSED: "passed", PARTIAL: "in part", SKIPPED: "skipped", FAILED: "FAILED"}
 COLOURS = {"passed": "green", "in part": "yellow", "skipped": "yellow", "FAILED": "red"}
+COLOURS["NOT RUN"] = "red"
 
 COLUMNS = ("kernel", "rung", "problems", "result", "budget used", "seconds")
 
@@ -53,8 +54,17 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether no rung failed."""
-        return not self.failures
+        """Whether no rung failed, and every kernel ran at one of those that run it."""
+        return not self.failures and not self.not_run
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """The kernels that no interpreter knows all of: at best, they were compiled."""
+        tried: dict[str, set[str]] = {}
+        for result in self.findings:
+            if result.rung != "compile":
+                tried.setdefault(result.kernel, set()).add(result.status)
+        return tuple(kernel for kernel, statuses in tried.items() if statuses == {SKIPPED})
 
     @property
     def failures(self) -> tuple[ProblemResult, ...]:
@@ -94,7 +104,10 @@ class Report:
             place = f"{kernel}, {rung}" + f", {first.problem}" * (status == FAILED)
             place += f" and {len(others)} more" if others else ""
             remarks.append((WORDS[status], place, first.words))
-        return [*remarks, *(("note", "", words) for words in self.notes)]
+        remarks += [("note", "", words) for words in self.notes]
+        if self.not_run:
+            remarks.append(("NOT RUN", ", ".join(self.not_run), "only compiled: proven is nothing"))
+        return remarks
 
     def _parts(self) -> Iterator[Table | Paragraph]:
         yield self.table()

@@ -15,8 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from typer.testing import CliRunner
 
 import kernels
+from kernels.cli import app
 from kernels.machines import child
 from kernels.machines.optional import available
 from kernels.yours import declared, proving
@@ -190,6 +193,50 @@ def test_kernels_prove_returns_a_report():
     wrong = kernels.prove(local, lambda x: x * 3, arguments=draw, rungs=("interpret",))
     assert not wrong.passed
     assert "FAILED" in str(wrong) and "element [" in wrong.markdown()
+
+
+def generation(x):
+    """Times what the chip says that it is."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * pltpu.get_tpu_info().generation
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chips", "times"), [(("v6e", "v5e"), 6), (("v5e",), 5)])
+def test_the_interpreters_are_the_claims_first_chip(chips, times):
+    report = kernels.prove(
+        *(generation, lambda x: x * times),
+        arguments=draw,
+        chips=chips,
+        rungs=("interpret", "simulate"),
+        values=("given",),
+    )
+    assert report.passed, report
+
+
+def sent(x):
+    """To the next chip."""
+
+    def body(x_ref, o_ref, send, receive):
+        pltpu.make_async_remote_copy(x_ref, o_ref, send, receive, device_id=(1,)).start()
+
+    semaphores = [pltpu.SemaphoreType.DMA] * 2
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(body, out_shape=shape, scratch_shapes=semaphores)(x)
+
+
+def test_what_wants_several_chips_is_refused_at_once(monkeypatch):
+    report = kernels.prove(sent, lambda x: x, arguments=draw)
+    [finding] = report.findings
+    assert finding.status == "skipped" and "other chips" in finding.message
+    assert not report.passed and report.not_run == ("sent",) and "NOT RUN" in report.markdown()
+    monkeypatch.setattr(proving, "prove_file", lambda *_, **__: report)
+    for options, status in (((), 3), (("--allow-skips",), 0), (("--strict",), 1)):
+        ended = CliRunner().invoke(app, ["prove", FILE, *options], env={"COLUMNS": "120"})
+        assert ended.exit_code == status and "NOT RUN" in ended.output.splitlines()[-2]
 
 
 HANGS = """

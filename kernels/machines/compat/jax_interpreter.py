@@ -51,21 +51,25 @@ def forced(params: Any) -> Iterator[None]:
     """
     from jax.experimental.pallas import tpu as pltpu
 
-    with pltpu.force_tpu_interpret_mode(params), _as_a_chip():
+    with pltpu.force_tpu_interpret_mode(params), as_a_chip():
         yield
 
 
 @contextlib.contextmanager
-def _as_a_chip() -> Iterator[None]:
-    """Within it emit_pipeline, which asks what the chip is like, is told of a v5e.
+def as_a_chip(name: str = "v5e") -> Iterator[None]:
+    """Within it a kernel that asks what the chip is like, as emit_pipeline does, is told of this
+    one; of several the outermost holds.
 
-    Private: `registry` of jax._src.pallas.mosaic.tpu_info.
+    Private: `registry` of jax._src.pallas.mosaic.tpu_info, whose answer JAX keeps.
     """
     from jax._src.pallas.mosaic import tpu_info
 
-    v5e = lambda: tpu_info.get_tpu_info_for_chip(tpu_info.ChipVersion.TPU_V5E, 1)
-    with mock.patch.dict(tpu_info.registry, {"cpu": v5e} | tpu_info.registry):
+    version = tpu_info.ChipVersion("7x" if name == "v7x" else name)
+    chip = lambda: tpu_info.get_tpu_info_for_chip(version, 1)
+    with mock.patch.dict(tpu_info.registry, {"cpu": chip} | tpu_info.registry):
+        tpu_info.get_tpu_info.cache_clear()
         yield
+    tpu_info.get_tpu_info.cache_clear()
 
 
 @contextlib.contextmanager

@@ -425,7 +425,8 @@ def _specialised(
 
     def inside(value: Any, outermost: bool) -> Any:
         if isinstance(value, (tuple, list)):
-            return type(value)(inside(inner, outermost) for inner in value)
+            values = [inside(inner, outermost) for inner in value]
+            return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
         if hasattr(jaxprs.opened(value), "eqns"):
             return rewritten(value, outermost)
         return value

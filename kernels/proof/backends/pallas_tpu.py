@@ -159,6 +159,12 @@ class Brought(_PallasTpu):
         return self._interpreted(lambda: super(Brought, self).pull(job, cotangents))
 
     def _interpreted(self, call: Callable[[], Any]) -> Any:
+        from kernels.machines.compat import jax_interpreter
+
+        with jax_interpreter.as_a_chip(*self.compiled_for[:1]):
+            return self._by_either(call)
+
+    def _by_either(self, call: Callable[[], Any]) -> Any:
         import jax
         from jax.experimental.pallas import tpu as pltpu
 
@@ -184,7 +190,8 @@ class Brought(_PallasTpu):
         from kernels.machines.compat import jax_interpreter
 
         try:
-            return super().simulate(job, order)
+            with jax_interpreter.as_a_chip(*self.compiled_for[:1]):
+                return super().simulate(job, order)
         except Refused as refused:
             if refused.__cause__ and jax_interpreter.is_its_own(refused.__cause__.__cause__):
                 words = f"JAX's simulation of a TPU does not know all of it: {refused}"
