@@ -10,8 +10,9 @@ one. The plainest implementation's largest relative distance counts for all elem
 
 Where a result is a sum, the plainest implementation may be better than plain: lucky on a single
 element, or split into many short sums by its compiler. So it is never taken to be more exact than
-two float32 ulps of the sum of its terms' absolute values; that is about what terms added one after
-another lose, however many there are.
+two float32 ulps of the sum of its terms' absolute values. Where it is known how many terms K there
+are, it is half of the root of K ulps: terms of one sign that are added one after another lose a
+sixth of that root in the root mean square, so twice the half of it is six standard deviations.
 
 Where the terms themselves are rounded to a narrow dtype before they are added up, their errors are
 as good as random: together they amount to the root of the sum of the terms' squares, times the
@@ -78,6 +79,8 @@ def compare(
     magnitude: Any = None,
     accumulator: Any = np.float32,
     rounding: Any = None,
+    terms: int = 1,
+    budget: float = 1.0,
 ) -> Verdict:
     """Judge `result` by the budget.
 
@@ -90,6 +93,8 @@ def compare(
         accumulator: the dtype in whose precision those terms are added up.
         rounding: for a sum of terms that are rounded to result's dtype first, the root of the sum
             of their squares, or None.
+        terms: how many an element adds up at most; 1 where that is not known.
+        budget: how many times all of this a result may be off.
 
     Returns:
         The verdict on the worst element; another shape than the reference's does not pass either.
@@ -128,11 +133,11 @@ def compare(
     size = np.where(counts, size, 0)
     plain_error = np.divide(off, size, out=np.zeros_like(size), where=counts).max(initial=0) * size
     if magnitude is not None:
-        plain_error = np.maximum(plain_error, LUCK * ulp(size, accumulator))
+        plain_error = np.maximum(plain_error, max(LUCK, terms**0.5 / 2) * ulp(size, accumulator))
     if rounding is not None:
         epsilon = float(ml_dtypes.finfo(result.dtype).eps)
         plain_error = np.maximum(plain_error, epsilon * np.where(odd, 0, rounding))
-    allowed = 2 * plain_error + ulp(expected, result.dtype)
+    allowed = budget * (2 * plain_error + ulp(expected, result.dtype))
     error = np.abs(wide - expected)
     worst = tuple(map(int, np.unravel_index(np.argmax(error / allowed), error.shape)))
     passed = bool(error[worst] <= allowed[worst])

@@ -110,8 +110,10 @@ class Contract(Hashable, Protocol):
     squares of the terms, where each term is rounded to the dtype of the arguments before they are
     added up. gradient_magnitude: the sums of absolute values behind each gradient, of the arguments
     and the cotangents. outputs: a name for each result. differentiable: names of arguments.
-    static: names of array arguments whose values the program is made from. plain: the name of the
-    plainest implementation, which sets the error budget.
+    static: names of array arguments whose values the program is made from. terms: how many an
+    element adds up at most, 1 where nobody says so. budget: how many times the budget it may take.
+    plain: the name of the plainest implementation,
+    which sets the error budget.
     """
 
     @property
@@ -130,6 +132,10 @@ class Contract(Hashable, Protocol):
     def differentiable(self) -> tuple[str, ...]: ...
     @property
     def static(self) -> tuple[str, ...]: ...
+    @property
+    def terms(self) -> int: ...
+    @property
+    def budget(self) -> float: ...
     @property
     def workloads(self) -> Workloads: ...
     @property
@@ -186,6 +192,8 @@ class Operator:
     Raises:
         ValueError: for a name that stands twice, and for a plain form that is not there.
     """
+
+    terms, budget = 1, 1.0  # of an operator's sums its magnitude says enough
 
     def __init__(
         self,

@@ -98,6 +98,8 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, result
             near,
             expected.magnitudes[i],
             rounding=expected.roundings[i],
+            terms=contract.terms,
+            budget=contract.budget,
         )
         if not verdict.passed:
             prefix = f"{output}: " if len(got) > 1 else ""
@@ -136,7 +138,11 @@ def gradients(
     used = 0.0
     for i, name in enumerate(contract.differentiable):
         size = expected.sizes and expected.sizes[i]
-        verdict = budget.compare(got[i], expected.gradients[i], expected.plain[i], size)
+        verdict = budget.compare(
+            *(got[i], expected.gradients[i], expected.plain[i], size),
+            terms=contract.terms,
+            budget=contract.budget,
+        )
         if not verdict.passed:
             raise Refused(
                 f"gradient of {name}: {verdict.message}", f"gradient of {name}", verdict.place

@@ -121,7 +121,8 @@ def load(
                 kernels.append({"name": known.name, "not_run": chips})
                 continue
             _claims[known.name] = claim
-            kernels.append({"name": known.name, "problems": problems, "chips": known.chips})
+            asked = {"chips": known.chips, "budget": known.budget}
+            kernels.append({"name": known.name, "problems": problems, **asked})
         except Exception as error:
             kernels.append({"name": known.name, "error": in_a_line(error)})
     return {"kernels": kernels}

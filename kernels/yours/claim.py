@@ -7,6 +7,7 @@ the size of his sums: it is estimated, see `magnitude`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
@@ -18,6 +19,7 @@ import numpy as np
 
 from kernels.machines import rewritten
 from kernels.machines.checks import fail
+from kernels.machines.compat import jaxprs
 from kernels.proof.backends.base import Backend
 from kernels.proof.backends.jax_arrays import at_places
 from kernels.proof.backends.xla import XLA
@@ -61,7 +63,7 @@ class Claim:
 
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
-        self.name = declared.name
+        self.name, self.budget = declared.name, declared.budget
         leaves, self._tree, paths = self._flat(np.random.default_rng(0))
         names = _parameters(declared, self._tree)
         self._owners = [_owner(path, names) for path in paths]
@@ -121,6 +123,24 @@ class Claim:
         import jax
 
         return tuple(jax.tree.leaves(self._call(self.declared.function, leaves)))
+
+    @functools.cached_property
+    def terms(self) -> int:
+        """How many an element adds up at most, of a result or of a gradient; 1 of NumPy's."""
+        import jax
+
+        places = [i for i, a in enumerate(self._first) if _is_float(a)]
+        function, arrays = at_places(self._plain, self._first, places)
+
+        def pulled(*arrays: Any) -> Any:
+            results, pull = jax.vjp(function, *arrays)
+            return pull(results)
+
+        with contextlib.suppress(Exception):  # what no tracer runs, or has no gradient
+            return jaxprs.most_terms(
+                jaxprs.trace(pulled if self.differentiable else function, *arrays)
+            )
+        return 1
 
     # --- values ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kernels.machines.checks import fail, name_of, one_of
+from kernels.machines.checks import fail, name_of, one_of, positive
 
 CHIPS = ("v5e", "v6e")
 # How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
@@ -24,6 +24,7 @@ class Declared:
         function, reference, arguments: as `kernels.prove` takes them.
         differentiable, static, chips: the same.
         values: how drawn values are changed for further problems; of VALUES.
+        budget: how many times the error budget a result may take.
         name: by which it is reported and found.
         file: that marked it; empty where nobody did.
     """
@@ -35,6 +36,7 @@ class Declared:
     static: Sequence[str] = ()
     chips: Sequence[str] = CHIPS
     values: Sequence[str] = VALUES
+    budget: float = 1.0
     name: str = ""
     file: str = ""
 
@@ -48,6 +50,7 @@ class Declared:
             if isinstance(value, str) or not all(isinstance(name, str) for name in value):
                 fail(argument, repr(value), "a tuple of names")
             object.__setattr__(self, argument, tuple(value))
+        positive("budget", self.budget)
         for change in self.values:
             one_of("values", change, VALUES)
         if not self.name:
@@ -66,6 +69,7 @@ def proves(
     static: Sequence[str] = (),
     chips: Sequence[str] = CHIPS,
     values: Sequence[str] = VALUES,
+    budget: float = 1.0,
 ) -> Callable[[Function], Function]:
     """Mark a function as one to prove, for `python -m kernels prove FILE`.
 
@@ -78,6 +82,8 @@ def proves(
         chips: that it is compiled for.
         values: what is proven beside the values as drawn: "mean" adds a large one to an array at a
             time, "wide" spreads all over many powers of ten.
+        budget: how many times the error budget a result may take, for whoever knows why; the report
+            says so.
 
     Returns:
         A decorator that gives the function back as it is.
@@ -88,7 +94,7 @@ def proves(
 
     def mark(function: Function) -> Function:
         file = sys._getframe(1).f_code.co_filename
-        names = (differentiable, static, chips, values)
+        names = (differentiable, static, chips, values, budget)
         _known.append(Declared(function, reference, arguments, *names, file=file))
         return function
 

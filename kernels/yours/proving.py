@@ -32,6 +32,7 @@ def prove(
     static: Sequence[str] = (),
     chips: Sequence[str] = CHIPS,
     values: Sequence[str] = VALUES,
+    budget: float = 1.0,
     rungs: Sequence[str] = RUNGS,
     seed: int = 0,
     timeout: float = TIMEOUT,
@@ -54,6 +55,7 @@ def prove(
         chips: that it is compiled for.
         values: "given" are the values as drawn; "mean" adds a large mean to an array at a time;
             "wide" spreads all values over many powers of ten.
+        budget: how many times the error budget a result may take; the report says so.
         rungs: those to climb.
         seed: of the values.
         timeout: seconds for one problem at one rung.
@@ -64,7 +66,9 @@ def prove(
     Raises:
         ValueError: for a wrong argument, and where `arguments` or `reference` fail by themselves.
     """
-    declared = Declared(function, reference, arguments, differentiable, static, chips, values)
+    declared = Declared(
+        function, reference, arguments, differentiable, static, chips, values, budget
+    )
     _check(rungs, declared.chips, timeout)
     pickled, why_not = _pickled(declared)
     if pickled is None:
@@ -256,6 +260,8 @@ def _climb(
             what = "arguments and reference"
             results.append(ProblemResult(name, "load", what, FAILED, kernel["error"]))
             continue
+        if kernel["budget"] != 1:
+            notes.append(f"{name}: {kernel['budget']:g} times the usual error budget, as declared")
         for rung in rungs:
             problems = kernel["problems"][: 1 if rung in ONCE else None]
             for place, problem in enumerate(problems):

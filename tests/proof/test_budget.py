@@ -78,6 +78,21 @@ def test_integers_are_exact():
     assert "integers are exact" in compare(ints + np.int32([0, 1, 0]), ints, ints).message
 
 
+@pytest.mark.parametrize("count", [449, 4096])
+def test_terms_may_be_added_in_any_order_but_not_in_bfloat16(count):
+    """Added one after another, terms of one sign lose what no plain form with short sums does."""
+    x, y = (RNG.random(shape).astype(np.float32) for shape in ((65, count), (count, 33)))
+    exact = x.astype(np.float64) @ y
+    plain = exact.astype(np.float32)
+    slow, narrow = np.zeros_like(plain), np.zeros_like(plain)
+    for k in range(count):
+        slow += x[:, k, None] * y[k]
+        narrow = (narrow + x[:, k, None] * y[k]).astype(BF16).astype(np.float32)
+    assert not compare(slow, exact, plain, exact).passed
+    assert 0.1 < compare(slow, exact, plain, exact, terms=count).used < 1
+    assert compare(narrow, exact, plain, exact, terms=count).used > 100
+
+
 def test_a_large_element_does_not_excuse_a_small_one():
     """Half of the signs flipped, on the small elements only: no maximum over all may hide it."""
     reference = REFERENCE * 2.0 ** RNG.integers(-30, 31, REFERENCE.shape)

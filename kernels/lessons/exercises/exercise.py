@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -62,6 +62,8 @@ class Exercise:
     static: tuple[str, ...] = ()
     rounding: Callable[..., Any] | None = None
     gradient_magnitude: Callable[..., Any] | None = None
+    terms: ClassVar[int] = 1  # of its sums nobody says more than their magnitude
+    budget: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         climbed = self.rungs or tuple(r for r in self.backend.claims if r != "measure")

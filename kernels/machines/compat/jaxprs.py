@@ -64,6 +64,22 @@ def operation(equation: Any) -> str:
     return equation.primitive.name
 
 
+def most_terms(jaxpr: Any) -> int:
+    """How many numbers an element adds up at most, by one operation or by a loop that carries."""
+    most = 1
+    for equation in equations(jaxpr):
+        name = operation(equation)
+        if name == "scan" and scan(equation).carried:
+            most = max(most, scan(equation).length)
+        elif name in ("reduce_sum", "dot_general"):
+            sizes = inputs(equation)[0].aval.shape
+            summed = equation.params.get("axes") or equation.params["dimension_numbers"][0][0]
+            most = max(most, math.prod(sizes[axis] for axis in summed))
+        elif name == "cumsum":
+            most = max(most, inputs(equation)[0].aval.shape[equation.params["axis"]])
+    return most
+
+
 def inputs(equation_or_jaxpr: Any) -> list[Any]:
     """What an equation reads, or what a jaxpr takes: variables and literals."""
     return list(opened(equation_or_jaxpr).invars)
