@@ -180,12 +180,12 @@ def climb(
         return
     prove = {"interpret": _interpret, "simulate": _simulate, "measure": _measure}[rung]
     for workload in problems:
-        start, error, used = time.perf_counter(), None, None
+        start, error, used, note = time.perf_counter(), None, None, ""
         try:
-            used = prove(subject, workload, seed)
+            used, note = prove(subject, workload, seed)
         except Exception as raised:
             error = raised
-        yield _check(subject, rung, workload, error, "", used, time.perf_counter() - start)
+        yield _check(subject, rung, workload, error, note, used, time.perf_counter() - start)
 
 
 def verify(
@@ -210,16 +210,16 @@ def verify(
             yield from climb(subject, rung, problems, seed)
 
 
-def _interpret(subject: Subject, workload: Workload, seed: int) -> float:
+def _interpret(subject: Subject, workload: Workload, seed: int) -> tuple[float, str]:
     job = subject.job(workload, seed)
     used = _judge(subject, workload, seed, subject.backend.interpret(job))
     if job.wanted:
         pulled = judge.gradients(subject.contract, subject.backend, workload, seed, job)
         used = max(used, pulled)
-    return used
+    return used, ""
 
 
-def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
+def _simulate(subject: Subject, workload: Workload, seed: int) -> tuple[float, str]:
     if reason := subject.backend.why_not("simulate"):
         raise Skipped(reason)
     job = subject.job(workload, seed, gradient=False)
@@ -234,12 +234,12 @@ def _simulate(subject: Subject, workload: Workload, seed: int) -> float:
         first = run.result
         if run.alone:
             break  # there is no other order
-    return used
+    return used, run.note
 
 
-def _measure(subject: Subject, workload: Workload, seed: int) -> float:
+def _measure(subject: Subject, workload: Workload, seed: int) -> tuple[float, str]:
     job = subject.job(workload, seed, gradient=False)
-    return _judge(subject, workload, seed, subject.backend.measure(job))
+    return _judge(subject, workload, seed, subject.backend.measure(job)), ""
 
 
 def _judge(subject: Subject, workload: Workload, seed: int, result: Any) -> float:

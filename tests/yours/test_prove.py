@@ -220,6 +220,41 @@ def test_the_interpreters_are_the_claims_first_chip(chips, times):
     assert report.passed, report
 
 
+def waiting_for_nothing(n, x):
+    """A copy of no rows, at which JAX's watch for races fails, and one of all."""
+
+    def body(n_ref, x_ref, o_ref, semaphore):
+        for copy in (
+            pltpu.make_async_copy(
+                x_ref.at[pl.ds(8, n_ref[0])], o_ref.at[pl.ds(0, n_ref[0])], semaphore
+            ),
+            pltpu.make_async_copy(x_ref, o_ref, semaphore),
+        ):
+            copy.start()
+            copy.wait()
+
+    anywhere = pl.BlockSpec(memory_space=pl.ANY)
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(1,),
+        in_specs=[anywhere],
+        out_specs=anywhere,
+        scratch_shapes=[pltpu.SemaphoreType.DMA],
+    )
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(body, grid_spec=spec, out_shape=shape)(n, x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "status"), [(1, "partial"), (2, "failed")])
+def test_where_the_watch_for_races_fails_the_rest_is_simulated(times, status):
+    arguments = lambda rng: (np.zeros(1, np.int32), *draw(rng))
+    reference, rungs = lambda n, x: x * times, ("simulate",)
+    report = kernels.prove(waiting_for_nothing, reference, arguments=arguments, rungs=rungs)
+    [finding] = report.findings
+    assert finding.status == status and report.passed == (times == 1)
+
+
 def sent(x):
     """To the next chip."""
 

@@ -20,7 +20,12 @@ CORES = 2
 
 
 def simulate(
-    function: Callable[..., Any], *args: Any, seed: int = 0, cores: int = CORES, **options: Any
+    function: Callable[..., Any],
+    *args: Any,
+    seed: int = 0,
+    cores: int = CORES,
+    watched: bool = True,
+    **options: Any,
 ) -> Simulation:
     """Run `function(*args, **options)` once on the simulated TPU.
 
@@ -29,6 +34,7 @@ def simulate(
         args: arrays.
         seed: of the order in which programs along parallel dimensions run.
         cores: that share the programs along parallel dimensions.
+        watched: whether races are looked for.
         options: keyword arguments of the function.
 
     Returns:
@@ -48,7 +54,7 @@ def simulate(
         return token
 
     params = jax_interpreter.parameters(
-        detect_races=True,
+        detect_races=watched,
         out_of_bounds_reads="raise",
         uninitialized_memory="nan",
         num_cores_or_threads=cores,

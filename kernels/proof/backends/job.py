@@ -51,6 +51,7 @@ class Simulated:
 
     result: Any
     alone: bool = False
+    note: str = ""  # what was not watched; empty where everything was
 
 
 @dataclass(frozen=True)
