@@ -14,11 +14,11 @@ MOST_SLOTS = 1500  # of a timeline that a page can hold
 
 
 def neuron_core(chip: NeuronChip) -> Picture:
-    """One NeuronCore-v2: its engines, its two memories on the chip, and the way to main memory."""
+    """One NeuronCore: its engines, its two memories on the chip, and the way to main memory."""
+    core, rate = f"NeuronCore-v{chip.generation}", f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s"
     canvas = Canvas(900, 300)
     canvas.rect(150, 0, 750, 300, stroke_opacity=0.35, radius=8)
-    canvas.text(166, 22, f"NeuronCore-v2, one of {chip.cores} on a chip", size=13, weight=600)
-    rate = f"{chip.hbm_bytes_per_second / 1e9:.0f} GB/s"
+    canvas.text(166, 22, f"{core}, one of {chip.cores} on a chip", size=13, weight=600)
     for x, colour, name, lines in (
         (0, COLOURS[3], "HBM", (in_bytes(chip.hbm_bytes), rate)),
         (310, COLOURS[0], "SBUF", (f"{chip.lanes} partitions", f"of {in_bytes(chip.sbuf_bytes)}")),
@@ -53,7 +53,7 @@ def neuron_core(chip: NeuronChip) -> Picture:
         if engine != "GpSimd":
             canvas.path(f"M690 {y + 24}h80", stroke_width=1.2)
     return canvas.picture(
-        "A NeuronCore-v2: DMA engines move data between HBM and SBUF; the Tensor, Vector, Scalar "
+        f"A {core}: DMA engines move data between HBM and SBUF; the Tensor, Vector, Scalar "
         "and GpSimd engines work on SBUF, all but the last also on PSUM"
     )
 
