@@ -226,7 +226,7 @@ def waiting_for_nothing(n, x):
     def body(n_ref, x_ref, o_ref, semaphore):
         for copy in (
             pltpu.make_async_copy(
-                x_ref.at[pl.ds(8, n_ref[0])], o_ref.at[pl.ds(0, n_ref[0])], semaphore
+                x_ref.at[pl.ds(n_ref[1], n_ref[0])], o_ref.at[pl.ds(0, n_ref[0])], semaphore
             ),
             pltpu.make_async_copy(x_ref, o_ref, semaphore),
         ):
@@ -248,7 +248,7 @@ def waiting_for_nothing(n, x):
 @pytest.mark.slow
 @pytest.mark.parametrize(("times", "status"), [(1, "partial"), (2, "failed")])
 def test_where_the_watch_for_races_fails_the_rest_is_simulated(times, status):
-    arguments = lambda rng: (np.zeros(1, np.int32), *draw(rng))
+    arguments = lambda rng: (np.array([0, 8], np.int32), *draw(rng))
     reference, rungs = lambda n, x: x * times, ("simulate",)
     report = kernels.prove(waiting_for_nothing, reference, arguments=arguments, rungs=rungs)
     [finding] = report.findings
