@@ -223,26 +223,13 @@ def test_the_interpreters_are_the_claims_first_chip(chips, times):
 def waiting_for_nothing(n, x):
     """A copy of no rows, at which JAX's watch for races fails, and one of all."""
 
-    def body(n_ref, x_ref, o_ref, semaphore):
-        for copy in (
-            pltpu.make_async_copy(
-                x_ref.at[pl.ds(n_ref[1], n_ref[0])], o_ref.at[pl.ds(0, n_ref[0])], semaphore
-            ),
-            pltpu.make_async_copy(x_ref, o_ref, semaphore),
-        ):
-            copy.start()
-            copy.wait()
+    def body(n_ref, x_ref, o_ref):
+        pltpu.sync_copy(x_ref.at[pl.ds(n_ref[1], n_ref[0])], o_ref.at[pl.ds(0, n_ref[0])])
+        pltpu.sync_copy(x_ref, o_ref)
 
-    anywhere = pl.BlockSpec(memory_space=pl.ANY)
-    spec = pltpu.PrefetchScalarGridSpec(
-        num_scalar_prefetch=1,
-        grid=(1,),
-        in_specs=[anywhere],
-        out_specs=anywhere,
-        scratch_shapes=[pltpu.SemaphoreType.DMA],
-    )
+    specs = [pl.BlockSpec(memory_space=space) for space in (pltpu.SMEM, pl.ANY)]
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    return pl.pallas_call(body, grid_spec=spec, out_shape=shape)(n, x)
+    return pl.pallas_call(body, out_shape=shape, in_specs=specs, out_specs=specs[1])(n, x)
 
 
 @pytest.mark.slow
