@@ -242,6 +242,20 @@ def test_where_the_watch_for_races_fails_the_rest_is_simulated(times, status):
     assert finding.status == status and report.passed == (times == 1)
 
 
+@pytest.mark.parametrize(("precision", "status"), [(None, "partial"), ("highest", "passed")])
+def test_a_product_that_a_tpu_rounds_is_proven_in_part(precision, status):
+    def squared(x):
+        def body(x_ref, o_ref):
+            o_ref[...] = jnp.dot(x_ref[...], x_ref[...].T, precision=precision)
+
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((8, 8), x.dtype))(x)
+
+    rungs = {"rungs": ("interpret",), "values": ("given",)}
+    report = kernels.prove(squared, lambda x: x @ x.T, arguments=draw, **rungs)
+    assert {finding.status for finding in report.findings} == {status}
+    assert ("bfloat16" in str(report)) == ("test_prove.py:" in str(report)) == (status == "partial")
+
+
 def sent(x):
     """To the next chip."""
 

@@ -64,6 +64,20 @@ def operation(equation: Any) -> str:
     return equation.primitive.name
 
 
+def is_rounded(equation: Any) -> bool:
+    """Whether it is a float32 product of default precision, of whose factors the MXU takes bfloat16
+    alone."""
+    import jax
+
+    if operation(equation) != "dot_general":
+        return False
+    default = (None, jax.lax.Precision.DEFAULT)
+    precision = equation.params["precision"]
+    sides = precision if isinstance(precision, tuple) else (precision,)
+    factors = {str(factor.aval.dtype) for factor in inputs(equation)}
+    return factors == {"float32"} and all(side in default for side in sides)
+
+
 def most_terms(jaxpr: Any) -> int:
     """How many numbers an element adds up at most, by one operation or by a loop that carries."""
     most = 1
