@@ -39,14 +39,14 @@ def prove(
     python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
     """
     with reported():
-        from kernels.machines.tpu.chips import CHIPS
+        from kernels.yours import machines
         from kernels.yours.proving import RUNGS as known
         from kernels.yours.proving import prove_file
         from kernels.yours.report import Report
 
         writable(junit, markdown)
         rungs = repeated("--rung", rung, known) or known
-        chips = repeated("--chip", chip, CHIPS)
+        chips = repeated("--chip", chip, machines.chips())
         report = Report(())
         with progress(counted=False) as bar:
             task = bar.add_task("")

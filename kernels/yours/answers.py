@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machines.checks import fail, located, takes
+from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
+from kernels.proof.backends.pallas_gpu import BroughtToGpu
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.yours import declared
 from kernels.yours.claim import Claim, with_names
@@ -137,7 +139,8 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
         words = "the reference itself loses its digits, or overflows, on such values"
         return {"status": "dropped", "message": words}
-    backend = Brought(chips or claim.declared.chips)
+    targets = chips or claim.declared.chips
+    backend = (BroughtToGpu if set(targets) <= set(GPUS) else Brought)(targets)
     subject = ladder.Subject(
         claim, name, backend, claim.function, differentiable=bool(claim.differentiable)
     )

@@ -40,7 +40,7 @@ class _PallasTpu(OnTpu):
     """
 
     name = "Pallas TPU"
-    claims = ("interpret", "simulate", "compile")
+    claims: tuple[str, ...] = ("interpret", "simulate", "compile")
     takes_interpret = True
 
     def __init__(self, chips: Sequence[str] = CHIPS) -> None:
