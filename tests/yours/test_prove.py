@@ -109,7 +109,6 @@ def test_what_hangs_or_aborts_ends_its_child():
 @pytest.mark.parametrize("kernel", ["devouring", pytest.param("vast", marks=pytest.mark.full)])
 def test_what_exhausts_memory_ends_its_child(kernel):
     """With a real limit, of 3 GiB, which the child inherits."""
-
     if sys.platform != "linux":
         pytest.skip("the limit is one of Linux")
     line = f'ulimit -d {3 << 20}; exec "$0" -m kernels prove "$1" --rung interpret'
