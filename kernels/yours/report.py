@@ -134,14 +134,14 @@ class Report:
         for kernel in dict.fromkeys(result.kernel for result in self.findings):
             own = [result for result in self.findings if result.kernel == kernel]
             count = lambda *statuses, own=own: str(sum(r.status in statuses for r in own))
-            told = dict(name=kernel, tests=str(len(own)), failures=count(FAILED), errors="0")
+            counts = dict(name=kernel, tests=str(len(own)), failures=count(FAILED), errors="0")
             seconds = f"{sum(result.seconds for result in own):.3f}"
-            told |= dict(skipped=count(SKIPPED, PARTIAL), time=seconds)
-            suite = ElementTree.SubElement(root, "testsuite", told)
+            counts |= dict(skipped=count(SKIPPED, PARTIAL), time=seconds)
+            suite = ElementTree.SubElement(root, "testsuite", counts)
             for result in own:
-                told = dict(classname=f"{kernel}.{result.rung}", name=result.problem)
-                told["time"] = f"{result.seconds:.3f}"
-                case = ElementTree.SubElement(suite, "testcase", told)
+                place = dict(classname=f"{kernel}.{result.rung}", name=result.problem)
+                place["time"] = f"{result.seconds:.3f}"
+                case = ElementTree.SubElement(suite, "testcase", place)
                 # Without the characters that XML has not.
                 words = "".join(c for c in result.words if c in "\t\n" or ord(c) >= 32)
                 if result.status == FAILED:
