@@ -36,8 +36,7 @@ def guard(
     python -m kernels guard --baseline estimates.json
     """
     with reported():
-        from kernels.machines.tpu.chips import CHIPS
-        from kernels.yours import guarding
+        from kernels.yours import guarding, machines
 
         writable(markdown, baseline if update else None)
         guarded = guarding.guard(
@@ -45,7 +44,7 @@ def guard(
             [file_and_name(file) for file in files or ()],
             update=update,
             percent=percent,
-            chips=repeated("--chip", chip, CHIPS),
+            chips=repeated("--chip", chip, machines.chips()),
             rungs=repeated("--rung", rung, guarding.ALL) or guarding.RUNGS,
             timeout=timeout,
             progress=lambda words: (

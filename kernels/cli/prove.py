@@ -46,14 +46,14 @@ def prove(
     The exit status is 1 where a rung failed, and 3 where a kernel was compiled and never run.
     """
     with reported():
-        from kernels.machines.tpu.chips import CHIPS
+        from kernels.yours import machines
         from kernels.yours.proving import RUNGS as known
         from kernels.yours.proving import prove_file
         from kernels.yours.report import Report
 
         writable(junit, markdown)
         rungs = repeated("--rung", rung, known) or known
-        chips = repeated("--chip", chip, CHIPS)
+        chips = repeated("--chip", chip, machines.chips())
         report = Report(())
         with progress(counted=False) as bar:
             task = bar.add_task("")

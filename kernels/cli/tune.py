@@ -96,21 +96,15 @@ def _of_entry(
     for trial in tuning.trials:
         refused, least = math.isinf(trial.seconds), "at least " * bool(trial.on_data)
         comparable = not refused and math.isfinite(default) and not trial.on_data
-        rows.append(
-            (
-                str(trial),
-                "refused" if refused else least + format_seconds(trial.seconds),
-                f"{trial.seconds / default - 1:+.1%}" if comparable else "",
-                trial.on_data
-                or (f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0]),
-            )
-        )
+        time = "refused" if refused else least + format_seconds(trial.seconds)
+        change = f"{trial.seconds / default - 1:+.1%}" if comparable else ""
+        binds = f"{trial.bound} binds" if trial.bound else re.split("[;:]", trial.note)[0]
+        rows.append((str(trial), time, change, trial.on_data or binds))
     columns = ("tuning", "time", "against the default", "")
     title = f"{entry} {problem} on {chip}, estimated"
     own = format_seconds(default) if math.isfinite(default) else "refused"
-    words = (
-        f"the operator's own choice: {own} (libtpu {tuning.libtpu}; estimates, not measurements)"
-    )
+    kind = f"libtpu {tuning.libtpu}; estimates, not measurements"
+    words = f"the operator's own choice: {own} ({kind})"
     return Table(columns, rows, title, right=columns[1:3]), [words], True
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machines.checks import fail, located, takes, user_file
+from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
+from kernels.proof.backends.pallas_gpu import BroughtToGpu
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.yours import declared
 from kernels.yours.claim import Claim, with_names
@@ -172,7 +174,9 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
         words = "the reference itself loses its digits, or overflows, on such values"
         return {"status": "dropped", "message": words}
-    backend = Brought(chips or claim.declared.chips)
+    targets = chips or claim.declared.chips
+    on_gpu = set(targets) <= set(GPUS)
+    backend = (BroughtToGpu if on_gpu else Brought)(targets)
     subject = ladder.Subject(
         claim, name, backend, claim.function, differentiable=bool(claim.differentiable)
     )
@@ -183,7 +187,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         with contextlib.suppress(Exception):
             wrote = _writer(claim, workload, seed, check.output, check.place)
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
-    if status == ladder.PASSED and rung != "compile" and _rounded[name]:
+    if status == ladder.PASSED and rung != "compile" and not on_gpu and _rounded[name]:
         status, message = ladder.PARTIAL, _rounded[name]
     return {
         "status": status,

@@ -78,16 +78,8 @@ def explain_file(
     Raises:
         ValueError: where the file, the name or the arguments are wrong, or the child ended.
     """
-    question = dict(
-        what="explain",
-        path=path,
-        name=name,
-        args=args,
-        chip=chip,
-        timeout=timeout,
-        pictures=pictures,
-        trips=dict(trips or {}),
-    )
+    question = dict(what="explain", path=path, name=name, args=args, chip=chip, timeout=timeout)
+    question |= dict(pictures=pictures, trips=dict(trips or {}))
     key = cache.key(machine(chip).ready(), os.path.abspath(path), sorted(question.items(), key=str))
     if (known := cache.ANSWERS.get(key)) and cache.same(known["files"]):
         return known["explanation"]

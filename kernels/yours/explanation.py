@@ -138,13 +138,8 @@ def refused(
     """An explanation of what a compiler refused: why, and what to change first."""
     kernels = kernels_of(program, chip) if program else ()
     source = getattr(error, "source", None) or ""
-    facts = Refusal(
-        title,
-        chip,
-        {"kind": error.kind, "message": str(error), "source": source},
-        kernels,
-        dtypes(program, chip) if program else (),
-    )
+    why = {"kind": error.kind, "message": str(error), "source": source}
+    facts = Refusal(title, chip, why, kernels, dtypes(program, chip) if program else ())
     if isinstance(error, TpuCompileError):
         return Explanation(facts, (tpu_words.first_change(error, kernels, chip),))
     return Explanation(facts)

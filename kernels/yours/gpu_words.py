@@ -110,28 +110,19 @@ def _verdict(facts: GpuFacts) -> str:
 
 def _row(kernel: GpuKernelFacts) -> tuple[str, ...]:
     full = kernel.occupancy
-    return (
-        kernel.name,
-        str(kernel.registers),
-        f"{kernel.spills} B",
-        f"{kernel.shared_bytes:,} B",
-        *((str(full.blocks), f"{full.share:.0%}", full.limiter) if full else ("",) * 3),
-        "" if kernel.waves is None else str(kernel.waves),
-    )
+    held = (str(full.blocks), f"{full.share:.0%}", full.limiter) if full else ("",) * 3
+    waves = "" if kernel.waves is None else str(kernel.waves)
+    own = kernel.name, str(kernel.registers), f"{kernel.spills} B", f"{kernel.shared_bytes:,} B"
+    return (*own, *held, waves)
 
 
 def _schedule(kernel: GpuKernelFacts) -> Table:
     """The instructions of a kernel's loop that wait longest, in their order."""
     lines = kernel.loop.schedule
     slow = sorted(range(len(lines)), key=lambda i: (-lines[i][1] - 16 * len(lines[i][2]), i))
+    joined = lambda numbers: "".join(map(str, numbers)) or "·"
     rows = [
-        (
-            f"{at:x}",
-            str(stall),
-            "".join(map(str, waits)) or "·",
-            "".join(map(str, sets)) or "·",
-            text[:70],
-        )
+        (f"{at:x}", str(stall), joined(waits), joined(sets), text[:70])
         for at, stall, waits, sets, text in (lines[i] for i in sorted(slow[:LINES]))
     ]
     return Table(("at", "stall", "waits", "sets", "instruction"), rows)

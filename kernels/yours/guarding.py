@@ -34,15 +34,9 @@ class Guarded:
     def table(self, caption: str = "") -> Table:
         """What was and what is."""
         shown = lambda value: "" if value is None else format_seconds(value)
+        change = lambda was, now: f"{now / was - 1:+.1%}" if was and now is not None else ""
         rows = [
-            (
-                name,
-                chip,
-                shown(was),
-                shown(now),
-                f"{now / was - 1:+.1%}" if was and now is not None else "",
-                ", ".join(rungs),
-            )
+            (name, chip, shown(was), shown(now), change(was, now), ", ".join(rungs))
             for name, chip, was, now, rungs in self.lines
         ]
         columns = ("kernel", "chip", "was", "is", "change", "rungs")
@@ -102,12 +96,8 @@ def guard(
             path, name, rungs=tuple(rungs), chips=tuple(chips), timeout=timeout, progress=progress
         )
         for kernel, own in declared_in(path, name):
-            results = {rung: report.of(kernel, rung) for rung in rungs}
-            held = tuple(
-                rung
-                for rung, those in results.items()
-                if those and all(result.status == "passed" for result in those)
-            )
+            statuses = ((rung, {r.status for r in report.of(kernel, rung)}) for rung in rungs)
+            held = tuple(rung for rung, those in statuses if those == {"passed"})
             why = {r.rung: r.message for r in report.findings if r.kernel == kernel and r.message}
             for chip in chips or own:
                 if progress:

@@ -52,7 +52,7 @@ def prove(
             generator, anew at each call.
         differentiable: names of the arguments whose gradients are proven too.
         static: names of the arguments whose arrays decide what is compiled, such as a mask.
-        chips: that it is compiled for.
+        chips: that it is compiled for, TPUs or GPUs.
         values: "given" are the values as drawn; "mean" adds a large mean to an array at a time;
             "wide" spreads all values over many powers of ten.
         budget: how many times the error budget a result may take; the report says so.
@@ -132,10 +132,10 @@ def _loaded(ask: Ask, source: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check(rungs: Sequence[str], chips: Sequence[str], timeout: float) -> None:
-    from kernels.machines.tpu.chips import CHIPS as known
+    from kernels.yours.machines import chips as known
 
     positive("timeout", timeout)
-    for argument, names, accepted in (("rungs", rungs, RUNGS), ("chips", chips, known)):
+    for argument, names, accepted in (("rungs", rungs, RUNGS), ("chips", chips, known())):
         if isinstance(names, str):
             fail(argument, repr(names), "a tuple of names")
         for name in names:

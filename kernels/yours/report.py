@@ -147,24 +147,14 @@ class Report:
         for kernel in dict.fromkeys(result.kernel for result in self.findings):
             own = [result for result in self.findings if result.kernel == kernel]
             count = lambda *statuses, own=own: str(sum(r.status in statuses for r in own))
-            suite = ElementTree.SubElement(
-                root,
-                "testsuite",
-                name=kernel,
-                tests=str(len(own)),
-                failures=count(FAILED),
-                skipped=count(SKIPPED, PARTIAL),
-                errors="0",
-                time=f"{sum(result.seconds for result in own):.3f}",
-            )
+            counts = dict(name=kernel, tests=str(len(own)), failures=count(FAILED), errors="0")
+            seconds = f"{sum(result.seconds for result in own):.3f}"
+            counts |= dict(skipped=count(SKIPPED, PARTIAL), time=seconds)
+            suite = ElementTree.SubElement(root, "testsuite", counts)
             for result in own:
-                case = ElementTree.SubElement(
-                    suite,
-                    "testcase",
-                    classname=f"{kernel}.{result.rung}",
-                    name=result.problem,
-                    time=f"{result.seconds:.3f}",
-                )
+                place = dict(classname=f"{kernel}.{result.rung}", name=result.problem)
+                place["time"] = f"{result.seconds:.3f}"
+                case = ElementTree.SubElement(suite, "testcase", place)
                 # Without the characters that XML has not.
                 words = "".join(c for c in result.words if c in "\t\n" or ord(c) >= 32)
                 if result.status == FAILED:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import triton as pltriton
 
 import kernels
 
@@ -22,15 +23,16 @@ def normalise(x_ref, o_ref):
     o_ref[...] = e / e.sum(-1, keepdims=True)
 
 
-def by_rows(body, x, out=lambda i: (i, 0), semantics="parallel", rows=8):
+def by_rows(body, x, out=lambda i: (i, 0), semantics="parallel", rows=8, shape=None, **more):
     spec = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0))
+    params = pltpu.CompilerParams(dimension_semantics=(semantics,))
     return pl.pallas_call(
         body,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(x.shape[0] // rows,),
+        out_shape=jax.ShapeDtypeStruct(shape or x.shape, x.dtype),
+        grid=(pl.cdiv(x.shape[0], rows),),
         in_specs=[spec],
         out_specs=pl.BlockSpec((rows, x.shape[1]), out),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=(semantics,)),
+        **{"compiler_params": params} | more,
     )(x)
 
 
@@ -62,10 +64,7 @@ def norm(variance, x, parameters):
         o_ref[...] = (x - mean) * jax.lax.rsqrt(variance(x, mean) + 1e-6) * w_ref[...] + b_ref[...]
         mean_ref[...] = mean
 
-    shapes = (
-        jax.ShapeDtypeStruct(x.shape, x.dtype),
-        jax.ShapeDtypeStruct((x.shape[0], 1), x.dtype),
-    )
+    shapes = [jax.ShapeDtypeStruct(shape, x.dtype) for shape in (x.shape, (x.shape[0], 1))]
     weight, bias = (parameters[name].reshape(1, -1) for name in ("weight", "bias"))
     out, mean = pl.pallas_call(body, out_shape=shapes)(x, weight, bias)
     return out, {"mean": mean}
@@ -123,20 +122,24 @@ def racing(x):
 
         o_ref[...] += x_ref[...]
 
-    return pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((8, 256), x.dtype),
-        grid=(8,),
-        in_specs=[pl.BlockSpec((8, 256), lambda i: (i, 0))],
-        out_specs=pl.BlockSpec((8, 256), lambda i: (0, 0)),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-    )(x)
+    return by_rows(body, x, out=lambda i: (0, 0), shape=(8, 256))
 
 
 @kernels.proves(softmax_reference, arguments=rows)
 def odd_blocks(x):
     """Blocks of 4 rows are no whole number of tiles, which only the compiler minds."""
     return by_rows(normalise, x, rows=4)
+
+
+@kernels.proves(softmax_reference, arguments=rows, chips=("h100",))
+def on_a_gpu(x, rows=16):
+    return by_rows(normalise, x, rows=rows, compiler_params=pltriton.CompilerParams(num_warps=4))
+
+
+@kernels.proves(softmax_reference, arguments=rows, chips=("h100",))
+def over_the_end(x):
+    """A block of twice the array's rows, which nothing cuts on a GPU."""
+    return on_a_gpu(x, 128)
 
 
 @kernels.proves(softmax_reference, arguments=rows)
@@ -166,15 +169,8 @@ def pipelined(x):
 @kernels.proves(lambda x: 2 * x, arguments=rows, values=("given",))
 def in_place(x):
     """The result takes the argument's memory."""
-    spec = pl.BlockSpec((8, x.shape[1]), lambda i: (i, 0))
-    return pl.pallas_call(
-        lambda x_ref, o_ref: o_ref.__setitem__(..., 2 * x_ref[...]),
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(x.shape[0] // 8,),
-        in_specs=[spec],
-        out_specs=spec,
-        input_output_aliases={0: 0},
-    )(x)
+    body = lambda x_ref, o_ref: o_ref.__setitem__(..., 2 * x_ref[...])
+    return by_rows(body, x, input_output_aliases={0: 0})
 
 
 @kernels.proves(lambda x: 2 * x, arguments=rows, values=("given",))

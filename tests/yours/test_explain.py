@@ -251,7 +251,8 @@ def test_trips_that_data_decides_are_named_and_given(here):
     assert unknown["by_data"] == ["the loop at mine.py:10 of power"]
     assert unknown["depends"] == ["n"] and unknown["most"] is None and unknown["seconds"] is None
     words = "it depends on data: pass n"
-    shown = command(here, *["explain", "mine.py:repeated", "--args", "i32[1] f32[16,128]"]).stdout
+    asked = ("explain", "mine.py:repeated", "--args", "i32[1] f32[16,128]")
+    shown = command(here, *asked).stdout
     assert re.search(f"estimated at least [\\d.]+ .s; {words}", " ".join(shown.split()))
     for given, least in (("i32[1]=[300]", False), ("i32[1]", True)):
         tuning = ("tune", "mine.py:repeated", "--over", "rows=16", "--args", f"{given} f32[16,128]")
@@ -261,9 +262,7 @@ def test_trips_that_data_decides_are_named_and_given(here):
     assert not given["depends"] and given["trips"] == {"power": 300}
     assert given["seconds"] == explained("i32[1]=[300] f32[16,128]")["seconds"]
     assert given["seconds"] > explained("i32[1] f32[16,128]", "--trips", "3")["seconds"]
-    wrong = command(
-        here, *["explain", "mine.py:repeated", "--trips", "other=3", "--args"], "i32[1] f32[16,128]"
-    )
+    wrong = command(here, *asked, "--trips", "other=3")
     assert wrong.returncode == 2
     assert "accepted: the loop at mine.py:10 of power" in " ".join(wrong.stderr.split())
 

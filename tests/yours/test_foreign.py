@@ -49,7 +49,7 @@ def test_a_kernel_shipped_with_jax(kernel):
         assert found == {("interpret", "skipped"), ("simulate", "skipped"), ("compile", "passed")}
         assert SKIPPED[kernel] in str(report)
     else:
-        assert {status for _, status in found} == {"passed"}, str(report)
+        assert {status for _, status in found} <= {"passed", "partial"}, str(report)
 
 
 @needs_libtpu
@@ -66,7 +66,7 @@ def test_a_planted_fault_is_found(rung, kernel):
     ]
     report = prove_file(PLANTED, kernel, rungs=(*below, rung))
     found = statuses(report, kernel)
-    assert {status for r, status in found if r in below} <= {"passed"}, str(report)
+    assert {status for r, status in found if r in below} <= {"passed", "partial"}, str(report)
     assert (rung, "failed") in found, str(report)
     assert "Traceback" not in str(report)
     if kernel in BACKWARD:  # its results are right
@@ -89,7 +89,7 @@ def test_it_is_explained(kernel, tmp_path, monkeypatch):
 def test_a_kernel_of_tokamax(kernel, tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
     report = prove_file(TOKAMAX, kernel, chips=("v5e",))
-    assert {each.status for each in report.findings} == {"passed"}, str(report)
+    assert {each.status for each in report.findings} <= {"passed", "partial"}, str(report)
     assert explain_file(TOKAMAX, kernel).facts.seconds > 0
 
 

@@ -112,7 +112,6 @@ def test_what_hangs_or_aborts_ends_its_child():
 @pytest.mark.parametrize("kernel", ["devouring", pytest.param("vast", marks=pytest.mark.full)])
 def test_what_exhausts_memory_ends_its_child(kernel):
     """With a real limit, of 3 GiB, which the child inherits."""
-
     if sys.platform != "linux":
         pytest.skip("the limit is one of Linux")
     line = f'ulimit -d {3 << 20}; exec "$0" -m kernels prove "$1" --rung interpret'
@@ -120,9 +119,8 @@ def test_what_exhausts_memory_ends_its_child(kernel):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and not done.stderr.strip(), done.stderr
     said = " ".join(done.stdout.split())
-    assert "ran out of memory, of which its process may have 3.0 GiB" in said or (
-        "its process was ended for want of memory" in said
-    ), said
+    limited, ended = "ran out of memory, of which its process may have 3.0 GiB", "want of memory"
+    assert limited in said or f"its process was ended for {ended}" in said, said
     assert "Traceback" not in said
 
 
@@ -133,14 +131,8 @@ def test_ctrl_c_leaves_nothing(tmp_path):
     start = f"import os, signal, sys; {heard}; os.execv(sys.executable, sys.argv[1:])"
     command = [sys.executable, "-c", start]
     command += [sys.executable, "-m", "kernels", "prove", f"{ENDING}:endless"]
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    )
+    options = dict(stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path)
+    process = subprocess.Popen(command, **options, env=os.environ | {"TMPDIR": str(tmp_path)})
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     end = time.monotonic() + 60
     while len(children.read_text().split()) < 2 and time.monotonic() < end:
@@ -168,6 +160,16 @@ def test_the_compiler_refuses_what_interpreters_take(found):
     assert {e.status for e in found.of("odd_blocks", "interpret")} == {"passed"}
     [refused] = report.of("odd_blocks", "compile")
     assert "its second-to-last dimension, 4, must be a multiple of 8" in refused.message
+
+
+@pytest.mark.slow
+def test_on_a_gpu_nothing_cuts_a_block_and_nothing_is_simulated(found):
+    for kernel, compiled in (("on_a_gpu", "passed"), ("over_the_end", "failed")):
+        [at_last] = prove_file(FILE, kernel, rungs=("compile",)).findings
+        assert at_last.status in (compiled, "partial"), at_last  # in part without the extra gpu
+        assert {e.status for e in found.of(kernel, "interpret")} == {"passed"}
+        assert found.of(kernel, "simulate")[0].status == "skipped"
+    assert "block of x in normalise ends beyond the array, and Triton" in at_last.message
 
 
 # --- from Python ----------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
-"""Exercise of the chapter "Bring your own kernel"."""
+"""Exercises of the chapter "Bring your own kernel"."""
+
+import functools
 
 import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.machines.pallas.calls import calls
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload, cases
@@ -25,16 +28,29 @@ def _magnitude(x):
     return terms / np.sqrt(x.var(-1, keepdims=True) + EPSILON)
 
 
-def _proven(answer, x, *, interpret):
+def _proven(reference, answer, x, *, interpret):
     """The answer's result, once `kernels.prove` has nothing to say of it."""
     import kernels
 
-    report = kernels.prove(answer, _standardised, arguments=lambda rng: (x,), chips=(CHIP,))
+    report = kernels.prove(answer, reference, arguments=lambda rng: (x,), chips=(CHIP,))
     if report.failures:
         first = report.failures[0]
         raise Refused(f"kernels.prove, {first.rung}, {first.problem}: {first.message}")
     with pltpu.force_tpu_interpret_mode():
         return np.asarray(answer(x))
+
+
+def _sums(x):
+    return x.sum(0, keepdims=True)
+
+
+def _shared(answer, x, *, interpret):
+    """The same of the sums, once cores can share the work."""
+    result = _proven(_sums, answer, x, interpret=interpret)
+    grids = [dim for call in calls(answer, x) for dim in zip(call.semantics, call.grid)]
+    if not any(semantics == "parallel" and programs > 1 for semantics, programs in grids):
+        raise Refused("no dimension of the grid is parallel: a second core has nothing to do")
+    return result
 
 
 def _microseconds(tried):
@@ -46,6 +62,19 @@ def _microseconds(tried):
 
 EXERCISES = (
     Exercise(
+        "own_sums",
+        "Write column_sums(x), a Pallas kernel in its wrapper without interpret=: [M, N] float32 "
+        "→ [1, N], M a multiple of 64 and N of 128, on a grid of which a dimension is parallel. "
+        f"kernels.prove passes it for a {CHIP}.",
+        _sums,
+        drawn("m n"),
+        cases("m n", few=(128, 256), wide=(192, 640)),
+        call=_shared,
+        backend=PYTHON,
+        magnitude=lambda x: _sums(np.abs(x)),
+        hint="Steps that add to one block have to run in order; those of other columns need not.",
+    ),
+    Exercise(
         "own_standardise",
         "Write standardise(x), a Pallas kernel in its wrapper without interpret=: [M, N] float32 "
         "→ each row less its mean, over the square root of its variance and 1e-5. kernels.prove "
@@ -54,7 +83,7 @@ EXERCISES = (
         _standardised,
         drawn("m n"),
         cases("m n", few=(512, 256), long=(64, 2048, "rows longer than there are of them")),
-        call=_proven,
+        call=functools.partial(_proven, _standardised),
         backend=PYTHON,
         bar=Bar(
             f"µs, estimated for a {CHIP}",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kernels.machines.compat import jaxprs
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import Backend, Job, Refused
-from kernels.proof.backends.pallas_tpu import check_index_maps
+from kernels.proof.backends.pallas_tpu import Brought, check_index_maps
 
 COMPILE_SECONDS = 120.0  # that a compilation may take
 
@@ -32,7 +33,7 @@ class PallasGpu(Backend):
         from kernels.machines.gpu.export import export
 
         compiles = toolchain.available()
-        for program, arrays in jax_arrays.programs(job, interpret=False):
+        for program, arrays in jax_arrays.programs(job, **self._interpreting(False)):
             for chip in self.compiled_for:
                 try:
                     exported = export(program, *arrays, chip=chip, name=job.name)
@@ -78,6 +79,28 @@ class PallasGpu(Backend):
         import jax
 
         return jax.devices()[0].device_kind
+
+
+class BroughtToGpu(Brought):
+    """A kernel for a GPU that somebody brought."""
+
+    name, claims, compile = PallasGpu.name, PallasGpu.claims, Backend.compile
+    seen_as = ()
+
+    def compile_one(self, job: Job) -> str:
+        with self._as_compiled():
+            return PallasGpu.compile_one(self, job)  # type: ignore[arg-type]
+
+    def _look_at(self, program: Any) -> None:
+        """Refuse also what ends beyond its array: only interpreters fill a block up, and cut it."""
+        super()._look_at(program)
+        masked = any("masked" in jaxprs.operation(e) for e in jaxprs.equations(program.jaxpr))
+        for call in () if program.mosaic or masked else program.calls:
+            for operand in call.operands:
+                if (operand.starts + operand.block > operand.shape).any():
+                    place = f"the last block of {operand.name} in {call.name}"
+                    why = "ends beyond the array, and Triton masks nothing by itself"
+                    raise Refused(f"{place} {why}: take whole blocks, or pltriton's masks")
 
 
 PALLAS_GPU = PallasGpu()

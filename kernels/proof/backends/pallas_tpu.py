@@ -40,7 +40,7 @@ class _PallasTpu(OnTpu):
     """
 
     name = "Pallas TPU"
-    claims = ("interpret", "simulate", "compile")
+    claims: tuple[str, ...] = ("interpret", "simulate", "compile")
     takes_interpret = True
 
     def __init__(self, chips: Sequence[str] = CHIPS) -> None:
@@ -150,6 +150,11 @@ class Brought(_PallasTpu):
 
     takes_interpret = False
 
+    @property
+    def seen_as(self) -> tuple[str, ...]:
+        """What the interpreters pretend to be: the first chip, where it is a TPU."""
+        return self.compiled_for[:1]
+
     def interpret(self, job: Job) -> Any:
         """By JAX's plain interpreter; what that has not learned, by the simulated TPU.
 
@@ -163,7 +168,7 @@ class Brought(_PallasTpu):
     def _interpreted(self, call: Callable[[], Any]) -> Any:
         from kernels.machines.compat import jax_interpreter
 
-        with jax_interpreter.as_a_chip(*self.compiled_for[:1]):
+        with jax_interpreter.as_a_chip(*self.seen_as):
             return self._by_either(call)
 
     def _by_either(self, call: Callable[[], Any]) -> Any:
@@ -192,7 +197,7 @@ class Brought(_PallasTpu):
         from kernels.machines.compat import jax_interpreter
 
         try:
-            with jax_interpreter.as_a_chip(*self.compiled_for[:1]):
+            with jax_interpreter.as_a_chip(*self.seen_as):
                 return super().simulate(job, order, watched)
         except Exception as error:
             refused = isinstance(error, Refused)
