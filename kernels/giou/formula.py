@@ -22,10 +22,11 @@ def _span(first, last, first_, last_):
 
 def score(pred, target):
     """GIOU of pairs of boxes: left, top, right and bottom of each are arrays of one shape."""
-    (pl, pt, pr, pb), (tl, tt, tr, tb) = pred, target
-    inter = jnp.maximum(_overlap(pl, pr, tl, tr), 0) * jnp.maximum(_overlap(pt, pb, tt, tb), 0)
-    enclosing = jnp.maximum(_span(pl, pr, tl, tr), 0) * jnp.maximum(_span(pt, pb, tt, tb), 0)
-    union = (pr - pl) * (pb - pt) + (tr - tl) * (tb - tt) - inter
+    (left, top, right, bottom), (left_, top_, right_, bottom_) = pred, target
+    across, down = (left, right, left_, right_), (top, bottom, top_, bottom_)
+    inter = jnp.maximum(_overlap(*across), 0) * jnp.maximum(_overlap(*down), 0)
+    enclosing = jnp.maximum(_span(*across), 0) * jnp.maximum(_span(*down), 0)
+    union = (right - left) * (bottom - top) + (right_ - left_) * (bottom_ - top_) - inter
     union, enclosing = jnp.maximum(union, EPSILON), jnp.maximum(enclosing, EPSILON)
     return inter / union - (enclosing - union) / enclosing
 
@@ -37,13 +38,13 @@ def _larger(a, b):
 
 def gradients(pred, target, cotangent):
     """The derivatives of `score` by the coordinates of both, times a cotangent of its shape."""
-    (pl, pt, pr, pb), (tl, tt, tr, tb) = pred, target
-    iw, ih = _overlap(pl, pr, tl, tr), _overlap(pt, pb, tt, tb)
-    ew, eh = _span(pl, pr, tl, tr), _span(pt, pb, tt, tb)
+    (left, top, right, bottom), (left_, top_, right_, bottom_) = pred, target
+    across, down = (left, right, left_, right_), (top, bottom, top_, bottom_)
+    iw, ih, ew, eh = _overlap(*across), _overlap(*down), _span(*across), _span(*down)
     inter_w, inter_h = jnp.maximum(iw, 0), jnp.maximum(ih, 0)
     outer_w, outer_h = jnp.maximum(ew, 0), jnp.maximum(eh, 0)
     inter, enclosing = inter_w * inter_h, outer_w * outer_h
-    union = (pr - pl) * (pb - pt) + (tr - tl) * (tb - tt) - inter
+    union = (right - left) * (bottom - top) + (right_ - left_) * (bottom_ - top_) - inter
     u, c = jnp.maximum(union, EPSILON), jnp.maximum(enclosing, EPSILON)
 
     # score = inter / u - 1 + u / c, and u holds inter once more.
@@ -53,15 +54,15 @@ def gradients(pred, target, cotangent):
     of_iw, of_ih = of_inter * inter_h * _larger(iw, 0), of_inter * inter_w * _larger(ih, 0)
     of_ew, of_eh = of_enclosing * outer_h * _larger(ew, 0), of_enclosing * outer_w * _larger(eh, 0)
 
-    def of_interval(first, last, first_, last_, of_area, of_overlap, of_span):
+    def of_ends(first, last, first_, last_, of_side, of_overlap, of_span):
         """By the first and the last coordinate of the one box, along one axis."""
-        of_first = -of_area - of_overlap * _larger(first, first_) - of_span * _larger(first_, first)
-        return of_first, of_area + of_overlap * _larger(last_, last) + of_span * _larger(
-            last, last_
-        )
+        of_first = -of_side - of_overlap * _larger(first, first_) - of_span * _larger(first_, first)
+        of_last = of_side + of_overlap * _larger(last_, last)
+        return of_first, of_last + of_span * _larger(last, last_)
 
-    left, right = of_interval(pl, pr, tl, tr, of_union * (pb - pt), of_iw, of_ew)
-    top, bottom = of_interval(pt, pb, tt, tb, of_union * (pr - pl), of_ih, of_eh)
-    left_, right_ = of_interval(tl, tr, pl, pr, of_union * (tb - tt), of_iw, of_ew)
-    top_, bottom_ = of_interval(tt, tb, pt, pb, of_union * (tr - tl), of_ih, of_eh)
-    return (left, top, right, bottom), (left_, top_, right_, bottom_)
+    def of_box(left, top, right, bottom, left_, top_, right_, bottom_):
+        across = of_ends(left, right, left_, right_, of_union * (bottom - top), of_iw, of_ew)
+        down = of_ends(top, bottom, top_, bottom_, of_union * (right - left), of_ih, of_eh)
+        return across[0], down[0], across[1], down[1]
+
+    return of_box(*pred, *target), of_box(*target, *pred)

@@ -68,13 +68,10 @@ def transposed(preds, targets, interpret):
 
 def _level(compute):
     """What is called as every implementation is: [B, N, 4], [B, N, 4] → [B, N]."""
-
-    @functools.partial(jax.jit, static_argnames="interpret")
-    def traced(preds, targets, interpret):
-        return compute(preds, targets, interpret=interpret)
+    traced = jax.jit(compute, static_argnames="interpret")
 
     def giou(preds, targets, *, interpret=None):
-        return traced(jnp.asarray(preds), jnp.asarray(targets), interprets(interpret, "tpu"))
+        return traced(*map(jnp.asarray, (preds, targets)), interpret=interprets(interpret, "tpu"))
 
     return giou
 

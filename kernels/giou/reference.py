@@ -11,19 +11,14 @@ EPSILON = 1e-5  # area below which nothing counts: union and enclosing box are a
 def _areas(preds, targets):
     """Of the intersection, of both boxes and of the enclosing box; and the sides of all four."""
     xp = preds.__array_namespace__()
-    (pl, pt, pr, pb), (tl, tt, tr, tb) = (xp.moveaxis(boxes, -1, 0) for boxes in (preds, targets))
-    sides = (
-        (
-            xp.maximum(xp.minimum(pr, tr) - xp.maximum(pl, tl), 0),
-            xp.maximum(xp.minimum(pb, tb) - xp.maximum(pt, tt), 0),
-        ),
-        (pr - pl, pb - pt),
-        (tr - tl, tb - tt),
-        (
-            xp.maximum(xp.maximum(pr, tr) - xp.minimum(pl, tl), 0),
-            xp.maximum(xp.maximum(pb, tb) - xp.minimum(pt, tt), 0),
-        ),
+    first, last, first_, last_ = preds[..., :2], preds[..., 2:], targets[..., :2], targets[..., 2:]
+    both = (
+        xp.maximum(xp.minimum(last, last_) - xp.maximum(first, first_), 0),
+        last - first,
+        last_ - first_,
+        xp.maximum(xp.maximum(last, last_) - xp.minimum(first, first_), 0),
     )
+    sides = [(lengths[..., 0], lengths[..., 1]) for lengths in both]
     return [width * height for width, height in sides], sides
 
 

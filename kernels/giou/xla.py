@@ -1,9 +1,9 @@
-"""GIOU as jax.numpy says it: the plainest version."""
+"""GIOU as jax.numpy says it: the plainest version, and the one that XLA makes the most of."""
 
 import jax
 import jax.numpy as jnp
 
-EPSILON = 1e-5
+from kernels.giou.formula import EPSILON, score
 
 
 def _area(sides):
@@ -20,3 +20,9 @@ def giou(preds, targets):
     union = _area(last - first) + _area(last_ - first_) - inter
     union, enclosing = jnp.maximum(union, EPSILON), jnp.maximum(enclosing, EPSILON)
     return inter / union - (enclosing - union) / enclosing
+
+
+@jax.jit
+def giou_in_planes(preds, targets):
+    """The same, with the coordinates brought to the front first."""
+    return score(jnp.moveaxis(preds, -1, 0), jnp.moveaxis(targets, -1, 0))

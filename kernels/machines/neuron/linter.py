@@ -3,9 +3,10 @@
 The simulator runs Python; the compilers of NKI 0.1 to 0.6 parse it, and know less of it. (From 0.7
 on kernels are traced by Python, which takes more. What passes here, all of them take.) Refused:
 
-- comprehensions, generators, lambda, try, with, raise, import, del, global, nonlocal, functions and
-  classes inside the kernel, sets, await, match and the walrus: the compiler's syntax tree (KLR, its
-  open front end) has no place for them; NKI's migration guide to 0.7 names generators and classes
+- comprehensions, generators, lambda, try, with, raise, import, del, global, nonlocal, functions
+  inside the kernel that are no body of nl.fori_loop or nl.while_loop, classes inside it, sets,
+  await, match and the walrus: the compiler's syntax tree (KLR, its open front end) has no place
+  for them; NKI's migration guide to 0.7 names generators and classes
 - operators, comparisons, truth and loops on tiles, and assignment into one: a tile's numbers are
   not known while a kernel is compiled (NKI language guide). An argument may be None, a number or a
   list, so its truth, a loop over it and `x != None` are left alone
@@ -70,16 +71,10 @@ REMOVED = {
 }
 # Names of nki.isa that write no tile.
 WITHOUT_DST = (
-    "get_nc_version",
-    "register_alloc",
-    "register_move",
-    "register_load",
-    "register_store",
-    "core_barrier",
-    "sendrecv",
-    "set_rng_seed",
-    "quantize_mx",
+    *("get_nc_version", "register_alloc", "register_move", "register_load", "register_store"),
+    *("core_barrier", "sendrecv", "set_rng_seed", "quantize_mx"),
 )
+LOOPS = ("fori_loop", "while_loop")  # of nki.language, which take a function for their body
 PLAIN = ("math", "builtins")
 MAKERS = ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load")
 MODERN, BETA1 = (
@@ -196,8 +191,13 @@ class _Rules:
 class _Modern(_Rules):
     def judge(self) -> None:
         self._find_tiles()
+        calls = [node for node in self.body() if isinstance(node, ast.Call)]
+        loops = [node for node in calls if getattr(node.func, "attr", "") in LOOPS]
+        bodies = {a.id for node in loops for a in node.args if isinstance(a, ast.Name)}
         for node in self.body():
             if isinstance(node, ast.Raise) and self.helper:
+                continue
+            if isinstance(node, ast.FunctionDef) and node.name in bodies:
                 continue
             if type(node) in SYNTAX:
                 what, instead = SYNTAX[type(node)]

@@ -27,8 +27,7 @@ def plain(x, n=3):
     rows, columns = x.shape
     assert rows <= nl.tile_size.pmax, f"{rows} rows"
     tile = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.sbuf)
-    tiles, names = [], {"a": 1}
-    tiles.append(tile)
+    tiles, names = [tile], {"a": 1}
     nisa.dma_copy(tile, x[0:rows, :])
     half = columns // 2 + n * 2
     while half > columns:
@@ -147,8 +146,11 @@ def shipped_loads(x):
     nl.store(x, nl.multiply(tile, 2.0))
 
 
-def shipped_imported_instruction(x):
-    memset(x, 0.0)
+def shipped_loop_and_imported_instruction(x):
+    def body(row):
+        memset(x.ap([[4, 128], [1, 4]], scalar_offset=row), 0.0)
+
+    nl.fori_loop(0, 512, body, step=128)
 
 
 def shipped_blocks(x):
@@ -160,7 +162,6 @@ def shipped_blocks(x):
     total = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.psum)
     for k in nl.sequential_range(4):
         nisa.nc_matmul(total, tiles[k], tiles[k], accumulate=(k > 0))
-    assert len(tiles) == 4, f"{len(tiles)} tiles"
 
 
 def shipped_beta_sum(x, y):
@@ -188,7 +189,6 @@ def test_a_planted_fault_is_found(name, tmp_path):
     path.write_text(source)
     exec(compile(source, path, "exec"), scope)
     found = neuron.lint(NkiKernel(scope["kernel"], "nki"))
-    assert len(found) == 1, found
     (finding,) = found
     assert what in finding.what and instead in finding.instead
     file, lines = "planted.py", range(3, 4 + body.count("\n"))
