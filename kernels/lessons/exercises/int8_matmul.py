@@ -7,8 +7,6 @@ from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, compared, launch
-from kernels.matmul import quantize, quantized_matmul
-from kernels.proof import ladder
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.workload import Workload, cases, values
 
@@ -22,26 +20,6 @@ def _spiky(workload, rng):
     outliers = tuple(int(i) for i in np.sort(rng.choice(k, some, replace=False)))
     x[:, outliers] *= 60
     return x, y / np.float32(np.sqrt(k)), outliers
-
-
-def _error(result, x, y):
-    right = np.float64(x) @ np.float64(y)
-    wrong = np.linalg.norm(np.float64(result) - right, axis=1)
-    return float(np.median(wrong / np.linalg.norm(right, axis=1)))
-
-
-def _apart(answer, x, y, outliers, *, interpret):
-    """Whether the error is less than half of what int8 has for the whole."""
-    z = compared(answer(x, y, outliers))
-    if not interpret:
-        return z
-    if np.shape(z) != (len(x), y.shape[1]):
-        raise ladder.Refused(f"shape is {np.shape(z)}, the reference has {(len(x), y.shape[1])}")
-    (q, r), (p, c) = quantize(x, axis=1), quantize(y, axis=0)
-    limit = _error(quantized_matmul(q, p, r, c, jnp.zeros(y.shape[1])), x, y) / 2
-    if not (error := _error(z, x, y)) <= limit:
-        raise ladder.Refused(f"the error is {error:.2%}, wanted at most {limit:.2%}")
-    return np.True_
 
 
 def _quantised(kernel, x, *, interpret):
@@ -151,19 +129,6 @@ EXERCISES = (
         backend=PYTHON,
         magnitude=lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
         hint="A channel is a column of x and a row of y.",
-    ),
-    Exercise(
-        "apart",
-        "Write apart(x, y, outliers) for x y, [m, k], [k, n] → [m, n]: the channels in the tuple "
-        "outliers in bfloat16 or better, the others in int8; the median error of a token is to be "
-        "at most half of what it is with everything in int8.",
-        lambda x, y, outliers: np.True_,
-        _spiky,
-        cases("m k n outliers", few=(32, 256, 64, 6), one=(16, 128, 128, 1)),
-        call=_apart,
-        backend=PYTHON,
-        judge=judges.int8_products,
-        hint="x[:, outliers] are the columns of x, y[outliers] the rows of y that belong to them.",
     ),
     Exercise(
         "scaled",

@@ -1,4 +1,4 @@
-"""Exercises of the chapter "A pipelined matmul"."""
+"""Exercises of the chapter "A fast matmul"."""
 
 import numpy as np
 
@@ -54,8 +54,8 @@ EXERCISES = (
             "m k n", square=(128, 128, 128), oblong=(128, 256, 384, "a gradient of another shape")
         )
         + cases("m k n", dtype="bfloat16", bfloat16=(128, 256, 128, "sums of 8 bits")),
-        rungs=("interpret",),
-        judge=judges.both(judges.lowered, judges.kernels(3)),
+        rungs=("interpret", "compile"),
+        judge=judges.kernels(3),
         magnitude=lambda x, y: abs(x) @ abs(y),
         differentiable=("x", "y"),
         hint="If c comes back to z = x y, then c yᵀ goes to x, and xᵀ c to y.",

@@ -1,11 +1,8 @@
 """Wrong answers to the exercises of this chapter, and what is said of each."""
 
-import jax.numpy as jnp
-
 SUMS = "dot(x_ref[...], y_ref[...]) - a_ref[...] * dot(ones, y_ref[...])[:1]"
 SHIFTED = "dot(x_ref[...] - a_ref[...].astype(jnp.int8), y_ref[...])"
 WIDE = "x_ref[...].astype(float) - a_ref[...].astype(float), y_ref[...].astype(float)"
-IN_INT8, IN_BFLOAT16 = "best(x[:, rest], y[rest])", " + in_bfloat16(x[:, both], y[both])"
 LARGEST = "jnp.max(jnp.abs(x), axis=1, keepdims=True)"
 HALVES = {"((packed << 28) >> 28)": "(packed & 15)", "(packed >> 4)": "((packed >> 4) & 15)"}
 RATIO, INVERSE = "abs(x).max(0) / np.abs(y).max(1)", "abs(y).max(1) / np.abs(x).max(0)"
@@ -15,10 +12,6 @@ NO_INT8 = "no matrix product of it has int8 factors"
 WRONG = (
     ("smooth", {"max(0)": "max()", "max(1)": "max()"}, "interpret", "shape is ()"),
     ("smooth", {RATIO: INVERSE}, "interpret", "element ["),
-    ("apart", {IN_INT8 + IN_BFLOAT16: "best(x, y)"}, "interpret", "the error is"),
-    ("apart", {IN_BFLOAT16: ""}, "interpret", "wanted at most"),
-    ("apart", lambda x, y, outliers: jnp.dot(x, y).T, "interpret", "shape is"),
-    ("apart", lambda x, y, outliers: jnp.dot(x, y), "compile", NO_INT8),
     ("scaled", {"preferred_element_type=jnp.int32": ""}, "interpret", "element ["),
     ("scaled", {SUMS: SHIFTED}, "interpret", "element ["),
     ("scaled", {" - a_ref[...] * dot(ones, y_ref[...])[:1]": ""}, "interpret", "element ["),
