@@ -8,9 +8,9 @@ UNTURNED = {
 PRODUCT = 'jnp.dot(x_ref[...], y_ref[...], precision="highest")'
 TWO_DIMENSIONS = {
     "n // 128, k // 128)": "n // 128)",
-    "(128, 128), lambda i, j, l: (i, l)": "(128, k), lambda i, j: (i, 0)",
-    "(128, 128), lambda i, j, l: (l, j)": "(k, 128), lambda i, j: (0, j)",
-    "lambda i, j, l: (i, j)": "lambda i, j: (i, j)",
+    "(128, 128), lambda i, j, s: (i, s)": "(128, k), lambda i, j: (i, 0)",
+    "(128, 128), lambda i, j, s: (s, j)": "(k, 128), lambda i, j: (0, j)",
+    "lambda i, j, s: (i, j)": "lambda i, j: (i, j)",
     "pl.program_id(2) == 0": "True",
     "pl.program_id(2) == pl.num_programs(2) - 1": "True",
 }
