@@ -262,7 +262,9 @@ kernelPlayers.timeline = (() => {
         make("span", { class: "kernel-buttons" }, smaller, larger, all, left, right),
         make("span", {}, make("b", {}, data.kernel), ` on one core of ${data.chip}, estimated`), view),
       make("div", {}, picture), legend,
-      make("p", { class: "kernel-hint" }, "Point at an instruction, or take the arrow keys: left and right along an engine, up and down between them."));
+      make("p", { class: "kernel-hint" }, matchMedia("(pointer: coarse)").matches
+        ? "Tap an instruction; drag, or take the buttons, to see others."
+        : "Point at an instruction, or take the arrow keys: left and right along an engine, up and down between them."));
     say.words.classList.add("kernel-unseen"); // the tooltip says it to those who see
     draw();
     new ResizeObserver(() => { if (picture.parentNode.clientWidth !== width) draw(); }).observe(picture.parentNode);
