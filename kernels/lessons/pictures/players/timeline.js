@@ -100,7 +100,8 @@ kernelPlayers.timeline = (() => {
           const left = x(n * step * unit);
           if (line) parts.push(make("line", { x1: left, x2: left, y1: TOP, y2: bottom, stroke: "currentColor", "stroke-opacity": 0.12 }));
           const digits = Math.max(0, -Math.floor(Math.log10(step)));
-          if (left < width - label.length * 6.5 - 24) parts.push(make("text", { x: left + 2, y, ...faint }, Number((n * step).toFixed(digits)).toLocaleString("en")));
+          const number = Number((n * step).toFixed(digits)).toLocaleString("en");
+          if (left + 2 + (number.length + label.length + 1) * 6.5 < width) parts.push(make("text", { x: left + 2, y, ...faint }, number));
         }
         parts.push(make("text", { x: width, y, "text-anchor": "end", ...faint }, label));
       };
