@@ -102,10 +102,8 @@ def test_the_focus_is_seen(open_page, site):
     page = open_page(f"{site}/{CHAPTER}")
     for _ in range(30):
         page.keyboard.press("Tab")
-        how = page.evaluate(
-            f"(({{outlineStyle, boxShadow}}) => [outlineStyle, boxShadow])"
-            f"(getComputedStyle({FOCUSED}))"
-        )
+        style = f"getComputedStyle({FOCUSED})"
+        how = page.evaluate(f"[{style}.outlineStyle, {style}.boxShadow]")
         assert how != ["none", "none"], page.evaluate(f"{FOCUSED}.outerHTML.slice(0, 200)")
 
 

@@ -37,7 +37,8 @@ kernelPlayers.pipeline = (() => {
     const lanes = make("div", { class: "kernel-lanes" });
     const bars = make("div", {});
     const tip = tooltip(stage);
-    lanes.addEventListener("pointerleave", tip.hide); // a choice draws the boxes within anew
+    // A choice draws the boxes within anew; what a finger asked for stays.
+    lanes.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") tip.hide(); });
 
     const width = () => Math.max(280, lanes.clientWidth || stage.clientWidth - 26);
     const shown = () => Math.max(3, Math.min(data.shown, Math.floor(width() / 75)));
@@ -45,11 +46,13 @@ kernelPlayers.pipeline = (() => {
     // One box of the picture, with its words.
     function box(x, y, wide, attributes, name, ...lines) {
       const node = make("rect", { x: x.toFixed(1), y, width: Math.max(wide, 0.6).toFixed(1), height: LANE, ...attributes });
-      node.addEventListener("pointermove", (event) => {
+      const tell = (event) => {
         const frame = stage.getBoundingClientRect();
         tip.show(event.clientX - frame.left, event.clientY - frame.top, name, ...lines);
-      });
-      node.addEventListener("pointerleave", tip.hide);
+      };
+      node.addEventListener("pointermove", tell);
+      node.addEventListener("pointerdown", tell); // a finger does not hover
+      node.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") tip.hide(); });
       return node;
     }
 

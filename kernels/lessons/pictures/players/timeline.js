@@ -100,7 +100,8 @@ kernelPlayers.timeline = (() => {
           const left = x(n * step * unit);
           if (line) parts.push(make("line", { x1: left, x2: left, y1: TOP, y2: bottom, stroke: "currentColor", "stroke-opacity": 0.12 }));
           const digits = Math.max(0, -Math.floor(Math.log10(step)));
-          if (left < width - label.length * 6.5 - 24) parts.push(make("text", { x: left + 2, y, ...faint }, Number((n * step).toFixed(digits)).toLocaleString("en")));
+          const number = Number((n * step).toFixed(digits)).toLocaleString("en");
+          if (left + 2 + (number.length + label.length + 1) * 6.5 < width) parts.push(make("text", { x: left + 2, y, ...faint }, number));
         }
         parts.push(make("text", { x: width, y, "text-anchor": "end", ...faint }, label));
       };
@@ -262,7 +263,9 @@ kernelPlayers.timeline = (() => {
         make("span", { class: "kernel-buttons" }, smaller, larger, all, left, right),
         make("span", {}, make("b", {}, data.kernel), ` on one core of ${data.chip}, estimated`), view),
       make("div", {}, picture), legend,
-      make("p", { class: "kernel-hint" }, "Point at an instruction, or take the arrow keys: left and right along an engine, up and down between them."));
+      make("p", { class: "kernel-hint" }, matchMedia("(pointer: coarse)").matches
+        ? "Tap an instruction; drag, or take the buttons, to see others."
+        : "Point at an instruction, or take the arrow keys: left and right along an engine, up and down between them."));
     say.words.classList.add("kernel-unseen"); // the tooltip says it to those who see
     draw();
     new ResizeObserver(() => { if (picture.parentNode.clientWidth !== width) draw(); }).observe(picture.parentNode);
