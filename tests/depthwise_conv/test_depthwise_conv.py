@@ -219,22 +219,6 @@ def test_the_levels_agree_and_so_does_the_one_that_lost(kind, b, t):
 # --- other machines -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not optional.available("quadrants"), reason="quadrants is not installed: pip install quadrants"
-)
-def test_the_fork_runs_the_same_kernels(monkeypatch):
-    from conv_samples import gradients
-
-    from kernels import taichi
-
-    monkeypatch.setenv("KERNELS_TAICHI", "quadrants")
-    w, k = draw(6, 3, 67)
-    for name in TAICHI:
-        judge(taichi.run(depthwise_conv, w, k, 0.5, implementation=name), w, k, 0.5)
-    judge_gradients(taichi.run(gradients, w, k, np.ones_like(k)), w, k, np.ones_like(k))
-
-
 @needs_taichi
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 131), (8, 2, 384)])
@@ -300,11 +284,6 @@ def test_what_has_no_gradient_does_not_drop_out_of_autograd(implementation):
     w, k = torch.from_numpy(W.copy()).requires_grad_(), torch.from_numpy(K)
     with pytest.raises(ValueError, match="requires_grad"):
         depthwise_conv(w, k, implementation=implementation)
-
-
-def test_an_unknown_implementation_is_named():
-    with pytest.raises(ValueError, match="implementation is 'cudnn'; accepted: numpy, torch, fft"):
-        depthwise_conv(W, K, implementation="cudnn")
 
 
 def test_a_missing_taichi_is_named_with_its_command():

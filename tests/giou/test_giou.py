@@ -149,11 +149,6 @@ def test_what_is_refused(implementation, preds, targets, says):
         giou(preds, targets, implementation=implementation)
 
 
-def test_an_unknown_implementation_is_named():
-    with pytest.raises(ValueError, match="implementation is 'cuda'; accepted: numpy, xla"):
-        giou(GOOD, GOOD, implementation="cuda")
-
-
 # --- figures ------------------------------------------------------------------------------------
 
 

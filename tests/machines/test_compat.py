@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import functools
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -194,18 +193,8 @@ def test_the_door_is_found_to_hold_private_names():
     doors = [*DOOR.glob("*.py"), *OTHERS]
     held = [path for path in doors if faults(path.read_text(), ours((path,)))]
     assert {path.stem for path in held} >= {
-        *("jaxprs", "jax_pallas", "jax_interpreter", "jax_mlir", "taichi", "torch", "door")
+        *("jaxprs", "jax_pallas", "jax_interpreter", "jax_mlir", "torch", "door")
     }
-
-
-def test_importing_the_door_imports_nothing_heavy():
-    modules = ", ".join(f"kernels.machines.compat.{path.stem}" for path in DOOR.glob("[!_]*.py"))
-    code = (
-        f"import sys, kernels.machines.compat, {modules}\n"
-        "heavy = {'jax', 'torch', 'taichi', 'quadrants', 'libtpu', 'nbmake', 'torchax'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 # --- what the door says -------------------------------------------------------------------------
