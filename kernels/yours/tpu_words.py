@@ -22,7 +22,10 @@ REGIONS = (8, 40)
 LINES = (12, 40)  # of the source, those with the most work
 
 Figures = dict[str, tuple[float | None, str]]  # name → the value, and how it is written
-PASSES = "float32 products take several bfloat16 passes, so the MXUs are full below the bf16 peak"
+PASSES = {
+    "rounded": "float32 products of default precision are one pass, of factors rounded to bfloat16",
+    "whole": "float32 products take several bfloat16 passes: the MXUs are full below the bf16 peak",
+}
 BINDS = {
     "compute": "the core's units bind",
     "HBM": "the bandwidth of HBM binds",
@@ -35,10 +38,11 @@ BINDS = {
 
 def advice(facts: TpuFacts) -> list[str]:
     """What to change first, the most promising before the others."""
-    words = []
+    words: list[str] = []  # on what binds
+    beside: list[str] = []  # on the rest
     for kernel in facts.kernels:
         if kernel.spills:
-            words.append(
+            (words if facts.bound == "compute" else beside).append(
                 f"{kernel.name} runs out of registers: {kernel.spills:,} spills; work on "
                 "smaller pieces of a block at a time"
             )
@@ -60,13 +64,14 @@ def advice(facts: TpuFacts) -> list[str]:
             )
     moved = sum(op.share for op in facts.operations if op.kind == "relayout")
     if moved > 0.1:
-        words.append(
+        words.insert(
+            0 if moved > 0.4 else len(words),
             f"{moved:.0%} of the time only moves data into another layout: hand the kernel its "
-            "operands in the layout in which they are"
+            "operands in the layout in which they are",
         )
-    if facts.bound == "compute" and facts.float32_products:
+    if facts.bound == "compute" and facts.float32_products == "whole":
         words.append("the products are of float32: bfloat16 operands need a fraction of the passes")
-    return words
+    return words + beside
 
 
 def first_change(error: TpuCompileError, kernels: Sequence[KernelFacts], chip: str) -> str:
@@ -108,7 +113,7 @@ def page(facts: TpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
     if facts.seconds is not None:
         yield from _roofline(facts, facts.seconds)
     if facts.float32_products:
-        yield Paragraph(PASSES)
+        yield Paragraph(PASSES[facts.float32_products])
     yield _operations(facts, whole)
     for kernel in facts.kernels[:KERNELS]:
         yield from kernel_page(kernel, whole)

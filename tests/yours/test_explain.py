@@ -18,7 +18,16 @@ from typer.testing import CliRunner
 
 from kernels.cli import app
 from kernels.machines.optional import available
-from kernels.yours import cache, explaining, explanation, guarding, on_tpu, shapes, tuning
+from kernels.yours import (
+    cache,
+    explaining,
+    explanation,
+    guarding,
+    on_tpu,
+    shapes,
+    tpu_words,
+    tuning,
+)
 from kernels.yours.explanation import Explanation, Refusal
 from kernels.yours.report import ProblemResult, Report
 
@@ -142,6 +151,19 @@ def test_explain_as_data_and_as_a_page(here):
     remembered(here / "cache", seconds=1.0)
     again = command(here, "explain", "mine.py:power", "--json", "--html", "report.html")
     assert json.loads(again.stdout)["seconds"] == 1.0
+
+
+def test_what_binds_is_advised_first():
+    """Spills bind where the core's units do, and one pass rounds what it multiplies."""
+    kernel = SimpleNamespace(name="k", spills=9, programs=2, operands=[])
+    layout = SimpleNamespace(kind="relayout", share=0.3)
+    facts = SimpleNamespace(kernels=[kernel], operations=[layout], cycles=1e6, bound="HBM")
+    facts.float32_products = "rounded"
+    assert [words.split()[0] for words in tpu_words.advice(facts)] == ["30%", "k"]
+    facts.bound = "compute"
+    assert [words.split()[0] for words in tpu_words.advice(facts)] == ["k", "30%"]
+    facts.float32_products = "whole"
+    assert "bfloat16 operands" in tpu_words.advice(facts)[-1]
 
 
 MATMUL = """
