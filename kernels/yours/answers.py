@@ -187,6 +187,8 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         with contextlib.suppress(Exception):
             wrote = _writer(claim, workload, seed, check.output, check.place)
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
+    if " is nan, the reference" in message:
+        message += " (memory that nothing wrote reads as NaN)"
     if status == ladder.PASSED and rung != "compile" and not on_gpu and _rounded[name]:
         status, message = ladder.PARTIAL, _rounded[name]
     return {
