@@ -71,7 +71,9 @@ class _PallasTpu(OnTpu):
         from kernels.machines.tpu.export import export
         from kernels.machines.tpu.pool import compile_each
 
-        owners: list[int] = []  # program → its job
+        owners: list[
+            tuple[int, str]
+        ] = []  # program → its job, and its chip where it is not the only
         left: list[int] = []  # by job: what its answer still waits for
         errors: list[Exception | None] = []
         seconds: list[float] = []
@@ -97,7 +99,8 @@ class _PallasTpu(OnTpu):
                 seconds.append(time.perf_counter() - start)
                 left[place] = len(programs)
                 for program in programs:
-                    owners.append(place)
+                    several = len(self.compiled_for) > 1
+                    owners.append((place, f", for a {program.chip}" if several else ""))
                     yield program
 
         if not optional.available("libtpu"):
@@ -109,13 +112,13 @@ class _PallasTpu(OnTpu):
         done = 0
         results = compile_each(exported(), timeout=COMPILE_SECONDS, progress=False)
         for index, result in results:
-            place = owners[index]
+            place, chip = owners[index]
             left[place] -= 1
             seconds[place] += getattr(result, "seconds", None) or 0.0
             # Of several chips the first one's words, whichever answered first.
             first = not errors[place] or index < refused.get(place, 0)
             if isinstance(result, TpuCompileError) and first:
-                errors[place], refused[place] = Refused(brief(result)), index
+                errors[place], refused[place] = Refused(brief(result) + chip), index
             while done < len(seconds) and not left[done]:
                 yield CompiledJob(errors[done], "", seconds[done])
                 done += 1
