@@ -26,7 +26,6 @@ from kernels.yours.memory import plainly
 
 _modules: dict[str, Any] = {}
 _claims: dict[str, Claim] = {}
-_rounded: dict[str, str] = {}  # kernel → what the interpreters do otherwise than a TPU
 ROUNDED = (
     "a TPU rounds the factors of a float32 product{} to bfloat16, which no interpreter does: with "
     "precision=jax.lax.Precision.HIGHEST it is as exact there as here"
@@ -113,8 +112,7 @@ def load(
     """Make the claims of a file, or of what was handed over.
 
     Returns:
-        kernels: for each its name, its problems by name, and its chips; or the error, or why no
-        rung runs it.
+        kernels: for each its name, its problems by name, its chips and its budget; or the error.
     """
     if pickled:
         declaration = pickle.loads(pickled)
@@ -124,10 +122,6 @@ def load(
             claim = Claim(known)
             problems = [str(w) for w in claim.workloads.named]
             claim.outputs  # noqa: B018  # runs the reference once
-            not_run, _rounded[known.name] = _looked_at(claim)
-            if not_run:
-                kernels.append({"name": known.name, "not_run": not_run})
-                continue
             _claims[known.name] = claim
             asked = {"chips": known.chips, "budget": known.budget}
             kernels.append({"name": known.name, "problems": problems, **asked})
@@ -136,6 +130,7 @@ def load(
     return {"kernels": kernels}
 
 
+@functools.cache
 def _looked_at(claim: Claim) -> tuple[str, str]:
     """Why no rung runs it, and what the interpreters do otherwise than a TPU; empty where nothing
     is, or where it cannot be traced."""
@@ -174,6 +169,9 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
         words = "the reference itself loses its digits, or overflows, on such values"
         return {"status": "dropped", "message": words}
+    not_run, rounded = _looked_at(claim)
+    if not_run:
+        return {"status": ladder.SKIPPED, "message": not_run}
     targets = chips or claim.declared.chips
     on_gpu = set(targets) <= set(GPUS)
     backend = (BroughtToGpu if on_gpu else Brought)(targets)
@@ -189,8 +187,8 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
     if " is nan, the reference" in message:
         message += " (memory that nothing wrote reads as NaN)"
-    if status == ladder.PASSED and rung != "compile" and not on_gpu and _rounded[name]:
-        status, message = ladder.PARTIAL, _rounded[name]
+    if status == ladder.PASSED and rung != "compile" and not on_gpu and rounded:
+        status, message = ladder.PARTIAL, rounded
     return {
         "status": status,
         "message": plainly(message),

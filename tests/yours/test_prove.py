@@ -271,8 +271,8 @@ def sent(x):
 
 def test_what_wants_several_chips_is_refused_at_once(monkeypatch):
     report = kernels.prove(sent, lambda x: x, arguments=draw)
-    [finding] = report.findings
-    assert finding.status == "skipped" and "other chips" in finding.message
+    assert {finding.status for finding in report.findings} == {"skipped"}
+    assert "other chips" in report.findings[0].message
     assert not report.passed and report.not_run == ("sent",) and "NOT RUN" in report.markdown()
     monkeypatch.setattr(proving, "prove_file", lambda *_, **__: report)
     for options, status in (((), 3), (("--allow-skips",), 0), (("--strict",), 1)):
