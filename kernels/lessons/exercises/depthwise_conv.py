@@ -97,46 +97,6 @@ def _centred(w, k, eps):
 JUDGED = ((_causal, True), *((f, False) for f in (_circular, _one_ahead, _first_only, _centred)))
 
 
-def _kept_apart(w, k, eps):
-    """The sums as they are written."""
-    steps = k.shape[-1]
-    out = np.full(k.shape, eps, k.dtype)
-    for t, u in np.argwhere(np.tri(steps)):
-        out[..., t] += w[:, steps - 1 - (t - u)] * k[..., u]
-    return out
-
-
-def _zeros_ahead(w, k, eps):
-    """The whole square of weights, those of the future zero."""
-    steps = k.shape[-1]
-    lags = np.subtract.outer(np.arange(steps), np.arange(steps))
-    square = np.where(lags >= 0, w[:, steps - 1 - np.maximum(lags, 0)], 0)
-    return (eps + (square * k[..., None, :]).sum(-1)).astype(k.dtype)
-
-
-def _tiles_of_four(w, k, eps):
-    """Four steps at a time: each takes its tile's later ones too, times zero."""
-    last = np.arange(k.shape[-1]) // 4 * 4 + 4
-    later = [0 * k[..., t + 1 : end].sum(-1) for t, end in enumerate(last)]
-    return _kept_apart(w, k, eps) + np.stack(later, -1)
-
-
-def _rows_together(w, k, eps):
-    """The mean of all rows is taken away, and added again."""
-    mean = k.mean(0)
-    return _kept_apart(w, (k - mean) + mean, eps)
-
-
-def _clipped(w, k, eps):
-    """What is not finite is made so: it reaches no step at all."""
-    return _kept_apart(w, np.nan_to_num(k), eps)
-
-
-# Each function, and whether an infinity in it stays out of what does not see it.
-WRONG = (_zeros_ahead, _tiles_of_four, _rows_together)
-CONTAINED = ((_kept_apart, True), *((f, False) for f in WRONG), (_clipped, True))
-
-
 def _about(name, task, functions, hint):
     """An exercise that asks an answer about each of these functions, and knows what is right."""
 
@@ -217,14 +177,5 @@ EXERCISES = (
         "number → [B, C, T], lets no step see a later one; it is called as often as you like.",
         JUDGED,
         "Change a step of k, and look at the steps before it. Which step, and how much?",
-    ),
-    _about(
-        "conv_infinity",
-        "Write contains(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
-        "number → [B, C, T], keeps an infinity in k out of every element that does not see it: "
-        "earlier steps, other rows and other channels. What the others become does not matter.",
-        CONTAINED,
-        "Put an infinity into one element of k, and look at all that do not see it. At which "
-        "steps might it go unnoticed?",
     ),
 )

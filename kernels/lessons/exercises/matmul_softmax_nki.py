@@ -8,16 +8,11 @@ from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.nki import NKI
 from kernels.proof.workload import Workload, cases
-from kernels.softmax.reference import softmax
 
 FEW = 16  # columns of a narrow matrix
 MOST_CYCLES = 64  # of the Tensor engine, for each 128 × 128 of a matrix
 COLUMNS, TOGETHER = 64, 8  # of a small product; how many of them a bank of PSUM holds
 PRODUCT_MICROSECONDS = 24.0  # that the fast product may take, estimated
-
-
-def _without_tensor(cost, x):
-    return not cost.engines["Tensor"].instructions and "the Tensor engine has nothing to do"
 
 
 def _by_vector(cost, x):
@@ -90,16 +85,6 @@ EXERCISES = (
         hint="A sum can leave PSUM before the next one begins.",
     ),
     _nki(
-        "nki_transpose",
-        "Write kernel(x), [M, N] float32 in HBM → [N, M], for any M and N: the Tensor engine turns "
-        "tiles of at most 128 × 128.",
-        np.transpose,
-        drawn("m n"),
-        cases("m n", tile=(128, 128), small=(3, 5), ragged=(130, 257)),
-        call=judges.on_neuron(_without_tensor),
-        hint="nisa.nc_transpose reads SBUF and writes PSUM; a DMA does not reach PSUM.",
-    ),
-    _nki(
         "nki_exp_sums",
         "Write kernel(x), [B, N] float32 in HBM → [B, 1]: the sums of exp(x) along N, for any B "
         "and N at most 4096, without an instruction on the Vector engine.",
@@ -109,15 +94,6 @@ EXERCISES = (
         call=judges.on_neuron(_by_vector),
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
         hint="nisa.activation_reduce adds up what it raises.",
-    ),
-    _nki(
-        "nki_softmax_columns",
-        "Write kernel(x), [M, N] float32 in HBM → softmax along M, the first dimension; M at most "
-        "512 and N at most 128.",
-        lambda x: softmax(x.T).T,
-        drawn("m n"),
-        cases("m n", tile=(128, 128), tall=(500, 60), one=(1, 3)),
-        hint="No engine reduces over partitions cheaply: turn x first, and the result back.",
     ),
     _nki(
         "nki_fast_product",

@@ -5,8 +5,6 @@ WEIGHT = {
     "if u <= t + i:": "if u <= t + i and t + i < T:",
     "weight[i] *": "w[c, T - 1 - t - i + u] *",
 }
-TINY = 'w, k, eps = workloads.arguments(workloads["tiny"])'
-INFINITE = "or np.isfinite(function(w, loud, eps)[sees]).any()"
 BEFORE = """if t > 0:
                     total += state * out[b, c, t - 1]"""
 
@@ -26,10 +24,4 @@ WRONG = (
     ("conv_fast", {"= s[4 * row + i]": "= 0.0"}, "interpret", "every element is zero"),
     ("conv_gradient", {BEFORE: "total += state * out[b, c, t]"}, "interpret", "element [121]"),
     ("conv_gradient", {" + a[c] * state": ""}, "interpret", "element [98]"),
-    ("conv_infinity", {"range(k.shape[2])": "range(0, k.shape[2], 4)"}, "interpret",
-        "for this one: Four steps at a time"),
-    ("conv_infinity", {TINY: TINY + "; k = k[:1]"}, "interpret",
-        "for this one: The mean of all rows"),
-    ("conv_infinity", {"[~sees]).all()": f"[~sees]).all() {INFINITE}"}, "interpret",
-        "for this one: What is not finite"),
 )  # fmt: skip

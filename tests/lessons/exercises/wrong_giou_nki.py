@@ -7,10 +7,8 @@ LONGER = {
 nisa.tensor_scalar(dst=share, data=share, op0=nl.subtract, operand0=1.0)
     nisa.tensor_tensor(dst=iou, data1=share, data2=iou, op=nl.add)"""
 }
-ROWS = """affine_range((samples + 127) // 128):
-        first = row * 128
-        last = min(first + 128, samples)"""
-ALL_ROWS = "affine_range(1):\n        first, last = 0, samples"
+ROWS = "range(0, samples, 128):\n        last = min(first + 128, samples)\n        total"
+ALL_ROWS = "range(1):\n        last = samples\n        total"
 ONE = "nl.ndarray((last - first, n), dtype=nl.float32, buffer=nl.sbuf)\n            nisa.dma_copy"
 ONE_OF_A_LIST = ONE.replace("nl.nd", "[nl.nd", 1).replace("sbuf)", "sbuf) for _ in range(1)][0]")
 LARGEST = """nisa.tensor_reduce(dst=largest, op=nl.maximum, data=area, axis=1)

@@ -21,13 +21,6 @@ LIVE = {
     "        c = ": "        sums.append((first, last, total))\n"
     "    for first, last, total in sums:\n        c = ",
 }
-BY_DMA = {
-    "buffer=nl.psum)\n": "buffer=nl.sbuf)\n",
-    "nisa.nc_transpose(dst=there, data=a, engine=nisa.engine.tensor)": (
-        "nisa.dma_transpose(dst=there, src=x[top:bottom, left:right])"
-    ),
-}
-OUT_OF_PSUM = {"nisa.tensor_copy(dst=b, src=there)": "", "src=b)": "src=there)"}
 REDUCED = """nisa.activation_reduce(
             dst=powers,
             op=nl.exp,
@@ -37,7 +30,6 @@ REDUCED = """nisa.activation_reduce(
         )"""
 BY_VECTOR = """nisa.activation(dst=powers, op=nl.exp, data=a)
         nisa.tensor_reduce(dst=total, op=nl.add, data=powers, axis=1)"""
-DIVIDED = "nisa.tensor_scalar(dst=a, data=a, op0=nl.multiply, operand0=total)"
 LOADS = "a, b = nl.load(xt[here : here + 128, :]), nl.load(y[here : here + 128, :])\n"
 FETCHED_AGAIN = {
     "=a[:, i * 128 : i * 128 + 128]": "=nl.load(xt[here : here + 128, i * 128 : i * 128 + 128])",
@@ -75,13 +67,8 @@ WRONG = (
     ("nki_psum", LIVE, "simulate", "which has 16 KiB"),
     ("nki_psum", {"moving=b": "moving=b, accumulate=False"}, "interpret", "allowed"),
     ("nki_psum", zeros("c", "z"), "interpret", "every element is zero"),
-    ("nki_transpose", BY_DMA, "simulate", "the Tensor engine has nothing to do"),
-    ("nki_transpose", OUT_OF_PSUM, "simulate", "a DMA does not reach PSUM"),
-    ("nki_transpose", zeros("b"), "interpret", "every element is zero"),
     ("nki_exp_sums", {REDUCED: BY_VECTOR}, "simulate", "the Vector engine has 1 instructions"),
     ("nki_exp_sums", zeros("total"), "interpret", "every element is zero"),
-    ("nki_softmax_columns", {DIVIDED: ""}, "interpret", "allowed"),
-    ("nki_softmax_columns", zeros("c"), "interpret", "every element is zero"),
     ("nki_fast_product", FETCHED_AGAIN, "speed", "the bar is 24.0"),
     ("nki_fast_product", {IN_STEPS: FETCHED_FIRST}, "speed",
         "µs, estimated for an Inf2; the bar is 24.0"),
