@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -168,6 +169,22 @@ def chip(name: str) -> NeuronChip:
     """The chip of that name; ValueError lists the names there are."""
     one_of("chip", name, CHIPS)
     return CHIPS[name]
+
+
+TARGETS = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "trn1n": "trn1", "trn3pre": "trn3"}
+
+
+def target(name: str | None = None) -> str:
+    """The chip that a kernel asks for, else the vendor's variable, else Inf2.
+
+    Args:
+        name: a chip, or what the vendor's tools call it.
+    """
+    variable = "NEURON_PLATFORM_TARGET_OVERRIDE"
+    wanted = name or os.environ.get(variable) or "inf2"
+    wanted = TARGETS.get(wanted, wanted)
+    one_of("platform_target" if name else variable, wanted, CHIPS)
+    return wanted
 
 
 def here(fallback: str = "inf2") -> str:

@@ -40,6 +40,8 @@ def install() -> Iterator[None]:
             "kernels without install()"
         )
     modules = standing()
+    for module in modules.values():  # so that a submodule that is missing is named
+        vars(module).setdefault("__path__", [])
     before = {name: sys.modules[name] for name in modules if name in sys.modules}
     sys.modules.update(modules)
     missing = _Missing(modules)

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernels.machines.checks import fail
 from kernels.machines.neuron import vendor
+from kernels.machines.neuron.chips import target
 from kernels.machines.neuron.kernel import generation_of
 from kernels.machines.neuron.simulator import InterpretParams, simulate
 
@@ -50,7 +51,9 @@ def run(kernel: Any, *arguments: Any, interpret: Any = None, **options: Any) -> 
         launches.append(NkiLaunch(kernel, arguments, options))
     generation = generation_of(kernel)
     if interpret is None:
-        interpret = False if vendor.device() and vendor.find(generation) else InterpretParams()
+        on_device = vendor.device() and vendor.find(generation)
+        chip = target(getattr(kernel, "chip", None))
+        interpret = False if on_device else InterpretParams(chip=chip)
     if interpret is True:
         interpret = InterpretParams(limits=False)
     if isinstance(interpret, InterpretParams):

@@ -2,11 +2,13 @@
 left out.
 
 A loop whose iterations are independent runs in any order, so one that reads what another wrote is
-refused. Of a long loop the estimate runs a few iterations, and the others are made from them.
+refused, or warned of where the order written is kept. Of a long loop the estimate runs a few
+iterations, and the others are made from them.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -140,6 +142,22 @@ class NkiLoop:
     number: int
     line: str | None
     writes: dict[int, list[tuple[int, Access, str, str | None]]] = field(default_factory=dict)
+    # Storage → what the iteration that runs has written to it, and its number.
+    own: dict[int, tuple[int, list[Access]]] = field(default_factory=dict)
+
+    def hides(self, access: Access, step: int) -> bool:
+        """Whether the iteration has written all of this itself, at once or in parts."""
+        known, own = self.own.get(access.storage, (step, []))
+        if known != step or any(one.covers(access) for one in own):
+            return known == step
+        if access.box is None:
+            return False
+        left = np.ones([end - start for start, end in access.box], bool)
+        for one in own:
+            if one.box is not None and not one.comb:  # where it takes steps, it is larger
+                bounds = zip(one.box, access.box)
+                left[tuple([slice(max(0, a - c), max(0, b - c)) for (a, b), (c, _) in bounds])] = 0
+        return not left.any()
 
 
 class Contended(NamedTuple):
@@ -161,8 +179,9 @@ def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
 class Loops:
     """The part of a run that knows of loops."""
 
-    def __init__(self, order: int | None, sample: Sample | None) -> None:
+    def __init__(self, order: int | None, sample: Sample | None, beta1: bool) -> None:
         self.order = order
+        self.beta1 = beta1
         self.sample = sample
         self.rng = np.random.default_rng(order)
         self.instructions: list[EngineInstruction] = []
@@ -174,6 +193,8 @@ class Loops:
         self.contended: dict[int, Contended] = {}  # storage → what depends on a loop's order
         self.unchanged: tuple[View, np.ndarray] | None = None  # by the last write in a loop
         self.lines: dict[int, str | None] = {}  # loop → where it stands
+        self.steps: dict[int, int] = {}  # loop → its index, in the iteration that runs
+        self.told: set[str | None] = set()  # lines that were warned of
         self.births: dict[int, tuple[tuple[int, int], ...]] = {}  # storage → iterations
         # What a compiler moves out of loops: storage → a number for what it holds; instruction →
         # iteration and that number; how many numbers there are.
@@ -219,6 +240,7 @@ class Loops:
             for turn, step in self._sampled(steps, line):
                 del self.turns_of_loops[outer:]
                 self.turns_of_loops.append((number, turn))
+                self.steps[number] = step
                 yield step
         finally:
             del self.turns_of_loops[outer:]
@@ -261,6 +283,26 @@ class Loops:
         self.instructions += instructions
         self.sample.extrapolated += len(instructions)
 
+    def _in_order(self, message: str, strict: bool) -> None:
+        """What is right in the order written is warned of, once a line; where another order may be
+        taken (`strict`), or is asked for, it is refused."""
+        at = place()
+        if strict or self.order is not None:
+            refuse(message)
+        if at not in self.told:
+            self.told.add(at)
+            words = f"{message}. Here, and in NKI 0.7, the order written is kept ({at})"
+            warnings.warn(words, stacklevel=2)
+
+    def _raced(self, view: View) -> bool:
+        """Whether another iteration of an independent loop that runs has written to this."""
+        number, access = view._storage.number, view._access()
+        return any(
+            other != step and written.meets(access)
+            for loop, step in self._outside(view)
+            for other, written, _, _ in loop.writes.get(number, ())
+        )
+
     def _compare_writes(self, loop: NkiLoop) -> None:
         """At the end of an independent loop: what several iterations wrote, so that it depends on
         their order which one is left. Sums are added up in any order."""
@@ -283,10 +325,11 @@ class Loops:
         for view in reads:
             clash = self.contended.get(view._storage.number)
             if clash is not None and clash.place.meets(view._access()):
-                refuse(
+                self._in_order(
                     f"{name} reads {view}, which iterations {clash.one} and {clash.other} of the "
                     f"nl.affine_range at {clash.loop} both wrote ({clash.line}): they may run in "
-                    "any order, so it is open which is left; write nl.sequential_range, or range"
+                    "any order, so it is open which is left; write nl.sequential_range, or range",
+                    self.beta1,
                 )
         for view in writes:
             clash = self.contended.get(view._storage.number)
@@ -306,11 +349,14 @@ class Loops:
             for loop, step in self._outside(view):
                 self._search(name, op if sums else "", view, loop, step)
         for view in writes:
-            access = self._changed(view)
-            if access is None:
-                continue
+            access, number = self._changed(view), view._storage.number
             for loop, step in self._outside(view):
-                known = loop.writes.setdefault(view._storage.number, [])
+                if loop.own.get(number, (None,))[0] != step:
+                    loop.own[number] = (step, [])
+                loop.own[number][1].append(view._access())
+                if access is None:
+                    continue
+                known = loop.writes.setdefault(number, [])
                 if not known or known[-1][:3] != (step, access, op):
                     known.append((step, access, op, place()))
 
@@ -321,10 +367,11 @@ class Loops:
                 return
             if step != home:
                 line = next(known.line for known, _ in self.loops if known.number == loop)
-                refuse(
+                self._in_order(
                     f"{name}: iteration {step} of the nl.affine_range at {line} reads {view}, "
                     f"which iteration {home} made: its iterations may run in any order; write "
-                    "nl.sequential_range, or range"
+                    "nl.sequential_range, or range",
+                    self.beta1,
                 )
 
     def _outside(self, view: View) -> list[tuple[NkiLoop, int]]:
@@ -340,14 +387,14 @@ class Loops:
         for other, written, how, line in known:
             if other == step or not written.meets(access) or (sums and how == sums):
                 continue
-            # What this iteration wrote itself hides what others had written.
-            if any(o == step and w.covers(access) for o, w, _, _ in known):
-                continue
-            refuse(
-                f"{name}: iteration {step} of the nl.affine_range at {loop.line} reads what "
-                f"iteration {other} wrote into {view} ({line}): its iterations may run in any "
-                "order; write nl.sequential_range, or range"
-            )
+            if not loop.hides(access, step):
+                self._in_order(
+                    f"{name}: iteration {step} of the nl.affine_range at {loop.line} reads what "
+                    f"iteration {other} wrote into {view} ({line}): its iterations may run in any "
+                    "order; write nl.sequential_range, or range",
+                    self.beta1,
+                )
+            return
 
     def _numbers_before(self, dst: View, values: np.ndarray | None) -> np.ndarray | None:
         """What a tile holds before it is written again in a loop whose iterations are independent:

@@ -23,6 +23,7 @@ from kernels.machines.neuron.chips import CHIPS, PARTITIONS, NeuronChip
 from kernels.machines.neuron.errors import NeuronError, place, refuse
 from kernels.machines.neuron.loops import Loops, Sample
 from kernels.machines.neuron.memory import (
+    HBM,
     ON_CHIP,
     PSUM,
     READ,
@@ -68,11 +69,10 @@ class NeuronMachine(Loops):
         sample: Sample | None = None,
         beta1: bool = False,
     ) -> None:
-        super().__init__(order, sample)
+        super().__init__(order, sample, beta1)
         self.limits = limits
         self.chip = chip
         self.numbers = numbers
-        self.beta1 = beta1
         self.grid = grid
         self.program = 0  # that runs
         self.shared: list[Storage] = []  # that all programs of the grid have
@@ -82,6 +82,8 @@ class NeuronMachine(Loops):
         self.loose: np.ndarray | None = None  # of the numbers that were computed last
         self.origins: dict[int, str] = {}  # storage → where what is undefined in it came from
         self.reductions: dict[tuple[Any, ...], Any] = {}  # of nl.loop_reduce: place, loops → tile
+        self.totals: set[int] = set()  # their storages
+        self.calls: Counter[tuple[Any, ...]] = Counter()  # of it, in an iteration
         # (pipe, from, to) → numbers and states, in the order in which they were sent
         self.mail: dict[tuple[Any, int, int], deque[tuple[np.ndarray, np.ndarray | None]]] = {}
         self.turns: Any = None  # who takes turns, where several programs run at once
@@ -159,8 +161,8 @@ class NeuronMachine(Loops):
         return storage
 
     def argument(self, array: np.ndarray, name: str, kind: type) -> Any:
-        """An argument of the kernel, in HBM."""
-        return self._enter(array, SHARED_HBM, name, WRITTEN, kind)
+        """An argument of the kernel, in HBM; shared where there are several cores."""
+        return self._enter(array, SHARED_HBM if self.grid else HBM, name, WRITTEN, kind)
 
     def _enter(
         self,
@@ -492,9 +494,10 @@ class NeuronMachine(Loops):
             twice = np.broadcast_to(before == WRITTEN, dst.shape)
             again = int(np.count_nonzero(twice))
             if again and not self._agree(dst, values, twice):
-                refuse(
+                self._in_order(
                     f"{name} writes {again} elements of {dst} a second time: which write comes "
-                    "last is left to the DMA engines"
+                    "last is left to the DMA engines",
+                    len(self.grid_programs) > 1 or (self.beta1 and self._raced(dst)),
                 )
         if dst._repeats() and not isinstance(dst, Picked):
             # A place to throw results away that only go into a sum: which one stays is open.

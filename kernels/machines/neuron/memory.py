@@ -360,9 +360,10 @@ class View:
     ) -> Any:
         return type(self)(self._storage, data, box, axes, par)
 
-    def reshape(self, *shape: Any) -> Any:
+    def reshape(self, *sizes: Any, shape: Any = None) -> Any:
         """The same memory in another shape; on chip the partitions stay."""
-        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        sizes = sizes if shape is None else (shape,)
+        wanted = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
         if -1 in wanted:
             rest = -math.prod(wanted)
             wanted = tuple(self.size // rest if n == -1 else n for n in wanted)
@@ -472,11 +473,11 @@ class Picked(View):
         kept = np.broadcast_to(True if self._taken is None else self._taken, self.shape)[where]
         states[self._flat[where][kept]] = np.broadcast_to(state, kept.shape)[kept]
 
-    def reshape(self, *shape: Any) -> Picked:
-        taken = self._taken
+    def reshape(self, *sizes: Any, shape: Any = None) -> Picked:
+        taken, sizes = self._taken, sizes if shape is None else (shape,)
         if taken is not None:
-            taken = np.broadcast_to(taken, self._flat.shape).reshape(*shape)
-        return self._again(self._flat.reshape(*shape), taken)
+            taken = np.broadcast_to(taken, self._flat.shape).reshape(*sizes)
+        return self._again(self._flat.reshape(*sizes), taken)
 
     def _again(self, places: np.ndarray, taken: np.ndarray | None) -> Picked:
         return type(self)(self._storage, places, taken, self._storage.data)

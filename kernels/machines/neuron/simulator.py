@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 from kernels.machines.checks import fail
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.chips import chip as find_chip
+from kernels.machines.neuron.chips import target
 from kernels.machines.neuron.errors import HERE, NeuronError, located
 from kernels.machines.neuron.grid import Turns, run_each
 from kernels.machines.neuron.kernel import GENERATIONS, generation_of
@@ -29,8 +32,9 @@ class InterpretParams:
     Args:
         limits: hold the NeuronCore's limits; False computes only, in memory that is zero at
             first.
-        order: seed of the order in which the iterations of nl.affine_range run; None is the
-            order written, 0 is backwards.
+        order: seed of the order in which the iterations of nl.affine_range run; 0 is backwards.
+            None is the order written; what is right in that alone is warned of in the modern API,
+            which keeps it, and refused in any other order.
         chip: whose limits are held.
     """
 
@@ -45,9 +49,6 @@ class InterpretParams:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             fail("order", repr(seed), "None or a whole number of at least 0")
         find_chip(self.chip)
-
-
-_TARGETS = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "trn1n": "trn1"}
 
 
 class NkiKernel:
@@ -67,7 +68,7 @@ class NkiKernel:
         self.function = function
         self.generation = generation
         self.grid = grid
-        self.chip = None if target is None else _TARGETS.get(target, target)
+        self.chip = target
         functools.update_wrapper(self, function)
 
     def __getitem__(self, grid: Any) -> NkiKernel:
@@ -101,6 +102,12 @@ def jit_of(generation: str) -> Callable[..., Any]:
     return jit
 
 
+_ALWAYS = {
+    "NKI_SIMULATOR": "kernels are simulated",
+    "NKI_PRECISE_FP": "numbers are rounded to the dtype of their tile",
+}
+
+
 def simulate(
     kernel: Any, *arrays: Any, params: InterpretParams | None = None, **options: Any
 ) -> Any:
@@ -124,13 +131,17 @@ def simulate(
         *arrays: its arguments; what is no array is passed on as it is.
         **options: its keyword arguments.
         params: by default the limits of Inf2 are held (or of the chip that the decorator
-            names), and loops run in the order written.
+            names, or else NEURON_PLATFORM_TARGET_OVERRIDE), and loops run in the order written.
 
     Returns:
-        What the kernel returns, as NumPy arrays; arrays that it writes to are updated.
+        What the kernel returns, as NumPy arrays, or as tensors of PyTorch where an argument is one
+        (but for dtypes that it lacks); arrays and tensors that it writes to are updated.
     """
     if params is None:
-        params = InterpretParams(chip=getattr(kernel, "chip", None) or "inf2")
+        params = InterpretParams(chip=target(getattr(kernel, "chip", None)))
+    for variable, always in _ALWAYS.items():
+        if os.environ.get(variable) == "0":
+            warnings.warn(f"{variable}=0 has no effect: here {always}, always", stacklevel=2)
     return run_recorded(kernel, arrays, options, params)[0]
 
 
@@ -183,14 +194,17 @@ def run_recorded(
         outputs = _outputs(returned)
         written = [(argument, view) for argument, view in views if view._storage.stored]
         core.finish([*outputs, *(view for _, view in written)])
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise _translated(error) from error
     finally:
         running.reset(token)
-    for argument, view in written:
-        if isinstance(argument, np.ndarray) and numbers:
+    torchs = any(_is_torchs(argument) for argument, _ in views)
+    for argument, view in written if numbers else ():
+        if isinstance(argument, np.ndarray):
             argument[...] = view._data
-    return _arrays(returned), core
+        elif _is_torchs(argument):
+            argument.data.copy_(_like(view._data, True))
+    return _arrays(returned, torchs), core
 
 
 def _run(core: NeuronMachine, call: Callable[[], Any]) -> Any:
@@ -208,13 +222,38 @@ def _run(core: NeuronMachine, call: Callable[[], Any]) -> Any:
 
 def as_array(value: Any, numbers: bool = True) -> np.ndarray | None:
     """A copy of an array or tensor in NumPy; zeros for a ShapeDtypeStruct; None for the rest."""
-    if isinstance(value, View) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+    if isinstance(value, (View, type)) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
-    if str(value.dtype) == "torch.bfloat16":  # which NumPy does not know
-        value = value.detach().cpu().float().numpy().astype(dtypes.bfloat16)
+    if _is_torchs(value):
+        import torch
+
+        name = str(value.dtype).removeprefix("torch.")
+        value, bits = value.detach().cpu(), _BITS.get(name)  # NumPy knows it as whole numbers only
+        if bits is None:
+            value = value.numpy()
+        else:
+            value = value.view(getattr(torch, bits)).numpy().view(dtypes.ALL[name])
     if not hasattr(value, "__array__") or not numbers:
         return np.zeros(value.shape, dtypes.of(value.dtype))
     return np.array(np.asarray(value), order="C")
+
+
+_BITS = {dtypes.name(kind): "uint8" for kind in dtypes.EIGHTS} | {"bfloat16": "int16"}
+
+
+def _is_torchs(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "torch"
+
+
+def _like(array: np.ndarray, torchs: bool) -> Any:
+    """An array as a tensor of PyTorch, if that is wanted and it has the dtype."""
+    if not torchs:
+        return array
+    import torch
+
+    name = dtypes.name(array.dtype)
+    kind = getattr(torch, name, None)
+    return array if kind is None else torch.from_numpy(array.view(_BITS.get(name, name))).view(kind)
 
 
 def _outputs(returned: Any) -> list[View]:
@@ -231,13 +270,13 @@ def _outputs(returned: Any) -> list[View]:
     return outputs
 
 
-def _arrays(returned: Any) -> Any:
+def _arrays(returned: Any, torchs: bool) -> Any:
     if isinstance(returned, (tuple, list)):
-        return type(returned)(map(_arrays, returned))
-    return None if returned is None else np.array(returned._data)
+        return type(returned)(_arrays(one, torchs) for one in returned)
+    return None if returned is None else _like(np.array(returned._data), torchs)
 
 
-def _translated(error: TypeError) -> Exception:
+def _translated(error: Exception) -> Exception:
     """A call of an instruction with the wrong arguments is the kernel's mistake, not ours."""
     last = error.__traceback__
     while last and last.tb_next:
@@ -249,6 +288,10 @@ def _translated(error: TypeError) -> Exception:
         text = f"{text.split('()')[0]} without dst: instructions write into dst, and return nothing"
     elif "unexpected keyword argument 'mask'" in text:
         text = f"{text.split('()')[0]} with mask=: masks are gone, cut the slice with min()"
+    elif "truth value of an array" in text:
+        text = "a grid of indices is neither true nor false: join masks with &, and not with `and`"
+    elif isinstance(error, ValueError):
+        return error
     elif "unexpected keyword argument" in text:
         text = f"{text.split('()')[0]} has no argument {text.rpartition(' ')[2]}"
     return NeuronError(text, located(last.tb_frame.f_code.co_filename, last.tb_lineno))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kernels.machines.neuron.chips import CHIPS, NeuronChip
+from kernels.machines.neuron.chips import CHIPS, NeuronChip, target
 from kernels.machines.neuron.memory import running
 
 
 class TileSize:
-    """The hardware's sizes. Outside a kernel those of Inf2."""
+    """The hardware's sizes. Outside a kernel those of the chip that is simulated by default."""
 
     @property
     def _chip(self) -> NeuronChip:
         core = running.get()
-        return CHIPS["inf2"] if core is None else core.chip
+        return CHIPS[target()] if core is None else core.chip
 
     pmax = property(lambda self: self._chip.lanes, doc="Partitions of a tile.")
     psum_bank_fmax = property(

@@ -401,19 +401,26 @@ class Viewable(View):
         strides = [int(stride) for stride, _ in pattern]
         core = machine()
         if scalar_offset is None and vector_offset is None:
-            low = first + sum(min(0, s * (n - 1)) for s, n in zip(strides, shape))
-            high = first + sum(max(0, s * (n - 1)) for s, n in zip(strides, shape))
+            reach = [s * (n - 1) for s, n in zip(strides, shape)]
+            low, high = (first + sum(f(0, far) for far in reach) for f in (min, max))
             if low < 0 or high >= elements:
                 beyond = high if high >= elements else low
                 return Beyond(
                     f"ap of {self}: the pattern reaches element {beyond} of {elements}", place()
                 )
-            if core.limits and storage.buffer in ON_CHIP and shape[0] > 1:
+            if core.limits and storage.buffer in ON_CHIP:
                 row = storage.data.strides[0] // item
-                if strides[0] != row:
+                if shape[0] > 1 and strides[0] != row:
                     refuse(
                         f"ap of {self}: the first step is {strides[0]} elements; a partition has "
                         f"{row}, and an operand lies in neighbouring partitions"
+                    )
+                low, high = (first % row + sum(f(0, far) for far in reach[1:]) for f in (min, max))
+                if low < 0 or high >= row:
+                    return Beyond(
+                        f"ap of {self}: the pattern takes elements {low} to {high} of a partition, "
+                        f"which has {row}: nothing reaches from one into the next",
+                        place(),
                     )
             return self._strided(shape, [s * item for s in strides], first * item, wanted)
         step = self.strides[indirect_dim]

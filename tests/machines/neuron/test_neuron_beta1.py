@@ -19,7 +19,7 @@ from nkiarrays import (
 from nkikernels import holds, old
 
 from kernels import neuron
-from kernels.machines.neuron import NeuronError, beta1
+from kernels.machines.neuron import InterpretParams, beta1
 from kernels.machines.neuron.beta1 import isa as bisa
 from kernels.machines.neuron.beta1 import language as bl
 
@@ -39,6 +39,14 @@ def test_a_grid_of_beta_1():
 
 def masked_sum(a):
     return bisa.tensor_reduce(np.add, a, axis=[1], mask=bl.arange(48)[None, :] < 20)
+
+
+def masked_difference(a):
+    tall, wide = bl.arange(128)[:, None], bl.arange(48)[None, :]
+    inside, tile = (tall < 64) & (wide < 48), bl.ndarray((128, 48), dtype=a.dtype)
+    tile[0:64, :] = a
+    total = bl.sum(tile[tall, wide], axis=[1], keepdims=True, mask=inside)
+    return bl.copy(bl.subtract(tile, total, mask=inside)[0:64, :])
 
 
 def by_mesh(a):
@@ -126,6 +134,12 @@ OLD = {
     "affine_select": (
         lambda a: bisa.affine_select(bl.arange(64)[:, None] >= bl.arange(48)[None, :], a, -1.0),
         triangle),
+    "affine_select from PSUM": (
+        lambda a: bisa.affine_select(
+            bl.arange(64)[:, None] >= bl.arange(48)[None, :], bl.transpose(bl.transpose(a)), -1.0
+        ),
+        triangle),
+    "subtract with mask": (masked_difference, lambda x: x - sums(x)),
     "memset": (lambda a: bisa.memset((64, 3), 2.0, bl.float32), lambda x: np.full((64, 3), 2.0)),
     "mgrid": (by_mesh, lambda x: x[:, ::2]),
     "par_dim": (by_blocks, lambda x: np.exp(x[:, 32:])),
@@ -148,7 +162,7 @@ OLD = {
         lambda x, y: (x - y) * 2 / (x * x + 1) - x,
         lambda x, y: (np.abs(x) + np.abs(y)) * 2 / (x * x + 1) + np.abs(x)),
     "shared_constant": (lambda a: bl.load(bl.shared_constant(Y)), lambda x: Y),
-    "shared_identity_matrix": (lambda a: bl.shared_identity_matrix(8, dtype=bl.float32),
+    "shared_identity_matrix": (lambda a: bl.load(bl.shared_identity_matrix(8, dtype=bl.float32)),
         lambda x: np.eye(8)),
 }  # fmt: skip
 
@@ -163,11 +177,11 @@ def test_beta_1(name):
 def test_transposed_loads_and_masks_of_beta_1():
     @beta1.jit
     def kernel(x):
-        out = bl.ndarray((48, 64), dtype=x.dtype, buffer=bl.shared_hbm)
-        bl.store(out, bl.load_transpose2d(x))
+        out = bl.ndarray((48, 64), dtype=bl.bfloat16, buffer=bl.shared_hbm)
+        bl.store(out, bl.load_transpose2d(x.reshape(shape=(64, 48)), dtype=bl.bfloat16))
         return out
 
-    assert np.array_equal(kernel(X), X.T)
+    assert np.array_equal(kernel(X.reshape(-1)), bl.static_cast(X.T, bl.bfloat16))  # on the host
 
 
 def test_random_numbers_repeat_with_their_seed():
@@ -181,55 +195,30 @@ def test_random_numbers_repeat_with_their_seed():
     assert np.array_equal(drawn, old(body, X)) and 0 <= drawn.min() < drawn.max() < 1
 
 
-def reducing(op, assigned=False, over=0):
-    @beta1.jit
-    def kernel(x):
-        total = bl.ndarray((bl.par_dim(64), 48), dtype=bl.float32)
-        for i in bl.affine_range(2):
-            for j in bl.affine_range(3):
-                a = bl.load(x[i, j])
-                part = bl.loop_reduce(a, op=op, loop_indices=[(i, j)[o] for o in range(2 - over)])
-                if assigned:
-                    total[...] = part
-        out = bl.ndarray((64, 48), dtype=bl.float32, buffer=bl.shared_hbm)
-        bl.store(out, total if assigned else part)
-        return out
-
-    return kernel
-
-
-@pytest.mark.parametrize("assigned", [False, True])
 @pytest.mark.parametrize(("op", "like"), [(np.add, np.sum), (np.maximum, np.max)])
-def test_loop_reduce(op, like, assigned):
-    x = RNG.standard_normal((2, 3, 64, 48)).astype(np.float32)
-    with pytest.warns(UserWarning, match="loop_reduce begins with its first tile"):
-        result = neuron.simulate(reducing(op, assigned), x)
-    holds(result, lambda x: like(x, (0, 1)), x, magnitude=lambda x: np.abs(x).sum((0, 1)))
-
-
-def test_loop_reduce_over_the_inner_loop_begins_anew_in_the_outer_one():
+@pytest.mark.parametrize(("over", "n"), [("i", 3), ("j", 2), ("ij", 1)])
+@pytest.mark.parametrize("order", [None, 0, 3])
+@pytest.mark.parametrize("loop", [bl.affine_range, bl.sequential_range, bl.static_range])
+def test_loop_reduce(op, like, over, n, order, loop):
     @beta1.jit
-    def kernel(x):
-        out = bl.ndarray((2, 64, 48), dtype=bl.float32, buffer=bl.shared_hbm)
+    def kernel(x, assigned):
+        totals = bl.zeros((n, bl.par_dim(64), 48), dtype=bl.float32) if assigned else {}
+        out = bl.ndarray((n, 64, 48), dtype=bl.float32, buffer=bl.shared_hbm)
         for i in bl.affine_range(2):
-            for j in bl.affine_range(3):
-                part = bl.loop_reduce(bl.load(x[i, j]), op=np.add, loop_indices=[j])
-            bl.store(out[i], part)
+            for j in (bl.affine_range if "j" in over else loop)(3):
+                indices = [{"i": i, "j": j}[name] for name in over]
+                part = bl.loop_reduce(bl.load(x[i, j]), op=op, loop_indices=indices)
+                totals[int({"i": j, "j": i, "ij": 0}[over])] = part
+        for at in range(n):
+            bl.store(out[at], totals[at] * 2.0)
         return out
 
-    x = RNG.standard_normal((2, 3, 64, 48)).astype(np.float32)
-    with pytest.warns(UserWarning, match="loop_reduce begins"):
-        result = neuron.simulate(kernel, x)
-    holds(result, lambda x: x.sum(1), x, magnitude=lambda x: np.abs(x).sum(1))
-
-
-def test_loop_reduce_wants_the_index_of_a_loop():
-    @beta1.jit
-    def kernel(x):
-        return bl.loop_reduce(bl.load(x), op=np.add, loop_indices=[0])
-
-    with pytest.raises(NeuronError, match=r"loop_reduce over \[0\]; accepted: indices of"):
-        neuron.simulate(kernel, X)
+    x, axis = RNG.standard_normal((2, 3, 64, 48)).astype(np.float32), tuple(map("ij".index, over))
+    magnitude = lambda x: 2 * np.abs(x).sum(axis)
+    for assigned in (False, True):
+        with pytest.warns(UserWarning, match="loop_reduce begins with its first tile"):
+            got = neuron.simulate(kernel, x, assigned, params=InterpretParams(order=order))
+        holds(got if n > 1 else got[0], lambda x: 2 * like(x, axis), x, magnitude=magnitude)
 
 
 def test_annotations_and_allocators_of_beta_1_say_nothing():

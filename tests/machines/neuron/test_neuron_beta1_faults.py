@@ -66,14 +66,6 @@ def beta_stride(x, bad):
     return out
 
 
-def beta_twice(x, bad):
-    out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
-    tile = bl.load(x)
-    bl.store(out[0:64, :], tile[0:64, :])
-    bl.store(out[0:64, :] if bad else out[64:128, :], tile[64:128, :])
-    return out
-
-
 def beta_start(x, bad):
     out = bl.ndarray(x.shape, dtype=x.dtype, buffer=bl.shared_hbm)
     tile = bl.load(x)
@@ -134,7 +126,12 @@ BETA_FAULTS = {
     "HBM operand": (beta_stores(lambda x, t, bad: t + (x if bad else t)), "nl.load it first"),
     "stride": (beta_stride, "takes partitions with a step"),
     "fresh": (beta_stores(beta_fresh), "add reads 8192 elements .* that were never written"),
-    "twice": (beta_twice, "store writes 4096 elements .* a second time"),
+    "and": (
+        beta_stores(lambda x, t, bad: bl.load(x, mask=(P < 128 and F < 64) if bad else None)),
+        "neither true nor false: join masks with &"),
+    "loop_reduce": (
+        beta_stores(lambda x, t, bad: bl.loop_reduce(t, op=np.add, loop_indices=[0]) if bad else t),
+        r"loop_reduce over \[0\]; accepted: indices of"),
 }  # fmt: skip
 
 
@@ -144,6 +141,19 @@ def test_a_fault_in_beta_1_is_refused_and_its_twin_is_not(name):
     assert beta(kernel, X, False) is not None
     with pytest.raises(NeuronError, match=says):
         beta(kernel, X, True)
+
+
+def test_what_comes_last_is_known_unless_iterations_do_it():
+    def kernel(x, loop):
+        out = bl.ndarray((64, 64), dtype=x.dtype, buffer=bl.shared_hbm)
+        for i in loop(2):
+            bl.store(out, bl.load(x[64 * i : 64 * i + 64, :]))
+        return out
+
+    with pytest.warns(UserWarning, match=r"a second time: .* the order written is kept"):
+        assert np.array_equal(beta(kernel, X, range), X[64:])
+    with pytest.raises(NeuronError, match=r"store writes 4096 elements of .* a second time"):
+        beta(kernel, X, bl.affine_range)
 
 
 def test_simulate_kernel_writes_into_its_arguments():

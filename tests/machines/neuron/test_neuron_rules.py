@@ -2,14 +2,13 @@
 
 import inspect
 
-import ml_dtypes
 import numpy as np
 import pytest
 from close import assert_close
 from nkikernels import full, into, stored
 
 from kernels import neuron
-from kernels.machines.neuron import InterpretParams, NeuronError
+from kernels.machines.neuron import InterpretParams, NeuronError, modern
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
@@ -150,10 +149,6 @@ def other_shapes(x):
     return out
 
 
-def keywords(x, *, more):
-    return other_shapes(more)
-
-
 copied = elementwise(lambda b, a: nisa.tensor_copy(b, a))
 INTEGERS, BYTES = (X * 100).astype(np.int32), (X * 20).astype(np.int8)
 LEGAL = {
@@ -179,14 +174,20 @@ def test_what_the_documents_allow_is_accepted(name):
     assert np.array_equal(simulate(kernel, x, chip), want)
 
 
-def test_arrays_as_keyword_arguments():
-    assert np.array_equal(neuron.simulate(jit(keywords), X, more=X), X.reshape(32, 256))
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e4m3fn", "int8", "bool"])
+def test_tensors_of_pytorch_come_back_as_such(name):
+    @jit
+    def kernel(x, y, dtype):
+        assert dtype is np.float32
+        tile = nl.load(x)
+        nisa.dma_copy(y, tile)
+        return stored(tile)
 
-
-def test_bfloat16_of_pytorch():
     torch = pytest.importorskip("torch")
-    got = simulate(copied, torch.from_numpy(X).to(torch.bfloat16))
-    assert np.array_equal(got, X.astype(ml_dtypes.bfloat16))
+    x = torch.from_numpy(np.ceil(X)).abs().to(getattr(torch, name))
+    y = torch.zeros_like(x)
+    got = modern.simulate(kernel)[1](x, dtype=np.float32, y=y)
+    assert got.dtype == x.dtype and bool((got == x).all()) and bool((y == x).all())
 
 
 def never_stored(x):
@@ -325,13 +326,17 @@ def test_a_pattern_may_reach_out_of_a_tile_while_nobody_uses_it():
     @jit
     def kernel(x, use=False):
         tile = nl.load(x)
-        beyond = tile.ap([[64, 128], [1, 32]], offset=33)
-        nisa.tensor_copy(tile[:, 0:32], beyond if use else tile[:, 32:64])
+        beyond = tile.ap([[64, 128 - (use > 1)], [1, 32]], offset=33)
+        nisa.tensor_copy(tile[: 128 - (use > 1), 0:32], beyond if use else tile[:, 32:64])
         return stored(tile)
 
     assert np.array_equal(simulate(kernel)[:, :32], X[:, 32:])
-    with pytest.raises(NeuronError, match="the pattern reaches element 8192 of 8192"):
-        neuron.simulate(kernel, X, True)
+    for use, says in (
+        (1, "reaches element 8192 of 8192"),
+        (2, "takes elements 33 to 64 of a part"),
+    ):
+        with pytest.raises(NeuronError, match=f"the pattern {says}"):
+            neuron.simulate(kernel, X, use)
 
 
 def test_no_elements_of_a_tensor_are_a_view_that_no_instruction_takes():
@@ -403,12 +408,21 @@ def test_each_core_has_its_own_room(chip, kib):
         neuron.simulate(kernel, X, kib * 256 + 1, params=params)
 
 
-def test_the_decorator_chooses_the_chip():
-    @jit(platform_target="trn3")
+@pytest.mark.parametrize("options", [{"platform_target": "trn3"}, {}])
+def test_the_decorator_chooses_the_chip_or_the_vendor_s_variable(options, monkeypatch):
+    @jit(**options)
     def kernel(x):
         assert nisa.get_nc_version() == nisa.nc_version.gen4
         return other_shapes(x)
 
-    assert neuron.simulate(kernel, X) is not None and kernel(X) is not None
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "gen2" if options else "trn3")
+    assert nl.tile_size.sbuf_fmax_bytes == (192 if options else 256) * 1024
+    assert neuron.simulate(kernel, X) is not None and neuron.run(kernel, X) is not None
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    with pytest.warns(UserWarning, match="NKI_PRECISE_FP=0 has no effect"):
+        assert kernel(X) is not None
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "inf9")
+    with pytest.raises(ValueError, match="TARGET_OVERRIDE is 'inf9'; accepted: inf2, trn1"):
+        neuron.simulate(copied, X)
     with pytest.raises(ValueError, match="chip is 'trn9'; accepted: inf2, trn1, trn2, trn3"):
         InterpretParams(chip="trn9")

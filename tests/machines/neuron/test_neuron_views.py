@@ -130,7 +130,7 @@ def test_what_a_view_says_of_itself():
     def kernel(x):
         t = nl.load(x)
         assert t.strides == (48, 1) and t[:, 5:].offset == 5 and t.name and t.dtype == nl.float32
-        assert t.buffer == nl.sbuf and x.buffer == nl.shared_hbm
+        assert t.buffer == nl.sbuf and x.buffer == nl.hbm
         assert nl.tile_size.pmax == 128 and nl.tile_size.psum_bank_fmax == 512
         assert nl.program_ndim() == 0 and nl.num_programs() == 1 and nl.program_id() == 0
         return stored(t)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.beta1 import tiles
-from kernels.machines.neuron.beta1.language import _reduced
+from kernels.machines.neuron.beta1.language import _in_sbuf, _reduced
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
 from kernels.machines.neuron.errors import absent, own_names, refuse
 from kernels.machines.neuron.instructions import along, dma, elementwise, places
@@ -120,7 +120,7 @@ def _tensor_copy(dst: Any, src: Any, engine: Any = None) -> None:
 
 def _affine_select(dst: Any, pred: Any, on_true_tile: Any, on_false_value: Any) -> None:
     """on_true_tile where the condition on indices holds, else a number."""
-    places.choose(dst, np.broadcast_to(pred, dst.shape), on_true_tile, on_false_value)
+    places.choose(dst, np.broadcast_to(pred, dst.shape), _in_sbuf(on_true_tile), on_false_value)
 
 
 _MADE: tuple[Any, ...] = (

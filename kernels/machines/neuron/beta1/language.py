@@ -173,10 +173,8 @@ def shared_constant(constant: Any, dtype: Any = None, **options: Any) -> Beta1Ti
 
 
 def shared_identity_matrix(n: int, dtype: Any = dtypes.uint8, **options: Any) -> Beta1Tile:
-    """An identity matrix in SBUF."""
-    tile = new((n, n), dtype)
-    dma.identity(tile)
-    return tile
+    """An identity matrix in HBM."""
+    return shared_constant(np.eye(n), dtype)
 
 
 def _like(x: Any, dtype: Any) -> Beta1Tile:
@@ -204,9 +202,9 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **options
     """Copy from HBM into a new tile, rows as columns."""
     if mask is not None:
         refuse("load_transpose2d with mask=: not simulated")
-    tile = new(src.shape[::-1], src.dtype if dtype is None else dtype)
+    tile = new(src.shape[::-1], src.dtype)
     dma.dma_transpose(tile, src)
-    return tile
+    return tile if dtype in (None, src.dtype) else static_cast(tile, dtype)
 
 
 def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
@@ -237,9 +235,10 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
             refuse(f"store reads {missing} elements of {value} that were never written")
         again = int(np.count_nonzero(np.broadcast_to(taken._states() == WRITTEN, dst.shape)))
         if again and dst._storage.stored:
-            refuse(
+            core._in_order(
                 f"store writes {again} elements of {dst} a second time: which write comes last "
-                "is left to the DMA engines"
+                "is left to the DMA engines",
+                len(core.grid_programs) > 1 or core._raced(taken),
             )
     held, core.limits = core.limits, False  # a total that loop_reduce leaves is as it should be
     try:
@@ -314,9 +313,15 @@ def loop_reduce(
     core = machine()
     if len(over) < len(listed) or not over <= {loop for loop, _ in core.turns_of_loops}:
         refuse(f"loop_reduce over {loop_indices}; accepted: indices of nl.affine_range that run")
-    outside = tuple([turn for turn in core.turns_of_loops if turn[0] not in over])
-    inside = tuple(loop for loop, _ in core.turns_of_loops if loop in over)
-    key = place(), outside, inside[0]
+    running = core.turns_of_loops
+    first = [loop in over for loop, _ in running].index(True)
+    # A loop further in is a new one each time: what it says again is its line and its index. One
+    # that Python unrolls says nothing, so calls of one iteration are counted.
+    again = [
+        (core.lines[loop], core.steps[loop]) for loop, _ in running[first:] if loop not in over
+    ]
+    core.calls[call := (place(), *running)] += 1
+    key = place(), *running[:first], running[first][0], *again, core.calls[call]
     known = core.reductions.get(key)
     if known is None:
         warnings.warn(
@@ -324,8 +329,9 @@ def loop_reduce(
             "is not simulated",
             stacklevel=2,
         )
-        core.reductions[key] = _copied(None, x, dtype=dtype)
-        return core.reductions[key]
+        core.reductions[key] = total = _copied(None, x, dtype=dtype)
+        core.totals.add(total._storage.number)
+        return total
     elementwise.tensor_tensor(known, known, x, operation, what="loop_reduce")
     return known
 
@@ -443,8 +449,10 @@ def where(
     return _applied(_CHOICE, condition, x, y, dtype=kind, mask=mask)
 
 
-def static_cast(input_data: Any, dtype: Any) -> Beta1Tile:
-    """A copy in another dtype."""
+def static_cast(input_data: Any, dtype: Any) -> Any:
+    """A copy in another dtype; of an array too, on the host."""
+    if isinstance(input_data, np.ndarray):
+        return dtypes.narrow(input_data, dtypes.of(dtype))
     return _steps("static_cast")("copy", input_data, dtype=dtype)
 
 

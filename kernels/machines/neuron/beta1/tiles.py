@@ -150,14 +150,14 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
         if mask is None:
             return operand
         picked = _grid_of(operand, operand._places())
-        picked._taken = np.broadcast_to(mask, operand.shape)
+        picked._taken = _fitted(name, operand, mask)
         return picked
     lanes = machine().chip.lanes
     if machine().limits and operand.buffer in ON_CHIP and operand.shape[0] > lanes:
         refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {lanes}")
     taken = np.ones(operand.shape, bool)
     if mask is not None:
-        taken = np.array(np.broadcast_to(mask, operand.shape))
+        taken = np.array(_fitted(name, operand, mask))
     outside = np.zeros(operand.shape, bool)
     for axis, key in enumerate(operand._keys or ()):
         size = operand._of.shape[axis]
@@ -175,6 +175,19 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
     picked = operand._again(operand._flat, taken)
     picked._keys = operand._keys
     return picked
+
+
+def _fitted(name: str, operand: View, mask: Any) -> np.ndarray:
+    """The mask of an operand; what stands for a whole dimension is taken if any of it is."""
+    mask = np.asarray(mask)
+    for axis in range(-1, -1 - min(mask.ndim, operand.ndim), -1):
+        if operand.shape[axis] == 1 < mask.shape[axis]:
+            mask = mask.any(axis=axis, keepdims=True)
+    try:
+        return np.broadcast_to(mask, operand.shape)
+    except ValueError:
+        refuse(f"{name}: a mask of {list(mask.shape)} does not fit {operand}")
+        raise AssertionError from None
 
 
 def inside(view: View) -> np.ndarray:
@@ -248,7 +261,8 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     if core.limits:
         core.check_operand(last.name, last.engine, dst)
         if core.loops:
-            core._watch(last.name, "", (), (dst,))
+            total = value._storage.number  # of nl.loop_reduce: all iterations write one
+            core._watch(last.name, f"total {total}" * (total in core.totals), (), (dst,))
     psum = last.psum or dst.buffer == PSUM
     core.instructions.append(
         last._replace(

@@ -30,6 +30,7 @@ MATMUL_DTYPES = (
     dtypes.float8_e4m3,
     dtypes.float8_e5m2,
 )
+SCALES = (0, 4, 8, 12)  # where in 32 partitions those of a tile may start, so that four fit
 
 
 def nc_matmul(
@@ -354,8 +355,13 @@ def nc_matmul_mx(
             refuse(
                 f"{what}: {stationary} and {moving}; accepted: as many partitions, a multiple of 32"
             )
-        for tile in (stationary, moving, stationary_scale, moving_scale):
+        for tile in (stationary, moving):
             core.check_operand(what, "Tensor", tile)
+        for scale in (stationary_scale, moving_scale):
+            if scale.buffer != SBUF or scale._start % 32 not in SCALES or not scale._neighbours():
+                refuse(
+                    f"{what}: {scale}; scales are in SBUF, from 0, 4, 8 or 12 of 32 partitions on"
+                )
         if dst.buffer != PSUM or (dst.shape[0], dst._elements) != (
             stationary._elements,
             moving._elements,

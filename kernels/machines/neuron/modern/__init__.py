@@ -10,10 +10,9 @@ from typing import Any
 
 from kernels.machines.neuron import dtypes, typing
 from kernels.machines.neuron.errors import absent
-from kernels.machines.neuron.kernel import GENERATIONS, Generation
+from kernels.machines.neuron.kernel import GENERATIONS, Generation, generation_of
 from kernels.machines.neuron.modern import collectives, isa, language
-from kernels.machines.neuron.simulator import jit_of
-from kernels.machines.neuron.simulator import simulate as _simulate
+from kernels.machines.neuron.simulator import NkiKernel, jit_of
 from kernels.machines.neuron.tensors import Tensor
 
 __all__ = ["collectives", "isa", "jit", "language", "simulate"]
@@ -23,8 +22,8 @@ dtype = dtypes
 
 
 def simulate(kernel: Any) -> Any:
-    """A function that runs `kernel` on NumPy arrays, as the vendor's nki.simulate does."""
-    return lambda *arguments, **options: _simulate(kernel, *arguments, **options)
+    """What runs `kernel` on arrays or tensors, as the vendor's nki.simulate does."""
+    return kernel if isinstance(kernel, NkiKernel) else NkiKernel(kernel, generation_of(kernel))
 
 
 def __getattr__(name: str) -> Any:

@@ -217,8 +217,8 @@ def _reduced(
 def affine_range(*bounds: int) -> Iterator[int]:
     """A loop whose iterations are independent; deprecated since NKI 0.7, an alias of range.
 
-    The simulator runs it in the order that InterpretParams asks for, and refuses an iteration that
-    reads what another one wrote.
+    The simulator runs it in the order that InterpretParams asks for. An iteration that reads what
+    another one wrote is warned of in the order written, and refused in any other.
     """
     return machine().iterations(*bounds)
 
