@@ -97,7 +97,9 @@ def guard(
         )
         for kernel, own in declared_in(path, name):
             statuses = ((rung, {r.status for r in report.of(kernel, rung)}) for rung in rungs)
-            held = tuple(rung for rung, those in statuses if those == {"passed"})
+            held = tuple(
+                rung for rung, those in statuses if those and those <= {"passed", "partial"}
+            )
             why = {r.rung: r.message for r in report.findings if r.kernel == kernel and r.message}
             for chip in chips or own:
                 if progress:
