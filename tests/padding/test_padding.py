@@ -1,24 +1,18 @@
 """Brick padding: every implementation exact on any wall, and what is no wall refused."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import optional
+from kernels import optional, taichi
 from kernels.padding import brick_pad, floor, lattice, reference
 from kernels.padding.operator import BRICK_PAD, DTYPES
 from kernels.padding.workloads import basis
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import values
 
-ROOT = Path(__file__).resolve().parents[2]
 BRICKS = OPERATORS["brick_pad"]
 if not any(map(optional.available, ("taichi", "quadrants"))):
     pytest.skip("taichi is not installed: pip install taichi", allow_module_level=True)
@@ -254,37 +248,23 @@ def test_the_floor_writes_as_much_as_the_result_holds():
     result = brick_pad(tile, **workload.options)
     assert written.shape == result.shape and str(written.dtype) == f"torch.{result.dtype}"
     assert (written == 1).all()
-
-
-def test_published_sizes():
     for name, bytes_ in (("published", 4), ("rgb", 3)):
         out = floor(BRICKS.workloads[name])()
         assert out.shape[:2] == (4144, 8224) and out.nbytes == 4144 * 8224 * bytes_
 
 
 @pytest.mark.slow
-def test_quadrants_runs_the_same_kernels():
+def test_quadrants_runs_the_same_kernels(monkeypatch):
     if not optional.available("quadrants"):
         pytest.skip("quadrants is not installed: pip install quadrants")
-    code = """
-import sys
-import numpy as np
-from kernels.proof.catalog import OPERATORS
-from kernels.padding import brick_pad, reference
-
-workloads = OPERATORS["brick_pad"].workloads
-for name in ("small", "rgb_small", "columns", "primes", "bytes", "brain_float", "long_ints"):
-    (tile,) = workloads.arguments(workloads[name])
-    options = workloads[name].options
-    want = reference.brick_pad(tile, **options).tobytes()
-    for implementation in ("taichi", "v0", "v1", "v2", "v3", "v4"):
-        got = brick_pad(tile, implementation=implementation, **options)
-        assert got.tobytes() == want, (name, implementation)
-assert "quadrants" in sys.modules and "taichi" not in sys.modules
-"""
-    env = os.environ | {"KERNELS_TAICHI": "quadrants", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("KERNELS_TAICHI", "quadrants")
+    for name in ("small", "rgb_small", "columns", "primes", "bytes", "brain_float", "long_ints"):
+        (tile,) = BRICKS.workloads.arguments(BRICKS.workloads[name])
+        options = BRICKS.workloads[name].options
+        want = reference.brick_pad(tile, **options).tobytes()
+        for implementation in ("taichi", "v0", "v1", "v2", "v3", "v4"):
+            got = taichi.run(brick_pad, tile, implementation=implementation, **options)
+            assert got.tobytes() == want, (name, implementation)
 
 
 @pytest.mark.parametrize(
