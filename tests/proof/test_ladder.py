@@ -387,7 +387,7 @@ class Moments:
 
     name, plain, static = "moments", "xla", ()
     reference, magnitude = staticmethod(moments_reference), staticmethod(moments_magnitude)
-    rounding = gradient_magnitude = None
+    rounding, gradient_magnitude, terms, budget = None, None, 1, 1.0
     outputs, differentiable = ("mean", "mean_square"), ("x",)
     workloads = Workloads(
         make=make_moments,
