@@ -84,6 +84,15 @@ def pytest_order_of_items(items):
     items.sort(key=_place)
 
 
+def pytest_runtest_teardown(item, nextitem):
+    """What one piece of work leaves behind takes gigabytes, and serves no other."""
+    ends = not nextitem or _piece(item) != _piece(nextitem)
+    if _operator(item) or ends:
+        sys.modules["jax"].clear_caches()
+    if ends:
+        gc.collect()
+
+
 def _belongs(item, tier):
     if tier == "quick" and (_is_notebook(item) or _needs(item, "html", "not_run", "browser")):
         return False
