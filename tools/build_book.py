@@ -443,7 +443,7 @@ def _build_book(verbose, say):
     shown = {str(path.relative_to(ROOT)): outputs_of(path, failed) for path in notebooks}
     shown[toc_files()[0]] = briefs  # the landing page lists them
     # Sphinx takes half a minute to see that nothing changed.
-    whole = digest("*.md", "book/**/*", "notebooks/**/*", "results/*", "_build/status/*")
+    whole = digest("*.md", "book/**/*", "notebooks/**/*.[im]*", "results/*", "_build/status/*")
     whole += pages + hashlib.sha256(json.dumps(shown).encode()).hexdigest()
     if recall("whole") == whole and (HTML / "index.html").exists():
         say("the pages are as they were")
