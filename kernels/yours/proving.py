@@ -140,6 +140,8 @@ def _check(rungs: Sequence[str], chips: Sequence[str], timeout: float) -> None:
             fail(argument, repr(names), "a tuple of names")
         for name in names:
             one_of(argument, name, accepted)
+    if len({known()[chip] for chip in chips}) > 1:
+        fail("chips", ", ".join(chips), "TPUs, or GPUs")
 
 
 def _parts(declared: Declared) -> Iterator[Any]:
@@ -249,7 +251,10 @@ def _climb(
 ) -> Report:
     results: list[ProblemResult] = []
     notes: list[str] = []
-    for kernel in _loaded(ask, source):
+    kernels = _loaded(ask, source)
+    for kernel in kernels:
+        _check(rungs, kernel.get("chips", ()), TIMEOUT)
+    for kernel in kernels:
         name = kernel["name"]
         if "error" in kernel:
             if "path" not in source:  # of a file the report says it, beside its other kernels

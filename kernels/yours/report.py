@@ -106,7 +106,9 @@ class Report:
             remarks.append((WORDS[status], place, first.words))
         remarks += [("note", "", words) for words in self.notes]
         if self.not_run:
-            remarks.append(("NOT RUN", ", ".join(self.not_run), "only compiled: proven is nothing"))
+            remarks.append(
+                ("NOT RUN", ", ".join(self.not_run), "no interpreter ran it, so nothing is proven")
+            )
         return remarks
 
     def _parts(self) -> Iterator[Table | Paragraph]:
@@ -131,7 +133,8 @@ class Report:
 
     def markdown(self) -> str:
         """The report for a pull request."""
-        title = "Every rung holds" if self.passed else "A rung does not hold"
+        title = "A rung does not hold" if self.failures else "Every rung holds"
+        title = title if self.passed or self.failures else "A kernel was not run"
         lines = [f"### {title}", "", self.table("`{}`").markdown()]
         remarks = self.remarks()
         lines += [""][: len(remarks)]

@@ -323,6 +323,7 @@ def test_a_function_of_a_script_may_hang(tmp_path, apart):
         ({"chips": ("v9",)}, "chips is 'v9'; accepted: v5e"),
         ({"chips": "v5e"}, "chips is 'v5e'; accepted: a tuple of names"),
         ({"rungs": "compile"}, "rungs is 'compile'; accepted: a tuple"),
+        ({"chips": ("h100", "v5e")}, "chips is h100, v5e; accepted: TPUs, or GPUs"),
         ({"timeout": -1}, "timeout is -1; accepted: a number above 0"),
         ({"rungs": ("run",)}, "rungs is 'run'; accepted: interpret, simulate, compile"),
         ({"budget": 0}, "budget is 0; accepted: a number above 0"),

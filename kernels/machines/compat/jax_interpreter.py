@@ -68,8 +68,10 @@ def as_a_chip(name: str = "v5e") -> Iterator[None]:
     chip = lambda: tpu_info.get_tpu_info_for_chip(version, 1)
     with mock.patch.dict(tpu_info.registry, {"cpu": chip} | tpu_info.registry):
         tpu_info.get_tpu_info.cache_clear()
-        yield
-    tpu_info.get_tpu_info.cache_clear()
+        try:
+            yield
+        finally:
+            tpu_info.get_tpu_info.cache_clear()
 
 
 @contextlib.contextmanager

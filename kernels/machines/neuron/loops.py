@@ -194,7 +194,7 @@ class Loops:
         self.unchanged: tuple[View, np.ndarray] | None = None  # by the last write in a loop
         self.lines: dict[int, str | None] = {}  # loop → where it stands
         self.steps: dict[int, int] = {}  # loop → its index, in the iteration that runs
-        self.told: set[str | None] = set()  # lines that were warned of
+        self.warned: set[str | None] = set()  # lines
         self.births: dict[int, tuple[tuple[int, int], ...]] = {}  # storage → iterations
         # What a compiler moves out of loops: storage → a number for what it holds; instruction →
         # iteration and that number; how many numbers there are.
@@ -289,8 +289,8 @@ class Loops:
         at = place()
         if strict or self.order is not None:
             refuse(message)
-        if at not in self.told:
-            self.told.add(at)
+        if at not in self.warned:
+            self.warned.add(at)
             words = f"{message}. Here, and in NKI 0.7, the order written is kept ({at})"
             warnings.warn(words, stacklevel=2)
 
