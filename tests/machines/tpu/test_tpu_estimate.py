@@ -3,6 +3,7 @@
 import functools
 import math
 from collections import OrderedDict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -346,3 +347,24 @@ def test_cut(grid, reads, bundles, monkeypatch):
         assert cut.units * math.prod(whole) == math.prod(grid) * cut.long
     else:
         assert whole == grid
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_a_kernel_and_xla_are_charged_alike(chip, monkeypatch):
+    """One array doubled by both: each pays a start, its bytes, and one block of the work."""
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] = 2 * x_ref[...]
+
+    rows = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+    block = pl.BlockSpec((64, 1024), lambda i: (i, 0))
+    by_kernel = pl.pallas_call(
+        kernel, grid=(16,), in_specs=[block], out_specs=block, out_shape=rows
+    )
+    pair = [tpu.estimate(double, rows, chip=chip) for double in (lambda x: 2 * x, by_kernel)]
+    assert pair[0].seconds == pytest.approx(pair[1].seconds, rel=0.08)
+    start = RATES[chip].start_seconds
+    monkeypatch.setitem(RATES, chip, replace(RATES[chip], start_seconds=0.0))
+    for estimate, double in zip(pair, (lambda x: 2 * x, by_kernel)):
+        without = tpu.estimate(double, rows, chip=chip)
+        assert estimate.seconds - without.seconds == pytest.approx(start, rel=1e-3)

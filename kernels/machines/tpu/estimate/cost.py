@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -205,18 +205,23 @@ class Cost:
             model, method = self._from_schedule(kernel, in_vmem)
             peak /= REACHED
             highest = "what is reached of the chip's peak"
+        issued = kernel.steps * kernel.round_bundles / self._cores(call)
+        by_hand = any(o.memory not in FAST for o in call.operands if id(o) not in in_vmem)
+        both = together if kernel.cycles is None else max
+        rounds = 0 if by_hand else kernel.steps
+        streamed = self._side_by_side(floor, issued, instruction, rounds, both)
         bound = COMPUTE
-        if floor >= max(model, peak):
+        if floor >= max(issued, peak) and streamed >= model:
             bound = HBM
         elif max(kernel.issue_cycles / self._cores(call), peak) < 0.5 * model:
             bound = LATENCY
-        if model < peak:
+        if max(model, streamed) < peak:
             method += f", raised to {highest}"
         if bound == LATENCY and kernel.cycles is not None:
             model -= self._shorter_waits(kernel)
-        cycles = max(model, floor, peak)
-        if floor < model and kernel.cycles is not None:
-            cycles += self._first_fetch(call, in_vmem)
+        if kernel.cycles is not None:
+            model += self._first_fetch(call, in_vmem)
+        cycles = max(model, streamed, peak) + self._start(instruction, floor)
         return _operation(
             instruction,
             kind="kernel",
@@ -329,13 +334,10 @@ class Cost:
             kind = "kernel" if instruction.is_kernel else instruction.opcode
         model, method = self._computes(instruction, kind)
         windows = instruction.iterations / (self.chip.tensor_cores if instruction.shared else 1)
-        # XLA's own estimate of a product holds its waits already.
-        own = method == OWN
-        cycles = max(floor, model) if own else together(floor, model)
-        if instruction.times == 1 and cycles:
-            # Nothing hides the first window's way in, its work, and the last one's way out.
-            cycles += min(floor, model) / max(windows, 1) if instruction.windowed else 0.0
-            cycles += self.rates.start_seconds * self.chip.clock_hz if floor else 0.0
+        both = max if method == OWN else together
+        rounds = windows if instruction.windowed else 0
+        cycles = self._side_by_side(floor, model, instruction, rounds, both)
+        cycles += self._start(instruction, floor)
         bound = LATENCY if kind == "relayout" else COMPUTE  # it computes nothing
         if floor >= model:
             bound = HBM if floor >= 0.5 * cycles else LATENCY
@@ -356,6 +358,31 @@ class Cost:
             model_cycles=model,
             floor_cycles=floor,
         )
+
+    def _side_by_side(
+        self,
+        moving: float,
+        working: float,
+        instruction: HloInstruction,
+        rounds: float,
+        both: Callable[..., float],
+    ) -> float:
+        """Cycles of what moves blocks while it works on others, a kernel or an operation of XLA's.
+
+        Nothing hides the first block's way in and the last one's way out, or where memory takes
+        longer, the work on one block: of the shorter, one of so many rounds; 0 where nobody knows
+        of any, and in a loop, whose next round may begin before. `both` is the longer of the two
+        where the cycles of the work hold its waits already, and else somewhat more than that.
+        """
+        cycles = both(moving, working)
+        if rounds and instruction.times == 1:
+            cycles += min(moving, working) / max(rounds, 1)
+        return cycles
+
+    def _start(self, instruction: HloInstruction, floor: float) -> float:
+        """Cycles until an operation on HBM, a kernel or XLA's, has its first bytes under way."""
+        once = floor and instruction.times == 1
+        return self.rates.start_seconds * self.chip.clock_hz if once else 0.0
 
     def _gather(self, instruction: HloInstruction, one: libtpu.ByHand) -> OpEstimate:
         """A gather: each round asks for its rows and waits for the last, works, and waits until

@@ -3,10 +3,12 @@
 `read`, `write`, `product`, `mosaic` and `large` are what `python -m validation rates` fits to the
 half of the published rows that a hash of the problem sends there (Problem.half); the other half,
 which the book's page on the estimates shows, tests them. `mosaic` of a v6e is that of a v5e: its
-one row waits for HBM. REACHED is of rows of the fit alone, and set by hand. Set by hand, while both
-halves were in view: `latency`, by a row of the fit; `start_seconds`, OVERLAP and WAITS; and
-LAUNCH_SECONDS. A v7x's are of the first 27 rows of its fit: they do not tell reading from
-writing, which have one share for both, and `large` was not asked of them.
+one row waits for HBM. REACHED is of rows of the fit alone, and set by hand. `start_seconds` is
+where the loss over the 19 shortest rows of a v5p's fit is least; the rows of the other chips do not
+tell it from nothing, and take it over. Set by hand, while both halves were in view: `latency`, by a
+row of the fit; OVERLAP and WAITS; and LAUNCH_SECONDS. A v7x's are of the first 27 rows of its fit:
+they do not tell reading from writing, which have one share for both, and `large` was not asked of
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Rates:
     write: float  # and while only writing
     product: float  # what a matmul of XLA's takes, against its own estimate
     mosaic: float  # of the peak, what XLA's own Mosaic kernels reach
-    # Of an operation that waits for HBM, until its first window is under way and after its last.
+    # Of an operation on HBM, a kernel or XLA's, beside what moves and what works.
     start_seconds: float = 1e-6
     # Of the cycles that the static profile takes a DMA to wait before its first byte, what a short
     # step of a pipeline shows.
