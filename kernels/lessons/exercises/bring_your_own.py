@@ -14,7 +14,7 @@ from kernels.proof.workload import Workload, cases
 
 CHIP = "v6e"
 EPSILON = 1e-5
-MICROSECONDS = 24.0  # that a fast answer may take on 4096 × 1024, estimated
+MICROSECONDS = 26.0  # that a fast answer may take on 4096 × 1024, estimated
 
 
 def _standardised(x):
@@ -89,7 +89,7 @@ EXERCISES = (
             f"µs, estimated for a {CHIP}",
             _microseconds,
             bar=MICROSECONDS,
-            ours=23.6,
+            ours=24.9,
             spec=".1f",
             workload=Workload("bar", {"m": 4096, "n": 1024}),
         ),

@@ -13,8 +13,8 @@ from kernels.proof.workload import Workload, cases
 from kernels.softmax.reference import softmax
 
 BLOCK = 128  # queries of a program, and keys of a block
-KERNEL_CYCLES = 18_000  # of a kernel for AT
-RIVAL_CYCLES = 18_500  # without one; our own kernel is estimated at some 15,600
+KERNEL_CYCLES = 19_500  # of a kernel for AT
+RIVAL_CYCLES = 18_500  # without one; our own kernel is estimated at some 17,100
 
 
 def _tokens(workload, rng):
@@ -163,7 +163,7 @@ EXERCISES = (
         + cases("h n d", dtype="bfloat16", bfloat16=(1, 256, 128)),
         call=_whole,
         rungs=("interpret",),
-        bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 15_504), ("0.0.50.1", 15_718)), workload=AT),
+        bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 17_004), ("0.0.50.1", 17_218)), workload=AT),
         magnitude=reference.attention_magnitude,
         hint="Each block of keys costs a rescaling and a wait for its maximum. How many keys can "
         "a block have before VMEM is full?",

@@ -10,7 +10,7 @@ from kernels.proof.workload import Workload, cases
 
 ROWS = 64  # of a block that is copied by hand
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
-EMITTED_CYCLES = 60_000  # of 24 MiB that move
+EMITTED_CYCLES = 61_500  # of 24 MiB that move
 
 
 def _double(kernel, x, *, interpret):
@@ -73,7 +73,7 @@ EXERCISES = (
         cases("rows columns", square=(256, 256), oblong=(192, 128, "another block to a side")),
         call=_in_hbm,
         bar=bars.cycles(
-            EMITTED_CYCLES, 54_641, workload=Workload("bar", {"rows": 2048, "columns": 1024})
+            EMITTED_CYCLES, 56_141, workload=Workload("bar", {"rows": 2048, "columns": 1024})
         ),
         hint="pltpu.emit_pipeline(body, grid=…, in_specs=[…], out_specs=[…]) gives a function of "
         "the refs in HBM; body gets refs in VMEM.",

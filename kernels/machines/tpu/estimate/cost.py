@@ -22,7 +22,7 @@ from kernels.machines.pallas.calls import FAST
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu import chips, traffic
 from kernels.machines.tpu.estimate.profile import KernelProfile, shared
-from kernels.machines.tpu.estimate.rates import LARGE, REACHED, WAITS, rates_of, together
+from kernels.machines.tpu.estimate.rates import LARGE, WAITS, rates_of, together
 from kernels.machines.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.pool import TpuProgram
@@ -203,7 +203,7 @@ class Cost:
         peak, highest = self._at_peak(call, kernel_flops(call)), "the chip's peak rate"
         if model is None:
             model, method = self._from_schedule(kernel, in_vmem)
-            peak /= REACHED
+            peak /= self.rates.reached
             highest = "what is reached of the chip's peak"
         issued = kernel.steps * kernel.round_bundles / self._cores(call)
         by_hand = any(o.memory not in FAST for o in call.operands if id(o) not in in_vmem)
