@@ -207,6 +207,8 @@ class Cost:
             highest = "what is reached of the chip's peak"
         issued = kernel.steps * kernel.round_bundles / self._cores(call)
         by_hand = any(o.memory not in FAST for o in call.operands if id(o) not in in_vmem)
+        if kernel.cycles is not None:
+            issued = min(issued, model)  # it knows which branches run
         both = together if kernel.cycles is None else max
         rounds = 0 if by_hand else kernel.steps
         streamed = self._side_by_side(floor, issued, instruction, rounds, both)

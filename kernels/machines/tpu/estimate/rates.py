@@ -49,8 +49,8 @@ class Rates:
     # is measured, and why is not known.
     large: float = 0.0
     # Of the peak, what a kernel's products reach where nobody profiled it and its schedule alone
-    # would beat the peak: the middle of eleven grouped matmuls of the fit, of a v5e and a v5p; for a
-    # v7x, of twenty of its own.
+    # would beat the peak: the middle of eleven grouped matmuls of the fit, of a v5e and a v5p; for
+    # a v7x, of twenty of its own.
     reached: float = 0.90
     source: str = ""  # whose they are, where they are not the book's
 
