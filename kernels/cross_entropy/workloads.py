@@ -53,7 +53,8 @@ def _candidates(workload, vmem_bytes):
 def _work(workload, gradient):
     """One product forward, two more backward; x, w and the loss, and the same again."""
     t, d, v = (workload.sizes[name] for name in "tdv")
-    moved = (t + v) * d * workload.itemsize + 8 * t
+    of_w = 2 if workload.options.get("w") == "bfloat16" else workload.itemsize  # as published
+    moved = t * d * workload.itemsize + d * v * of_w + 8 * t
     return 2 * t * d * v * (3 if gradient else 1), moved * (1 + gradient)
 
 
