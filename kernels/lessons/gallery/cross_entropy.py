@@ -1,4 +1,4 @@
-"""Wrong cross-entropy: one online loss with four faults, and a gradient that is added up narrow."""
+"""Wrong cross-entropy: one online loss with four faults."""
 
 import functools
 
@@ -8,7 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug, bug
+from kernels.lessons.gallery.bug import Bug
 from kernels.proof.workload import Workload
 
 ONE = {"t": 16, "d": 32, "v": 128}  # a block of the vocabulary
@@ -111,81 +111,3 @@ early_result = _faulty(
     lesson="Nothing complains of a result that comes too early. One block cannot show it.",
     workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
 )
-
-
-@bug(
-    title="The gradient of w is added up in bfloat16",
-    operator="linear_cross_entropy",
-    caught_by="interpret",
-    says="gradient of w",
-    cause="The result's own block serves as the accumulator, and it has the result's dtype.",
-    lesson="In float32 the two are the same. Prove bfloat16 too, over many blocks of tokens.",
-    workloads=(
-        Workload("float32", ONE),
-        Workload("bfloat16", ONE | {"t": 1024}, "bfloat16"),
-    ),
-    differentiable=True,
-)
-def narrow_gradient(x, w, labels, *, interpret, repaired=False):
-    """[t, d], [d, v], int32 [t] → float32 [t]; dw over blocks of 8 tokens."""
-    (t, d), v = x.shape, w.shape[1]
-
-    def softmax(s):
-        p = jnp.exp(s - s.max(1, keepdims=True))
-        return p / p.sum(1, keepdims=True)
-
-    def own(s, labels_ref):
-        return lax.broadcasted_iota(jnp.int32, s.shape, 1) == labels_ref[...]
-
-    def forward(x_ref, w_ref, labels_ref, loss_ref):
-        s = dot(x_ref[...].astype(jnp.float32), w_ref[...].astype(jnp.float32))
-        s -= s.max(1, keepdims=True)
-        lse = jnp.log(jnp.exp(s).sum(1, keepdims=True))
-        loss_ref[...] = lse - jnp.where(own(s, labels_ref), s, 0).sum(1, keepdims=True)
-
-    def backward(x_ref, w_ref, labels_ref, do_ref, dx_ref, dw_ref, acc_ref):
-        x, w = (ref[...].astype(jnp.float32) for ref in (x_ref, w_ref))
-        s = dot(x, w)
-        ds = do_ref[...] * (softmax(s) - own(s, labels_ref))
-        dx_ref[...] = dot(ds, w.T).astype(dx_ref.dtype)
-
-        sums = acc_ref if repaired else dw_ref
-
-        @pl.when(pl.program_id(0) == 0)
-        def _():
-            sums[...] = jnp.zeros_like(sums)
-
-        sums[...] = (sums[...].astype(jnp.float32) + dot(x.T, ds)).astype(sums.dtype)
-        dw_ref[...] = sums[...].astype(dw_ref.dtype)
-
-    tokens, column, vocabulary = (
-        pl.BlockSpec((8, d), lambda i: (i, 0)),
-        pl.BlockSpec((8, 1), lambda i: (i, 0)),
-        pl.BlockSpec((d, v), lambda i: (0, 0)),
-    )
-    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (x, w)]
-
-    def call(body, in_specs, out_shape, out_specs, scratch, *arrays):
-        return pl.pallas_call(
-            body,
-            out_shape=out_shape,
-            grid=(t // 8,),
-            in_specs=in_specs,
-            out_specs=out_specs,
-            scratch_shapes=scratch,
-            interpret=interpret,
-        )(*arrays)
-
-    @jax.custom_vjp
-    def loss(x, w):
-        shape = jax.ShapeDtypeStruct((t, 1), jnp.float32)
-        specs = [tokens, vocabulary, column]
-        return call(forward, specs, shape, column, [], x, w, labels[:, None])[:, 0]
-
-    def pull(saved, do):
-        specs, out = [tokens, vocabulary, column, column], [tokens, vocabulary]
-        acc = [pltpu.VMEM((d, v), jnp.float32)]
-        return tuple(call(backward, specs, shapes, out, acc, *saved, labels[:, None], do[:, None]))
-
-    loss.defvjp(lambda x, w: (loss(x, w), (x, w)), pull)
-    return loss(x, w)
