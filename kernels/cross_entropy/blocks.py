@@ -15,7 +15,7 @@ from kernels.machines.tpu.plan import TpuPlan
 LANES = 128  # of a TPU's register
 MOST = 100 << 20  # bytes of VMEM that a kernel asks for
 RESERVE = 8 << 20  # bytes that it leaves to XLA where there is less
-PASSES = ("loss", "dx", "dw")  # a kernel each
+RESULTS = ("loss", "dx", "dw")  # a kernel each
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class CrossEntropyBlocks:
         tokens, vocab = (-(-size // LANES) * LANES for size in (t, v))
         return CrossEntropyBlocks(min(self.tokens, tokens), min(self.vocab, vocab))
 
-    def vmem_bytes(self, d: int, dtype: Any, made: str) -> int:
-        """Bytes of VMEM of a program of one of PASSES.
+    def vmem_bytes(self, d: int, dtype: Any, result: str) -> int:
+        """Bytes of VMEM of a program of one of RESULTS.
 
         Two buffers for x and w; what float32 is split into, three parts of 2 bytes; the logits and
         what becomes of them; statistics, a register wide for each token; and of a gradient two
@@ -59,9 +59,9 @@ class CrossEntropyBlocks:
         """
         item, d = np.dtype(dtype).itemsize, -(-d // LANES) * LANES
         operands = (self.tokens + self.vocab) * d * (2 * item + 6 * (item == 4))
-        logits = 4 * self.tokens * self.vocab * (2 if made == "loss" else 4)
+        logits = 4 * self.tokens * self.vocab * (2 if result == "loss" else 4)
         statistics = 4 * 4 * LANES * self.tokens
-        kept = {"loss": 0, "dx": self.tokens, "dw": self.vocab}[made]
+        kept = {"loss": 0, "dx": self.tokens, "dw": self.vocab}[result]
         return operands + logits + statistics + kept * d * (2 * item + 4)
 
 
@@ -70,7 +70,7 @@ def plan(
     d: int,
     v: int,
     dtype: Any,
-    made: str = "loss",
+    result: str = "loss",
     *,
     block: CrossEntropyBlocks | None = None,
     chip: Chip | None = None,
@@ -83,7 +83,7 @@ def plan(
     Args:
         t, d, v: tokens, features, columns of w.
         dtype: of x and w.
-        made: which kernel, of PASSES.
+        result: which kernel, of RESULTS.
         block: the block sizes; None takes the default ones for the kernel, made to fit.
         chip: None is the one at hand.
 
@@ -94,14 +94,14 @@ def plan(
     chip = chip or CHIPS[here()]
     limit = min(MOST, chip.vmem_bytes - RESERVE)
     most = limit * 3 // 4  # the rest is the compiler's, for what leaves the registers
-    stays, passes = ("vocab", "tokens") if made == "dw" else ("tokens", "vocab")
+    stays, passes = ("vocab", "tokens") if result == "dw" else ("tokens", "vocab")
 
     def fits(block: CrossEntropyBlocks) -> bool:
-        return block.vmem_bytes(d, dtype, made) <= most
+        return block.vmem_bytes(d, dtype, result) <= most
 
     chosen = block
     if chosen is None:
-        large = 1024 if made == "loss" else 512
+        large = 1024 if result == "loss" else 512
         chosen = CrossEntropyBlocks(large, large).fitted(t, v)
         for name, least in ((passes, 256), (stays, 256), (passes, LANES), (stays, LANES)):
             while not fits(chosen) and getattr(chosen, name) > least:
@@ -109,7 +109,7 @@ def plan(
                 chosen = replace(chosen, **{name: half})
     chosen = chosen.fitted(t, v)
     if not fits(chosen):
-        needed = f"{chosen.vmem_bytes(d, dtype, made) / 2**20:.1f} MiB for {made}"
+        needed = f"{chosen.vmem_bytes(d, dtype, result) / 2**20:.1f} MiB for {result}"
         accepted = f"at most {most / 2**20:.0f} MiB of VMEM on a {chip.name}"
         if block:
             fail("block", f"{chosen}, which takes {needed}", accepted)

@@ -29,27 +29,27 @@ class CrossEntropySpec:
     block: CrossEntropyBlocks | None  # of all kernels; None lets each choose
     interpret: object  # as `pallas_call` takes it
 
-    def call(self, kernel, made, x, w, rows, out_shape, scratch):
+    def call(self, kernel, result, x, w, rows, out_shape, scratch):
         """One of the kernels, over all blocks of x and w.
 
         Args:
             kernel: of refs as below.
-            made: which one, of blocks.PASSES.
+            result: which one, of blocks.RESULTS.
             x, w: the operands.
             rows: [1, T] arrays.
             out_shape: of the results: [1, T], or as x or w.
             scratch: (tokens, vocab) → shapes and dtypes of the scratch.
         """
         (t, d), v = x.shape, w.shape[1]
-        planned = plan(t, d, v, x.dtype, made, block=self.block)
+        planned = plan(t, d, v, x.dtype, result, block=self.block)
         tokens, vocab = planned.block.tokens, planned.block.vocab
         grid = pl.cdiv(t, tokens), pl.cdiv(v, vocab)
         # The blocks that are kept stand outside: those of the vocabulary for dw.
-        outside = (lambda j, i: (i, j)) if made == "dw" else (lambda i, j: (i, j))
+        outside = (lambda j, i: (i, j)) if result == "dw" else (lambda i, j: (i, j))
         of_tokens = pl.BlockSpec((tokens, d), lambda *step: (outside(*step)[0], 0))
         of_vocab = pl.BlockSpec((d, vocab), lambda *step: (0, outside(*step)[1]))
         of_row = pl.BlockSpec((1, tokens), lambda *step: (0, outside(*step)[0]))
-        out_specs = {"loss": [of_row] * 2, "dx": of_tokens, "dw": of_vocab}[made]
+        out_specs = {"loss": [of_row] * 2, "dx": of_tokens, "dw": of_vocab}[result]
         return pl.pallas_call(
             functools.partial(kernel, t=t, v=v, widen=self.interpret is True),
             out_shape=out_shape,
@@ -63,7 +63,7 @@ class CrossEntropySpec:
                 vmem_limit_bytes=planned.vmem_limit_bytes,
             ),
             interpret=self.interpret,
-            name=f"cross_entropy_{made}",
+            name=f"cross_entropy_{result}",
         )(x, w, *rows)
 
 

@@ -10,7 +10,7 @@ from close import assert_right
 
 from kernels import tpu
 from kernels.cross_entropy import CrossEntropyBlocks, linear_cross_entropy
-from kernels.cross_entropy.blocks import PASSES, plan
+from kernels.cross_entropy.blocks import RESULTS, plan
 from kernels.proof import judge
 from kernels.proof.backends.base import Refused
 from kernels.proof.catalog import OPERATORS
@@ -91,9 +91,9 @@ def test_blocks_are_checked():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_rule_finds_blocks_for_every_model_and_kernel(chip, dtype):
     for d in (1, 2560, 4096, 7168):
-        for made in PASSES:
-            planned = plan(4096, d, 151_936, dtype, made, chip=tpu.CHIPS[chip])
-            needed = planned.block.vmem_bytes(d, dtype, made)
+        for result in RESULTS:
+            planned = plan(4096, d, 151_936, dtype, result, chip=tpu.CHIPS[chip])
+            needed = planned.block.vmem_bytes(d, dtype, result)
             assert needed <= planned.vmem_limit_bytes * 3 / 4 < planned.chip.vmem_bytes
 
 
