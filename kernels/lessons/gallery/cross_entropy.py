@@ -1,0 +1,113 @@
+"""Wrong cross-entropy: one online loss with four faults."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.gallery.bug import Bug
+from kernels.proof.workload import Workload
+
+ONE = {"t": 16, "d": 32, "v": 128}  # a block of the vocabulary
+TWO = ONE | {"v": 256}
+RAGGED = ONE | {"v": 200}
+
+dot = functools.partial(jnp.dot, precision="highest", preferred_element_type=jnp.float32)
+
+
+def online_loss(x, w, labels, *, interpret, fault, repaired=False):
+    """[t, d], [d, v], int32 [t] → float32 [t], 128 columns at a time. Right when repaired; else it
+    has the fault of that name."""
+    wrong = None if repaired else fault
+    (t, d), v = x.shape, w.shape[1]
+    steps = pl.cdiv(v, 128)
+    if wrong == "padded_vocabulary":
+        w = jnp.pad(w, ((0, 0), (0, -v % 128)))
+
+    def body(x_ref, w_ref, labels_ref, loss_ref, max_ref, sum_ref, own_ref):
+        j = pl.program_id(0)
+
+        @pl.when(j == 0)
+        def _():
+            max_ref[...] = jnp.full_like(max_ref, -1e30)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+            own_ref[...] = jnp.zeros_like(own_ref)
+
+        s = dot(x_ref[...].astype(jnp.float32), w_ref[...].astype(jnp.float32))
+        column = lax.broadcasted_iota(jnp.int32, s.shape, 1)
+        if wrong != "padded_vocabulary":
+            s = jnp.where(128 * j + column < v, s, -1e30)
+        if wrong != "forgotten_offset":
+            column += 128 * j
+        own_ref[...] += jnp.where(column == labels_ref[...], s, 0).sum(1, keepdims=True)
+        before = max_ref[...]
+        now = jnp.maximum(before, s.max(1, keepdims=True))
+        kept = sum_ref[...] if wrong == "old_scale" else sum_ref[...] * jnp.exp(before - now)
+        sum_ref[...] = kept + jnp.exp(s - now).sum(1, keepdims=True)
+        max_ref[...] = now
+
+        @pl.when(j == (0 if wrong == "early_result" else steps - 1))
+        def _():
+            loss_ref[...] = max_ref[...] + jnp.log(sum_ref[...]) - own_ref[...]
+
+    whole = pl.BlockSpec((t, 1), lambda j: (0, 0))
+    loss = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((t, 1), jnp.float32),
+        grid=(steps,),
+        in_specs=[
+            pl.BlockSpec((t, d), lambda j: (0, 0)),
+            pl.BlockSpec((d, 128), lambda j: (0, j)),
+            whole,
+        ],
+        out_specs=whole,
+        scratch_shapes=[pltpu.VMEM((t, 1), jnp.float32)] * 3,
+        interpret=interpret,
+    )(x, w, labels[:, None])
+    return loss[:, 0]
+
+
+def _faulty(fault, **facts):
+    kernel = functools.partial(online_loss, fault=fault)
+    facts = {
+        "operator": "linear_cross_entropy",
+        "caught_by": "interpret",
+        "says": "allowed",
+    } | facts
+    return Bug(kernel, shown=online_loss, **facts)
+
+
+padded_vocabulary = _faulty(
+    "padded_vocabulary",
+    title="Columns of zeros fill up the vocabulary, and enter the sum",
+    cause="A logit of 0 is no missing word: it adds exp(0 − m) to the sum of each token.",
+    lesson="A vocabulary that is padded to whole blocks needs a mask. Test one that is not whole.",
+    workloads=(Workload("whole", TWO), Workload("ragged", RAGGED)),
+)
+
+old_scale = _faulty(
+    "old_scale",
+    title="The sum is not rescaled when the maximum grows",
+    cause="What was added under the old maximum is too large by exp(new − old).",
+    lesson="One block never rescales: a test needs two, and a maximum that grows between them.",
+    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+)
+
+forgotten_offset = _faulty(
+    "forgotten_offset",
+    title="The label is compared with the column's place in its block",
+    cause="Every block has a column of that place, so the logits of several words are added up.",
+    lesson="In the first block the two places agree. Put labels into all blocks, the last one too.",
+    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+)
+
+early_result = _faulty(
+    "early_result",
+    title="The result is written after the first block, not after the last one",
+    cause="A block of a result stays in VMEM until its index changes: any step may write it.",
+    lesson="Nothing complains of a result that comes too early. One block cannot show it.",
+    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+)

@@ -1,0 +1,139 @@
+"""The loss of a linear layer: its labels, its blocks, what is kept, and what a right one may be."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from close import assert_right
+
+from kernels import tpu
+from kernels.cross_entropy import CrossEntropyBlocks, linear_cross_entropy
+from kernels.cross_entropy.blocks import RESULTS, plan
+from kernels.proof import judge
+from kernels.proof.backends.base import Refused
+from kernels.proof.catalog import OPERATORS
+
+OPERATOR = OPERATORS["linear_cross_entropy"]
+NAMES = OPERATOR.names
+
+
+def problem(t=24, d=16, v=300, seed=0):
+    rng = np.random.default_rng(seed)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((t, d), (d, v)))
+    return x, w, rng.integers(v, size=t, dtype=np.int32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("wrong", [-1, 300, -100])
+def test_a_known_label_out_of_range_is_refused_by_the_first_one(name, wrong):
+    x, w, labels = problem()
+    labels[[5, 9]] = wrong, -7
+    with pytest.raises(ValueError, match=rf"labels\[5\] is {wrong}; accepted: 0 to 299"):
+        linear_cross_entropy(x, w, labels, implementation=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("wrong", [-1, 300])
+def test_under_a_trace_it_makes_its_own_loss_and_gradients_nan(name, wrong):
+    """Also where it falls into the part of a last block that is no vocabulary."""
+    x, w, labels = problem()
+    whole = linear_cross_entropy(x, w, labels, implementation=name)
+    labels[5] = wrong
+
+    @jax.jit
+    def loss_and_pull(x, w, labels):
+        call = functools.partial(linear_cross_entropy, implementation=name)
+        loss, back = jax.vjp(lambda x, w: call(x, w, labels), x, w)
+        return loss, *back(jnp.ones_like(loss))
+
+    loss, dx, dw = map(np.array, loss_and_pull(x, w, labels))
+    others = np.arange(len(x)) != 5
+    assert np.isnan(loss[5]) and np.array_equal(loss[others], np.asarray(whole)[others])
+    assert np.isnan(dx[5]).all() and np.isfinite(dx[others]).all()
+    assert np.isnan(dw).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"x": np.zeros((0, 16), np.float32)}, r"x.shape is \(0, 16\); accepted: dimensions"),
+        ({"x": np.zeros((24, 16), np.int8)}, "x.dtype is 'int8'; accepted: float32, bfloat16"),
+        ({"w": np.zeros((17, 300), np.float32)}, r"w.shape\[0\] is 17; accepted: 16"),
+        ({"w": np.zeros((16, 300), jnp.bfloat16)}, "w.dtype is bfloat16; accepted: float32"),
+        ({"labels": np.zeros(24, np.int64)}, "labels.dtype is 'int64'; accepted: int32"),
+        ({"labels": np.zeros(23, np.int32)}, r"labels.shape is \(23,\); accepted: \(24,\)"),
+        ({"block": (128, 128)}, r"block is \(128, 128\); accepted: None or CrossEntropyBlocks"),
+        ({"implementation": "triton"}, "implementation is 'triton'; accepted: xla"),
+    ],
+)
+def test_arguments_are_checked(change, says):
+    x, w, labels = problem()
+    with pytest.raises(ValueError, match=says):
+        linear_cross_entropy(**{"x": x, "w": w, "labels": labels} | change)
+
+
+def test_blocks_are_checked():
+    with pytest.raises(ValueError, match=r"block.vocab is 200; accepted: a multiple of 128"):
+        CrossEntropyBlocks(128, 200)
+    with pytest.raises(ValueError, match=r"block is 2048×2048, which takes .* for dw; accepted"):
+        plan(
+            *(4096, 4096, 8192, "bfloat16", "dw"),
+            block=CrossEntropyBlocks(2048, 2048),
+            chip=tpu.CHIPS["v7x"],
+        )
+    with pytest.raises(ValueError, match=r"x.shape\[1\] is 100000, of which 128×128 logits take"):
+        plan(1024, 100_000, 8192, "float32", chip=tpu.CHIPS["v5e"])
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_rule_finds_blocks_for_every_model_and_kernel(chip, dtype):
+    for d in (1, 2560, 4096, 7168):
+        for result in RESULTS:
+            planned = plan(4096, d, 151_936, dtype, result, chip=tpu.CHIPS[chip])
+            needed = planned.block.vmem_bytes(d, dtype, result)
+            assert needed <= planned.vmem_limit_bytes * 3 / 4 < planned.chip.vmem_bytes
+
+
+@pytest.mark.parametrize("name", ["xla_chunked", "pallas"])
+def test_no_array_of_all_logits_is_made(name):
+    """Neither forward nor backward, at any depth of the program; the plain form has them."""
+    t, v = 384, 9001
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((t, 8), (8, v), (t,))]
+    labels = jax.ShapeDtypeStruct((t,), jnp.int32)
+
+    def largest(name):
+        def pull(x, w, do, labels):
+            call = functools.partial(linear_cross_entropy, implementation=name, interpret=False)
+            return jax.vjp(lambda x, w: call(x, w, labels), x, w)[1](do)
+
+        text = str(jax.make_jaxpr(pull)(*shapes, labels))
+        return f"{t},{v}]" in text
+
+    assert largest("xla") and not largest(name)
+
+
+def test_a_right_kernel_of_another_kind_passes_and_planted_faults_do_not():
+    workload = OPERATOR.workloads["growing"]
+    x, w, labels = OPERATOR.workloads.arguments(workload)
+
+    def loss(x, w, labels):
+        s = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
+        least = s - s.max(1, keepdims=True)
+        lse = np.log(np.exp(least).sum(1))
+        return (lse - least[np.arange(len(x)), labels]).astype(np.float32)
+
+    right = loss(x, w, labels)
+    judge.results(OPERATOR, "other", workload, 0, right)
+    assert_right("linear_cross_entropy", right, x, w, labels)
+    likely = np.arange(w.shape[1]) == (x[0] @ w).argmax()  # one word is forgotten
+    for wrong in (
+        loss(x, w, (labels + 1) % w.shape[1]),
+        loss(x, np.where(likely, 0, w), labels),
+        right + np.float32(0.01),
+        np.zeros_like(right),
+    ):
+        with pytest.raises(Refused):
+            judge.results(OPERATOR, "other", workload, 0, wrong)
