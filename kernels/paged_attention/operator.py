@@ -43,7 +43,8 @@ def paged_attention(
         page_table: int32 [S, pages], from 0 to P - 1 as far as a length reaches; sequences may
             share pages.
         scale: of the products; None is D ** -0.5.
-        implementation: "xla" (gathers the pages, then masked attention), "pallas" (ours, for a
+        implementation: "xla" (gathers the pages, then masked attention),
+            "xla_in_turn" (the same for a sequence after another, which keeps them in VMEM), "pallas" (ours, for a
             TPU; pages that no tile of rows divides are first padded, which copies all of them),
             "jax_paged" (the kernel that ships with JAX, for the shapes that it takes).
         block: pages that "pallas" fetches at a time; None lets it choose.
@@ -137,12 +138,14 @@ def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new:
     rows, columns = np.nonzero(read & ((table < 0) | (table >= number)))
     if rows.size:
         place = f"page_table[{rows[0]}, {columns[0]}]"
-        checks.fail(place, table[rows[0], columns[0]], f"0 to {number - 1}, the pages that k_pages has")
+        accepted = f"0 to {number - 1}, the pages that k_pages has"
+        checks.fail(place, table[rows[0], columns[0]], accepted)
 
 
 def _whole_tiles(workload: Workload) -> bool:
     """What JAX's kernel compiles for."""
-    return workload.sizes["d"] % 128 == 0 and workload.sizes["page"] % (32 // workload.itemsize) == 0
+    tile = 32 // workload.itemsize
+    return workload.sizes["d"] % 128 == 0 and workload.sizes["page"] % tile == 0
 
 
 _OWN = {"block": "chooses its own"}
@@ -152,6 +155,7 @@ PAGED_ATTENTION = Operator(
     summary="attention of one new token per sequence over a cache in pages",
     implementations=(
         Implementation("xla", XLA, "xla:paged_attention", lacks=_OWN),
+        Implementation("xla_in_turn", XLA, "xla:in_turn", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:paged_attention"),
         Implementation(
             "jax_paged",

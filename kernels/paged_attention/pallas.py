@@ -223,9 +223,7 @@ def _call(q, k_pages, v_pages, lengths, page_table, scale, plan, interpret):
     return o[:, :, :group].reshape(sequences, h, d)
 
 
-def paged_attention(
-    q, k_pages, v_pages, lengths, page_table, *, scale, block=None, interpret=None
-):
+def paged_attention(q, k_pages, v_pages, lengths, page_table, *, scale, block=None, interpret=None):
     """[S, H, D], [Hkv, P, page, D] twice, [S], [S, pages] → [S, H, D]."""
     arrays = tuple(map(jnp.asarray, (q, k_pages, v_pages, lengths, page_table)))
     hkv, _, page, d = k_pages.shape

@@ -21,7 +21,8 @@ def jax_paged(q, k_pages, v_pages, lengths, page_table, *, scale, interpret=None
     interpret = interprets(interpret, "tpu")
     on = pltpu.InterpretParams() if interpret is True else interpret
     width, page = page_table.shape[1], k_pages.shape[2]
-    pages = next(n for n in range(width, 0, -1) if width % n == 0 and (n * page <= MOST_TOKENS or n == 1))
+    most = max(min(width, MOST_TOKENS // page), 1)
+    pages = next(n for n in range(most, 0, -1) if width % n == 0)
     page_table = jnp.clip(page_table, 0, k_pages.shape[1] - 1)
     with pltpu.force_tpu_interpret_mode(on) if on else contextlib.nullcontext():
         o = jax_kernel(

@@ -1,4 +1,4 @@
-"""Attention over pages in plain JAX: all pages of a sequence are gathered, then it is attention."""
+"""Attention over pages in plain JAX: a sequence's pages are gathered, then it is attention."""
 
 import functools
 
@@ -6,27 +6,37 @@ import jax
 import jax.numpy as jnp
 
 
-@functools.partial(jax.jit, static_argnames="scale")
-def paged_attention(q, k_pages, v_pages, lengths, page_table, *, scale):
-    """[S, H, D], [Hkv, P, page, D] twice, [S], [S, pages] → [S, H, D]."""
-    (sequences, heads, d), hkv = q.shape, len(k_pages)
+def _attend(q, length, table, k_pages, v_pages, scale):
+    """One sequence: [H, D], [], [pages], [Hkv, P, page, D] twice → [H, D]."""
+    (heads, d), hkv = q.shape, len(k_pages)
     dot = functools.partial(
         jnp.einsum,
         precision=jax.lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
         preferred_element_type=jnp.float32,
     )
     # What a table holds beyond its sequence's last page may be anything.
-    k, v = (
-        x.at[:, page_table].get(mode="clip").reshape(hkv, sequences, -1, d)
-        for x in (k_pages, v_pages)
-    )
-    seen = jnp.arange(k.shape[2]) < lengths[:, None]  # [S, tokens]
-    v = jnp.where(seen[:, :, None], v, 0)  # a probability of 0 times NaN would be NaN
-    s = scale * dot("shgd,hstd->shgt", q.reshape(sequences, hkv, -1, d), k)
-    s = jnp.where(seen[:, None, None], s, jnp.finfo(jnp.float32).min)
+    k, v = (x.at[:, table].get(mode="clip").reshape(hkv, -1, d) for x in (k_pages, v_pages))
+    seen = jnp.arange(k.shape[1]) < length
+    v = jnp.where(seen[:, None], v, 0)  # a probability of 0 times NaN would be NaN
+    s = scale * dot("hgd,htd->hgt", q.reshape(hkv, -1, d), k)
+    s = jnp.where(seen, s, jnp.finfo(jnp.float32).min)
     p = jax.nn.softmax(s, axis=-1).astype(v.dtype)
-    o = dot("shgt,hstd->shgd", p, v).reshape(sequences, heads, d)
-    return jnp.where(lengths[:, None, None] > 0, o, 0).astype(q.dtype)
+    o = dot("hgt,htd->hgd", p, v).reshape(heads, d)
+    return jnp.where(length > 0, o, 0).astype(q.dtype)
+
+
+@functools.partial(jax.jit, static_argnames="scale")
+def paged_attention(q, k_pages, v_pages, lengths, page_table, *, scale):
+    """[S, H, D], [Hkv, P, page, D] twice, [S], [S, pages] → [S, H, D]."""
+    attend = jax.vmap(_attend, in_axes=(0, 0, 0, None, None, None))
+    return attend(q, lengths, page_table, k_pages, v_pages, scale)
+
+
+@functools.partial(jax.jit, static_argnames="scale")
+def in_turn(q, k_pages, v_pages, lengths, page_table, *, scale):
+    """The same, a sequence after another, so that XLA gathers its pages into VMEM."""
+    attend = lambda sequence: _attend(*sequence, k_pages, v_pages, scale)
+    return jax.lax.map(attend, (q, lengths, page_table))
 
 
 @functools.partial(jax.jit, donate_argnums=(0, 1))
