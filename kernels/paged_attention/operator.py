@@ -43,9 +43,9 @@ def paged_attention(
         page_table: int32 [S, pages], from 0 to P - 1 as far as a length reaches; sequences may
             share pages.
         scale: of the products; None is D ** -0.5.
-        implementation: "xla" (gathers the pages, then masked attention),
-            "xla_in_turn" (the same for a sequence after another, which keeps them in VMEM), "pallas" (ours, for a
-            TPU; pages that no tile of rows divides are first padded, which copies all of them),
+        implementation: "xla" (gathers the pages, then masked attention), "xla_in_turn" (a sequence
+            after another, so that XLA gathers its pages into VMEM), "pallas" (ours, for a TPU;
+            pages that no tile of rows divides are first padded, which copies all of them),
             "jax_paged" (the kernel that ships with JAX, for the shapes that it takes).
         block: pages that "pallas" fetches at a time; None lets it choose.
         interpret: None interprets a kernel where there is no TPU.

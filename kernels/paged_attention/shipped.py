@@ -6,7 +6,6 @@ table holds beyond a sequence's last page is made a page that there is.
 
 import contextlib
 
-import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention as jax_kernel

@@ -118,7 +118,7 @@ unmasked_page = _faulty(
     caught_by="interpret",
     says="element",
     cause="A page is fetched whole. What stands behind the last token is of another time.",
-    lesson="Lengths that a page divides never show it. Draw lengths, and test one more than a page.",
+    lesson="Lengths that a page divides never show it. Draw them, and test one more than a page.",
     workloads=(Workload("full", FULL), Workload("ragged", FULL | {"s": 5, "least": 1})),
 )
 
