@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kernels.paged_attention import pallas, paged_attention, reference, update_pages
+from kernels.paged_attention import paged_attention, pallas, reference, update_pages
 from kernels.paged_attention.operator import PAGED_ATTENTION
 from kernels.proof import budget
 from kernels.proof.workload import Workload
@@ -23,11 +23,11 @@ def arguments(seed=0, dtype="float32", **sizes):
     return PAGED_ATTENTION.workloads.arguments(Workload("drawn", SIZES | sizes, dtype), seed)
 
 
-def verdict(result, given, **options):
+def verdict(result, inputs, **options):
     """By the operator's own budget, the plain form's error left out: that is the strictest."""
-    wide = [np.asarray(x, np.float64) for x in given[:3]]
+    wide = [np.asarray(x, np.float64) for x in inputs[:3]]
     expected, size, rounding = (
-        function(*wide, *given[3:], **options)
+        function(*wide, *inputs[3:], **options)
         for function in (
             reference.paged_attention,
             reference.paged_attention_magnitude,
@@ -39,27 +39,27 @@ def verdict(result, given, **options):
 
 @pytest.mark.parametrize("implementation", ["xla", "xla_in_turn", "pallas"])
 def test_right_under_jit_where_no_value_is_known(implementation):
-    given = arguments()
+    inputs = arguments()
     call = jax.jit(functools.partial(INTERPRETED, implementation=implementation))
-    assert verdict(call(*given), given).passed
+    assert verdict(call(*inputs), inputs).passed
 
 
 def test_the_budget_refuses_a_token_too_many_and_another_head():
-    q, k_pages, v_pages, lengths, table = given = arguments(least=8)
+    q, k_pages, v_pages, lengths, table = inputs = arguments(least=8)
     longer = np.minimum(lengths + 1, 24).astype(np.int32)
     table = np.clip(table, 0, len(k_pages[0]) - 1)
-    assert not verdict(INTERPRETED(q, k_pages, v_pages, longer, table), given).passed
-    assert not verdict(INTERPRETED(q[:, ::-1], k_pages, v_pages, lengths, table), given).passed
-    assert not verdict(np.zeros(q.shape, np.float32), given).passed
+    assert not verdict(INTERPRETED(q, k_pages, v_pages, longer, table), inputs).passed
+    assert not verdict(INTERPRETED(q[:, ::-1], k_pages, v_pages, lengths, table), inputs).passed
+    assert not verdict(np.zeros(q.shape, np.float32), inputs).passed
 
 
 def test_a_right_kernel_written_in_another_way_passes():
     """All heads at once, pages laid out by NumPy, in float32."""
-    q, k_pages, v_pages, lengths, table = given = arguments(h=2, least=24)
+    q, k_pages, v_pages, _, table = inputs = arguments(h=2, least=24)
     k, v = (x[:, table].reshape(2, 3, 24, 128) for x in (k_pages, v_pages))
     p = np.exp(np.einsum("shd,hstd->sht", q, k) / np.sqrt(np.float32(128)))
     o = np.einsum("sht,hstd->shd", p / p.sum(-1, keepdims=True), v)
-    assert verdict(o, given).passed
+    assert verdict(o, inputs).passed
 
 
 def test_no_sequence_has_a_token():
@@ -87,17 +87,17 @@ def test_the_first_value_out_of_range_is_named_before_anything_runs(place, value
 
 
 def test_a_page_that_no_length_reaches_may_be_any_number():
-    q, k_pages, v_pages, lengths, table = given = arguments(least=24)
+    *arrays, lengths, table = arguments(least=24)
     lengths[1] = 8
     table[1, 1:] = -1, 10**9
-    assert verdict(INTERPRETED(*given), given).passed
+    assert verdict(INTERPRETED(*arrays, lengths, table), (*arrays, lengths, table)).passed
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"h": 5, "hkv": 1, "heads": 2}, "q.shape.1. .heads. is 5; accepted: a multiple of the 2"),
-        ({"lengths": np.int64}, "lengths.dtype is int64; accepted: int32"),
+        ({"lengths": np.int64}, "lengths.dtype is 'int64'; accepted: int32"),
         ({"scale": float("nan")}, "scale is nan"),
         ({"block": 0}, "block is 0"),
         ({"implementation": "triton"}, "implementation is 'triton'"),
@@ -145,5 +145,5 @@ def test_the_update_refuses_a_sequence_whose_table_is_full():
     new = np.zeros((3, 2, 128), np.float32)
     with pytest.raises(ValueError, match=r"lengths\[0\] is 24; accepted: 0 to 23"):
         update_pages(k_pages, v_pages, new, new, lengths, table)
-    with pytest.raises(ValueError, match="k.shape is"):
+    with pytest.raises(ValueError, match=r"k\.shape is"):
         update_pages(k_pages, v_pages, new[:, :1], new, lengths - 1, table)
