@@ -142,10 +142,10 @@ def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new:
         checks.fail(place, table[rows[0], columns[0]], accepted)
 
 
-def _whole_tiles(workload: Workload) -> bool:
-    """What JAX's kernel compiles for."""
-    tile = 32 // workload.itemsize
-    return workload.sizes["d"] % 128 == 0 and workload.sizes["page"] % tile == 0
+def _as_shipped(workload: Workload) -> bool:
+    """What JAX's kernel takes: it rounds k and v to bfloat16, and hides no NaN in v."""
+    whole = workload.sizes["d"] % 128 == workload.sizes["page"] % 16 == 0
+    return workload.dtype == "bfloat16" and whole and workload.values != "nonfinite"
 
 
 _OWN = {"block": "chooses its own"}
@@ -161,7 +161,8 @@ PAGED_ATTENTION = Operator(
             "jax_paged",
             PALLAS_TPU,
             "shipped:jax_paged",
-            accepts=_whole_tiles,
+            accepts=_as_shipped,
+            rungs=("interpret", "compile"),
             lacks=_OWN,
             tunable=False,
             shipped_with="JAX",
