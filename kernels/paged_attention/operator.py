@@ -144,7 +144,8 @@ def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new:
 
 def _as_shipped(workload: Workload) -> bool:
     """What JAX's kernel takes: it rounds k and v to bfloat16, and hides no NaN in v."""
-    whole = workload.sizes["d"] % 128 == workload.sizes["page"] % 16 == 0
+    sizes = workload.sizes
+    whole = sizes["d"] % 128 == sizes["page"] % 16 == sizes["h"] // sizes["hkv"] % 8 == 0
     return workload.dtype == "bfloat16" and whole and workload.values != "nonfinite"
 
 
@@ -162,7 +163,7 @@ PAGED_ATTENTION = Operator(
             PALLAS_TPU,
             "shipped:jax_paged",
             accepts=_as_shipped,
-            rungs=("interpret", "compile"),
+            rungs=("compile",),  # the interpreters take minutes for it
             lacks=_OWN,
             tunable=False,
             shipped_with="JAX",
