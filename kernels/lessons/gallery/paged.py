@@ -1,4 +1,4 @@
-"""Wrong attention over pages: one decode kernel that copies by hand, with four faults."""
+"""Wrong attention over pages: one decode kernel that copies by hand, with three faults."""
 
 import functools
 
@@ -42,7 +42,7 @@ def decode(
             for copy in copies(j, lax.rem(j, 2)):
                 copy.start()
 
-        @pl.when((pages > 0) | (wrong == "unawaited_page"))
+        @pl.when(pages > 0)
         def _():
             start(0)
 
@@ -97,19 +97,6 @@ wrong_semaphore = _faulty(
     cause="It returns when the page after this one is there, which says nothing of this one.",
     lesson="interpret=True copies at once, so every wait is right. Only a simulator delivers late.",
     workloads=(Workload("two_pages", FULL),),
-)
-
-unawaited_page = _faulty(
-    "unawaited_page",
-    title="A sequence without tokens asks for its first page",
-    caught_by="simulate",
-    says="emaphore",
-    cause="No round of its loop waits for it, so the next sequence's wait ends too early.",
-    lesson="Each start needs its wait on every path. Test a length of 0 between others.",
-    workloads=(
-        Workload("full", FULL),
-        Workload("empty", FULL | {"s": 3, "least": 0}, why="a length of 0 in the middle"),
-    ),
 )
 
 unmasked_page = _faulty(
