@@ -1,0 +1,172 @@
+"""Attention over pages, and the update of the pages.
+
+paged_attention(q, k_pages, v_pages, lengths, page_table): [S, H, D], [Hkv, P, page, D] → [S, H, D]
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.machines import checks
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Implementation, Operator
+from kernels.proof.workload import Workload
+
+DTYPES = ("float32", "bfloat16")
+
+
+def paged_attention(
+    q: Any,
+    k_pages: Any,
+    v_pages: Any,
+    lengths: Any,
+    page_table: Any,
+    *,
+    scale: float | None = None,
+    implementation: str = "pallas",
+    block: int | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Attention of one query per sequence to the keys and values that its pages hold (decode).
+
+    The tokens of sequence s are those of pages page_table[s, 0], page_table[s, 1] …, lengths[s] of
+    them. Query head h reads head h // (H // Hkv) of the keys. What a page holds beyond a length,
+    and what the table holds beyond its sequence's last page, is never looked at.
+
+    Args:
+        q: [S, H, D], float32 or bfloat16. No dimension may be zero.
+        k_pages, v_pages: [Hkv, P, page, D] in q's dtype; H is a multiple of Hkv.
+        lengths: int32 [S], tokens of each sequence, from 0 to as many as its row of the table has
+            room for.
+        page_table: int32 [S, pages], from 0 to P - 1 as far as a length reaches; sequences may
+            share pages.
+        scale: of the products; None is D ** -0.5.
+        implementation: "xla" (gathers the pages, then masked attention), "xla_in_turn" (a sequence
+            after another, so that XLA gathers its pages into VMEM), "pallas" (ours, for a TPU;
+            pages that no tile of rows divides are first padded, which copies all of them),
+            "jax_paged" (the kernel that ships with JAX, for the shapes that it takes).
+        block: pages that "pallas" fetches at a time; None lets it choose.
+        interpret: None interprets a kernel where there is no TPU.
+
+    Returns:
+        [S, H, D] in q's dtype, zeros where a length is 0; sums are float32. No gradients.
+
+    Raises:
+        ValueError: for another rank, dtype, size, scale, block or implementation; and, where their
+            values are known, for the first length and the first page that are out of range.
+
+    Source:
+        PagedAttention (Kwon et al., 2023), with the online softmax of FlashAttention.
+    """
+    chosen = PAGED_ATTENTION[implementation]
+    _check_pages(k_pages, v_pages, lengths, page_table)
+    checks.array("q", q, rank=3, dtypes=DTYPES)
+    checks.same("k_pages.dtype", str(k_pages.dtype), "q", str(q.dtype))
+    checks.same("lengths.shape", tuple(lengths.shape), "q", tuple(q.shape[:1]))
+    checks.same("k_pages.shape[3] (head_dim)", k_pages.shape[3], "q", q.shape[2])
+    if q.shape[1] % k_pages.shape[0]:
+        accepted = f"a multiple of the {k_pages.shape[0]} heads of k_pages"
+        checks.fail("q.shape[1] (heads)", q.shape[1], accepted)
+    if block is not None:
+        checks.positive_int("block", block)
+    if scale is None:
+        scale = q.shape[2] ** -0.5
+    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+        checks.fail("scale", repr(scale), "None or a finite number")
+    options = {"scale": float(scale), "block": block, "interpret": interpret}
+    return chosen(q, k_pages, v_pages, lengths, page_table, **options)
+
+
+def update_pages(
+    k_pages: Any, v_pages: Any, k: Any, v: Any, lengths: Any, page_table: Any
+) -> tuple[Any, Any]:
+    """Write one new token of each sequence behind its last one.
+
+    Plain JAX. The pages are donated, so that XLA writes into them and moves S · Hkv · D elements
+    instead of all pages: do not use them again. Sequences must not share the page that is written.
+
+    Args:
+        k_pages, v_pages: [Hkv, P, page, D], float32 or bfloat16.
+        k, v: [S, Hkv, D], the same dtype.
+        lengths: int32 [S], tokens before the new one; each has to leave room for it in the table.
+        page_table: int32 [S, pages].
+
+    Returns:
+        k_pages and v_pages, with the new tokens; attend to them with lengths + 1.
+
+    Raises:
+        ValueError: for another rank, dtype or size; and, where their values are known, for the
+            first length and the first page that are out of range.
+    """
+    from kernels.paged_attention import xla
+
+    _check_pages(k_pages, v_pages, lengths, page_table, new=1)
+    for name, x in (("k", k), ("v", v)):
+        checks.array(name, x, rank=3, dtypes=DTYPES)
+        checks.same(f"{name}.dtype", str(x.dtype), "k_pages", str(k_pages.dtype))
+        wanted = (lengths.shape[0], k_pages.shape[0], k_pages.shape[3])
+        checks.same(f"{name}.shape", tuple(x.shape), "lengths and k_pages", wanted)
+    return xla.update_pages(k_pages, v_pages, k, v, lengths, page_table)
+
+
+def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new: int = 0) -> None:
+    """Refuse other arrays, and values out of range where they are known, `new` tokens included."""
+    from jax.core import Tracer
+
+    checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
+    checks.array("v_pages", v_pages, rank=4, dtypes=DTYPES)
+    checks.same("v_pages.dtype", str(v_pages.dtype), "k_pages", str(k_pages.dtype))
+    checks.same("v_pages.shape", tuple(v_pages.shape), "k_pages", tuple(k_pages.shape))
+    checks.array("lengths", lengths, rank=1, dtypes=("int32",))
+    checks.array("page_table", page_table, rank=2, dtypes=("int32",))
+    checks.same("page_table.shape[0]", page_table.shape[0], "lengths", lengths.shape[0])
+    if isinstance(lengths, Tracer):
+        return
+    (_, number, page, _), width = k_pages.shape, page_table.shape[1]
+    lengths = np.asarray(lengths)
+    wrong = np.flatnonzero((lengths < 0) | (lengths > width * page - new))
+    if wrong.size:
+        accepted = f"0 to {width * page - new}, what {width} pages of {page} tokens hold"
+        accepted += ", less the new one" * new
+        checks.fail(f"lengths[{wrong[0]}]", lengths[wrong[0]], accepted)
+    if isinstance(page_table, Tracer):
+        return
+    table = np.asarray(page_table)
+    read = np.arange(width) * page < lengths[:, None] + new
+    rows, columns = np.nonzero(read & ((table < 0) | (table >= number)))
+    if rows.size:
+        place = f"page_table[{rows[0]}, {columns[0]}]"
+        accepted = f"0 to {number - 1}, the pages that k_pages has"
+        checks.fail(place, table[rows[0], columns[0]], accepted)
+
+
+def _as_shipped(workload: Workload) -> bool:
+    """What JAX's kernel takes: it rounds k and v to bfloat16, and hides no NaN in v."""
+    sizes = workload.sizes
+    whole = sizes["d"] % 128 == sizes["page"] % 16 == sizes["h"] // sizes["hkv"] % 8 == 0
+    return workload.dtype == "bfloat16" and whole and workload.values != "nonfinite"
+
+
+_OWN = {"block": "chooses its own"}
+
+PAGED_ATTENTION = Operator(
+    paged_attention,
+    summary="attention of one new token per sequence over a cache in pages",
+    implementations=(
+        Implementation("xla", XLA, "xla:paged_attention", lacks=_OWN),
+        Implementation("xla_in_turn", XLA, "xla:in_turn", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, "pallas:paged_attention"),
+        Implementation(
+            "jax_paged",
+            PALLAS_TPU,
+            "shipped:jax_paged",
+            accepts=_as_shipped,
+            rungs=("compile",),  # the interpreters take minutes for it
+            lacks=_OWN,
+            tunable=False,
+            shipped_with="JAX",
+        ),
+    ),
+)

@@ -1,0 +1,231 @@
+"""Attention over pages on a TPU: the pages are fetched by hand, a block ahead of the products.
+
+    for each sequence:
+        for each block of pages of it:
+            start the copies of the next block: of this sequence, or the next one that has any
+            wait for the copies of this block
+            for each head of the keys:
+                s = scale q kᵀ; hide what is beyond the length
+                m, l, acc = online softmax of s with v
+        o = acc / l
+
+One copy brings a page of all heads. Lengths and table are prefetched scalars, and so is how many
+blocks came before a sequence: which of the two buffers it begins with follows from that.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.machines.checks import fail
+from kernels.machines.pallas import interprets
+from kernels.machines.tpu.chips import CHIPS, here
+from kernels.machines.tpu.plan import TpuPlan
+
+LANES, SUBLANES = 128, 8
+TOKENS, PAGES = 1024, 64  # of a block at most, unless it is asked for
+LOG2E = math.log2(math.e)
+HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
+
+
+class PageBlocks(NamedTuple):
+    """Of a block: how many pages, of how many heads of the keys."""
+
+    pages: int
+    heads: int
+
+
+def make_plan(hkv, page, head_dim, width, dtype, block=None):
+    """How many pages and heads are fetched at a time, for the chip at hand.
+
+    Args:
+        hkv, page, head_dim, dtype: of the pages.
+        width: pages of a sequence at most.
+        block: pages of a block; None is up to TOKENS tokens and PAGES pages.
+
+    Raises:
+        ValueError: where not even one head of a block finds room in VMEM.
+    """
+    chip = CHIPS[here()]
+    pages = min(block or max(min(TOKENS // page, PAGES), 1), width)
+    tokens, lanes = pages * _tiled(page, dtype), -(-head_dim // LANES) * LANES
+    limit = chip.vmem_bytes * 3 // 4
+    # Two buffers of k and of v, and about as much again while a head is worked on.
+    head = 4 * tokens * lanes * jnp.dtype(dtype).itemsize
+    left = limit - 4 * tokens * lanes * 4
+    heads = next((n for n in range(hkv, 0, -1) if hkv % n == 0 and n * head <= left), 0)
+    if not heads:
+        fail("block", f"{pages} pages of {page} tokens × {head_dim}", f"less, for VMEM: {limit} B")
+    return TpuPlan(chip, PageBlocks(pages, heads), limit)
+
+
+def _tiled(page, dtype):
+    """Rows of a page in whole tiles."""
+    tile = SUBLANES * 4 // jnp.dtype(dtype).itemsize
+    return -(-page // tile) * tile
+
+
+def _dot(x, y, y_axis, widen):
+    """[rows, n] and [n, columns] (y_axis 0) or [columns, n] (1) → float32 [rows, columns]."""
+    if widen:
+        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
+    return lax.dot_general(
+        x,
+        y,
+        (((1,), (y_axis,)), ((), ())),
+        precision=lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
+        preferred_element_type=jnp.float32,
+    )
+
+
+def _kernel(
+    lengths_ref, before_ref, following_ref, table_ref, q_ref, k_hbm_ref, v_hbm_ref, o_ref,
+    k_ref, v_ref, m_ref, l_ref, acc_ref, arrived, *, width, page, scale, widen,
+):  # fmt: skip
+    # lengths_ref, before_ref, following_ref [S] and table_ref [S · width] in SMEM
+    # q_ref, o_ref, acc_ref [heads, group, D]; m_ref, l_ref [heads, group, 1]
+    # k_hbm_ref, v_hbm_ref [Hkv, P, rows, D] in HBM; k_ref, v_ref [2, heads, pages, rows, D]
+    part, sequence = pl.program_id(0), pl.program_id(1)
+    _, heads, pages, rows, head_dim = k_ref.shape
+    length, before = lengths_ref[sequence], before_ref[sequence]
+    blocks = pl.cdiv(length, pages * page)
+
+    def each_page(sequence, block, slot, act):
+        """Start or wait for the copies of those pages of a block that the sequence has."""
+
+        def both(j, _):
+            number = table_ref[sequence * width + block * pages + j]
+            for hbm_ref, ref in ((k_hbm_ref, k_ref), (v_hbm_ref, v_ref)):
+                page_ref = hbm_ref.at[pl.ds(part * heads, heads), number]
+                act(pltpu.make_async_copy(page_ref, ref.at[slot, :, j], arrived.at[slot]))
+
+        left = pl.cdiv(lengths_ref[sequence], page) - block * pages
+        pl.when(left < pages)(lambda: lax.fori_loop(0, left, both, None))
+
+        @pl.when(left >= pages)
+        def _():  # of a whole block without a loop, in half as many instructions
+            for j in range(pages):
+                both(j, None)
+
+    m_ref[...] = jnp.full_like(m_ref, HIDDEN)
+    l_ref[...] = jnp.zeros_like(l_ref)
+    acc_ref[...] = jnp.zeros_like(acc_ref)
+
+    def work(block, slot):
+        left = length - block * pages * page  # tokens from here on
+
+        def clear(j, _):  # v beyond the length: a probability of 0 times NaN would be NaN
+            row = lax.broadcasted_iota(jnp.int32, (heads, rows, head_dim), 1)
+            v = v_ref[slot, :, j].astype(jnp.float32)
+            seen = row < jnp.minimum(left - j * page, page)
+            v_ref[slot, :, j] = jnp.where(seen, v, 0).astype(v_ref.dtype)
+
+        lax.fori_loop(jnp.minimum(left // page, pages), pages, clear, None)
+        column = lax.broadcasted_iota(jnp.int32, (1, pages * rows), 1)
+        if rows > page:  # the rest of each page is padding
+            column, row = column // rows * page, column % rows
+            column = jnp.where(row < page, column + row, left)
+        for head in range(heads):
+            k, v = (ref[slot, head].reshape(pages * rows, head_dim) for ref in (k_ref, v_ref))
+            s = _dot(q_ref[head], k, 1, widen) * (scale * LOG2E)
+            s = jnp.where(column < left, s, HIDDEN)
+            m = jnp.maximum(m_ref[head], s.max(1, keepdims=True))
+            p, shrink = jnp.exp2(s - m), jnp.exp2(m_ref[head] - m)
+            m_ref[head] = m
+            l_ref[head] = shrink * l_ref[head] + p.sum(1, keepdims=True)
+            acc_ref[head] = shrink * acc_ref[head] + _dot(p.astype(v.dtype), v, 0, widen)
+
+    def step(block, _):
+        last = block + 1 == blocks
+        next_sequence = jnp.where(last, following_ref[sequence], sequence)
+        next_slot = lax.rem(before + block + 1, 2)
+
+        @pl.when(next_sequence < pl.num_programs(1))
+        def _():
+            next_block = jnp.where(last, 0, block + 1)
+            each_page(next_sequence, next_block, next_slot, lambda copy: copy.start())
+
+        @pl.when(block >= 0)
+        def _():
+            each_page(sequence, block, 1 - next_slot, lambda copy: copy.wait())
+            work(block, 1 - next_slot)
+
+    # For the very first block nobody has asked: a round before it does no more than that.
+    first = jnp.where((before == 0) & (blocks > 0), -1, 0)
+    lax.fori_loop(first, blocks, step, None)
+    o = acc_ref[...] / l_ref[...]
+    o_ref[...] = jnp.where(length > 0, o, 0).astype(o_ref.dtype)
+
+
+def _following(blocks):
+    """For each sequence the next one that has any blocks; len(blocks) where there is none."""
+    place = jnp.where(blocks > 0, jnp.arange(len(blocks), dtype=jnp.int32), len(blocks))
+    later = lax.cummin(place, reverse=True)
+    return jnp.append(later[1:], jnp.int32(len(blocks)))
+
+
+@functools.partial(jax.jit, static_argnums=(5, 6, 7))
+def _call(q, k_pages, v_pages, lengths, page_table, scale, plan, interpret):
+    (sequences, h, d), (hkv, _, page, _) = q.shape, k_pages.shape
+    block, rows = plan.block, _tiled(page, k_pages.dtype)
+    group = h // hkv
+    q = q.reshape(sequences, hkv, group, d)
+    q = jnp.pad(q, ((0, 0), (0, 0), (0, -group % SUBLANES), (0, 0)))
+    if rows > page:
+        more = ((0, 0), (0, 0), (0, rows - page), (0, 0))
+        k_pages, v_pages = jnp.pad(k_pages, more), jnp.pad(v_pages, more)
+    blocks = pl.cdiv(lengths, block.pages * page)
+    queries = pl.BlockSpec((None, block.heads, *q.shape[2:]), lambda part, s, *_: (s, part, 0, 0))
+    state = (block.heads, q.shape[2])
+    o = pl.pallas_call(
+        functools.partial(
+            _kernel,
+            width=page_table.shape[1],
+            page=page,
+            scale=scale,
+            widen=interpret is True and q.dtype == jnp.bfloat16,
+        ),
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=4,
+            grid=(hkv // block.heads, sequences),
+            in_specs=[queries, *[pl.BlockSpec(memory_space=pl.ANY)] * 2],
+            out_specs=queries,
+            scratch_shapes=[
+                *[pltpu.VMEM((2, block.heads, block.pages, rows, d), q.dtype)] * 2,
+                *[pltpu.VMEM((*state, 1), jnp.float32)] * 2,
+                pltpu.VMEM((*state, d), jnp.float32),
+                pltpu.SemaphoreType.DMA((2,)),
+            ],
+        ),
+        compiler_params=pltpu.CompilerParams(
+            # A sequence finds its first block asked for by the one before.
+            dimension_semantics=("parallel", "arbitrary"),
+            vmem_limit_bytes=plan.vmem_limit_bytes,
+        ),
+        interpret=interpret,
+        name="paged_attention",
+    )(
+        lengths,
+        jnp.cumsum(blocks, dtype=jnp.int32) - blocks,
+        _following(blocks),
+        page_table.reshape(-1),
+        q,
+        k_pages,
+        v_pages,
+    )
+    return o[:, :, :group].reshape(sequences, h, d)
+
+
+def paged_attention(q, k_pages, v_pages, lengths, page_table, *, scale, block=None, interpret=None):
+    """[S, H, D], [Hkv, P, page, D] twice, [S], [S, pages] → [S, H, D]."""
+    arrays = tuple(map(jnp.asarray, (q, k_pages, v_pages, lengths, page_table)))
+    hkv, _, page, d = k_pages.shape
+    plan = make_plan(hkv, page, d, page_table.shape[1], arrays[0].dtype, block)
+    return _call(*arrays, scale, plan, interprets(interpret, "tpu"))
