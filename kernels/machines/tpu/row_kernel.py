@@ -77,11 +77,8 @@ def call(
 
     def kernel(*refs):
         inputs, refs = refs[: taken + vectors_taken], refs[taken + vectors_taken :]
-        result_refs, sum_refs, known_refs = (
-            refs[:results],
-            refs[results:][:sums],
-            refs[-form.known :],
-        )
+        result_refs, refs = refs[:results], refs[results:]
+        sum_refs, known_refs = refs[:sums], refs[sums:]
         i, turn, part = (pl.program_id(axis) for axis in range(3))
 
         def keep(values, other=0.0):
@@ -152,7 +149,7 @@ def call(
         grid=(blocks, passes, parts),
         in_specs=[block] * taken + [vector] * vectors_taken,
         out_specs=[result] * results + [total] * sums,
-        scratch_shapes=[pltpu.VMEM((height, 1), jnp.float32)] * form.known,
+        scratch_shapes=[pltpu.VMEM((height, 1), jnp.float32)] * (form.known * (passes - 1)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary", "arbitrary"),
             vmem_limit_bytes=plan.vmem_limit_bytes,

@@ -57,8 +57,9 @@ class RowBlocks:
             arrays: [rows, n], read or written.
             vectors: [n], read or written, which fill eight rows of float32.
         """
-        buffers = 2 * (arrays * self.rows * itemsize + vectors * 8 * 4) * self.columns
-        return buffers + LIVE * arrays * self.strip * 4 * self.columns // 2
+        width = -(-self.columns // LANES) * LANES
+        buffers = 2 * (arrays * self.rows * itemsize + vectors * 8 * 4) * width
+        return buffers + LIVE * arrays * self.strip * 4 * width // 2
 
     def arithmetic(self, itemsize: int, arrays: int, vectors: int = 0) -> str:
         """The same, in words."""
@@ -116,7 +117,7 @@ def _default(rows: int, n: int, itemsize: int, arrays: int, vectors: int, chip: 
     number = STRIP
     while (
         number < rows
-        and 2 * number * columns * itemsize <= LARGEST
+        and 2 * number * max(columns, LANES) * itemsize <= LARGEST
         and fits(2 * number, columns, chip.vmem_limit_bytes - SPARE)
     ):
         number *= 2
