@@ -1,5 +1,6 @@
 """Softmax along the last axis."""
 
+from kernels.machines.tpu.rows import RowBlocks
 from kernels.softmax.operator import softmax
 
-__all__ = ["nki", "softmax"]
+__all__ = ["RowBlocks", "nki", "softmax"]

@@ -3,41 +3,62 @@
 from typing import Any
 
 from kernels.machines import checks
+from kernels.machines.tpu.rows import RowBlocks
 from kernels.proof.backends.nki import NKI
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
 from kernels.proof.contract import Implementation, Operator
 
-DTYPES = ("float32", "bfloat16", "torch.float32", "torch.bfloat16")
+DTYPES = ("float32", "bfloat16")
+TENSORS = tuple(f"torch.{dtype}" for dtype in DTYPES)
 
 
-def softmax(x: Any, *, implementation: str = "xla", interpret: Any = None) -> Any:
+def softmax(
+    x: Any,
+    *,
+    implementation: str = "pallas",
+    block: RowBlocks | None = None,
+    interpret: Any = None,
+) -> Any:
     """exp(x) over its sum along the last axis: numbers from 0 to 1 that add up to 1.
 
     Args:
         x: [..., n], float32 or bfloat16, any rank of at least 1, no dimension of zero.
-        implementation: "xla", or "nki" (AWS Neuron).
-        interpret: None simulates "nki" where there is no Neuron device; True and False force
-            either. "xla" ignores it.
+        implementation: "xla", "pallas" (TPU) or "nki" (AWS Neuron; takes PyTorch's tensors too).
+        block: of "pallas"; None lets it choose. Its gradient always chooses.
+        interpret: None interprets "pallas" where there is no TPU, and simulates "nki" where there
+            is no Neuron device; True and False force either. "xla" ignores it.
 
     Returns:
         As x. The sums are taken in float32, of numbers from which the row's largest was subtracted.
         A row with a NaN or an infinity of either sign follows NumPy: +inf and NaN spoil it.
+        "xla" and "pallas" are differentiable.
 
     Raises:
-        ValueError: for another rank, size, dtype or implementation, before anything runs.
+        ValueError: for another rank, size, dtype, block or implementation, and for blocks that VMEM
+            cannot hold, before anything runs.
+
+    Source:
+        Where rows are read in parts, the online normalizer of Milakov and Gimelshein (2018).
     """
     chosen = SOFTMAX[implementation]
     rank = len(getattr(x, "shape", ())) or 1
-    checks.array("x", x, rank=rank, dtypes=DTYPES)
-    return chosen(x, interpret=interpret)
+    checks.array("x", x, rank=rank, dtypes=DTYPES + TENSORS * (implementation == "nki"))
+    if block is not None and not isinstance(block, RowBlocks):
+        checks.fail("block", repr(block), "None or RowBlocks(rows, columns)")
+    return chosen(x, block=block, interpret=interpret)
 
+
+_OWN = {"block": "chooses its own"}
 
 SOFTMAX = Operator(
     softmax,
     summary="exp(x) over its sum along the last axis",
     chapter="matmul_softmax_nki",
+    differentiable=("x",),
     implementations=(
-        Implementation("xla", XLA, "xla:softmax"),
-        Implementation("nki", NKI, "nki:softmax", differentiable=False),
+        Implementation("xla", XLA, "xla:softmax", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, "pallas:softmax"),
+        Implementation("nki", NKI, "nki:softmax", lacks=_OWN, tunable=False, differentiable=False),
     ),
 )

@@ -1,0 +1,109 @@
+"""Wrong softmax and norms: rows that are read in parts, and a variance that cancels."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.gallery.bug import Bug, bug
+from kernels.proof.workload import cases
+
+COLUMNS = 128  # of a part
+
+
+def in_parts(x, *, interpret, fault, repaired=False):
+    """[rows, n] → softmax [rows, n]; each part of a row is read for the sum, and then again for the
+    result. Right when repaired; else it has the fault of that name."""
+    wrong = None if repaired else fault
+    rows, n = x.shape
+    parts = pl.cdiv(n, COLUMNS)
+    padded = jnp.pad(x, ((0, 0), (0, -n % COLUMNS)))
+
+    def body(x_ref, o_ref, max_ref, sum_ref):
+        turn, part = pl.program_id(0), pl.program_id(1)
+        x = x_ref[...].astype(jnp.float32)
+        if wrong != "padded_row":
+            column = part * COLUMNS + lax.broadcasted_iota(jnp.int32, x.shape, 1)
+            x = jnp.where(column < n, x, -1e30)
+
+        @pl.when((turn == 0) & (part == 0))
+        def _():
+            max_ref[...] = jnp.full_like(max_ref, -1e30)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        @pl.when(turn == 0)
+        def _():
+            before = max_ref[...]
+            now = jnp.maximum(before, x.max(1, keepdims=True))
+            shrink = 1.0 if wrong == "unshrunk_sum" else jnp.exp(before - now)
+            sum_ref[...] = shrink * sum_ref[...] + jnp.exp(x - now).sum(1, keepdims=True)
+            max_ref[...] = now
+
+        @pl.when(turn == 1)
+        def _():
+            o_ref[...] = (jnp.exp(x - max_ref[...]) / sum_ref[...]).astype(o_ref.dtype)
+
+    out = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(padded.shape, x.dtype),
+        grid=(2, parts),
+        in_specs=[pl.BlockSpec((rows, COLUMNS), lambda turn, part: (0, part))],
+        out_specs=pl.BlockSpec((rows, COLUMNS), lambda turn, part: (0, turn * part)),
+        scratch_shapes=[pltpu.VMEM((rows, 1), jnp.float32)] * 2,
+        interpret=interpret,
+    )(padded)
+    return out[:, :n]
+
+
+def _faulty(fault, **facts):
+    kernel = functools.partial(in_parts, fault=fault)
+    return Bug(kernel, operator="softmax", caught_by="interpret", shown=in_parts, **facts)
+
+
+padded_row = _faulty(
+    "padded_row",
+    title="Zeros that fill up the last part of a row go into its maximum and its sum",
+    says="allowed",
+    cause="exp(0 − max) is not zero, so each column of padding adds to the sum of the row.",
+    lesson="Mask what lies beyond the row with what is neutral: −∞ for a maximum, 0 for a sum.",
+    workloads=cases("rows n", whole=(16, 256), ragged=(16, 200)),
+)
+
+unshrunk_sum = _faulty(
+    "unshrunk_sum",
+    title="A larger maximum does not shrink the sum of the parts before it",
+    says="allowed",
+    cause="The sum was made of exp(x − old maximum). Under a new one each of its terms is smaller.",
+    lesson="One part has nothing to correct. Test with several, and a maximum that is not first.",
+    workloads=cases("rows n", one_part=(16, 128), four_parts=(16, 512)),
+)
+
+
+@bug(
+    title="The variance is the mean of the squares, less the square of the mean",
+    operator="layer_norm",
+    caught_by="interpret",
+    says="allowed",
+    cause="Of numbers near 1000 both are near a million, and float32 keeps seven digits of each.",
+    lesson="Subtract the mean first. Numbers around zero never show it: test some far from it.",
+    workloads=cases("rows n", around_zero=(16, 384), near_1000=(16, 384, {"values": "cancelling"})),
+)
+def cancelling_variance(x, weight, bias, *, interpret, eps=1e-5, repaired=False):
+    """[rows, n], [n], [n] → [rows, n], all rows at once."""
+
+    def body(x_ref, weight_ref, bias_ref, o_ref):
+        x = x_ref[...].astype(jnp.float32)
+        mean = x.mean(1, keepdims=True)
+        if repaired:
+            variance = ((x - mean) ** 2).mean(1, keepdims=True)
+        else:
+            variance = (x**2).mean(1, keepdims=True) - mean**2
+        normal = (x - mean) * lax.rsqrt(variance + eps)
+        o_ref[...] = (normal * weight_ref[...] + bias_ref[...]).astype(o_ref.dtype)
+
+    return pl.pallas_call(
+        body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=interpret
+    )(x, weight[None], bias[None])

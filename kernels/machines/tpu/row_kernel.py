@@ -1,0 +1,165 @@
+"""A kernel along rows: what has to be known of a whole row first, then the row's results.
+
+One pass over HBM where a block holds whole rows. Where rows are longer, the grid walks over their
+parts twice: the first time it merges what is known of the parts, the second time it writes.
+
+    for each block of rows:                 for each block of rows:
+        for each strip of a few rows:           for each part: known = merge(known, start(part))
+            known = start(strip)                for each part: write finish(known, part)
+            write finish(known, strip)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.rows import RowBlocks
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """What a kernel computes; all in float32, [rows, columns] of a part of some rows.
+
+    Args:
+        name: of the kernel.
+        known: how many numbers a row has to be known by, each float32 [rows, 1].
+        start: (keep, count, *arrays, *vectors) → that many, of a part of `count` columns.
+            keep(values, other=0) puts `other` where a block goes beyond the array.
+        merge: (known, known) → known, of two parts together.
+        finish: (known, *arrays, *vectors) → the results' values, then those to be added up over
+            all rows.
+    """
+
+    name: str
+    known: int
+    start: Callable[..., tuple[Any, ...]]
+    merge: Callable[..., tuple[Any, ...]]
+    finish: Callable[..., tuple[Any, ...]]
+
+
+def call(
+    form: RowKernel,
+    arrays: Sequence[Any],
+    vectors: Sequence[Any],
+    *,
+    results: int,
+    sums: int = 0,
+    plan: TpuPlan[RowBlocks],
+    interpret: Any,
+) -> tuple[Any, ...]:
+    """Run it.
+
+    Args:
+        form: what to compute.
+        arrays: [rows, n], of one dtype.
+        vectors: [n].
+        results: how many [rows, n] in the arrays' dtype it gives.
+        sums: how many float32 [n], added up over all rows.
+        plan: for so many arrays and vectors.
+        interpret: as pl.pallas_call takes it.
+
+    Returns:
+        The results, then the sums.
+    """
+    rows, n = arrays[0].shape
+    height, width = plan.block.rows, plan.block.columns
+    blocks, parts = pl.cdiv(rows, height), pl.cdiv(n, width)
+    passes = 1 if parts == 1 else 2
+    taken, vectors_taken = len(arrays), len(vectors)
+
+    def kernel(*refs):
+        inputs, refs = refs[: taken + vectors_taken], refs[taken + vectors_taken :]
+        result_refs, refs = refs[:results], refs[results:]
+        sum_refs, known_refs = refs[:sums], refs[sums:]
+        i, turn, part = (pl.program_id(axis) for axis in range(3))
+
+        def keep(values, other=0.0):
+            if n % width == 0:
+                return values
+            column = part * width + jax.lax.broadcasted_iota(jnp.int32, values.shape, 1)
+            return jnp.where(column < n, values, other)
+
+        def loaded(here):
+            strips = [ref[here, :].astype(jnp.float32) for ref in inputs[:taken]]
+            return (*strips, *(ref[...].astype(jnp.float32) for ref in inputs[taken:]))
+
+        def start(here):
+            return form.start(keep, jnp.minimum(n - part * width, width), *loaded(here))
+
+        def learn(first, size):
+            here = pl.ds(first, size)
+            new = start(here)
+            both = form.merge(tuple(ref[here, :] for ref in known_refs), new)
+            for ref, merged, alone in zip(known_refs, both, new, strict=True):
+                ref[here, :] = jnp.where(part == 0, alone, merged)
+
+        def write(first, size):
+            here = pl.ds(first, size)
+            known = start(here) if passes == 1 else tuple(ref[here, :] for ref in known_refs)
+            values = form.finish(known, *loaded(here))
+            for ref, value in zip(result_refs, values):
+                ref[here, :] = value.astype(ref.dtype)
+            for ref, value in zip(sum_refs, values[results:], strict=True):
+                row = i * height + first + jax.lax.broadcasted_iota(jnp.int32, value.shape, 0)
+                ref[...] += jnp.where(row < rows, value, 0).sum(0, keepdims=True)
+
+        def strips(work):
+            size = plan.block.strip
+            whole = height // size
+
+            def body(strip, carry):
+                work(pl.multiple_of(strip * size, size), size)
+                return carry
+
+            jax.lax.fori_loop(0, whole, body, None)
+            if rest := height % size:
+                work(whole * size, rest)
+
+        def finish():
+            for ref in sum_refs:
+                ref[...] = jnp.zeros_like(ref)
+            strips(write)
+
+        if passes == 1:
+            finish()
+        else:
+            pl.when(turn == 0)(lambda: strips(learn))
+            pl.when(turn == 1)(finish)
+
+    # Until there is something to write, the first block of the results waits in VMEM.
+    writing = (lambda turn, part: part) if passes == 1 else (lambda turn, part: turn * part)
+    block = pl.BlockSpec((height, width), lambda i, turn, part: (i, part))
+    vector = pl.BlockSpec((1, width), lambda i, turn, part: (0, part))
+    result = pl.BlockSpec((height, width), lambda i, turn, part: (i, writing(turn, part)))
+    total = pl.BlockSpec((None, 1, width), lambda i, turn, part: (i, 0, writing(turn, part)))
+    shape = jax.ShapeDtypeStruct
+    one = arrays[0]
+    outputs = pl.pallas_call(
+        kernel,
+        out_shape=[shape(one.shape, one.dtype)] * results
+        + [shape((blocks, 1, n), jnp.float32)] * sums,
+        grid=(blocks, passes, parts),
+        in_specs=[block] * taken + [vector] * vectors_taken,
+        out_specs=[result] * results + [total] * sums,
+        scratch_shapes=[pltpu.VMEM((height, 1), jnp.float32)] * (form.known * (passes - 1)),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "arbitrary", "arbitrary"),
+            vmem_limit_bytes=plan.vmem_limit_bytes,
+        ),
+        cost_estimate=pl.CostEstimate(
+            flops=8 * one.size,
+            transcendentals=one.size,
+            bytes_accessed=(passes * taken + results) * one.size * one.dtype.itemsize,
+        ),
+        interpret=interpret,
+        name=form.name,
+    )(*arrays, *(v[None] for v in vectors))
+    return (*outputs[:results], *(total.sum((0, 1)) for total in outputs[results:]))

@@ -1,0 +1,80 @@
+"""Norms on a TPU: any shape and rank, rows in parts, and what is asked of the arguments."""
+
+import jax
+import numpy as np
+import pytest
+from close import assert_right
+
+from kernels.norm import RowBlocks, layer_norm, rms_norm
+
+NORMS = {"rms_norm": (rms_norm, 1), "layer_norm": (layer_norm, 2)}
+
+
+def drawn(shape, vectors, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = [shape, *[shape[-1:]] * vectors]
+    return [rng.standard_normal(size).astype(np.float32) for size in sizes]
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (2, 1, 131)])
+def test_any_rank(name, shape):
+    norm, vectors = NORMS[name]
+    arguments = drawn(shape, vectors)
+    got = norm(*arguments)
+    assert got.shape == shape
+    assert_right(name, got, *arguments)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_two_passes_give_what_one_does(name):
+    """Parts whose means lie far apart, so that how they are merged counts."""
+    norm, vectors = NORMS[name]
+    x, *more = drawn((40, 509), vectors)
+    x += 20 * np.arange(509, dtype=np.float32)
+    assert_right(name, norm(x, *more, block=RowBlocks(32, 128)), x, *more)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_vmap_of_gradients(name):
+    norm, vectors = NORMS[name]
+    arguments = drawn((3, 5, 33), vectors)
+    places = tuple(range(vectors + 1))
+
+    def gradients(implementation):
+        def loss(*arguments):
+            return (norm(*arguments, implementation=implementation) ** 2).sum()
+
+        axes = (0, *[None] * vectors)
+        return jax.vmap(jax.grad(loss, argnums=places), in_axes=axes)(*arguments)
+
+    for ours, plain in zip(gradients("pallas"), gradients("xla"), strict=True):
+        assert ours.shape == plain.shape and np.abs(plain).max() > 0
+        assert np.allclose(ours, plain, rtol=1e-5, atol=1e-5 * np.abs(plain).max())
+
+
+X, W = np.ones((2, 3), np.float32), np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "says"),
+    [
+        ((np.ones((2, 0), np.float32), W), {}, r"x.shape is \(2, 0\); accepted: dimensions"),
+        ((np.ones((2, 3), np.int32), W), {}, "x.dtype is 'int32'; accepted: float32, bfloat16"),
+        (([1.0], W), {}, "x is a list; accepted: an array of rank 1"),
+        ((X, W[:2]), {}, r"weight.shape is \(2,\); accepted: \(3,\), as the last axis of x"),
+        ((X, W.astype(np.float16)), {}, "weight.dtype is 'float16'"),
+        ((X, W), {"eps": 0}, "eps is 0; accepted: a number above 0"),
+        ((X, W), {"block": 32}, "block is 32; accepted: None or RowBlocks"),
+        ((X, W), {"implementation": "nki"}, "implementation is 'nki'; accepted: xla, pallas"),
+        ((X, W), {"implementation": "xla", "block": RowBlocks(2, 3)}, "chooses its own"),
+    ],
+)
+def test_arguments_are_checked(arguments, options, says):
+    with pytest.raises(ValueError, match=says):
+        rms_norm(*arguments, **options)
+
+
+def test_bias_is_checked():
+    with pytest.raises(ValueError, match=r"bias.shape is \(2,\); accepted: \(3,\)"):
+        layer_norm(X, W, W[:2])
