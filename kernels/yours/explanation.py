@@ -15,6 +15,7 @@ from kernels.machines.gpu.explain import GpuFacts
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.explain import KernelFacts, TpuFacts, dtypes, kernels_of
 from kernels.yours import gpu_words, tpu_words
+from kernels.yours.symptoms import see
 
 MOST = 1_500_000  # bytes of a page
 
@@ -59,7 +60,7 @@ class Explanation:
         if not whole:
             yield Paragraph(f"{facts.title}  on {facts.chip}", style="bold")
         if isinstance(facts, Refusal):
-            yield Paragraph(facts.error["message"], style="red")
+            yield Paragraph(facts.error["message"] + see(facts.error["message"]), style="red")
             for kernel in facts.kernels[: tpu_words.KERNELS]:
                 yield from tpu_words.kernel_page(kernel, whole)
         else:

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from kernels.figures.table import Paragraph, Table, as_text
+from kernels.yours.symptoms import see
 
 # From kernels.proof.ladder, which a report that is only shown does not need; the worst last.
 PASSED, PARTIAL, SKIPPED, FAILED = "passed", "partial", "skipped", "failed"
@@ -37,7 +38,8 @@ class ProblemResult:
     @property
     def words(self) -> str:
         """Why it is not "passed", and what wrote the wrong element."""
-        return self.message + (f"; {self.wrote}" if self.wrote else "")
+        wrote = f"; {self.wrote}" if self.wrote else ""
+        return self.message + wrote + (see(self.message) if self.status == FAILED else "")
 
 
 @dataclass(frozen=True)
