@@ -41,7 +41,7 @@ softmax = Workloads(
     draw=_draw,
     work=_work,
     candidates=_candidates,
-    choice=lambda workload: explained(*_sized(workload), 2),
+    choice=lambda workload: explained(*_sized(workload), arrays=2),
     published={"m": "rows"},
     named=(
         Workload("one", {"rows": 1, "n": 1}),
