@@ -10,7 +10,6 @@ import pytest
 from kernels.grouped_matmul import GroupedBlocks, grouped_matmul
 from kernels.grouped_matmul.blocks import RESERVE, candidates, plan
 from kernels.grouped_matmul.pallas import make_visits
-from kernels.machines.pallas import calls
 from kernels.machines.tpu.chips import CHIPS
 from kernels.proof.budget import compare
 from kernels.proof.catalog import OPERATORS
@@ -73,8 +72,9 @@ def test_whole_numbers_are_exact_and_so_are_gradients():
 def test_a_row_in_the_wrong_group_is_noticed():
     operator = OPERATORS["grouped_matmul"]
     x, w, sizes = operator.workloads.arguments(operator.workloads["one_row_each"])
-    right = operator.reference(x.astype(float), w.astype(float), sizes)
-    size = operator.magnitude(x.astype(float), w.astype(float), sizes)
+    with jax.enable_x64(True):
+        right = operator.reference(x.astype(float), w.astype(float), sizes)
+        size = operator.magnitude(x.astype(float), w.astype(float), sizes)
     plain = np.einsum("mk,mkn->mn", x, w)
     shifted = np.einsum("mk,mkn->mn", x, np.roll(w, 1, 0))
     assert compare(plain, right, plain, size).passed
@@ -96,12 +96,6 @@ def test_candidates_are_legal_and_fit():
     tried = candidates(*shape, 8, dtype, CHIPS["v5e"].vmem_bytes)
     assert len(tried) > 4 and len(set(tried)) == len(tried)
     assert all(block.fitted(*shape, dtype) == block for block in tried)
-
-
-def test_known_sizes_decide_the_grid():
-    f = functools.partial(grouped_matmul, interpret=False, block=GroupedBlocks(64, 128, 128))
-    (call,) = calls(f, FLOAT((256, 128)), FLOAT((4, 128, 256)), whole(100, 0, 28, 70))
-    assert call.grid == (2, 6, 1)  # blocks 0 1, 1, 2 3, and 3 again for the rest
 
 
 @pytest.mark.parametrize(
