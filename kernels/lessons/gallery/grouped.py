@@ -1,0 +1,171 @@
+"""Wrong grouped matmuls in Pallas for a TPU: one kernel with two faults, its gradient with one."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.gallery.bug import Bug
+from kernels.proof.workload import cases
+
+ROWS = 128
+
+
+def visits(group_sizes, blocks, *, empty):
+    """For each pair of a group and a block of 128 rows, in that order: the group, the block, and
+    whether they have a row in common, or, with `empty`, the group has none and this is block 0."""
+    end = jnp.cumsum(group_sizes)
+    start = end - group_sizes
+    group, block = (a.reshape(-1) for a in jnp.indices((len(group_sizes), blocks), jnp.int32))
+    first = block * ROWS
+    meets = (start[group] < first + ROWS) & (end[group] > first) & (group_sizes[group] > 0)
+    meets |= empty & (group_sizes[group] == 0) & (block == 0)
+    kept = jnp.argsort(~meets, stable=True)
+    return group[kept], block[kept], start.astype(jnp.int32), end.astype(jnp.int32), meets.sum()
+
+
+def by_group(x, w, group_sizes, *, interpret, fault, repaired=False):
+    """[m, k], [g, k, n], int32 [g] → [m, n]; every row in a group, 128 divides m, k and n. Right
+    when repaired; else it has the fault of that name."""
+    wrong = None if repaired else fault
+    (m, k), n = x.shape, w.shape[2]
+    *scalars, count = visits(group_sizes, m // ROWS, empty=False)
+
+    def body(group_ref, block_ref, start_ref, end_ref, x_ref, w_ref, z_ref, acc_ref):
+        visit, step = pl.program_id(0), pl.program_id(1)
+        group, block = group_ref[visit], block_ref[visit]
+        new = step == 0
+        if wrong == "stale_sums":
+            new &= (visit == 0) | (block_ref[jnp.maximum(visit - 1, 0)] != block)
+
+        @pl.when(new)
+        def _():
+            acc_ref[...] = jnp.zeros_like(acc_ref)
+
+        acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], precision="highest")
+
+        @pl.when(step == pl.num_programs(1) - 1)
+        def _():
+            z = acc_ref[...]
+            if wrong != "overwritten_neighbour":
+                row = block * ROWS + jax.lax.broadcasted_iota(jnp.int32, z.shape, 0)
+                inside = (row >= start_ref[group]) & (row < end_ref[group])
+                z = jnp.where(inside, z, z_ref[...])
+            z_ref[...] = z
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=4,
+            grid=(count, k // 128),
+            in_specs=[
+                pl.BlockSpec((ROWS, 128), lambda v, step, group, block, *_: (block[v], step)),
+                pl.BlockSpec((None, 128, n), lambda v, step, group, *_: (group[v], step, 0)),
+            ],
+            out_specs=pl.BlockSpec((ROWS, n), lambda v, step, group, block, *_: (block[v], 0)),
+            scratch_shapes=[pltpu.VMEM((ROWS, n), jnp.float32)],
+        ),
+        interpret=interpret,
+    )(*scalars, x, w)
+
+
+def _faulty(fault, **facts):
+    kernel = functools.partial(by_group, fault=fault)
+    return Bug(kernel, operator="grouped_matmul", shown=by_group, **facts)
+
+
+overwritten_neighbour = _faulty(
+    "overwritten_neighbour",
+    title="The second group of a block overwrites the rows of the first",
+    caught_by="interpret",
+    says="allowed",
+    cause="A visit multiplies all rows of its block by the matrix of one group, and writes them.",
+    lesson="Where groups share a block, a visit may write the rows of its own group and no others.",
+    workloads=cases(
+        "m k n g", single=(256, 128, 128, 1, "one group shares nothing"), drawn=(256, 128, 128, 3)
+    ),
+)
+
+stale_sums = _faulty(
+    "stale_sums",
+    title="The sums start anew with each block, and not with each group of it",
+    caught_by="interpret",
+    says="allowed",
+    cause="The second group of a block goes on adding to what the first one left.",
+    lesson="A block of rows is not a block of the result: sums belong to a visit, and what tells "
+    "two visits apart is the group as well.",
+    workloads=cases(
+        "m k n g", single=(256, 256, 128, 1, "a visit a block"), drawn=(256, 256, 128, 3)
+    ),
+)
+
+
+def _forward(x, w, group_sizes, interpret, repaired):
+    return jax.lax.ragged_dot(x, w, group_sizes, precision="highest")
+
+
+def _gradients(interpret, repaired, saved, dz):
+    """dx by JAX; dw = xᵀ dz of each group's rows, a visit for each block that has some."""
+    x, w, group_sizes = saved
+    (m, k), n = x.shape, w.shape[2]
+    # Wrong: no visit for an empty group.
+    *scalars, count = visits(group_sizes, m // ROWS, empty=repaired)
+
+    def body(group_ref, block_ref, start_ref, end_ref, x_ref, dz_ref, dw_ref):
+        visit = pl.program_id(0)
+        group, block = group_ref[visit], block_ref[visit]
+
+        @pl.when((visit == 0) | (group_ref[jnp.maximum(visit - 1, 0)] != group))
+        def _():
+            dw_ref[...] = jnp.zeros_like(dw_ref)
+
+        row = block * ROWS + jax.lax.broadcasted_iota(jnp.int32, x_ref.shape, 0)
+        inside = (row >= start_ref[group]) & (row < end_ref[group])
+        x = jnp.where(inside, x_ref[...], 0)
+        dw_ref[...] += jnp.dot(x.T, dz_ref[...], precision="highest")
+
+    dw = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(w.shape, w.dtype),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=4,
+            grid=(count,),
+            in_specs=[
+                pl.BlockSpec((ROWS, k), lambda v, group, block, *_: (block[v], 0)),
+                pl.BlockSpec((ROWS, n), lambda v, group, block, *_: (block[v], 0)),
+            ],
+            out_specs=pl.BlockSpec((None, k, n), lambda v, group, *_: (group[v], 0, 0)),
+        ),
+        interpret=interpret,
+    )(*scalars, x, dz)
+    dx = jax.lax.ragged_dot(dz, w.swapaxes(1, 2), group_sizes, precision="highest")
+    return dx, dw, None
+
+
+_differentiable = jax.custom_vjp(_forward, nondiff_argnums=(3, 4))
+_differentiable.defvjp(lambda *args: (_forward(*args), args[:3]), _gradients)
+
+
+def with_gradients(x, w, group_sizes, *, interpret, repaired=False):
+    """[m, k], [g, k, n], int32 [g] → [m, n], with gradients; 128 divides m, k and n."""
+    return _differentiable(x, w, group_sizes, interpret, repaired)
+
+
+uncleared_group = Bug(
+    with_gradients,
+    operator="grouped_matmul",
+    shown=_gradients,
+    differentiable=True,
+    title="The gradient of an empty group is never written",
+    caught_by="interpret",
+    says="gradient of w",
+    cause="No block has rows of an empty group, so no visit sets its gradient to zero, and what "
+    "memory held before comes out.",
+    lesson="A grid that follows the data skips what is empty. What is skipped still has a result.",
+    workloads=cases(
+        "m k n g", drawn=(256, 128, 128, 3, "no group is empty"), one_full=(256, 128, 128, 3)
+    ),
+)
