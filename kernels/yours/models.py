@@ -1,0 +1,303 @@
+"""Problems in the form of KernelBench for JAX: a file with `Model` (or a function `forward`),
+`get_inputs` and `get_init_inputs`, read as it is.
+
+At full size nothing is materialised: weights that a constructor makes, and inputs, are shapes. For
+the interpreters the sizes at the top of the file are made smaller by whole blocks: each kernel then
+runs the same body on the same blocks, on fewer of them. Values are drawn here, and not taken from
+the file, whose weights are often zeros; what its own values would say is asked beside.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from kernels.machines.checks import brief, fail
+from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.yours.declared import OWN, Declared
+from kernels.yours.weighing import Full
+
+FORMS = ("ModelNew", "Model", "forward")  # what is judged; the reference is no ModelNew
+LEAST = 8  # a size below is no size that a problem is long in
+FIXED = re.compile(r"kernel|stride|pad|dilat|group|window", re.I)
+ELEMENTS = 1 << 24  # of all arrays of a problem that is run
+PROGRAMS = 1 << 11  # of its kernels' grids
+TRIES = 12  # smaller sizes that are tried for each name
+
+
+@dataclasses.dataclass(frozen=True)
+class Small:
+    """A problem that a laptop bears. declared: drawn values first, then the file's own.
+
+    facts: "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one of
+    the full problem, on fewer blocks.
+    """
+
+    declared: list[Declared]
+    facts: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized:
+    """A kernel's file and its reference's at some sizes."""
+
+    function: Callable[..., Any]  # of weights, by their paths, and of the inputs
+    reference: Callable[..., Any]
+    weights: Callable[[], dict[str, Any]]  # the reference's own
+    inputs: Callable[[], list[Any]]
+
+    @functools.cached_property
+    def shapes(self) -> tuple[Any, ...]:
+        """Weights and inputs as jax.ShapeDtypeStruct; a Python number is an array of no axes."""
+        import jax
+
+        return (jax.eval_shape(self.weights), *jax.eval_shape(self.inputs))
+
+
+def full(path: str, reference: str) -> Full:
+    """The problem as its files have it.
+
+    Raises:
+        ValueError: for a file that is not in the form.
+        Exception: what the files themselves raise.
+    """
+    sized = _sized(path, reference, {})
+    return Full(sized.function, sized.reference, sized.shapes, {})
+
+
+def small(path: str, reference: str) -> Small:
+    """The problem at sizes that this machine bears, with values to run it on.
+
+    Raises:
+        ValueError: for a file that is not in the form, and a problem that is too large and could
+            not be made smaller.
+    """
+    sizes, faithful = _smaller(path, reference)
+    sized = _sized(path, reference, sizes)
+    name = Path(path).stem
+    weights, inputs = sized.weights(), [np.asarray(leaf) for leaf in sized.inputs()]
+    zeros = [n for n, w in weights.items() if np.size(w) and not np.any(np.asarray(w))]
+    draw = functools.partial(_drawn, weights, inputs, free=True)
+    if not _finite(sized.reference(*draw(np.random.default_rng(0)))):
+        draw = functools.partial(_drawn, weights, inputs, free=False)
+    ours = Declared(sized.function, sized.reference, draw, values=("given",), name=name)
+    own = dataclasses.replace(ours, arguments=lambda rng: (weights, *inputs), name=name + OWN)
+    notes = [f"weights of its own that are all zeros: {', '.join(zeros)}"] if zeros else []
+    return Small([ours, own], {"sizes": sizes, "faithful": faithful, "notes": notes})
+
+
+# --- the form -------------------------------------------------------------------------------------
+
+
+def _sized(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
+    theirs = _executed(reference, sizes)
+    ours = theirs if path == reference else _executed(path, sizes)
+    init: list[Any] = list(getattr(theirs, "get_init_inputs", list)())
+    if not callable(getattr(theirs, "get_inputs", None)):
+        fail("file", reference, "one with get_inputs, as KernelBench has it")
+    made, known = _one(ours, FORMS, path), _one(theirs, FORMS[1:], reference)
+    return Sized(
+        functools.partial(_call, made, init),
+        functools.partial(_call, known, init),
+        functools.partial(_weights, known, init),
+        lambda: list(theirs.get_inputs()),
+    )
+
+
+def _executed(path: str, sizes: Mapping[str, int]) -> ModuleType:
+    """The file as a module, with other numbers in place of sizes at its top."""
+    tree = ast.parse(Path(path).read_text(encoding="utf-8"), path)
+    for name, node, _ in _sizes(tree):
+        if name in sizes:
+            node.value = ast.copy_location(ast.Constant(sizes[name]), node.value)
+    module = ModuleType(f"{Path(path).stem}, as judged")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # a dataclass looks for its own there
+    exec(compile(tree, path, "exec"), module.__dict__)
+    return module
+
+
+def _sizes(tree: ast.Module) -> Iterator[tuple[str, ast.Assign, int]]:
+    """The whole numbers that a file names at its top, such as `N = 2048 * 2`."""
+    numbers = (ast.Constant, ast.BinOp, ast.operator)
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+            if all(isinstance(part, numbers) for part in ast.walk(node.value)):
+                value = eval(compile(ast.Expression(node.value), "", "eval"))
+                if type(value) is int:
+                    yield target.id, node, value
+
+
+def _one(module: ModuleType, names: Sequence[str], path: str) -> Any:
+    for name in names:
+        if callable(getattr(module, name, None)):
+            return getattr(module, name)
+    fail("file", path, f"one that defines {', '.join(names)}")
+
+
+def _call(made: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: Any) -> Any:
+    """The model of these inputs, with those of the weights that it has too."""
+    import jax
+
+    if not inspect.isclass(made):
+        return made(*inputs)
+    model = made(*init)
+    paths, tree = jax.tree_util.tree_flatten_with_path(vars(model))
+    leaves = [weights.get(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
+    vars(model).update(jax.tree.unflatten(tree, leaves))
+    return getattr(model, "forward", model)(*inputs)
+
+
+def _weights(made: Any, init: Sequence[Any]) -> dict[str, Any]:
+    """The arrays among a model's attributes, by their paths."""
+    import jax
+
+    if not inspect.isclass(made):
+        return {}
+    paths, _ = jax.tree_util.tree_flatten_with_path(vars(made(*init)))
+    return {jax.tree_util.keystr(p): leaf for p, leaf in paths if hasattr(leaf, "dtype")}
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _drawn(
+    weights: Mapping[str, Any], inputs: Sequence[Any], rng: np.random.Generator, free: bool
+) -> tuple[Any, ...]:
+    """Weights and inputs, none of them zeros or all the same.
+
+    Args:
+        free: whether inputs take both signs; else they keep to the range of the file's own.
+    """
+    return (
+        {name: _weight(np.asarray(own), rng) for name, own in weights.items()},
+        *[_input(own, rng, free) for own in inputs],
+    )
+
+
+def _weight(own: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if not _floats(own):
+        return own
+    if own.size and own.astype(np.float64).min() > 0:  # a variance, a scale
+        return (rng.uniform(0.5, 1.5, own.shape) * own.astype(np.float64)).astype(own.dtype)
+    fan_in = math.prod(own.shape[1:])
+    return (rng.standard_normal(own.shape) / math.sqrt(max(fan_in, 1))).astype(own.dtype)
+
+
+def _input(own: np.ndarray, rng: np.random.Generator, free: bool) -> np.ndarray:
+    wide = own.astype(np.float64) if _floats(own) else own
+    kept = rng.permutation(wide.ravel()).reshape(own.shape)
+    whole = not _floats(own) or (np.any(wide) and bool(np.all(wide == np.round(wide))))
+    if whole and np.ptp(wide) > 0:  # labels, masks, signs
+        return kept.astype(own.dtype)
+    if free or not np.any(wide):
+        return rng.standard_normal(own.shape).astype(own.dtype)
+    return (kept * rng.uniform(0.5, 1.0, own.shape)).astype(own.dtype)
+
+
+def _floats(array: np.ndarray) -> bool:
+    return array.dtype.kind not in "iubOSU"
+
+
+def _finite(result: Any) -> bool:
+    import jax
+
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(result)]
+    return all(np.isfinite(leaf.astype(np.float64)).all() for leaf in leaves)
+
+
+# --- smaller by whole blocks ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """What a problem's kernels are at some sizes."""
+
+    grids: tuple[tuple[int, ...], ...]
+    # Of each operand its block, and of each dimension whether blocks divide it.
+    blocks: tuple[Any, ...]
+    bodies: tuple[str, ...]
+    elements: int
+    results: tuple[Any, ...]
+
+    def stands_for(self, whole: _Traced) -> bool:
+        """Whether it has the kernels of the whole problem on fewer of the same blocks."""
+        if self.blocks != whole.blocks or len(self.grids) != len(whole.grids):
+            return False
+        pairs = [p for own, all_ in zip(self.grids, whole.grids) for p in zip(own, all_)]
+        return all(min(2, most) <= size <= most for size, most in pairs)
+
+    @property
+    def heavy(self) -> bool:
+        return self.elements > ELEMENTS or sum(map(math.prod, self.grids)) > PROGRAMS
+
+
+def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
+    import jax
+
+    sized = _sized(path, reference, sizes)
+    leaves, tree = jax.tree.flatten(sized.shapes)
+    with jax_pallas.compiled():
+        traced = jaxprs.trace(lambda *a: sized.function(*jax.tree.unflatten(tree, a)), *leaves)
+    results = tuple(map(str, jax.tree.leaves(jax.eval_shape(sized.reference, *sized.shapes))))
+    own = list(filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(traced)))
+    divided = lambda b: tuple(s % n == 0 for s, n in zip(b.shape, b.sizes))
+    blocks = [[(b.sizes, divided(b)) for b in jax_pallas.blocks(e)] for e in own]
+    sizes_of = [math.prod(leaf.shape) for leaf in leaves]
+    sizes_of += [math.prod(b.shape) for e in own for b in jax_pallas.blocks(e)]
+    return _Traced(
+        tuple(map(jax_pallas.grid, own)),
+        tuple(map(tuple, blocks)),
+        tuple(str(jax_pallas.kernel(e)) for e in own),
+        sum(sizes_of),
+        results,
+    )
+
+
+def _smaller(path: str, reference: str) -> tuple[dict[str, int], bool]:
+    """Sizes in place of the file's, and whether the kernels' bodies stay what they are.
+
+    Raises:
+        ValueError: where the problem is too large to run, and cannot be made smaller.
+    """
+    tree = ast.parse(Path(reference).read_text(encoding="utf-8"))
+    known = {n: size for n, _, size in _sizes(tree) if size >= LEAST and not FIXED.search(n)}
+    whole = _traced(path, reference, {})
+    steps = {n for block in whole.blocks for sizes, _ in block for n in sizes if n > 1} | {1}
+    for same_body in (True, False):
+        sizes: dict[str, int] = {}
+        now, why = whole, "it names no sizes at its top"
+        for name, size in sorted(known.items(), key=lambda item: -item[1]):
+            for less in _less(size, steps):
+                try:
+                    tried = _traced(path, reference, {**sizes, name: less})
+                except Exception as error:  # sizes that the file itself does not take
+                    why = f"at {name} = {less}: {brief(error)}"
+                    continue
+                if not tried.stands_for(whole):
+                    why = f"at {name} = {less} its kernels have other blocks"
+                elif not same_body or tried.bodies == whole.bodies:
+                    sizes[name], now = less, tried
+                    break
+        if not now.heavy:
+            return sizes, now.bodies == whole.bodies
+    words = f"{now.elements:,} elements on {sum(map(math.prod, now.grids)):,} programs"
+    fail("problem", f"{words}, and could not be shrunk by whole blocks ({why})", "a smaller one")
+
+
+def _less(size: int, steps: set[int]) -> list[int]:
+    """Smaller sizes, the smallest first: few whole blocks and the same rest, and divisors."""
+    few = {count * step + size % step for step in steps for count in (1, 2)}
+    few |= {size // d for d in range(2, size) if size % d == 0 and size // d <= 4096}
+    return sorted(n for n in few if 1 < n < size)[:TRIES]
