@@ -16,7 +16,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,7 +33,7 @@ LEAST = 8  # a size below is no size that a problem is long in
 FIXED = re.compile(r"kernel|stride|pad|dilat|group|window", re.I)
 ELEMENTS = 1 << 24  # of all arrays of a problem that is run
 PROGRAMS = 1 << 11  # of its kernels' grids
-TRIES = 12  # smaller sizes that are tried for each name
+TRIES = 16  # smaller sizes that are tried for each name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +118,7 @@ def _sized(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
 def _executed(path: str, sizes: Mapping[str, int]) -> ModuleType:
     """The file as a module, with other numbers in place of sizes at its top."""
     tree = ast.parse(Path(path).read_text(encoding="utf-8"), path)
-    for name, node, _ in _sizes(tree):
-        if name in sizes:
-            node.value = ast.copy_location(ast.Constant(sizes[name]), node.value)
+    _sizes(tree, sizes)
     module = ModuleType(f"{Path(path).stem}, as judged")
     module.__file__ = path
     sys.modules[module.__name__] = module  # a dataclass looks for its own there
@@ -128,15 +126,28 @@ def _executed(path: str, sizes: Mapping[str, int]) -> ModuleType:
     return module
 
 
-def _sizes(tree: ast.Module) -> Iterator[tuple[str, ast.Assign, int]]:
-    """The whole numbers that a file names at its top, such as `N = 2048 * 2`."""
-    numbers = (ast.Constant, ast.BinOp, ast.operator)
+def _sizes(tree: ast.Module, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The whole numbers that a file names at its top, such as `N = 2048 * 2` or `shape = (8, 128)`,
+    the first of these as "shape[0]"; and others put in their place."""
+    known: dict[str, int] = {}
+
+    def replaced(name: str, node: ast.expr) -> ast.expr:
+        numbers = (ast.Constant, ast.BinOp, ast.operator)
+        if not all(isinstance(part, numbers) for part in ast.walk(node)):
+            return node
+        value = eval(compile(ast.Expression(node), "", "eval"))
+        if type(value) is int:
+            known[name] = value
+        return ast.copy_location(ast.Constant(sizes.get(name, value)), node)
+
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-            if all(isinstance(part, numbers) for part in ast.walk(node.value)):
-                value = eval(compile(ast.Expression(node.value), "", "eval"))
-                if type(value) is int:
-                    yield target.id, node, value
+            if isinstance(node.value, ast.Tuple):
+                parts = enumerate(node.value.elts)
+                node.value.elts = [replaced(f"{target.id}[{i}]", part) for i, part in parts]
+            else:
+                node.value = replaced(target.id, node.value)
+    return known
 
 
 def _one(module: ModuleType, names: Sequence[str], path: str) -> Any:
@@ -152,11 +163,12 @@ def _call(made: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: A
 
     if not inspect.isclass(made):
         return made(*inputs)
-    model = made(*init)
+    model: Any = made(*init)
     paths, tree = jax.tree_util.tree_flatten_with_path(vars(model))
     leaves = [weights.get(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
     vars(model).update(jax.tree.unflatten(tree, leaves))
-    return getattr(model, "forward", model)(*inputs)
+    forward: Any = getattr(model, "forward", model)
+    return forward(*inputs)
 
 
 def _weights(made: Any, init: Sequence[Any]) -> dict[str, Any]:
@@ -225,15 +237,22 @@ class _Traced:
     """What a problem's kernels are at some sizes."""
 
     grids: tuple[tuple[int, ...], ...]
-    # Of each operand its block, and of each dimension whether blocks divide it.
-    blocks: tuple[Any, ...]
+    blocks: tuple[Any, ...]  # of each operand
+    # The same without dimensions that one block is as long as; and whether blocks divide the rest.
+    cut: tuple[Any, ...]
     bodies: tuple[str, ...]
     elements: int
-    results: tuple[Any, ...]
 
-    def stands_for(self, whole: _Traced) -> bool:
-        """Whether it has the kernels of the whole problem on fewer of the same blocks."""
-        if self.blocks != whole.blocks or len(self.grids) != len(whole.grids):
+    def stands_for(self, whole: _Traced, same_body: bool) -> bool:
+        """Whether it has the kernels of the whole problem on fewer of the same blocks.
+
+        Args:
+            whole: at full size.
+            same_body: else a block may be shorter where it is as long as its array.
+        """
+        if same_body and (self.blocks, self.bodies) != (whole.blocks, whole.bodies):
+            return False
+        if self.cut != whole.cut:
             return False
         pairs = [p for own, all_ in zip(self.grids, whole.grids) for p in zip(own, all_)]
         return all(min(2, most) <= size <= most for size, most in pairs)
@@ -250,18 +269,17 @@ def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
     leaves, tree = jax.tree.flatten(sized.shapes)
     with jax_pallas.compiled():
         traced = jaxprs.trace(lambda *a: sized.function(*jax.tree.unflatten(tree, a)), *leaves)
-    results = tuple(map(str, jax.tree.leaves(jax.eval_shape(sized.reference, *sized.shapes))))
+    jax.eval_shape(sized.reference, *sized.shapes)  # it takes these sizes too
     own = list(filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(traced)))
-    divided = lambda b: tuple(s % n == 0 for s, n in zip(b.shape, b.sizes))
-    blocks = [[(b.sizes, divided(b)) for b in jax_pallas.blocks(e)] for e in own]
+    cut = lambda b: tuple(n < s and (n, s % n == 0) for s, n in zip(b.shape, b.sizes))
     sizes_of = [math.prod(leaf.shape) for leaf in leaves]
     sizes_of += [math.prod(b.shape) for e in own for b in jax_pallas.blocks(e)]
     return _Traced(
         tuple(map(jax_pallas.grid, own)),
-        tuple(map(tuple, blocks)),
+        tuple(tuple(b.sizes for b in jax_pallas.blocks(e)) for e in own),
+        tuple(tuple(cut(b) for b in jax_pallas.blocks(e)) for e in own),
         tuple(str(jax_pallas.kernel(e)) for e in own),
         sum(sizes_of),
-        results,
     )
 
 
@@ -272,9 +290,10 @@ def _smaller(path: str, reference: str) -> tuple[dict[str, int], bool]:
         ValueError: where the problem is too large to run, and cannot be made smaller.
     """
     tree = ast.parse(Path(reference).read_text(encoding="utf-8"))
-    known = {n: size for n, _, size in _sizes(tree) if size >= LEAST and not FIXED.search(n)}
+    named = _sizes(tree, {}).items()
+    known = {name: size for name, size in named if size >= LEAST and not FIXED.search(name)}
     whole = _traced(path, reference, {})
-    steps = {n for block in whole.blocks for sizes, _ in block for n in sizes if n > 1} | {1}
+    steps = {n for call in whole.blocks for sizes in call for n in sizes if n > 1}
     for same_body in (True, False):
         sizes: dict[str, int] = {}
         now, why = whole, "it names no sizes at its top"
@@ -285,11 +304,10 @@ def _smaller(path: str, reference: str) -> tuple[dict[str, int], bool]:
                 except Exception as error:  # sizes that the file itself does not take
                     why = f"at {name} = {less}: {brief(error)}"
                     continue
-                if not tried.stands_for(whole):
-                    why = f"at {name} = {less} its kernels have other blocks"
-                elif not same_body or tried.bodies == whole.bodies:
+                if tried.stands_for(whole, same_body):
                     sizes[name], now = less, tried
                     break
+                why = f"at {name} = {less} its kernels have other blocks"
         if not now.heavy:
             return sizes, now.bodies == whole.bodies
     words = f"{now.elements:,} elements on {sum(map(math.prod, now.grids)):,} programs"
@@ -297,7 +315,7 @@ def _smaller(path: str, reference: str) -> tuple[dict[str, int], bool]:
 
 
 def _less(size: int, steps: set[int]) -> list[int]:
-    """Smaller sizes, the smallest first: few whole blocks and the same rest, and divisors."""
+    """Smaller sizes: few whole blocks and the same rest first, then powers of two times less."""
     few = {count * step + size % step for step in steps for count in (1, 2)}
-    few |= {size // d for d in range(2, size) if size % d == 0 and size // d <= 4096}
-    return sorted(n for n in few if 1 < n < size)[:TRIES]
+    halves = {size >> n for n in range(1, size.bit_length()) if size % (1 << n) == 0}
+    return [n for n in (*sorted(few), *sorted(halves - few)) if 1 < n < size][:TRIES]
