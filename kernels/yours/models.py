@@ -25,6 +25,7 @@ import numpy as np
 
 from kernels.machines.checks import brief, fail
 from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.machines.pallas.calls import calls_in
 from kernels.yours.declared import OWN, Declared
 from kernels.yours.weighing import Full
 
@@ -242,6 +243,7 @@ class _Traced:
     cut: tuple[Any, ...]
     bodies: tuple[str, ...]
     elements: int
+    outside: bool  # whether index maps leave their arrays, or leave some unwritten
 
     def stands_for(self, whole: _Traced, same_body: bool) -> bool:
         """Whether it has the kernels of the whole problem on fewer of the same blocks.
@@ -252,7 +254,7 @@ class _Traced:
         """
         if same_body and (self.blocks, self.bodies) != (whole.blocks, whole.bodies):
             return False
-        if self.cut != whole.cut:
+        if self.cut != whole.cut or self.outside:
             return False
         pairs = [p for own, all_ in zip(self.grids, whole.grids) for p in zip(own, all_)]
         return all(min(2, most) <= size <= most for size, most in pairs)
@@ -271,6 +273,7 @@ def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
         traced = jaxprs.trace(lambda *a: sized.function(*jax.tree.unflatten(tree, a)), *leaves)
     jax.eval_shape(sized.reference, *sized.shapes)  # it takes these sizes too
     own = list(filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(traced)))
+    programs = sum(math.prod(jax_pallas.grid(e)) for e in own)
     cut = lambda b: tuple(n < s and (n, s % n == 0) for s, n in zip(b.shape, b.sizes))
     sizes_of = [math.prod(leaf.shape) for leaf in leaves]
     sizes_of += [math.prod(b.shape) for e in own for b in jax_pallas.blocks(e)]
@@ -280,6 +283,7 @@ def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
         tuple(tuple(cut(b) for b in jax_pallas.blocks(e)) for e in own),
         tuple(str(jax_pallas.kernel(e)) for e in own),
         sum(sizes_of),
+        programs <= PROGRAMS and any(call.problems() for call in calls_in(traced)),
     )
 
 
