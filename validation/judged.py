@@ -3,7 +3,7 @@
     python -m validation judged VERDICTS.jsonl THEIRS.json
 
 VERDICTS.jsonl is what `python -m kernels judge --json` printed of the set's kernels, THEIRS.json
-the set's own record of what a v6e said. What is kept are facts of both, a row a kernel, and no code.
+the set's own record of what a v6e said. What is kept are facts of both, a row a kernel, no code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from kernels.figures import store
 
 FILE = "judged.csv"
+CHIP = "v6e"  # that the set was judged on
 SUITE, LEVEL = "jaxkernelbench", "level1"  # the part that was looked at; the others are held out
 RUNGS = ("trace", "lower", "compile", "memory", "index maps", "interpret", "simulate")
 # What the chip's record says, and what the two together come to.
@@ -27,6 +28,7 @@ RIGHT, WRONG, REFUSED, NONE = "right", "wrong", "refused", "no verdict"
 CAUGHT, MISSED, AGREED = "caught", "missed", "right, and so on the chip"
 ALARM, HIDDEN = "refused or wrong, though right on the chip", "wrong where zeros had hidden it"
 OPEN, ALONE = "not decided", "decided where the chip was not asked"
+LATER = "not judged yet"  # of no rung
 OUTCOMES = (CAUGHT, HIDDEN, AGREED, MISSED, ALARM, OPEN, ALONE)
 # Of an error of the harness: the memory of other results, another process on the chip, no answer.
 OF_HARNESS = r"_HBM0\)|already in use|resource busy|Command timed out|coredump_hook"
@@ -57,6 +59,8 @@ class Judged:
     def outcome(self) -> str:
         """What the two verdicts come to, one of OUTCOMES."""
         bad = self.ours in (WRONG, REFUSED)
+        if not self.ours:
+            return LATER
         if self.ours == "undecided":
             return OPEN
         if self.theirs == NONE:
@@ -69,15 +73,19 @@ class Judged:
 def merged(
     verdicts: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], versions: str
 ) -> list[Judged]:
-    """A row for each kernel that has both verdicts, by its number."""
+    """A row for each kernel of the set, by its number; also for one that is not judged yet."""
     known = {r["name"]: r for r in theirs if (r["suite"], r["level"]) == (SUITE, LEVEL)}
+    none = {"verdict": "", "rung": "", "why": "", "seconds": None, "reference_seconds": None}
+    later = {"chips": [none | {"chip": CHIP}], "notes": [], "gone": []}
+    ours = {verdict["name"]: verdict for verdict in verdicts}
     rows = []
-    for verdict in verdicts:
-        record, on = known[verdict["name"]], verdict["chips"][0]
+    for name, record in known.items():
+        verdict = ours.get(name, later)
+        on = verdict["chips"][0]
         notes = " ".join(verdict["notes"])
         ms = lambda seconds: f"{1e3 * seconds[0]:.4g}" if seconds else ""
         row = Judged(
-            kernel=verdict["name"],
+            kernel=name,
             chip=on["chip"],
             theirs=_theirs(record),
             their_ms=str(record.get("generated_ms", "")),
@@ -124,7 +132,8 @@ def by_rung(rows: Sequence[Judged]) -> dict[str, Counter[str]]:
     """How often each outcome was decided at each rung, of those that decided any."""
     counts: dict[str, Counter[str]] = {rung: Counter() for rung in RUNGS}
     for row in rows:
-        counts[row.rung][row.outcome] += 1
+        if row.outcome != LATER:
+            counts[row.rung][row.outcome] += 1
     return {rung: count for rung, count in counts.items() if count}
 
 

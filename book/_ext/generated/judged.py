@@ -30,13 +30,16 @@ class JudgeRecord(Generated):
         lines = [[rung, *[str(count[w] or DASH) for w in seen]] for rung, count in counts.items()]
         whole = Counter(row.outcome for row in rows)
         lines.append(["all", *[str(whole[words]) for words in seen]])
-        decided = [row for row in rows if row.outcome not in (judged.OPEN, judged.ALONE)]
+        open_ = judged.OPEN, judged.ALONE, judged.LATER
+        decided = [row for row in rows if row.outcome not in open_]
         with_chip = sum(row.outcome in (judged.CAUGHT, judged.AGREED) for row in decided)
         yield text(
             f"Of {len(rows)} kernels the chip and the judge both decided {len(decided)}; they "
             f"agree on {with_chip}. {whole[judged.OPEN]} the judge did not decide, and on "
             f"{whole[judged.ALONE]} it stands alone, since the chip was never asked: the harness "
             "ran out of memory or of time, or another process held the chip."
+            + f" {whole[judged.LATER]} were not judged yet."
+            * bool(whole[judged.LATER])
         )
         yield table(["rung", *seen], lines, "judged")
 
@@ -70,7 +73,7 @@ class JudgeRecord(Generated):
         ms = lambda value: f"{float(value):.3g}" if value else DASH
         lines = [
             [
-                *(row.kernel, row.theirs, f"{row.ours}, {row.rung}"),
+                *(row.kernel, row.theirs, ", ".join(filter(None, (row.ours, row.rung))) or DASH),
                 *(ms(row.ours_ms), ms(row.their_ms), ms(row.reference_ms)),
                 ms(row.their_reference_ms),
             ]
