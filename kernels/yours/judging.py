@@ -257,8 +257,8 @@ def _judged(
     decision = _decided(report, name, faithful, not_run)
     notes += [*report.notes, *decision.pop("notes")]
     decided = tuple(_on_chip(on, decision) for on in on_chips)
-    took = time.monotonic() - start
-    return Verdict(name, decided, path, sizes, gone, tuple(dict.fromkeys(notes)), took)
+    seconds = time.monotonic() - start
+    return Verdict(name, decided, path, sizes, gone, tuple(dict.fromkeys(notes)), seconds)
 
 
 def _decided(report: Report, name: str, faithful: bool, not_run: str) -> dict[str, Any]:
@@ -279,14 +279,14 @@ def _decided(report: Report, name: str, faithful: bool, not_run: str) -> dict[st
         notes.append(f"its verdict changes with the values: wrong {said[one]}, right {said[other]}")
     if wrong:
         first = wrong[0]
-        found = {"rung": first.rung, "why": first.message, "where": first.wrote, "notes": notes}
+        failure = {"rung": first.rung, "why": first.message, "where": first.wrote, "notes": notes}
         if faithful:
-            return {"verdict": WRONG, **found}
+            return {"verdict": WRONG, **failure}
         words = (
             "it could not be shrunk by whole blocks, and the smaller problem is another one for "
             f"the kernel; it may be right at its one size alone. There: {first.message}"
         )
-        return {"verdict": UNDECIDED, **found, "why": words}
+        return {"verdict": UNDECIDED, **failure, "why": words}
     passed = {r.rung for r in report.findings if r.status in (PASSED, PARTIAL)}
     notes += [f"{r.rung}: {r.message}" for r in report.findings if r.rung not in passed]
     if passed:

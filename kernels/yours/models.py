@@ -107,9 +107,9 @@ def _sized(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
     init: list[Any] = list(getattr(theirs, "get_init_inputs", list)())
     if not callable(getattr(theirs, "get_inputs", None)):
         fail("file", reference, "one with get_inputs, as KernelBench has it")
-    made, known = _one(ours, FORMS, path), _one(theirs, FORMS[1:], reference)
+    build, known = _one(ours, FORMS, path), _one(theirs, FORMS[1:], reference)
     return Sized(
-        functools.partial(_call, made, init),
+        functools.partial(_call, build, init),
         functools.partial(_call, known, init),
         functools.partial(_weights, known, init),
         lambda: list(theirs.get_inputs()),
@@ -158,13 +158,13 @@ def _one(module: ModuleType, names: Sequence[str], path: str) -> Any:
     fail("file", path, f"one that defines {', '.join(names)}")
 
 
-def _call(made: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: Any) -> Any:
+def _call(build: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: Any) -> Any:
     """The model of these inputs, with those of the weights that it has too."""
     import jax
 
-    if not inspect.isclass(made):
-        return made(*inputs)
-    model: Any = made(*init)
+    if not inspect.isclass(build):
+        return build(*inputs)
+    model: Any = build(*init)
     paths, tree = jax.tree_util.tree_flatten_with_path(vars(model))
     leaves = [weights.get(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
     vars(model).update(jax.tree.unflatten(tree, leaves))
@@ -172,13 +172,13 @@ def _call(made: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: A
     return forward(*inputs)
 
 
-def _weights(made: Any, init: Sequence[Any]) -> dict[str, Any]:
+def _weights(build: Any, init: Sequence[Any]) -> dict[str, Any]:
     """The arrays among a model's attributes, by their paths."""
     import jax
 
-    if not inspect.isclass(made):
+    if not inspect.isclass(build):
         return {}
-    paths, _ = jax.tree_util.tree_flatten_with_path(vars(made(*init)))
+    paths, _ = jax.tree_util.tree_flatten_with_path(vars(build(*init)))
     return {jax.tree_util.keystr(p): leaf for p, leaf in paths if hasattr(leaf, "dtype")}
 
 

@@ -61,7 +61,7 @@ SCHEMA = {
             },
             "gone": {"type": "array", "items": _object(_GONE)},
             "notes": {"type": "array", "items": _TEXT},
-            "took": {"type": "number", "description": "seconds of wall time"},
+            "wall_seconds": {"type": "number", "description": "that judging it took"},
         }
     ),
 }
@@ -102,6 +102,7 @@ class Verdict:
         sizes: of the problem that was run, where it is a smaller one: name → size.
         gone: names that the installed JAX has not, each with its line and its successor.
         notes: what is worth knowing beside them.
+        wall_seconds: that judging it took.
     """
 
     name: str
@@ -110,7 +111,7 @@ class Verdict:
     sizes: Mapping[str, int] = field(default_factory=dict)
     gone: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
-    took: float = field(default=0.0, compare=False)
+    wall_seconds: float = field(default=0.0, compare=False)
 
     @property
     def verdict(self) -> str:
@@ -160,9 +161,9 @@ def table(verdicts: Sequence[Verdict]) -> Table:
     for verdict in verdicts:
         for on in verdict.chips:
             ratio = "–".join(f"{end:.2f}" for end in on.ratio) if on.ratio else ""
-            took = " to ".join(dict.fromkeys(map(format_seconds, on.seconds or ())))
+            seconds = " to ".join(dict.fromkeys(map(format_seconds, on.seconds or ())))
             held = f"{on.hbm_bytes / _GIB:.2f} of {on.hbm_limit / _GIB:.0f}" if on.hbm_bytes else ""
             ahead = f"{ratio}, {on.ahead}" if on.ahead else ratio
-            row = (verdict.name, on.chip, on.verdict, on.rung, took, on.band, ahead, held)
+            row = (verdict.name, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held)
             rows.append(row)
     return Table(columns, rows, "", columns[-1:], COLOURS)

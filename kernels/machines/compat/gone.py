@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 _PALLAS, _TPU = "jax.experimental.pallas", "jax.experimental.pallas.tpu"
@@ -63,26 +62,16 @@ def gone(text: str) -> list[Gone]:
                 modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 used.append((f"{node.module}.{alias.name}", node.lineno))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (chain := list(_chain(node))):
-            root, *rest = reversed(chain)
-            if root in modules:
-                used.append((".".join((modules[root], *rest)), node.lineno))
+        if isinstance(node, ast.Attribute):
+            root, _, rest = ast.unparse(node).partition(".")
+            if root in modules and all(part.isidentifier() for part in rest.split(".")):
+                used.append((f"{modules[root]}.{rest}", node.lineno))
     lacking: dict[str, Gone] = {}
     for name, line in sorted(used, key=lambda use: use[1]):
         if name.split(".")[0] == "jax" and name not in lacking and not _is_known(name):
             lacking[name] = Gone(name, line, INSTEAD.get(name, ""))
     # Of jax.a.b.c without jax.a.b the shorter one tells it.
     return [g for g in lacking.values() if g.name.rpartition(".")[0] not in lacking]
-
-
-def _chain(node: ast.expr) -> Iterator[str]:
-    """The names of `a.b.c`, the last one first; nothing where it begins with no name."""
-    names = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        yield from (*names, node.id)
 
 
 def _is_known(name: str) -> bool:
