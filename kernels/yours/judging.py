@@ -244,7 +244,10 @@ def _judged(
             notes += [f"the reference itself fails: {fails}"] * bool(fails)
             if fails and on.get("verdict") == REFUSED and on["rung"] == "trace":
                 on |= {"verdict": UNDECIDED, "why": f"it fails as its reference does: {on['why']}"}
-        if any(on.get("verdict", RIGHT) in (RIGHT, UNDECIDED) for on in on_chips):
+        # Not of a problem that fails by itself, nor of a kernel that no chip would run.
+        if any(
+            on.get("verdict") in (None, UNDECIDED) and on.get("rung") != "trace" for on in on_chips
+        ):
             try:
                 loaded = ask({"what": "load", **source})
                 sizes, faithful = loaded.get("sizes", {}), loaded.get("faithful", True)
@@ -298,7 +301,7 @@ def _decided(report: Report, name: str, faithful: bool, not_run: str) -> dict[st
 
 def _on_chip(weighed: dict[str, Any], decision: dict[str, Any]) -> OnChip:
     """The verdict for one chip: the compiler's where it decided, and else the interpreters'."""
-    worse = weighed.get("verdict") in (REFUSED, WRONG)
-    if not worse and not (weighed.get("verdict") == UNDECIDED and decision["verdict"] == RIGHT):
-        weighed = weighed | decision
-    return OnChip(**weighed)
+    open_ = weighed.get("verdict") == UNDECIDED and decision["verdict"] != WRONG
+    if weighed.get("verdict") in (REFUSED, WRONG) or open_:
+        return OnChip(**weighed)
+    return OnChip(**(weighed | decision))

@@ -104,6 +104,22 @@ def test_a_failure_of_another_problem_is_no_wrong_kernel():
     assert "right at its one size alone" in decision["why"]
 
 
+@pytest.mark.parametrize(
+    ("weighed", "decided", "verdict"),
+    [
+        ("refused", "wrong", "refused"),
+        ("wrong", "right", "wrong"),
+        ("undecided", "right", "undecided"),
+        ("undecided", "wrong", "wrong"),
+        (None, "right", "right"),
+    ],
+)
+def test_the_compiler_has_the_first_word_and_a_wrong_element_the_last(weighed, decided, verdict):
+    on = {"chip": "v6e", "why": "compiler"} | ({"verdict": weighed} if weighed else {})
+    decision = {"verdict": decided, "rung": "interpret", "why": "", "where": ""}
+    assert judging._on_chip(on, decision).verdict == verdict
+
+
 @pytest.mark.parametrize(("name", "other"), [("f", "f" + OWN), ("f" + OWN, "f")])
 def test_a_verdict_that_values_change_is_told(name, other):
     both = result(name, "interpret", "failed", "element"), result(other, "interpret", "passed")
