@@ -39,10 +39,12 @@ TRIES = 16  # smaller sizes that are tried for each name
 
 @dataclasses.dataclass(frozen=True)
 class Small:
-    """A problem that a laptop bears. declared: drawn values first, then the file's own.
+    """A problem that a laptop bears.
 
-    facts: "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one of
-    the full problem, on fewer blocks.
+    Args:
+        declared: on drawn values, then on the file's own.
+        facts: "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very
+            one of the full problem, on fewer blocks.
     """
 
     declared: list[Declared]
