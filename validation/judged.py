@@ -113,6 +113,7 @@ def _theirs(record: dict[str, Any]) -> str:
 
 def write(rows: Sequence[Judged]) -> None:
     """Write the rows into results/."""
+    store.RESULTS.mkdir(parents=True, exist_ok=True)
     with open(store.RESULTS / FILE, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Judged)], lineterminator="\n")
         writer.writeheader()
