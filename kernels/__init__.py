@@ -5,8 +5,8 @@
 >>> from kernels import tpu, gpu, neuron, taichi
 
 `python -m kernels list` shows every operator, `python -m kernels verify` proves them; and
-`kernels.prove` and `kernels.explain` take a kernel of your own. Folders with an operator.py are
-operators; behind them are six rooms: proof, machines, figures, lessons, yours, cli.
+`kernels.prove`, `kernels.judge` and `kernels.explain` take a kernel of your own. Folders with an
+operator.py are operators; behind them are six rooms: proof, machines, figures, lessons, yours, cli.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernels.lessons import exercises, gallery, pictures
     from kernels.machines import checks, gpu, neuron, optional, pallas, stopwatch, taichi, tpu
     from kernels.proof import budget, catalog, contract, ladder
-    from kernels.yours import explain, prove, proves
+    from kernels.yours import explain, judge, prove, proves
 
 __all__ = [
     "budget",
@@ -32,6 +32,7 @@ __all__ = [
     "figures",
     "gallery",
     "gpu",
+    "judge",
     "ladder",
     "neuron",
     "optional",
@@ -54,7 +55,7 @@ _PLACES = {
 }
 _MODULES = {name: f"{room}.{name}" for room, names in _PLACES.items() for name in names}
 __getattr__ = lazy(
-    __name__, _MODULES | dict.fromkeys(("explain", "prove", "proves"), "kernels.yours")
+    __name__, _MODULES | dict.fromkeys(("explain", "judge", "prove", "proves"), "kernels.yours")
 )
 
 __version__ = "0.1.0"

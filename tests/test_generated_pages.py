@@ -21,7 +21,7 @@ from kernels import matmul
 from kernels.figures import Key, status, store
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.ladder import Check
-from validation import comparisons, trn1_times
+from validation import comparisons, judged, trn1_times
 from validation.trn1_kernels import KERNELS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,6 +83,22 @@ def cells_of(soup, name, table="figures"):
         if found[0] == name:
             return found
     raise AssertionError(f"no row {name}")
+
+
+def test_the_judge_is_judged_by_what_stands_in_results(book):
+    soup, _ = book("judged")
+    assert "python -m validation judged" in soup.get_text()
+    row = judged.Judged("1_a", "v6e", "right", "3", "1", "wrong", "interpret", "element", *[""] * 6)
+    hidden = dataclasses.replace(row, kernel="2_b", zeros="yes", changes="yes")
+    caught = dataclasses.replace(row, kernel="3_c", theirs="refused", ours="refused", rung="lower")
+    judged.write([row, hidden, caught])
+    soup, _ = book("judged")
+    assert "both decided 3; they agree on 1." in " ".join(soup.get_text().split())
+    assert "for 1: 2_b." in " ".join(soup.get_text().split())
+    titles = [cell.get_text() for cell in soup.select("table.judged th")]
+    assert titles == ["rung", judged.CAUGHT, judged.HIDDEN, judged.ALARM]
+    assert cells_of(soup, "lower", "judged") == ["lower", "1", "—", "—"]
+    assert cells_of(soup, judged.ALARM, "against")[1:3] == ["1_a", "right"]
 
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):

@@ -1,4 +1,4 @@
-"""python -m validation tpu | tuner | trn1 | vit-step | nms-rounds | rates | gpu-rates
+"""python -m validation tpu | tuner | trn1 | vit-step | nms-rounds | rates | gpu-rates | judged
 
 Runs what proves the estimators, and keeps what comes out in results/. Exit codes: 0 it ran, 1 a
 compiler refused, 2 the command line was wrong, or a package is missing.
@@ -18,6 +18,7 @@ from kernels.figures.table import Table
 from kernels.machines.tpu.chips import CHIPS
 from kernels.machines.tpu.pool import libtpu_version
 from validation import comparisons, nms_rounds, tpu_times, trn1_times, tunings, vit_step
+from validation import judged as judged_
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -120,6 +121,26 @@ def trn1() -> None:
         off = record.value / kernel.published_ms - 1
         times = f"{kernel.published_ms:.3f} ms published, {record.value:.3f} estimated"
         console.print(f"{kernel.text}: {times}, {off:+.0%}, {kernel.part}", highlight=False)
+
+
+@app.command()
+def judged(
+    verdicts: Annotated[Path, typer.Argument(help="What `kernels judge --json` printed.")],
+    theirs: Annotated[Path, typer.Argument(help="The set's record of what a v6e said, as JSON.")],
+) -> None:
+    """Set the judge's verdicts beside a chip's, in results/judged.csv.
+
+    \b
+    python -m kernels judge SET/ --reference PROBLEMS/ --json > verdicts.jsonl
+    python -m validation judged verdicts.jsonl eval_gpt53.json
+    """
+    with reported():
+        import jax
+
+        versions = f"jax {jax.__version__}, libtpu {libtpu_version()}"
+        rows = judged_.record(verdicts, theirs, versions)
+        for rung, counts in judged_.by_rung(rows).items():
+            console.print(f"{rung}: " + ", ".join(f"{n} {words}" for words, n in counts.items()))
 
 
 @app.command("vit-step")

@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | prove | explain | estimate | tune | guard | bench | validate
+"""python -m kernels list | verify | prove | judge | explain | estimate | tune | guard | bench | …
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -16,6 +16,7 @@ from kernels.cli.bench import bench
 from kernels.cli.estimate import estimate
 from kernels.cli.explain import explain
 from kernels.cli.guard import guard
+from kernels.cli.judge import judge
 from kernels.cli.list_ import list_
 from kernels.cli.prove import prove
 from kernels.cli.tune import tune
@@ -61,5 +62,5 @@ def start(
 
 # In the order of the help.
 app.command("list")(list_)
-for command in (verify, prove, explain, estimate, tune, guard, bench, validate):
+for command in (verify, prove, judge, explain, estimate, tune, guard, bench, validate):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""What a reader brings: a kernel of his own, proven, explained, tuned and guarded.
+"""What a reader brings: a kernel of his own, proven, judged, explained, tuned and guarded.
 
 Importing this imports nothing heavy: a file that marks its kernels with `kernels.proves` loads as
 quickly as it did.
@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from kernels.yours.declared import proves
     from kernels.yours.explaining import explain
     from kernels.yours.explanation import Explanation
+    from kernels.yours.judging import judge
     from kernels.yours.proving import prove
     from kernels.yours.report import Report
+    from kernels.yours.verdict import Verdict
 
-__all__ = ["Explanation", "Report", "explain", "prove", "proves"]
+__all__ = ["Explanation", "Report", "Verdict", "explain", "judge", "prove", "proves"]
 
 _MODULES = {
     "Explanation": "explanation",
     "Report": "report",
+    "Verdict": "verdict",
     "explain": "explaining",
+    "judge": "judging",
     "prove": "proving",
     "proves": "declared",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import inspect
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machines.checks import fail, located, takes, user_file
+from kernels.machines.compat import gone
 from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_gpu import BroughtToGpu
 from kernels.proof.backends.pallas_tpu import Brought
-from kernels.yours import declared
+from kernels.yours import declared, models, weighing
 from kernels.yours.claim import Claim, with_names
 from kernels.yours.declared import Declared
 from kernels.yours.memory import plainly
@@ -107,17 +109,24 @@ def marked(path: str, name: str = "") -> list[Declared]:
 
 
 def load(
-    path: str = "", name: str = "", pickled: bytes = b"", declaration: Declared | None = None
+    path: str = "",
+    name: str = "",
+    pickled: bytes = b"",
+    declaration: Declared | None = None,
+    reference: str = "",
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over.
 
     Returns:
         kernels: for each its name, its problems by name, its chips and its budget; or the error.
+        Of one in KernelBench's form, held against that of another file, what models.Small has too.
     """
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
-    for known in [declaration] if declaration else marked(path, name):
+    small = models.small(path, reference) if reference else None
+    declarations = small.declared if small else [declaration] if declaration else None
+    for known in declarations or marked(path, name):
         try:
             claim = Claim(known)
             problems = [str(w) for w in claim.workloads.named]
@@ -127,7 +136,36 @@ def load(
             kernels.append({"name": known.name, "problems": problems, **asked})
         except Exception as error:
             kernels.append({"name": known.name, "error": in_a_line(error)})
-    return {"kernels": kernels}
+    return {"kernels": kernels, **(small.facts if small else {})}
+
+
+def weigh(
+    chips: tuple[str, ...],
+    timeout: float,
+    path: str = "",
+    name: str = "",
+    pickled: bytes = b"",
+    reference: str = "",
+) -> dict[str, Any]:
+    """Compile and estimate one kernel at its full size; what it is, as of `load`.
+
+    Returns:
+        chips: as weighing.weigh has it. gone: names of JAX in its file that are gone.
+    """
+    import numpy as np
+
+    if reference:
+        title, whole = Path(path).stem, models.full(path, reference)
+    else:
+        known = pickle.loads(pickled) if pickled else marked(path, name)[0]
+        title, whole = known.name, known.full
+        if whole is None:
+            drawn = known.arguments(np.random.default_rng(0))
+            args, named = ((), drawn) if isinstance(drawn, dict) else (tuple(drawn), {})
+            whole = weighing.Full(known.function, known.reference, args, named)
+    text = Path(path).read_text(encoding="utf-8") if path else ""
+    used = [dataclasses.asdict(name) for name in gone.gone(text)]
+    return {"chips": weighing.weigh(whole, title, chips, timeout), "gone": used}
 
 
 @functools.cache
@@ -358,5 +396,5 @@ def tune(
 
 
 _ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {
-    function.__name__: function for function in (load, climb, explain, tune)
+    function.__name__: function for function in (load, weigh, climb, explain, tune)
 }

@@ -12,6 +12,7 @@ from kernels.machines.checks import fail, name_of, one_of, positive
 CHIPS = ("v5e", "v6e")
 # How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
 VALUES = ("given", "mean", "wide")
+OWN = " on the file's own values"  # after the name of a kernel that runs on them too
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,6 +28,7 @@ class Declared:
         budget: how many times the error budget a result may take.
         name: by which it is reported and found.
         file: that marked it; empty where nobody did.
+        full: a weighing.Full, what `kernels.judge` compiles; None where that is what is drawn.
     """
 
     function: Callable[..., Any]
@@ -39,6 +41,7 @@ class Declared:
     budget: float = 1.0
     name: str = ""
     file: str = ""
+    full: Any = None
 
     def __post_init__(self) -> None:
         for argument in ("function", "reference", "arguments"):

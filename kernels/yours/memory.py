@@ -9,13 +9,17 @@ LEAST = 4 << 30  # bytes that every child may have
 SIGNS = ("bad_alloc", "MemoryError", "RESOURCE_EXHAUSTED", "Out of memory")
 
 
-def limit() -> None:
-    """Limit this process, where the system can and nobody has limited it further."""
+def limit(most: int | None = None) -> None:
+    """Limit this process, where the system can and nobody has limited it further.
+
+    Args:
+        most: bytes; a share of what is free by default.
+    """
     try:
         import resource
 
         pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-        most = max(int(pages * size * SHARE), LEAST)
+        most = most or max(int(pages * size * SHARE), LEAST)
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if hard == resource.RLIM_INFINITY or most < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,8 +188,13 @@ class Lost(Exception):
 
 
 @contextlib.contextmanager
-def asking(timeout: float) -> Iterator[Ask]:
+def asking(timeout: float, *, memory: int | None = None, whole: float = math.inf) -> Iterator[Ask]:
     """Answers from a child, which is started anew where it ended.
+
+    Args:
+        timeout: seconds for a question.
+        memory: bytes that the child may have; a share of what is free where it is None.
+        whole: seconds for all questions together.
 
     Returns:
         A function that asks one question. It raises Lost where the child ended, and ValueError with
@@ -197,16 +204,19 @@ def asking(timeout: float) -> Iterator[Ask]:
 
     alive: list[Child] = []
     loaded: list[dict[str, Any]] = []  # what a new child has to be told again
+    end = time.monotonic() + whole
+    command = python(WORKER, *([] if memory is None else [str(memory)]))
 
     def ask(question: dict[str, Any]) -> dict[str, Any]:
         if not alive or alive[-1].ended:
-            alive.append(Child(python(WORKER)))
+            alive.append(Child(command))
             if loaded and question["what"] != "load":
                 alive[-1].ask(loaded[0], max(timeout, LOADING))
         seconds = timeout
         if question["what"] == "load":
             loaded[:] = [question]
             seconds = max(timeout, LOADING)
+        seconds = max(min(seconds, end - time.monotonic()), 0.0)
         try:
             return _good(alive[-1].ask(question, seconds))
         except ChildLate:
@@ -248,10 +258,12 @@ def _climb(
     chips: tuple[str, ...],
     seed: int,
     progress: Callable[[str], None] | None = None,
+    kernels: Sequence[dict[str, Any]] = (),
 ) -> Report:
+    """Climb the rungs with the kernels of a source, or with those of it that were loaded."""
     results: list[ProblemResult] = []
     notes: list[str] = []
-    kernels = _loaded(ask, source)
+    kernels = kernels or _loaded(ask, source)
     for kernel in kernels:
         _check(rungs, kernel.get("chips", ()), TIMEOUT)
     for kernel in kernels:

@@ -16,7 +16,7 @@ from kernels.yours import memory
 
 def prepare() -> Callable[[Any], Any]:
     """Load JAX, which takes about a second."""
-    memory.limit()
+    memory.limit(*map(int, sys.argv[1:]))
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import jax  # noqa: F401
 

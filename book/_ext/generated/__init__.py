@@ -1,8 +1,9 @@
-"""The pages that nobody writes: {results} and {estimates} from results/, {status} from what the
-tests found, {api} from the catalog and the modules themselves."""
+"""The pages that nobody writes: {results}, {estimates} and {judged} from results/, {status} from
+what the tests found, {api} from the catalog and the modules themselves."""
 
 from .api import Api
 from .estimates import Estimates
+from .judged import JudgeRecord
 from .parts import details, summary
 from .results import Results
 from .status import Status
@@ -22,6 +23,7 @@ def setup(app):
     app.add_css_file("generated.css")
     app.add_directive("results", Results)
     app.add_directive("estimates", Estimates)
+    app.add_directive("judged", JudgeRecord)
     app.add_directive("status", Status)
     app.add_directive("api", Api)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

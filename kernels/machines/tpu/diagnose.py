@@ -24,7 +24,7 @@ class TpuCompileError(CompileError):
     """A program that could not be compiled for a TPU.
 
     Args:
-        kind: "vmem", "block", "unsupported", "alignment", "memory space", "constants",
+        kind: "vmem", "hbm", "block", "unsupported", "alignment", "memory space", "constants",
             "timeout", "crashed", "disk" or "other".
         buffers: the name and bytes of each that lies in a VMEM that overflows.
         operand, accepted: of an illegal block.
@@ -190,6 +190,12 @@ def _rank(text: str) -> TpuCompileError | None:
 # What a text says, its kind, and what to say instead; {} is the pattern's group. The first row that
 # fits counts.
 _WORDS = (
+    (
+        r"memory space hbm[.\s]*Used ([\d.]+[KMG]?) of ([\d.]+[KMG]?) hbm",
+        "hbm",
+        "the program asks for {} bytes of HBM and the chip has {}: hand it less at a time, donate "
+        "arguments, or shard it over more chips",
+    ),
     (
         r"(?i)cannot statically prove that index in dimension (\d+) is a multiple of (\d+)",
         "alignment",

@@ -1,0 +1,91 @@
+"""python -m kernels judge"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from kernels.cli.options import ChipsOption, MarkdownOption, repeated
+from kernels.cli.terminal import console, errors, progress, reported, writable, write
+
+UNDECIDED = 3  # the exit status where nothing is wrong or refused, and a kernel is not decided
+
+
+def judge(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files or folders: kernels that @kernels.proves marks (FILE.py:NAME is one), or "
+            "files in the form of KernelBench for JAX (Model, get_inputs, get_init_inputs)."
+        ),
+    ] = None,
+    reference: Annotated[
+        str,
+        typer.Option(help="Of files in KernelBench's form: the file or folder with the originals."),
+    ] = "",
+    chip: ChipsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a kernel.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the schema of --json.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many kernels at a time.")] = 1,
+    shard: Annotated[str, typer.Option(help="K/N: every N-th kernel, from the K-th on.")] = "1/1",
+    seed: Annotated[int, typer.Option(min=0, help="Of the values.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for a kernel.")] = 300.0,
+    memory: Annotated[
+        float | None, typer.Option(min=0.5, help="GiB for the process of a kernel.")
+    ] = None,
+    markdown: MarkdownOption = None,
+) -> None:
+    """Judge kernels that a program or a stranger wrote: refused, wrong, or right, chip by chip.
+
+    \b
+    python -m kernels judge answers/ --reference problems/ --jobs 2 --json > verdicts.jsonl
+    python -m kernels judge my_kernels.py:softmax --chip v6e --chip v7x
+    python -m kernels judge answers/ --reference problems/ --shard 3/8
+
+    At full size a kernel is compiled, weighed and estimated beside XLA's program of its reference;
+    at sizes made smaller by whole blocks it is interpreted and simulated, on values drawn here.
+
+    Exit status: 0 every kernel is right as far as the rungs reach, 1 one is wrong or refused, 2 the
+    command line is wrong, 3 none is wrong or refused and one is undecided.
+
+    A kernel is code, and runs. It runs in a process of its own, which is ended after --timeout and
+    may not take more than --memory, with all that it started. Nothing else confines it: it reads
+    and writes files and reaches the network as you do. Judge what you do not trust in a container,
+    or as a user with nothing to lose.
+    """
+    with reported():
+        from kernels.machines.tpu.chips import CHIPS
+        from kernels.yours import judging
+        from kernels.yours.verdict import REFUSED, SCHEMA, WRONG, table
+        from kernels.yours.verdict import UNDECIDED as OPEN
+
+        if schema:
+            typer.echo(json.dumps(SCHEMA, indent=1))
+            return
+        if not files:
+            raise ValueError("no file is named; accepted: files or folders of kernels")
+        writable(markdown)
+        chips = repeated("--chip", chip, CHIPS) or judging.CHIPS
+        listed = judging.shard(judging.entries(files, reference), shard)
+        verdicts = []
+        with progress() as bar:
+            task = bar.add_task("judging", total=len(listed))
+            for verdict in judging.judge_all(
+                listed, chips=chips, seed=seed, timeout=timeout, memory=memory, jobs=jobs
+            ):
+                verdicts.append(verdict)
+                bar.advance(task)
+                if as_json:
+                    typer.echo(json.dumps(verdict.as_json()))
+                else:
+                    console.print(verdict)
+        write(markdown, table(verdicts).markdown() + "\n")
+        counts = [verdict.verdict for verdict in verdicts]
+        said = ", ".join(f"{counts.count(word)} {word}" for word in dict.fromkeys(counts))
+        errors.print(f"{len(counts)} kernels: {said}" if counts else "no kernel in this shard")
+        if {REFUSED, WRONG} & set(counts):
+            raise typer.Exit(1)
+        if OPEN in counts:
+            raise typer.Exit(UNDECIDED)

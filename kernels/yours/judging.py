@@ -1,0 +1,307 @@
+"""Judge kernels that a program or a stranger wrote: refused, wrong, or right as far as rungs reach.
+
+A kernel at its full size is compiled and weighed for each chip; at sizes that a laptop bears it is
+interpreted and simulated. What a chip's compiler refuses on every chip is not run at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernels.machines.checks import fail, one_of, positive, positive_int
+from kernels.yours import proving
+from kernels.yours.declared import OWN, Declared
+from kernels.yours.report import FAILED, PARTIAL, PASSED, Report
+from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG, OnChip, Verdict
+from kernels.yours.weighing import Full
+
+CHIPS = ("v6e",)
+RUNGS = ("interpret", "simulate")
+TIMEOUT = 300.0  # seconds for a kernel, all that is done with it together
+SHARE = 0.6  # of that, for the compiler
+# Words of a failure that says nothing of the kernel.
+UNTOLD = ("not done after", "want of memory", "ran out of memory")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A kernel of a file.
+
+    Args:
+        path: the file.
+        name: of the function that it marks with `kernels.proves`; "" of one in KernelBench's form.
+        reference: the file of its reference, in that form.
+    """
+
+    path: str
+    name: str = ""
+    reference: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name or Path(self.path).stem
+
+
+def judge(
+    function: Callable[..., Any],
+    reference: Callable[..., Any],
+    *,
+    arguments: Callable[..., Any],
+    full: Any = None,
+    chips: Sequence[str] = CHIPS,
+    values: Sequence[str] = ("given",),
+    budget: float = 1.0,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+    memory: float | None = None,
+) -> Verdict:
+    """Judge a kernel against a reference, for each chip.
+
+    Args:
+        function: the kernel's wrapper, as its users call it.
+        reference: the same in plain JAX or NumPy, of the same arguments.
+        arguments: arguments(rng) draws a tuple of arguments, or a dict of named ones, of sizes that
+            this machine bears, from a NumPy generator.
+        full: a tuple of jax.ShapeDtypeStruct or arrays, or a dict of named ones, for compiler,
+            memory and estimate; a text such as "bf16[4096,4096] f32[128]" will do. What
+            `arguments` draws, if left out.
+        chips: TPUs; a verdict for each.
+        values, budget, seed: as `kernels.prove` takes them.
+        timeout: seconds for all of it.
+        memory: GiB that the process may have that runs it; a share of what is free if left out.
+
+    Returns:
+        The verdict, with `passed` and `as_json`; shown as a table.
+
+    Raises:
+        ValueError: for a wrong argument, and for functions that no other process can be handed.
+    """
+    declared = Declared(function, reference, arguments, (), (), chips, values, budget)
+    check(chips, timeout, memory)
+    if full is not None:
+        args, named = _full(full)
+        declared = replace(declared, full=Full(function, reference, args, named))
+    pickled, why_not = proving._pickled(declared)
+    if pickled is None:
+        fail("function", f"{declared.name}: {why_not}", "one that can be pickled")
+    return _judged({"pickled": pickled}, declared.name, "", chips, seed, timeout, memory)
+
+
+def judge_all(
+    entries: Sequence[Entry],
+    *,
+    chips: Sequence[str] = CHIPS,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+    memory: float | None = None,
+    jobs: int = 1,
+) -> Iterator[Verdict]:
+    """Judge kernels of files, several at a time, each in a process of its own.
+
+    Args:
+        entries: as `entries` lists them.
+        chips, seed, timeout, memory: of each, as `judge` takes them.
+        jobs: how many at a time.
+
+    Yields:
+        Each verdict once it is there.
+
+    Raises:
+        ValueError: for a wrong argument.
+    """
+    check(chips, timeout, memory)
+    positive_int("jobs", jobs)
+
+    def one(entry: Entry) -> Verdict:
+        source = {"path": entry.path, "name": entry.name, "reference": entry.reference}
+        return _judged(source, entry.title, entry.path, chips, seed, timeout, memory)
+
+    with ThreadPoolExecutor(jobs) as threads:
+        for done in as_completed([threads.submit(one, entry) for entry in entries]):
+            yield done.result()
+
+
+def entries(paths: Sequence[str], reference: str = "") -> list[Entry]:
+    """The kernels of files and folders.
+
+    Args:
+        paths: a file that marks kernels with `kernels.proves`, one in KernelBench's form, or a
+            folder of such files; FILE.py:NAME is one of those that it marks.
+        reference: the file or folder with the references, in KernelBench's form, under the same
+            names. Without, a file's `ModelNew` is held against its own `Model`.
+
+    Returns:
+        One a kernel, in the order of the paths, those of a folder by name.
+
+    Raises:
+        ValueError: for what is no such file, and for a reference that there is not.
+    """
+    listed: list[Entry] = []
+    for text in paths:
+        head, colon, name = text.rpartition(".py:")
+        path = Path(head + ".py" if colon else text)
+        files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+        if not files or not path.exists():
+            fail("file", text, "a Python file, FILE.py:NAME, or a folder of Python files")
+        for file in files:
+            if not in_form(file):
+                known = proving.declared_in(str(file), name if colon else "")
+                listed += [Entry(str(file), own) for own, _ in known]
+                continue
+            beside = Path(reference) if reference else file
+            beside = beside / file.name if beside.is_dir() else beside
+            if not beside.is_file() or not in_form(beside):
+                fail("--reference", beside, f"a file in KernelBench's form for {file.name}")
+            listed.append(Entry(str(file), "", str(beside)))
+    return listed
+
+
+def in_form(file: Path) -> bool:
+    """Whether a file is in KernelBench's form: it defines get_inputs. It is read, and not run."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        fail("file", file, f"a Python file ({error})")
+    return any(isinstance(n, ast.FunctionDef) and n.name == "get_inputs" for n in tree.body)
+
+
+def shard(listed: Sequence[Entry], text: str) -> list[Entry]:
+    """Every N-th kernel, from the K-th on: what one machine of N judges.
+
+    Args:
+        listed: all of them.
+        text: "K/N", K from 1 to N.
+
+    Raises:
+        ValueError: for another text.
+    """
+    head, _, tail = text.partition("/")
+    if not (head.isdigit() and tail.isdigit() and 1 <= int(head) <= int(tail)):
+        fail("--shard", repr(text), "K/N, such as 3/8")
+    return list(listed[int(head) - 1 :: int(tail)])
+
+
+def check(chips: Sequence[str], timeout: float, memory: float | None) -> None:
+    """ValueError for what is no TPU, and for limits that are none."""
+    from kernels.machines.tpu.chips import CHIPS as known
+
+    positive("timeout", timeout)
+    if memory is not None:
+        positive("memory", memory)
+    if isinstance(chips, str) or not chips:
+        fail("chips", repr(chips), "a tuple of names")
+    for chip in chips:
+        one_of("chips", chip, known)
+
+
+def _full(full: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and named ones."""
+    from kernels.yours.shapes import arguments
+
+    if isinstance(full, str):
+        positional, named = arguments(full)
+        return tuple(positional), named
+    if isinstance(full, dict):
+        return (), full
+    if not isinstance(full, (tuple, list)):
+        fail("full", repr(full), "a tuple of shapes, a dict of named ones, or a text")
+    return tuple(full), {}
+
+
+def _judged(
+    source: dict[str, Any],
+    name: str,
+    path: str,
+    chips: Sequence[str],
+    seed: int,
+    timeout: float,
+    memory: float | None,
+) -> Verdict:
+    """Weigh a kernel, run it where a chip would, and decide."""
+    start = time.monotonic()
+    most = None if memory is None else int(memory * 2**30)
+    notes: list[str] = []
+    gone: tuple[Any, ...] = ()
+    sizes: dict[str, int] = {}
+    faithful, report, not_run = True, Report(()), ""
+    with proving.asking(timeout, memory=most, whole=timeout) as ask:
+        limit = dict(chips=tuple(chips), timeout=timeout * SHARE)
+        try:
+            weighed = ask({"what": "weigh", **source, **limit})
+            gone, on_chips = tuple(weighed["gone"]), weighed["chips"]
+        except (proving.Lost, ValueError) as reason:
+            untold = {"verdict": UNDECIDED, "rung": "compile", "why": str(reason)}
+            on_chips = [{"chip": chip, **untold} for chip in chips]
+        for on in on_chips:
+            notes += on.pop("notes", ())
+            fails = on.pop("reference_fails", "")
+            notes += [f"the reference itself fails: {fails}"] * bool(fails)
+            if fails and on.get("verdict") == REFUSED and on["rung"] == "trace":
+                on |= {"verdict": UNDECIDED, "why": f"it fails as its reference does: {on['why']}"}
+        # Not of a problem that fails by itself, nor of a kernel that no chip would run.
+        if any(
+            on.get("verdict") in (None, UNDECIDED) and on.get("rung") != "trace" for on in on_chips
+        ):
+            try:
+                loaded = ask({"what": "load", **source})
+                sizes, faithful = loaded.get("sizes", {}), loaded.get("faithful", True)
+                notes += loaded.get("notes", ())
+                report = proving._climb(
+                    ask, source, RUNGS, tuple(chips), seed, kernels=loaded["kernels"]
+                )
+            except (proving.Lost, ValueError) as reason:
+                not_run = str(reason)
+    decision = _decided(report, name, faithful, not_run)
+    notes += [*report.notes, *decision.pop("notes")]
+    decided = tuple(_on_chip(on, decision) for on in on_chips)
+    seconds = time.monotonic() - start
+    return Verdict(name, decided, path, sizes, gone, tuple(dict.fromkeys(notes)), seconds)
+
+
+def _decided(report: Report, name: str, faithful: bool, not_run: str) -> dict[str, Any]:
+    """What the interpreters say of a kernel: fields of OnChip, and notes.
+
+    Args:
+        report: of the values drawn, and of the file's own where it has some.
+        faithful: whether the smaller problem runs the very kernel of the full one, on fewer blocks.
+        not_run: why it was not run, where it was not.
+    """
+    failed = [r for r in report.findings if r.status == FAILED and r.rung != "load"]
+    wrong = [r for r in failed if not any(words in r.message for words in UNTOLD)]
+    ran = {r.kernel for r in report.findings if r.rung != "load"}
+    notes = [r.message for r in report.findings if r.status == PARTIAL]
+    if ran == {name, name + OWN} and len(missed := {r.kernel for r in wrong}) == 1:
+        one, other = (name, name + OWN) if name in missed else (name + OWN, name)
+        said = {name: "on values that the judge drew", name + OWN: OWN.strip()}
+        notes.append(f"its verdict changes with the values: wrong {said[one]}, right {said[other]}")
+    if wrong:
+        first = wrong[0]
+        failure = {"rung": first.rung, "why": first.message, "where": first.wrote, "notes": notes}
+        if faithful:
+            return {"verdict": WRONG, **failure}
+        words = (
+            "it could not be shrunk by whole blocks, and the smaller problem is another one for "
+            f"the kernel; it may be right at its one size alone. There: {first.message}"
+        )
+        return {"verdict": UNDECIDED, **failure, "why": words}
+    passed = {r.rung for r in report.findings if r.status in (PASSED, PARTIAL)}
+    notes += [f"{r.rung}: {r.message}" for r in report.findings if r.rung not in passed]
+    if passed:
+        last = max(passed, key=RUNGS.index)
+        return {"verdict": RIGHT, "rung": last, "why": "", "where": "", "notes": notes}
+    why = next((r.message for r in report.findings), f"it was not run: {not_run}")
+    return {"verdict": UNDECIDED, "rung": "interpret", "why": why, "where": "", "notes": notes}
+
+
+def _on_chip(weighed: dict[str, Any], decision: dict[str, Any]) -> OnChip:
+    """The verdict for one chip: the compiler's where it decided, and else the interpreters'."""
+    open_ = weighed.get("verdict") == UNDECIDED and decision["verdict"] != WRONG
+    if weighed.get("verdict") in (REFUSED, WRONG) or open_:
+        return OnChip(**weighed)
+    return OnChip(**(weighed | decision))

@@ -1,0 +1,259 @@
+"""Kernels that a program or a stranger wrote are judged: refused, wrong, right, or not decided."""
+
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from typer.testing import CliRunner
+
+import kernels
+from kernels.cli import app
+from kernels.machines.compat.gone import INSTEAD, gone
+from kernels.machines.optional import available
+from kernels.yours import judging, models
+from kernels.yours.declared import OWN
+from kernels.yours.report import ProblemResult, Report
+from kernels.yours.verdict import SCHEMA
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).with_name("judged")
+ANSWERS, PROBLEMS, MARKED = (str(HERE / name) for name in ("answers", "problems", "marked.py"))
+needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+GIB = 2**30
+
+
+def add_one(x, rows=8, factor=1.0):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * factor + 1
+
+    spec = pl.BlockSpec((rows, 128), lambda i: (i, 0))
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    grid = (x.shape[0] // rows,)
+    return pl.pallas_call(body, out_shape=out, grid=grid, in_specs=[spec], out_specs=spec)(x)
+
+
+def judged(function, full="f32[4096,128]", **options):
+    draw = lambda rng: (rng.standard_normal((64, 128)).astype(np.float32),)
+    return kernels.judge(function, lambda x: x + 1, arguments=draw, full=full, **options)
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_right_kernel_has_its_time_and_its_memory():
+    verdict = judged(add_one, chips=("v5e", "v6e"))
+    assert verdict.passed
+    for on, chip in zip(verdict.chips, ("v5e", "v6e"), strict=True):
+        assert (on.chip, on.verdict, on.rung) == (chip, "right", "simulate")
+        assert 2 * 4096 * 128 * 4 <= on.hbm_bytes < on.hbm_limit
+        assert 0 < on.seconds[0] < 1 and on.ratio[0] < on.ratio[1] and on.ahead
+    jsonschema.validate(json.loads(json.dumps(verdict.as_json())), SCHEMA)
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "full", "verdict", "rung", "says"),
+    [
+        (lambda x: add_one(x, factor=1.01), "f32[4096,128]", "wrong", "interpret", "element ["),
+        # Right where blocks divide it, and at full size they do not.
+        (add_one, "f32[4097,128]", "wrong", "index maps", "written by no program"),
+        (lambda x: add_one(x, rows=4), "f32[4096,128]", "refused", "lower", "multiple of 8"),
+        (lambda x: pl.load(x), "f32[4096,128]", "refused", "trace", "no attribute 'load'"),
+        # 48 GiB of arguments and results, and a chip of 32.
+        (add_one, "f32[50331648,128]", "refused", "memory", "HBM"),
+    ],
+)
+def test_what_is_wrong_or_refused_is_told(function, full, verdict, rung, says):
+    [on] = judged(function, full).chips
+    assert (on.verdict, on.rung) == (verdict, rung)
+    assert says in on.why
+
+
+@pytest.mark.parametrize(
+    ("wrong", "options"),
+    [
+        ("chips", {"chips": ("v99",)}),
+        ("timeout", {"timeout": 0}),
+        ("memory", {"memory": -1}),
+        ("full", {"full": 3}),
+    ],
+)
+def test_a_wrong_argument_is_named(wrong, options):
+    with pytest.raises(ValueError, match=f"^{wrong} is .*; accepted: "):
+        judged(add_one, **options)
+
+
+def result(kernel, rung, status, message=""):
+    return ProblemResult(kernel, rung, "values", status, message)
+
+
+def test_a_failure_of_another_problem_is_no_wrong_kernel():
+    report = Report((result("f", "interpret", "failed", "element [0] is 1, the reference 2"),))
+    assert judging._decided(report, "f", True, "")["verdict"] == "wrong"
+    decision = judging._decided(report, "f", False, "")
+    assert decision["verdict"] == "undecided"
+    assert "right at its one size alone" in decision["why"]
+
+
+@pytest.mark.parametrize(
+    ("weighed", "decided", "verdict"),
+    [
+        ("refused", "wrong", "refused"),
+        ("wrong", "right", "wrong"),
+        ("undecided", "right", "undecided"),
+        ("undecided", "wrong", "wrong"),
+        (None, "right", "right"),
+    ],
+)
+def test_the_compiler_has_the_first_word_and_a_wrong_element_the_last(weighed, decided, verdict):
+    on = {"chip": "v6e", "why": "compiler"} | ({"verdict": weighed} if weighed else {})
+    decision = {"verdict": decided, "rung": "interpret", "why": "", "where": ""}
+    assert judging._on_chip(on, decision).verdict == verdict
+
+
+@pytest.mark.parametrize(("name", "other"), [("f", "f" + OWN), ("f" + OWN, "f")])
+def test_a_verdict_that_values_change_is_told(name, other):
+    both = result(name, "interpret", "failed", "element"), result(other, "interpret", "passed")
+    decision = judging._decided(Report(both), "f", True, "")
+    assert decision["verdict"] == "wrong"
+    assert any("verdict changes with the values" in words for words in decision["notes"])
+
+
+def test_what_ran_out_of_time_is_not_decided():
+    late = result("f", "interpret", "failed", "not done after 3 s, and ended")
+    assert judging._decided(Report((late,)), "f", True, "")["verdict"] == "undecided"
+    passed = result("f", "interpret", "passed"), result("f", "simulate", "failed", late.message)
+    decision = judging._decided(Report(passed), "f", True, "")
+    assert (decision["verdict"], decision["rung"]) == ("right", "interpret")
+
+
+# --- the form of KernelBench ----------------------------------------------------------------------
+
+
+def test_a_problem_is_shrunk_by_whole_blocks():
+    path = (f"{ANSWERS}/linear.py", f"{PROBLEMS}/linear.py")
+    sizes, faithful = models._smaller(*path)
+    assert sizes == {"batch_size": 256} and faithful  # two blocks of 128, and the same body
+    with pytest.raises(ValueError, match="could not be shrunk by whole blocks"):
+        models._smaller(f"{ANSWERS}/fixed.py", f"{PROBLEMS}/fixed.py")
+
+
+def test_weights_of_full_size_are_never_made(tmp_path):
+    text = Path(PROBLEMS, "linear.py").read_text()
+    text = text.replace("features = 128", "features = 1024 * 1024").replace("1024 * 64", "64")
+    (tmp_path / "huge.py").write_text(text)
+    path = str(tmp_path / "huge.py")
+    weights, x = models.full(path, path).args  # 4 TiB, had they been made
+    assert weights["['weight']"].shape == (1 << 20, 1 << 20) and x.shape == (64, 1 << 20)
+
+
+def test_drawn_values_are_not_zeros_and_keep_what_they_stand_for():
+    weights = {"w": jnp.zeros((4, 8)), "variance": jnp.ones(8)}
+    labels, signs, x = np.arange(64), np.sign(np.arange(64) - 31.5), np.linspace(0, 1, 64)
+    for free in (True, False):
+        once, again = (
+            models._drawn(weights, [labels, signs, x], np.random.default_rng(0), free)
+            for _ in range(2)
+        )
+        drawn, *inputs = once
+        assert drawn["w"].all() and (drawn["variance"] > 0).all() and np.ptp(drawn["variance"]) > 0
+        assert sorted(inputs[0]) == sorted(labels) and set(inputs[1]) == {-1, 1}
+        assert (inputs[2].min() < 0) == free
+        for one, other in zip(inputs, again[1:], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
+    command = ["judge", ANSWERS, "--reference", PROBLEMS, "--json", "--jobs", "2"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for line in lines:
+        jsonschema.validate(line, SCHEMA)
+    by_name = {line["name"]: line for line in lines}
+    linear, fixed = by_name["linear"], by_name["fixed"]
+    assert linear["verdict"] == "wrong" and linear["sizes"] == {"batch_size": 256}
+    said = " ".join(linear["notes"])
+    assert "all zeros: ['weight']" in said
+    assert "wrong on values that the judge drew, right on the file's own values" in said
+    assert fixed["verdict"] == "undecided"
+    assert "could not be shrunk" in fixed["chips"][0]["why"]
+
+
+# --- limits and the command -----------------------------------------------------------------------
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options", "status", "says"),
+    [
+        ("right", [], 0, "right"),
+        ("endless", ["--timeout", "20"], 3, "not done after"),
+        ("hungry", ["--memory", "4"], 3, "memory"),
+    ],
+)
+def test_the_exit_status_and_the_limits_hold(name, options, status, says):
+    start = time.monotonic()
+    done = CliRunner().invoke(app, ["judge", f"{MARKED}:{name}", "--json", *options])
+    assert done.exit_code == status, done.output
+    [on] = json.loads(done.stdout)["chips"]
+    assert says in f"{on['verdict']} {on['why']}"
+    assert time.monotonic() - start < 240
+
+
+@pytest.mark.parametrize("options", [[], ["nowhere.py"], [MARKED, "--shard", "9/8"]])
+def test_a_wrong_command_line_is_told(options):
+    assert CliRunner().invoke(app, ["judge", *options]).exit_code == 2
+
+
+def test_the_schema_is_printed():
+    done = CliRunner().invoke(app, ["judge", "--schema"])
+    assert json.loads(done.stdout) == SCHEMA
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_shards_hold_every_kernel_once():
+    listed = judging.entries([ANSWERS], PROBLEMS) * 5
+    shards = [judging.shard(listed, f"{k}/3") for k in (1, 2, 3)]
+    assert sorted(id(entry) for own in shards for entry in own) == sorted(map(id, listed))
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+# --- names that are gone --------------------------------------------------------------------------
+
+
+def test_names_that_are_gone_are_told_with_their_successors():
+    text = """
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+x = pl.load(r, (pl.ds(0, 4),)) + pl.program_id(0)
+params = pltpu.TPUCompilerParams()
+y = jax.tree_map(f, x.anything.else_) + jax.nowhere.deeper
+"""
+    names = [(g.name.rpartition(".")[2], g.line, g.instead) for g in gone(text)]
+    assert names == [
+        ("load", 5, INSTEAD["jax.experimental.pallas.load"]),
+        ("TPUCompilerParams", 6, "pltpu.CompilerParams"),
+        ("tree_map", 7, "jax.tree.map"),
+        ("nowhere", 7, ""),
+    ]
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_each_name_is_gone_and_in_the_version_bridge(name):
+    module, _, short = name.rpartition(".")
+    assert [g.name for g in gone(f"import {module} as m\nm.{short}")] == [name]
+    assert short in (ROOT / "book" / "version_bridge.md").read_text()
