@@ -22,7 +22,7 @@ def _draw(rng):
     return Workload("random", {"rows": size(rng), "n": size(rng)}, dtype, kind)
 
 
-def _sized(workload):
+def _sized(workload: Workload) -> tuple[int, int, str]:
     return workload.sizes["rows"], workload.sizes["n"], workload.dtype
 
 
@@ -41,7 +41,7 @@ softmax = Workloads(
     draw=_draw,
     work=_work,
     candidates=_candidates,
-    choice=lambda workload: explained(*_sized(workload), arrays=2),
+    choice=lambda workload: explained(*_sized(workload), 2),
     published={"m": "rows"},
     named=(
         Workload("one", {"rows": 1, "n": 1}),
