@@ -33,9 +33,9 @@ ROUNDED = {
     GPU: "a GPU rounds the factors of float32 products{} to TensorFloat-32, by up to 0.05 % each",
 }
 WHOLE_ONES = (
-    "With whole factors it is right: ask for them by precision=jax.lax.Precision.HIGHEST. If rounded "
-    "ones are meant, let the reference multiply so too (as jax.numpy does by default), or declare a "
-    "budget="
+    "With whole factors it is right: ask for them by precision=jax.lax.Precision.HIGHEST. If "
+    "rounded ones are meant, let the reference multiply so too (as jax.numpy does by default), or "
+    "declare a budget="
 )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from kernels.machines.compat import changed
+from kernels.machines.compat import changed, jax_views
 from kernels.machines.compat.jax_products import TPU, multiplying
 
 REPORT = "RACE DETECTED"
@@ -52,7 +52,7 @@ def forced(params: Any) -> Iterator[None]:
     """
     from jax.experimental.pallas import tpu as pltpu
 
-    with pltpu.force_tpu_interpret_mode(params), as_a_chip():
+    with pltpu.force_tpu_interpret_mode(params), as_a_chip(), jax_views.taught():
         yield
 
 

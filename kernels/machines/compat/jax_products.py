@@ -1,9 +1,9 @@
 """Products of float32 as a chip's multipliers take them, where JAX runs on the CPU.
 
 A TPU multiplies bfloat16 alone: a float32 product of default precision is one pass, of factors
-rounded to bfloat16; of high precision it is three, of halves. A GPU's tensor cores keep 10 bits of a
-fraction (TensorFloat-32). All add up in float32. Of the highest precision nothing is lost that
-float32 holds.
+rounded to bfloat16; of high precision it is three, of their halves. A GPU's tensor cores keep 10
+bits of a fraction (TensorFloat-32). All add up in float32. At the highest precision nothing is lost
+that float32 holds.
 
 Private: the lowering rules of `jax.interpreters.mlir`. Seen in JAX 0.10.2 and 0.12.0.1.
 """
@@ -67,9 +67,7 @@ def _lower(
         return known(ctx, *factors, **params)
     exact = params | {"precision": (jax.lax.Precision.HIGHEST,) * 2}
     multiply = functools.partial(primitive.bind, **exact)
-    round_off = functools.partial(
-        jax.lax.reduce_precision, exponent_bits=8, mantissa_bits=fraction
-    )
+    round_off = functools.partial(jax.lax.reduce_precision, exponent_bits=8, mantissa_bits=fraction)
 
     def product(x: Any, y: Any) -> Any:
         high = [round_off(f) if f.dtype == "float32" else f for f in (x, y)]

@@ -163,8 +163,8 @@ class TpuFacts:
     peak_flops: float  # of the chip
     hbm_bytes_per_second: float  # of the chip
     optimal_seconds: float | None
-    # Of bfloat16, that the MXUs make of a float32 product: 1, 3 or 6 of each, as its precision asks.
-    # Empty where most products are of another dtype.
+    # Of bfloat16, that the MXUs make of a float32 product: 1, 3 or 6, as its precision asks. Empty
+    # where most products are of another dtype.
     float32_passes: tuple[int, ...]
     operations: tuple[OperationFacts, ...]  # the longest first
     kernels: tuple[KernelFacts, ...]  # of each pallas_call, or else the longest fusion
