@@ -5,7 +5,8 @@ hides. tokamax's grew out of that one, and differs in what counts: powers of two
 arrays that can be asked for, one kernel for all three gradients.
 
 Their lengths are whole multiples of 128, and they are called with block sizes that suit them better
-than their own defaults of 128. float32 is multiplied at their own default precision.
+than their own defaults of 128. Of float32 whole factors are asked for, as everywhere here: by their
+own default a TPU would round them to bfloat16.
 """
 
 import contextlib
@@ -39,24 +40,27 @@ def shipped(name, call, *, interprets_itself):
         attention(q, k, v, *, causal, scale, interpret=None).
     """
 
-    def machine(spec):
-        if not spec.interpret or (spec.interpret is True and interprets_itself):
-            return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def machine(spec, dtype):
         on = pltpu.InterpretParams() if spec.interpret is True else spec.interpret
-        return pltpu.force_tpu_interpret_mode(on)
+        forced = spec.interpret and not (spec.interpret is True and interprets_itself)
+        around = pltpu.force_tpu_interpret_mode(on) if forced else contextlib.nullcontext()
+        precision = "highest" if dtype == jnp.float32 else None
+        with around, jax.default_matmul_precision(precision):
+            yield
 
     @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
     def attend(q, k, v, spec):
         # Not by forward: its kernel writes the sums and maxima that a gradient needs.
-        with machine(spec):
+        with machine(spec, q.dtype):
             return call(q, k, v, spec)
 
     def forward(q, k, v, spec):
-        with machine(spec):
+        with machine(spec, q.dtype):
             return jax.vjp(functools.partial(call, spec=spec), q, k, v)
 
     def backward(spec, back, do):
-        with machine(spec):
+        with machine(spec, do.dtype):
             return back(do)
 
     attend.defvjp(forward, backward)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import importlib.util
@@ -17,6 +18,7 @@ from typing import Any
 
 from kernels.machines.checks import fail, located, takes, user_file
 from kernels.machines.compat import gone
+from kernels.machines.compat.jax_products import GPU, TPU, WHOLE, multiplying
 from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_gpu import BroughtToGpu
@@ -28,9 +30,14 @@ from kernels.yours.memory import plainly
 
 _modules: dict[str, Any] = {}
 _claims: dict[str, Claim] = {}
-ROUNDED = (
-    "a TPU rounds the factors of a float32 product{} to bfloat16, which no interpreter does: with "
-    "precision=jax.lax.Precision.HIGHEST it is as exact there as here"
+ROUNDED = {
+    TPU: "a TPU rounds the factors of float32 products{} to bfloat16, by up to 0.2 % each",
+    GPU: "a GPU rounds the factors of float32 products{} to TensorFloat-32, by up to 0.05 % each",
+}
+WHOLE_ONES = (
+    "With whole factors it is right: ask for them by precision=jax.lax.Precision.HIGHEST. If "
+    "rounded ones are meant, let the reference multiply so too (as jax.numpy does by default), or "
+    "declare a budget="
 )
 
 
@@ -169,35 +176,45 @@ def weigh(
 
 
 @functools.cache
-def _looked_at(claim: Claim) -> tuple[str, str]:
-    """Why no rung runs it, and what the interpreters do otherwise than a TPU; empty where nothing
-    is, or where it cannot be traced."""
+def _looked_at(claim: Claim) -> tuple[str, str | None]:
+    """Why no rung runs it; and where, in a bracket, it first asks for a product whose factors a
+    machine rounds: None where nowhere, "" also where it cannot be traced."""
     from kernels.machines.compat import jax_pallas, jaxprs
+    from kernels.proof import ladder
 
-    values = claim.workloads.arguments(claim.workloads.named[0], 0)
-    rounded = ""
     with contextlib.suppress(Exception), jax_pallas.compiled():
-        function, arrays = of_arrays(claim.function, values, {}, claim.name)
-        for equation in jax_pallas.outside_kernels(jaxprs.trace(function, *arrays)):
+        subject = _subject(claim, Brought(claim.declared.chips))
+        function, arrays = ladder.programs(subject, claim.workloads.named[0])[-1]
+        traced = jaxprs.trace(function, *arrays)
+        for equation in jax_pallas.outside_kernels(traced):
             spread = jaxprs.operation(equation) == "shard_map"
             if spread and equation.params["mesh"].size > 1:
-                return "it is spread over several devices (shard_map), which no rung runs yet", ""
-            if not jax_pallas.is_kernel(equation):
-                continue
-            if jax_pallas.reaches_other_chips(equation):
-                return "it talks to other chips, which no rung runs yet", ""
-            for product in filter(jaxprs.is_rounded, jaxprs.equations(jax_pallas.kernel(equation))):
-                lines = [frame for frame in jaxprs.frames(product) if user_file(frame[0])]
-                place = f" ({Path(lines[0][0]).name}:{lines[0][1]})" if lines else ""
-                rounded = rounded or ROUNDED.format(place)
-    return "", rounded
+                return "it is spread over several devices (shard_map), which no rung runs yet", None
+            if jax_pallas.is_kernel(equation) and jax_pallas.reaches_other_chips(equation):
+                return "it talks to other chips, which no rung runs yet", None
+        products = [e for e in jaxprs.equations(traced) if jaxprs.passes(e) in (1, 3)]
+        lines = [f for e in products for f in jaxprs.frames(e) if user_file(f[0])]
+        place = f" ({Path(lines[0][0]).name}:{lines[0][1]})" if lines else ""
+        return "", place if products else None
+    return "", ""
+
+
+def _subject(claim: Claim, backend: Any) -> Any:
+    from kernels.proof.ladder import Subject
+
+    differentiable = bool(claim.differentiable)
+    return Subject(claim, claim.name, backend, claim.function, differentiable=differentiable)
 
 
 def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -> dict[str, Any]:
     """Prove one kernel at one rung on one of its problems.
 
+    What asks for products whose factors the machine rounds is run twice: with whole factors against
+    a reference with whole ones, and with rounded factors against a reference that multiplies as
+    the machine makes it.
+
     Returns:
-        What a report.ProblemResult has besides kernel, rung and problem.
+        What a report.ProblemResult has besides kernel, rung and problem, and a "note" on it.
     """
     from kernels.proof import judge, ladder
 
@@ -207,16 +224,25 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
         words = "the reference itself loses its digits, or overflows, on such values"
         return {"status": "dropped", "message": words}
-    not_run, rounded = _looked_at(claim)
+    not_run, rounds_at = _looked_at(claim)
     if not_run:
         return {"status": ladder.SKIPPED, "message": not_run}
     targets = chips or claim.declared.chips
     on_gpu = set(targets) <= set(GPUS)
+    machine = GPU if on_gpu else TPU
     backend = (BroughtToGpu if on_gpu else Brought)(targets)
-    subject = ladder.Subject(
-        claim, name, backend, claim.function, differentiable=bool(claim.differentiable)
-    )
-    [check] = ladder.climb(subject, rung, [workload], seed)
+    with multiplying(WHOLE):
+        [check] = ladder.climb(_subject(claim, backend), rung, [workload], seed)
+    used, rounded, note = check.used, "", ""
+    if rounds_at is not None and rung != "compile" and check.used is not None:
+        # A copy: what is remembered of the claim is of whole factors.
+        subject = _subject(copy.copy(claim), backend)
+        with multiplying(machine):
+            [check] = ladder.climb(subject, rung, [workload], seed)
+        rounded = ROUNDED[machine].format(rounds_at)
+        used = max(used, check.used or 0.0)
+        note = f"{name}: {rounded}. With whole factors it is right; with rounded ones it is as "
+        note += "good as its reference, which multiplies so as well"
     wrote = ""
     if check.place is not None and not check.output.startswith("gradient"):
         # A kernel that cannot be traced as it is compiled was told of elsewhere.
@@ -225,14 +251,15 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
     if " is nan, the reference" in message:
         message += " (memory that nothing wrote reads as NaN)"
-    if status == ladder.PASSED and rung != "compile" and not on_gpu and rounded:
-        status, message = ladder.PARTIAL, rounded
+    if status == ladder.FAILED and rounded:
+        message, note = f"{message}: {rounded}. {WHOLE_ONES}", ""
     return {
         "status": status,
         "message": plainly(message),
         "wrote": wrote,
-        "used": check.used,
+        "used": used if status != ladder.FAILED else None,
         "seconds": time.perf_counter() - start,
+        "note": note if rounds_at else "",
     }
 
 

@@ -289,7 +289,8 @@ def _climb(
                 if answer["status"] == "dropped":
                     notes.append(f"{name}: no problem with {problem}: {answer['message']}")
                     continue
+                notes += filter(None, [answer.pop("note", "")])
                 results.append(ProblemResult(name, rung, problem, **answer))
                 if "not done after" in results[-1].message:
                     break  # nor will the next ones be
-    return Report(tuple(results), tuple(notes))
+    return Report(tuple(results), tuple(dict.fromkeys(notes)))

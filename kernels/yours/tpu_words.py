@@ -23,8 +23,10 @@ LINES = (12, 40)  # of the source, those with the most work
 
 Figures = dict[str, tuple[float | None, str]]  # name → the value, and how it is written
 PASSES = {
-    "rounded": "float32 products of default precision are one pass, of factors rounded to bfloat16",
-    "whole": "float32 products take several bfloat16 passes: the MXUs are full below the bf16 peak",
+    1: "float32 products of default precision are one pass, of factors rounded to bfloat16",
+    3: "float32 products of high precision are 3 bfloat16 passes",
+    6: "float32 products of the highest precision are 6 bfloat16 passes: the MXUs are full at a "
+    "sixth of the bf16 peak",
 }
 BINDS = {
     "compute": "the core's units bind",
@@ -69,7 +71,7 @@ def advice(facts: TpuFacts) -> list[str]:
             f"{moved:.0%} of the time only moves data into another layout: hand the kernel its "
             "operands in the layout in which they are",
         )
-    if facts.bound == "compute" and facts.float32_products == "whole":
+    if facts.bound == "compute" and max(facts.float32_passes, default=1) > 1:
         words.append("the products are of float32: bfloat16 operands need a fraction of the passes")
     return words + beside
 
@@ -112,8 +114,8 @@ def page(facts: TpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
         yield Paragraph(_decided_by_data(facts))
     if facts.seconds is not None:
         yield from _roofline(facts, facts.seconds)
-    if facts.float32_products:
-        yield Paragraph(PASSES[facts.float32_products])
+    for count in facts.float32_passes:
+        yield Paragraph(PASSES[count])
     yield _operations(facts, whole)
     for kernel in facts.kernels[:KERNELS]:
         yield from kernel_page(kernel, whole)

@@ -158,11 +158,11 @@ def test_what_binds_is_advised_first():
     kernel = SimpleNamespace(name="k", spills=9, programs=2, operands=[])
     layout = SimpleNamespace(kind="relayout", share=0.3)
     facts = SimpleNamespace(kernels=[kernel], operations=[layout], cycles=1e6, bound="HBM")
-    facts.float32_products = "rounded"
+    facts.float32_passes = (1,)
     assert [words.split()[0] for words in tpu_words.advice(facts)] == ["30%", "k"]
     facts.bound = "compute"
     assert [words.split()[0] for words in tpu_words.advice(facts)] == ["k", "30%"]
-    facts.float32_products = "whole"
+    facts.float32_passes = (6,)
     assert "bfloat16 operands" in tpu_words.advice(facts)[-1]
 
 

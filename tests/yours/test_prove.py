@@ -243,8 +243,17 @@ def test_where_the_watch_for_races_fails_the_rest_is_simulated(times, status):
     assert finding.status == status and report.passed == (times == 1)
 
 
-@pytest.mark.parametrize(("precision", "status"), [(None, "partial"), ("highest", "passed")])
-def test_a_product_that_a_tpu_rounds_is_proven_in_part(precision, status):
+@pytest.mark.parametrize(
+    ("precision", "of_reference", "status", "words"),
+    [
+        (None, None, "passed", "With whole factors it is right"),
+        (None, "highest", "failed", "Precision.HIGHEST"),
+        ("highest", None, "passed", ""),
+    ],
+)
+def test_a_product_is_judged_as_the_chip_multiplies(precision, of_reference, status, words):
+    """Rounded factors pass against a reference that rounds them too, and against no other."""
+
     def squared(x):
         def body(x_ref, o_ref):
             o_ref[...] = jnp.dot(x_ref[:, :8], x_ref[...], precision=precision)
@@ -252,9 +261,11 @@ def test_a_product_that_a_tpu_rounds_is_proven_in_part(precision, status):
         return whole(body, x)
 
     rungs = {"rungs": ("interpret",), "values": ("given",)}
-    report = kernels.prove(squared, lambda x: x[:, :8] @ x, arguments=draw, **rungs)
+    reference = lambda x: jnp.dot(x[:, :8], x, precision=of_reference)
+    report = kernels.prove(squared, reference, arguments=draw, **rungs)
     assert {finding.status for finding in report.findings} == {status}
-    assert ("bfloat16" in str(report)) == ("test_prove.py:" in str(report)) == (status == "partial")
+    assert ("bfloat16" in str(report)) == ("test_prove.py:" in str(report)) == bool(words)
+    assert words in " ".join(str(report).split())
 
 
 def sent(x):

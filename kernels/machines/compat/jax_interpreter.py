@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from kernels.machines.compat import changed
+from kernels.machines.compat import changed, jax_views
+from kernels.machines.compat.jax_products import TPU, multiplying
 
 REPORT = "RACE DETECTED"
 _ACCESS = re.compile(r"(read|write) of \('(\w+)', .*?\)\[(.*)\] from \(?(\d+), (\d+)\)?,? (.*)")
@@ -51,14 +52,14 @@ def forced(params: Any) -> Iterator[None]:
     """
     from jax.experimental.pallas import tpu as pltpu
 
-    with pltpu.force_tpu_interpret_mode(params), as_a_chip():
+    with pltpu.force_tpu_interpret_mode(params), as_a_chip(), jax_views.taught():
         yield
 
 
 @contextlib.contextmanager
 def as_a_chip(name: str = "v5e") -> Iterator[None]:
     """Within it a kernel that asks what the chip is like, as emit_pipeline does, is told of this
-    one; of several the outermost holds.
+    one, and products are a TPU's; of several the outermost holds.
 
     Private: `registry` of jax._src.pallas.mosaic.tpu_info, whose answer JAX keeps.
     """
@@ -66,7 +67,8 @@ def as_a_chip(name: str = "v5e") -> Iterator[None]:
 
     version = tpu_info.ChipVersion("7x" if name == "v7x" else name)
     chip = lambda: tpu_info.get_tpu_info_for_chip(version, 1)
-    with mock.patch.dict(tpu_info.registry, {"cpu": chip} | tpu_info.registry):
+    registry = {"cpu": chip} | tpu_info.registry
+    with mock.patch.dict(tpu_info.registry, registry), multiplying(TPU):
         tpu_info.get_tpu_info.cache_clear()
         try:
             yield

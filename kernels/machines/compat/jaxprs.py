@@ -64,18 +64,30 @@ def operation(equation: Any) -> str:
     return equation.primitive.name
 
 
-def is_rounded(equation: Any) -> bool:
-    """Whether it is a float32 product of default precision, of whose factors the MXU takes bfloat16
-    alone."""
+def passes_of(precision: Any, dtypes: Sequence[str]) -> int:
+    """How often a TPU's MXU multiplies for a product that takes float32 factors: once at default
+    precision, and then it takes bfloat16 of them; 3 times at high and 6 at the highest.
+
+    Args:
+        precision: as JAX has it, of both factors or of each.
+        dtypes: of the factors.
+
+    Returns:
+        0 for a product without float32 factors, and where an algorithm is asked for by name.
+    """
     import jax
 
-    if operation(equation) != "dot_general":
-        return False
-    default = (None, jax.lax.Precision.DEFAULT)
-    precision = equation.params["precision"]
+    known = {None: 1, **{jax.lax.Precision(i): n for i, n in enumerate((1, 3, 6))}}
     sides = precision if isinstance(precision, tuple) else (precision,)
-    factors = {str(factor.aval.dtype) for factor in inputs(equation)}
-    return factors == {"float32"} and all(side in default for side in sides)
+    asked = [known.get(side, 0) for side in sides]
+    return max(asked) if "float32" in dtypes and all(asked) else 0
+
+
+def passes(equation: Any) -> int:
+    """How often the MXU multiplies for an equation, see passes_of; 0 for what is no product."""
+    if operation(equation) not in ("dot_general", "conv_general_dilated"):
+        return 0
+    return passes_of(equation.params["precision"], [dtype(f) for f in inputs(equation)])
 
 
 def most_terms(jaxpr: Any) -> int:

@@ -163,7 +163,9 @@ class TpuFacts:
     peak_flops: float  # of the chip
     hbm_bytes_per_second: float  # of the chip
     optimal_seconds: float | None
-    float32_products: str  # "rounded" to bfloat16 or "whole"; empty where most are of another dtype
+    # Of bfloat16, that the MXUs make of a float32 product: 1, 3 or 6, as its precision asks. Empty
+    # where most products are of another dtype.
+    float32_passes: tuple[int, ...]
     operations: tuple[OperationFacts, ...]  # the longest first
     kernels: tuple[KernelFacts, ...]  # of each pallas_call, or else the longest fusion
     dtypes: tuple[str, ...]  # what the chip makes of the program's, a sentence each
@@ -185,7 +187,7 @@ def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
     chip = CHIPS[estimate.chip]
     flops = matmul_flops(program.jaxpr, program.calls)
     in_float32 = flops.get("float32", 0) > sum(flops.values()) / 2
-    rounded = any(map(jaxprs.is_rounded, jaxprs.equations(program.jaxpr)))
+    passes = {jaxprs.passes(equation) for equation in jaxprs.equations(program.jaxpr)} - {0}
     total = sum(op.cycles for op in estimate.ops) or 1
     schedules = {schedule.name: schedule for schedule in estimate.schedule.kernels}
     kernels = []
@@ -208,7 +210,7 @@ def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
         most=estimate.seconds.high if math.isfinite(estimate.seconds.high) else None,
         peak_flops=chip.bf16_flops,
         hbm_bytes_per_second=chip.hbm_bytes_per_second,
-        float32_products=in_float32 * ("rounded" if rounded else "whole"),
+        float32_passes=tuple(sorted(passes)) * in_float32,
         operations=tuple(
             _operation(op, op.cycles / total)
             for op in sorted(estimate.ops, key=lambda op: (-op.cycles, -op.hbm_bytes))

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernels.machines import optional
 from kernels.machines.checks import brief, located, user_file
-from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.machines.compat import jax_pallas, jax_products, jaxprs
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import CompiledJob, Job, Refused, Simulated, Skipped
 from kernels.proof.backends.xla import OnTpu
@@ -45,6 +45,14 @@ class _PallasTpu(OnTpu):
 
     def __init__(self, chips: Sequence[str] = CHIPS) -> None:
         self.compiled_for = tuple(chips)
+
+    def interpret(self, job: Job) -> Any:
+        with jax_products.multiplying(jax_products.TPU):
+            return super().interpret(job)
+
+    def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
+        with jax_products.multiplying(jax_products.TPU):
+            return super().pull(job, cotangents)
 
     def simulate(self, job: Job, order: int, watched: bool = True) -> Simulated:
         """On two cores, with NaN in memory that nobody wrote, watched for races."""

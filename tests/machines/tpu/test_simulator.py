@@ -102,6 +102,44 @@ def test_memory_starts_as_nan():
     assert np.isnan(simulate(forgetful, X).result).all()
 
 
+def through_views(first):
+    """[16, 128]: the rows from `first` on, and then those before it, by way of other shapes."""
+
+    def rotated(x, *, interpret):
+        def kernel(first_ref, x_ref, o_ref, scratch_ref):
+            pltpu.sync_copy(x_ref.reshape(4, 4, 128), scratch_ref)
+            rows, out = scratch_ref.reshape(16, 128), o_ref.reshape(2, 8, 128)
+            start = first_ref[0]
+            out[0] = rows[pl.ds(start, 8)]  # across the boundaries of the scratch
+            pltpu.sync_copy(rows.at[pl.ds(start + 8, 3)], out.at[1, pl.ds(0, 3)])
+            out.at[1].reshape(4, 2, 128)[2:] = rows.reshape(8, 2, 128)[:2]
+            out[1, 3] = scratch_ref[1, 0]
+
+        anywhere, scalars = pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pltpu.SMEM)
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            in_specs=[scalars, anywhere],
+            scratch_shapes=[pltpu.VMEM((4, 4, 128), x.dtype)],
+            interpret=interpret,
+        )(jnp.array([first]), x)
+
+    return rotated
+
+
+@pytest.mark.parametrize("first", [5, 4])
+def test_views_by_reshape_are_parts_of_the_memory(first):
+    x = X[:2048].reshape(16, 128)
+    run = simulate(through_views(first), x)
+    wanted = np.concatenate([x[first : first + 11], x[4:5], x[:4]])
+    assert np.array_equal(run.result, wanted) and not run.races
+
+
+def test_what_leaves_its_view_is_refused():
+    with pytest.raises(SimulationError, match=r"a view of shape \(16, 128\) .* at 16 of 16"):
+        simulate(through_views(6), X[:2048].reshape(16, 128))
+
+
 REPORTS = {
     "as JAX 0.10 and 0.11 print them": """RACE DETECTED
   write of ('vmem', 103, 0, 0)[(slice(0, 8, 1), slice(0, 128, 1))] from 100, 0, /a/b/k.py:22:62 (k)

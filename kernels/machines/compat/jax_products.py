@@ -1,0 +1,83 @@
+"""Products of float32 as a chip's multipliers take them, where JAX runs on the CPU.
+
+A TPU multiplies bfloat16 alone: a float32 product of default precision is one pass, of factors
+rounded to bfloat16; of high precision it is three, of their halves. A GPU's tensor cores keep 10
+bits of a fraction (TensorFloat-32). All add up in float32. At the highest precision nothing is lost
+that float32 holds.
+
+Private: the lowering rules of `jax.interpreters.mlir`. Seen in JAX 0.10.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from kernels.machines.compat import jaxprs
+
+TPU, GPU, WHOLE = "tpu", "gpu", "whole"
+FRACTION = {TPU: 7, GPU: 10}  # bits that a multiplier keeps of a factor's
+
+
+@contextlib.contextmanager
+def multiplying(machine: str) -> Iterator[None]:
+    """Within it the CPU multiplies as a TPU or a GPU does; of several the outermost holds.
+
+    Args:
+        machine: TPU, GPU or WHOLE, which rounds no factor.
+    """
+    from jax.extend import core
+    from jax.interpreters import mlir
+
+    state = _state()
+    if state.value is not None:
+        yield
+        return
+    rules = mlir._platform_specific_lowerings["cpu"]
+    with state(machine), mock.patch.dict(rules):
+        for primitive in (core.primitives.dot_general_p, core.primitives.conv_general_dilated_p):
+            known = rules.get(primitive) or mlir._lowerings[primitive]
+            if machine != WHOLE:
+                rule = functools.partial(_lower, FRACTION[machine], primitive, known.rule)
+                mlir.register_lowering(primitive, rule, platform="cpu")
+        yield
+
+
+@functools.cache
+def _state() -> Any:
+    """Part of the key of jax.jit, so nothing compiled within is met outside."""
+    import jax
+
+    return jax.make_user_context()
+
+
+def _lower(
+    fraction: int, primitive: Any, known: Callable[..., Any], ctx: Any, *factors: Any, **params: Any
+) -> Any:
+    """The product's rounded factors multiplied, or what JAX makes of it."""
+    import jax
+    from jax.interpreters import mlir
+
+    dtypes = [str(aval.dtype) for aval in ctx.avals_in]
+    passes = jaxprs.passes_of(params["precision"], dtypes)
+    if passes not in (1, 3):
+        return known(ctx, *factors, **params)
+    exact = params | {"precision": (jax.lax.Precision.HIGHEST,) * 2}
+    multiply = functools.partial(primitive.bind, **exact)
+    round_off = functools.partial(jax.lax.reduce_precision, exponent_bits=8, mantissa_bits=fraction)
+
+    def product(x: Any, y: Any) -> Any:
+        high = [round_off(f) if f.dtype == "float32" else f for f in (x, y)]
+        result = multiply(*high)
+        if passes == 3 and fraction == FRACTION[TPU]:
+            low = [
+                round_off(jax.numpy.where(jax.numpy.isfinite(f), f - h, 0))
+                for f, h in zip((x, y), high, strict=True)
+            ]
+            result += multiply(high[0], low[1]) + multiply(low[0], high[1])
+        return result
+
+    return mlir.lower_fun(product, multiple_results=False)(ctx, *factors)

@@ -1,0 +1,138 @@
+"""Views by `ref.reshape`, which JAX's simulation of a TPU does not know: as parts of the memory.
+
+Private: get, store, swap and the shared memory of `jax._src.pallas.mosaic.interpret`, NDIndexer,
+ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+
+@contextlib.contextmanager
+def taught() -> Iterator[None]:
+    """Within it the simulation reads, writes and copies through views."""
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call as simulation
+
+    with contextlib.ExitStack() as patches:
+        for name in ("get", "store", "swap"):
+            access = getattr(simulation, name).__wrapped__
+            viewed = simulation.fail_on_exception(_viewed(simulation, access))
+            patches.enter_context(mock.patch.object(simulation, name, viewed))
+        yield
+
+
+def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
+    """An access that takes a view apart into boxes of the memory behind it, one after another."""
+
+    def of_view(
+        token: Any,
+        device: Any,
+        core: Any,
+        space: Any,
+        buffer: Any,
+        steps: Any,
+        *more: Any,
+        **by: Any,
+    ) -> Any:
+        where = token, device, core, space, buffer
+        if not any(map(_is_view, steps)):
+            return access(*where, steps, *more, **by)
+        name = simulation.TPU_MEMORY_SPACE_NAMES[int(space)]
+        owner = simulation._local_core_id_or_zero_if_hbm(int(core), name)
+        memory = simulation._get_shared_memory().mem[name, int(buffer), int(device), owner]
+        wanted = places(memory.logical_shape, steps)
+        values = [None if value is None else np.asarray(value) for value in more]
+        result = np.empty(wanted.shape, memory.content.dtype)
+        for index, box in boxes(wanted, memory.logical_shape):
+            sizes = tuple(part.size for part in box.indices)
+            pieces = [value if value is None else value[index].reshape(sizes) for value in values]
+            answer = access(*where, (box,), *pieces, **by)
+            if isinstance(answer, tuple):
+                token, piece = answer
+                result[index] = piece.reshape(result[index].shape)
+        return (token, result) if isinstance(answer, tuple) else answer
+
+    return of_view
+
+
+def _is_view(step: Any) -> bool:
+    return type(step).__name__ == "ReshapeTransform"
+
+
+def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
+    """Where in memory of this shape each element of a part lies.
+
+    Args:
+        shape: of the memory.
+        steps: indexers and views, one after another.
+
+    Returns:
+        Of the part's shape: places in the memory, counted row by row.
+
+    Raises:
+        IndexError: the part is not all within its view.
+        NotImplementedError: for views by anything but reshape.
+    """
+    shapes, axes = [shape], []
+    for step in steps:
+        if _is_view(step):
+            axes.append(None)
+            shapes.append(step.shape)
+        elif not hasattr(step, "indices"):
+            raise NotImplementedError(f"{type(step).__name__} of a view by ref.reshape")
+        else:
+            taken = [_along(index) for index in step.indices]
+            for size, axis in zip(shapes[-1], taken, strict=True):
+                if axis.size and not 0 <= axis.min() <= axis.max() < size:
+                    what = f"a view of shape {shapes[-1]} is read or written at {axis.max()}"
+                    raise IndexError(f"Out-of-bounds access: {what} of {size}")
+            axes.append(taken)
+            shapes.append(tuple(axis.size for axis in taken if axis.ndim))
+    part = np.arange(math.prod(shapes[-1])).reshape(shapes[-1])
+    for before, after, taken in zip(shapes[-2::-1], shapes[:0:-1], axes[::-1], strict=True):
+        if taken is not None:  # counted row by row, a reshaped array is what it was
+            inside = iter(np.unravel_index(part, after) if after else ())
+            at = [axis[next(inside)] if axis.ndim else axis for axis in taken]
+            part = np.ravel_multi_index(np.broadcast_arrays(*at, part)[:-1], before)
+    return part
+
+
+def _along(index: Any) -> np.ndarray:
+    """Of an index: the one place, or all of a slice."""
+    if not hasattr(index, "stride"):
+        return np.asarray(int(index))
+    return int(index.start) + int(index.stride) * np.arange(int(index.size))
+
+
+def boxes(part: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """A part of memory as boxes of it.
+
+    Args:
+        part: its places, as `places` has them.
+        shape: of the memory.
+
+    Returns:
+        For each box the index of its elements in the part, and an indexer of the memory.
+    """
+    from jax._src.state import indexing
+
+    lines = [np.unique(line) for line in np.unravel_index(part, shape)]
+    strides = [int(line[1] - line[0]) if line.size > 1 else 1 for line in lines]
+    even = all((np.diff(line) == stride).all() for line, stride in zip(lines, strides))
+    if even and math.prod(line.size for line in lines) == part.size:
+        slices = tuple(
+            indexing.Slice(int(line[0]) if line.size else 0, line.size, stride)
+            for line, stride in zip(lines, strides)
+        )
+        yield (), indexing.NDIndexer(slices, shape, ())
+        return
+    for row, places_of_row in enumerate(part):
+        for index, box in boxes(places_of_row, shape):
+            yield (row, *index), box
