@@ -240,7 +240,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         with multiplying(machine):
             [check] = ladder.climb(subject, rung, [workload], seed)
         rounded = ROUNDED[machine].format(rounds_at)
-        used = max(used, check.used or 0.0)
+        used = max(used or 0.0, check.used or 0.0)
         note = f"{name}: {rounded}. With whole factors it is right; with rounded ones it is as "
         note += "good as its reference, which multiplies so as well"
     wrote = ""

@@ -80,7 +80,8 @@ def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
         IndexError: the part is not all within its view.
         NotImplementedError: for views by anything but reshape.
     """
-    shapes, axes = [shape], []
+    shapes = [shape]
+    axes: list[Any] = []
     for step in steps:
         if _is_view(step):
             axes.append(None)

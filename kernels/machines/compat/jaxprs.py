@@ -77,7 +77,7 @@ def passes_of(precision: Any, dtypes: Sequence[str]) -> int:
     """
     import jax
 
-    known = {None: 1, **{jax.lax.Precision(i): n for i, n in enumerate((1, 3, 6))}}
+    known: dict[Any, int] = {None: 1, **{jax.lax.Precision(i): n for i, n in enumerate((1, 3, 6))}}
     sides = precision if isinstance(precision, tuple) else (precision,)
     asked = [known.get(side, 0) for side in sides]
     return max(asked) if "float32" in dtypes and all(asked) else 0
