@@ -57,7 +57,7 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
         if isinstance(kernel, TpuCompileError):
             late = kernel.kind in ("timeout", "crashed", "disk")
             verdict = "undecided" if late else "refused"
-            rung = "memory" if kernel.kind == "hbm" else "compile"
+            rung = "memory" if "hbm" in kernel.message.lower() else "compile"
             where = kernel.source or ""
             answer |= {"verdict": verdict, "rung": rung, "why": kernel.message, "where": where}
         elif kernel is not None:

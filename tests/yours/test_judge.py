@@ -69,7 +69,7 @@ def test_a_right_kernel_has_its_time_and_its_memory():
         (lambda x: add_one(x, rows=4), "f32[4096,128]", "refused", "lower", "multiple of 8"),
         (lambda x: pl.load(x), "f32[4096,128]", "refused", "trace", "no attribute 'load'"),
         # 48 GiB of arguments and results, and a chip of 32.
-        (add_one, "f32[50331648,128]", "refused", "memory", "HBM"),
+        (lambda x: add_one(x, rows=512), "f32[50331648,128]", "refused", "memory", "HBM"),
     ],
 )
 def test_what_is_wrong_or_refused_is_told(function, full, verdict, rung, says):
