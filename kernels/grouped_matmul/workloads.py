@@ -55,7 +55,7 @@ def _choice(workload):
 def _work(workload, gradient):
     m, k, n, g = (workload.sizes[name] for name in "mkng")
     # At most: which groups have rows, the sizes do not say. A gradient is two products more.
-    moved = workload.itemsize * (m * k + min(g, m) * k * n + m * n)
+    moved = workload.itemsize * (m * k + min(g, m) * k * n + m * n) + 4 * g
     return 2 * m * k * n * (3 if gradient else 1), moved * (2 if gradient else 1)
 
 

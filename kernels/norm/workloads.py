@@ -31,7 +31,7 @@ def _workloads(vectors):
     def work(workload, gradient):
         rows, n = workload.sizes["rows"], workload.sizes["n"]
         # The gradients read x and dy, and write dx.
-        return 0, (5 if gradient else 2) * rows * n * workload.itemsize
+        return 0, ((5 if gradient else 2) * rows + vectors) * n * workload.itemsize
 
     def sized(workload):
         return workload.sizes["rows"], workload.sizes["n"], workload.dtype
