@@ -9,5 +9,5 @@ WRONG = (
     ("from_hbm", {"copy.start()\n    copy.wait()": ""}, "interpret", "is nan"),
     ("double_buffer", {"copy(0).start()": "", NEXT: "copy(i).start()"}, "compile", "1 copy is"),
     ("double_buffer", {"i % 2": "0"}, "interpret", "on four"),
-    ("emitted", {"min(rows, 256)": "8"}, "speed", "the bar is 60,000"),
+    ("emitted", {"min(rows, 256)": "8"}, "speed", "the bar is 61,500"),
 )  # fmt: skip
