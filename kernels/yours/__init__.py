@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from kernels.yours.judging import judge
     from kernels.yours.proving import prove
     from kernels.yours.report import Report
-    from kernels.yours.verdict import Verdict
+    from kernels.yours.verdict import Judgement
 
-__all__ = ["Explanation", "Report", "Verdict", "explain", "judge", "prove", "proves"]
+__all__ = ["Explanation", "Judgement", "Report", "explain", "judge", "prove", "proves"]
 
 _MODULES = {
     "Explanation": "explanation",
     "Report": "report",
-    "Verdict": "verdict",
+    "Judgement": "verdict",
     "explain": "explaining",
     "judge": "judging",
     "prove": "proving",

@@ -18,7 +18,7 @@ from kernels.machines.checks import fail, one_of, positive, positive_int
 from kernels.yours import proving
 from kernels.yours.declared import OWN, Declared
 from kernels.yours.report import FAILED, PARTIAL, PASSED, Report
-from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG, OnChip, Verdict
+from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG, Judgement, OnChip
 from kernels.yours.weighing import Full
 
 CHIPS = ("v6e",)
@@ -60,7 +60,7 @@ def judge(
     seed: int = 0,
     timeout: float = TIMEOUT,
     memory: float | None = None,
-) -> Verdict:
+) -> Judgement:
     """Judge a kernel against a reference, for each chip.
 
     Args:
@@ -101,7 +101,7 @@ def judge_all(
     timeout: float = TIMEOUT,
     memory: float | None = None,
     jobs: int = 1,
-) -> Iterator[Verdict]:
+) -> Iterator[Judgement]:
     """Judge kernels of files, several at a time, each in a process of its own.
 
     Args:
@@ -118,7 +118,7 @@ def judge_all(
     check(chips, timeout, memory)
     positive_int("jobs", jobs)
 
-    def one(entry: Entry) -> Verdict:
+    def one(entry: Entry) -> Judgement:
         source = {"path": entry.path, "name": entry.name, "reference": entry.reference}
         return _judged(source, entry.title, entry.path, chips, seed, timeout, memory)
 
@@ -222,7 +222,7 @@ def _judged(
     seed: int,
     timeout: float,
     memory: float | None,
-) -> Verdict:
+) -> Judgement:
     """Weigh a kernel, run it where a chip would, and decide."""
     start = time.monotonic()
     most = None if memory is None else int(memory * 2**30)
@@ -242,6 +242,8 @@ def _judged(
             notes += on.pop("notes", ())
             fails = on.pop("reference_fails", "")
             notes += [f"the reference itself fails: {fails}"] * bool(fails)
+            if on.get("verdict") == REFUSED and any(words in on["why"] for words in UNTOLD):
+                on["verdict"] = UNDECIDED
             if fails and on.get("verdict") == REFUSED and on["rung"] == "trace":
                 on |= {"verdict": UNDECIDED, "why": f"it fails as its reference does: {on['why']}"}
         # Not of a problem that fails by itself, nor of a kernel that no chip would run.
@@ -261,7 +263,7 @@ def _judged(
     notes += [*report.notes, *decision.pop("notes")]
     decided = tuple(_on_chip(on, decision) for on in on_chips)
     seconds = time.monotonic() - start
-    return Verdict(name, decided, path, sizes, gone, tuple(dict.fromkeys(notes)), seconds)
+    return Judgement(name, decided, path, sizes, gone, tuple(dict.fromkeys(notes)), seconds)
 
 
 def _decided(report: Report, name: str, faithful: bool, not_run: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class OnChip:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """What `kernels.judge` found of one kernel, shown as a table.
 
     Args:
@@ -154,7 +154,7 @@ class Verdict:
         return "".join(part._repr_html_() for part in self._parts())
 
 
-def table(verdicts: Sequence[Verdict]) -> Table:
+def table(verdicts: Sequence[Judgement]) -> Table:
     """A row for each kernel and chip."""
     columns = ("kernel", "chip", "verdict", "rung", "estimate", "band", "XLA over it", "HBM, GiB")
     rows = []
