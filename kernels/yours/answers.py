@@ -177,8 +177,8 @@ def weigh(
 
 @functools.cache
 def _looked_at(claim: Claim) -> tuple[str, str | None]:
-    """Why no rung runs it; and where, in a bracket, it first asks for a product whose factors a
-    machine rounds: None where nowhere, "" also where it cannot be traced."""
+    """Why no rung runs it; and where, in a bracket or a word, it first asks for a product whose
+    factors a machine rounds: None where nowhere, "" where it cannot be traced."""
     from kernels.machines.compat import jax_pallas, jaxprs
     from kernels.proof import ladder
 
@@ -194,7 +194,7 @@ def _looked_at(claim: Claim) -> tuple[str, str | None]:
                 return "it talks to other chips, which no rung runs yet", None
         products = [e for e in jaxprs.equations(traced) if jaxprs.passes(e) in (1, 3)]
         lines = [f for e in products for f in jaxprs.frames(e) if user_file(f[0])]
-        place = f" ({Path(lines[0][0]).name}:{lines[0][1]})" if lines else ""
+        place = f" ({Path(lines[0][0]).name}:{lines[0][1]})" if lines else " of a library"
         return "", place if products else None
     return "", ""
 

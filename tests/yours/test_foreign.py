@@ -22,8 +22,7 @@ ENTRIES = re.findall(ENTRY, Path(PLANTED).read_text(), re.M)
 FAULTS = [(rung, kernel) for kernel, rung, _ in ENTRIES]
 BACKWARD = [kernel for kernel, _, planted in ENTRIES if planted.endswith('"')]
 
-# What JAX's interpreters cannot run, and what is refused with reason.
-SKIPPED = {"ragged_paged": "ReshapeTransform"}
+# What is refused with reason.
 REFUSED = {"paged_float32"}
 OFTEN = {"gmm"}  # the others belong to make test-full
 
@@ -45,9 +44,6 @@ def test_a_kernel_shipped_with_jax(kernel):
         assert ("interpret", "failed") in found and report.failures[0].message.startswith(
             "element ["
         )
-    elif kernel in SKIPPED:
-        assert found == {("interpret", "skipped"), ("simulate", "skipped"), ("compile", "passed")}
-        assert SKIPPED[kernel] in str(report)
     else:
         assert {status for _, status in found} <= {"passed", "partial"}, str(report)
 

@@ -67,7 +67,8 @@ EXERCISES = (
         rungs=("interpret",),
         magnitude=reference.matmul_magnitude,
         judge=judges.float32_products,
-        hint="How many programs do m rows need? And in which dtype are sums of int8 added up?",
+        hint="How many programs do m rows need? In which dtype are sums of int8 added up? And "
+        "what does a TPU round, where no precision is asked for?",
     ),
     Exercise(
         "race",

@@ -1,4 +1,5 @@
-"""Views by `ref.reshape`, which JAX's simulation of a TPU does not know: as parts of the memory.
+"""Views by `ref.reshape`, which JAX's simulation of a TPU does not know, and masked swaps, which it
+refuses where a later dimension is shorter than the first: as boxes of the memory.
 
 Private: get, store, swap and the shared memory of `jax._src.pallas.mosaic.interpret`, NDIndexer,
 ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
@@ -42,15 +43,22 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
         **by: Any,
     ) -> Any:
         where = token, device, core, space, buffer
-        if not any(map(_is_view, steps)):
+        # What a masked swap may write JAX measures by its first dimension alone: so row by row.
+        masked = access.__name__ == "swap" and np.ndim(more[1]) > 0  # without a mask it is None
+        if not any(map(_is_view, steps)) and not masked:
             return access(*where, steps, *more, **by)
         name = simulation.TPU_MEMORY_SPACE_NAMES[int(space)]
         owner = simulation._local_core_id_or_zero_if_hbm(int(core), name)
         memory = simulation._get_shared_memory().mem[name, int(buffer), int(device), owner]
-        wanted = places(memory.logical_shape, steps)
+        try:
+            wanted = places(memory.logical_shape, steps)
+        except IndexError:
+            if any(map(_is_view, steps)):
+                raise
+            return access(*where, steps, *more, **by)  # a mask may hide what is beyond
         values = [None if value is None else np.asarray(value) for value in more]
         result = np.empty(wanted.shape, memory.content.dtype)
-        for index, box in boxes(wanted, memory.logical_shape):
+        for index, box in boxes(wanted, memory.logical_shape, by_row=masked):
             sizes = tuple(part.size for part in box.indices)
             pieces = [value if value is None else value[index].reshape(sizes) for value in values]
             answer = access(*where, (box,), *pieces, **by)
@@ -112,12 +120,15 @@ def _along(index: Any) -> np.ndarray:
     return int(index.start) + int(index.stride) * np.arange(int(index.size))
 
 
-def boxes(part: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
+def boxes(
+    part: np.ndarray, shape: tuple[int, ...], by_row: bool = False
+) -> Iterator[tuple[tuple[int, ...], Any]]:
     """A part of memory as boxes of it.
 
     Args:
         part: its places, as `places` has them.
         shape: of the memory.
+        by_row: whether each row of the part is to be boxes of its own.
 
     Returns:
         For each box the index of its elements in the part, and an indexer of the memory.
@@ -127,7 +138,7 @@ def boxes(part: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int,
     lines = [np.unique(line) for line in np.unravel_index(part, shape)]
     strides = [int(line[1] - line[0]) if line.size > 1 else 1 for line in lines]
     even = all((np.diff(line) == stride).all() for line, stride in zip(lines, strides))
-    if even and math.prod(line.size for line in lines) == part.size:
+    if not by_row and even and math.prod(line.size for line in lines) == part.size:
         slices = tuple(
             indexing.Slice(int(line[0]) if line.size else 0, line.size, stride)
             for line, stride in zip(lines, strides)

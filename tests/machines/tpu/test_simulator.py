@@ -140,6 +140,22 @@ def test_what_leaves_its_view_is_refused():
         simulate(through_views(6), X[:2048].reshape(16, 128))
 
 
+def test_a_masked_store_is_bounded_by_each_dimension():
+    def some_rows(x, *, interpret):
+        def kernel(x_ref, o_ref):
+            o_ref[...] = x_ref[...]
+            row = jax.lax.broadcasted_iota(jnp.int32, (8, 2, 128), 0)
+            pltpu.store(o_ref.at[:, :2], jnp.zeros((8, 2, 128)), mask=row >= 5)
+
+        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
+
+    x = X.reshape(8, 4, 128) + 1
+    wanted = x.copy()
+    wanted[5:, :2] = 0
+    assert np.array_equal(simulate(some_rows, x).result, wanted)
+
+
 REPORTS = {
     "as JAX 0.10 and 0.11 print them": """RACE DETECTED
   write of ('vmem', 103, 0, 0)[(slice(0, 8, 1), slice(0, 128, 1))] from 100, 0, /a/b/k.py:22:62 (k)
