@@ -31,7 +31,8 @@ def linear_cross_entropy(
     the token's loss is NaN instead, and so are the gradients that come from it: its row of x's, and
     all of w's. To leave tokens out of a mean, give them any label, and their loss the weight 0.
 
-    Pseudocode of "pallas":
+    Pseudocode of "pallas"::
+
         for a block of tokens:                              # the loss
             for a block of the vocabulary:
                 s = x w                                     # [tokens, vocab], float32

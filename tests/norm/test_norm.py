@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from close import assert_right
 
-from kernels.norm import RowBlocks, layer_norm, rms_norm
+from kernels.norm import layer_norm, rms_norm
+from kernels.softmax import RowBlocks
 
 NORMS = {"rms_norm": (rms_norm, 1), "layer_norm": (layer_norm, 2)}
 
