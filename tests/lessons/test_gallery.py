@@ -31,7 +31,7 @@ def test_the_rung_it_names_catches_it(name):
     caught = gallery.climb(name)
     assert caught is not None, "no rung catches it: has it been repaired?"
     assert caught.rung == BUGS[name].caught_by
-    assert BUGS[name].says in caught.message
+    assert any(words in caught.message for words in BUGS[name].says.split("|"))
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -21,7 +21,7 @@ class Bug:
         title: what it is called in the gallery.
         operator: whose contract it breaks.
         caught_by: the first rung that refuses it.
-        says: words that the rung's message holds.
+        says: words that the rung's message holds; with a | between, one or the other.
         cause: why it is wrong, in a sentence.
         lesson: what to learn from it, in a sentence.
         workloads: what it is run on.

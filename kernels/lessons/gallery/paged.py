@@ -93,7 +93,7 @@ wrong_semaphore = _faulty(
     "wrong_semaphore",
     title="The wait is for the other buffer's semaphore",
     caught_by="simulate",
-    says="",
+    says="not finite|race: a read",
     cause="It returns when the page after this one is there, which says nothing of this one.",
     lesson="interpret=True copies at once, so every wait is right. Only a simulator delivers late.",
     workloads=(Workload("two_pages", FULL),),
