@@ -191,7 +191,8 @@ def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
     """Of the levels between only the one that comes nearest is compiled, on one chip."""
     ms = {name: estimated(name, chip).value for name in names}
     floor = (4 + 4 + 1) * 4 * 1024 * 256 / tpu.CHIPS[chip].hbm_bytes_per_second * 1e3
-    assert floor <= ms["pallas"] * 1.0001 and ms["pallas"] < 1.2 * floor
+    start = tpu.RATES[chip].start_seconds * 1e3
+    assert floor <= ms["pallas"] * 1.0001 and ms["pallas"] - start < 1.2 * floor
     others = [ms[name] for name in names[1:]]
     # Level 3 makes no copy either, and on a v5e it is as near.
     assert ms["pallas"] < {"v5e": 1.001, "v6e": 0.8}[chip] * min(others)

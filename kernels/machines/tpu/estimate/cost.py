@@ -221,9 +221,8 @@ class Cost:
             method += f", raised to {highest}"
         if bound == LATENCY and kernel.cycles is not None:
             model -= self._shorter_waits(kernel)
-        if kernel.cycles is not None:
-            model += self._first_fetch(call, in_vmem)
-        cycles = max(model, streamed, peak) + self._start(instruction, floor)
+        exposed = 0.0 if kernel.cycles is None else self._first_fetch(call, in_vmem)
+        cycles = max(model + exposed, streamed, peak) + self._start(instruction, floor)
         return _operation(
             instruction,
             kind="kernel",
