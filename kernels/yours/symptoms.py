@@ -15,7 +15,7 @@ ANCHORS = (
     (r"acc to be 32-bit|MXU adds up in 32 bits", "acc-32-bit"),
     (r"Unimplemented primitive in Pallas TPU|kernel language has no", "primitive"),
     (r"take_along_axis-like|int indexing on TPU", "gather"),
-    (r"Invalid vector type for load|vector unit cannot load", "float16"),
+    (r"Invalid vector type for load|vector unit cannot load|operation tpu\.load", "float16"),
     (r"X\{64\|128\}|TPU kernel takes no \S+ arrays", "x64-arrays"),
     (r"operation 'func\.return'|index map gives 64-bit", "x64-index-map"),
     (r"Only vector<i16> and vector<i32>", "narrow-arithmetic"),
