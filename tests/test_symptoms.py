@@ -182,7 +182,7 @@ ON_GPU = {
     "shared-memory": (*call(copy, F32(1024, 256), out=F32(1024, 256)), "h100"),
     "wgmma": (to_mosaic, [shape(256, 256)] * 2, "a100"),
 }
-# What JAX 0.12 and its compilers say instead; nothing where they take the program. Entries quote it.
+# What JAX 0.12 and its compilers say instead, which entries quote; None where they take the program.
 NEWER = {
     "bfloat16-only": "Operation not supported: kVectorMaxIndexReduceBf16",
     "narrow-shift": None,
@@ -282,7 +282,7 @@ def check(anchor, run):
         said = f"{error}\n{getattr(error, 'original', '')}"
     if message := said_today(anchor):
         said = holds(said, message) or said
-    assert said is True or message is None and isinstance(said, gpu.GpuProgram), said
+    assert said is True or (message is None and isinstance(said, gpu.GpuProgram)), said
 
 
 @pytest.mark.parametrize("anchor", SAID)
