@@ -182,7 +182,7 @@ ON_GPU = {
     "shared-memory": (*call(copy, F32(1024, 256), out=F32(1024, 256)), "h100"),
     "wgmma": (to_mosaic, [shape(256, 256)] * 2, "a100"),
 }
-# What JAX 0.12 and its compilers say instead, which entries quote; None where they take the program.
+# What JAX 0.12 and its compilers say instead, which entries quote; None: they take the program.
 NEWER = {
     "bfloat16-only": "Operation not supported: kVectorMaxIndexReduceBf16",
     "narrow-shift": None,
