@@ -4,15 +4,18 @@ The kernels are in taichi_samples.py. What needs a fresh process is run in one.
 """
 
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from kernels import optional, taichi
+from kernels.machines.taichi import child
 
 ROOT = Path(__file__).resolve().parents[3]
 INSTALLED = [name for name in taichi.MODULES if optional.available(name)]
@@ -115,6 +118,16 @@ def test_tensors_on_a_gpu():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
     np.testing.assert_array_equal(taichi.run(samples.doubled, X, device="cuda"), 2 * X)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "uint64", "uint16", "float16", "int8", "bool"])
+def test_what_goes_to_a_gpu_and_comes_back_keeps_dtype_and_bits(dtype):
+    pytest.importorskip("torch")
+    array = np.arange(-3, 3).reshape(2, 3).astype(getattr(ml_dtypes, dtype, dtype))
+    tensor = child.to_torch(array)
+    assert str(tensor.dtype) == f"torch.{dtype}" and tensor.shape == array.shape
+    back = pickle.loads(pickle.dumps(child.to_numpy(tensor)))
+    assert back.dtype == array.dtype and back.tobytes() == array.tobytes()
 
 
 # --- in a fresh process -------------------------------------------------------------------------
