@@ -13,6 +13,7 @@ from kernels.machines.compat import jaxprs
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import Backend, Job, Refused
 from kernels.proof.backends.pallas_tpu import Brought, check_index_maps
+from kernels.proof.backends.processor import card
 
 COMPILE_SECONDS = 120.0  # that a compilation may take
 
@@ -78,7 +79,7 @@ class PallasGpu(Backend):
     def chip(self, device: str = "cpu") -> str:
         import jax
 
-        return jax.devices()[0].device_kind
+        return card(jax.devices()[0].device_kind)
 
 
 class BroughtToGpu(Brought):

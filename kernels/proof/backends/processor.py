@@ -14,11 +14,16 @@ def has_cuda() -> bool:
     return optional.available("torch") and optional.require("torch", "").cuda.is_available()
 
 
+def card(name: str) -> str:
+    """A GPU's name, as PyTorch and JAX give it, without its maker's."""
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
 def processor(device: str = "cpu") -> str:
     """The processor that is timed: the first GPU for "cuda", else the CPU with its cores."""
     if device == "cuda":
         torch = optional.require("torch", "timing on a GPU")
-        return torch.cuda.get_device_name().removeprefix("NVIDIA ").removeprefix("GeForce ")
+        return card(torch.cuda.get_device_name())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     model = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")

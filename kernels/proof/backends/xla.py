@@ -8,7 +8,7 @@ from typing import Any
 from kernels.machines.tpu.chips import CHIPS
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import Backend, Job
-from kernels.proof.backends.processor import processor
+from kernels.proof.backends.processor import card, processor
 
 
 class OnTpu(Backend):
@@ -46,7 +46,7 @@ class OnTpu(Backend):
 
         if jax.default_backend() == "cpu":
             return processor()
-        return tpu.chips.here(fallback=jax.devices()[0].device_kind)
+        return tpu.chips.here(fallback=card(jax.devices()[0].device_kind))
 
 
 class _Xla(OnTpu):
