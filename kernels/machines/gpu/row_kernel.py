@@ -30,7 +30,7 @@ WIDTH = 256  # numbers: as many as TMA copies along one axis
 SLOTS = 3  # rows in shared memory: one is worked on, or on its way out, while two come in
 PIECE = 1024  # bytes: eight of each thread
 RESERVED = 2048  # bytes of a block, at most, for barriers and for sums of its warps
-BLOCKS = 4  # of an SM at most: registers hold no more of them
+BLOCKS = 16  # of an SM, which keeps 2048 threads at most
 
 
 def call(
