@@ -26,10 +26,9 @@ from kernels.machines.gpu.chips import CHIPS
 from kernels.machines.gpu.interpreted import multiprocessors
 
 LONGEST = 32768  # bytes of a row: of bfloat16, 128 registers of each thread, once it is float32
-WIDTH = 256  # numbers: as many as TMA copies along one axis
+WIDTH = 128  # numbers of a line, one for each thread; TMA copies at most 256 along one axis
 SLOTS = 3  # rows in shared memory: one is worked on, or on its way out, while two come in
-PIECE = 1024  # bytes: eight of each thread
-RESERVED = 2048  # bytes of a block, at most, for barriers and for sums of its warps
+RESERVED = 3200  # bytes of a block at most: barriers, sums of its warps, and what CUDA keeps
 BLOCKS = 16  # of an SM, which keeps 2048 threads at most
 
 
@@ -47,7 +46,8 @@ def call(
         name: of the kernel.
         compute: (keep, row, *vectors) → row, all float32 and of one shape, over both of whose axes
             a row is reduced. keep(values, other=0) puts `other` behind the row's end.
-        x: [rows, n], float32 or bfloat16.
+        x: [rows, n], float32 or bfloat16; where WIDTH does not divide n, XLA copies it, padded,
+            and cuts the result.
         vectors: [n], of x's dtype.
         interpret: as plgpu.kernel takes it.
 
@@ -63,16 +63,15 @@ def call(
         checks.fail(
             "x.shape[-1]", n, f'at most {most}, of which a block holds a row; "xla" takes it'
         )
-    size = pl.cdiv(n * x.dtype.itemsize, PIECE) * PIECE
-    line = (size // x.dtype.itemsize // WIDTH, WIDTH)
-    more = math.prod(line) - n
+    shape = (pl.cdiv(n, WIDTH), WIDTH)
+    more, size = math.prod(shape) - n, math.prod(shape) * x.dtype.itemsize
     room = CHIPS["h100"].shared_bytes_per_sm // (size * (SLOTS + len(vectors)) + RESERVED)
     blocks = min(rows, multiprocessors() * min(BLOCKS, room))
 
     def keep(values: Any, other: float = 0.0) -> Any:
         if not more:
             return values
-        place = [jax.lax.broadcasted_iota(jnp.int32, line, axis) for axis in (0, 1)]
+        place = [jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1)]
         return jnp.where(place[0] * WIDTH + place[1] < n, values, other)
 
     def kernel(x_gmem: Any, *refs: Any) -> None:
@@ -100,7 +99,9 @@ def call(
             plgpu.barrier_wait(arrived.at[slot])
             inputs = (ring_smem.at[slot], *vectors_smem)
             result = compute(keep, *(ref[...].astype(jnp.float32) for ref in inputs))
-            ring_smem[slot] = result.astype(x.dtype)  # where the row was: all of it has been read
+            ring_smem[slot] = result.astype(
+                x.dtype
+            )  # where the row was, which is read: compute reduces
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(ring_smem.at[slot], o_gmem.at[row])
             plgpu.wait_smem_to_gmem(1, wait_read_only=True)  # the row before has left its slot
@@ -110,14 +111,14 @@ def call(
 
     def folded(a: Any) -> Any:
         padded = jnp.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, more)])
-        return padded.reshape(*a.shape[:-1], *line)
+        return padded.reshape(*a.shape[:-1], *shape)
 
     out = plgpu.kernel(
         kernel,
-        out_type=jax.ShapeDtypeStruct((rows, *line), x.dtype),
+        out_type=jax.ShapeDtypeStruct((rows, *shape), x.dtype),
         scratch_types=[
-            *[plgpu.SMEM(line, x.dtype)] * len(vectors),
-            plgpu.SMEM((SLOTS, *line), x.dtype),
+            *[plgpu.SMEM(shape, x.dtype)] * len(vectors),
+            plgpu.SMEM((SLOTS, *shape), x.dtype),
             plgpu.Barrier(num_barriers=SLOTS + 1),
         ],
         grid=(blocks,),
