@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels.machines import checks
 from kernels.machines.tpu.rows import RowBlocks
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
 from kernels.proof.contract import Implementation, Operator
@@ -30,16 +31,17 @@ def rms_norm(
         x: [..., n], float32 or bfloat16, any rank of at least 1, no dimension of zero.
         weight: [n], x's dtype.
         eps: added to the mean of the squares; above 0.
-        implementation: "xla" or "pallas" (TPU).
+        implementation: "xla", "pallas" (TPU) or "mosaic_gpu" (Hopper GPUs, rows of at most 32 KiB;
+            its gradient is XLA's).
         block: of "pallas"; None lets it choose. Its gradient always chooses.
-        interpret: None interprets where there is no TPU.
+        interpret: None interprets, or simulates, where there is no such device.
 
     Returns:
         As x, calculated in float32. Differentiable in x and weight.
 
     Raises:
-        ValueError: for another rank, size, dtype, eps, block or implementation, and for blocks that
-            VMEM cannot hold, before anything runs.
+        ValueError: for another rank, size, dtype, eps, block or implementation, for blocks that
+            VMEM cannot hold, and for rows that "mosaic_gpu" does not take, before anything runs.
 
     Source:
         Root mean square layer normalization (Zhang and Sennrich, 2019).
@@ -65,8 +67,7 @@ def layer_norm(
         x: [..., n], float32 or bfloat16, any rank of at least 1, no dimension of zero.
         weight, bias: [n], x's dtype.
         eps: added to the variance; above 0.
-        implementation: "xla" or "pallas" (TPU).
-        block, interpret: as rms_norm has them.
+        implementation, block, interpret: as rms_norm has them.
 
     Returns:
         As x, calculated in float32; the variance is that of the distances from the mean.
@@ -97,6 +98,19 @@ def _check(x: Any, vectors: dict[str, Any], eps: float, block: Any) -> None:
 
 _OWN = {"block": "chooses its own"}
 
+
+def _mosaic_gpu(name: str) -> Implementation:
+    return Implementation(
+        "mosaic_gpu",
+        MOSAIC_GPU,
+        f"mosaic_gpu:{name}",
+        accepts=lambda w: w.sizes["n"] * w.itemsize <= 32768,
+        lacks=_OWN,
+        tunable=False,
+        chapter="matmul_on_hopper",
+    )
+
+
 RMS_NORM = Operator(
     rms_norm,
     summary="rows over the root of the mean of their squares, weighted",
@@ -104,6 +118,7 @@ RMS_NORM = Operator(
     implementations=(
         Implementation("xla", XLA, "xla:rms_norm", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:rms_norm"),
+        _mosaic_gpu("rms_norm"),
     ),
 )
 
@@ -114,5 +129,6 @@ LAYER_NORM = Operator(
     implementations=(
         Implementation("xla", XLA, "xla:layer_norm", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:layer_norm"),
+        _mosaic_gpu("layer_norm"),
     ),
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from kernels.machines import checks
 from kernels.machines.tpu.rows import RowBlocks
+from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
@@ -24,19 +25,20 @@ def softmax(
 
     Args:
         x: [..., n], float32 or bfloat16, any rank of at least 1, no dimension of zero.
-        implementation: "xla", "pallas" (TPU) or "nki" (AWS Neuron; takes PyTorch's tensors too).
+        implementation: "xla", "pallas" (TPU), "mosaic_gpu" (Hopper GPUs, rows of at most 32 KiB;
+            its gradient is XLA's) or "nki" (AWS Neuron; takes PyTorch's tensors too).
         block: of "pallas"; None lets it choose. Its gradient always chooses.
-        interpret: None interprets "pallas" where there is no TPU, and simulates "nki" where there
-            is no Neuron device; True and False force either. "xla" ignores it.
+        interpret: None interprets "pallas" where there is no TPU, and simulates "mosaic_gpu" and
+            "nki" where there is no such device; True and False force either. "xla" ignores it.
 
     Returns:
         As x. The sums are taken in float32, of numbers from which the row's largest was subtracted.
         A row with a NaN or an infinity of either sign follows NumPy: +inf and NaN spoil it.
-        "xla" and "pallas" are differentiable.
+        All but "nki" are differentiable.
 
     Raises:
-        ValueError: for another rank, size, dtype, block or implementation, and for blocks that VMEM
-            cannot hold, before anything runs.
+        ValueError: for another rank, size, dtype, block or implementation, for blocks that
+            VMEM cannot hold, and for rows that "mosaic_gpu" does not take, before anything runs.
 
     Source:
         Where rows are read in parts, the online normalizer of Milakov and Gimelshein (2018).
@@ -59,6 +61,15 @@ SOFTMAX = Operator(
     implementations=(
         Implementation("xla", XLA, "xla:softmax", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:softmax"),
+        Implementation(
+            "mosaic_gpu",
+            MOSAIC_GPU,
+            "mosaic_gpu:softmax",
+            accepts=lambda w: w.sizes["n"] * w.itemsize <= 32768,
+            lacks=_OWN,
+            tunable=False,
+            chapter="matmul_on_hopper",
+        ),
         Implementation("nki", NKI, "nki:softmax", lacks=_OWN, tunable=False, differentiable=False),
     ),
 )
