@@ -24,9 +24,9 @@ from kernels.machines.gpu.compiler import GpuProgram, compile_program
 from kernels.machines.gpu.estimate import estimate_compiled
 from kernels.machines.gpu.export import export
 from kernels.matmul import matmul
-from validation import blackwell, tpu_programs
+from validation import blackwell, gpu_measured, tpu_programs
 from validation import tokamax_door as tokamax
-from validation.gpu_times import Bracketed
+from validation.gpu_times import JIT, OURS, Bracketed
 from validation.tpu_programs import (
     BF16,
     PublishedProgram,
@@ -56,6 +56,8 @@ def program(key: Key) -> PublishedProgram:
         MissingPackage: without tokamax, where the kernel is its own.
     """
     one_of("chip", key.chip, CHIPS)
+    if key.implementation in (JIT, OURS):
+        return gpu_measured.program(key)
     one_of("operator", key.operator, _BUILDS)
     if key.operator in TOKAMAX:
         optional.require("tokamax", f"the kernels of {key.operator}/{key.implementation}")

@@ -59,19 +59,19 @@ EMITTED = "emitted"  # the term of what XLA's own kernels multiply
 # of the shortest of these, below which there is no figure. Fitted by
 # validation.gpu_rates to half of the published times; what has no factor took no time of its own.
 # An array is taken to be in the cache as far as it fits.
-_XLA = dict(cache=1.17, memory=1.6, products=1.07, products_float32=1.24, products_memory=1.04)
+_XLA = dict(cache=1.21, memory=1.15, products=1.1, products_float32=1.32, products_memory=1.75)
 _TRITON = dict(
-    launches=2.52e-6, memory=0.743, cache=0.418, products=1.77, issue=0.782, accesses=2.43
+    launches=2.74e-6, memory=0.785, cache=0.411, products=1.74, issue=0.813, accesses=2.39
 )
-_MOSAIC = dict(launches=1.29e-5, memory=3.89, products=0.808, issue=1.07)
+_MOSAIC = dict(launches=7.91e-6, memory=3.69, products=0.704, issue=1.71)
 _PALLAS = (("triton", _TRITON), ("mosaic", _MOSAIC))
 FACTORS = {"h100": _XLA | {f"{who}_{part}": f for who, fs in _PALLAS for part, f in fs.items()}}
 NOTHING = (0.0, 0.0, 0, 0.0)
 BANDS = {
-    ("h100", "Mosaic GPU"): (-0.244, 0.207, 20, 3.6e-5),
-    ("h100", "Triton"): (-0.217, 0.232, 39, 8.4e-6),
-    ("h100", "XLA"): (-0.2, 0.2, 51, 1.2e-5),
-    ("h100", "XLA loops"): (-0.25, 0.268, 20, 2.7e-4),
+    ("h100", "Mosaic GPU"): (-0.176, 0.235, 27, 2.5e-5),
+    ("h100", "Triton"): (-0.223, 0.238, 39, 8.4e-6),
+    ("h100", "XLA"): (-0.285, 0.171, 77, 3.4e-6),
+    ("h100", "XLA loops"): (-0.26, 0.418, 20, 2.7e-4),
 }
 
 
