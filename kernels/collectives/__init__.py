@@ -1,0 +1,1 @@
+"""Operators over several chips, inside jax.shard_map."""
