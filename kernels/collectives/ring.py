@@ -188,8 +188,8 @@ def _call(kernel, ring, x, shape, scratch, interpret, name):
     return pl.pallas_call(
         functools.partial(kernel, ring=ring),
         out_shape=jax.ShapeDtypeStruct(shape, x.dtype),
-        in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
-        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
         scratch_shapes=[
             *scratch,
             pltpu.SemaphoreType.DMA((lanes, 2)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import math
 import re
 import time
 from abc import ABC, abstractmethod
@@ -449,7 +450,12 @@ def _on_mesh(program: Any, devices: Any, axes: Mapping[str, int]) -> tuple[list[
     import jax
 
     kinds = (jax.sharding.AxisType.Auto,) * len(axes)  # the compiler cuts what has no spec
-    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), kinds, devices=devices)
+    sizes, names, wanted = tuple(axes.values()), tuple(axes), math.prod(axes.values())
+    if wanted == len(devices):
+        mesh = jax.make_mesh(sizes, names, kinds, devices=devices)
+    else:  # a part of the slice, which has no best order
+        part = np.asarray(devices[:wanted]).reshape(sizes)
+        mesh = jax.sharding.Mesh(part, names, axis_types=kinds)
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     args = [s or whole for s in program.in_shardings_jax(mesh)]
     # What the program does not say of a result, the partitioner chooses.

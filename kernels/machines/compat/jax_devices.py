@@ -5,7 +5,8 @@ when its semaphore is waited for; and where all wait, it waits too. Within `turn
 at a time, until it touches a semaphore or starts a copy; then a seed draws who goes on, of devices
 and copies alike, each at a speed of its own. So a seed is an order of arrival, the same each time;
 where nobody can go on, that is a deadlock, at once and in words; and what a device leaves behind,
-such as a copy that nobody waited for, is an error.
+such as a copy that nobody waited for, is an error. Without a seed devices go in step, copies arrive
+at once, and what is left behind does not matter.
 
 Private: `shared_memory` of `jax._src.pallas.mosaic.interpret`. Seen in JAX 0.10.2.
 """
@@ -39,7 +40,7 @@ class _Turns:
     """Who may go on, of the devices of one kernel and the copies in flight."""
 
     memory: Any
-    seed: int
+    seed: int | None
     failed: list[str]  # the first failure in words
     turn: int | None = None
     ended: set[int] = field(default_factory=set)
@@ -48,6 +49,7 @@ class _Turns:
     speeds: dict[Any, float] = field(default_factory=dict)
     raised: dict[tuple[int, int], str] = field(default_factory=dict)  # semaphore, device → by whom
     clocks: int = 0  # drawn so far, of the copies'
+    last: int = -1  # device that went on, of those in step
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class _Turns:
             if count := int(semaphore.count_by_core[device]):
                 by = self.raised.get((semaphore.id, device), "nobody")
                 left.append(f"{_name(semaphore)} raised to {count} by {by}, never waited for")
-        if left:
+        if left and self.seed is not None:
             words = f"device {device} leaves the kernel with {left[0]}"
             self.fail(words)
             raise RuntimeError(words)
@@ -114,13 +116,22 @@ class _Turns:
                     gone = [f"device {d} has left the kernel" for d in sorted(self.ended)]
                     self.fail("deadlock: " + "; ".join(waits + gone))
                 return
-            speeds = [self._speed(s if isinstance(s, int) else ("copy", s.id)) for s in steps]
-            [step] = self.random.choices(steps, speeds)
+            step = self._drawn(steps)
             if isinstance(step, int):
                 self.turn = step
                 self.changed.notify_all()
             else:
                 self._move(step)
+
+    def _drawn(self, steps: list[Any]) -> Any:
+        """One of the steps, a device or a copy, that may be next."""
+        if self.seed is None:
+            if copies := [step for step in steps if not isinstance(step, int)]:
+                return copies[0]
+            self.last = next((device for device in steps if device > self.last), steps[0])
+            return self.last
+        speeds = [self._speed(s if isinstance(s, int) else ("copy", s.id)) for s in steps]
+        return self.random.choices(steps, speeds)[0]
 
     def _move(self, copy: Any) -> None:
         """Let a copy read its source; or write its destination, and be gone."""
@@ -158,7 +169,7 @@ def _line(source_info: Any) -> str:
 
 
 @contextlib.contextmanager
-def turns(seed: int) -> Iterator[list[str]]:
+def turns(seed: int | None) -> Iterator[list[str]]:
     """Within it simulated devices take turns as a seed draws; the list gets the first failure.
 
     Patches methods of SharedMemory and Semaphore, which are looked up while a kernel runs: what was

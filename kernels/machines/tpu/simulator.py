@@ -27,7 +27,7 @@ from kernels.machines.compat import jax_devices, jax_interpreter
 
 CORES = 2
 CLOCKS = 512  # of the race detector, on a mesh: devices, and copies one after another
-DEVICES = 8  # that a child pretends to have, or twice as many and so on: as many as a mesh asks for
+DEVICES = 16  # that a child pretends to have, twice as many as work: each takes a thread of XLA
 TIMEOUT = 120.0  # seconds for one simulation of several devices
 WORKER = str(Path(__file__).with_name("mesh_worker.py"))
 
@@ -37,7 +37,7 @@ _spares = Spares()
 def simulate(
     function: Callable[..., Any],
     *args: Any,
-    seed: int = 0,
+    seed: int | None = 0,
     cores: int = CORES,
     watched: bool = True,
     mesh: Mapping[str, int] | None = None,
@@ -50,7 +50,8 @@ def simulate(
         function: the kernels in it are simulated, whether it takes `interpret=` or not.
         args: arrays.
         seed: of the order in which programs along parallel dimensions run; on a mesh, of the order
-            in which devices and the copies between them go on, and of how fast each is.
+            in which devices and the copies between them go on, and of how fast each is; None lets
+            them go in step, their copies at once, and forgives what a device leaves behind.
         cores: that share the programs along parallel dimensions; one on each device of a mesh.
         watched: whether races are looked for.
         mesh: axis name → size, such as {"x": 4}. The function calls jax.shard_map without mesh=,
@@ -76,7 +77,7 @@ def simulate_here(
     function: Callable[..., Any],
     args: Any,
     options: dict[str, Any],
-    seed: int,
+    seed: int | None,
     cores: int,
     watched: bool,
     turns: bool = False,
@@ -129,7 +130,7 @@ def _in_child(
     args: Any,
     options: dict[str, Any],
     mesh: Mapping[str, int],
-    seed: int,
+    seed: int | None,
     watched: bool,
     timeout: float,
 ) -> Simulation:
@@ -140,7 +141,7 @@ def _in_child(
         fail("mesh", dict(mesh), 'axis name → size, such as {"x": 4}')
     for name, size in mesh.items():
         positive_int(f"mesh[{name!r}]", size)
-    devices = max(DEVICES, 1 << (math.prod(mesh.values()) - 1).bit_length())
+    devices = max(DEVICES, 2 << (math.prod(mesh.values()) - 1).bit_length())
     flag = f"--xla_force_host_platform_device_count={devices}"
     flags = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
@@ -158,7 +159,9 @@ def _in_child(
         answer = child.ask(question, timeout)
     except ChildLate as error:
         words = f"{math.prod(mesh.values())} devices had not finished after {timeout:g} s"
-        raise SimulationError(f"{words}: a wait that is no semaphore's, or too much work") from error
+        raise SimulationError(
+            f"{words}: a wait that is no semaphore's, or too much work"
+        ) from error
     except ChildError as error:
         child.close()
         raise SimulationError(f"{error}") from error
