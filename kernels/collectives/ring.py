@@ -1,8 +1,11 @@
 """Rings by remote DMA, on a TPU: each device talks to its two neighbours alone.
 
-    gather, n devices, step s of n − 1:            reduce and scatter, step s of n − 1:
-        send block (me − s) to the right               send the sum of chunk (me − s − 1) to the right
-        receive block (me − s − 1) from the left       receive that of chunk (me − s − 2), add mine
+    gather, n devices, step s of n − 1:
+        send block (me − s) to the right
+        receive block (me − s − 1) from the left
+    reduce and scatter, step s of n − 1:
+        send the sum of chunk (me − s − 1) to the right
+        receive that of chunk (me − s − 2) from the left, and add mine
 
 A second ring goes the other way with half of the rows, where there are enough, so that both
 directions of each link work. Who receives says so: a buffer is written again only after the
@@ -126,7 +129,8 @@ def scatter_kernel(x_ref, out_ref, sums, own, fetched, sent, arrived, free, *, r
     _meet(ring, me)
 
     def rows(lane, t):
-        return pl.ds(ring.parts[lane][1] + t // hops * ring.block, ring.block)
+        past = t // hops * ring.block if blocks > 1 else 0  # a block alone may have any size
+        return pl.ds(ring.parts[lane][1] + past, ring.block)
 
     def fetch(lane, t, chunk):
         part = x_ref.at[chunk, rows(lane, t)]

@@ -165,8 +165,7 @@ def _in_child(
     except ChildError as error:
         child.close()
         raise SimulationError(f"{error}") from error
-    if isinstance(answer, Exception):
-        child.close()  # what an error leaves behind in XLA's threads is nobody's
-        raise answer
     _spares.keep(devices, child)
+    if isinstance(answer, Exception):
+        raise answer
     return answer
