@@ -147,8 +147,9 @@ class _Turns:
             # Each device ticks when it enters, and a copy's clock holds what its sender knows of.
             if self.seed is not None and copy.detect_races and not copy.clock[copy.dst_device_id]:
                 self.fail(
-                    f"a copy from device {copy.src_device_id} ({_line(copy.source_info)}) may arrive "
-                    f"before device {copy.dst_device_id} has entered the kernel: no barrier says so"
+                    f"a copy from device {copy.src_device_id} may arrive before device "
+                    f"{copy.dst_device_id} has entered the kernel: no barrier keeps it back "
+                    f"({_line(copy.source_info)})"
                 )
                 return
             copy.execute_read_and_write()
