@@ -84,7 +84,7 @@ def test_what_is_refused_before_anything_runs(name, shape, dtype, axis, words):
 
 
 def test_an_axis_outside_of_a_mesh_is_refused():
-    with pytest.raises(ValueError, match="accepted: an axis of the mesh, inside jax.shard_map"):
+    with pytest.raises(ValueError, match=r"accepted: an axis of the mesh, inside jax\.shard_map"):
         collectives.all_gather(np.zeros((8, 8), np.float32), "x")
 
 
@@ -107,38 +107,3 @@ def test_a_planted_fault_falls(lost):
     subject = ladder.Subject(OPERATORS["all_gather"], "planted", PALLAS_TPU_MESH, function)
     [check] = ladder.climb(subject, "simulate", [THREE])
     assert check.status == ladder.FAILED, check
-
-
-@pytest.mark.libtpu
-class TestEstimates:
-    X = jax.ShapeDtypeStruct((4 * 4096, 1024), jnp.bfloat16)  # 8 MiB a device
-
-    def estimate(self, implementation, chip, name="all_gather"):
-        function = cut(name, "x", implementation=implementation)
-        specs = {"in_specs": P("x"), "out_specs": P("x")}
-        return tpu.estimate(function, self.X, chip=chip, mesh={"x": 4}, **specs)
-
-    def kernel(self, *asked):
-        return next(op for op in self.estimate(*asked).ops if op.kind == "kernel")
-
-    def test_both_directions_of_a_link_halve_the_time(self):
-        one, both = (self.kernel(name, "v5e") for name in ("ring", "pallas"))
-        assert one.bound == both.bound == "link"
-        assert one.cycles > 1.8 * both.cycles
-        carried = 3 * 4096 * 1024 * 2 / 45e9 * 1.5e9  # three times 8 MiB at the published rate
-        assert carried < one.cycles < carried / 0.9
-
-    def test_what_nobody_published_is_told(self):
-        assert "no measurement of this kind" in self.estimate("ring", "v6e").band_text
-        assert any("nobody published" in note for note in self.estimate("ring", "v5e").notes)
-        with pytest.raises(tpu.TpuCompileError, match="nobody published what the links of a v7x"):
-            self.estimate("ring", "v7x")
-
-    @pytest.mark.parametrize("chip", ["v5e", "v6e", "v5p", "v7x"])
-    @pytest.mark.parametrize("mesh", [{"x": 4}, {"x": 2, "y": 4}, {"x": 16, "y": 16}], ids=str)
-    def test_it_compiles_for_4_to_256_chips(self, chip, mesh):
-        names = tuple(mesh)
-        for name in ("all_gather", "reduce_scatter"):
-            x = jax.ShapeDtypeStruct((256 * 256 * 8, 128), jnp.bfloat16)
-            program = tpu.compile(cut(name, names), x, chip=chip, mesh=mesh, in_specs=P(names))
-            assert [i.is_kernel for i in program.module.run].count(True) == len(mesh)
