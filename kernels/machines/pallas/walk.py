@@ -229,14 +229,12 @@ class _Walker:
             factor = count / max(done, 1)
             return {key: n * factor for (its_kind, key), n in counts.items() if its_kind == kind}
 
+        hops = of_kind(self.count, "hops")
         return Walk(
             moved=of_kind(self.count, "moved"),
             least_moved=of_kind(least, "moved"),
             copies=of_kind(self.count, "copies").get("", 0.0),
-            sent={
-                device: (hops, of_kind(self.count, "sent")[device])
-                for device, hops in of_kind(self.count, "hops").items()
-            },
+            sent={d: (hops[d], size) for d, size in of_kind(self.count, "sent").items()},
             flops=of_kind(self.count, "flops"),
             least_flops=of_kind(least, "flops"),
             rounds=of_kind(self.count, "rounds"),
@@ -392,8 +390,7 @@ class _Walker:
         else:
             least = size
         self.count["copies", ""] += 1
-        if copy.remote:
-            device = tuple(scalars.resolved(place, values) for place in copy.device)
+        if device := tuple(scalars.resolved(place, values) for place in copy.device):
             self.count["hops", device] += 1
             self.count["sent", device] += size
         for part in (copy.source, copy.target):
