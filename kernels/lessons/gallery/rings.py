@@ -107,7 +107,7 @@ ring_without_wait = _ring(
     "no_wait",
     "a message that nobody waits for",
     "simulate",
-    "nobody waits for|race|NaN",
+    "never waited for|nobody waits for",
     "what arrived is read before it is known to have arrived; mostly it has",
     "who receives waits for the receiving semaphore, beside the sender's own wait",
 )
