@@ -27,9 +27,10 @@ def draw(rng):
 
 
 def work(workload, gradient):
-    """What one device reads and writes in its own memory; what the links carry is not in it."""
+    """What all devices read and write, each in its memory; what the links carry is not in it."""
     devices, rows, columns = (workload.sizes[name] for name in SIZES.split())
-    return 0, (devices + 1) * rows * columns * workload.itemsize * (1 + gradient)
+    parts = devices * (devices + 1)
+    return 0, parts * rows * columns * workload.itemsize * (1 + gradient)
 
 
 NAMED = cases(
