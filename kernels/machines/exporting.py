@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import math
 import re
 import time
 from abc import ABC, abstractmethod
@@ -447,9 +448,15 @@ def compile_exported(
 def _on_mesh(program: Any, devices: Any, axes: Mapping[str, int]) -> tuple[list[Any], Any]:
     """The shardings of the arguments, and of the results, on a mesh of these devices."""
     import jax
+    from jax.experimental import mesh_utils
 
     kinds = (jax.sharding.AxisType.Auto,) * len(axes)  # the compiler cuts what has no spec
-    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), kinds, devices=devices)
+    sizes, names, wanted = tuple(axes.values()), tuple(axes), math.prod(axes.values())
+    placed = np.asarray(devices[:wanted]).reshape(sizes)  # a part of a slice has no best order
+    if wanted == len(devices):
+        # 16 × 16 of 4 × 8 × 8 chips: an axis goes along two of theirs.
+        placed = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    mesh = jax.sharding.Mesh(placed, names, axis_types=kinds)
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     args = [s or whole for s in program.in_shardings_jax(mesh)]
     # What the program does not say of a result, the partitioner chooses.

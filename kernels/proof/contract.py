@@ -227,8 +227,12 @@ class Operator:
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The public function with the plainest implementation, and what that is written in."""
-        call = functools.partial(self.function, implementation=self.plain)
-        return call, self[self.plain].backend
+        return self.whole(self.plain), self[self.plain].backend
+
+    def whole(self, name: str) -> Callable[..., Any]:
+        """The public function with the implementation of that name, as a function of whole
+        arrays."""
+        return self[name].backend.spread(functools.partial(self.function, implementation=name))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ class Subject:
     @classmethod
     def of(cls, operator: Operator, implementation: Implementation) -> Subject:
         """A catalog entry, called as a reader would call it: through the public function."""
-        function = functools.partial(operator.function, implementation=implementation.name)
+        function = operator.whole(implementation.name)
         return cls(
             operator,
             implementation.name,

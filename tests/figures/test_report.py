@@ -182,7 +182,7 @@ def test_work_is_what_the_plainest_implementation_does(name):
 
         def call(*arrays, arguments=arguments, options=workload.options):
             rest = [a for a in arguments if not hasattr(a, "shape")]
-            return operator.function(*arrays, *rest, implementation=operator.plain, **options)
+            return operator.whole(operator.plain)(*arrays, *rest, **options)
 
         result = jax.eval_shape(call, *arrays)
         moved = sum(a.size * a.dtype.itemsize for a in (*arrays, result))

@@ -6,7 +6,7 @@ Slice, the transforms of a ref, AbstractRef, `run_scoped`. Seen in JAX 0.10.2 an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that a kernel starts by hand, `remote` where another chip takes part."""
+    """A copy that a kernel starts by hand, `remote` where another chip takes part: then `device`
+    says which, by operands or numbers."""
 
     source: Part
     target: Part
     remote: bool
+    device: tuple[Any, ...] = ()
 
 
 def access(equation: Any) -> tuple[Part, OperandSlot | None]:
@@ -71,7 +73,9 @@ def copy(equation: Any) -> Copy:
     source, target = (
         _part(equation, getattr(end, "ref", end), getattr(end, "transforms", ())) for end in ends
     )
-    return Copy(source, target, device is not None)
+    whole = device if isinstance(device, (tuple, list)) else (device,)
+    places = [v for d in whole for v in (d.values() if isinstance(d, Mapping) else (d,))]
+    return Copy(source, target, device is not None, tuple(places) if device is not None else ())
 
 
 def signals_remotely(equation: Any) -> bool:

@@ -413,16 +413,12 @@ def empty(jaxpr: Any) -> tuple[str, tuple[int, ...]] | None:
 
 
 def off_limits(jaxpr: Any) -> str | None:
-    """Why nothing is said of how long a program takes: a kernel for the SparseCore, or one that
-    reaches other chips; None where there is neither."""
+    """Why nothing is said of how long a program takes: a kernel for the SparseCore; None where
+    there is none."""
     for equation in _kernels(jaxpr):
         name = jax_pallas.name(equation)
         if jax_pallas.on_sparse_core(equation):
             return f"its kernel {name} runs on the SparseCore, of which nothing is known here"
-        if jax_pallas.reaches_other_chips(equation):
-            return (
-                f"its kernel {name} reaches other chips, and the links between them have no model"
-            )
     return None
 
 

@@ -49,6 +49,7 @@ class Walk:
         moved: operand's number → bytes copied by hand from or to it in HBM; −1 of scratch.
         least_moved: the same at least.
         copies: how many of them.
+        sent: another device, as the kernel of device 0 names it → copies to it, and their bytes.
         flops: dtype → operations of matrix products.
         least_flops: the same at least.
         rounds: a loop that its scalars end, in words → how often its body runs in all.
@@ -68,6 +69,7 @@ class Walk:
     moved: Mapping[int, float]
     least_moved: Mapping[int, float]
     copies: float
+    sent: Mapping[Any, tuple[float, float]]
     flops: Mapping[str, float]
     least_flops: Mapping[str, float]
     rounds: Mapping[str, float]
@@ -227,10 +229,12 @@ class _Walker:
             factor = count / max(done, 1)
             return {key: n * factor for (its_kind, key), n in counts.items() if its_kind == kind}
 
+        hops = of_kind(self.count, "hops")
         return Walk(
             moved=of_kind(self.count, "moved"),
             least_moved=of_kind(least, "moved"),
             copies=of_kind(self.count, "copies").get("", 0.0),
+            sent={d: (hops[d], size) for d, size in of_kind(self.count, "sent").items()},
             flops=of_kind(self.count, "flops"),
             least_flops=of_kind(least, "flops"),
             rounds=of_kind(self.count, "rounds"),
@@ -386,6 +390,9 @@ class _Walker:
         else:
             least = size
         self.count["copies", ""] += 1
+        if device := tuple(scalars.resolved(place, values) for place in copy.device):
+            self.count["hops", device] += 1
+            self.count["sent", device] += size
         for part in (copy.source, copy.target):
             ref = values[part.ref.number]
             if isinstance(ref, Ref) and ref.memory in HBM:
@@ -543,6 +550,7 @@ class _Walker:
 _HANDLERS: dict[str, Callable[[_Walker, Any, list[Any]], list[Any]]] = {
     "program_id": lambda walker, e, _: [walker.ids[walker.axes[jaxprs.grid_axis(e)]]],
     "num_programs": lambda walker, e, _: [walker.grid[walker.axes[jaxprs.grid_axis(e)]]],
+    "axis_index": lambda *_: [0],
     "convert_element_type": _Walker._convert,
     "get": _Walker._get,
     "swap": _Walker._store,

@@ -120,9 +120,8 @@ CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4
 
 
 def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
-    """The topology that holds a mesh of devices: axis name → size; without a mesh, one device.
-
-    ValueError lists how many devices a mesh may have.
+    """The smallest topology that holds a mesh of devices: axis name → size; without a mesh, one
+    device. ValueError says how many devices a mesh may have.
     """
     family, _, least = chip(name).topology.partition(":")
     if mesh is None:
@@ -132,12 +131,12 @@ def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
     sizes = tuple(mesh.values())
     if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
         raise ValueError(f"mesh is {dict(mesh)}; accepted: a size of 1 or more for each axis")
-    if math.prod(sizes) not in known:
+    if math.prod(sizes) > max(known):
         raise ValueError(
             f"mesh is {dict(mesh)}, which makes {math.prod(sizes)} devices; accepted: "
-            f"{', '.join(map(str, known))}"
+            f"at most {max(known)}"
         )
-    return f"{family}:{known[math.prod(sizes)]}"
+    return f"{family}:{next(known[n] for n in known if n >= math.prod(sizes))}"
 
 
 def here(fallback: str = "v5e") -> str:

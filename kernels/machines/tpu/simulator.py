@@ -4,46 +4,85 @@ Four things differ from `interpret=True`. Memory starts as NaN; a read outside a
 a DMA delivers only when it is waited for; and programs along "parallel" grid dimensions run in
 shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
 "parallel" promises that two would do, and a v4 or v5p joins two into one device.
+
+With a mesh there are several devices of one core each, in a child process that pretends to have so
+many: kernels.machines.compat.jax_devices says in which order they go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernels.machines.base import Simulation, SimulationError, takes_interpret
-from kernels.machines.compat import jax_interpreter
+from kernels.machines.checks import fail, positive_int
+from kernels.machines.child import Child, ChildError, ChildLate, Spares, python
+from kernels.machines.compat import jax_devices, jax_interpreter
 
 CORES = 2
+CLOCKS = 512  # of the race detector, on a mesh: devices, and copies one after another
+DEVICES = 16  # that a child pretends to have, twice as many as work: each takes a thread of XLA
+TIMEOUT = 120.0  # seconds for one simulation of several devices
+WORKER = str(Path(__file__).with_name("mesh_worker.py"))
+
+_spares = Spares()
 
 
 def simulate(
     function: Callable[..., Any],
     *args: Any,
-    seed: int = 0,
+    seed: int | None = 0,
     cores: int = CORES,
     watched: bool = True,
+    mesh: Mapping[str, int] | None = None,
+    timeout: float = TIMEOUT,
     **options: Any,
 ) -> Simulation:
-    """Run `function(*args, **options)` once on the simulated TPU.
+    """Run `function(*args, **options)` once on the simulated TPU, or on a mesh of them.
 
     Args:
         function: the kernels in it are simulated, whether it takes `interpret=` or not.
         args: arrays.
-        seed: of the order in which programs along parallel dimensions run.
-        cores: that share the programs along parallel dimensions.
+        seed: of the order in which programs along parallel dimensions run; on a mesh, of the order
+            in which devices and the copies between them go on, and of how fast each is; None lets
+            them go in step, their copies at once, and forgives what a device leaves behind.
+        cores: that share the programs along parallel dimensions; one on each device of a mesh.
         watched: whether races are looked for.
+        mesh: axis name → size, such as {"x": 4}. The function calls jax.shard_map without mesh=,
+            as for kernels.tpu.compile; it is pickled, and runs in a child process.
+        timeout: seconds, on a mesh.
         options: keyword arguments of the function.
 
     Returns:
         Its result, the races found, and which core ran which program when.
 
     Raises:
-        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds, a semaphore
-            left raised.
+        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds; on a mesh,
+            a deadlock, which says which device waits for what, a semaphore left raised, a copy that
+            nobody waited for, a timeout.
+        ValueError: for a mesh of no devices.
     """
+    if mesh is not None:
+        return _in_child(function, args, options, mesh, seed, watched, timeout)
+    return simulate_here(function, args, options, seed, cores, watched)
+
+
+def simulate_here(
+    function: Callable[..., Any],
+    args: Any,
+    options: dict[str, Any],
+    seed: int | None,
+    cores: int,
+    watched: bool,
+    turns: bool = False,
+) -> Simulation:
+    """As simulate, in this process; with `turns`, on several devices, one at a time."""
     import jax
     from jax.experimental.pallas import tpu as pltpu
 
@@ -58,24 +97,75 @@ def simulate(
         out_of_bounds_reads="raise",
         uninitialized_memory="nan",
         num_cores_or_threads=cores,
-        random_seed=seed,
-        grid_point_recorder=record,
+        # On a mesh the seed is no part of what is traced: one program runs in every order.
+        random_seed=0 if turns else seed,
+        grid_point_recorder=None if turns else record,
+        vector_clock_size=CLOCKS if turns else None,
     )
     if takes_interpret(function):
         options["interpret"] = params
+    failed: list[str] = []
     try:
         with (
             jax_interpreter.forced(params),
             jax_interpreter.races() as races,
             jax_interpreter.quiet(),
             jax_interpreter.compiled_once(),
+            jax_devices.turns(seed) if turns else contextlib.nullcontext(failed) as failed,
         ):
             result = function(*args, **options)
             result = jax.tree.map(np.asarray, jax.block_until_ready(result))
     except jax.errors.JaxRuntimeError as error:
-        raise SimulationError(jax_interpreter.last_words(error)) from error
+        words = failed[0] if failed else jax_interpreter.last_words(error)
+        raise SimulationError(words) from error
     finally:
         # JAX keeps the simulated machine's state after an exception, and would then hang.
         pltpu.reset_tpu_interpret_mode_state()
     order = np.array([point for point, _ in visits])
     return Simulation(result, tuple(races), order, np.array([c for _, c in visits]))
+
+
+def _in_child(
+    function: Callable[..., Any],
+    args: Any,
+    options: dict[str, Any],
+    mesh: Mapping[str, int],
+    seed: int | None,
+    watched: bool,
+    timeout: float,
+) -> Simulation:
+    """As simulate, on a mesh."""
+    import cloudpickle
+
+    if not mesh:
+        fail("mesh", dict(mesh), 'axis name → size, such as {"x": 4}')
+    for name, size in mesh.items():
+        positive_int(f"mesh[{name!r}]", size)
+    devices = max(DEVICES, 2 << (math.prod(mesh.values()) - 1).bit_length())
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    child = _spares.take(devices)
+    if child is None:
+        child = Child(python(WORKER), environment=environment)
+    question = {
+        "program": cloudpickle.dumps((function, options)),
+        "args": args,
+        "mesh": dict(mesh),
+        "seed": seed,
+        "watched": watched,
+    }
+    try:
+        answer = child.ask(question, timeout)
+    except ChildLate as error:
+        words = f"{math.prod(mesh.values())} devices had not finished after {timeout:g} s"
+        raise SimulationError(
+            f"{words}: a wait that is no semaphore's, or too much work"
+        ) from error
+    except ChildError as error:
+        child.close()
+        raise SimulationError(f"{error}") from error
+    _spares.keep(devices, child)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

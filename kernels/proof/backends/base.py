@@ -48,6 +48,11 @@ class Backend:
         """A reader's function, in the form in which this backend runs it."""
         return function
 
+    def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A public function as a function of whole arrays: the same, but where several devices run
+        it."""
+        return function
+
     def interpret(self, job: Job) -> Any:
         """The kernel's arithmetic on the CPU, program after program."""
         return job(**self._interpreting(True))

@@ -98,7 +98,8 @@ class _PallasTpu(OnTpu):
                     for function, arrays in jax_arrays.programs(job, **self._interpreting(False)):
                         for chip in self.compiled_for:
                             with self._as_compiled():
-                                program = export(function, *arrays, chip=chip, name=job.name)
+                                cut = self.cut(arrays)
+                                program = export(function, *arrays, chip=chip, name=job.name, **cut)
                             self._look_at(program)
                             programs.append(program)
                 except Exception as error:  # a wrong kernel's words are the finding

@@ -16,6 +16,10 @@ class OnTpu(Backend):
 
     chips = tuple(CHIPS)
 
+    def cut(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """How arrays are cut over a mesh of chips, as kernels.tpu.compile takes it; {} for one."""
+        return {}
+
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
     ) -> list[Any]:
@@ -31,7 +35,9 @@ class OnTpu(Backend):
             answers.append(None)
             function, arrays = jax_arrays.programs(job, **self._interpreting(False))[-1]
             try:
-                exported[place] = export(function, *arrays, chip=chip, name=job.name)
+                exported[place] = export(
+                    function, *arrays, chip=chip, name=job.name, **self.cut(arrays)
+                )
             except (ValueError, TpuCompileError) as error:
                 answers[place] = error
         estimates = estimate_all(list(exported.values()), timeout=timeout, budget=budget)

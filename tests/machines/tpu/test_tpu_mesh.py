@@ -33,12 +33,17 @@ def test_the_topology_holds_the_mesh(chip, mesh, name):
     assert chips.topology(chip, mesh) == name
 
 
-@pytest.mark.parametrize("mesh", [{"x": 3}, {}, {"x": 0, "y": 4}, {"x": 2.0, "y": 2}])
+@pytest.mark.parametrize("mesh", [{"x": 300}, {}, {"x": 0, "y": 4}, {"x": 2.0, "y": 2}])
 def test_an_impossible_mesh_says_what_is_possible(mesh):
     with pytest.raises(ValueError, match=r"mesh is .*accepted: "):
         export(f, A, B, mesh=mesh)
-    with pytest.raises(ValueError, match=r"makes 4 devices; accepted: 8, 16, 32"):
-        chips.topology("v7x", {"x": 4})
+    with pytest.raises(ValueError, match=r"makes 513 devices; accepted: at most 512"):
+        chips.topology("v7x", {"x": 513})
+
+
+def test_a_mesh_may_be_a_part_of_a_slice():
+    assert chips.topology("v5e", {"x": 7}) == "v5e:2x4"
+    assert chips.topology("v7x", {"x": 4}) == "tpu7x:2x2x1"
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def on_sparse_core(x):
 )
 def test_no_estimate_of_what_has_no_model(function, why):
     with pytest.raises(TpuCompileError, match=why):
-        tpu.estimate(function, X, chip="v5p")
+        tpu.estimate(function, X, chip="v7x" if function is remote else "v5p")
 
 
 @pytest.mark.libtpu

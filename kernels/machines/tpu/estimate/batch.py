@@ -19,14 +19,14 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.compat import libtpu
+from kernels.machines.compat import jax_pallas, libtpu
 from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.calls import off_limits
 from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate.cost import Cost
 from kernels.machines.tpu.estimate.profile import BUDGET, Profile, Request, match, schedule_kernels
-from kernels.machines.tpu.estimate.rates import rates_of, use
+from kernels.machines.tpu.estimate.rates import LINKS, rates_of, use
 from kernels.machines.tpu.estimate.result import Estimate
 from kernels.machines.tpu.export import export
 from kernels.machines.tpu.pool import TpuProgram
@@ -69,7 +69,8 @@ def estimate(
 
     Raises:
         TpuCompileError: as compile does, and for what has no model here: a kernel on the
-            SparseCore, one that reaches other chips, collectives.
+            SparseCore, one that reaches other chips by links of which nothing is published, XLA's
+            own collectives.
         ValueError, MissingPackage: as compile does; EndlessLoop, which is a ValueError, for a
             kernel with a loop that its own scalars never end.
     """
@@ -177,6 +178,14 @@ def _steps(
         raise TpuCompileError("unsupported", f"no estimate of {program.name}: {reason}")
     for call in program.calls:
         _ = call.walk  # raises for a loop without end, before anything is compiled
+        if jax_pallas.reaches_other_chips(call.equation):
+            profile = False  # in which a copy to another chip takes no time
+            if program.chip not in LINKS:
+                raise TpuCompileError(
+                    "unsupported",
+                    f"no estimate of {program.name}: its kernel {call.name} reaches other chips, "
+                    f"and nobody published what the links of a {program.chip} carry",
+                )
 
     def note(words: str) -> None:
         if words not in notes:

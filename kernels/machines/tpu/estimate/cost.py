@@ -22,8 +22,8 @@ from kernels.machines.pallas.calls import FAST
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu import chips, traffic
 from kernels.machines.tpu.estimate.profile import KernelProfile, shared
-from kernels.machines.tpu.estimate.rates import LARGE, WAITS, rates_of, together
-from kernels.machines.tpu.estimate.result import COMPUTE, HBM, LATENCY, Estimate, OpEstimate
+from kernels.machines.tpu.estimate.rates import LARGE, LINKS, WAITS, rates_of, together
+from kernels.machines.tpu.estimate.result import COMPUTE, HBM, LATENCY, LINK, Estimate, OpEstimate
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import schedule_of
@@ -143,6 +143,11 @@ class Cost:
             yield "a kernel's loop or grid of unknown length counts once"
         if any(not operand.known for operand in operands):
             yield "blocks chosen by prefetched scalars: each step fetches another"
+        if any(call.walk and call.walk.sent for call in calls):
+            link = LINKS[self.chip.name]
+            yield f"links: {link.source}; a link to each neighbour, beside work that hides in it"
+            if link.hop_seconds is None:
+                yield f"how long a hop takes on a {self.chip.name} nobody published: it counts 0"
         for walk in (call.walk for call in calls if call.walk):
             if walk.programs[0] < walk.programs[1]:
                 ran, whole = walk.programs
@@ -222,7 +227,10 @@ class Cost:
         if bound == LATENCY and kernel.cycles is not None:
             model -= self._shorter_waits(kernel)
         exposed = 0.0 if kernel.cycles is None else self._first_fetch(call, in_vmem)
-        cycles = max(model + exposed, streamed, peak) + self._start(instruction, floor)
+        cycles = max(model + exposed, streamed, peak)
+        if (sending := self._sending(call)) > cycles:
+            cycles, bound, method = sending, LINK, "bytes and hops over the links to other chips"
+        cycles += self._start(instruction, floor)
         return _operation(
             instruction,
             kind="kernel",
@@ -241,6 +249,16 @@ class Cost:
             if call.unbounded
             else max(cycles, kernel.steps * kernel.round_bundles) * instruction.times,
         )
+
+    def _sending(self, call: Any) -> float:
+        """Cycles of the link to the neighbour that gets most: one copy after another."""
+        sent = call.walk.sent.values() if call.walk else ()
+        if not sent:
+            return 0.0
+        link = LINKS[self.chip.name]
+        hop = link.hop_seconds or 0.0
+        seconds = max(size / link.bytes_per_second + hops * hop for hops, size in sent)
+        return seconds * self.chip.clock_hz
 
     def _shorter_waits(self, kernel: KernelProfile) -> float:
         """Cycles by which the static profile takes the waits of short steps to be too long: it has

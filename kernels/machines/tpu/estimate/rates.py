@@ -61,6 +61,29 @@ RATES = {
     "v5p": Rates(read=0.926, write=0.888, product=0.919, mosaic=0.563),
     "v7x": Rates(read=0.773, write=0.773, product=0.964, mosaic=0.642, reached=0.66),
 }
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the link to one neighbour carries in one direction.
+
+    Args:
+        bytes_per_second: of long copies.
+        hop_seconds: until the first byte is there; None where nobody published it.
+        source: where both are from.
+    """
+
+    bytes_per_second: float
+    hop_seconds: float | None
+    source: str
+
+
+_PPERMUTE = "a fit to XLA's ppermute, whose start is in the hop (marin-community/marin issue 6736)"
+LINKS = {
+    "v5e": Link(0.95 * 45e9, None, "95 % of 45 GB/s, as XLA's all-gather (scaling-book PR 82)"),
+    "v6e": Link(86.8e9, 2.29e-6, _PPERMUTE),
+    "v5p": Link(86.3e9, 4.55e-6, _PPERMUTE),
+}
 LARGE = 4 << 30
 # How sharply the longer of moving and computing hides the shorter: the two take the p-norm of both.
 OVERLAP = 4.0

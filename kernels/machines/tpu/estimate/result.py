@@ -12,7 +12,7 @@ from kernels.machines.tpu.estimate.rates import LAUNCH_SECONDS
 from kernels.machines.tpu.pool import TpuProgram
 from kernels.machines.tpu.scheduler import Schedule, schedule_of
 
-COMPUTE, HBM, LATENCY = "compute", "HBM", "latency"  # what binds
+COMPUTE, HBM, LATENCY, LINK = "compute", "HBM", "latency", "link"  # what binds
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class OpEstimate:
         cycles, hbm_bytes: all of its runs together.
         method: how the cycles were found.
         times: how often it runs.
-        bound: "compute", "HBM" or "latency".
+        bound: "compute", "HBM", "latency" or "link", the one to another chip.
         model_cycles: of the work alone, as the compiler's model or the schedule has it.
         floor_cycles: of its bytes alone, at the bandwidth that is reached.
         shape: of its first result, with the layout.
@@ -68,7 +68,7 @@ class Estimate:
             values that are not known decide, seconds are a range, the most infinite where a loop's
             length is unknown; and in cycles, what is unknown happens once.
         hbm_bytes: moved between HBM and the chip.
-        bound: what binds most of the time: "compute", "HBM" or "latency".
+        bound: what binds most of the time: "compute", "HBM", "latency" or "link".
         method: how the figures were found.
         utilisation: matrix operations against the chip's peak for their dtype, 0 to 1 (float32
             against bfloat16's peak).

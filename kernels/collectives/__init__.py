@@ -1,0 +1,5 @@
+"""Operators over several chips, inside jax.shard_map: rings by remote DMA."""
+
+from kernels.collectives.operator import all_gather, reduce_scatter
+
+__all__ = ["all_gather", "reduce_scatter"]

@@ -1,0 +1,23 @@
+"""The oracles, in float64, of whole arrays: their first dimension is the devices'."""
+
+
+def all_gather(x):
+    """[devices, rows, columns] → [devices, devices · rows, columns]: all rows, for each device."""
+    devices, _, columns = x.shape
+    return x.reshape(1, -1, columns).repeat(devices, 0)
+
+
+def all_gather_magnitude(x):
+    """Its gradient is a sum."""
+    return all_gather(abs(x))
+
+
+def reduce_scatter(x):
+    """[devices, devices · rows, columns] → [devices, rows, columns]: the sum over the devices."""
+    devices, _, columns = x.shape
+    return x.sum(0).reshape(devices, -1, columns)
+
+
+def reduce_scatter_magnitude(x):
+    """The sum of the absolute values."""
+    return reduce_scatter(abs(x))

@@ -1,0 +1,137 @@
+"""Wrong rings: one gather by remote DMA, in one direction, with a fault of each kind."""
+
+import functools
+
+import jax
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.gallery.bug import Bug
+from kernels.proof.backends.mesh import IN_LESSONS_MESH
+from kernels.proof.workload import Workload
+
+MESH = pl.DeviceIdType.MESH
+FOUR = Workload("four", {"devices": 4, "rows": 8, "columns": 128})
+
+
+def ring(x, axis_name, *, interpret, fault, repaired=False):
+    """[rows, columns] → [devices · rows, columns]; what arrives is kept in one of two slots, from
+    which it is sent on. Right when repaired; else it has the fault of that name."""
+    wrong = None if repaired else fault
+    n, (rows, columns) = lax.axis_size(axis_name), x.shape
+
+    def body(x_ref, o_ref, slots_ref, copied, sent, arrived, free):
+        # slots_ref [2, rows, columns]; copied: for copies on this device; sent and arrived: one for
+        # each slot; free: the right neighbour's slot may be written
+        me = lax.axis_index(axis_name)
+        left, right = lax.rem(me + n - 1, n), lax.rem(me + 1, n)
+
+        def copy(source, target):
+            local = pltpu.make_async_copy(source, target, copied)
+            local.start()
+            local.wait()
+
+        barrier = pltpu.get_barrier_semaphore()
+        neighbours = (right,) if wrong == "barrier" else (left, right)
+        for neighbour in neighbours:
+            pl.semaphore_signal(barrier, 1, device_id=neighbour, device_id_type=MESH)
+        pl.semaphore_wait(barrier, len(neighbours))
+        copy(x_ref, o_ref.at[me])
+        copy(x_ref, slots_ref.at[0])
+        for step in range(n - 1):
+            now, then = step % 2, (step + 1) % 2
+            hop = pltpu.make_async_remote_copy(
+                src_ref=slots_ref.at[now],
+                dst_ref=slots_ref.at[then],
+                send_sem=sent.at[now],
+                recv_sem=arrived.at[then],
+                device_id=lax.min(me + 1, n - 1) if wrong == "wrap" else right,
+                device_id_type=MESH,
+            )
+            if step and wrong != "reused_slot":
+                pl.semaphore_wait(free, 1)
+            hop.start()
+            hop.wait_send()
+            if step < n - 2 and wrong != "reused_slot":
+                pl.semaphore_signal(free, 1, device_id=left, device_id_type=MESH)
+            if wrong == "wrong_semaphore":
+                pltpu.make_async_copy(x_ref, slots_ref.at[then], arrived.at[now]).wait()
+            elif wrong != "no_wait":
+                hop.wait_recv()
+            copy(slots_ref.at[then], o_ref.at[lax.rem(me + n - step - 1, n)])
+
+    gathered = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((n, rows, columns), x.dtype),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)],
+        out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+        scratch_shapes=[
+            pltpu.VMEM((2, rows, columns), x.dtype),
+            pltpu.SemaphoreType.DMA,
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.DMA((2,)),
+            pltpu.SemaphoreType.REGULAR,
+        ],
+        compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
+        interpret=interpret,
+    )(x)
+    return gathered.reshape(n * rows, columns)
+
+
+def _ring(fault, title, caught_by, says, cause, lesson):
+    return Bug(
+        IN_LESSONS_MESH.spread(functools.partial(ring, fault=fault)),
+        title=title,
+        operator="all_gather",
+        caught_by=caught_by,
+        says=says,
+        cause=cause,
+        lesson=lesson,
+        workloads=(FOUR,),
+        backend=IN_LESSONS_MESH,
+        shown=ring,
+    )
+
+
+ring_with_half_a_barrier = _ring(
+    "barrier",
+    "a barrier with the wrong neighbour",
+    "simulate",
+    "before device",
+    "a device hears that its left neighbour has entered the kernel, and writes into its right one, "
+    "which may still use that memory for something else",
+    "who sends has to hear from who receives; signal both neighbours, and wait for both",
+)
+ring_without_wait = _ring(
+    "no_wait",
+    "a message that nobody waits for",
+    "simulate",
+    "never waited for|nobody waits for",
+    "what arrived is read before it is known to have arrived; mostly it has",
+    "who receives waits for the receiving semaphore, beside the sender's own wait",
+)
+ring_with_reused_slot = _ring(
+    "reused_slot",
+    "a slot written again while it is sent on",
+    "simulate",
+    "race",
+    "a fast neighbour is two steps ahead, and its message overwrites what was not sent on yet",
+    "two slots need a semaphore back to the sender that says which is free",
+)
+ring_wrong_semaphore = _ring(
+    "wrong_semaphore",
+    "a wait for the other slot's semaphore",
+    "interpret",
+    "deadlock",
+    "the message raises one semaphore and the receiver waits for the other one of the pair",
+    "who waits names the slot that the sender's recv_sem names; a cycle of waits is a deadlock",
+)
+ring_wrong_wrap = _ring(
+    "wrap",
+    "the last device sends to itself",
+    "interpret",
+    "deadlock",
+    "the neighbour of the last device is the first: me + 1 is clamped where it has to wrap",
+    "neighbours are taken modulo the devices along the axis",
+)

@@ -1,0 +1,262 @@
+"""Several devices of JAX's simulated TPU, one at a time, in an order that a seed draws.
+
+JAX runs each device in a thread and leaves their order to the operating system; it delivers a copy
+when its semaphore is waited for; and where all wait, it waits too. Within `turns` one device runs
+at a time, until it touches a semaphore or starts a copy; then a seed draws who goes on, of devices
+and copies alike, each at a speed of its own. So a seed is an order of arrival, the same each time;
+where nobody can go on, that is a deadlock, at once and in words; and what a device leaves behind,
+such as a copy that nobody waited for, is an error. Without a seed devices go in step, copies arrive
+at once, and what is left behind does not matter.
+
+Private: `shared_memory` of `jax._src.pallas.mosaic.interpret`, `dispatch` and `source_info_util` of
+`jax._src`. Seen in JAX 0.10.2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+FIRST = 2000  # the number of a kernel's first semaphore; those below are barriers, by collective_id
+SKEW = 6  # powers of two up to which one device or copy is slower or faster than another
+
+
+@dataclass
+class _Paused:
+    """A device between two of its steps: it goes on when `ready()`."""
+
+    ready: Callable[[], bool]
+    words: Callable[[], str]  # what it waits for
+
+
+@dataclass
+class _Turns:
+    """Who may go on, of the devices of one kernel and the copies in flight."""
+
+    memory: Any
+    seed: int | None
+    failed: list[str]  # the first failure in words
+    turn: int | None = None
+    ended: set[int] = field(default_factory=set)
+    paused: dict[int, _Paused] = field(default_factory=dict)
+    copies: list[Any] = field(default_factory=list)
+    speeds: dict[Any, float] = field(default_factory=dict)
+    raised: dict[tuple[int, int], str] = field(default_factory=dict)  # semaphore, device → by whom
+    clocks: int = 0  # drawn so far, of the copies'
+    last: int = -1  # device that went on, of those in step
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        for device in range(self.memory.num_devices):
+            self._speed(device)
+
+    def _speed(self, key: Any) -> float:
+        return self.speeds.setdefault(key, 2 ** self.random.uniform(-SKEW, SKEW))
+
+    def pause(self, device: int, ready: Callable[[], bool], words: Callable[[], str]) -> None:
+        """Let others go on, until it is this device's turn again, and it is ready."""
+        with self.changed:
+            self.paused[device] = _Paused(ready, words)
+            if self.turn == device:
+                self.turn = None
+            self._pass_on()
+            while self.turn != device or self.failed:
+                if self.failed:
+                    raise RuntimeError(self.failed[0])
+                self.changed.wait()
+            del self.paused[device]
+
+    def end(self, device: int) -> None:
+        """The device leaves the kernel; RuntimeError for what it leaves behind."""
+        left = [
+            f"a copy from device {copy.src_device_id} to device {copy.dst_device_id} under way "
+            f"that nobody waits for ({_line(copy.source_info)})"
+            for copy in self.copies
+            if device == copy.dst_device_id
+            or (device == copy.src_device_id and copy.state.name == "STARTED")
+        ]
+        for semaphore in [*self.memory.sem.values(), *self.memory.fixed_id_sem.values()]:
+            if count := int(semaphore.count_by_core[device]):
+                by = self.raised.get((semaphore.id, device), "nobody")
+                left.append(f"{_name(semaphore)} raised to {count} by {by}, never waited for")
+        if left and self.seed is not None:
+            words = f"device {device} leaves the kernel with {left[0]}"
+            self.fail(words)
+            raise RuntimeError(words)
+        with self.changed:
+            self.ended.add(device)
+            if self.turn == device:
+                self.turn = None
+            self._pass_on()
+
+    def fail(self, words: str) -> None:
+        """End the kernel on all devices; the first reason holds."""
+        with self.changed:
+            if not self.failed:
+                self.failed.append(words)
+            self.changed.notify_all()
+
+    def _pass_on(self) -> None:
+        """Draw whose turn it is, once all have arrived; copies take theirs here."""
+        while self.turn is None and len(self.paused) + len(self.ended) == self.memory.num_devices:
+            if self.failed:
+                return
+            steps = [device for device in sorted(self.paused) if self.paused[device].ready()]
+            steps += self.copies
+            if not steps:
+                if self.paused:
+                    waits: dict[str, list[str]] = {}
+                    for device in sorted(self.paused):
+                        waits.setdefault(self.paused[device].words(), []).append(f"{device}")
+                    gone = [f"device {d} has left the kernel" for d in sorted(self.ended)]
+                    lines = [f"device {' and '.join(d)} {words}" for words, d in waits.items()]
+                    self.fail("deadlock: " + "; ".join(lines + gone))
+                return
+            step = self._drawn(steps)
+            if isinstance(step, int):
+                self.turn = step
+                self.changed.notify_all()
+            else:
+                self._move(step)
+
+    def _drawn(self, steps: list[Any]) -> Any:
+        """One of the steps, a device or a copy, that may be next."""
+        if self.seed is None:
+            if copies := [step for step in steps if not isinstance(step, int)]:
+                return copies[0]
+            self.last = next((device for device in steps if device > self.last), steps[0])
+            return self.last
+        speeds = [self._speed(s if isinstance(s, int) else ("copy", s.id)) for s in steps]
+        return self.random.choices(steps, speeds)[0]
+
+    def _move(self, copy: Any) -> None:
+        """Let a copy read its source; or write its destination, and be gone."""
+        try:
+            if copy.state.name == "STARTED" and copy.src_sem is not None:
+                copy.execute_read()
+                return
+            self.copies.remove(copy)
+            # Each device ticks when it enters, and a copy's clock holds what its sender knows of.
+            if self.seed is not None and copy.detect_races and not copy.clock[copy.dst_device_id]:
+                self.fail(
+                    f"a copy from device {copy.src_device_id} may arrive before device "
+                    f"{copy.dst_device_id} has entered the kernel: no barrier keeps it back "
+                    f"({_line(copy.source_info)})"
+                )
+                return
+            copy.execute_read_and_write()
+        except Exception as error:
+            self.fail(f"{type(error).__name__}: {error}")
+
+
+def _name(semaphore: Any) -> str:
+    if semaphore.id < FIRST:
+        return f"the barrier of collective_id {semaphore.id}"
+    return f"semaphore {semaphore.id - FIRST} of the kernel"
+
+
+def _line(source_info: Any) -> str:
+    """A line of code: its file, its number, what it says."""
+    from jax._src import source_info_util
+
+    text = source_info_util.summarize(source_info) if source_info is not None else ""
+    place = re.search(r"([^\s]*?([^/\s]+\.py)):(\d+)", text)
+    if not place:
+        return "pl.semaphore_wait"  # of all, JAX keeps the line of this one to itself
+    code = linecache.getline(place[1], int(place[3])).strip()
+    return f"{place[2]}:{place[3]}" + (f", `{code}`" if code else "")
+
+
+@contextlib.contextmanager
+def turns(seed: int | None) -> Iterator[list[str]]:
+    """Within it simulated devices take turns as a seed draws; the list gets the first failure.
+
+    Patches methods of SharedMemory and Semaphore, which are looked up while a kernel runs: what was
+    traced once runs in every order.
+    """
+    from jax._src import dispatch
+    from jax._src.pallas.mosaic.interpret import shared_memory, vector_clock
+
+    failed: list[str] = []
+    lock = threading.Lock()
+    memory, semaphore = shared_memory.SharedMemory, shared_memory.Semaphore
+    semaphores = memory.get_semaphores_and_increment_clock
+    next_buffer, set_failed = memory.get_next_buffer_id, memory.set_failed
+    wait, signal = semaphore.wait, semaphore.signal
+
+    def of(shared: Any) -> _Turns:
+        with lock:
+            if not hasattr(shared, "turns"):
+                shared.turns = _Turns(shared, seed, failed)
+            return shared.turns
+
+    def enter(self: Any, device: Any, core: Any) -> Any:
+        if self.next_buffer_id.get((int(device), 0)) is None:
+            of(self).pause(int(device), lambda: True, lambda: "enters the kernel")
+            vector_clock.inc_vector_clock(self.clocks[int(device)], int(device))
+        return next_buffer(self, device, core)
+
+    def touch(self: Any, numbers: Any, device: Any) -> Any:
+        of(self).pause(int(device), lambda: True, lambda: "goes on")
+        return semaphores(self, numbers, device)
+
+    def start(self: Any, number: int, device: int, task: Any) -> None:
+        copies = of(self).copies
+        if task.__self__ not in copies:
+            copies.append(task.__self__)
+
+    def waits(self: Any, value: int, device: int, **more: Any) -> None:
+        machine, line = of(self.shared_memory), more["logging_info"].source_info
+
+        def words() -> str:
+            has = f"{_name(self)}, which has {self.count_by_core[device]} of {value}"
+            by = machine.raised.get((self.id, device))
+            last = f"was raised last by {by}" if by else "nobody ever raised"
+            return f"waits at {_line(line)} for {has} and {last}"
+
+        machine.pause(device, lambda: self.count_by_core[device] >= value, words)
+        wait(self, value, device, **more)
+
+    def signals(self: Any, inc: int, device: int, clock: Any, logging_info: Any = None) -> None:
+        by = f"device {logging_info.device_id} at {_line(logging_info.source_info)}"
+        of(self.shared_memory).raised[self.id, int(device)] = by
+        signal(self, inc, device, clock, logging_info)
+
+    def leave(self: Any, device: int) -> Any:
+        of(self).end(int(device))
+        return []
+
+    def fails(self: Any, exception: Exception, **more: Any) -> None:
+        of(self).fail(f"{type(exception).__name__}: {exception}")
+        set_failed(self, exception, **more)
+
+    def clock(self: Any) -> int:
+        machine = of(self)
+        machine.clocks += 1
+        return self.num_cores + machine.clocks % (self.vector_clock_size - self.num_cores)
+
+    with contextlib.ExitStack() as patched:
+        for owner, name, new in (
+            (memory, "get_next_buffer_id", enter),
+            (memory, "get_semaphores_and_increment_clock", touch),
+            (memory, "append_semaphore_task", start),
+            (memory, "get_sempahores_with_nonzero_count", leave),
+            (memory, "set_failed", fails),
+            (memory, "get_random_virtual_device_id", clock),
+            (semaphore, "wait", waits),
+            (semaphore, "signal", signals),
+        ):
+            patched.enter_context(mock.patch.object(owner, name, new))
+        try:
+            yield failed
+        finally:
+            if failed:  # what orders one program's effects after another's is an error by now
+                dispatch.runtime_tokens.clear()

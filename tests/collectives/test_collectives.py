@@ -1,0 +1,109 @@
+"""all_gather and reduce_scatter: what they refuse, several axes, and what faults the rungs see."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from kernels import collectives, ladder, tpu
+from kernels.collectives import ring
+from kernels.proof.backends.mesh import PALLAS_TPU_MESH
+from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload
+
+THREE = Workload("three", {"devices": 3, "rows": 8, "columns": 128})
+
+
+def on_parts(function, names):
+    """The function of each device's part of a whole array."""
+    spec = P(names)
+    return lambda x: jax.shard_map(function, in_specs=spec, out_specs=spec, check_vma=False)(x)
+
+
+def cut(name, names, **options):
+    operator = getattr(collectives, name)
+    return on_parts(lambda x: operator(x, names, **options), names)
+
+
+def both_ways(x, names):
+    """What is gathered and then summed up is as often there as there are devices; its gradient."""
+
+    def local(x):
+        whole = collectives.all_gather(x, names)
+        return collectives.reduce_scatter(whole * whole, names)
+
+    run = on_parts(local, names)
+    result, back = jax.vjp(run, x)
+    return result, *back(jnp.ones_like(result))
+
+
+@pytest.mark.parametrize("names", [("x", "y"), ("y", "x"), "y"])
+def test_several_axes_and_one_of_them(names):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((16, 128)).astype(np.float32)
+    devices = 2 if names == "y" else 4
+    mesh = {"x": 2, "y": 2}
+    run = tpu.simulate(functools.partial(both_ways, names=names), x, mesh=mesh, seed=1)
+    result, gradient = run.result
+    assert run.races == ()
+    assert np.allclose(result, devices * x**2, rtol=1e-6)
+    assert np.allclose(gradient, devices * 2 * x, rtol=1e-6)
+
+
+def test_a_gather_over_two_axes_stands_as_the_specs_cut():
+    x = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
+    gather = cut("all_gather", ("x", "y"))
+    result = tpu.simulate(gather, x, mesh={"x": 2, "y": 2}).result
+    assert np.array_equal(result, np.concatenate([x] * 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "axis", "words"),
+    [
+        (
+            "reduce_scatter",
+            (7, 8),
+            "float32",
+            "x",
+            r"x\.shape\[0\] is 7; accepted: a multiple of 2",
+        ),
+        ("all_gather", (8, 8), "float32", "z", "axis_name is 'z'; accepted: an axis of the mesh"),
+        ("all_gather", (8,), "float32", "x", r"x\.shape is \(8,\); accepted: 2 dimensions"),
+        ("all_gather", (8, 8), "int32", "x", r"x\.dtype is 'int32'; accepted: float32, bfloat16"),
+        ("all_gather", (0, 8), "float32", "x", r"x\.shape is \(0, 8\); accepted: dimensions"),
+    ],
+)
+def test_what_is_refused_before_anything_runs(name, shape, dtype, axis, words):
+    x = np.zeros((2, *shape), dtype)
+    operator = getattr(collectives, name)
+    with pytest.raises(ValueError, match=words):
+        jax.vmap(lambda x: operator(x, axis, implementation="xla"), axis_name="x")(x)
+
+
+def test_an_axis_outside_of_a_mesh_is_refused():
+    with pytest.raises(ValueError, match=r"accepted: an axis of the mesh, inside jax\.shard_map"):
+        collectives.all_gather(np.zeros((8, 8), np.float32), "x")
+
+
+def test_uneven_parts_of_a_ring_and_how_it_goes():
+    assert ring.make_ring("x", 4, ring.GATHER, 17, "float32").parts == ((1, 8, 9), (-1, 0, 8))
+    assert ring.make_ring("x", 4, ring.GATHER, 17, "bfloat16").parts == ((1, 0, 17),)
+    barriers = {ring.make_ring("x", 4, kind, 8, "float32").barrier for kind in (0, 1)}
+    assert len(barriers) == 2
+
+
+def forgetful(x, axis_name, *, interpret, lost):
+    """A gather that does something else to what arrives: nothing, or zeros."""
+    whole = ring.gather(x, axis_name, jax.lax.axis_size(axis_name), interpret=interpret)
+    return whole * 0 if lost == "all" else whole.at[-1].set(x[-1])
+
+
+@pytest.mark.parametrize("lost", ["all", "one"])
+def test_a_planted_fault_falls(lost):
+    function = PALLAS_TPU_MESH.spread(functools.partial(forgetful, lost=lost))
+    subject = ladder.Subject(OPERATORS["all_gather"], "planted", PALLAS_TPU_MESH, function)
+    [check] = ladder.climb(subject, "simulate", [THREE])
+    assert check.status == ladder.FAILED, check
