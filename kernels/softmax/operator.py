@@ -54,11 +54,19 @@ _OWN = {"block": "chooses its own"}
 SOFTMAX = Operator(
     softmax,
     summary="exp(x) over its sum along the last axis",
-    chapter="matmul_softmax_nki",
+    chapter="softmax_norms",
     differentiable=("x",),
     implementations=(
         Implementation("xla", XLA, "xla:softmax", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:softmax"),
-        Implementation("nki", NKI, "nki:softmax", lacks=_OWN, tunable=False, differentiable=False),
+        Implementation(
+            "nki",
+            NKI,
+            "nki:softmax",
+            lacks=_OWN,
+            tunable=False,
+            differentiable=False,
+            chapter="matmul_softmax_nki",
+        ),
     ),
 )
