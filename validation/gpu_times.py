@@ -45,8 +45,8 @@ SORTS = {
     "of any kind, XLA, timed for this book": ("", JIT, "xla"),
     "our kernels, Mosaic GPU, timed for this book": ("", OURS, "pallas"),
 }
-# All of their rows are a test of the brackets: some are too few for a half to be fitted to, and what
-# was timed for this book came last.
+# All of their rows test the brackets: some are too few for a half to be fitted to, and those timed
+# for this book came last.
 TESTS = (
     "float32 product, CUDA C++",
     "product on Hopper, after fast.cu",

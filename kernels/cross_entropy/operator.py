@@ -102,6 +102,7 @@ def _nan_where_none(labels: Any, v: int) -> Any:
 LINEAR_CROSS_ENTROPY = Operator(
     linear_cross_entropy,
     summary="−log softmax(x w) at each label, without the logits in memory",
+    chapter="softmax_norms",
     differentiable=("x", "w"),
     implementations=(
         Implementation("xla", XLA, "xla:linear_cross_entropy", lacks={"block": "has no blocks"}),

@@ -114,6 +114,7 @@ def _mosaic_gpu(name: str) -> Implementation:
 RMS_NORM = Operator(
     rms_norm,
     summary="rows over the root of the mean of their squares, weighted",
+    chapter="softmax_norms",
     differentiable=("x", "weight"),
     implementations=(
         Implementation("xla", XLA, "xla:rms_norm", lacks=_OWN),
@@ -125,6 +126,7 @@ RMS_NORM = Operator(
 LAYER_NORM = Operator(
     layer_norm,
     summary="rows less their mean over their standard deviation, weighted and shifted",
+    chapter="softmax_norms",
     differentiable=("x", "weight", "bias"),
     implementations=(
         Implementation("xla", XLA, "xla:layer_norm", lacks=_OWN),

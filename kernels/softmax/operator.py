@@ -56,7 +56,7 @@ _OWN = {"block": "chooses its own"}
 SOFTMAX = Operator(
     softmax,
     summary="exp(x) over its sum along the last axis",
-    chapter="matmul_softmax_nki",
+    chapter="softmax_norms",
     differentiable=("x",),
     implementations=(
         Implementation("xla", XLA, "xla:softmax", lacks=_OWN),
@@ -70,6 +70,14 @@ SOFTMAX = Operator(
             tunable=False,
             chapter="matmul_on_hopper",
         ),
-        Implementation("nki", NKI, "nki:softmax", lacks=_OWN, tunable=False, differentiable=False),
+        Implementation(
+            "nki",
+            NKI,
+            "nki:softmax",
+            lacks=_OWN,
+            tunable=False,
+            differentiable=False,
+            chapter="matmul_softmax_nki",
+        ),
     ),
 )
