@@ -5,7 +5,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.exercises import bars
+from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.workload import Workload, cases
 
@@ -24,10 +24,9 @@ def _pooled(workload, rng):
     lengths = np.maximum(lengths, least).astype(np.int32)
     table = 1 + rng.permutation(s * width).reshape(s, width).astype(np.int32)
     beyond = np.arange(longest) >= lengths[:, None]
-    pages[
-        np.repeat(table, PAGE, 1)[beyond],
-        np.tile(np.arange(PAGE), width)[None].repeat(s, 0)[beyond],
-    ] = np.nan
+    tokens = pages[table].reshape(s, longest, D)
+    tokens[beyond] = np.nan
+    pages[table] = tokens.reshape(s, width, PAGE, D)
     pages[0] = np.nan  # nobody's
     table[np.arange(width) * PAGE >= lengths[:, None]] = 0
     return pages, lengths, table
@@ -93,6 +92,8 @@ EXERCISES = (
             whole=(2, 2, 2 * PAGE, "no page is in part"),
         ),
         call=_by_grid,
+        rungs=("interpret",),
+        judge=judges.lowered,
         magnitude=_magnitude,
         hint="How many tokens are left from this page on? NaN · 0 is NaN: choose with jnp.where. "
         "And the sum of no token is 0.",
@@ -100,8 +101,8 @@ EXERCISES = (
     Exercise(
         "page_race",
         "Write kernel(lengths_ref, table_ref, pages_hbm_ref, o_ref, buffer_ref, arrived) for o = "
-        "the sum of a sequence's tokens, [1, 128], without a race: a program has one sequence; page "
-        "j is copied to place j % 2 of buffer_ref [2, 16, 128], and the next one is under way; "
+        "the sum of a sequence's tokens, [1, 128], without a race: a program has one sequence; "
+        "page j goes to place j % 2 of buffer_ref [2, 16, 128], and the next one is under way; "
         "arrived holds two semaphores.",
         _sums,
         _pooled,

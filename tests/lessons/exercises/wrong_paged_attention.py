@@ -9,7 +9,8 @@ PAGE_AT_A_TIME = {
 }
 
 WRONG = (
-    ("page_sum", {"jnp.where(token < left, page_ref[...], 0)": "page_ref[...]"}, "interpret", "nan"),
+    ("page_sum", {"jnp.where(token < left, page_ref[...], 0)": "page_ref[...]"},
+     "interpret", "is nan"),
     ("page_sum", {"(token < left, page_ref[...], 0)": "(left > 0, page_ref[...], 0)"},
      "interpret", "on ragged"),
     ("page_race", {"arrived.at[j % 2]": "arrived.at[0]"}, "simulate", "race"),
