@@ -154,6 +154,7 @@ _OWN = {"block": "chooses its own"}
 PAGED_ATTENTION = Operator(
     paged_attention,
     summary="attention of one new token per sequence over a cache in pages",
+    chapter="paged_attention",
     implementations=(
         Implementation("xla", XLA, "xla:paged_attention", lacks=_OWN),
         Implementation("xla_in_turn", XLA, "xla:in_turn", lacks=_OWN),

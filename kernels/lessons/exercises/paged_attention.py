@@ -1,0 +1,145 @@
+"""Exercises of the chapter "Attention over pages"."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.exercises import bars, judges
+from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.proof.workload import Workload, cases
+
+PAGE, D = 16, 128
+BLOCK = 16  # pages of a block in the exercise for speed
+SUM_CYCLES = 24_000
+SIZES = "s pages least"
+
+
+def _pooled(workload, rng):
+    """pages [P, 16, 128], lengths [s], table [s, pages]; NaN behind each sequence's last token."""
+    s, width, least = workload.sizes.values()
+    (pages,) = drawn(f"{s * width + 1} {PAGE} {D}")(workload, rng)
+    longest = width * PAGE
+    lengths = np.array([longest, 0, PAGE, PAGE + 1, 3, longest - 1])[np.arange(s) % 6]
+    lengths = np.maximum(lengths, least).astype(np.int32)
+    table = 1 + rng.permutation(s * width).reshape(s, width).astype(np.int32)
+    beyond = np.arange(longest) >= lengths[:, None]
+    tokens = pages[table].reshape(s, longest, D)
+    tokens[beyond] = np.nan
+    pages[table] = tokens.reshape(s, width, PAGE, D)
+    pages[0] = np.nan  # nobody's
+    table[np.arange(width) * PAGE >= lengths[:, None]] = 0
+    return pages, lengths, table
+
+
+def _sums(pages, lengths, table):
+    tokens = [pages[row].reshape(-1, D)[:length] for row, length in zip(table, lengths)]
+    return np.stack([of_sequence.sum(0, keepdims=True) for of_sequence in tokens])
+
+
+def _launch(kernel, pages, lengths, table, grid, spec, scratch, interpret):
+    sums = pl.BlockSpec((None, 1, D), lambda sequence, *_: (sequence, 0, 0))
+    return pl.pallas_call(
+        kernel,
+        out_shape=jnp.zeros((len(table), 1, D), pages.dtype),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=grid,
+            in_specs=[spec],
+            out_specs=sums,
+            scratch_shapes=scratch,
+        ),
+        interpret=interpret,
+        name="page_sum",
+    )(lengths, table, pages)
+
+
+def _by_grid(kernel, pages, lengths, table, *, interpret):
+    def place(sequence, j, lengths_ref, table_ref):
+        last = jnp.maximum(pl.cdiv(lengths_ref[sequence], PAGE) - 1, 0)
+        return table_ref[sequence, jnp.minimum(j, last)], 0, 0
+
+    spec = pl.BlockSpec((None, PAGE, D), place)
+    return _launch(kernel, pages, lengths, table, table.shape, spec, (), interpret)
+
+
+def _by_hand(*buffers):
+    def call(kernel, pages, lengths, table, *, interpret):
+        shape = (2, *buffers, PAGE, D)
+        scratch = pltpu.VMEM(shape, pages.dtype), pltpu.SemaphoreType.DMA((2,))
+        spec = pl.BlockSpec(memory_space=pltpu.HBM)
+        return _launch(kernel, pages, lengths, table, table.shape[:1], spec, scratch, interpret)
+
+    return call
+
+
+def _magnitude(pages, lengths, table):
+    return _sums(abs(pages), lengths, table)
+
+
+EXERCISES = (
+    Exercise(
+        "page_sum",
+        "Write kernel(lengths_ref, table_ref, page_ref, o_ref) for o = the sum of a sequence's "
+        "tokens, [1, 128]: a program has one page, [16, 128], of one sequence; the grid is "
+        "(sequences, pages of a row of the table), and beyond the last page the index map names "
+        "that again. What stands behind the last token may be NaN.",
+        _sums,
+        _pooled,
+        cases(
+            SIZES,
+            ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"),
+            whole=(2, 2, 2 * PAGE, "no page is in part"),
+        ),
+        call=_by_grid,
+        rungs=("interpret",),
+        judge=judges.lowered,
+        magnitude=_magnitude,
+        hint="How many tokens are left from this page on? NaN · 0 is NaN: choose with jnp.where. "
+        "And the sum of no token is 0.",
+    ),
+    Exercise(
+        "page_race",
+        "Write kernel(lengths_ref, table_ref, pages_hbm_ref, o_ref, buffer_ref, arrived) for o = "
+        "the sum of a sequence's tokens, [1, 128], without a race: a program has one sequence; "
+        "page j goes to place j % 2 of buffer_ref [2, 16, 128], and the next one is under way; "
+        "arrived holds two semaphores.",
+        _sums,
+        _pooled,
+        cases(
+            SIZES,
+            ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"),
+            whole=(2, 4, 4 * PAGE, "no page is in part"),
+        ),
+        call=_by_hand(),
+        rungs=("interpret", "simulate"),
+        magnitude=_magnitude,
+        hint="Which of the two copies under way does a wait stand for? And what does the copy of "
+        "page j + 2 overwrite?",
+    ),
+    Exercise(
+        "page_sum_fast",
+        "Write kernel(lengths_ref, table_ref, pages_hbm_ref, o_ref, buffer_ref, arrived) for o = "
+        "the sum of a sequence's tokens, [1, 128]: a program has one sequence; buffer_ref "
+        f"[2, {BLOCK}, 16, 128] has room for two blocks of {BLOCK} pages, arrived holds two "
+        f"semaphores. For two sequences of 2,048 tokens it is estimated at {SUM_CYCLES:,} cycles "
+        "or fewer on a v5e.",
+        _sums,
+        _pooled,
+        cases(
+            SIZES,
+            ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"),
+            blocks=(1, 36, 0, "two blocks, and a part of one"),
+        ),
+        call=_by_hand(BLOCK),
+        rungs=("interpret", "simulate"),
+        magnitude=_magnitude,
+        bar=bars.cycles(
+            SUM_CYCLES,
+            15_577,
+            workload=Workload("bar", {"s": 2, "pages": 128, "least": 2048}),
+        ),
+        hint="Start all copies of a block before you wait for any, and those of the next block "
+        "before that. A block that is whole needs no loop to describe its copies.",
+    ),
+)

@@ -1,0 +1,20 @@
+"""Wrong answers to the exercises of this chapter, and what is said of each."""
+
+LAST = "pl.when((j + 2) * page < length)(lambda: copy(j + 2).start())"
+SUM = "x = jnp.where(token < length - j * page, buffer_ref[j % 2], 0)"
+PAGE_AT_A_TIME = {
+    "_, pages, page, d = buffer_ref.shape": "_, _, page, d = buffer_ref.shape; pages = 1",
+    "buffer_ref.at[slot, j]": "buffer_ref.at[slot, 0]",
+    "buffer_ref[block % 2].reshape": "buffer_ref[block % 2, 0].reshape",
+}
+
+WRONG = (
+    ("page_sum", {"jnp.where(token < left, page_ref[...], 0)": "page_ref[...]"},
+     "interpret", "is nan"),
+    ("page_sum", {"(token < left, page_ref[...], 0)": "(left > 0, page_ref[...], 0)"},
+     "interpret", "on ragged"),
+    ("page_race", {"arrived.at[j % 2]": "arrived.at[0]"}, "simulate", "race"),
+    ("page_race", {f"        {LAST}": "", SUM: f"{LAST}; {SUM}"}, "interpret", "on ragged"),
+    ("page_sum_fast", {"lax.fori_loop(0, owned, of_page, None)": "None"}, "interpret", "on ragged"),
+    ("page_sum_fast", PAGE_AT_A_TIME, "speed", "the bar is 24,000"),
+)  # fmt: skip
