@@ -135,7 +135,7 @@ EXERCISES = (
             single=(256, 64, 128, 1, "two visits of one group"),
         ),
         call=_transposed,
-        rungs=("interpret", "simulate"),
+        rungs=("interpret",),
         magnitude=lambda x, dz, sizes: _by_group(abs(x), abs(dz), sizes),
         hint="Which rows of the tile are the group's? 0 times NaN is NaN, so both factors need "
         "the mask. When does a group's sum begin?",
