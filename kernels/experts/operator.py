@@ -69,6 +69,7 @@ def experts(
 EXPERTS = Operator(
     experts,
     summary="each token through the few experts that a router chooses",
+    chapter="experts",
     differentiable=("x", "router", "gate", "up", "down"),
     implementations=(
         Implementation("xla", XLA, "layer:dense"),

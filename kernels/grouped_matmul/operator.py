@@ -82,6 +82,7 @@ _OWN = {"block": "chooses its own"}
 GROUPED_MATMUL = Operator(
     grouped_matmul,
     summary="each group of rows by a matrix of its own",
+    chapter="experts",
     differentiable=("x", "w"),
     implementations=(
         Implementation("xla", XLA, "xla:grouped_matmul", lacks=_OWN),

@@ -1,0 +1,15 @@
+"""Wrong answers to the exercises of this chapter, and what is said of each."""
+
+NO_EMPTY = {"counts = last - first + 1": "counts = jnp.where(sizes > 0, last - first + 1, 0)"}
+ONCE = "(groups_ref[jnp.maximum(visit - 1, 0)] != group)"
+
+WRONG = (
+    ("expert_walk", NO_EMPTY, "interpret", "on edges"),
+    ("expert_walk", {"jnp.minimum(tiles, (m - 1) // bm)": "tiles"}, "interpret", "on last_empty"),
+    ("expert_walk", {"+ len(sizes))": ")"}, "interpret", "on edges"),
+    ("expert_gradient", {f"(visit == 0) | {ONCE}": "visit == 0"}, "interpret", "on edges"),
+    ("expert_gradient", {"mine(dz_ref)": "dz_ref[...]"}, "interpret", "is nan"),
+    ("expert_gradient", {"mine(x_ref)": "x_ref[...]"}, "interpret", "is nan"),
+    ("expert_gate", {"jnp.where(inside, z, old)": "z"}, "interpret", "on edges"),
+    ("expert_gate", {"x.shape, gate.shape, 64": "x.shape, gate.shape, 512"}, "speed", "the bar is"),
+)  # fmt: skip
