@@ -10,7 +10,7 @@ from kernels import optional
 
 AXE = "axe_playwright_python"
 HEAVIEST = 1.5e6  # bytes, not compressed
-# Half a second of the page's own after a change of width, the theme lets keys reach what scrolls now.
+# The theme lets keys reach what scrolls 0.3 s after a change of width, by the page's own clock.
 THEME_IS_DONE = "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 500)))"
 PAGES = [*build_book.toc_files(), "genindex", "search"]
 
