@@ -84,8 +84,11 @@ def pytest_order_of_items(items):
 
 
 def pytest_collection_finish():
-    """What was imported lives on: no collection of what a piece of work leaves looks through it."""
+    """What was imported lives on: no collection of what a piece of work leaves looks through it.
+    And a worker has one core: threads of PyTorch's that wait for each other's spin meanwhile."""
     gc.freeze()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def pytest_runtest_teardown(item, nextitem):
