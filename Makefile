@@ -15,6 +15,8 @@ export JAX_PLATFORMS
 export JUPYTER_PREFER_ENV_PATH = 1
 export PYDEVD_DISABLE_FILE_VALIDATION = 1
 export JAX_PPRINT_USE_COLOR = false
+# Hundreds of processes import the package: in an image that keeps no bytecode each would compile it.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv book serve quick test test-full coverage test-optimised test-torchax test-xla canary lab dist lint format renumber hooks clean distclean

@@ -6,6 +6,7 @@ every chip. quick takes two workloads of each, the same for all, and compiles on
 """
 
 import itertools
+import math
 
 from kernels import ladder
 from kernels.proof.backends.cuda import CUDA
@@ -55,7 +56,8 @@ def _few(operator, implementation):
     for workload in named:
         kinds.setdefault((workload.dtype, workload.values, tuple(workload.options)), workload)
     first = list(kinds.values())[:FEW]
-    return [*first, *(w for w in named if w not in first)][:FEW]
+    rest = [w for w in named if w not in first]
+    return [*first, *sorted(rest, key=lambda w: math.prod(w.sizes.values()))][:FEW]
 
 
 def _cover(operator, alike, rung):

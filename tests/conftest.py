@@ -44,7 +44,6 @@ def pytest_configure(config):
     import jax
 
     # Tracing makes objects that live on: looking through them again and again took a fifth of it.
-    gc.freeze()
     gc.set_threshold(100_000, 20, 50)
     if os.environ["JAX_PLATFORMS"] != "cpu":  # a device's compiler reads them too
         return
@@ -82,6 +81,14 @@ def pytest_order_of_items(items):
     """What reads the book goes first: one worker builds it, and none has to wait for it later.
     Single pages and notebooks go last, being small enough to keep all workers busy to the end."""
     items.sort(key=_place)
+
+
+def pytest_collection_finish():
+    """What was imported lives on: no collection of what a piece of work leaves looks through it.
+    And a worker has one core: threads of PyTorch's that wait for each other's spin meanwhile."""
+    gc.freeze()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def pytest_runtest_teardown(item, nextitem):
