@@ -22,8 +22,9 @@ def _rms(n, eps):
 
 def _layer(n, eps):
     def compute(keep, x, weight, bias):
-        for _ in range(2):  # what the first sum rounded off would be large where x hardly varies
-            x = keep(x - x.sum() / n)
+        mean = x.sum() / n
+        mean += keep(x - mean).sum() / n  # what that sum rounded off is large where x hardly varies
+        x = keep(x - mean)
         return x * jax.lax.rsqrt((x * x).sum() / n + eps) * weight + bias
 
     return compute

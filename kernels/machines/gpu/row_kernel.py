@@ -99,9 +99,8 @@ def call(
             plgpu.barrier_wait(arrived.at[slot])
             inputs = (ring_smem.at[slot], *vectors_smem)
             result = compute(keep, *(ref[...].astype(jnp.float32) for ref in inputs))
-            ring_smem[slot] = result.astype(
-                x.dtype
-            )  # where the row was, which is read: compute reduces
+            # All of x is read, since it was reduced; the result takes its place.
+            ring_smem[slot] = result.astype(x.dtype)
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(ring_smem.at[slot], o_gmem.at[row])
             plgpu.wait_smem_to_gmem(1, wait_read_only=True)  # the row before has left its slot
