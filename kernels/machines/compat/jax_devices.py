@@ -9,7 +9,7 @@ such as a copy that nobody waited for, is an error. Without a seed devices go in
 at once, and what is left behind does not matter.
 
 Private: `shared_memory` of `jax._src.pallas.mosaic.interpret`, `dispatch` and `source_info_util` of
-`jax._src`. Seen in JAX 0.10.2.
+`jax._src`. Seen in JAX 0.10.2; since 0.12 a clock is an object, and cores are named by pairs.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ class _Turns:
                 return
             self.copies.remove(copy)
             # Each device ticks when it enters, and a copy's clock holds what its sender knows of.
-            if self.seed is not None and copy.detect_races and not copy.clock[copy.dst_device_id]:
+            known = getattr(copy.clock, "clock", copy.clock)
+            if self.seed is not None and copy.detect_races and not known[copy.dst_device_id]:
                 self.fail(
                     f"a copy from device {copy.src_device_id} may arrive before device "
                     f"{copy.dst_device_id} has entered the kernel: no barrier keeps it back "
@@ -198,11 +199,15 @@ def turns(seed: int | None) -> Iterator[list[str]]:
                 shared.turns = _Turns(shared, seed, failed)
             return shared.turns
 
-    def enter(self: Any, device: Any, core: Any) -> Any:
-        if self.next_buffer_id.get((int(device), 0)) is None:
-            of(self).pause(int(device), lambda: True, lambda: "enters the kernel")
-            vector_clock.inc_vector_clock(self.clocks[int(device)], int(device))
-        return next_buffer(self, device, core)
+    def enter(self: Any, *core: Any) -> Any:
+        device = int(core[0] if len(core) > 1 else core[0][0])
+        if self.next_buffer_id.get((device, 0)) is None:
+            of(self).pause(device, lambda: True, lambda: "enters the kernel")
+            if hasattr(vector_clock, "inc_vector_clock"):
+                vector_clock.inc_vector_clock(self.clocks[device], device)
+            else:
+                self.incr_clock((device, 0))
+        return next_buffer(self, *core)
 
     def touch(self: Any, numbers: Any, device: Any) -> Any:
         of(self).pause(int(device), lambda: True, lambda: "goes on")
@@ -234,9 +239,9 @@ def turns(seed: int | None) -> Iterator[list[str]]:
         of(self).end(int(device))
         return []
 
-    def fails(self: Any, exception: Exception, **more: Any) -> None:
+    def fails(self: Any, exception: Exception, *core: Any, **more: Any) -> None:
         of(self).fail(f"{type(exception).__name__}: {exception}")
-        set_failed(self, exception, **more)
+        set_failed(self, exception, *core, **more)
 
     def clock(self: Any) -> int:
         machine = of(self)
