@@ -26,6 +26,7 @@ from kernels.machines import optional
 from kernels.machines.checks import fail
 from kernels.matmul import BlockSizes
 from kernels.proof.catalog import OPERATORS
+from kernels.softmax import RowBlocks
 from validation import tokamax_door
 
 # Sort of program → what its errors should stay below: their median, and nine in ten of them.
@@ -652,6 +653,21 @@ def _softmax(key: Key) -> PublishedProgram:
         most, total = jax.lax.reduce((wide, jnp.ones_like(wide)), start, both, (1,))
         return (jnp.exp(wide - most[:, None]) / total[:, None]).astype(x.dtype)
 
+    return PublishedProgram(softmax, (_of(key, "mn"),))
+
+
+@registered("softmax", "xla formula", STREAMS)
+def _softmax_formula(key: Key) -> PublishedProgram:
+    softmax = functools.partial(OPERATORS["softmax"].function, implementation="xla")
+    return PublishedProgram(softmax, (_of(key, "mn"),))
+
+
+@registered("softmax", "row blocks", STREAMS)
+def _blocked_softmax(key: Key) -> PublishedProgram:
+    """A block of whole rows a step."""
+    block = RowBlocks(key.tuning["rows"], key.sizes["n"])
+    options = {"implementation": "pallas", "block": block, "interpret": False}
+    softmax = functools.partial(OPERATORS["softmax"].function, **options)
     return PublishedProgram(softmax, (_of(key, "mn"),))
 
 
