@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from kernels.machines import checks
-from kernels.proof.backends.mesh import PALLAS_TPU_MESH, XLA_MESH
+from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
+from kernels.proof.backends.xla_mesh import XLA_MESH
 from kernels.proof.contract import Implementation, Operator
 
 DTYPES = ("float32", "bfloat16")

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from kernels import collectives, ladder, tpu
 from kernels.collectives import ring
-from kernels.proof.backends.mesh import PALLAS_TPU_MESH
+from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 

@@ -136,9 +136,10 @@ def test_no_recorded_estimate_is_faster_than_the_chip():
 def test_a_published_size_may_have_another_name():
     """Others call softmax's rows m: their figures stand in the operator's words, with its limit."""
     known = [g for g in report.figures() if g.operator == "softmax"]
-    (row,) = (r for g in known for r in g.rows if "published" in r.figures)
-    assert set(row.figures["published"].sizes) == {"rows", "n"}
-    assert 0.5 < row.share("published") < 1
+    rows = [r for g in known for r in g.rows if "published" in r.figures]
+    assert {row.implementation for row in rows} == {"xla", "xla formula", "row blocks"}
+    assert all(set(row.figures["published"].sizes) == {"rows", "n"} for row in rows)
+    assert all(0.4 < row.share("published") < 1 for row in rows)
 
 
 def test_blocks_that_are_not_there_are_no_work():

@@ -81,7 +81,9 @@ def test_arguments_are_checked(x, says):
 
 def test_implementations_and_blocks_are_named():
     x = np.zeros(3, np.float32)
-    with pytest.raises(ValueError, match="implementation is 'torch'; accepted: xla, pallas, nki"):
+    with pytest.raises(
+        ValueError, match="implementation is 'torch'; accepted: xla, pallas, mosaic_gpu, nki"
+    ):
         softmax(x, implementation="torch")
     with pytest.raises(ValueError, match=r"block is 32; accepted: None or RowBlocks\(rows"):
         softmax(x, block=32)

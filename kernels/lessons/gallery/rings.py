@@ -8,7 +8,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.gallery.bug import Bug
-from kernels.proof.backends.mesh import IN_LESSONS_MESH
+from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.workload import Workload
 
 MESH = pl.DeviceIdType.MESH

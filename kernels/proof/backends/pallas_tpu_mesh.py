@@ -1,4 +1,4 @@
-"""What runs on several devices, inside jax.shard_map: XLA's collectives, and Pallas for TPUs.
+"""Pallas for several TPUs, inside jax.shard_map: simulated here, and compiled for slices.
 
 A job's arrays are whole: their first dimension is the devices', and each device gets its part of it
 and the name of the axis.
@@ -13,31 +13,13 @@ from typing import Any
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import Job, Refused, Simulated
 from kernels.proof.backends.pallas_tpu import FEW, _PallasTpu
-from kernels.proof.backends.xla import OnTpu
-
-AXIS = "x"
-
-
-class _XlaMesh(OnTpu):
-    """On one device, which does the work of all: jax.vmap names an axis as a mesh does."""
-
-    name = "XLA over devices"
-    is_library = True
-
-    def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        import jax
-
-        def whole(*arrays: Any, **options: Any) -> Any:
-            part = lambda *parts: function(*parts, AXIS, **options)
-            return jax.vmap(part, axis_name=AXIS)(*arrays)
-
-        return whole
+from kernels.proof.backends.xla_mesh import AXIS
 
 
 class _PallasMesh(_PallasTpu):
     """In a child process with as many devices; in step and unwatched, or in an order drawn."""
 
-    name = "Pallas TPU over devices"
+    name = "Pallas TPU, mesh"
 
     def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
         import jax
@@ -91,6 +73,5 @@ class _PallasMesh(_PallasTpu):
         return "needs several TPUs"
 
 
-XLA_MESH = _XlaMesh()
 PALLAS_TPU_MESH = _PallasMesh()
 IN_LESSONS_MESH = _PallasMesh(FEW)
