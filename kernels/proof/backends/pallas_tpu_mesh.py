@@ -19,7 +19,7 @@ from kernels.proof.backends.xla_mesh import AXIS
 class _PallasMesh(_PallasTpu):
     """In a child process with as many devices; in step and unwatched, or in an order drawn."""
 
-    name = "Pallas TPU, mesh"
+    name = "TPU mesh"
 
     def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
         import jax
@@ -29,7 +29,8 @@ class _PallasMesh(_PallasTpu):
             spec = jax.sharding.PartitionSpec(AXIS)
             mesh = jax.sharding.get_abstract_mesh()
             if mesh.empty:  # where only shapes are asked for
-                mesh = jax.sharding.AbstractMesh((arrays[0].shape[0],), (AXIS,))
+                auto = (jax.sharding.AxisType.Auto,)
+                mesh = jax.sharding.AbstractMesh((arrays[0].shape[0],), (AXIS,), auto)
             cut = jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
             return cut(*arrays)
 

@@ -16,7 +16,7 @@ AXIS = "x"
 class _XlaMesh(OnTpu):
     """On one device, which does the work of all: jax.vmap names an axis as a mesh does."""
 
-    name = "XLA, mesh"
+    name = "XLA mesh"
     is_library = True
 
     def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
