@@ -66,6 +66,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "swiglu": (lambda x, w, v: jax.nn.silu(x @ w) * (x @ v), ("mk", "kn", "kn")),
     "cross_entropy": (_cross_entropy, ("mk", "kn", "m")),
     "stored_attention": (_stored_attention, ("bhnd", "bhnd", "bhnd")),
+    "gelu": (jax.nn.gelu, ("mn",)),
+    "add_norm": (lambda x, y, scale: _rms_norm(x + y, scale), ("mn", "mn", "n")),
+    "gather": (lambda table, rows: table[rows], ("nd", "m")),
+    "batched": (lambda x, y: x @ y, ("bmk", "bkn")),
+    "cumulative_sum": (lambda x: jnp.cumsum(x, axis=-1), ("mn",)),
 }
 
 
@@ -87,7 +92,8 @@ def program(key: Key) -> PublishedProgram:
         x, y = (array((size[a], size[b]), key.dtype) for a, b in ("mk", "kn"))
         return PublishedProgram(ours, (x, y), flops=2 * math.prod(size[name] for name in "mkn"))
     function, shapes = PROGRAMS[key.operator]
-    narrow = {"layer_norm": "float32", "rms_norm": "float32", "cross_entropy": "int32"}
+    narrow = {"layer_norm": "float32", "rms_norm": "float32", "add_norm": "float32"}
+    narrow |= {"cross_entropy": "int32", "gather": "int32"}
     # What a norm scales by is wide, and labels are whole numbers: their arguments of one dimension.
     arguments = tuple(
         array(

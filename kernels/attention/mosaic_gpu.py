@@ -2,8 +2,17 @@
 
 Each block takes 128 queries of a head. One of its three warpgroups copies keys and values ahead;
 the other two take 64 queries each, and hold scores, sums and maxima in registers. The probabilities
-go from there into wgmma, without a detour through shared memory. Where the mask is causal, a block
-stops at the last keys that any of its queries sees.
+go from there into wgmma, without a detour through shared memory. The two take turns, as in
+FlashAttention-3: while one has the tensor cores, the other makes its softmax. Where the mask is
+causal, a block stops at the last keys that any of its queries sees, masks only the steps that the
+diagonal crosses, and the blocks with most steps start first.
+
+    for each block of keys and values:     its copies are on their way
+        s = q kᵀ;  hand over the tensor cores
+        new = max(top, largest of s);  p = exp(s - new);  shrink = exp(top - new)
+        wait for the tensor cores
+        o = o shrink + p v;  l = l shrink + sum of p;  top = new
+    o / l
 """
 
 import functools
@@ -19,31 +28,30 @@ from kernels.attention.arguments import AttentionSpec
 from kernels.machines import checks
 from kernels.machines.gpu.interpreted import interprets
 
-TQ, TK = 64, 64  # queries of a warpgroup, keys of a step
-STAGES = 2  # steps whose keys and values are in flight
+TQ, TK = 64, 128  # queries of a warpgroup, keys of a step
 MEMORY_REGISTERS = 40  # of a thread that only copies
 LARGEST_HEAD = 128  # numbers: with more, sums and products no longer fit into the registers
 SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
 
 
 def blocks(q, k, v, spec, keys):
-    """[heads, N, D], [heads, M, D], [heads, M, D] → [heads, N, D]; 128 divides N, 64 M and D.
+    """[heads, N, D], [heads, M, D], [heads, M, D] → [heads, N, D]; 128 divides N and M, 64 D.
 
     Of the M keys, those behind the first `keys` are padding.
     """
     heads, n, d = q.shape
     m = k.shape[1]
+    scale = spec.scale * math.log2(math.e)
 
-    def product(x, y, columns):
+    def product(x, y, columns, after=lambda: None):
         def sums(acc_ref):
             plgpu.wgmma(acc_ref, x, y)
+            after()
             return acc_ref[...]
 
         return pl.run_scoped(sums, plgpu.ACC((TQ, columns), jnp.float32))
 
     def masked(s, first_query, first_key):
-        if not spec.causal and keys == m:
-            return s
         key = first_key + jax.lax.broadcasted_iota(jnp.int32, s.shape, 1)
         seen = key < keys
         if spec.causal:
@@ -51,28 +59,44 @@ def blocks(q, k, v, spec, keys):
             seen = seen & (key <= query)
         return jnp.where(seen, s, -jnp.inf)
 
-    def kernel(q_gmem, k_gmem, v_gmem, o_gmem, q_smem, q_barrier, buffers):
+    def kernel(q_gmem, k_gmem, v_gmem, o_gmem, q_smem, q_barrier, turn, buffers):
         wg, head = jax.lax.axis_index("wg"), jax.lax.axis_index("head")
-        first = jax.lax.axis_index("tile") * 2 * TQ + wg * TQ
+        tile = n // (2 * TQ) - 1 - jax.lax.axis_index("tile")
+        first = tile * 2 * TQ + wg * TQ
+
+        def hand_over():
+            plgpu.barrier_arrive(turn)
+            plgpu.barrier_wait(turn)
 
         def step(place, k_smem, v_smem, carry):  # [TK, D] both
             o, l, top = carry  # [TQ, D], [TQ], [TQ]: sums of p v and of p, the largest score
-            s = product(q_smem.at[wg], k_smem.transpose((1, 0)), TK)
-            s = s * (spec.scale * math.log2(math.e))
-            s = masked(s, first, place[0] * TK)
-            new = jnp.maximum(top, s.max(axis=1))
-            p = jnp.exp2(s - jax.lax.broadcast_in_dim(new, s.shape, (0,)))
+
+            s = product(q_smem.at[wg], k_smem.transpose((1, 0)), TK, hand_over)
+            first_key = place[0] * TK
+            if spec.causal or keys < m:
+                last = jnp.minimum(first, keys - 1) if spec.causal else keys - 1
+                hidden = first_key + TK - 1 > last
+                s = jax.lax.cond(hidden, lambda s: masked(s, first, first_key), lambda s: s, s)
+            new = jnp.maximum(top, s.max(axis=1) * scale)
+            p = jnp.exp2(s * scale - jax.lax.broadcast_in_dim(new, s.shape, (0,)))
             shrink = jnp.exp2(top - new)
             o = o * jax.lax.broadcast_in_dim(shrink, o.shape, (0,))
-            o = o + product(p.astype(v_smem.dtype), v_smem, d)
-            return o, l * shrink + p.sum(axis=1), new
+            weights = p.astype(v_smem.dtype)
+            if d == LARGEST_HEAD:  # either order was measured: the other is faster with 64
+                hand_over()
+            l = l * shrink + p.sum(axis=1)
+            if d < LARGEST_HEAD:
+                hand_over()
+            return o + product(weights, v_smem, d), l, new
 
         def compute(run):
             here = q_gmem.at[head, pl.ds(first, TQ)]
             plgpu.copy_gmem_to_smem(here, q_smem.at[wg], q_barrier.at[wg])
             plgpu.barrier_wait(q_barrier.at[wg])
+            pl.when(wg == 1)(hand_over)  # the other begins
             zeros = jnp.zeros((TQ, d), jnp.float32), jnp.zeros((TQ,), jnp.float32)
             o, l, _ = run((*zeros, jnp.full((TQ,), -jnp.inf, jnp.float32)))
+            pl.when(wg == 0)(hand_over)
             o = o / jax.lax.broadcast_in_dim(l, o.shape, (0,))
             q_smem[wg] = o.astype(q.dtype)  # nobody reads these queries any more
             plgpu.commit_smem()
@@ -81,8 +105,7 @@ def blocks(q, k, v, spec, keys):
 
         steps = m // TK
         if spec.causal:  # the keys behind the last of these queries are hidden from all of them
-            seen = (jax.lax.axis_index("tile") + 1) * (2 * TQ // TK)
-            steps = jnp.minimum(seen, steps)
+            steps = jnp.minimum(pl.cdiv((tile + 1) * 2 * TQ, TK), steps)
         pipeline(step, compute, steps)(k_gmem.at[head], v_gmem.at[head], allocations=buffers)
 
     def pipeline(step, compute, steps=m // TK):
@@ -94,7 +117,7 @@ def blocks(q, k, v, spec, keys):
             wg_axis="wg",
             num_compute_wgs=2,
             memory_registers=MEMORY_REGISTERS,
-            max_concurrent_steps=min(STAGES, m // TK),
+            max_concurrent_steps=min(2 if d == LARGEST_HEAD else 3, m // TK),
             compute_context=compute,
         )
 
@@ -104,6 +127,7 @@ def blocks(q, k, v, spec, keys):
             functools.partial(kernel, q_gmem, k_gmem, v_gmem, o_gmem),
             plgpu.SMEM((2, TQ, d), q.dtype, transforms=SWIZZLED),
             plgpu.Barrier(num_barriers=2),
+            plgpu.Barrier(num_arrivals=2),
             pipeline(nothing, nothing).get_allocations(k_gmem.at[0], v_gmem.at[0]),
             collective_axes="wg",
         )
@@ -111,8 +135,8 @@ def blocks(q, k, v, spec, keys):
     return plgpu.kernel(
         entry,
         out_type=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(n // (2 * TQ), heads),
-        grid_names=("tile", "head"),
+        grid=(heads, n // (2 * TQ)),
+        grid_names=("head", "tile"),
         num_threads=3,
         thread_name="wg",
         compiler_params=plgpu.CompilerParams(

@@ -19,12 +19,34 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from kernels.machines import checks, rewritten
 from kernels.machines.gpu.interpreted import interprets, multiprocessors
 
-BM, BK = 128, 64  # 64 bfloat16 are the 128 bytes that swizzling wants
+BK = 64  # 64 bfloat16 are the 128 bytes that swizzling wants
 BAND = 8  # tiles: blocks that run at once share rows of x and columns of y, which L2 then holds
-STAGES = 3  # blocks of x and y in flight: with tiles of 128 × 256, 144 KiB
 MEMORY_REGISTERS = 40  # of a thread that only copies; the others take what it leaves
 # Rows of 128 bytes in which 16-byte pieces are exchanged, so that no two threads want one bank.
 SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """What a block of three warpgroups works on at a time."""
+
+    bm: int
+    bn: int  # columns of both warpgroups
+    stages: int  # blocks of x and y in flight, at most 192 KiB of them
+    seconds: float  # of a tile, as a part of the largest one's, measured on an H100
+
+
+# A small product is over sooner where smaller tiles, though slower, keep all SMs busy.
+TILES = Tile(128, 256, 3, 1.0), Tile(128, 128, 4, 0.59), Tile(64, 128, 8, 0.45)
+
+
+def tile_for(m, n, sms):
+    """The one of TILES that is through with [m, n] first, by rounds of all SMs."""
+
+    def seconds(tile):
+        return pl.cdiv(pl.cdiv(m, tile.bm) * pl.cdiv(n, tile.bn), sms) * tile.seconds
+
+    return min(TILES, key=seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +59,13 @@ class HopperSpec:
     sms: int  # of the GPU
 
 
-def product(x, y, spec, bn):
-    """[m, k], [k, n] → [m, n]; BM divides m, BK k, and bn, for both warpgroups, n."""
+def product(x, y, spec, tile):
+    """[m, k], [k, n] → [m, n]; the tile's sizes divide m and n, and BK k."""
     (m, k), n = x.shape, y.shape[0 if spec.transpose_rhs else 1]
-    half, tiles = bn // 2, (m // BM, n // bn)
+    bm, bn = tile.bm, tile.bn
+    half, tiles = bn // 2, (m // bm, n // bn)
 
-    def step(_, x_smem, y_smem, acc_ref):  # [BM, BK], [BK, bn] or [bn, BK]
+    def step(_, x_smem, y_smem, acc_ref):  # [bm, BK], [BK, bn] or [bn, BK]
         mine = pl.ds(jax.lax.axis_index("wg") * half, half)
         if spec.transpose_rhs:
             right = y_smem.at[mine].transpose((1, 0))
@@ -60,13 +83,13 @@ def product(x, y, spec, bn):
             step,
             grid=(k // BK,),
             in_specs=[
-                plgpu.BlockSpec((BM, BK), lambda s: (i, s), transforms=SWIZZLED),
+                plgpu.BlockSpec((bm, BK), lambda s: (i, s), transforms=SWIZZLED),
                 plgpu.BlockSpec(y_block, y_index, transforms=SWIZZLED),
             ],
             wg_axis="wg",
             num_compute_wgs=2,
             memory_registers=MEMORY_REGISTERS,
-            max_concurrent_steps=min(STAGES, k // BK),
+            max_concurrent_steps=min(tile.stages, k // BK),
             compute_context=compute,
         )
 
@@ -74,7 +97,7 @@ def product(x, y, spec, bn):
         wg = jax.lax.axis_index("wg")
 
         @plgpu.nd_loop((math.prod(tiles),), collective_axes="sm")
-        def tile(loop):
+        def one(loop):
             i, j = plgpu.planar_snake(loop.index[0], tiles, 1, BAND)
 
             def compute(run):
@@ -82,7 +105,7 @@ def product(x, y, spec, bn):
                     run(acc_ref)
                     return acc_ref[...]
 
-                z = pl.run_scoped(sums, plgpu.ACC((BM, half), jnp.float32))
+                z = pl.run_scoped(sums, plgpu.ACC((bm, half), jnp.float32))
                 if spec.activation is not None:
                     z = rewritten.inlined(spec.activation)(z)
                 # The tile before is read out of shared memory before this one is put there.
@@ -90,7 +113,7 @@ def product(x, y, spec, bn):
                 o_smem[wg] = z.astype(o_smem.dtype)
                 plgpu.commit_smem()
                 columns = pl.ds(j * bn + wg * half, half)
-                plgpu.copy_smem_to_gmem(o_smem.at[wg], o_gmem.at[pl.ds(i * BM, BM), columns])
+                plgpu.copy_smem_to_gmem(o_smem.at[wg], o_gmem.at[pl.ds(i * bm, bm), columns])
 
             pipeline(i, j, step, compute)(x_gmem, y_gmem, allocations=buffers)
 
@@ -100,7 +123,7 @@ def product(x, y, spec, bn):
         nothing = lambda *_: None
         pl.run_scoped(
             functools.partial(kernel, x_gmem, y_gmem, o_gmem),
-            plgpu.SMEM((2, BM, half), x.dtype, transforms=SWIZZLED),
+            plgpu.SMEM((2, bm, half), x.dtype, transforms=SWIZZLED),
             pipeline(0, 0, nothing, nothing).get_allocations(x_gmem, y_gmem),
             collective_axes="wg",
         )
@@ -122,12 +145,12 @@ def product(x, y, spec, bn):
 def padded(x, y, spec):
     """The product of arrays of any shape, with zeros up to whole tiles."""
     (m, k), n = x.shape, y.shape[0 if spec.transpose_rhs else 1]
-    bn = 256 if n > 128 else 128
-    rows, depth, columns = (-size % block for size, block in ((m, BM), (k, BK), (n, bn)))
+    tile = tile_for(m, n, spec.sms)
+    rows, depth, columns = -m % tile.bm, -k % BK, -n % tile.bn
     y_more = (columns, depth) if spec.transpose_rhs else (depth, columns)
     x = jnp.pad(x, ((0, rows), (0, depth)))
     y = jnp.pad(y, [(0, more) for more in y_more])
-    return product(x, y, spec, bn)[:m, :n]
+    return product(x, y, spec, tile)[:m, :n]
 
 
 def _backward(spec, saved, dz):

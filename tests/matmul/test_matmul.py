@@ -1,6 +1,7 @@
 """matmul: what the ladder does not ask."""
 
 import functools
+from collections import defaultdict
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,10 @@ from close import assert_close, assert_right
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.machines.gpu.interpreted import interprets
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS, lower, simulate
-from kernels.matmul import BlockSizes, matmul
+from kernels.matmul import BlockSizes, matmul, mosaic_gpu
 from kernels.matmul.blocks import RESERVE
 
 RNG = np.random.default_rng(0)
@@ -158,3 +160,25 @@ class TestBlockSizes:
         block = BlockSizes.default(*shape, dtype)
         assert block.fitted(*shape, dtype) == block
         assert block.vmem_bytes(dtype) <= CHIPS["v5e"].vmem_bytes - RESERVE
+
+
+def test_the_rule_for_a_hopper_gpu_takes_the_tile_that_was_fastest_there():
+    from kernels.figures import store
+
+    measured = defaultdict(dict)
+    for row in store.read("measured.csv"):
+        if row.operator == "matmul" and "tile" in row.tuning and row.implementation == "mosaic_gpu":
+            m, n = row.sizes["m"], row.sizes["n"]
+            measured[m, row.sizes["k"], n][row.tuning["tile"]] = row.value
+    compared = {shape: times for shape, times in measured.items() if len(times) == 3}
+    assert len(compared) >= 10
+    for (m, k, n), times in compared.items():
+        tile = mosaic_gpu.tile_for(m, n, sms=132)
+        assert times[f"{tile.bm}x{tile.bn}"] == min(times.values()), (m, k, n)
+
+
+@pytest.mark.parametrize("tile", mosaic_gpu.TILES, ids=lambda tile: f"{tile.bm}x{tile.bn}")
+def test_each_tile_for_a_hopper_gpu_multiplies(tile):
+    x, y = operands(256, 192, 256, "bfloat16")
+    spec = mosaic_gpu.HopperSpec(None, False, interprets(True), 1)  # its SM takes several tiles
+    assert_right("matmul", mosaic_gpu.product(jnp.asarray(x), jnp.asarray(y), spec, tile), x, y)
