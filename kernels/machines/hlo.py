@@ -312,9 +312,10 @@ class Module:
     def sent(self) -> list[tuple[str, float]]:
         """What each chip sends to others, in order: the collective's name, and its bytes on a ring.
 
-        On a ring of n, which no other way beats, an all-gather, a reduce-scatter and an all-to-all
-        send (n - 1) / n of the whole array, and an all-reduce that twice. A TPU's program has its
-        reduce-scatter as an all-reduce of which a fusion keeps a part. Padding is not counted.
+        On a ring of n, which no other way beats, an all-gather sends (n - 1) / n of its result; a
+        reduce-scatter and an all-to-all as much of what each chip brings, and an all-reduce twice
+        that. A TPU's program has its reduce-scatter as an all-reduce of which a fusion keeps a
+        part. Padding is not counted.
         """
         return [
             (kind, sent * step.times)

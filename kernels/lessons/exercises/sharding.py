@@ -1,6 +1,5 @@
 """Exercises of the chapter "Sharding, and what it sends"."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,10 +140,10 @@ def _exchanges_sums(programs):
 EXERCISES = (
     Exercise(
         "smooth_rows",
-        "Write smooth_rows(part), [rows, columns] → [rows, columns], for one of the chips along the "
-        'axis "x", each of which has some rows of a matrix: a row becomes the mean of itself and '
-        "of the rows before and after it, where the last row comes before the first, so that a "
-        "chip sends two rows.",
+        "Write smooth_rows(part), [rows, columns] → [rows, columns], for one of the chips along "
+        'the axis "x", each of which has some rows of a matrix: a row becomes the mean of itself '
+        "and of the rows before and after it, where the last row comes before the first, so that "
+        "a chip sends two rows.",
         _smooth,
         drawn("chips rows columns"),
         cases(
