@@ -38,7 +38,7 @@ def sums_hidden():
 WRONG = (
     ("smooth_rows", {RECEIVED: ALL_ROWS}, "speed", "the bar is 2"),
     ("smooth_rows", {'part[-1:], "x", right': 'part[-1:], "x", left'}, "interpret", "element ["),
-    ("smooth_rows", {'"x", right': '"x", right[:-1]'}, "interpret", "element ["),
+    ("smooth_rows", {'"x", right': '"x", right[:-1]'}, "interpret", "Permutation"),
     ("sharded_gradient", {MINE: SUMMED}, "speed", "the bar is 1.75"),
     ("sharded_gradient", {" / 2": ""}, "interpret", "element ["),
     ("sharded_losses", {EXCHANGE: EVERYBODY}, "speed", "the bar is 14"),
