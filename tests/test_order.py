@@ -30,6 +30,11 @@ TAUGHT = {  # name → the slug of the chapter that teaches it
     "pl.Buffered": "pipelines",
     "run_scoped": "matmul_on_hopper",
     "PrefetchScalarGridSpec": "flash_attention",
+    "PartitionSpec": "sharding",
+    "shard_map": "sharding",
+    "ppermute": "sharding",
+    "psum": "sharding",
+    "all_to_all": "sharding",
 }
 HIDDEN = {"remove-cell", "remove-input"}
 
