@@ -120,7 +120,8 @@ def cycles(bar: float, ours: Ours, workload: Workload) -> Bar:
         from kernels.machines import tpu
 
         function, arrays = tried.program
-        return tpu.estimate(function, *arrays, chip=CHIP).cycles
+        cut = tried.subject.backend.cut(arrays)
+        return tpu.estimate(function, *arrays, chip=CHIP, **cut).cycles
 
     return Bar(f"estimated cycles on a {CHIP}", measure, bar, ours, workload=workload)
 
