@@ -93,12 +93,14 @@ def _implementations(name: str) -> tuple[Implementation, ...]:
 ALL_GATHER = Operator(
     all_gather,
     summary="the parts of all devices, on each of them",
+    chapter="rings",
     differentiable=("x",),
     implementations=_implementations("all_gather"),
 )
 REDUCE_SCATTER = Operator(
     reduce_scatter,
     summary="the sum over all devices, a part of it on each",
+    chapter="rings",
     differentiable=("x",),
     implementations=_implementations("reduce_scatter"),
 )
