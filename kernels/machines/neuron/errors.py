@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = str(Path(__file__).parent)
 
@@ -88,6 +88,6 @@ def own_names(module: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def refuse(message: str) -> None:
+def refuse(message: str) -> NoReturn:
     """Raise NeuronError for the line of the kernel that is running."""
     raise NeuronError(message, place())

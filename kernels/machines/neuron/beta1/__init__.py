@@ -47,7 +47,7 @@ class _Timed(NkiKernel):
         raise MissingName("not simulated: benchmark_result; neuron.estimate estimates the time")
 
 
-def benchmark(kernel: Any = None, **options: Any) -> Any:
+def benchmark(kernel=None, **options) -> Any:
     """The decorator of a kernel that is to be timed.
 
     Args:

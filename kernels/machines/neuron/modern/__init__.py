@@ -21,7 +21,7 @@ jit = jit_of("nki")
 dtype = dtypes
 
 
-def simulate(kernel: Any) -> Any:
+def simulate(kernel) -> Any:
     """What runs `kernel` on arrays or tensors, as the vendor's nki.simulate does."""
     return kernel if isinstance(kernel, NkiKernel) else NkiKernel(kernel, generation_of(kernel))
 

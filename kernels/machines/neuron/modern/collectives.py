@@ -31,7 +31,7 @@ class ReplicaGroup:
 
 
 def _refusing(name: str) -> Callable[..., Any]:
-    def collective(*arguments: Any, **options: Any) -> None:
+    def collective(*arguments, **options) -> None:
         refuse(
             f"not simulated: nki.collectives.{name}, which takes several ranks; one is simulated, "
             "and its cores exchange tiles by nki.isa.sendrecv"
