@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from kernels.machines import checks
-from kernels.matmul.blocks import BlockSizes, sublanes
+from kernels.machines.tpu.plan import sublanes
+from kernels.matmul.blocks import BlockSizes
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU

@@ -7,6 +7,7 @@ layer_norm(x, weight, bias): [..., n], [n], [n] → [..., n]
 from typing import Any
 
 from kernels.machines import checks
+from kernels.machines.gpu.chips import LONGEST_ROW
 from kernels.machines.tpu.rows import RowBlocks
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -105,7 +106,7 @@ def _mosaic_gpu(name: str) -> Implementation:
         MOSAIC_GPU,
         f"mosaic_gpu:{name}",
         # The simulation adds a row up one by one, which float32's budget does not forgive.
-        accepts=lambda w: w.dtype == "bfloat16" and w.sizes["n"] <= 16384,
+        accepts=lambda w: w.dtype == "bfloat16" and w.sizes["n"] * w.itemsize <= LONGEST_ROW,
         lacks=_OWN,
         tunable=False,
         chapter="matmul_on_hopper",
