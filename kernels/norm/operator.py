@@ -93,8 +93,7 @@ def _check(x: Any, vectors: dict[str, Any], eps: float, block: Any) -> None:
         checks.same(f"{name}.dtype", str(vector.dtype), "x", str(x.dtype))
         checks.same(f"{name}.shape", tuple(vector.shape), "the last axis of x", (x.shape[-1],))
     checks.positive("eps", eps)
-    if block is not None and not isinstance(block, RowBlocks):
-        checks.fail("block", repr(block), "None or RowBlocks(rows, columns)")
+    checks.instance("block", block, RowBlocks)
 
 
 _OWN = {"block": "chooses its own"}

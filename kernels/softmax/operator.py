@@ -47,8 +47,7 @@ def softmax(
     chosen = SOFTMAX[implementation]
     rank = len(getattr(x, "shape", ())) or 1
     checks.array("x", x, rank=rank, dtypes=DTYPES + TENSORS * (implementation == "nki"))
-    if block is not None and not isinstance(block, RowBlocks):
-        checks.fail("block", repr(block), "None or RowBlocks(rows, columns)")
+    checks.instance("block", block, RowBlocks)
     return chosen(x, block=block, interpret=interpret)
 
 

@@ -299,7 +299,6 @@ class View:
                     flat[self._places() + extra] = state
 
     def _change(self, where, state) -> None:
-        """Set the states of some elements."""
         self._storage.states()
         seen = self._states()
         assert isinstance(seen, np.ndarray)

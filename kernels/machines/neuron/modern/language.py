@@ -149,7 +149,6 @@ def broadcast_to(x: Tensor, shape: Sequence[int], dtype=None) -> Tensor:
 
 
 def _elementwise(operation, *operands, dtype=None, **options) -> Tensor:
-    """A new tile: the operation of tiles and numbers."""
     if len(operands) == operation.inputs + 1:
         *operands, dtype = operands  # type: ignore[assignment]
     make: Any = _binary if operation.inputs == 2 else _unary
