@@ -243,10 +243,6 @@ def _call(x, w, group_sizes, rows_plan, interpret):
     return multiply_rows(x, w, group_sizes, rows_plan, 0, interpret)
 
 
-def _forward(x, w, group_sizes, rows_plan, interpret):
-    return _call(x, w, group_sizes, rows_plan, interpret), (x, w, group_sizes)
-
-
 def _backward(rows_plan, interpret, saved, dz):
     """dx = dz wᵀ, group by group; dw = xᵀ dz of each group's rows."""
     x, w, group_sizes = saved
@@ -257,7 +253,7 @@ def _backward(rows_plan, interpret, saved, dz):
     return dx, multiply_transposed(x, dz, group_sizes, by_groups, interpret), None
 
 
-_call.defvjp(_forward, _backward)
+_call.defvjp(lambda *arguments: (_call(*arguments), arguments[:3]), _backward)
 
 
 def grouped_matmul(x, w, group_sizes, *, block=None, interpret=None):

@@ -6,7 +6,7 @@ import difflib
 import dis
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -76,6 +76,13 @@ def absent(
         f"not simulated: {module}.{name}; {near_words}simulated are {', '.join(sorted(known))}",
         place(),
     )
+
+
+def nothing_but(
+    module: str, known: Sequence[str], instead: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of the vendor's: it says which names are known here."""
+    return lambda name: absent(module, name, known, instead)
 
 
 def own_names(module: Mapping[str, Any]) -> list[str]:

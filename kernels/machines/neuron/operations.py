@@ -68,14 +68,10 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return ONE / (ONE + np.exp(-x))
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
+def _gelu(x: np.ndarray) -> np.ndarray:
     from scipy.special import erf
 
-    return erf(x).astype(np.float32)
-
-
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return np.float32(0.5) * x * (ONE + _erf(x * np.float32(1 / math.sqrt(2))))
+    return np.float32(0.5) * x * (ONE + np.float32(erf(x * np.float32(1 / math.sqrt(2)))))
 
 
 def _gelu_tanh(x: np.ndarray) -> np.ndarray:

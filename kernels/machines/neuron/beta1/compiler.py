@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.machines.neuron.errors import absent
+from kernels.machines.neuron.errors import nothing_but
 from kernels.machines.neuron.memory import PSUM, SBUF
 
 
@@ -36,7 +36,4 @@ __all__ = [
     "sbuf",
     "skip_middle_end_transformations",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki.compiler", name, __all__)
+__getattr__ = nothing_but("neuronxcc.nki.compiler", __all__)

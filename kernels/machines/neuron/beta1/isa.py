@@ -16,7 +16,7 @@ from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.beta1 import tiles
 from kernels.machines.neuron.beta1.language import _in_sbuf, _reduced
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
-from kernels.machines.neuron.errors import absent, own_names, refuse
+from kernels.machines.neuron.errors import absent, nothing_but, own_names, refuse
 from kernels.machines.neuron.instructions import along, dma, elementwise, places
 from kernels.machines.neuron.instructions import tensor_engine as products
 from kernels.machines.neuron.instructions.common import (
@@ -248,7 +248,4 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=None, **options) -> Beta
 
 __all__ = ["get_nc_version", "gpsimd_engine", "scalar_engine", "tensor_engine", "vector_engine"]
 __all__ += [*own_names(globals()), *ENUMERATIONS]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki.isa", name, __all__)
+__getattr__ = nothing_but("neuronxcc.nki.isa", __all__)

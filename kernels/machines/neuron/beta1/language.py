@@ -21,7 +21,7 @@ from kernels.machines.neuron import dtypes, grid
 from kernels.machines.neuron.beta1 import tiles
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
 from kernels.machines.neuron.dtypes import float32
-from kernels.machines.neuron.errors import absent, own_names, place, refuse
+from kernels.machines.neuron.errors import absent, nothing_but, own_names, place, refuse
 from kernels.machines.neuron.grid import program_id, program_ndim
 from kernels.machines.neuron.instructions import dma, elementwise, places
 from kernels.machines.neuron.instructions import tensor_engine as products
@@ -651,7 +651,4 @@ __all__ = [
     "tile_size",
 ]
 __all__ += [*own_names(globals()), *_OPERATIONS, *_DTYPES]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki.language", name, __all__)
+__getattr__ = nothing_but("neuronxcc.nki.language", __all__)

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from kernels.machines.neuron import dtypes, typing
-from kernels.machines.neuron.errors import absent
+from kernels.machines.neuron.errors import nothing_but
 from kernels.machines.neuron.kernel import GENERATIONS, Generation, generation_of
 from kernels.machines.neuron.modern import collectives, isa, language
 from kernels.machines.neuron.simulator import NkiKernel, jit_of
@@ -26,8 +26,7 @@ def simulate(kernel) -> Any:
     return kernel if isinstance(kernel, NkiKernel) else NkiKernel(kernel, generation_of(kernel))
 
 
-def __getattr__(name: str) -> Any:
-    return absent("nki", name, __all__)
+__getattr__ = nothing_but("nki", __all__)
 
 
 GENERATIONS["nki"] = Generation(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.neuron import dtypes
-from kernels.machines.neuron.errors import absent, own_names, refuse
+from kernels.machines.neuron.errors import nothing_but, own_names, refuse
 from kernels.machines.neuron.grid import num_programs, program_id, program_ndim
 from kernels.machines.neuron.instructions import dma, elementwise
 from kernels.machines.neuron.instructions.along import reduce_axes, tensor_reduce
@@ -291,7 +291,4 @@ __all__ = [
     "tile_size",
 ]
 __all__ += [*own_names(globals()), *dtypes.ALL, *_OPERATIONS]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("nki.language", name, __all__, _INSTEAD)
+__getattr__ = nothing_but("nki.language", __all__, _INSTEAD)
