@@ -77,7 +77,6 @@ def explain(
 def _of_entry(
     entry: str, workload: str | None, chip: str | None, options: Mapping[str, Any]
 ) -> Explanation:
-    """What explain says of a catalog entry."""
     from kernels.machines.tpu.export import abstract_device
     from kernels.proof import ladder
     from kernels.yours.machines import Asked, chips, machine
@@ -104,7 +103,6 @@ def _of_entry(
 def _of_file(
     entry: str, args: str, compare: str | None, options: dict[str, Any]
 ) -> tuple[Explanation, Explanation | None]:
-    """What explain says of a function of a file, and of what it is compared with."""
     from kernels.yours.explaining import explain_file, other
 
     path, name = file_and_name(entry, named=True)

@@ -79,7 +79,6 @@ def _entry(check: Check) -> str:
 
 
 def _table(checks: list[Check]) -> Table:
-    """One row for each entry and rung."""
     results = [
         ProblemResult(_entry(c), c.rung, str(c.workload), c.status, used=c.used, seconds=c.seconds)
         for c in checks

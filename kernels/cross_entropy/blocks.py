@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import ml_dtypes  # noqa: F401  names bfloat16 to NumPy
 import numpy as np
 
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.tpu.chips import CHIPS, Chip, here
-from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.plan import LANES, TpuPlan
 
-LANES = 128  # of a TPU's register
 MOST = 100 << 20  # bytes of VMEM that a kernel asks for
 RESERVE = 8 << 20  # bytes that it leaves to XLA where there is less
 RESULTS = ("loss", "dx", "dw")  # a kernel each

@@ -73,8 +73,7 @@ def linear_cross_entropy(
     checks.same("w.dtype", str(w.dtype), "x", str(x.dtype))
     checks.same("w.shape[0]", w.shape[0], "x.shape[1]", x.shape[1])
     checks.same("labels.shape", tuple(labels.shape), "x.shape[:1]", tuple(x.shape[:1]))
-    if block is not None and not isinstance(block, CrossEntropyBlocks):
-        checks.fail("block", repr(block), "None or CrossEntropyBlocks(tokens, vocab)")
+    checks.instance("block", block, CrossEntropyBlocks)
     known = _check_labels(labels, w.shape[1])
     loss = chosen(x, w, labels, block=block, interpret=interpret)
     return loss if known else loss * _nan_where_none(labels, w.shape[1])
@@ -82,11 +81,9 @@ def linear_cross_entropy(
 
 def _check_labels(labels: Any, v: int) -> bool:
     """Whether the labels have values; ValueError names the first one out of range."""
-    from jax.core import Tracer
-
-    if isinstance(labels, Tracer):
+    values = checks.known(labels)
+    if values is None:
         return False
-    values = np.asarray(labels)
     wrong = np.flatnonzero((values < 0) | (values >= v))
     if wrong.size:
         checks.fail(f"labels[{wrong[0]}]", values[wrong[0]], f"0 to {v - 1}, columns of w")

@@ -18,6 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.cross_entropy.blocks import LANES, CrossEntropyBlocks, plan
 from kernels.cross_entropy.products import dot
 from kernels.machines.pallas import interprets
+from kernels.machines.tpu.products import mask
 
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a logit that no softmax sees
 
@@ -91,11 +92,7 @@ def _inside(size, block, run):
 
 def _cut(x, axis, left):
     """x, zero beyond its first `left` elements along an axis; None is all of them."""
-    if left is None:
-        return x
-    position = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
-    # Selected in 32 bits: a v5e has no narrower vector arithmetic.
-    return jnp.where(position < left, x.astype(jnp.float32), 0).astype(x.dtype)
+    return x if left is None else mask(x, axis, left)
 
 
 def _loss_kernel(
@@ -185,7 +182,7 @@ def _dx_kernel(
     def run(left):
         x, w = x_ref[...], _cut(w_ref[...], 1, left)
         ds = _logits_gradient(x, w, place[...] - j * vocab, lse[...], do[...], widen)
-        acc_ref[...] += dot(_cut(ds, 1, left), w, 1, 1, widen=widen)
+        acc_ref[...] += dot(_cut(ds, 1, left), w, (1, 1), widen)
 
     _inside(v, vocab, run)
 
@@ -207,7 +204,7 @@ def _dw_kernel(x_ref, w_ref, labels_ref, lse_ref, do_ref, dw_ref, acc_ref, *, t,
         x = _cut(x_ref[...], 0, left)
         place, lse, do = map(_wide, (labels_ref[...], lse_ref[...], do_ref[...]))
         ds = _logits_gradient(x, w_ref[...], place - j * vocab, lse, do, widen)
-        acc_ref[...] += dot(x, _cut(ds, 0, left), 0, 0, widen=widen)
+        acc_ref[...] += dot(x, _cut(ds, 0, left), (0, 0), widen)
 
     _inside(t, tokens, run)
 

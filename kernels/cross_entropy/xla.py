@@ -56,8 +56,10 @@ def _backward(saved, do):
         part = jax.lax.dynamic_slice_in_dim(w, first, columns, 1)
         ds = jnp.exp(dot(x, part) - lse[:, None]) - _own(labels, first, columns)
         ds = (do[:, None] * ds).astype(x.dtype)
-        of_part = dot(x, ds, 0, 0).astype(w.dtype)
-        return dx + dot(ds, part, 1, 1), jax.lax.dynamic_update_slice_in_dim(dw, of_part, first, 1)
+        of_part = dot(x, ds, (0, 0)).astype(w.dtype)
+        return dx + dot(ds, part, (1, 1)), jax.lax.dynamic_update_slice_in_dim(
+            dw, of_part, first, 1
+        )
 
     start = jnp.zeros(x.shape, jnp.float32), jnp.zeros_like(w)
     dx, dw = _over_chunks(step, start, w.shape[1])

@@ -242,9 +242,8 @@ _READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row(Key):
-    """A key and what is known of it: a row of a CSV file.
+class CsvRow:
+    """A dataclass that is a row of a CSV file.
 
     A subclass says which COLUMNS its file has: its fields, and properties, whose cells are checked
     against what the row itself says when it is read.
@@ -254,9 +253,9 @@ class Row(Key):
     DIGITS: ClassVar[int | None] = None  # behind the point, of a float's cell; None for all
 
     @property
-    def identity(self) -> Hashable:
+    def identity(self) -> Any:
         """What tells rows apart; a newer row with the same one replaces an older one."""
-        return self.key
+        raise NotImplementedError
 
     def cells(self) -> tuple[str, ...]:
         """The row as COLUMNS has it."""
@@ -278,15 +277,27 @@ class Row(Key):
         """
         if tuple(cells) != cls.COLUMNS:
             fail("the columns", ", ".join(map(str, cells)), ", ".join(cls.COLUMNS))
-        types = {column.name: str(column.type) for column in fields(cls)}
+        types = {column.name: str(column.type) for column in fields(cls)}  # type: ignore[arg-type]
         names = {column: FIELDS.get(column, column) for column in cells}
         known = {name: column for column, name in names.items() if name in types}
         row = cls(**{name: _READ[types[name]](cells[column]) for name, column in known.items()})
         for column in cls.COLUMNS:
             if names[column] not in types and cells[column] != row._cell(column):
-                what = f"the {column} of {row.operator} {row.text}"
-                fail(what, cells[column], row._cell(column))
+                fail(f"the {column} of {row}", cells[column], row._cell(column))
         return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Key, CsvRow):
+    """A key and what is known of it."""
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.text}"
+
+    @property
+    def identity(self) -> Hashable:
+        """Its key."""
+        return self.key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,19 +7,19 @@ keeps a whole run of this checkout's tests in results/status.csv, for readers wh
 
 from __future__ import annotations
 
-import csv
 import datetime
 import os
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import typer
 
-from kernels.figures.store import locked, write_rows
+from kernels.figures.schema import CsvRow
+from kernels.figures.store import read, write
 from kernels.proof import ladder
 from kernels.proof.catalog import Implementation, find
 
@@ -29,8 +29,13 @@ KEPT = "status.csv"
 
 
 @dataclass(frozen=True)
-class RungResult:
+class RungResult(CsvRow):
     """How one implementation fared at one rung."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        *("operator", "implementation", "rung", *ladder.STATUSES),
+        *("message", "seconds", "date", "machine"),
+    )
 
     operator: str
     implementation: str
@@ -46,7 +51,7 @@ class RungResult:
     machine: str  # on what
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def identity(self) -> tuple[str, str, str]:
         """What was tried."""
         return self.operator, self.implementation, self.rung
 
@@ -59,9 +64,6 @@ class RungResult:
     def counts(self) -> dict[str, int]:
         """Status → how many workloads ended so."""
         return {status: getattr(self, status) for status in ladder.STATUSES}
-
-
-COLUMNS = tuple(f.name for f in fields(RungResult))
 
 
 def machine() -> str:
@@ -96,8 +98,7 @@ def note(checks: Sequence[ladder.Check], part: str = "main", root: Path | None =
         root: of the repository; None is this one's.
     """
     path = (root or ROOT) / PARTS / f"{part}.csv"
-    known = {result.key: result for result in (*_read(path), summary(checks))}
-    _write(path, known.values())
+    write(path, [*_read(path), summary(checks)])
 
 
 def here(root: Path | None = None) -> dict[tuple[str, str, str], RungResult]:
@@ -147,28 +148,14 @@ def packages(constraints: Path | None = None) -> list[tuple[str, str, str]]:
 
 
 def _read(path: Path) -> list[RungResult]:
-    if not path.exists():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    if not rows or tuple(rows[0]) != COLUMNS:
+    try:
+        return read(path, RungResult, missing_ok=True)
+    except ValueError:
         return []  # of an older format: the tests will write it anew
-    return [_result(dict(zip(COLUMNS, cells, strict=True))) for cells in rows[1:]]
-
-
-def _result(row: dict[str, Any]) -> RungResult:
-    counts = {status: int(row[status]) for status in ladder.STATUSES}
-    return RungResult(**row | counts | {"seconds": float(row["seconds"])})
-
-
-def _write(path: Path, results: Iterable[RungResult]) -> None:
-    ordered = sorted(results, key=lambda result: result.key)
-    with locked(path):
-        write_rows(path, COLUMNS, map(astuple, ordered))
 
 
 def _newest(results: Iterable[RungResult]) -> dict[tuple[str, str, str], RungResult]:
-    return {result.key: result for result in sorted(results, key=lambda result: result.date)}
+    return {result.identity: result for result in sorted(results, key=lambda result: result.date)}
 
 
 def main() -> None:
@@ -179,7 +166,7 @@ def main() -> None:
         print(f"Not a whole run: {len(missing)} rungs are missing, such as {some}.")
         print("Run tests/proof/test_ladder.py first.")
         raise typer.Exit(1)
-    _write(ROOT / "results" / KEPT, (climbed[claim] for claim in claims()))
+    write(ROOT / "results" / KEPT, (climbed[claim] for claim in claims()))
     print(f"{len(claims())} rungs are in results/{KEPT}")
 
 

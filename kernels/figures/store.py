@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from kernels.figures.schema import Key, Named, Record, Row, estimator
+from kernels.figures.schema import CsvRow, Key, Named, Record, estimator
 from kernels.machines.checks import fail
 
 try:
@@ -22,7 +22,7 @@ except ImportError:  # Windows
 # Of a checkout; an installed package has none, and is told where to keep its figures.
 RESULTS = Path(os.environ.get("KERNELS_RESULTS") or Path(__file__).parents[2] / "results")
 TUNED = "tuned.csv"
-Kind = TypeVar("Kind", bound=Row)
+Kind = TypeVar("Kind", bound=CsvRow)
 ABANDONED = 30.0  # seconds after which a lock file is nobody's: a write takes a fraction of one
 
 
@@ -30,7 +30,7 @@ ABANDONED = 30.0  # seconds after which a lock file is nobody's: a write takes a
 def read(path: Path | str, *, missing_ok: bool = ...) -> list[Record]: ...
 @overload
 def read(path: Path | str, rows: type[Kind], *, missing_ok: bool = ...) -> list[Kind]: ...
-def read(path: Path | str, rows: type[Row] = Record, *, missing_ok: bool = False) -> Any:
+def read(path: Path | str, rows: type[CsvRow] = Record, *, missing_ok: bool = False) -> Any:
     """The rows of a CSV file.
 
     Args:
@@ -54,7 +54,7 @@ def read(path: Path | str, rows: type[Row] = Record, *, missing_ok: bool = False
     return kept
 
 
-def write(path: Path | str, rows: Iterable[Row]) -> None:
+def write(path: Path | str, rows: Iterable[CsvRow]) -> None:
     """Replace a CSV file by these rows, sorted; of two with one identity the last one is kept.
 
     Args:
@@ -69,7 +69,7 @@ def write(path: Path | str, rows: Iterable[Row]) -> None:
         _write(path, rows)
 
 
-def add(path: Path | str, rows: Iterable[Row]) -> None:
+def add(path: Path | str, rows: Iterable[CsvRow]) -> None:
     """Add rows to a file, replacing those with the same identity.
 
     A record that has no name takes the one that the file has for its problem. Nobody else writes to
@@ -142,7 +142,7 @@ def _lock_file(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _write(path: Path, rows: Iterable[Row]) -> None:
+def _write(path: Path, rows: Iterable[CsvRow]) -> None:
     kept = list({row.identity: row for row in rows}.values())
     _one_kind(kept, path)
     columns = kept[0].COLUMNS if kept else Record.COLUMNS
@@ -154,7 +154,7 @@ def _path(path: Path | str) -> Path:
     return RESULTS / path if path.parent == Path(".") else path
 
 
-def _one_kind(rows: Iterable[Row], path: Path) -> None:
+def _one_kind(rows: Iterable[CsvRow], path: Path) -> None:
     kinds = {row.kind for row in rows if isinstance(row, Record)}
     if len(kinds) > 1:
         fail(f"the kinds in {path.name}", ", ".join(sorted(kinds)), "one kind in a file")

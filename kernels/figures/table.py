@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,3 +106,23 @@ def as_text(parts: Iterable[Any], width: int = 100, coloured: bool = False) -> s
     with console.capture() as captured:
         show(parts, console)
     return captured.get().rstrip()
+
+
+class Page:
+    """What is shown as its `parts` are: in a notebook, in a terminal, and as text."""
+
+    def parts(self) -> Iterator[Table | Paragraph]:
+        """What there is to read, piece by piece."""
+        raise NotImplementedError
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        yield from self.parts()
+
+    def __str__(self) -> str:
+        return as_text([self])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return "".join(part._repr_html_() for part in self.parts())

@@ -34,7 +34,6 @@ def _as_rows(boxes):
 
 
 def _as_boxes(rows, b, n):
-    """What `_as_rows` did, undone."""
     return rows.reshape(b, n // LANES, 4, LANES).swapaxes(2, 3).reshape(b, n, 4)
 
 
@@ -109,7 +108,6 @@ class _Form:
         return _as_rows(boxes) if self.whole else boxes.swapaxes(1, 2)
 
     def unlay(self, array):
-        """What `lay` did, undone."""
         return _as_boxes(array, self.b, self.n) if self.whole else array.swapaxes(1, 2)
 
     def call(self, name, out_shapes, in_specs, out_specs, interpret):

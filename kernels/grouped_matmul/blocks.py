@@ -3,56 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import ml_dtypes  # noqa: F401  names bfloat16 to NumPy
 import numpy as np
 
-from kernels.machines.checks import fail, positive_int
+from kernels.machines.checks import fail
 from kernels.machines.tpu.chips import CHIPS, Chip, here
-from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.plan import LANES, MIB, RESERVE, ProductBlocks, TpuPlan
 
-LANES = 128
-MIB = 1 << 20
-RESERVE = 16 * MIB  # bytes of VMEM that no kernel asks for: XLA keeps other arrays there
 ROWS = (128, 256, 512)  # of a block; fewer leave the MXU waiting for its weights
 NARROW = 256  # columns below which cutting k is better than cutting n again
 
 
-@dataclass(frozen=True)
-class GroupedBlocks:
-    """The block of x is (bm, bk), of a group's matrix (bk, bn), of the result (bm, bn).
-
-    Args:
-        bm, bk, bn: whole numbers of at least 1; larger than the array means all of it.
-
-    Raises:
-        ValueError: one of them is no whole number of at least 1.
-    """
-
-    bm: int
-    bk: int
-    bn: int
-
-    def __post_init__(self) -> None:
-        for name in ("bm", "bk", "bn"):
-            positive_int(f"block.{name}", getattr(self, name))
-
-    def __str__(self) -> str:
-        return f"{self.bm}×{self.bk}×{self.bn}"
-
-    def fitted(self, m: int, k: int, n: int, dtype: Any) -> GroupedBlocks:
-        """These sizes, cut to the arrays; ValueError where they are not whole register tiles."""
-        cut = GroupedBlocks(min(self.bm, m), min(self.bk, k), min(self.bn, n))
-        for name, value, whole, step in (
-            ("bm", cut.bm, m, 32 // np.dtype(dtype).itemsize),
-            ("bk", cut.bk, k, LANES),
-            ("bn", cut.bn, n, LANES),
-        ):
-            if value != whole and value % step:
-                fail(f"block.{name}", value, f"a multiple of {step}, or all {whole}")
-        return cut
+class GroupedBlocks(ProductBlocks):
+    """The block of x is (bm, bk), of a group's matrix (bk, bn), of the result (bm, bn)."""
 
     def vmem_bytes(self, dtype: Any, *, transposed: bool = False) -> int:
         """Bytes of VMEM: two buffers of each block, the sums, and what float32 takes besides.

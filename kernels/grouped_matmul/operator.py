@@ -52,18 +52,16 @@ def grouped_matmul(
     checks.array("group_sizes", group_sizes, rank=1, dtypes=("int32",))
     checks.same("group_sizes.shape[0]", group_sizes.shape[0], "w.shape[0]", w.shape[0])
     _check_groups(group_sizes, x.shape[0])
-    if block is not None and not isinstance(block, GroupedBlocks):
-        checks.fail("block", repr(block), "None or GroupedBlocks(bm, bk, bn)")
+    checks.instance("block", block, GroupedBlocks)
     return chosen(x, w, group_sizes, block=block, interpret=interpret)
 
 
 def _check_groups(group_sizes: Any, rows: int) -> None:
     """None negative, and no more than there are rows, where that is known."""
-    from jax.core import Tracer
-
-    if isinstance(group_sizes, Tracer):
+    known = checks.known(group_sizes)
+    if known is None:
         return
-    known = np.asarray(group_sizes, np.int64)
+    known = known.astype(np.int64)
     left = rows - (np.cumsum(known) - known)
     wrong = np.flatnonzero((known < 0) | (known > left))
     if wrong.size:

@@ -16,6 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.grouped_matmul.blocks import plan
 from kernels.machines import checks
 from kernels.machines.pallas import interprets
+from kernels.machines.tpu.products import mask, product
 
 MOST_VISITS = 80_000  # each takes two int32 of a v5e's 1 MiB of scalar memory, each group one
 
@@ -55,30 +56,6 @@ def make_visits(group_sizes, m, bm, *, empty):
     return pick(jnp.arange(len(counts))), blocks, starts, counts.sum(dtype=jnp.int32)
 
 
-def _product(x, y, contract, interpret):
-    """Two blocks' product in float32, summed over one axis of each."""
-    if interpret is True:
-        # XLA's CPU backend lacks some dots of bfloat16; float32 holds their products exactly.
-        x, y, wide = x.astype(jnp.float32), y.astype(jnp.float32), True
-    else:
-        wide = x.dtype == jnp.float32
-    return jax.lax.dot_general(
-        x,
-        y,
-        (((contract[0],), (contract[1],)), ((), ())),
-        precision=jax.lax.Precision.HIGHEST if wide else None,
-        preferred_element_type=jnp.float32,
-    )
-
-
-def _between(block, axis, start, end):
-    """The block, zero outside of start … end along `axis`."""
-    place = jax.lax.broadcasted_iota(jnp.int32, block.shape, axis)
-    # Selected in 32 bits: a v5e has no narrower vector arithmetic.
-    kept = jnp.where((place >= start) & (place < end), block.astype(jnp.float32), 0)
-    return kept.astype(block.dtype)
-
-
 def _rows_kernel(
     groups_ref, blocks_ref, starts_ref, x_ref, w_ref, z_ref, *scratch, axis, k, interpret
 ):
@@ -92,8 +69,8 @@ def _rows_kernel(
     def dot():
         x, w = x_ref[...], w_ref[...]
         if k % bk:
-            x, w = _between(x, 1, 0, k - step * bk), _between(w, axis, 0, k - step * bk)
-        return _product(x, w, (1, axis), interpret)
+            x, w = mask(x, 1, k - step * bk), mask(w, axis, k - step * bk)
+        return product(x, w, (1, axis), widen=interpret is True)
 
     def write(sums):
         # Rows of other groups keep what was written at their visit, or wait for it.
@@ -197,7 +174,7 @@ def _matrices_kernel(
     whole = (start <= 0) & (end >= bm)
 
     def add(x, dz):
-        acc_ref[...] += _product(x, dz, (0, 0), interpret)
+        acc_ref[...] += product(x, dz, (0, 0), widen=interpret is True)
 
     @pl.when(whole)
     def _():
@@ -206,7 +183,7 @@ def _matrices_kernel(
     @pl.when(~whole & (end > start))
     def _():
         # Both: zero times the NaN of another group's row would still be NaN.
-        add(_between(x_ref[...], 0, start, end), _between(dz_ref[...], 0, start, end))
+        add(mask(x_ref[...], 0, end, start), mask(dz_ref[...], 0, end, start))
 
     @pl.when((visit == last) | (groups_ref[jnp.minimum(visit + 1, last)] != group))
     def _():
@@ -266,10 +243,6 @@ def _call(x, w, group_sizes, rows_plan, interpret):
     return multiply_rows(x, w, group_sizes, rows_plan, 0, interpret)
 
 
-def _forward(x, w, group_sizes, rows_plan, interpret):
-    return _call(x, w, group_sizes, rows_plan, interpret), (x, w, group_sizes)
-
-
 def _backward(rows_plan, interpret, saved, dz):
     """dx = dz wᵀ, group by group; dw = xᵀ dz of each group's rows."""
     x, w, group_sizes = saved
@@ -280,7 +253,7 @@ def _backward(rows_plan, interpret, saved, dz):
     return dx, multiply_transposed(x, dz, group_sizes, by_groups, interpret), None
 
 
-_call.defvjp(_forward, _backward)
+_call.defvjp(lambda *arguments: (_call(*arguments), arguments[:3]), _backward)
 
 
 def grouped_matmul(x, w, group_sizes, *, block=None, interpret=None):

@@ -1,5 +1,6 @@
 """Checks of arguments. Each raises ValueError: the argument, what it was, and what is accepted."""
 
+import dataclasses
 import inspect
 import re
 import traceback
@@ -83,6 +84,20 @@ def positive(argument: str, value: object) -> None:
     """Check that `value` is a number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
         fail(argument, repr(value), "a number above 0")
+
+
+def instance(argument: str, value: object, kind: Any) -> None:
+    """Check that `value` is None or of a dataclass."""
+    if value is not None and not isinstance(value, kind):
+        names = ", ".join(field.name for field in dataclasses.fields(kind))
+        fail(argument, repr(value), f"None or {kind.__name__}({names})")
+
+
+def known(value: Any) -> np.ndarray | None:
+    """An array's numbers; None under jax.jit, where nobody knows them yet."""
+    from jax.core import Tracer
+
+    return None if isinstance(value, Tracer) else np.asarray(value)
 
 
 def takes(argument: str, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:

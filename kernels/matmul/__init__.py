@@ -1,7 +1,8 @@
 """Matrix multiplication: of dense, of quantised and of block-sparse matrices."""
 
 from kernels.machines.lazy import lazy
-from kernels.matmul.blocks import TUNED, BlockSizes, sublanes
+from kernels.machines.tpu.plan import sublanes
+from kernels.matmul.blocks import TUNED, BlockSizes
 from kernels.matmul.operator import block_sparse_matmul, matmul, quantized_matmul
 from kernels.matmul.quantized import quantize
 

@@ -20,8 +20,9 @@ from kernels.machines import checks
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.products import accumulator, mask, product
 from kernels.matmul.blocks import LANES, BlockSizes, vmem_limit
-from kernels.matmul.products import accumulator, mask_tail, product, result_dtype
+from kernels.matmul.products import result_dtype
 
 MOST_STEPS = 80_000  # each takes three int32 of a v5e's 1 MiB of scalar memory
 
@@ -130,7 +131,7 @@ def _multiply_kernel(
         x, y = x_ref[...], y_ref[...]
         if k % len(y):
             left = k - columns_ref[step] * len(y)
-            x, y = mask_tail(x, axis, left), mask_tail(y, 0, left)
+            x, y = mask(x, axis, left), mask(y, 0, left)
         acc_ref[...] += product(x, y, (axis, 0), widen=interpret is True)
 
     @pl.when((step == last) | (rows_ref[jnp.minimum(step + 1, last)] != row))
@@ -176,7 +177,7 @@ def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, 
     (bm, bn), bk = dz_ref.shape, len(y_ref)
     dz, y = dz_ref[...], y_ref[...]
     if n % bn:
-        dz, y = mask_tail(dz, 1, n - step * bn), mask_tail(y, 1, n - step * bn)
+        dz, y = mask(dz, 1, n - step * bn), mask(y, 1, n - step * bn)
 
     @pl.when(step == 0)
     def _():
@@ -188,9 +189,9 @@ def _sample_kernel(rows_ref, columns_ref, dz_ref, y_ref, dx_ref, acc_ref, *, m, 
     def _():
         dx = acc_ref[...]
         if m % bm:
-            dx = mask_tail(dx, 0, m - rows_ref[block] * bm)
+            dx = mask(dx, 0, m - rows_ref[block] * bm)
         if k % bk:
-            dx = mask_tail(dx, 1, k - columns_ref[block] * bk)
+            dx = mask(dx, 1, k - columns_ref[block] * bk)
         dx_ref[...] = dx.astype(dx_ref.dtype)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from kernels.machines import checks
-from kernels.matmul.blocks import BlockSizes, sublanes
+from kernels.machines.tpu.plan import sublanes
+from kernels.matmul.blocks import BlockSizes
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -64,8 +65,9 @@ def matmul(
     _function("activation", activation)
     if prologue is not None and str(x.dtype) == "int8":
         checks.fail("prologue", prologue, "None for int8")
+    checks.instance("block", block, BlockSizes)
     options = {"prologue": prologue, "activation": activation, "transpose_rhs": transpose_rhs}
-    return chosen(x, y, block=_block(block), interpret=interpret, **options)
+    return chosen(x, y, block=block, interpret=interpret, **options)
 
 
 def quantized_matmul(
@@ -118,8 +120,9 @@ def quantized_matmul(
             )
     checks.one_of("out_dtype", out_dtype, ("float32", "bfloat16"))
     _function("activation", activation)
+    checks.instance("block", block, BlockSizes)
     options = {"activation": activation, "out_dtype": out_dtype}
-    return chosen(x, y, x_scale, y_scale, bias, block=_block(block), interpret=interpret, **options)
+    return chosen(x, y, x_scale, y_scale, bias, block=block, interpret=interpret, **options)
 
 
 def _check_k(x: Any, y: Any, inner: int) -> None:
@@ -137,12 +140,6 @@ def _check_k(x: Any, y: Any, inner: int) -> None:
 def _function(name: str, value: Any) -> None:
     if value is not None and not callable(value):
         checks.fail(name, repr(value), "None or a function of one array")
-
-
-def _block(block: Any) -> Any:
-    if block is not None and not isinstance(block, BlockSizes):
-        checks.fail("block", repr(block), "None or BlockSizes(bm, bk, bn)")
-    return block
 
 
 def block_sparse_matmul(
@@ -212,24 +209,22 @@ def _check_blocks(blocks: Any, y: Any) -> None:
 
 def _check_indices(rows: Any, columns: Any, number: int, shape: tuple[int, int]) -> None:
     """int32 [number] both; within `shape`, ascending rows and no place twice where it is known."""
-    from jax.core import Tracer
-
+    places = []
     for name, value, end in (("rows", rows, shape[0]), ("columns", columns, shape[1])):
         if not (hasattr(value, "shape") and hasattr(value, "dtype")):
             checks.fail(name, f"a {type(value).__name__}", "an array of rank 1")
         checks.same(f"{name}.shape", tuple(value.shape), "blocks", (number,))
         checks.one_of(f"{name}.dtype", str(value.dtype), ("int32",))
-        if not isinstance(value, Tracer) and number:
-            known = np.asarray(value)
+        if (known := checks.known(value)) is not None:
             wrong = known[(known < 0) | (known >= end)]
             if wrong.size:
                 checks.fail(name, f"one with {wrong[0]}", f"0 to {end - 1}, counted in blocks")
-    if isinstance(rows, Tracer) or isinstance(columns, Tracer):
+            places.append(known)
+    if len(places) < 2:
         return
-    rows, columns = np.asarray(rows), np.asarray(columns)
-    if (np.diff(rows) < 0).any():
+    if (np.diff(places[0]) < 0).any():
         checks.fail("rows", "one that descends", "rows that ascend")
-    if len(np.unique(np.stack([rows, columns]), axis=1).T) < number:
+    if len(np.unique(np.stack(places), axis=1).T) < number:
         checks.fail("columns", "one with two blocks in the same place", "one block in each place")
 
 

@@ -18,8 +18,9 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.machines import checks
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.products import accumulator, product
 from kernels.matmul.blocks import BlockSizes, plan
-from kernels.matmul.products import accumulator, mask_tails, product, result_dtype
+from kernels.matmul.products import mask_tails, result_dtype
 from kernels.matmul.quantized import Dequantise
 
 __all__ = ["tuned_call", "tuned_kernel"]

@@ -5,7 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kernels.matmul.products import product, result_dtype
+from kernels.machines.tpu.products import product
+from kernels.matmul.products import result_dtype
 from kernels.matmul.quantized import Dequantise
 
 

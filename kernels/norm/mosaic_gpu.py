@@ -3,13 +3,9 @@
 Between the two, no statistic is kept: XLA reads x anyway, and makes each again.
 """
 
-import functools
-
 import jax
-import jax.numpy as jnp
 
-from kernels.machines.gpu import row_kernel
-from kernels.machines.gpu.interpreted import interprets
+from kernels.machines.gpu.row_kernel import along_rows
 from kernels.norm import xla
 
 
@@ -30,32 +26,11 @@ def _layer(n, eps):
     return compute
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _norm(plain, eps, interpret, x, *vectors):
-    form = _rms if plain is xla.rms_norm else _layer
-    compute = form(x.shape[1], eps)
-    return row_kernel.call(plain.__name__, compute, x, vectors, interpret=interpret)
-
-
-def _backward(plain, eps, interpret, saved, dy):
-    return jax.vjp(functools.partial(plain, eps=eps), *saved)[1](dy)
-
-
-_norm.defvjp(lambda *arguments: (_norm(*arguments), arguments[3:]), _backward)
-
-
-def _run(plain, x, vectors, eps, interpret):
-    x, *vectors = map(jnp.asarray, (x, *vectors))
-    flat = x.reshape(-1, x.shape[-1])
-    return _norm(plain, float(eps), interprets(interpret), flat, *vectors).reshape(x.shape)
-
-
 def rms_norm(x, weight, *, eps, interpret=None):
-    """[..., n], [n] → [..., n]; rows of at most row_kernel.LONGEST bytes."""
-    return _run(xla.rms_norm, x, [weight], eps, interpret)
+    """[..., n], [n] → [..., n]; rows of at most LONGEST_ROW bytes."""
+    return along_rows(_rms, xla.rms_norm, x, weight, eps=float(eps), interpret=interpret)
 
 
 def layer_norm(x, weight, bias, *, eps, interpret=None):
-    """[..., n], [n], [n] → [..., n]; rows of at most row_kernel.LONGEST bytes."""
-    return _run(xla.layer_norm, x, [weight, bias], eps, interpret)
+    """[..., n], [n], [n] → [..., n]; rows of at most LONGEST_ROW bytes."""
+    return along_rows(_layer, xla.layer_norm, x, weight, bias, eps=float(eps), interpret=interpret)

@@ -7,6 +7,7 @@ layer_norm(x, weight, bias): [..., n], [n], [n] → [..., n]
 from typing import Any
 
 from kernels.machines import checks
+from kernels.machines.gpu.chips import LONGEST_ROW
 from kernels.machines.tpu.rows import RowBlocks
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -92,8 +93,7 @@ def _check(x: Any, vectors: dict[str, Any], eps: float, block: Any) -> None:
         checks.same(f"{name}.dtype", str(vector.dtype), "x", str(x.dtype))
         checks.same(f"{name}.shape", tuple(vector.shape), "the last axis of x", (x.shape[-1],))
     checks.positive("eps", eps)
-    if block is not None and not isinstance(block, RowBlocks):
-        checks.fail("block", repr(block), "None or RowBlocks(rows, columns)")
+    checks.instance("block", block, RowBlocks)
 
 
 _OWN = {"block": "chooses its own"}
@@ -105,7 +105,7 @@ def _mosaic_gpu(name: str) -> Implementation:
         MOSAIC_GPU,
         f"mosaic_gpu:{name}",
         # The simulation adds a row up one by one, which float32's budget does not forgive.
-        accepts=lambda w: w.dtype == "bfloat16" and w.sizes["n"] <= 16384,
+        accepts=lambda w: w.dtype == "bfloat16" and w.sizes["n"] * w.itemsize <= LONGEST_ROW,
         lacks=_OWN,
         tunable=False,
         chapter="matmul_on_hopper",

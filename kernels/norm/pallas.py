@@ -5,13 +5,10 @@ where it adds up the products that it needs. A float32 for each row would be che
 on a TPU it fills a lane of 128.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
-from kernels.machines.pallas import interprets
-from kernels.machines.tpu import row_kernel, rows
+from kernels.machines.tpu.row_kernel import RowKernel, along_rows
 
 
 def _sum(values):
@@ -42,8 +39,8 @@ def _rms(n, eps):
         return scale * (dy * weight - x * (products * scale / n)), dy * x
 
     return (
-        row_kernel.RowKernel("rms_norm_forward", 1, start, _added, finish),
-        row_kernel.RowKernel("rms_norm_backward", 2, start_backward, _added, finish_backward),
+        RowKernel("rms_norm_forward", 1, start, _added, finish),
+        RowKernel("rms_norm_backward", 2, start_backward, _added, finish_backward),
     )
 
 
@@ -88,50 +85,16 @@ def _layer(n, eps):
         return scale * (dy * weight - g / n - x * (products * scale / n)), dy * x, dy
 
     return (
-        row_kernel.RowKernel("layer_norm_forward", 3, start, merge, finish),
-        row_kernel.RowKernel("layer_norm_backward", 5, start_backward, merge, finish_backward),
+        RowKernel("layer_norm_forward", 3, start, merge, finish),
+        RowKernel("layer_norm_backward", 5, start_backward, merge, finish_backward),
     )
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _norm(forms, eps, plan, interpret, x, *vectors):
-    forward, _ = forms(x.shape[1], eps)
-    return row_kernel.call(forward, [x], vectors, results=1, plan=plan, interpret=interpret)[0]
-
-
-def _forward(forms, eps, plan, interpret, x, *vectors):
-    return _norm(forms, eps, plan, interpret, x, *vectors), (x, *vectors)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _backward(forms, eps, plan, interpret, saved, dy):
-    x, weight, *_ = saved
-    _, backward = forms(x.shape[1], eps)
-    sums = len(saved) - 1
-    own = rows.plan(*x.shape, x.dtype, 3, 1 + sums, chip=plan.chip)
-    dx, *gradients = row_kernel.call(
-        backward, [x, dy], [weight], results=1, sums=sums, plan=own, interpret=interpret
-    )
-    return dx, *(g.astype(weight.dtype) for g in gradients)
-
-
-_norm.defvjp(_forward, _backward)
-
-
-def _run(forms, x, vectors, eps, block, interpret):
-    x, *vectors = map(jnp.asarray, (x, *vectors))
-    flat = x.reshape(-1, x.shape[-1])
-    plan = rows.plan(*flat.shape, x.dtype, 2, len(vectors), block=block)
-    out = _norm(forms, float(eps), plan, interprets(interpret, "tpu"), flat, *vectors)
-    return out.reshape(x.shape)
 
 
 def rms_norm(x, weight, *, eps, block=None, interpret=None):
     """[..., n], [n] → [..., n]."""
-    return _run(_rms, x, [weight], eps, block, interpret)
+    return along_rows(_rms, x, weight, eps=float(eps), block=block, interpret=interpret)
 
 
 def layer_norm(x, weight, bias, *, eps, block=None, interpret=None):
     """[..., n], [n], [n] → [..., n]."""
-    return _run(_layer, x, [weight, bias], eps, block, interpret)
+    return along_rows(_layer, x, weight, bias, eps=float(eps), block=block, interpret=interpret)

@@ -113,8 +113,6 @@ def update_pages(
 
 def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new: int = 0) -> None:
     """Refuse other arrays, and values out of range where they are known, `new` tokens included."""
-    from jax.core import Tracer
-
     checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
     checks.array("v_pages", v_pages, rank=4, dtypes=DTYPES)
     checks.same("v_pages.dtype", str(v_pages.dtype), "k_pages", str(k_pages.dtype))
@@ -122,18 +120,17 @@ def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new:
     checks.array("lengths", lengths, rank=1, dtypes=("int32",))
     checks.array("page_table", page_table, rank=2, dtypes=("int32",))
     checks.same("page_table.shape[0]", page_table.shape[0], "lengths", lengths.shape[0])
-    if isinstance(lengths, Tracer):
+    lengths, table = checks.known(lengths), checks.known(page_table)
+    if lengths is None:
         return
     (_, number, page, _), width = k_pages.shape, page_table.shape[1]
-    lengths = np.asarray(lengths)
     wrong = np.flatnonzero((lengths < 0) | (lengths > width * page - new))
     if wrong.size:
         accepted = f"0 to {width * page - new}, what {width} pages of {page} tokens hold"
         accepted += ", less the new one" * new
         checks.fail(f"lengths[{wrong[0]}]", lengths[wrong[0]], accepted)
-    if isinstance(page_table, Tracer):
+    if table is None:
         return
-    table = np.asarray(page_table)
     read = np.arange(width) * page < lengths[:, None] + new
     rows, columns = np.nonzero(read & ((table < 0) | (table >= number)))
     if rows.size:

@@ -27,6 +27,7 @@ from kernels.machines.checks import fail
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.products import product
 
 LANES, SUBLANES = 128, 8
 TOKENS, PAGES = 1024, 64  # of a block at most, unless it is asked for
@@ -69,19 +70,6 @@ def _tiled(page, dtype):
     """Rows of a page in whole tiles."""
     tile = SUBLANES * 4 // jnp.dtype(dtype).itemsize
     return -(-page // tile) * tile
-
-
-def _dot(x, y, y_axis, widen):
-    """[rows, n] and [n, columns] (y_axis 0) or [columns, n] (1) → float32 [rows, columns]."""
-    if widen:
-        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-    return lax.dot_general(
-        x,
-        y,
-        (((1,), (y_axis,)), ((), ())),
-        precision=lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
 
 
 def _kernel(
@@ -133,13 +121,13 @@ def _kernel(
             column = jnp.where(row < page, column + row, left)
         for head in range(heads):
             k, v = (ref[slot, head].reshape(pages * rows, head_dim) for ref in (k_ref, v_ref))
-            s = _dot(q_ref[head], k, 1, widen) * (scale * LOG2E)
+            s = product(q_ref[head], k, (1, 1), widen) * (scale * LOG2E)
             s = jnp.where(column < left, s, HIDDEN)
             m = jnp.maximum(m_ref[head], s.max(1, keepdims=True))
             p, shrink = jnp.exp2(s - m), jnp.exp2(m_ref[head] - m)
             m_ref[head] = m
             l_ref[head] = shrink * l_ref[head] + p.sum(1, keepdims=True)
-            acc_ref[head] = shrink * acc_ref[head] + _dot(p.astype(v.dtype), v, 0, widen)
+            acc_ref[head] = shrink * acc_ref[head] + product(p.astype(v.dtype), v, widen=widen)
 
     def step(block, _):
         last = block + 1 == blocks

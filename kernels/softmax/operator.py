@@ -3,6 +3,7 @@
 from typing import Any
 
 from kernels.machines import checks
+from kernels.machines.gpu.chips import LONGEST_ROW
 from kernels.machines.tpu.rows import RowBlocks
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI
@@ -46,8 +47,7 @@ def softmax(
     chosen = SOFTMAX[implementation]
     rank = len(getattr(x, "shape", ())) or 1
     checks.array("x", x, rank=rank, dtypes=DTYPES + TENSORS * (implementation == "nki"))
-    if block is not None and not isinstance(block, RowBlocks):
-        checks.fail("block", repr(block), "None or RowBlocks(rows, columns)")
+    checks.instance("block", block, RowBlocks)
     return chosen(x, block=block, interpret=interpret)
 
 
@@ -65,7 +65,7 @@ SOFTMAX = Operator(
             "mosaic_gpu",
             MOSAIC_GPU,
             "mosaic_gpu:softmax",
-            accepts=lambda w: w.sizes["n"] * w.itemsize <= 32768,
+            accepts=lambda w: w.sizes["n"] * w.itemsize <= LONGEST_ROW,
             lacks=_OWN,
             tunable=False,
             chapter="matmul_on_hopper",

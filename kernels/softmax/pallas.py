@@ -4,13 +4,9 @@ Between the two, x alone is kept: the backward pass reads it instead of the resu
 row's maximum and sum again while it looks for the sum that it needs anyway.
 """
 
-import functools
-
-import jax
 import jax.numpy as jnp
 
-from kernels.machines.pallas import interprets
-from kernels.machines.tpu import row_kernel, rows
+from kernels.machines.tpu.row_kernel import RowKernel, along_rows
 
 LOWEST = float(jnp.finfo(jnp.float32).min)  # a maximum that may be subtracted from −∞
 
@@ -46,28 +42,13 @@ def _finish_backward(known, x, dy):
     return (jnp.exp(x - top) * inverse * (dy - product * inverse),)
 
 
-FORWARD = row_kernel.RowKernel("softmax_forward", 2, _start, _merge, _finish)
-BACKWARD = row_kernel.RowKernel("softmax_backward", 3, _start_backward, _merge, _finish_backward)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def _softmax(x, plan, interpret):
-    return row_kernel.call(FORWARD, [x], [], results=1, plan=plan, interpret=interpret)[0]
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _backward(plan, interpret, x, dy):
-    own = rows.plan(*x.shape, x.dtype, 3, chip=plan.chip)
-    return row_kernel.call(BACKWARD, [x, dy], [], results=1, plan=own, interpret=interpret)
-
-
-_softmax.defvjp(lambda x, plan, interpret: (_softmax(x, plan, interpret), x), _backward)
+def _forms(n):
+    return (
+        RowKernel("softmax_forward", 2, _start, _merge, _finish),
+        RowKernel("softmax_backward", 3, _start_backward, _merge, _finish_backward),
+    )
 
 
 def softmax(x, *, block=None, interpret=None):
     """[..., n] → [..., n], along the last axis."""
-    x = jnp.asarray(x)
-    flat = x.reshape(-1, x.shape[-1])
-    plan = rows.plan(*flat.shape, x.dtype, 2, block=block)
-    return _softmax(flat, plan, interprets(interpret, "tpu")).reshape(x.shape)
+    return along_rows(_forms, x, block=block, interpret=interpret)

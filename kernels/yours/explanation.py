@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernels.figures.table import Paragraph, Table, as_text
+from kernels.figures.table import Page, Paragraph, Table, as_text
 from kernels.machines.base import CompileError
 from kernels.machines.exporting import ExportedProgram
 from kernels.machines.gpu.explain import GpuFacts
@@ -35,8 +35,8 @@ class Refusal:
 Facts = TpuFacts | GpuFacts | Refusal
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Page):
     """What `kernels.explain` found, shown as a page in a terminal and as tables in a notebook.
 
     Args:
@@ -71,14 +71,8 @@ class Explanation:
         if not isinstance(facts, Refusal):
             yield from _words(facts).footer(facts)
 
-    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        yield from self.parts()
-
     def __str__(self) -> str:
         return as_text(self.parts())
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def _repr_html_(self) -> str:
         return "".join(part._repr_html_() for part in self.parts(whole=True))

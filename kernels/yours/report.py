@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from xml.etree import ElementTree
 
-from kernels.figures.table import Paragraph, Table, as_text
+from kernels.figures.table import Page, Paragraph, Table
 from kernels.yours.symptoms import see
 
 # From kernels.proof.ladder, which a report that is only shown does not need; the worst last.
@@ -42,8 +41,8 @@ class ProblemResult:
         return self.message + wrote + (see(self.message) if self.status == FAILED else "")
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Page):
     """What `kernels.prove` found, shown as a table.
 
     Args:
@@ -113,25 +112,12 @@ class Report:
             )
         return remarks
 
-    def _parts(self) -> Iterator[Table | Paragraph]:
+    def parts(self) -> Iterator[Table | Paragraph]:
+        """What there is to read, piece by piece."""
         yield self.table()
         for mark, place, words in self.remarks():
             beside = f" {place}" if place else ""
             yield Paragraph(f"{beside}\n  {words}", lead=mark, mark=COLOURS.get(mark, "dim"))
-
-    def __rich__(self) -> Any:
-        from rich.console import Group
-
-        return Group(*self._parts())
-
-    def __str__(self) -> str:
-        return as_text([self])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return "".join(part._repr_html_() for part in self._parts())
 
     def markdown(self) -> str:
         """The report for a pull request."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kernels.figures.table import Paragraph, Table, as_text
+from kernels.figures.table import Page, Paragraph, Table
 from kernels.figures.units import format_seconds
 
 # The best first; a kernel's own is the worst of its chips'.
@@ -91,8 +91,8 @@ class OnChip:
         return self.why + (f" ({self.where})" if self.where and self.where not in self.why else "")
 
 
-@dataclass(frozen=True)
-class Judgement:
+@dataclass(frozen=True, repr=False)
+class Judgement(Page):
     """What `kernels.judge` found of one kernel, shown as a table.
 
     Args:
@@ -127,7 +127,8 @@ class Judgement:
         """It as SCHEMA has it."""
         return {"form": FORM, "verdict": self.verdict, **asdict(self)}
 
-    def _parts(self) -> Iterator[Table | Paragraph]:
+    def parts(self) -> Iterator[Table | Paragraph]:
+        """What there is to read, piece by piece."""
         yield table([self])
         for on in self.chips:
             if on.why:
@@ -139,19 +140,6 @@ class Judgement:
             yield Paragraph(words, lead="gone", mark="yellow")
         for words in self.notes:
             yield Paragraph(f" {words}", lead="note", mark="dim")
-
-    def __rich__(self) -> Any:
-        from rich.console import Group
-
-        return Group(*self._parts())
-
-    def __str__(self) -> str:
-        return as_text([self])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return "".join(part._repr_html_() for part in self._parts())
 
 
 def table(verdicts: Sequence[Judgement]) -> Table:

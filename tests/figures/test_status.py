@@ -6,7 +6,7 @@ import platform
 import pytest
 import typer
 
-from kernels.figures import status
+from kernels.figures import status, store
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.ladder import Check
 
@@ -38,7 +38,7 @@ def test_a_run_here_replaces_what_came_along(tmp_path):
     old = {"date": "2020-01-01 00:00"}
     kept = [status.summary([check("failed", "old")]), status.summary([check(rung="compile")])]
     kept = [dataclasses.replace(each, **old) for each in kept]
-    status._write(tmp_path / "results" / status.KEPT, kept)
+    store.write(tmp_path / "results" / status.KEPT, kept)
     status.note([check()], "main", tmp_path)
     found = status.results(tmp_path)
     assert found["iota", "xla", "interpret"].outcome == "passed"
@@ -82,5 +82,5 @@ def test_no_name_of_this_machine_is_kept():
 def test_what_came_along_is_of_this_catalog():
     """Findings of entries that are gone, or of rungs that nobody claims, would never be seen."""
     kept = status._read(status.ROOT / "results" / status.KEPT)
-    assert {each.key for each in kept} <= set(status.claims())
+    assert {each.identity for each in kept} <= set(status.claims())
     assert all(each.outcome != "failed" for each in kept)

@@ -20,6 +20,16 @@ def _tile(workload, rng):
     return values("normal", (h, w), "float32", rng), rows, cols, climb
 
 
+def _walls(sizes, **more):
+    return cases(
+        sizes,
+        chapter=(6, 10, 9, 14, 3),
+        none=(5, 4, 0, 0, 2, "no border"),
+        pixel=(1, 1, 3, 2, 0),
+        **more,
+    )
+
+
 def _blank(tile, rows, cols):
     """What nobody writes is seen."""
     return np.full((tile.shape[0] + 2 * rows, tile.shape[1] + 2 * cols), np.nan, tile.dtype)
@@ -78,13 +88,7 @@ EXERCISES = (
             tile, border=(rows, cols), shift_y=(step, tile.shape[0])
         ),
         _tile,
-        cases(
-            "h w rows cols step",
-            chapter=(6, 10, 9, 14, 3),
-            none=(5, 4, 0, 0, 2, "no border"),
-            back=(3, 7, 11, 4, -2),
-            pixel=(1, 1, 3, 2, 0),
-        ),
+        _walls("h w rows cols step", back=(3, 7, 11, 4, -2)),
         call=_launch,
         backend=TAICHI,
         bar=Bar(
@@ -107,13 +111,7 @@ EXERCISES = (
             tile, border=(rows, cols), shift_x=(tile.shape[1], climb)
         ),
         _tile,
-        cases(
-            "h w rows cols climb",
-            chapter=(6, 10, 9, 14, 3),
-            none=(5, 4, 0, 0, 2, "no border"),
-            down=(7, 3, 4, 11, -2),
-            pixel=(1, 1, 3, 2, 0),
-        ),
+        _walls("h w rows cols climb", down=(7, 3, 4, 11, -2)),
         call=_launch,
         backend=TAICHI,
         hint="In the image's first row, which row of the tile is that? Rows count down, climb up.",

@@ -18,7 +18,6 @@ MICROSECONDS = 26.0  # that a fast answer may take on 4096 × 1024, estimated
 
 
 def _standardised(x):
-    """The reference, of NumPy or JAX."""
     centred = x - x.mean(-1, keepdims=True)
     return centred / ((centred * centred).mean(-1, keepdims=True) + EPSILON) ** 0.5
 
@@ -54,7 +53,6 @@ def _shared(answer, x, *, interpret):
 
 
 def _microseconds(tried):
-    """The estimated time of the answer's program."""
     from kernels.machines import tpu
 
     return tpu.estimate(tried.answer, *tried.arguments, chip=CHIP).seconds * 1e6

@@ -16,7 +16,6 @@ MOST_LOADS, LOADS_OURS = 0.4, 0.327  # for each product: the bar, and our own; v
 
 
 def _loads(tried):
-    """Loads from memory for each product that is needed."""
     w, k = tried.arguments
     b, c, t = k.shape
     return counted(tried.answer, np.empty_like(k), w, k).loads / (b * c * t * (t + 1) / 2)

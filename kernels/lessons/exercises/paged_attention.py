@@ -13,6 +13,7 @@ PAGE, D = 16, 128
 BLOCK = 16  # pages of a block in the exercise for speed
 SUM_CYCLES = 24_000
 SIZES = "s pages least"
+RAGGED = cases(SIZES, ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"))
 
 
 def _pooled(workload, rng):
@@ -86,11 +87,7 @@ EXERCISES = (
         "that again. What stands behind the last token may be NaN.",
         _sums,
         _pooled,
-        cases(
-            SIZES,
-            ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"),
-            whole=(2, 2, 2 * PAGE, "no page is in part"),
-        ),
+        RAGGED + cases(SIZES, whole=(2, 2, 2 * PAGE, "no page is in part")),
         call=_by_grid,
         rungs=("interpret",),
         judge=judges.lowered,
@@ -106,11 +103,7 @@ EXERCISES = (
         "arrived holds two semaphores.",
         _sums,
         _pooled,
-        cases(
-            SIZES,
-            ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"),
-            whole=(2, 4, 4 * PAGE, "no page is in part"),
-        ),
+        RAGGED + cases(SIZES, whole=(2, 4, 4 * PAGE, "no page is in part")),
         call=_by_hand(),
         rungs=("interpret", "simulate"),
         magnitude=_magnitude,
@@ -126,11 +119,7 @@ EXERCISES = (
         "or fewer on a v5e.",
         _sums,
         _pooled,
-        cases(
-            SIZES,
-            ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"),
-            blocks=(1, 36, 0, "two blocks, and a part of one"),
-        ),
+        RAGGED + cases(SIZES, blocks=(1, 36, 0, "two blocks, and a part of one")),
         call=_by_hand(BLOCK),
         rungs=("interpret", "simulate"),
         magnitude=_magnitude,

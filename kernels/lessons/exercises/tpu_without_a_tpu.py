@@ -1,5 +1,7 @@
 """Exercises of the chapter "A TPU without a TPU"."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
@@ -32,17 +34,19 @@ def _rows(kernel, x, *, interpret):
 
 
 def _three_on(workload, rng):
-    """Rows around 3."""
     return (values("normal", (workload.sizes["rows"], 1024), "float32", rng) + 3,)
 
 
-def _standardised_magnitude(x):
-    return (abs(x) + abs(x.mean(1, keepdims=True))) / x.std(1, keepdims=True)
-
-
-def _standardised(x):
-    return (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
-
+_standardise = functools.partial(
+    Exercise,
+    reference=lambda x: (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True),
+    make=_three_on,
+    problems=cases("rows", two=256, one=128),
+    call=_rows,
+    rungs=("interpret",),
+    judge=judges.schedule(spills=0),
+    magnitude=lambda x: (abs(x) + abs(x.mean(1, keepdims=True))) / x.std(1, keepdims=True),
+)
 
 EXERCISES = (
     Exercise(
@@ -58,32 +62,18 @@ EXERCISES = (
         judge=judges.schedule(bundles=BUNDLES),
         hint="Subtract each row's largest value first. How often is exp computed?",
     ),
-    Exercise(
+    _standardise(
         "standardise",
         "Write kernel(x_ref, o_ref) for rows of mean 0 and variance 1, (x - mean) / deviation, in "
         "blocks of [128, 1024], so that the compiler spills no register.",
-        _standardised,
-        _three_on,
-        cases("rows", two=256, one=128),
-        call=_rows,
-        rungs=("interpret",),
-        judge=judges.schedule(spills=0),
-        magnitude=_standardised_magnitude,
         hint="A register holds 8 × 128 numbers, and there are 64. How many rows fit?",
     ),
-    Exercise(
+    _standardise(
         "standardise_fast",
         "Write kernel(x_ref, o_ref) for the same rows, (x - mean) / deviation, in the same blocks, "
         f"again without a spill, so that 1,024 rows are estimated at {ROWS_CYCLES:,} cycles or "
         "fewer on a v5e.",
-        _standardised,
-        _three_on,
-        cases("rows", two=256, one=128),
-        call=_rows,
-        rungs=("interpret",),
-        judge=judges.schedule(spills=0),
         bar=bars.cycles(ROWS_CYCLES, 20_525, workload=Workload("bar", {"rows": 1024})),
-        magnitude=_standardised_magnitude,
         hint="Eight rows are one long chain of operations that wait for each other: give the "
         "compiler several chains side by side. lax.rsqrt is one operation, a root and a division "
         "are two.",

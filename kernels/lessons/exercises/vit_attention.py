@@ -17,7 +17,6 @@ PAIR_BUNDLES = 1_700  # of two heads' backward pass; upright it takes 2,291
 
 
 def _blocks(*shapes):
-    """Blocks of a picture each."""
     return tuple(pl.BlockSpec((None, *shape[1:]), lambda i: (i, 0, 0)) for shape in shapes)
 
 
@@ -28,7 +27,6 @@ def _pulled(kernel, qkv, do, *, interpret):
 
 
 def _dqkv(qkv, do):
-    """The gradient of both heads."""
     q, k, v = unpack(qkv, 2)
     do = do.reshape(*do.shape[:2], 2, WIDTH).swapaxes(1, 2)
     p = softmax(q @ k.swapaxes(-1, -2) / 8)

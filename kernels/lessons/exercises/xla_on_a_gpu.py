@@ -29,12 +29,10 @@ def _labelled(workload, rng):
 
 
 def _steps(program):
-    """Steps of a program, compiled for an H100."""
     return len(judges.for_hopper(program).thunks)
 
 
 def _one_kernel(programs):
-    """The program compiled for an H100 may be one kernel, and nothing else."""
     if (steps := _steps(programs[0])) > 1:
         raise Refused(f"{steps} steps on an H100, one kernel wanted")
     return "one kernel on an H100"

@@ -8,7 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug, bug
+from kernels.lessons.gallery.bug import bug, family
 from kernels.proof.workload import Workload
 
 ONE = {"b": 1, "h": 1, "n": 128, "m": 128, "d": 64}  # a block of keys
@@ -76,10 +76,7 @@ def online(q, k, v, *, interpret, fault, scale=None, causal=False, repaired=Fals
     return o[None, None]
 
 
-def _faulty(fault, **facts):
-    kernel = functools.partial(online, fault=fault)
-    return Bug(kernel, operator="attention", caught_by="interpret", shown=online, **facts)
-
+_faulty = family(online, operator="attention", caught_by="interpret")
 
 stale_maximum = _faulty(
     "stale_maximum",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,3 +57,11 @@ class Bug:
 def bug(**facts: Any) -> Callable[[Callable[..., Any]], Bug]:
     """Make a bug of the function below it."""
     return lambda kernel: Bug(kernel, **facts)
+
+
+def family(kernel: Callable[..., Any], **facts: Any) -> Callable[..., Bug]:
+    """What makes the bugs of one kernel, each of the fault that the kernel is told, and of more
+    facts; those that all share are given once."""
+    return lambda fault, **more: Bug(
+        functools.partial(kernel, fault=fault), shown=kernel, **facts | more
+    )

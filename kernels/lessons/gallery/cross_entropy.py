@@ -8,7 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug
+from kernels.lessons.gallery.bug import family
 from kernels.proof.workload import Workload
 
 ONE = {"t": 16, "d": 32, "v": 128}  # a block of the vocabulary
@@ -70,15 +70,8 @@ def online_loss(x, w, labels, *, interpret, fault, repaired=False):
     return loss[:, 0]
 
 
-def _faulty(fault, **facts):
-    kernel = functools.partial(online_loss, fault=fault)
-    facts = {
-        "operator": "linear_cross_entropy",
-        "caught_by": "interpret",
-        "says": "allowed",
-    } | facts
-    return Bug(kernel, shown=online_loss, **facts)
-
+_facts = {"operator": "linear_cross_entropy", "caught_by": "interpret", "says": "allowed"}
+_faulty = family(online_loss, **_facts)
 
 padded_vocabulary = _faulty(
     "padded_vocabulary",

@@ -1,13 +1,11 @@
 """Wrong grouped matmuls in Pallas for a TPU: one kernel with two faults, its gradient with one."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug
+from kernels.lessons.gallery.bug import family
 from kernels.proof.workload import cases
 
 ROWS = 128
@@ -72,16 +70,11 @@ def by_group(x, w, group_sizes, *, interpret, fault, repaired=False):
     )(*scalars, x, w)
 
 
-def _faulty(fault, **facts):
-    kernel = functools.partial(by_group, fault=fault)
-    return Bug(kernel, operator="grouped_matmul", shown=by_group, **facts)
-
+_faulty = family(by_group, operator="grouped_matmul", caught_by="interpret", says="allowed")
 
 overwritten_neighbour = _faulty(
     "overwritten_neighbour",
     title="The second group of a block overwrites the rows of the first",
-    caught_by="interpret",
-    says="allowed",
     cause="A visit multiplies all rows of its block by the matrix of one group, and writes them.",
     lesson="Where groups share a block, a visit may write the rows of its own group and no others.",
     workloads=cases(
@@ -92,8 +85,6 @@ overwritten_neighbour = _faulty(
 stale_sums = _faulty(
     "stale_sums",
     title="The sums start anew with each block, and not with each group of it",
-    caught_by="interpret",
-    says="allowed",
     cause="The second group of a block goes on adding to what the first one left.",
     lesson="A block of rows is not a block of the result: sums belong to a visit, and what tells "
     "two visits apart is the group as well.",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug, bug
+from kernels.lessons.gallery.bug import Bug, bug, family
 from kernels.proof.workload import Workload, cases
 
 _bug = functools.partial(bug, operator="matmul")
@@ -55,10 +55,7 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
     )(x, y)
 
 
-def _faulty(fault, **facts):
-    kernel = functools.partial(in_blocks, fault=fault)
-    return Bug(kernel, operator="matmul", shown=in_blocks, **facts)
-
+_faulty = family(in_blocks, operator="matmul")
 
 missing_init = _faulty(
     "missing_init",

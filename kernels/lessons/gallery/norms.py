@@ -1,14 +1,12 @@
 """Wrong softmax and norms: rows that are read in parts, and a variance that cancels."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug, bug
+from kernels.lessons.gallery.bug import bug, family
 from kernels.proof.workload import cases
 
 COLUMNS = 128  # of a part
@@ -58,15 +56,11 @@ def in_parts(x, *, interpret, fault, repaired=False):
     return out[:, :n]
 
 
-def _faulty(fault, **facts):
-    kernel = functools.partial(in_parts, fault=fault)
-    return Bug(kernel, operator="softmax", caught_by="interpret", shown=in_parts, **facts)
-
+_faulty = family(in_parts, operator="softmax", caught_by="interpret", says="allowed")
 
 padded_row = _faulty(
     "padded_row",
     title="Zeros that fill up the last part of a row go into its maximum and its sum",
-    says="allowed",
     cause="exp(0 − max) is not zero, so each column of padding adds to the sum of the row.",
     lesson="Mask what lies beyond the row with what is neutral: −∞ for a maximum, 0 for a sum.",
     workloads=cases("rows n", whole=(16, 256), ragged=(16, 200)),
@@ -75,7 +69,6 @@ padded_row = _faulty(
 unshrunk_sum = _faulty(
     "unshrunk_sum",
     title="A larger maximum does not shrink the sum of the parts before it",
-    says="allowed",
     cause="The sum was made of exp(x − old maximum). Under a new one each of its terms is smaller.",
     lesson="One part has nothing to correct. Test with several, and a maximum that is not first.",
     workloads=cases("rows n", one_part=(16, 128), four_parts=(16, 512)),

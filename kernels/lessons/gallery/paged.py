@@ -8,7 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug
+from kernels.lessons.gallery.bug import family
 from kernels.proof.workload import Workload
 
 FULL = {"s": 2, "h": 8, "hkv": 1, "d": 128, "page": 8, "pages": 2, "least": 16}  # two whole pages
@@ -84,10 +84,7 @@ def decode(
     )(lengths, page_table, q, k_pages, v_pages)
 
 
-def _faulty(fault, **facts):
-    kernel = functools.partial(decode, fault=fault)
-    return Bug(kernel, operator="paged_attention", shown=decode, **facts)
-
+_faulty = family(decode, operator="paged_attention", caught_by="interpret")
 
 wrong_semaphore = _faulty(
     "wrong_semaphore",
@@ -102,7 +99,6 @@ wrong_semaphore = _faulty(
 unmasked_page = _faulty(
     "unmasked_page",
     title="The rest of the last page is not masked",
-    caught_by="interpret",
     says="element",
     cause="A page is fetched whole. What stands behind the last token is of another time.",
     lesson="Lengths that a page divides never show it. Draw them, and test one more than a page.",
@@ -112,7 +108,6 @@ unmasked_page = _faulty(
 unshrunk_values = _faulty(
     "unshrunk_values",
     title="The sum of probabilities is rescaled, the sum of values is not",
-    caught_by="interpret",
     says="allowed",
     cause="Both were added up under the old maximum, and o is their quotient.",
     lesson="With one page nothing is rescaled. A test needs two, and a maximum that grows.",

@@ -7,23 +7,16 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import bug
+from kernels.lessons.gallery.bug import bug, family
 from kernels.proof.workload import cases
 
 _sum = functools.partial(bug, operator="add_vectors")
 _iota = functools.partial(bug, operator="iota", caught_by="compile")
 
 
-@_sum(
-    title="The grid is rounded down",
-    caught_by="interpret",
-    says="not finite",
-    cause="n // 1024 programs leave the last n % 1024 elements to nobody.",
-    lesson="Use pl.cdiv for grids, and test a length that the block does not divide.",
-    workloads=cases("n", even=(4096, "1024 divides it"), uneven=5000),
-)
-def short_grid(x, y, *, interpret, repaired=False):
-    """[n], [n] → [n], n at least 1024."""
+def in_blocks(x, y, *, interpret, fault, repaired=False):
+    """[n], [n] → [n], n at least 1024. Right when repaired; else it has the fault of that name."""
+    wrong = {"short_grid": x.size // 1024, "one_program_too_many": x.size // 1024 + 1}
 
     def body(x_ref, y_ref, o_ref):
         o_ref[...] = x_ref[...] + y_ref[...]
@@ -32,14 +25,27 @@ def short_grid(x, y, *, interpret, repaired=False):
     return pl.pallas_call(
         body,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(pl.cdiv(x.size, 1024) if repaired else x.size // 1024,),
+        grid=(pl.cdiv(x.size, 1024) if repaired else wrong[fault],),
         in_specs=[spec, spec],
         out_specs=spec,
         interpret=interpret,
     )(x, y)
 
 
-@_sum(
+_faulty = family(in_blocks, operator="add_vectors")
+
+short_grid = _faulty(
+    "short_grid",
+    title="The grid is rounded down",
+    caught_by="interpret",
+    says="not finite",
+    cause="n // 1024 programs leave the last n % 1024 elements to nobody.",
+    lesson="Use pl.cdiv for grids, and test a length that the block does not divide.",
+    workloads=cases("n", even=(4096, "1024 divides it"), uneven=5000),
+)
+
+one_program_too_many = _faulty(
+    "one_program_too_many",
     title="The grid has one program too many",
     caught_by="simulate",
     says="Out-of-bounds block index",
@@ -48,21 +54,6 @@ def short_grid(x, y, *, interpret, repaired=False):
     lesson="pl.cdiv(n, block) rounds up only when it must.",
     workloads=cases("n", uneven=(5000, "here the extra program is needed"), even=4096),
 )
-def one_program_too_many(x, y, *, interpret, repaired=False):
-    """[n], [n] → [n], n at least 1024."""
-
-    def body(x_ref, y_ref, o_ref):
-        o_ref[...] = x_ref[...] + y_ref[...]
-
-    spec = pl.BlockSpec((1024,), lambda i: (i,))
-    return pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(pl.cdiv(x.size, 1024) if repaired else x.size // 1024 + 1,),
-        in_specs=[spec, spec],
-        out_specs=spec,
-        interpret=interpret,
-    )(x, y)
 
 
 @_sum(

@@ -18,6 +18,10 @@ _SM = {
     (10, 0): (2048, 32, 233472, 232448),
 }
 
+# Bytes of a row that machines.gpu.row_kernel takes: of bfloat16, 128 registers of each thread, once
+# it is float32.
+LONGEST_ROW = 32768
+
 
 @dataclass(frozen=True)
 class GpuChip(PublishedChip):

@@ -385,7 +385,6 @@ def close() -> None:
 
 
 def _check_tools() -> None:
-    """Say what is missing before anything is started."""
     for name in (toolchain.PLUGIN, toolchain.PTXAS, toolchain.LIBDEVICE):
         toolchain.part(name, "compiling for a GPU")
 

@@ -12,6 +12,7 @@ which reduce them together, and leaves through shared memory too.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,10 +23,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from kernels.machines import checks
-from kernels.machines.gpu.chips import CHIPS
-from kernels.machines.gpu.interpreted import multiprocessors
+from kernels.machines.gpu.chips import CHIPS, LONGEST_ROW
+from kernels.machines.gpu.interpreted import interprets, multiprocessors
 
-LONGEST = 32768  # bytes of a row: of bfloat16, 128 registers of each thread, once it is float32
 WIDTH = 128  # numbers of a line, one for each thread; TMA copies at most 256 along one axis
 SLOTS = 3  # rows in shared memory: one is worked on, or on its way out, while two come in
 RESERVED = 3200  # bytes of a block at most: barriers, sums of its warps, and what CUDA keeps
@@ -55,11 +55,11 @@ def call(
         As x.
 
     Raises:
-        ValueError: for rows longer than LONGEST, which XLA reads twice.
+        ValueError: for rows longer than LONGEST_ROW, which XLA reads twice.
     """
     rows, n = x.shape
-    if n * x.dtype.itemsize > LONGEST:
-        most = LONGEST // x.dtype.itemsize
+    if n * x.dtype.itemsize > LONGEST_ROW:
+        most = LONGEST_ROW // x.dtype.itemsize
         checks.fail(
             "x.shape[-1]", n, f'at most {most}, of which a block holds a row; "xla" takes it'
         )
@@ -130,3 +130,43 @@ def call(
         kernel_name=name,
     )(folded(x), *map(folded, vectors))
     return out.reshape(rows, -1)[:, :n]
+
+
+def along_rows(
+    form: Callable[..., Callable[..., Any]],
+    plain: Callable[..., Any],
+    x: Any,
+    *vectors: Any,
+    interpret: Any,
+    **options: float,
+) -> Any:
+    """A differentiable function along the last axis of x: this kernel, and backward plain JAX.
+
+    Args:
+        form: (n, **options) → what `call` computes.
+        plain: (x, *vectors, **options) → the same in JAX, which gives the kernel its name.
+        x: [..., n].
+        vectors: [n] each, of x's dtype.
+        interpret: None simulates where there is no such GPU.
+        options: for both.
+
+    Returns:
+        As x.
+    """
+    x, *vectors_taken = map(jnp.asarray, (x, *vectors))
+    static = form, plain, tuple(options.items()), interprets(interpret)
+    return _forward(*static, x.reshape(-1, x.shape[-1]), *vectors_taken).reshape(x.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _forward(form, plain, options, interpret, x, *vectors):
+    compute = form(x.shape[1], **dict(options))
+    return call(plain.__name__, compute, x, vectors, interpret=interpret)
+
+
+def _backward(form, plain, options, interpret, saved, dy):
+    return jax.vjp(functools.partial(plain, **dict(options)), *saved)[1](dy)
+
+
+_forward.defvjp(lambda *arguments: (_forward(*arguments), arguments[4:]), _backward)

@@ -40,6 +40,5 @@ __all__ = [
 _NKI = ("beta1_nki", "beta1_nl", "nisa", "nki", "nl")
 __getattr__ = lazy(
     __name__,
-    dict.fromkeys(_NKI, f"{__name__}.api")
-    | {name: f"{__name__}.{name}" for name in ("calibration", "gpsimd")},
+    dict.fromkeys(_NKI, f"{__name__}.api") | {"gpsimd": f"{__name__}.gpsimd"},
 )

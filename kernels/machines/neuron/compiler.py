@@ -12,7 +12,7 @@ from kernels.machines.neuron.launch import NkiLaunch, watched
 from kernels.machines.neuron.linter import lint
 
 
-def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+def lower(function: Callable[..., Any], *arguments, **options) -> str:
     """Take the kernels that a call starts as far to the device as this machine can.
 
     Each kernel is linted. Where the vendor's package is installed, the modern ones then run in

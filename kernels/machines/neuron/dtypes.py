@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -42,7 +40,7 @@ _RANGES = {
 }
 
 
-def of(dtype: Any) -> np.dtype:
+def of(dtype) -> np.dtype:
     """The element type that a kernel means: a dtype, a NumPy class, a name; torch's too."""
     if isinstance(dtype, np.dtype):
         return dtype

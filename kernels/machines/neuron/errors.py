@@ -6,10 +6,10 @@ import difflib
 import dis
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = str(Path(__file__).parent)
 
@@ -78,6 +78,13 @@ def absent(
     )
 
 
+def nothing_but(
+    module: str, known: Sequence[str], instead: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of the vendor's: it says which names are known here."""
+    return lambda name: absent(module, name, known, instead)
+
+
 def own_names(module: Mapping[str, Any]) -> list[str]:
     """The functions and classes that a module, as its globals(), defines for kernels."""
     home = module["__name__"]
@@ -88,6 +95,6 @@ def own_names(module: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def refuse(message: str) -> None:
+def refuse(message: str) -> NoReturn:
     """Raise NeuronError for the line of the kernel that is running."""
     raise NeuronError(message, place())

@@ -110,13 +110,13 @@ class NeuronEstimate:
 
 
 def estimate(
-    kernel: Any,
-    *arrays: Any,
+    kernel,
+    *arrays,
     chip: str = "inf2",
     dma_bytes_per_second: float | None = None,
     reciprocal_cycles: float | None = None,
     whole: bool | None = None,
-    **options: Any,
+    **options,
 ) -> NeuronEstimate:
     """Estimate the run time of `kernel` on one NeuronCore.
 
@@ -178,7 +178,7 @@ def estimate(
     )
 
 
-def _positive(name: str, value: Any, usual: float) -> float:
+def _positive(name: str, value, usual: float) -> float:
     """An option that has to be above 0, or is left to the chip."""
     if value is None:
         return usual
@@ -188,7 +188,7 @@ def _positive(name: str, value: Any, usual: float) -> float:
 
 
 def _recorded(
-    kernel: Any,
+    kernel,
     arrays: tuple[Any, ...],
     options: dict[str, Any],
     params: InterpretParams,
@@ -207,7 +207,7 @@ def _recorded(
 
 
 def _sampled(
-    kernel: Any, arrays: tuple[Any, ...], options: dict[str, Any], params: InterpretParams
+    kernel, arrays: tuple[Any, ...], options: dict[str, Any], params: InterpretParams
 ) -> NeuronMachine | None:
     """A run whose loops leave iterations out, except those whose tiles are used later on; None
     where the kernel does not bear that: then a whole run says what is wrong."""

@@ -24,7 +24,7 @@ def program_id(axis: int = 0) -> int:
     return int(np.unravel_index(core.program, grid)[axis])
 
 
-def num_programs(axes: Any = 0) -> Any:
+def num_programs(axes=0) -> Any:
     """How many programs the launch grid has along an axis, or axes; None counts all."""
     grid = machine().grid or (1,)
     if axes is None:

@@ -6,7 +6,6 @@ import contextlib
 import importlib.abc
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from kernels.machines.neuron import beta1, modern, vendor  # noqa: F401  both enter themselves
 from kernels.machines.neuron.errors import MissingImport, NeuronError, place
@@ -19,7 +18,7 @@ class _Missing(importlib.abc.MetaPathFinder):
     def __init__(self, modules: Iterable[str]) -> None:
         self.modules = sorted(modules)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name: str, path=None, target=None) -> None:
         """Whatever it is asked for under the vendor's names is missing."""
         if name.split(".")[0] in vendor.MODULES:
             known = ", ".join(self.modules)

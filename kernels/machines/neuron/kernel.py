@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kernels.machines.neuron.errors import NeuronError
 
@@ -23,7 +22,7 @@ class Generation:
 GENERATIONS: dict[str, Generation] = {}  # each generation's package enters itself
 
 
-def function_of(kernel: Any) -> types.FunctionType:
+def function_of(kernel) -> types.FunctionType:
     """The Python function behind a kernel, whoever decorated it; NeuronError without one."""
     seen = kernel
     for _ in range(8):
@@ -36,7 +35,7 @@ def function_of(kernel: Any) -> types.FunctionType:
     )
 
 
-def generation_of(kernel: Any) -> str:
+def generation_of(kernel) -> str:
     """ "nki" or "neuronxcc": the API that a kernel is written in."""
     known = getattr(kernel, "generation", None)
     if known in GENERATIONS:

@@ -31,7 +31,7 @@ class NkiLaunch:
     options: dict[str, Any]
 
 
-def run(kernel: Any, *arguments: Any, interpret: Any = None, **options: Any) -> Any:
+def run(kernel, *arguments, interpret=None, **options) -> Any:
     """Start a kernel, as an operator does.
 
     Args:
@@ -75,7 +75,7 @@ def watched() -> Iterator[list[NkiLaunch]]:
         _launches.reset(token)
 
 
-def launched(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[NkiLaunch]:
+def launched(function: Callable[..., Any], *arguments, **options) -> list[NkiLaunch]:
     """The kernels that a call starts, in order; the call only computes. What it raises is raised,
     also after a kernel has started.
 

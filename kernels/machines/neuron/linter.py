@@ -102,7 +102,7 @@ class LintFinding:
         return f"{self.what}: write {self.instead} ({self.file}:{self.line})"
 
 
-def lint(kernel: Any) -> list[LintFinding]:
+def lint(kernel) -> list[LintFinding]:
     """What the vendor's compiler would refuse in a kernel and in the functions that it calls.
 
     Args:

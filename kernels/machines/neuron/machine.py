@@ -120,8 +120,8 @@ class NeuronMachine(Loops):
 
     def allocate(
         self,
-        shape: Any,
-        dtype: Any,
+        shape,
+        dtype,
         buffer: str,
         name: str = "",
         kind: type = View,

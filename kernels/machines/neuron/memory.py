@@ -190,6 +190,8 @@ class View:
     buffer = property(lambda self: self._storage.buffer)
     name = property(lambda self: self._storage.name)
     itemsize = property(lambda self: self._data.itemsize)
+    _on_chip = property(lambda self: self._storage.buffer in ON_CHIP)
+    _elements = property(lambda self: math.prod(self._data.shape[1:]))  # in each partition
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -200,10 +202,6 @@ class View:
     def offset(self) -> int:
         """Elements before the first one, in a partition where it is on the chip."""
         return self._offset // self._data.itemsize
-
-    @property
-    def _on_chip(self) -> bool:
-        return self._storage.buffer in ON_CHIP
 
     @property
     def _offset(self) -> int:
@@ -225,11 +223,6 @@ class View:
         """Whether its partitions follow each other."""
         storage = self._storage
         return self._data.strides[0] == storage.data.strides[storage.par]
-
-    @property
-    def _elements(self) -> int:
-        """In each partition."""
-        return math.prod(self._data.shape[1:])
 
     @property
     def _stride(self) -> int:
@@ -305,8 +298,7 @@ class View:
                 for extra in range(max(1, data.itemsize // storage.data.itemsize)):
                     flat[self._places() + extra] = state
 
-    def _change(self, where: Any, state: Any) -> None:
-        """Set the states of some elements."""
+    def _change(self, where, state) -> None:
         self._storage.states()
         seen = self._states()
         assert isinstance(seen, np.ndarray)
@@ -325,11 +317,9 @@ class View:
 
     def __len__(self) -> int:
         refuse(f"len({self}): a tile has a shape, and no length in a kernel")
-        raise AssertionError
 
     def __iter__(self) -> Iterator[Any]:
         refuse(f"a loop over {self}: loop over a range, and slice the tile")
-        raise AssertionError
 
     def _no_number(self) -> Any:
         refuse(f"the truth of {self}: its numbers are not known before the kernel runs")
@@ -360,7 +350,7 @@ class View:
     ) -> Any:
         return type(self)(self._storage, data, box, axes, par)
 
-    def reshape(self, *sizes: Any, shape: Any = None) -> Any:
+    def reshape(self, *sizes, shape=None) -> Any:
         """The same memory in another shape; on chip the partitions stay."""
         sizes = sizes if shape is None else (shape,)
         wanted = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
@@ -468,12 +458,12 @@ class Picked(View):
         if state == WRITTEN and self._flat.size >= flat.size and (flat == state).all():
             self._storage.state, self._storage.uniform = None, state
 
-    def _change(self, where: Any, state: Any) -> None:
+    def _change(self, where, state) -> None:
         states = self._storage.states().reshape(-1)
         kept = np.broadcast_to(True if self._taken is None else self._taken, self.shape)[where]
         states[self._flat[where][kept]] = np.broadcast_to(state, kept.shape)[kept]
 
-    def reshape(self, *sizes: Any, shape: Any = None) -> Picked:
+    def reshape(self, *sizes, shape=None) -> Picked:
         taken, sizes = self._taken, sizes if shape is None else (shape,)
         if taken is not None:
             taken = np.broadcast_to(taken, self._flat.shape).reshape(*sizes)
@@ -503,7 +493,7 @@ def has_nan(dtype: np.dtype) -> bool:
     return dtype.fields is None and dtype.kind not in "iub"
 
 
-def is_undefined(states: Any) -> np.ndarray:
+def is_undefined(states) -> np.ndarray:
     """Where an element is anything."""
     marks: np.ndarray = (states == UNDEFINED) | (states == UNWRITTEN)
     return marks

@@ -32,7 +32,7 @@ class MathOperation:
     reduces: bool = False  # whether a reduction may
     limits: tuple[float, float] | None = None  # of the numbers that the Scalar engine takes
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def __call__(self, *arguments, **options) -> Any:
         refuse(f"nl.{self.name}(…) is called: hand it to an instruction, as in op=nl.{self.name}")
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class TileFunction(MathOperation):
         self.make = make
         self.shown = shown or operation.name
 
-    def __call__(self, *operands: Any, **options: Any) -> Any:
+    def __call__(self, *operands, **options) -> Any:
         return self.make(self, *operands, **options)
 
     def __repr__(self) -> str:
@@ -68,14 +68,10 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return ONE / (ONE + np.exp(-x))
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
+def _gelu(x: np.ndarray) -> np.ndarray:
     from scipy.special import erf
 
-    return erf(x).astype(np.float32)
-
-
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return np.float32(0.5) * x * (ONE + _erf(x * np.float32(1 / math.sqrt(2))))
+    return np.float32(0.5) * x * (ONE + np.float32(erf(x * np.float32(1 / math.sqrt(2)))))
 
 
 def _gelu_tanh(x: np.ndarray) -> np.ndarray:
@@ -96,51 +92,37 @@ def _silu_dx(x: np.ndarray) -> np.ndarray:
     return s * (ONE + x * (ONE - s))
 
 
-TABLE: dict[str, MathOperation] = {}
-
-
-def _fill_table() -> None:
-    def add(name: str, *arguments: Any, **options: Any) -> None:
-        TABLE[name] = MathOperation(name, *arguments, **options)
-
-    for name in ("add", "subtract", "multiply", "maximum", "minimum"):
-        add(name, getattr(np, name), 2, reduces=True)
-    for name in ("equal", "greater", "greater_equal", "less", "less_equal"):
-        add(name, _truth(getattr(np, name)), 2)
-    add("logical_and", _truth(np.logical_and), 2)
-    add("divide", np.divide, 2)
-    add("mod", np.mod, 2)
-    add("bitwise_and", np.bitwise_and, 2, BITS, reduces=True)
-
-    add("copy", np.positive, 1, activation=True)
-    add("abs", np.abs, 1, activation=True)
-    add("square", np.square, 1, activation=True)
-    add("relu", lambda x: np.maximum(x, np.float32(0)), 1, activation=True)
-    add("rsqrt", lambda x: ONE / np.sqrt(x), 1, activation=True, limits=(2.0**-87, 2.0**97))
-    add("reciprocal", lambda x: ONE / x, 1, activation=True)
-    add("negative", np.negative, 1)
-    functions: dict[str, Any] = {
-        "sigmoid": _sigmoid,
-        "gelu": _gelu,
-        "gelu_apprx_tanh": _gelu_tanh,
-        "gelu_apprx_sigmoid": lambda x: x * _sigmoid(SIGMOID_GELU * x),
-        "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
-        "silu": lambda x: x * _sigmoid(x),
-        "silu_dx": _silu_dx,
-        "exp": np.exp,
-    }
-    for name, function in functions.items():
-        add(name, function, 1, FUNCTION, activation=True)
-    for name, function, limits in (
-        ("log", np.log, (2.0**-64, 2.0**64)),
-        ("sin", np.sin, (-math.pi, math.pi)),
-        ("sqrt", np.sqrt, (2.0**-116, 2.0**118)),
-    ):
-        add(name, function, 1, FUNCTION, activation=True, limits=limits)
-    add("floor", np.floor, 1, FUNCTION)  # of nki.language only: it takes several instructions
-
-
-_fill_table()
+_SUMS = ("add", "subtract", "multiply", "maximum", "minimum")
+_COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "logical_and")
+_SCALAR = {"activation": True}
+_FUNCTION = {"kind": FUNCTION, "activation": True}
+_ROWS: tuple[tuple[str, Any, int, dict[str, Any]], ...] = (
+    *((name, getattr(np, name), 2, {"reduces": True}) for name in _SUMS),
+    *((name, _truth(getattr(np, name)), 2, {}) for name in _COMPARISONS),
+    ("divide", np.divide, 2, {}),
+    ("mod", np.mod, 2, {}),
+    ("bitwise_and", np.bitwise_and, 2, {"kind": BITS, "reduces": True}),
+    ("copy", np.positive, 1, _SCALAR),
+    ("abs", np.abs, 1, _SCALAR),
+    ("square", np.square, 1, _SCALAR),
+    ("relu", lambda x: np.maximum(x, np.float32(0)), 1, _SCALAR),
+    ("rsqrt", lambda x: ONE / np.sqrt(x), 1, _SCALAR | {"limits": (2.0**-87, 2.0**97)}),
+    ("reciprocal", lambda x: ONE / x, 1, _SCALAR),
+    ("negative", np.negative, 1, {}),
+    ("sigmoid", _sigmoid, 1, _FUNCTION),
+    ("gelu", _gelu, 1, _FUNCTION),
+    ("gelu_apprx_tanh", _gelu_tanh, 1, _FUNCTION),
+    ("gelu_apprx_sigmoid", lambda x: x * _sigmoid(SIGMOID_GELU * x), 1, _FUNCTION),
+    ("gelu_apprx_sigmoid_dx", _gelu_sigmoid_dx, 1, _FUNCTION),
+    ("silu", lambda x: x * _sigmoid(x), 1, _FUNCTION),
+    ("silu_dx", _silu_dx, 1, _FUNCTION),
+    ("exp", np.exp, 1, _FUNCTION),
+    ("log", np.log, 1, _FUNCTION | {"limits": (2.0**-64, 2.0**64)}),
+    ("sin", np.sin, 1, _FUNCTION | {"limits": (-math.pi, math.pi)}),
+    ("sqrt", np.sqrt, 1, _FUNCTION | {"limits": (2.0**-116, 2.0**118)}),
+    ("floor", np.floor, 1, {"kind": FUNCTION}),  # of nki.language only: several instructions
+)
+TABLE = {name: MathOperation(name, function, n, **more) for name, function, n, more in _ROWS}
 REDUCTIONS = {"max": "maximum", "min": "minimum", "sum": "add", "prod": "multiply"}
 _NUMPY = {
     "amax": "maximum",
@@ -152,7 +134,7 @@ _NUMPY = {
 }
 
 
-def resolve(instruction: str, operation: Any) -> MathOperation:
+def resolve(instruction: str, operation) -> MathOperation:
     """The operation that a kernel means; in beta 1 NumPy's functions stand for them too."""
     if isinstance(operation, MathOperation):
         return TABLE[REDUCTIONS.get(operation.name, operation.name)]
@@ -162,10 +144,9 @@ def resolve(instruction: str, operation: Any) -> MathOperation:
         if named in _NUMPY and (isinstance(operation, np.ufunc) or module.startswith("numpy")):
             return TABLE[_NUMPY[named]]
     refuse(f"{instruction}: op is {operation!r}; accepted: an operation of nki.language")
-    raise AssertionError
 
 
-def binary(instruction: str, operation: Any, inputs: int = 2) -> MathOperation:
+def binary(instruction: str, operation, inputs: int = 2) -> MathOperation:
     """An operation of two operands, or as many as `inputs` says."""
     named = resolve(instruction, operation)
     if named.inputs != inputs:
@@ -173,7 +154,7 @@ def binary(instruction: str, operation: Any, inputs: int = 2) -> MathOperation:
     return named
 
 
-def activation_function(instruction: str, operation: Any) -> MathOperation:
+def activation_function(instruction: str, operation) -> MathOperation:
     """A function of the Scalar engine."""
     named = binary(instruction, operation, 1)
     if not named.activation:
@@ -182,7 +163,7 @@ def activation_function(instruction: str, operation: Any) -> MathOperation:
     return named
 
 
-def reduction(instruction: str, operation: Any) -> MathOperation:
+def reduction(instruction: str, operation) -> MathOperation:
     """An operation that a reduction takes."""
     named = resolve(instruction, operation)
     if not named.reduces:

@@ -11,7 +11,7 @@ from kernels.machines.neuron.kernel import function_of, standing
 VENDOR = ("nki", "neuronxcc")  # top-level names of the vendor's packages
 
 
-def simulated(kernel: Any) -> Callable[..., Any]:
+def simulated(kernel) -> Callable[..., Any]:
     """The kernel's function, with the simulator's modules in place of the vendor's.
 
     Where the vendor's package is missing, that is the function itself. Elsewhere a copy is made
@@ -41,7 +41,7 @@ class _Rebinding:
                 names[name] = self.value(names[name])
         return copy
 
-    def value(self, value: Any) -> Any:
+    def value(self, value) -> Any:
         if isinstance(value, types.ModuleType):
             return self.standing.get(value.__name__, value)
         if isinstance(value, types.FunctionType):
@@ -51,6 +51,6 @@ class _Rebinding:
         return value
 
 
-def _is_vendors(value: Any) -> bool:
+def _is_vendors(value) -> bool:
     name = value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__
     return isinstance(name, str) and name.split(".")[0] in VENDOR

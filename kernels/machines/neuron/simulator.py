@@ -71,13 +71,13 @@ class NkiKernel:
         self.chip = target
         functools.update_wrapper(self, function)
 
-    def __getitem__(self, grid: Any) -> NkiKernel:
+    def __getitem__(self, grid) -> NkiKernel:
         sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,)))
         if not sizes or min(sizes) < 1:
             raise NeuronError(f"the grid is {grid}; accepted: whole numbers of at least 1")
         return NkiKernel(self.function, self.generation, sizes, self.chip)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def __call__(self, *arguments, **options) -> Any:
         if running.get() is not None:
             return self.function(*arguments, **options)
         return simulate(self, *arguments, **options)
@@ -86,7 +86,7 @@ class NkiKernel:
 def jit_of(generation: str) -> Callable[..., Any]:
     """nki.jit of a generation of the API."""
 
-    def jit(kernel: Any = None, *, platform_target: str | None = None, **options: Any) -> Any:
+    def jit(kernel=None, *, platform_target: str | None = None, **options) -> Any:
         """The decorator of a kernel; options of the vendor's compiler are taken and ignored.
 
         Args:
@@ -108,9 +108,7 @@ _ALWAYS = {
 }
 
 
-def simulate(
-    kernel: Any, *arrays: Any, params: InterpretParams | None = None, **options: Any
-) -> Any:
+def simulate(kernel, *arrays, params: InterpretParams | None = None, **options) -> Any:
     """Run `kernel` on NumPy arrays, on a simulated NeuronCore; no Neuron package is needed.
 
     Refused, with NeuronError in one line that names the instruction, the tile and the limit:
@@ -146,7 +144,7 @@ def simulate(
 
 
 def run_recorded(
-    kernel: Any,
+    kernel,
     arguments: tuple[Any, ...],
     options: dict[str, Any],
     params: InterpretParams,
@@ -171,7 +169,7 @@ def run_recorded(
     names = list(inspect.signature(function).parameters)
     views: list[tuple[Any, View]] = []
 
-    def entered(argument: Any, name: str) -> Any:
+    def entered(argument, name: str) -> Any:
         if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
             return type(argument)(entered(one, f"{name}[{at}]") for at, one in enumerate(argument))
         array = as_array(argument, numbers)
@@ -220,7 +218,7 @@ def _run(core: NeuronMachine, call: Callable[[], Any]) -> Any:
     return run_each(core, call, programs)
 
 
-def as_array(value: Any, numbers: bool = True) -> np.ndarray | None:
+def as_array(value, numbers: bool = True) -> np.ndarray | None:
     """A copy of an array or tensor in NumPy; zeros for a ShapeDtypeStruct; None for the rest."""
     if isinstance(value, (View, type)) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
@@ -241,7 +239,7 @@ def as_array(value: Any, numbers: bool = True) -> np.ndarray | None:
 _BITS = {dtypes.name(kind): "uint8" for kind in dtypes.EIGHTS} | {"bfloat16": "int16"}
 
 
-def _is_torchs(value: Any) -> bool:
+def _is_torchs(value) -> bool:
     return type(value).__module__.partition(".")[0] == "torch"
 
 
@@ -256,7 +254,7 @@ def _like(array: np.ndarray, torchs: bool) -> Any:
     return array if kind is None else torch.from_numpy(array.view(_BITS.get(name, name))).view(kind)
 
 
-def _outputs(returned: Any) -> list[View]:
+def _outputs(returned) -> list[View]:
     if returned is None:
         return []
     outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
@@ -270,7 +268,7 @@ def _outputs(returned: Any) -> list[View]:
     return outputs
 
 
-def _arrays(returned: Any, torchs: bool) -> Any:
+def _arrays(returned, torchs: bool) -> Any:
     if isinstance(returned, (tuple, list)):
         return type(returned)(_arrays(one, torchs) for one in returned)
     return None if returned is None else _like(np.array(returned._data), torchs)

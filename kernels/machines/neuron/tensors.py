@@ -53,7 +53,6 @@ class Register:
         """What it holds."""
         if self.value is None:
             refuse("a register is read that nothing was moved into")
-        assert self.value is not None
         return self.value
 
     def __bool__(self) -> bool:
@@ -62,7 +61,7 @@ class Register:
     __int__ = __index__ = number
 
 
-def sliced(view: View, key: Any) -> Any:
+def sliced(view: View, key) -> Any:
     """view[key] for whole numbers, slices, nl.ds and an ellipsis.
 
     On chip a tile keeps its partitions and at least one dimension more.
@@ -121,7 +120,7 @@ def sliced(view: View, key: Any) -> Any:
     )
 
 
-def _spread(view: View, key: Any) -> list[Any]:
+def _spread(view: View, key) -> list[Any]:
     """The key, one for each dimension."""
     keys = list(key) if isinstance(key, tuple) and not isinstance(key, Span) else [key]
     for at, one in enumerate(keys):
@@ -168,7 +167,7 @@ def _bounds(view: View, axis: int, one: slice, limits: bool) -> tuple[int, int, 
     return one.indices(size)
 
 
-def offsets(name: str, index: Any) -> np.ndarray:
+def offsets(name: str, index) -> np.ndarray:
     """The numbers of a tile that steers an access."""
     if isinstance(index, Register):
         return np.array([index.number()])
@@ -188,7 +187,7 @@ class Viewable(View):
 
     __slots__ = ()
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key) -> Any:
         return sliced(self, key)
 
     def __getattr__(self, name: str) -> Any:
@@ -332,7 +331,7 @@ class Viewable(View):
         keys[dim] = slice(start, end, step)
         return self[tuple(keys)]
 
-    def select(self, dim: int, index: Any) -> Any:
+    def select(self, dim: int, index) -> Any:
         """One element of a dimension, which goes away; index may be a tile of one number."""
         if isinstance(index, (View, Register)):
             (at,) = offsets("select", index)[:1]
@@ -345,7 +344,7 @@ class Viewable(View):
         keys[dim] = index
         return self[tuple(keys)]
 
-    def vector_select(self, dim: int, vector_offset: Any) -> Any:
+    def vector_select(self, dim: int, vector_offset) -> Any:
         """For each partition the element of dimension 0 that its number says; of HBM only."""
         if dim != 0 or self._on_chip:
             refuse(f"vector_select of {self}: dimension 0 of a tensor in HBM, and nothing else")
@@ -360,7 +359,7 @@ class Viewable(View):
             refuse(f"not simulated: base_tensor of {self}, which is a part of a tensor")
         return self
 
-    def view(self, dtype: Any) -> Any:
+    def view(self, dtype) -> Any:
         """The same bits as another dtype."""
         wanted = dtypes.of(dtype)
         data = self._data
@@ -380,10 +379,10 @@ class Viewable(View):
         self,
         pattern: Sequence[Sequence[int]],
         offset: int | None = None,
-        scalar_offset: Any = None,
-        vector_offset: Any = None,
+        scalar_offset=None,
+        vector_offset=None,
         indirect_dim: int = 0,
-        dtype: Any = None,
+        dtype=None,
     ) -> Any:
         """Any pattern of [stride, size], of elements of the storage; offset counts from this view.
 
@@ -445,7 +444,7 @@ class Beyond:
     def __getattr__(self, name: str) -> Any:
         raise self._error
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key) -> Any:
         raise self._error
 
 
@@ -467,20 +466,20 @@ class Tensor(Viewable):
 
     __slots__ = ()
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key, value) -> None:
         refuse(f"assignment into {self}: instructions write into dst, as in nisa.tensor_copy")
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc, method: str, *inputs, **options) -> Any:
         refuse(f"np.{ufunc.__name__} of {self}: NumPy knows no tile, call an instruction")
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, function, types, args, kwargs) -> Any:
         refuse(f"np.{function.__name__} of {self}: NumPy knows no tile, call an instruction")
 
     __hash__ = object.__hash__
 
 
 def _operator(name: str, sign: str) -> Any:
-    def refused(self: Tensor, other: Any = None) -> Any:
+    def refused(self: Tensor, other=None) -> Any:
         if other is None and sign in ("==", "!="):
             return sign == "!="
         if machine().limits:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class _Annotation:
     """tensor[128, 512]: says something to a reader, and nothing to the simulator."""
@@ -11,10 +9,10 @@ class _Annotation:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __getitem__(self, key: Any) -> _Annotation:
+    def __getitem__(self, key) -> _Annotation:
         return self
 
-    def __call__(self, *arguments: Any, **options: Any) -> _Annotation:
+    def __call__(self, *arguments, **options) -> _Annotation:
         return self
 
     def __repr__(self) -> str:

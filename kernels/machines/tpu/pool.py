@@ -362,7 +362,6 @@ class _Pool:
         )
 
     def _question(self, program: ExportedProgram) -> dict[str, Any]:
-        """What a child is asked."""
         return {
             "topology": chips.topology(program.chip, dict(program.mesh) or None),
             "mesh": dict(program.mesh),
@@ -472,7 +471,6 @@ class _Pool:
         _spares.keep(compiler.kind, compiler.child)
 
     def close(self) -> None:
-        """Let go of every child."""
         for compiler in list(self.compilers):
             self._drop(compiler)
         self.selector.close()

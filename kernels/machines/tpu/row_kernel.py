@@ -11,6 +11,7 @@ parts twice: the first time it merges what is known of the parts, the second tim
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.machines.pallas import interprets
+from kernels.machines.tpu import rows
 from kernels.machines.tpu.plan import TpuPlan
 from kernels.machines.tpu.rows import RowBlocks
 
@@ -69,9 +72,9 @@ def call(
     Returns:
         The results, then the sums.
     """
-    rows, n = arrays[0].shape
+    number, n = arrays[0].shape
     height, width = plan.block.rows, plan.block.columns
-    blocks, parts = pl.cdiv(rows, height), pl.cdiv(n, width)
+    blocks, parts = pl.cdiv(number, height), pl.cdiv(n, width)
     passes = 1 if parts == 1 else 2
     taken, vectors_taken = len(arrays), len(vectors)
 
@@ -109,7 +112,7 @@ def call(
                 ref[here, :] = value.astype(ref.dtype)
             for ref, value in zip(sum_refs, values[results:], strict=True):
                 row = i * height + first + jax.lax.broadcasted_iota(jnp.int32, value.shape, 0)
-                ref[...] += jnp.where(row < rows, value, 0).sum(0, keepdims=True)
+                ref[...] += jnp.where(row < number, value, 0).sum(0, keepdims=True)
 
         def strips(work):
             size = plan.block.strip
@@ -163,3 +166,54 @@ def call(
         name=form.name,
     )(*arrays, *(v[None] for v in vectors))
     return (*outputs[:results], *(total.sum((0, 1)) for total in outputs[results:]))
+
+
+def along_rows(
+    forms: Callable[..., tuple[RowKernel, RowKernel]],
+    x: Any,
+    *vectors: Any,
+    block: RowBlocks | None,
+    interpret: Any,
+    **options: float,
+) -> Any:
+    """A differentiable function along the last axis of x, by two kernels.
+
+    Args:
+        forms: (n, **options) → forward, of x and the vectors, with one result; and backward, of x,
+            dy and the first vector, with dx as its result and a sum for each vector's gradient.
+        x: [..., n].
+        vectors: [n] each, of x's dtype.
+        block: of the forward kernel; None lets it choose, as the backward one does.
+        interpret: None interprets where there is no TPU.
+        options: for `forms`.
+
+    Returns:
+        As x.
+    """
+    x, *vectors_taken = map(jnp.asarray, (x, *vectors))
+    flat = x.reshape(-1, x.shape[-1])
+    plan = rows.plan(len(flat), x.shape[-1], x.dtype, 2, len(vectors), block=block)
+    static = forms, tuple(options.items()), plan, interprets(interpret, "tpu")
+    return _forward(*static, flat, *vectors_taken).reshape(x.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _forward(forms, options, plan, interpret, x, *vectors):
+    forward, _ = forms(x.shape[1], **dict(options))
+    return call(forward, [x], vectors, results=1, plan=plan, interpret=interpret)[0]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _backward(forms, options, plan, interpret, saved, dy):
+    x, *vectors = saved
+    _, backward = forms(x.shape[1], **dict(options))
+    sums, vectors = len(vectors), vectors[:1]
+    own = rows.plan(*x.shape, x.dtype, 3, len(vectors) + sums, chip=plan.chip)
+    dx, *gradients = call(
+        backward, [x, dy], vectors, results=1, sums=sums, plan=own, interpret=interpret
+    )
+    return dx, *(g.astype(x.dtype) for g in gradients)
+
+
+_forward.defvjp(lambda *arguments: (_forward(*arguments), arguments[4:]), _backward)

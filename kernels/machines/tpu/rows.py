@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes  # noqa: F401  names bfloat16 to NumPy
 import numpy as np
 
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.tpu.chips import CHIPS, Chip, here
-from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.plan import LANES, MIB, RESERVE, TpuPlan
 
-MIB = 1 << 20
-LANES = 128
 STRIP = 32  # rows that are worked on together: whole register tiles of any dtype
 LIVE = 3  # float32 copies of a strip that wait in VMEM, since no register is left for them
-RESERVE = 16 * MIB  # bytes of VMEM that no kernel asks for: XLA keeps other arrays there
 SPARE = 2 * MIB  # of what a kernel is granted, for the compiler's own
 LARGEST = 2 * MIB  # bytes of a block: larger ones hide no more, and the first is fetched alone
 LONGEST = 1 << 17  # elements of a row in one pass: a strip is one piece of code, which grows

@@ -14,7 +14,7 @@ from typing import Any
 from kernels.machines.neuron import typing
 from kernels.machines.neuron.beta1 import compiler, isa, language
 from kernels.machines.neuron.beta1.tiles import Beta1Tile
-from kernels.machines.neuron.errors import MissingName, absent
+from kernels.machines.neuron.errors import MissingName, nothing_but
 from kernels.machines.neuron.kernel import GENERATIONS, Generation
 from kernels.machines.neuron.simulator import NkiKernel, jit_of
 from kernels.machines.neuron.simulator import simulate as simulate_kernel
@@ -47,7 +47,7 @@ class _Timed(NkiKernel):
         raise MissingName("not simulated: benchmark_result; neuron.estimate estimates the time")
 
 
-def benchmark(kernel: Any = None, **options: Any) -> Any:
+def benchmark(kernel=None, **options) -> Any:
     """The decorator of a kernel that is to be timed.
 
     Args:
@@ -60,10 +60,7 @@ def benchmark(kernel: Any = None, **options: Any) -> Any:
 
 
 profile = benchmark
-
-
-def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki", name, __all__)
+__getattr__ = nothing_but("neuronxcc.nki", __all__)
 
 
 _package = ModuleType("neuronxcc", "The simulator of kernels.neuron, under the vendor's name.")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.machines.neuron.errors import absent
+from kernels.machines.neuron.errors import nothing_but
 from kernels.machines.neuron.memory import PSUM, SBUF
 
 
 class _Allocator(str):
     """A memory, and functions that choose a place in it: all of them are this memory."""
 
-    def alloc(self, *arguments: Any, **options: Any) -> str:
+    def alloc(self, *arguments, **options) -> str:
         """Any place."""
         return str(self)
 
@@ -24,7 +24,7 @@ class _Allocator(str):
 sbuf, psum = _Allocator(SBUF), _Allocator(PSUM)
 
 
-def _as_it_is(kernel: Any = None, **options: Any) -> Any:
+def _as_it_is(kernel=None, **options) -> Any:
     return _as_it_is if kernel is None else kernel
 
 
@@ -36,7 +36,4 @@ __all__ = [
     "sbuf",
     "skip_middle_end_transformations",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki.compiler", name, __all__)
+__getattr__ = nothing_but("neuronxcc.nki.compiler", __all__)

@@ -16,7 +16,7 @@ from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.beta1 import tiles
 from kernels.machines.neuron.beta1.language import _in_sbuf, _reduced
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
-from kernels.machines.neuron.errors import absent, own_names, refuse
+from kernels.machines.neuron.errors import absent, nothing_but, own_names, refuse
 from kernels.machines.neuron.instructions import along, dma, elementwise, places
 from kernels.machines.neuron.instructions import tensor_engine as products
 from kernels.machines.neuron.instructions.common import (
@@ -50,8 +50,8 @@ def _makes(
     shape: Callable[..., Any] | None = None,
     columns: int | None = None,
     loosens: bool = True,
-    dtype: Any = None,
-    **defaults: Any,
+    dtype=None,
+    **defaults,
 ) -> Callable[..., Beta1Tile]:
     """An instruction as a function that makes the tile of its result.
 
@@ -71,7 +71,7 @@ def _makes(
     _, *own = (known for known in inspect.signature(instruction).parameters if known != "what")
     usual = dtype
 
-    def function(*arguments: Any, mask: Any = None, dtype: Any = None, **options: Any) -> Beta1Tile:
+    def function(*arguments, mask=None, dtype=None, **options) -> Beta1Tile:
         named = defaults | dict(zip(own, arguments))
         named |= {key: value for key, value in options.items() if key in own}
         data: Any = named.get(operand)
@@ -98,7 +98,7 @@ def _writes(instruction: Callable[..., None], *order: str) -> Callable[..., None
     """An instruction that writes the dst that it is handed, its arguments in beta 1's order."""
     own = set(inspect.signature(instruction).parameters)
 
-    def function(*arguments: Any, **options: Any) -> None:
+    def function(*arguments, **options) -> None:
         named = dict(zip(order, arguments))
         instruction(**named, **{key: value for key, value in options.items() if key in own})
 
@@ -107,18 +107,18 @@ def _writes(instruction: Callable[..., None], *order: str) -> Callable[..., None
 
 
 def _gathered(
-    src_buffer: Any, index: Any, num_elem_per_idx: int, num_valid_indices: Any, **others: Any
+    src_buffer, index, num_elem_per_idx: int, num_valid_indices, **others
 ) -> tuple[int, ...]:
     valid = index.size // (index.shape[0] // 16) if num_valid_indices is None else num_valid_indices
     return src_buffer.shape[0], valid * num_elem_per_idx
 
 
-def _tensor_copy(dst: Any, src: Any, engine: Any = None) -> None:
+def _tensor_copy(dst, src, engine=None) -> None:
     """A copy on the chip; the compiler chooses, where the kernel says Scalar."""
     elementwise.tensor_copy(dst, src, UNKNOWN if engine == SCALAR else engine)
 
 
-def _affine_select(dst: Any, pred: Any, on_true_tile: Any, on_false_value: Any) -> None:
+def _affine_select(dst, pred, on_true_tile, on_false_value) -> None:
     """on_true_tile where the condition on indices holds, else a number."""
     places.choose(dst, np.broadcast_to(pred, dst.shape), _in_sbuf(on_true_tile), on_false_value)
 
@@ -165,12 +165,12 @@ _MADE: tuple[Any, ...] = (
 globals().update({function.__name__: function for function in _MADE})
 
 
-def tensor_reduce(op: Any, data: Any, axis: Any, **options: Any) -> Beta1Tile:
+def tensor_reduce(op, data, axis, **options) -> Beta1Tile:
     """data reduced over its last axes."""
     return _reduced(op, data, axis, what="tensor_reduce", **options)
 
 
-def iota(expr: Any, dtype: Any, *, mask: Any = None, **options: Any) -> Beta1Tile:
+def iota(expr, dtype, *, mask=None, **options) -> Beta1Tile:
     """The numbers of an expression of nl.arange."""
     values = np.asarray(expr)
     values = values.reshape(1, -1) if values.ndim < 2 else values
@@ -180,7 +180,7 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **options: Any) -> Beta1Til
     return tile
 
 
-def memset(shape: Any, value: Any, dtype: Any, *, engine: Any = None, **options: Any) -> Beta1Tile:
+def memset(shape, value, dtype, *, engine=None, **options) -> Beta1Tile:
     """A tile of one number."""
     tile = new(shape, dtype)
     elementwise.memset(tile, value, engine)
@@ -188,13 +188,7 @@ def memset(shape: Any, value: Any, dtype: Any, *, engine: Any = None, **options:
 
 
 def dma_copy(
-    *,
-    dst: Any,
-    src: Any,
-    mask: Any = None,
-    dst_rmw_op: Any = None,
-    oob_mode: Any = oob_mode.error,
-    dge_mode: Any = None,
+    *, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, dge_mode=None
 ) -> None:
     """Copy between HBM and SBUF."""
     what = "dma_copy"
@@ -209,15 +203,15 @@ def dma_copy(
 
 
 def nc_matmul(
-    stationary: Any,
-    moving: Any,
+    stationary,
+    moving,
     *,
     is_transpose: bool = False,
-    tile_position: Any = (),
-    tile_size: Any = (),
-    mask: Any = None,
-    perf_mode: Any = None,
-    **options: Any,
+    tile_position=(),
+    tile_size=(),
+    mask=None,
+    perf_mode=None,
+    **options,
 ) -> Beta1Tile:
     """stationary [K, M] transposed times moving [K, N], in PSUM."""
     what = "nc_matmul"
@@ -239,9 +233,7 @@ def nc_matmul(
     return tile
 
 
-def nc_transpose(
-    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **options: Any
-) -> Beta1Tile:
+def nc_transpose(data, *, mask=None, dtype=None, engine=None, **options) -> Beta1Tile:
     """Partitions and elements exchanged: in PSUM by the Tensor engine, in SBUF by the Vector's."""
     _tiles("nc_transpose", data=data)
     small = data.shape[0] <= 32 and data._elements <= 32
@@ -256,7 +248,4 @@ def nc_transpose(
 
 __all__ = ["get_nc_version", "gpsimd_engine", "scalar_engine", "tensor_engine", "vector_engine"]
 __all__ += [*own_names(globals()), *ENUMERATIONS]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki.isa", name, __all__)
+__getattr__ = nothing_but("neuronxcc.nki.isa", __all__)

@@ -21,7 +21,7 @@ from kernels.machines.neuron import dtypes, grid
 from kernels.machines.neuron.beta1 import tiles
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
 from kernels.machines.neuron.dtypes import float32
-from kernels.machines.neuron.errors import absent, own_names, place, refuse
+from kernels.machines.neuron.errors import absent, nothing_but, own_names, place, refuse
 from kernels.machines.neuron.grid import program_id, program_ndim
 from kernels.machines.neuron.instructions import dma, elementwise, places
 from kernels.machines.neuron.instructions import tensor_engine as products
@@ -78,7 +78,7 @@ class _Mesh(tuple):
 
 
 class _MeshMaker:
-    def __getitem__(self, key: Any) -> _Mesh:
+    def __getitem__(self, key) -> _Mesh:
         return _Mesh(np.ogrid[key if isinstance(key, tuple) else (key,)])
 
 
@@ -101,7 +101,7 @@ def spmd_dim(*sizes: int) -> int:
     return math.prod(sizes)
 
 
-def num_programs(axes: Any = None) -> Any:
+def num_programs(axes=None) -> Any:
     """How many programs the launch grid has, along axes."""
     return grid.num_programs(axes)
 
@@ -109,9 +109,7 @@ def num_programs(axes: Any = None) -> Any:
 # --- making tiles --------------------------------------------------------------------------------
 
 
-def ndarray(
-    shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **options: Any
-) -> Beta1Tile:
+def ndarray(shape, dtype, *, buffer=None, name: str = "", **options) -> Beta1Tile:
     """A new tile, or a tensor in HBM. Nothing in it is written."""
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [axis for axis, size in enumerate(shape) if isinstance(size, par_dim)]
@@ -122,13 +120,7 @@ def ndarray(
 
 
 def full(
-    shape: Sequence[int],
-    fill_value: Any,
-    dtype: Any,
-    *,
-    buffer: Any = None,
-    name: str = "",
-    **options: Any,
+    shape: Sequence[int], fill_value, dtype, *, buffer=None, name: str = "", **options
 ) -> Beta1Tile:
     """A new tile of one number."""
     tile = ndarray(shape, dtype, buffer=buffer, name=name)
@@ -145,39 +137,39 @@ def full(
     return tile
 
 
-def zeros(shape: Sequence[int], dtype: Any, **options: Any) -> Beta1Tile:
+def zeros(shape: Sequence[int], dtype, **options) -> Beta1Tile:
     """A new tile of zeros."""
     return full(shape, 0.0, dtype, **options)
 
 
-def ones(shape: Sequence[int], dtype: Any, **options: Any) -> Beta1Tile:
+def ones(shape: Sequence[int], dtype, **options) -> Beta1Tile:
     """A new tile of ones."""
     return full(shape, 1.0, dtype, **options)
 
 
-def zeros_like(a: View, dtype: Any = None, *, buffer: Any = None, **options: Any) -> Beta1Tile:
+def zeros_like(a: View, dtype=None, *, buffer=None, **options) -> Beta1Tile:
     """A new tile of zeros, as large as another."""
     return zeros(a.shape, a.dtype if dtype is None else dtype, buffer=buffer or a.buffer)
 
 
-def empty_like(a: View, dtype: Any = None, *, buffer: Any = None, **options: Any) -> Beta1Tile:
+def empty_like(a: View, dtype=None, *, buffer=None, **options) -> Beta1Tile:
     """A new tile, as large as another; nothing in it is written."""
     return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer or a.buffer)
 
 
-def shared_constant(constant: Any, dtype: Any = None, **options: Any) -> Beta1Tile:
+def shared_constant(constant, dtype=None, **options) -> Beta1Tile:
     """A tensor in HBM with the numbers of a NumPy array."""
     values = np.asarray(constant)
     values = values.astype(dtypes.of(dtype)) if dtype is not None else values
     return machine().argument(np.array(values, order="C"), "a constant", Beta1Tile)
 
 
-def shared_identity_matrix(n: int, dtype: Any = dtypes.uint8, **options: Any) -> Beta1Tile:
+def shared_identity_matrix(n: int, dtype=dtypes.uint8, **options) -> Beta1Tile:
     """An identity matrix in HBM."""
     return shared_constant(np.eye(n), dtype)
 
 
-def _like(x: Any, dtype: Any) -> Beta1Tile:
+def _like(x, dtype) -> Beta1Tile:
     """A new tile in SBUF, as large as another."""
     return new(x.shape, x.dtype if dtype is None else dtype)
 
@@ -185,7 +177,7 @@ def _like(x: Any, dtype: Any) -> Beta1Tile:
 # --- moving tiles --------------------------------------------------------------------------------
 
 
-def load(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Beta1Tile:
+def load(src, *, mask=None, dtype=None, **options) -> Beta1Tile:
     """Copy from HBM into a new tile; what the mask leaves out is anything."""
     core = machine()
     if not isinstance(src, View) or (core.limits and src.buffer in ON_CHIP):
@@ -198,7 +190,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Be
     return tile
 
 
-def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **options: Any) -> Beta1Tile:
+def load_transpose2d(src, *, mask=None, dtype=None, **options) -> Beta1Tile:
     """Copy from HBM into a new tile, rows as columns."""
     if mask is not None:
         refuse("load_transpose2d with mask=: not simulated")
@@ -207,7 +199,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **options
     return tile if dtype in (None, src.dtype) else static_cast(tile, dtype)
 
 
-def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
+def store(dst, value, *, mask=None, **options) -> None:
     """Copy a tile to HBM, where the mask is."""
     core = machine()
     if not isinstance(dst, View) or (core.limits and dst.buffer in ON_CHIP):
@@ -249,9 +241,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
         core._watch("store", "", (source,), (taken,))
 
 
-def _copied(
-    operation: Any, src: Any, *, mask: Any = None, dtype: Any = None, **options: Any
-) -> Beta1Tile:
+def _copied(operation, src, *, mask=None, dtype=None, **options) -> Beta1Tile:
     """A new tile in SBUF with the numbers of another."""
     tile, taken = _like(src, dtype), masked("copy", src, mask)
     if machine().limits and src.buffer not in ON_CHIP:
@@ -276,12 +266,12 @@ def _indices(steps: Iterator[int]) -> Iterator[_Index]:
         yield index
 
 
-def affine_range(*bounds: int, **options: Any) -> Iterator[_Index]:
+def affine_range(*bounds: int, **options) -> Iterator[_Index]:
     """A loop whose iterations are independent: the simulator runs it in any order."""
     return _indices(machine().iterations(*bounds))
 
 
-def sequential_range(*bounds: int, **options: Any) -> Iterator[_Index]:
+def sequential_range(*bounds: int, **options) -> Iterator[_Index]:
     """A loop whose iterations depend on each other."""
     return _indices(machine().dependent(*bounds))
 
@@ -291,14 +281,12 @@ def static_range(*bounds: int) -> range:
     return range(*bounds)
 
 
-def device_print(prefix: str, x: Any, *, mask: Any = None, **options: Any) -> None:
+def device_print(prefix: str, x, *, mask=None, **options) -> None:
     """Print a tile, while simulating."""
     print(prefix, x._values() if isinstance(x, View) else x)
 
 
-def loop_reduce(
-    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **options: Any
-) -> Any:
+def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **options) -> Any:
     """x reduced with those of the iterations before, over the loops of `loop_indices`.
 
     The first iteration begins with x alone. What the name held before that it is assigned to would
@@ -349,10 +337,9 @@ def _spread(name: str, operands: list[Any]) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         refuse(f"{name}: {' and '.join(map(str, operands))} cannot be broadcast to each other")
-        raise AssertionError from None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
@@ -361,12 +348,7 @@ _PASSES = {"reciprocal": 8, "divide": 9}
 
 
 def _applied(
-    operation: MathOperation,
-    *operands: Any,
-    what: str = "",
-    dtype: Any = None,
-    mask: Any = None,
-    **options: Any,
+    operation: MathOperation, *operands, what: str = "", dtype=None, mask=None, **options
 ) -> Beta1Tile:
     """A new tile: an operation of tiles and numbers, computed in float32 (or on bits)."""
     core, name = machine(), what or operation.name
@@ -413,7 +395,7 @@ def _applied(
     return result
 
 
-def _check(name: str, operand: Any) -> None:
+def _check(name: str, operand) -> None:
     lanes = machine().chip.lanes
     if operand.buffer not in ON_CHIP:
         refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only, nl.load it first")
@@ -421,16 +403,16 @@ def _check(name: str, operand: Any) -> None:
         refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {lanes}")
 
 
-def _steps(name: str, *, mask: Any = None) -> Any:
+def _steps(name: str, *, mask=None) -> Any:
     """What makes one of the several instructions of a function, all under its name."""
 
-    def step(operation: str, *operands: Any, dtype: Any = None, mask: Any = mask) -> Beta1Tile:
+    def step(operation: str, *operands, dtype=None, mask=mask) -> Beta1Tile:
         return _applied(TABLE[operation], *operands, what=name, dtype=dtype, mask=mask)
 
     return step
 
 
-def divide(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Beta1Tile:
+def divide(x, y, *, dtype=None, mask=None, **options) -> Beta1Tile:
     """x / y. Costed as a reciprocal, 8 N, and a product, 2 N or N: the documents give no figure."""
     if _is_number(y):
         return _steps("multiply", mask=mask)("multiply", x, 1.0 / y, dtype=dtype)
@@ -440,30 +422,28 @@ def divide(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **options: An
 _CHOICE = MathOperation("where", lambda *operands: np.where(operands[0] != 0, *operands[1:]), 3)
 
 
-def where(
-    condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **options: Any
-) -> Beta1Tile:
+def where(condition, x, y, *, dtype=None, mask=None, **options) -> Beta1Tile:
     """x where condition is not zero, else y."""
     like = next(t for t in (x, y, condition) if isinstance(t, View))
     kind = like.dtype if dtype is None else dtype
     return _applied(_CHOICE, condition, x, y, dtype=kind, mask=mask)
 
 
-def static_cast(input_data: Any, dtype: Any) -> Any:
+def static_cast(input_data, dtype) -> Any:
     """A copy in another dtype; of an array too, on the host."""
     if isinstance(input_data, np.ndarray):
         return dtypes.narrow(input_data, dtypes.of(dtype))
     return _steps("static_cast")("copy", input_data, dtype=dtype)
 
 
-def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Beta1Tile:
+def dropout(x, rate, *, dtype=None, mask=None, **options) -> Beta1Tile:
     """Zeros in place of some elements, at random."""
     tile = _like(x, dtype)
     elementwise.dropout(tile, masked("dropout", x, mask), rate)
     return tile
 
 
-def rand(shape: Sequence[int], dtype: Any = float32, **options: Any) -> Beta1Tile:
+def rand(shape: Sequence[int], dtype=float32, **options) -> Beta1Tile:
     """Random numbers from 0 to 1: not the hardware's."""
     tile, core = new(shape, dtype), machine()
     draw = lambda: core.rng.random(tile.shape, np.float32)
@@ -471,7 +451,7 @@ def rand(shape: Sequence[int], dtype: Any = float32, **options: Any) -> Beta1Til
     return tile
 
 
-def random_seed(seed: Any, *, mask: Any = None, **options: Any) -> None:
+def random_seed(seed, *, mask=None, **options) -> None:
     """Where nl.rand starts from."""
     number = seed._values().reshape(-1)[0] if isinstance(seed, View) else seed
     machine().rng = np.random.default_rng(int(np.abs(number)))
@@ -481,16 +461,16 @@ def random_seed(seed: Any, *, mask: Any = None, **options: Any) -> None:
 
 
 def _reduced(
-    op: Any,
-    x: Any,
-    axis: Any = None,
+    op,
+    x,
+    axis=None,
     *,
     what: str = "",
-    dtype: Any = None,
-    mask: Any = None,
+    dtype=None,
+    mask=None,
     negate: bool = False,
     keepdims: bool = False,
-    **options: Any,
+    **options,
 ) -> Beta1Tile:
     """A new tile: x reduced over its last axes. What a mask leaves out does not count."""
     name = what or op.name
@@ -528,22 +508,14 @@ def _reduced(
     return result
 
 
-def _axes(name: str, data: Any, axis: Any) -> tuple[int, ...]:
+def _axes(name: str, data, axis) -> tuple[int, ...]:
     """The axes of a reduction, in any place but the first: beta 1's compiler moves them."""
     listed = axis if isinstance(axis, (tuple, list)) else [axis]
     axes = tuple(sorted(a + data.ndim if a < 0 else int(a) for a in listed))
     return reduce_axes(name, data, axis) if 0 in axes or builtins.max(axes) >= data.ndim else axes
 
 
-def mean(
-    x: Any,
-    axis: Any,
-    *,
-    dtype: Any = None,
-    mask: Any = None,
-    keepdims: bool = False,
-    **options: Any,
-) -> Beta1Tile:
+def mean(x, axis, *, dtype=None, mask=None, keepdims: bool = False, **options) -> Beta1Tile:
     """The mean over the last axes."""
     axes = reduce_axes("mean", x, axis)
     total = _reduced(
@@ -555,15 +527,7 @@ def mean(
 
 
 def rms_norm(
-    x: Any,
-    w: Any,
-    axis: Any,
-    n: int,
-    epsilon: float = 1e-6,
-    *,
-    dtype: Any = None,
-    mask: Any = None,
-    **options: Any,
+    x, w, axis, n: int, epsilon: float = 1e-6, *, dtype=None, mask=None, **options
 ) -> Beta1Tile:
     """x w over the root of the mean of x² along the last axes."""
     step = _steps("rms_norm", mask=mask)
@@ -577,12 +541,12 @@ def rms_norm(
 # --- the Tensor engine, and where elements go ----------------------------------------------------
 
 
-def _in_sbuf(tile: Any) -> Any:
+def _in_sbuf(tile) -> Any:
     """A tile where the Tensor engine reads; the compiler copies what is in PSUM."""
     return _steps("copy")("copy", tile) if tile.buffer == PSUM else tile
 
 
-def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **options: Any) -> Beta1Tile:
+def transpose(x, *, dtype=None, mask=None, **options) -> Beta1Tile:
     """A new tile with partitions and elements exchanged."""
     source = _in_sbuf(x)
     tile = new((source._elements, source.shape[0]), x.dtype if dtype is None else dtype, PSUM)
@@ -591,9 +555,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **options: Any) ->
     return tile
 
 
-def matmul(
-    x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **options: Any
-) -> Beta1Tile:
+def matmul(x, y, *, transpose_x: bool = False, mask=None, **options) -> Beta1Tile:
     """x y, or with transpose_x the transposed x times y, in PSUM."""
     left, right = _in_sbuf(x), _in_sbuf(y)
     if not transpose_x:
@@ -603,7 +565,7 @@ def matmul(
     return tile
 
 
-def broadcast_to(src: Any, *, shape: Sequence[int], **options: Any) -> Any:
+def broadcast_to(src, *, shape: Sequence[int], **options) -> Any:
     """A tile whose dimensions of size 1 repeat; over partitions by the Tensor engine."""
     wanted = tuple(shape)
     if src.shape == wanted:
@@ -618,9 +580,7 @@ def broadcast_to(src: Any, *, shape: Sequence[int], **options: Any) -> Any:
     return tile
 
 
-def gather_flattened(
-    data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **options: Any
-) -> Beta1Tile:
+def gather_flattened(data, indices, *, mask=None, dtype=None, **options) -> Beta1Tile:
     """data[indices], in each partition."""
     tile = new(indices.shape, data.dtype if dtype is None else dtype)
     places.nc_n_gather(tile, data, indices)
@@ -645,15 +605,15 @@ _DTYPES = {
 globals().update(_OPERATIONS | _DTYPES)
 
 
-def _method(operation: Any, swap: bool = False) -> Any:
-    def method(self: Any, *other: Any) -> Beta1Tile:
+def _method(operation, swap: bool = False) -> Any:
+    def method(self, *other) -> Beta1Tile:
         return operation(*other, self) if swap else operation(self, *other)
 
     return method
 
 
-def _in_place(operation: Any) -> Any:
-    def method(self: Any, other: Any) -> Any:
+def _in_place(operation) -> Any:
+    def method(self, other) -> Any:
         if operation.name == "add" and tiles.added(self, other):
             return self
         if self.buffer in ON_CHIP and isinstance(other, View) and other.shape == self.shape:
@@ -691,7 +651,4 @@ __all__ = [
     "tile_size",
 ]
 __all__ += [*own_names(globals()), *_OPERATIONS, *_DTYPES]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("neuronxcc.nki.language", name, __all__)
+__getattr__ = nothing_but("neuronxcc.nki.language", __all__)

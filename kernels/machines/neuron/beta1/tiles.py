@@ -36,13 +36,13 @@ class Beta1Tile(Operators, Viewable):
 
     __slots__ = ()
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key) -> Any:
         keys = key if isinstance(key, tuple) and not isinstance(key, Span) else (key,)
         if any(isinstance(one, (np.ndarray, View)) for one in keys):
             return grid(self, keys)
         return sliced(self, key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key, value) -> None:
         assign(self[key], value)
 
     __hash__ = object.__hash__
@@ -65,7 +65,7 @@ class Grid(Picked, Beta1Tile):
     def __repr__(self) -> str:
         return f"{self._of} indexed by a grid of {list(self.shape)}"
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key) -> Any:
         if isinstance(key, tuple) and all(k is Ellipsis or k == slice(None) for k in key):
             return self
         refuse(f"{self} is indexed again; index the tile")
@@ -132,13 +132,13 @@ def _regular(tile: Beta1Tile, arrays: list[np.ndarray], shape: tuple[int, ...]) 
     return Beta1Tile(tile._storage, data, known, None, par)
 
 
-def _grid_of(tile: View, places: np.ndarray, keys: Any = None, dynamic: bool = False) -> Grid:
+def _grid_of(tile: View, places: np.ndarray, keys=None, dynamic: bool = False) -> Grid:
     grid = Grid(tile._storage, places, None, tile._storage.data)
     grid._of, grid._keys, grid._dynamic = tile, keys, dynamic
     return grid
 
 
-def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False) -> Any:
+def masked(name: str, operand, mask: np.ndarray | None, skip: bool = False) -> Any:
     """The operand as far as a mask takes it; a point outside that no mask leaves out is refused.
 
     Args:
@@ -177,7 +177,7 @@ def masked(name: str, operand: Any, mask: np.ndarray | None, skip: bool = False)
     return picked
 
 
-def _fitted(name: str, operand: View, mask: Any) -> np.ndarray:
+def _fitted(name: str, operand: View, mask) -> np.ndarray:
     """The mask of an operand; what stands for a whole dimension is taken if any of it is."""
     mask = np.asarray(mask)
     for axis in range(-1, -1 - min(mask.ndim, operand.ndim), -1):
@@ -187,7 +187,6 @@ def _fitted(name: str, operand: View, mask: Any) -> np.ndarray:
         return np.broadcast_to(mask, operand.shape)
     except ValueError:
         refuse(f"{name}: a mask of {list(mask.shape)} does not fit {operand}")
-        raise AssertionError from None
 
 
 def inside(view: View) -> np.ndarray:
@@ -196,7 +195,7 @@ def inside(view: View) -> np.ndarray:
     return np.broadcast_to(True if taken is None else taken, view.shape)
 
 
-def new(shape: Any, dtype: Any, buffer: str = "sbuf") -> Beta1Tile:
+def new(shape, dtype, buffer: str = "sbuf") -> Beta1Tile:
     """A tile for a result."""
     return machine().allocate(tuple(shape), dtype, buffer, kind=Beta1Tile)
 
@@ -211,7 +210,7 @@ def loosen(tile: View, mask: np.ndarray | None) -> None:
     tile._change(left, UNDEFINED)
 
 
-def _is_result(value: Any) -> bool:
+def _is_result(value) -> bool:
     """Whether the last instruction made this tile, and nothing has used it yet."""
     core = machine()
     if isinstance(value, Picked) or not isinstance(value, Beta1Tile) or not core.instructions:
@@ -224,7 +223,7 @@ def _is_result(value: Any) -> bool:
     )
 
 
-def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
+def assign(dst, value, mask: np.ndarray | None = None) -> None:
     """dst = value: the result of the last instruction goes there at once; else a copy."""
     if not isinstance(value, View):
         elementwise.memset(dst, value)
@@ -275,7 +274,7 @@ def assign(dst: Any, value: Any, mask: np.ndarray | None = None) -> None:
     )
 
 
-def added(dst: Any, value: Any) -> bool:
+def added(dst, value) -> bool:
     """dst += value where both are in PSUM and the Tensor engine has just made value: it adds."""
     core = machine()
     if not (isinstance(value, Beta1Tile) and _is_result(value)):

@@ -51,8 +51,8 @@ class _Compile:
 def call(
     sources: Sequence[Path | str],
     function: str,
-    *arrays: Any,
-    interpret: Any = None,
+    *arrays,
+    interpret=None,
     on_device: Callable[..., Any] | None = None,
 ) -> Any:
     """Run a custom operator.
@@ -87,7 +87,7 @@ def call(
     return run(sources, function, *arrays, cores=cores, tcm_bytes=tcm, order=order).result
 
 
-def lower(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+def lower(function: Callable[..., Any], *arguments, **options) -> str:
     """Compile what a call would run, every warning an error.
 
     Args:

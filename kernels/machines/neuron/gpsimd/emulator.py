@@ -66,7 +66,7 @@ class Run:
 def run(
     sources: Sequence[Path | str],
     function: str,
-    *arrays: Any,
+    *arrays,
     cores: int = CORES,
     order: Sequence[int] | None = None,
     tcm_bytes: int = TCM_BYTES,

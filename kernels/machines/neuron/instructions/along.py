@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import refuse
 from kernels.machines.neuron.instructions.common import (
-    GPSIMD_START,
     IDENTITY,
     LOAD_REDUCE,
     RESET_REDUCE,
@@ -18,6 +16,7 @@ from kernels.machines.neuron.instructions.common import (
     load_accumulators,
     not_both_in_psum,
     number_or_column,
+    on_gpsimd,
     tiles,
     whole_dtypes,
 )
@@ -26,7 +25,7 @@ from kernels.machines.neuron.memory import View
 from kernels.machines.neuron.operations import BITS, binary, reduced, reduction, resolve
 
 
-def reduce_axes(what: str, data: View, axis: Any) -> tuple[int, ...]:
+def reduce_axes(what: str, data: View, axis) -> tuple[int, ...]:
     """The axes of a reduction: the last ones, and not the partitions."""
     axes = sorted(
         a + data.ndim if a < 0 else int(a)
@@ -40,13 +39,13 @@ def reduce_axes(what: str, data: View, axis: Any) -> tuple[int, ...]:
 
 
 def tensor_reduce(
-    dst: Any,
-    op: Any,
-    data: Any,
-    axis: Any,
+    dst,
+    op,
+    data,
+    axis,
     negate: bool = False,
     keepdims: bool = False,
-    name: Any = None,
+    name=None,
     *,
     what: str = "tensor_reduce",
 ) -> None:
@@ -85,7 +84,7 @@ def tensor_reduce(
     )
 
 
-def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: Any = None) -> None:
+def tensor_partition_reduce(dst, op, data, name=None) -> None:
     """dst = data reduced over its partitions, on the GpSimd engine."""
     what = "tensor_partition_reduce"
     tiles(what, dst=dst, data=data)
@@ -103,19 +102,11 @@ def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: Any = None) -> N
         assert isinstance(ufunc, np.ufunc)
         return ufunc.reduce(values.reshape(values.shape[0], -1), axis=0).reshape(dst.shape)
 
-    core.compute("GpSimd", what, apply, dst, data, raw=raw, extra=GPSIMD_START, shapes=False)
+    on_gpsimd(what, apply, dst, data, raw=raw, shapes=False)
 
 
 def tensor_tensor_scan(
-    dst: Any,
-    data0: Any,
-    data1: Any,
-    initial: Any,
-    op0: Any,
-    op1: Any,
-    reverse0: bool = False,
-    reverse1: bool = False,
-    name: Any = None,
+    dst, data0, data1, initial, op0, op1, reverse0: bool = False, reverse1: bool = False, name=None
 ) -> None:
     """dst[i] = (data0[i] op0 dst[i - 1]) op1 data1[i], along each partition."""
     what = "tensor_tensor_scan"
@@ -143,14 +134,7 @@ def tensor_tensor_scan(
 
 
 def tensor_scalar_cumulative(
-    dst: Any,
-    src: Any,
-    op0: Any,
-    op1: Any,
-    imm0: Any,
-    imm1: Any = None,
-    reduce_cmd: Any = RESET_REDUCE,
-    name: Any = None,
+    dst, src, op0, op1, imm0, imm1=None, reduce_cmd=RESET_REDUCE, name=None
 ) -> None:
     """dst[i] = (src[i] op0 imm0) op1 dst[i - 1], along each partition."""
     what = "tensor_scalar_cumulative"
@@ -178,7 +162,7 @@ def tensor_scalar_cumulative(
     machine().compute("Vector", what, apply, dst, src, columns=columns, across=True)
 
 
-def bn_stats(dst: Any, data: Any, name: Any = None) -> None:
+def bn_stats(dst, data, name=None) -> None:
     """Count, mean and variance × count of the even elements, then of the odd ones."""
     tiles("bn_stats", dst=dst, data=data)
     core, n = machine(), data._elements
@@ -197,7 +181,7 @@ def bn_stats(dst: Any, data: Any, name: Any = None) -> None:
     core.compute("Vector", "bn_stats", apply, dst, data, work=n, shapes=False)
 
 
-def bn_aggr(dst: Any, data: Any, name: Any = None) -> None:
+def bn_aggr(dst, data, name=None) -> None:
     """Mean and variance from the triples of bn_stats."""
     tiles("bn_aggr", dst=dst, data=data)
     core, n = machine(), data._elements

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -18,67 +17,14 @@ from kernels.machines.neuron.tensors import Beyond
 GPSIMD_START = 150  # cycles of a GpSimd program's start (nki.isa.iota, affine_select)
 READ_OUT = 64  # cycles more to write an accumulator out (nki.isa.activation_reduce)
 
-
-class engine(Enum):
-    """An engine of the NeuronCore."""
-
-    unknown = 0
-    tensor = 1
-    scalar = 2
-    gpsimd = 3
-    dma = 4
-    vector = 5
-    sync = 6
-
-
-class reduce_cmd(Enum):
-    """What an instruction does with its engine's accumulators."""
-
-    idle = 0
-    reset = 1
-    reduce = 2
-    reset_reduce = 3
-    load_reduce = 4
-
-
-class dge_mode(Enum):
-    """Who makes a DMA's descriptors."""
-
-    unknown = 0
-    swdge = 1
-    hwdge = 2
-    none = 3
-
-
-class oob_mode(Enum):
-    """What an index out of bounds does."""
-
-    error = 0
-    skip = 1
-
-
-class matmul_perf_mode(Enum):
-    """The Tensor engine's performance modes."""
-
-    none = "none"
-    double_row = "double_row"
-
-
-class nc_version(IntEnum):
-    """A generation of NeuronCores."""
-
-    gen2 = 2
-    gen3 = 3
-    gen4 = 4
-
-
-class dma_engine(Enum):
-    """Who moves between two cores."""
-
-    dma = 1
-    gpsimd_dma = 2
-
-
+engine = Enum("engine", "unknown tensor scalar gpsimd dma vector sync", start=0)
+# What an instruction does with its engine's accumulators.
+reduce_cmd = Enum("reduce_cmd", "idle reset reduce reset_reduce load_reduce", start=0)
+dge_mode = Enum("dge_mode", "unknown swdge hwdge none", start=0)  # who makes a DMA's descriptors
+oob_mode = Enum("oob_mode", "error skip", start=0)  # what an index out of bounds does
+matmul_perf_mode = Enum("matmul_perf_mode", {"none": "none", "double_row": "double_row"})
+nc_version = IntEnum("nc_version", {"gen2": 2, "gen3": 3, "gen4": 4})
+dma_engine = Enum("dma_engine", "dma gpsimd_dma")  # who moves between two cores
 ENUMERATIONS = {
     kind.__name__: kind
     for kind in (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd)
@@ -105,18 +51,16 @@ def get_nc_version() -> nc_version:
     return nc_version(machine().chip.generation)
 
 
-def on(what: str, chosen: Any, *accepted: str) -> str:
+def on(what: str, chosen, *accepted: str) -> str:
     """The engine's name; the first accepted one where the kernel does not choose."""
     if chosen in (None, UNKNOWN):
         return accepted[0]
-    name = _NAMES.get(chosen)
-    if name not in accepted:
-        refuse(f"{what} cannot run on {chosen}; accepted: {', '.join(accepted)}")
-    assert name is not None
-    return name
+    if (name := _NAMES.get(chosen)) in accepted:
+        return name
+    refuse(f"{what} cannot run on {chosen}; accepted: {', '.join(accepted)}")
 
 
-def tiles(what: str, **operands: Any) -> None:
+def tiles(what: str, **operands) -> None:
     """Refuse operands that are none."""
     for name, operand in operands.items():
         if isinstance(operand, Beyond):
@@ -127,14 +71,14 @@ def tiles(what: str, **operands: Any) -> None:
             refuse(f"{what}: {name} is a {type(operand).__name__}; accepted: a tile")
 
 
-def constant(what: str, name: str, value: Any) -> np.float32:
+def constant(what: str, name: str, value) -> np.float32:
     """A number of the instruction's own."""
     if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
         refuse(f"{what}: {name} is {value!r}; accepted: a number or a tile [partitions, 1]")
     return np.float32(value)
 
 
-def is_column(what: str, name: str, operand: Any, float32: bool = False) -> bool:
+def is_column(what: str, name: str, operand, float32: bool = False) -> bool:
     """Whether an operand is a tile, of float32 where only that will do, and no number."""
     if not isinstance(operand, View):
         return False
@@ -144,12 +88,17 @@ def is_column(what: str, name: str, operand: Any, float32: bool = False) -> bool
 
 
 def number_or_column(
-    what: str, name: str, operand: Any, float32: bool = False
+    what: str, name: str, operand, float32: bool = False
 ) -> tuple[list[View], np.float32]:
     """An operand as `columns` of an instruction, and as a number where it is none."""
     if is_column(what, name, operand, float32):
         return [operand], np.float32(0)
     return [], constant(what, name, operand)
+
+
+def on_gpsimd(what: str, function, dst: View, *sources: View, **options) -> None:
+    """A program of the GpSimd engine, which takes a while to start; options of core.compute."""
+    machine().compute("GpSimd", what, function, dst, *sources, extra=GPSIMD_START, **options)
 
 
 def not_both_in_psum(what: str, one: View, other: View) -> None:
@@ -205,14 +154,14 @@ def reduce_last(
     where: str,
     result: View,
     numbers: np.ndarray | None,
-    operation: Any,
+    operation,
     out: View | None,
-    command: Any,
-    initial: Any = None,
+    command,
+    initial=None,
     negate: bool = False,
 ) -> None:
-    """Reduce what an instruction has just made into its engine's accumulators, in the same pass;
-    reading them out is a short instruction more.
+    """Reduce what an instruction has just made into its engine's accumulators, in the same pass, if
+    anybody asks for it; reading them out is a short instruction more.
 
     Args:
         where: the engine.
@@ -224,6 +173,8 @@ def reduce_last(
         initial: what load_reduce starts from.
         negate: whether the result is.
     """
+    if out is None and command == IDLE:
+        return
     core = machine()
     operation = resolve("reduce", operation)
     registers, lanes = accumulators(where, result)
@@ -258,7 +209,7 @@ def reduce_last(
         core.note(where, "reduce_res", out, (), work=READ_OUT, elements=READ_OUT, fresh=fresh)
 
 
-def load_accumulators(name: str, registers: np.ndarray, lanes: slice, initial: Any) -> None:
+def load_accumulators(name: str, registers: np.ndarray, lanes: slice, initial) -> None:
     """Put a number, or one of a tile for each partition, into an engine's accumulators."""
     if isinstance(initial, View):
         registers[lanes] = machine().read(name, initial).reshape(-1)

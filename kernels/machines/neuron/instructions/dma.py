@@ -25,13 +25,13 @@ ORDERS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}  # of dma_transpose, by its 
 
 
 def dma_copy(
-    dst: Any,
-    src: Any,
-    priority: Any = None,
-    oob_mode: Any = ERROR,
-    dge_mode: Any = dge_mode.unknown,
-    engine: Any = None,
-    name: Any = None,
+    dst,
+    src,
+    priority=None,
+    oob_mode=ERROR,
+    dge_mode=dge_mode.unknown,
+    engine=None,
+    name=None,
     *,
     what: str = "dma_copy",
 ) -> None:
@@ -56,7 +56,7 @@ def dma_copy(
     dst._change(rows, old)
 
 
-def _check_indirect(what: str, beyond: Any, *operands: View) -> None:
+def _check_indirect(what: str, beyond, *operands: View) -> None:
     core = machine()
     for operand in operands:
         bad = getattr(operand, "_bad", None)
@@ -71,13 +71,13 @@ def _check_indirect(what: str, beyond: Any, *operands: View) -> None:
 
 
 def dma_transpose(
-    dst: Any,
-    src: Any,
+    dst,
+    src,
     axes: Sequence[int] | None = None,
-    priority: Any = None,
-    dge_mode: Any = dge_mode.unknown,
-    oob_mode: Any = ERROR,
-    name: Any = None,
+    priority=None,
+    dge_mode=dge_mode.unknown,
+    oob_mode=ERROR,
+    name=None,
 ) -> None:
     """dst = src with its dimensions in the order that the documents give."""
     what = "dma_transpose"
@@ -85,7 +85,6 @@ def dma_transpose(
     order = ORDERS.get(src.ndim)
     if order is None or (axes is not None and tuple(axes) != order):
         refuse(f"{what}: {src} by axes {axes}; accepted: {', '.join(map(str, ORDERS.values()))}")
-    assert order is not None
     core = machine()
     if core.limits:
         if dst.buffer != SBUF or src.buffer == PSUM:
@@ -116,13 +115,13 @@ def identity(tile: View) -> None:
 
 
 def dma_compute(
-    dst: Any,
+    dst,
     srcs: Sequence[Any],
-    reduce_op: Any,
-    scales: Any = None,
+    reduce_op,
+    scales=None,
     unique_indices: bool = True,
-    oob_mode: Any = ERROR,
-    name: Any = None,
+    oob_mode=ERROR,
+    name=None,
 ) -> None:
     """dst = the sum of the sources, by the DMA engines."""
     what = "dma_compute"
@@ -148,19 +147,19 @@ def dma_compute(
     core.note("DMA", what, dst, tuple(srcs), bytes_moved=moved, run=dst._run, fresh=fresh)
 
 
-def core_barrier(data: Any, cores: Any, engine: Any = GPSIMD, name: Any = None) -> None:
+def core_barrier(data, cores, engine=GPSIMD, name=None) -> None:
     """Both cores of kernel[2] have come this far."""
     machine().meet("core_barrier")
 
 
 def sendrecv(
-    src: Any,
-    dst: Any,
+    src,
+    dst,
     send_to_rank: int,
     recv_from_rank: int,
     pipe_id: int = 0,
-    dma_engine: Any = dma_engine.dma,
-    name: Any = None,
+    dma_engine=dma_engine.dma,
+    name=None,
 ) -> None:
     """This core's src becomes the other's dst, and the other way around."""
     what = "sendrecv"
@@ -176,7 +175,6 @@ def sendrecv(
     letters = core.mail.get((pipe_id, int(recv_from_rank), core.program))
     if not letters:
         refuse(f"{what}: core {int(recv_from_rank)} sent nothing to core {core.program}")
-    assert letters is not None
     values, states = letters.popleft()
     fresh = core.write(what, dst, values)
     if states is not None:

@@ -43,9 +43,7 @@ from kernels.machines.neuron.operations import (
 # --- filling and copying -------------------------------------------------------------------------
 
 
-def memset(
-    dst: Any, value: Any, engine: Any = UNKNOWN, name: Any = None, *, what: str = "memset"
-) -> None:
+def memset(dst, value, engine=UNKNOWN, name=None, *, what: str = "memset") -> None:
     """Fill a tile with a constant."""
     tiles(what, dst=dst)
     number = constant(what, "value", value)
@@ -70,13 +68,7 @@ def memset(
 
 
 def tensor_copy(
-    dst: Any,
-    src: Any,
-    engine: Any = UNKNOWN,
-    name: Any = None,
-    dtype: Any = None,
-    *,
-    what: str = "tensor_copy",
+    dst, src, engine=UNKNOWN, name=None, dtype=None, *, what: str = "tensor_copy"
 ) -> None:
     """Copy on the chip, as from PSUM to SBUF: bits between equal dtypes, else by way of float32."""
     tiles(what, dst=dst, src=src)
@@ -96,9 +88,7 @@ def tensor_copy(
     core.compute(where, what, lambda x: x, dst, src, raw=same, work=src._elements, fast=fast)
 
 
-def tensor_copy_predicated(
-    dst: Any, src: Any, predicate: Any, reverse_pred: bool = False, name: Any = None
-) -> None:
+def tensor_copy_predicated(dst, src, predicate, reverse_pred: bool = False, name=None) -> None:
     """dst = src where predicate is not zero; elsewhere it stays."""
     what = "tensor_copy_predicated"
     tiles(what, dst=dst, predicate=predicate)
@@ -132,15 +122,15 @@ def tensor_copy_predicated(
 
 
 def select_reduce(
-    dst: Any,
-    predicate: Any,
-    on_true: Any,
-    on_false: Any,
-    reduce_res: Any = None,
-    reduce_cmd: Any = IDLE,
-    reduce_op: Any = TABLE["maximum"],
+    dst,
+    predicate,
+    on_true,
+    on_false,
+    reduce_res=None,
+    reduce_cmd=IDLE,
+    reduce_op=TABLE["maximum"],
     reverse_pred: bool = False,
-    name: Any = None,
+    name=None,
 ) -> None:
     """dst = on_true where predicate is not zero, else on_false; and the largest of each row."""
     what = "select_reduce"
@@ -155,11 +145,10 @@ def select_reduce(
     numbers = machine().compute(
         "Vector", what, apply, dst, predicate, on_true, columns=columns, chosen=(on_true, *columns)
     )
-    if reduce_res is not None or reduce_cmd != IDLE:
-        reduce_last("Vector", dst, numbers, TABLE["maximum"], reduce_res, reduce_cmd)
+    reduce_last("Vector", dst, numbers, TABLE["maximum"], reduce_res, reduce_cmd)
 
 
-def dropout(dst: Any, data: Any, prob: Any, name: Any = None) -> None:
+def dropout(dst, data, prob, name=None) -> None:
     """Zeros in place of some elements, at random: not the hardware's numbers, but as many."""
     tiles("dropout", dst=dst, data=data)
     columns, number = number_or_column("dropout", "prob", prob)
@@ -176,14 +165,7 @@ def dropout(dst: Any, data: Any, prob: Any, name: Any = None) -> None:
 
 
 def tensor_tensor(
-    dst: Any,
-    data1: Any,
-    data2: Any,
-    op: Any,
-    engine: Any = UNKNOWN,
-    name: Any = None,
-    *,
-    what: str = "tensor_tensor",
+    dst, data1, data2, op, engine=UNKNOWN, name=None, *, what: str = "tensor_tensor"
 ) -> None:
     """dst = data1 op data2."""
     tiles(what, dst=dst, data1=data1, data2=data2)
@@ -233,16 +215,16 @@ def _same(dst: View, *sources: View) -> bool:
 
 
 def tensor_scalar(
-    dst: Any,
-    data: Any,
-    op0: Any,
-    operand0: Any,
+    dst,
+    data,
+    op0,
+    operand0,
     reverse0: bool = False,
-    op1: Any = None,
-    operand1: Any = None,
+    op1=None,
+    operand1=None,
     reverse1: bool = False,
-    engine: Any = UNKNOWN,
-    name: Any = None,
+    engine=UNKNOWN,
+    name=None,
     *,
     what: str = "tensor_scalar",
 ) -> None:
@@ -252,17 +234,17 @@ def tensor_scalar(
 
 
 def tensor_scalar_reduce(
-    dst: Any,
-    data: Any,
-    op0: Any,
-    operand0: Any,
-    reduce_op: Any,
-    reduce_res: Any = None,
+    dst,
+    data,
+    op0,
+    operand0,
+    reduce_op,
+    reduce_res=None,
     reverse0: bool = False,
-    reduce_cmd: Any = RESET_REDUCE,
-    reduce_init: Any = None,
+    reduce_cmd=RESET_REDUCE,
+    reduce_init=None,
     reduce_res_negate: bool = False,
-    name: Any = None,
+    name=None,
 ) -> None:
     """dst = data op0 operand0, and a reduction of it into an accumulator."""
     what = "tensor_scalar_reduce"
@@ -279,7 +261,7 @@ _ON_SCALAR = (("multiply", "add"), ("multiply",), ("add",))  # of NeuronCore-v3
 
 
 def _in_steps(
-    what: str, dst: View, data: View, steps: Sequence[tuple[Any, Any, bool]], engine: Any
+    what: str, dst: View, data: View, steps: Sequence[tuple[Any, Any, bool]], engine
 ) -> np.ndarray | None:
     """dst = data, changed by one or two steps of (op, operand, reverse); the numbers."""
     tiles(what, dst=dst, data=data)
@@ -354,15 +336,15 @@ def _in_steps(
 
 
 def scalar_tensor_tensor(
-    dst: Any,
-    data: Any,
-    op0: Any,
-    operand0: Any,
-    op1: Any,
-    operand1: Any,
+    dst,
+    data,
+    op0,
+    operand0,
+    op1,
+    operand1,
     reverse0: bool = False,
     reverse1: bool = False,
-    name: Any = None,
+    name=None,
 ) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or [partitions, 1]."""
     what = "scalar_tensor_tensor"
@@ -387,7 +369,7 @@ def scalar_tensor_tensor(
     )
 
 
-def reciprocal(dst: Any, data: Any, name: Any = None) -> None:
+def reciprocal(dst, data, name=None) -> None:
     """dst = 1 / data, on the Vector engine: eight cycles an element."""
     tiles("reciprocal", dst=dst, data=data)
     machine().compute(
@@ -399,15 +381,15 @@ def reciprocal(dst: Any, data: Any, name: Any = None) -> None:
 
 
 def activation(
-    dst: Any,
-    op: Any,
-    data: Any,
-    bias: Any = None,
-    scale: Any = 1.0,
-    reduce_op: Any = None,
-    reduce_res: Any = None,
-    reduce_cmd: Any = IDLE,
-    name: Any = None,
+    dst,
+    op,
+    data,
+    bias=None,
+    scale=1.0,
+    reduce_op=None,
+    reduce_res=None,
+    reduce_cmd=IDLE,
+    name=None,
     *,
     what: str = "activation",
 ) -> None:
@@ -459,21 +441,13 @@ def activation(
         work=data._elements,
         detail=None if reduces else (operation.name, float(factor), float(shift)),
     )
-    if reduces:
-        if reduce_cmd == IDLE and reduce_op is not None:
-            reduce_cmd = RESET_REDUCE
-        reduce_last("Scalar", dst, numbers, reducing, reduce_res, reduce_cmd)
+    if reduces and reduce_cmd == IDLE and reduce_op is not None:
+        reduce_cmd = RESET_REDUCE
+    reduce_last("Scalar", dst, numbers, reducing, reduce_res, reduce_cmd)
 
 
 def activation_reduce(
-    dst: Any,
-    op: Any,
-    data: Any,
-    reduce_op: Any,
-    reduce_res: Any,
-    bias: Any = None,
-    scale: Any = 1.0,
-    name: Any = None,
+    dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None
 ) -> None:
     """dst = op(data scale + bias), and its sum in reduce_res."""
     what = "activation_reduce"

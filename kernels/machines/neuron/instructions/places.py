@@ -11,10 +11,10 @@ from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import refuse
 from kernels.machines.neuron.instructions.common import (
     GPSIMD_START,
-    IDLE,
     RESET_REDUCE,
     constant,
     needs,
+    on_gpsimd,
     reduce_last,
     tiles,
 )
@@ -28,7 +28,7 @@ COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
 # --- patterns and choices ------------------------------------------------------------------------
 
 
-def _pattern(what: str, dst: Any, pattern: Any, offset: int, channel_multiplier: int) -> np.ndarray:
+def _pattern(what: str, dst, pattern, offset: int, channel_multiplier: int) -> np.ndarray:
     """offset + partition × channel_multiplier + Σ steps, [partitions, elements]."""
     tiles(what, dst=dst)
     pairs = [list(map(int, pair)) for pair in pattern]
@@ -40,14 +40,12 @@ def _pattern(what: str, dst: Any, pattern: Any, offset: int, channel_multiplier:
     return offset + channel_multiplier * np.arange(dst.shape[0])[:, None] + line[None, :]
 
 
-def iota(
-    dst: Any, pattern: Any, offset: int = 0, channel_multiplier: int = 0, name: Any = None
-) -> None:
+def iota(dst, pattern, offset: int = 0, channel_multiplier: int = 0, name=None) -> None:
     """dst = offset + partition × channel_multiplier + the pattern's steps."""
     count(dst, _pattern("iota", dst, pattern, offset, channel_multiplier))
 
 
-def count(dst: Any, numbers: np.ndarray) -> None:
+def count(dst, numbers: np.ndarray) -> None:
     """dst = whole numbers that nisa.iota makes by itself."""
     tiles("iota", dst=dst)
     core = machine()
@@ -56,25 +54,25 @@ def count(dst: Any, numbers: np.ndarray) -> None:
     if numbers.size != dst.size:
         refuse(f"iota: {numbers.size // dst.shape[0]} numbers a partition for dst {dst}")
     values = numbers.reshape(dst.shape)
-    core.compute("GpSimd", "iota", lambda: values, dst, work=dst._elements, extra=GPSIMD_START)
+    on_gpsimd("iota", lambda: values, dst, work=dst._elements)
 
 
 def affine_select(
-    dst: Any,
-    pattern: Any,
+    dst,
+    pattern,
     channel_multiplier: int,
-    on_true_tile: Any,
-    on_false_value: Any,
-    cmp_op: Any = TABLE["equal"],
+    on_true_tile,
+    on_false_value,
+    cmp_op=TABLE["equal"],
     offset: int = 0,
-    name: Any = None,
+    name=None,
 ) -> None:
     """dst = on_true_tile where the pattern compares with 0, else a number."""
     numbers = _pattern("affine_select", dst, pattern, offset, channel_multiplier)
     choose(dst, _comparison("affine_select", cmp_op)(numbers, 0), on_true_tile, on_false_value)
 
 
-def choose(dst: Any, condition: np.ndarray, on_true: Any, on_false: Any) -> None:
+def choose(dst, condition: np.ndarray, on_true, on_false) -> None:
     """dst = on_true where the condition of nisa.affine_select holds, else a number."""
     what = "affine_select"
     tiles(what, dst=dst, on_true_tile=on_true)
@@ -88,19 +86,11 @@ def choose(dst: Any, condition: np.ndarray, on_true: Any, on_false: Any) -> None
         )
     other = constant(what, "on_false_value", on_false)
     taken = condition.reshape(dst.shape)
-    core.compute(
-        "GpSimd",
-        what,
-        lambda x: np.where(taken, x, other),
-        dst,
-        on_true,
-        work=dst._elements,
-        extra=GPSIMD_START,
-        chosen=(on_true,),
-    )
+    apply = lambda x: np.where(taken, x, other)
+    on_gpsimd(what, apply, dst, on_true, work=dst._elements, chosen=(on_true,))
 
 
-def _comparison(what: str, op: Any) -> Any:
+def _comparison(what: str, op) -> Any:
     """A comparison, as a NumPy function to booleans."""
     operation = binary(what, op)
     if operation.name not in COMPARISONS:
@@ -109,18 +99,18 @@ def _comparison(what: str, op: Any) -> Any:
 
 
 def range_select(
-    dst: Any,
-    on_true_tile: Any,
-    comp_op0: Any,
-    comp_op1: Any,
-    bound0: Any,
-    bound1: Any,
-    reduce_cmd: Any = RESET_REDUCE,
-    reduce_res: Any = None,
-    reduce_op: Any = TABLE["maximum"],
+    dst,
+    on_true_tile,
+    comp_op0,
+    comp_op1,
+    bound0,
+    bound1,
+    reduce_cmd=RESET_REDUCE,
+    reduce_res=None,
+    reduce_op=TABLE["maximum"],
     range_start: int = 0,
     on_false_value: float = FP32_MIN,
-    name: Any = None,
+    name=None,
 ) -> None:
     """dst = on_true_tile where an element's place lies within two bounds of its partition."""
     what = "range_select"
@@ -148,14 +138,13 @@ def range_select(
     numbers = core.compute(
         "Vector", what, apply, dst, on_true_tile, columns=bounds, work=n, chosen=chosen
     )
-    if reduce_res is not None or reduce_cmd != IDLE:
-        reduce_last("Vector", dst, numbers, TABLE["maximum"], reduce_res, reduce_cmd)
+    reduce_last("Vector", dst, numbers, TABLE["maximum"], reduce_res, reduce_cmd)
 
 
 # --- searching -----------------------------------------------------------------------------------
 
 
-def max8(dst: Any, src: Any, name: Any = None) -> None:
+def max8(dst, src, name=None) -> None:
     """The 8 largest numbers of each partition, from the largest on."""
     tiles("max8", dst=dst, src=src)
     core, n = machine(), src._elements
@@ -189,7 +178,7 @@ def _matches(
     return places, used
 
 
-def nc_find_index8(dst: Any, data: Any, vals: Any, name: Any = None) -> None:
+def nc_find_index8(dst, data, vals, name=None) -> None:
     """Where each of 8 numbers stands in its partition."""
     what = "nc_find_index8"
     tiles(what, dst=dst, data=data, vals=vals)
@@ -208,9 +197,7 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: Any = None) -> None:
     core.compute("Vector", what, apply, dst, data, vals, work=n, shapes=False)
 
 
-def nc_match_replace8(
-    dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any = None, name: Any = None
-) -> None:
+def nc_match_replace8(dst, data, vals, imm: float, dst_idx=None, name=None) -> None:
     """data with the first place of each of 8 numbers replaced."""
     what = "nc_match_replace8"
     tiles(what, dst=dst, data=data, vals=vals)
@@ -229,9 +216,7 @@ def nc_match_replace8(
         core.write(what, dst_idx, None if places is None else np.where(places < 0, missing, places))
 
 
-def nonzero_with_count(
-    dst: Any, src: Any, index_offset: int = 0, padding_val: int = -1, name: Any = None
-) -> None:
+def nonzero_with_count(dst, src, index_offset: int = 0, padding_val: int = -1, name=None) -> None:
     """Where each 16th partition is not zero, padded, and how often at the end."""
     what = "nonzero_with_count"
     needs(what, 3)
@@ -254,11 +239,11 @@ def nonzero_with_count(
     core.note("GpSimd", what, dst, (src,), work=n, elements=n, extra=GPSIMD_START)
 
 
-def sequence_bounds(dst: Any, segment_ids: Any, name: Any = None) -> None:
+def sequence_bounds(dst, segment_ids, name=None) -> None:
     """For each element where its segment starts and ends; 0 is padding."""
     what = "sequence_bounds"
     tiles(what, dst=dst, segment_ids=segment_ids)
-    core, n = machine(), segment_ids._elements
+    n = segment_ids._elements
 
     def apply(values: np.ndarray) -> np.ndarray:
         ids = values.reshape(-1)
@@ -268,13 +253,13 @@ def sequence_bounds(dst: Any, segment_ids: Any, name: Any = None) -> None:
             first[places], last[places] = places[0], places[-1] + 1
         return np.stack([first, last]).reshape(dst.shape)
 
-    core.compute("GpSimd", what, apply, dst, segment_ids, work=n, extra=GPSIMD_START, shapes=False)
+    on_gpsimd(what, apply, dst, segment_ids, work=n, shapes=False)
 
 
 # --- gathering -----------------------------------------------------------------------------------
 
 
-def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Sequence[int], name: Any = None) -> None:
+def nc_stream_shuffle(dst, src, shuffle_mask: Sequence[int], name=None) -> None:
     """Partitions of each 32 exchanged as the mask says; 255 leaves one as it is."""
     what = "nc_stream_shuffle"
     tiles(what, dst=dst, src=src)
@@ -319,7 +304,7 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Sequence[int], name: Any
     core.note("Vector", what, dst, (src,), work=n, elements=n, fresh=fresh)
 
 
-def nc_n_gather(dst: Any, data: Any, indices: Any, name: Any = None) -> None:
+def nc_n_gather(dst, data, indices, name=None) -> None:
     """dst = data[indices], in each partition for itself."""
     what = "nc_n_gather"
     tiles(what, dst=dst, data=data, indices=indices)
@@ -342,16 +327,12 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: Any = None) -> None:
         _inside(what, data, places)
         return np.take_along_axis(values.reshape(rows, -1), places, 1).reshape(dst.shape)
 
-    _gather(what, apply, dst, data, indices, dst._elements)
+    options = {"raw": True, "shapes": False, "chosen": (data,)}
+    on_gpsimd(what, apply, dst, data, indices, work=dst._elements, **options)
 
 
 def local_gather(
-    dst: Any,
-    src_buffer: Any,
-    index: Any,
-    num_elem_per_idx: int = 1,
-    num_valid_indices: Any = None,
-    name: Any = None,
+    dst, src_buffer, index, num_elem_per_idx: int = 1, num_valid_indices=None, name=None
 ) -> None:
     """Each GpSimd core gathers from its 16 partitions by the indices that they hold."""
     what = "local_gather"
@@ -376,7 +357,8 @@ def local_gather(
             result[first : first + 16, : wanted.size] = flat[first : first + 16, wanted]
         return result.reshape(dst.shape)
 
-    _gather(what, apply, dst, src_buffer, index, valid * num_elem_per_idx)
+    options = {"raw": True, "shapes": False, "chosen": (src_buffer,)}
+    on_gpsimd(what, apply, dst, src_buffer, index, work=valid * num_elem_per_idx, **options)
 
 
 def _inside(what: str, data: View, places: np.ndarray) -> None:
@@ -385,19 +367,3 @@ def _inside(what: str, data: View, places: np.ndarray) -> None:
             f"{what}: index {int(places.max())} of {data} is out of bounds: a partition has "
             f"{data._elements}"
         )
-
-
-def _gather(what: str, apply: Any, dst: View, data: View, indices: View, work: int) -> None:
-    machine().compute(
-        "GpSimd",
-        what,
-        apply,
-        dst,
-        data,
-        indices,
-        raw=True,
-        work=work,
-        extra=GPSIMD_START,
-        shapes=False,
-        chosen=(data,),
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kernels.machines.neuron.errors import refuse
@@ -12,7 +10,7 @@ from kernels.machines.neuron.machine import NeedsNumbers, machine
 from kernels.machines.neuron.tensors import Register
 
 
-def register_alloc(x: Any = None) -> Register:
+def register_alloc(x=None) -> Register:
     """A register, and perhaps a number in it."""
     register = Register()
     if x is not None:
@@ -20,12 +18,12 @@ def register_alloc(x: Any = None) -> Register:
     return register
 
 
-def register_move(dst: Register, src: Any) -> None:
+def register_move(dst: Register, src) -> None:
     """A number, or another register's, into a register."""
     dst.value = src.number() if isinstance(src, Register) else int(src)
 
 
-def register_load(dst: Register, src: Any) -> None:
+def register_load(dst: Register, src) -> None:
     """A number of memory into a register."""
     _one("register_load", src=src)
     core = machine()
@@ -36,13 +34,13 @@ def register_load(dst: Register, src: Any) -> None:
     dst.value = int(src._values().reshape(-1)[0])
 
 
-def register_store(dst: Any, src: Register) -> None:
+def register_store(dst, src: Register) -> None:
     """A register into memory."""
     _one("register_store", dst=dst)
     machine().write("register_store", dst, np.full(dst.shape, src.number()))
 
 
-def _one(what: str, **operand: Any) -> None:
+def _one(what: str, **operand) -> None:
     tiles(what, **operand)
     (tile,) = operand.values()
     if tile.size != 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -34,17 +33,17 @@ SCALES = (0, 4, 8, 12)  # where in 32 partitions those of a tile may start, so t
 
 
 def nc_matmul(
-    dst: Any,
-    stationary: Any,
-    moving: Any,
+    dst,
+    stationary,
+    moving,
     is_stationary_onezero: bool = False,
     is_moving_onezero: bool = False,
     is_transpose: bool = False,
     accumulate: bool | None = None,
     tile_position: Sequence[int] = (),
     tile_size: Sequence[int] = (),
-    perf_mode: Any = matmul_perf_mode.none,
-    name: Any = None,
+    perf_mode=matmul_perf_mode.none,
+    name=None,
     *,
     what: str = "nc_matmul",
 ) -> None:
@@ -147,7 +146,7 @@ def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return total
 
 
-def _adds(what: str, dst: View, accumulate: Any) -> bool:
+def _adds(what: str, dst: View, accumulate) -> bool:
     """Whether a product is added to dst. What no product wrote cannot be added to, not even zeros:
     NeuronCore-v2 and -v3 do not define it (nki.isa.nc_matmul)."""
     if accumulate is not None and not isinstance(accumulate, (bool, np.bool_)):
@@ -242,9 +241,7 @@ def _check_pe_tile(
             refuse(f"{what}: {stationary} is larger than tile_size {tuple(size)}")
 
 
-def nc_transpose(
-    dst: Any, data: Any, engine: Any = UNKNOWN, name: Any = None, *, what: str = "nc_transpose"
-) -> None:
+def nc_transpose(dst, data, engine=UNKNOWN, name=None, *, what: str = "nc_transpose") -> None:
     """dst = data with partitions and elements exchanged, on the Tensor or the Vector engine."""
     tiles(what, dst=dst, data=data)
     p, f = data.shape[0], data._elements
@@ -335,15 +332,15 @@ def _scaled_states(what: str, tile: View, scale: View) -> np.ndarray | None:
 
 
 def nc_matmul_mx(
-    dst: Any,
-    stationary: Any,
-    moving: Any,
-    stationary_scale: Any,
-    moving_scale: Any,
-    tile_position: Any = None,
-    tile_size: Any = None,
+    dst,
+    stationary,
+    moving,
+    stationary_scale,
+    moving_scale,
+    tile_position=None,
+    tile_size=None,
     accumulate: bool | None = None,
-    name: Any = None,
+    name=None,
 ) -> None:
     """A product of numbers with a scale for each 32 (8 partitions of 4), on NeuronCore-v4."""
     what = "nc_matmul_mx"
@@ -383,7 +380,7 @@ def nc_matmul_mx(
     _put_product(what, dst, operands, values, states, adds, max(64, n), n)
 
 
-def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: Any = None) -> None:
+def quantize_mx(dst, src, dst_scale, name=None) -> None:
     """float16 or bfloat16 → float8 with a scale for each 32 numbers, on NeuronCore-v4."""
     what = "quantize_mx"
     needs(what, 4)

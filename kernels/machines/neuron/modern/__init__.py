@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from kernels.machines.neuron import dtypes, typing
-from kernels.machines.neuron.errors import absent
+from kernels.machines.neuron.errors import nothing_but
 from kernels.machines.neuron.kernel import GENERATIONS, Generation, generation_of
 from kernels.machines.neuron.modern import collectives, isa, language
 from kernels.machines.neuron.simulator import NkiKernel, jit_of
@@ -21,13 +21,12 @@ jit = jit_of("nki")
 dtype = dtypes
 
 
-def simulate(kernel: Any) -> Any:
+def simulate(kernel) -> Any:
     """What runs `kernel` on arrays or tensors, as the vendor's nki.simulate does."""
     return kernel if isinstance(kernel, NkiKernel) else NkiKernel(kernel, generation_of(kernel))
 
 
-def __getattr__(name: str) -> Any:
-    return absent("nki", name, __all__)
+__getattr__ = nothing_but("nki", __all__)
 
 
 GENERATIONS["nki"] = Generation(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.machines.neuron.errors import absent, refuse
+from kernels.machines.neuron.errors import nothing_but, refuse
 
 NAMES = (
     "all_gather",
@@ -31,7 +31,7 @@ class ReplicaGroup:
 
 
 def _refusing(name: str) -> Callable[..., Any]:
-    def collective(*arguments: Any, **options: Any) -> None:
+    def collective(*arguments, **options) -> None:
         refuse(
             f"not simulated: nki.collectives.{name}, which takes several ranks; one is simulated, "
             "and its cores exchange tiles by nki.isa.sendrecv"
@@ -42,7 +42,4 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 
 globals().update({name: _refusing(name) for name in NAMES})
-
-
-def __getattr__(name: str) -> Any:
-    return absent("nki.collectives", name, ["ReplicaGroup", *NAMES])
+__getattr__ = nothing_but("nki.collectives", ["ReplicaGroup", *NAMES])

@@ -5,9 +5,7 @@ They stand in kernels.machines.neuron.instructions, with the arguments of the ve
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernels.machines.neuron.errors import absent
+from kernels.machines.neuron.errors import nothing_but
 from kernels.machines.neuron.instructions import NAMES
 from kernels.machines.neuron.instructions.common import (
     ENUMERATIONS,
@@ -23,7 +21,4 @@ constants = _constants("nki.isa.constants")
 globals().update(ENUMERATIONS | NAMES)
 __all__ = ["get_nc_version", "gpsimd_engine", "scalar_engine", "vector_engine"]
 __all__ += [*ENUMERATIONS, *NAMES]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("nki.isa", name, __all__)
+__getattr__ = nothing_but("nki.isa", __all__)

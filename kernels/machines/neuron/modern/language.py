@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.machines.neuron import dtypes
-from kernels.machines.neuron.errors import absent, own_names, refuse
+from kernels.machines.neuron.errors import nothing_but, own_names, refuse
 from kernels.machines.neuron.grid import num_programs, program_id, program_ndim
 from kernels.machines.neuron.instructions import dma, elementwise
 from kernels.machines.neuron.instructions.along import reduce_axes, tensor_reduce
@@ -36,7 +36,7 @@ tile_size = TileSize()
 class _Fields(type):
     """Classes whose attributes are fields, annotated or not."""
 
-    def __call__(cls, *arguments: Any, **fields: Any) -> Any:
+    def __call__(cls, *arguments, **fields) -> Any:
         taken = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
         named = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
         later = {
@@ -59,7 +59,7 @@ class _Fields(type):
 class NKIObject(metaclass=_Fields):
     """The base of a kernel's own data classes: keyword arguments become fields."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields) -> None:
         for name, value in fields.items():
             setattr(self, name, value)
 
@@ -69,18 +69,18 @@ class NKIObject(metaclass=_Fields):
 
 def ndarray(
     shape: Sequence[int],
-    dtype: Any,
+    dtype,
     buffer: str | None = SBUF,
     name: str = "",
     address: tuple[int, int] | None = None,
-    **options: Any,
+    **options,
 ) -> Tensor:
     """A new tile, or a tensor in HBM. Nothing in it is written."""
     base = 0 if address is None else int(address[0])
     return machine().allocate(shape, dtype, buffer or SBUF, name, Tensor, base=base)
 
 
-def zeros(shape: Sequence[int], dtype: Any, buffer: str = SBUF, name: str = "") -> Tensor:
+def zeros(shape: Sequence[int], dtype, buffer: str = SBUF, name: str = "") -> Tensor:
     """A new tile of zeros: an allocation and a memset."""
     tile = ndarray(shape, dtype, buffer, name)
     if tile._on_chip:
@@ -91,7 +91,7 @@ def zeros(shape: Sequence[int], dtype: Any, buffer: str = SBUF, name: str = "") 
     return tile
 
 
-def shared_constant(constant: Any) -> Tensor:
+def shared_constant(constant) -> Tensor:
     """A tensor in HBM with the numbers of a NumPy array, or of a .npy file."""
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     if values.dtype.itemsize > 4:
@@ -99,7 +99,7 @@ def shared_constant(constant: Any) -> Tensor:
     return machine().argument(np.array(values, order="C"), "a constant", Tensor)
 
 
-def shared_identity_matrix(n: int, dtype: Any = dtypes.uint8, dst: Any = None) -> Tensor:
+def shared_identity_matrix(n: int, dtype=dtypes.uint8, dst=None) -> Tensor:
     """An identity matrix in SBUF."""
     tile = ndarray((n, n), dtype) if dst is None else dst
     dma.identity(tile)
@@ -109,7 +109,7 @@ def shared_identity_matrix(n: int, dtype: Any = dtypes.uint8, dst: Any = None) -
 # --- moving tiles --------------------------------------------------------------------------------
 
 
-def load(src: Tensor, dtype: Any = None, **options: Any) -> Tensor:
+def load(src: Tensor, dtype=None, **options) -> Tensor:
     """A new tile in SBUF with the numbers of a tensor in HBM."""
     if not isinstance(src, Tensor) or src._on_chip:
         refuse(f"load: src {src}; accepted: a tensor in HBM")
@@ -119,21 +119,21 @@ def load(src: Tensor, dtype: Any = None, **options: Any) -> Tensor:
     return tile
 
 
-def load_transpose2d(src: Tensor, dtype: Any = None) -> Tensor:
+def load_transpose2d(src: Tensor, dtype=None) -> Tensor:
     """A new tile in SBUF with a tensor's rows as columns."""
     tile = ndarray(src.shape[::-1], src.dtype if dtype is None else dtype)
     dma.dma_transpose(tile, src)
     return tile
 
 
-def store(dst: Tensor, value: Tensor, **options: Any) -> None:
+def store(dst: Tensor, value: Tensor, **options) -> None:
     """A tile to a tensor in HBM."""
     if not isinstance(dst, Tensor) or dst._on_chip:
         refuse(f"store: dst {dst}; accepted: a tensor in HBM")
     dma.dma_copy(dst, value, what="store")
 
 
-def broadcast_to(x: Tensor, shape: Sequence[int], dtype: Any = None) -> Tensor:
+def broadcast_to(x: Tensor, shape: Sequence[int], dtype=None) -> Tensor:
     """A tile whose dimensions of size 1 repeat; over partitions by the Tensor engine."""
     wanted = tuple(shape)
     if x.shape == wanted and dtype is None:
@@ -148,15 +148,14 @@ def broadcast_to(x: Tensor, shape: Sequence[int], dtype: Any = None) -> Tensor:
 # --- operations ----------------------------------------------------------------------------------
 
 
-def _elementwise(operation: Any, *operands: Any, dtype: Any = None, **options: Any) -> Tensor:
-    """A new tile: the operation of tiles and numbers."""
+def _elementwise(operation, *operands, dtype=None, **options) -> Tensor:
     if len(operands) == operation.inputs + 1:
         *operands, dtype = operands  # type: ignore[assignment]
     make: Any = _binary if operation.inputs == 2 else _unary
     return make(operation, *operands, dtype=dtype)
 
 
-def _binary(operation: MathOperation, x: Any, y: Any, dtype: Any = None) -> Tensor:
+def _binary(operation: MathOperation, x, y, dtype=None) -> Tensor:
     """x op y of tiles and numbers; one of them may have one element a partition."""
     operands = [t for t in (x, y) if isinstance(t, Tensor)]
     if not operands:
@@ -181,7 +180,7 @@ def _binary(operation: MathOperation, x: Any, y: Any, dtype: Any = None) -> Tens
     return tile
 
 
-def _unary(operation: MathOperation, x: Any, dtype: Any = None) -> Tensor:
+def _unary(operation: MathOperation, x, dtype=None) -> Tensor:
     name = operation.name
     tiles(name, x=x)
     tile = ndarray(x.shape, x.dtype if dtype is None else dtype)
@@ -198,9 +197,7 @@ def _unary(operation: MathOperation, x: Any, dtype: Any = None) -> Tensor:
     return tile
 
 
-def _reduced(
-    operation: Any, x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, **options: Any
-) -> Tensor:
+def _reduced(operation, x, axis, dtype=None, keepdims: bool = False, **options) -> Tensor:
     """A new tile: x reduced over its last axes."""
     tiles(operation.name, x=x)
     axes = reduce_axes(operation.name, x, axis)
@@ -231,17 +228,17 @@ def sequential_range(*bounds: int) -> range | Iterator[int]:
 static_range = sequential_range
 
 
-def _number(value: Any) -> int:
+def _number(value) -> int:
     return value.number() if isinstance(value, Register) else int(value)
 
 
-def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[int]:
+def dynamic_range(start, stop=None, step: int = 1) -> Iterator[int]:
     """A loop on the device, whose bounds may be registers."""
     bounds = (0, _number(start)) if stop is None else (_number(start), _number(stop))
     return iter(range(*bounds, step))
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Register], Any], step: int = 1) -> None:
+def fori_loop(lower, upper, body_fun: Callable[[Register], Any], step: int = 1) -> None:
     """body_fun for each number, which it gets in a register."""
     for number in range(_number(lower), _number(upper), step):
         body_fun(Register(number))
@@ -254,7 +251,7 @@ def while_loop(init: Register, body_fun: Callable[[Register], Register]) -> None
         register = body_fun(Register(register.number()))
 
 
-def device_print(print_prefix: str, tensor: Any) -> None:
+def device_print(print_prefix: str, tensor) -> None:
     """Print a tile, while simulating."""
     print(print_prefix, tensor._values() if isinstance(tensor, Tensor) else tensor)
 
@@ -294,7 +291,4 @@ __all__ = [
     "tile_size",
 ]
 __all__ += [*own_names(globals()), *dtypes.ALL, *_OPERATIONS]
-
-
-def __getattr__(name: str) -> Any:
-    return absent("nki.language", name, __all__, _INSTEAD)
+__getattr__ = nothing_but("nki.language", __all__, _INSTEAD)
