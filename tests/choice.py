@@ -75,10 +75,7 @@ def _cover(operator, alike, rung):
         proves = [each for each in able if has_gradient(operator, each, workload)]
         if rung == "simulate":  # of the call alone
             proves = []
-        least = min(
-            proves or able,
-            key=lambda each: (len(share[each.name]) + 1) * COST.get(each.backend, 1),
-        )
+        least = min(proves or able, key=lambda i: (len(share[i.name]) + 1) * COST.get(i.backend, 1))
         share[least.name].append(workload)
     for name, dealt in share.items():
         spread = takes[name][:: max(1, len(takes[name]) // FEW)]

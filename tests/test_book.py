@@ -4,7 +4,6 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from commands import process, python
 
 ROOT = Path(__file__).resolve().parent.parent
 REMOTE = re.compile(r"^\s*(https?:)?//", re.I)
@@ -126,7 +126,7 @@ def lychee(*paths):
     """Check the links between pages, anchors included, without the network."""
     program = Path(sys.executable).with_name("lychee")
     options = ["--offline", "--include-fragments", "--no-progress", "--root-dir", build_book.HTML]
-    return subprocess.run([program, *options, *paths], capture_output=True, text=True)
+    return process(program, *options, *paths)
 
 
 def test_no_link_between_pages_is_broken(html):
@@ -255,12 +255,12 @@ def nbmake(folder):
     """Run nbmake on the notebooks of a folder, with the book's cache inside it."""
     command = ["--nbmake", "-rs", "-n0", "-p", "no:cacheprovider", "."]
     paths = os.pathsep.join(str(ROOT / name) for name in ("tools", "tests"))
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *command],
+    return python(
+        "-m",
+        "pytest",
+        *command,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": paths, "KERNELS_BUILD": str(folder / "_build")},
-        capture_output=True,
-        text=True,
     ).stdout
 
 
@@ -342,12 +342,10 @@ def write_chapter(book, name, *sources):
 def in_small_book(book, *command):
     """Run Python in the tools of a small book."""
     left_out = {"KERNELS_BUILD"}
-    return subprocess.run(
-        [sys.executable, *command],
+    return python(
+        *command,
         cwd=book / "tools",
         env={name: value for name, value in os.environ.items() if name not in left_out},
-        capture_output=True,
-        text=True,
     )
 
 

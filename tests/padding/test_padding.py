@@ -176,9 +176,6 @@ def test_a_tile_that_is_not_contiguous_is_read_right():
             assert np.array_equal(got, reference.brick_pad(np.asarray(tile), border=(4, 5)))
 
 
-# --- what is refused ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("tile", "options", "says"),
     [
@@ -236,9 +233,6 @@ def test_a_result_beyond_32_bits_is_refused_and_not_written(monkeypatch):
     monkeypatch.setattr(runtime, "MOST", 100)
     with pytest.raises(ValueError, match=r"out.shape is .*; accepted: 1 to 2³¹ - 1 elements"):
         brick_pad(MOSAIC, border=(10, 10))
-
-
-# --- machines -----------------------------------------------------------------------------------
 
 
 def test_the_floor_writes_as_much_as_the_result_holds():

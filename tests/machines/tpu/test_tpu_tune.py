@@ -83,7 +83,6 @@ def test_neither_the_default_nor_a_profile_is_asked_for_where_nobody_wants_them(
     assert asked[1:] == [(3, True)]
 
 
-@pytest.mark.libtpu
 def test_tune_ranks_and_remembers(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
 
@@ -106,7 +105,6 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
     assert not other and len(store()) == 3
 
 
-@pytest.mark.libtpu
 def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
 
@@ -159,7 +157,6 @@ def test_nothing_to_tune():
     assert not store
 
 
-@pytest.mark.libtpu
 def test_a_stranger_s_function_is_tuned(scratch):
     """A function that no catalog knows, with options of its own, one of which it refuses."""
 
