@@ -26,21 +26,20 @@ from kernels.proof.workload import Workload, Workloads, values
 
 # Not for make quick: what g++ builds anew for each workload, once for each sanitizer; and of Mosaic
 # GPU, what takes seconds beside its simulation, which judges the same results and finds races too;
-# and JAX's own kernels for packed heads, which attention's claims ask in their own layout.
+# and the kernels that JAX ships, which are JAX's to prove first.
 TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: ("interpret", "compile")}
-AGAIN = ("vit_attention/jax_flash", "vit_attention/jax_splash")
 
 
-def is_slow(operator, implementation, rung):
-    again = f"{operator.name}/{implementation.name}" in AGAIN
-    return again or rung in TAKE_SECONDS.get(implementation.backend, ())
+def is_slow(implementation, rung):
+    shipped = implementation.name.startswith("jax_")
+    return shipped or rung in TAKE_SECONDS.get(implementation.backend, ())
 
 
 CLAIMS = [
     pytest.param(
         *(operator, implementation, rung),
         id=f"{operator.name}/{implementation.name}-{rung}",
-        marks=[pytest.mark.slow] * is_slow(operator, implementation, rung),
+        marks=[pytest.mark.slow] * is_slow(implementation, rung),
     )
     for operator, implementation in find()
     for rung in implementation.rungs
