@@ -1,6 +1,5 @@
 """The book builds without a warning, is whole, and needs no network to read."""
 
-import functools
 import os
 import re
 import shutil
@@ -24,7 +23,6 @@ FETCHED += [("image", "href"), ("use", "href")]
 IN_CSS = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*((?:https?:)?//[^"')\s]+)""", re.I)
 
 
-@functools.lru_cache
 def soup(path):
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
@@ -354,7 +352,7 @@ def in_small_book(book, *command):
 
 def small_page(book, name):
     """A page of a small book as it is now, and the words of its banner."""
-    page = soup.__wrapped__(book / "_build" / "html" / f"{name}.html").article
+    page = soup(book / "_build" / "html" / f"{name}.html").article
     banner = page.select_one(".admonition")
     return page, banner and " ".join(banner.get_text(" ").split())
 

@@ -251,14 +251,9 @@ def test_two_tuning_runs_lose_nothing(tmp_path):
 def test_other_versions_and_another_model_are_not_seen(name, tmp_path, monkeypatch):
     TuningStore(KEY, tmp_path / "tuned.csv")["block=1×1×1"] = (1.0, "", "profile")
     assert TuningStore(KEY, tmp_path / "tuned.csv")
+    assert read(tmp_path / "tuned.csv")[0].versions.endswith(f", model {schema.model()}")
     monkeypatch.setattr(schema, name, lambda *names: "another")
     assert not TuningStore(KEY, tmp_path / "tuned.csv")
-
-
-def test_what_the_tuner_keeps_says_of_which_model_it_is(tmp_path):
-    path = tmp_path / "tuned.csv"
-    TuningStore(KEY, path)["block=1×1×1"] = (1.0, "", "profile")
-    assert read(path)[0].versions.endswith(f", model {schema.model()}")
 
 
 def test_the_model_s_digest_is_of_every_private_name_that_it_uses():

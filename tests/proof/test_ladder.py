@@ -226,8 +226,7 @@ def test_a_wrong_gradient_fails():
     # As exact as the claim: the interpreter multiplies as the chip does.
     dot = functools.partial(jnp.dot, precision="highest")
     crooked.defvjp(
-        lambda x, y: (crooked(x, y), (x, y)),
-        lambda s, dz: (dot(dz, s[1].T), 2 * dot(s[0].T, dz)),
+        lambda x, y: (crooked(x, y), (x, y)), lambda s, dz: (dot(dz, s[1].T), 2 * dot(s[0].T, dz))
     )
 
     def function(x, y, *, interpret):

@@ -82,7 +82,8 @@ def test_the_estimates_and_the_pages_know_it(copy, tmp_path):
     rows = (copy / "results" / "estimated.csv").read_text().splitlines()
     assert len(rows) == 3 and rows[1].startswith("moments,pallas,")
 
-    text = "".join(f"\n```{{{name}}}\n```\n" for name in ("api", "results", "status"))
+    asked = ("{api} Operators", "{results}", "{status}")
+    text = "".join(f"\n```{directive}\n```\n" for directive in asked)
     (tmp_path / "index.md").write_text(f"# Title\n{text}")
     run(copy, str(tmp_path), str(ROOT / "book" / "_ext"), of=("-c", PAGE))
     html = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")

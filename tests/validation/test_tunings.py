@@ -51,7 +51,7 @@ def test_candidates_are_the_publisher_s_and_drawn_by_a_hash():
         assert all(set(each) == set(row.tuning) for each in drawn) and row.tuning not in drawn
 
 
-def test_theirs_has_a_place_and_a_loss(row, tmp_path):
+def test_theirs_has_a_place_and_a_loss_unless_it_is_refused(row, tmp_path):
     file = tmp_path / SEARCHED
     others = [1.0, *(2.0 + i for i in range(18)), math.inf]
     write(file, trials(row, 1.1, *others))
@@ -62,6 +62,11 @@ def test_theirs_has_a_place_and_a_loss(row, tmp_path):
     [one] = rankings(file)
     assert one.place == 4 and not one.first and one.loss == pytest.approx(2.5)
     assert isinstance(one, Ranking) and one.row == row
+    write(file, trials(row, math.inf, 1.0, 2.0))  # refused
+    [one] = rankings(file)
+    assert one.place is None and one.loss is None and not one.first
+    write(file, [])
+    assert rankings(file) == []
 
 
 def test_a_tie_is_told(row):
@@ -116,15 +121,6 @@ def test_tiles_that_are_refused_or_too_small_to_count_are_not_drawn():
     assert not tunings.rankable(row, tuning(1024, 1024, 8192, 3))  # VMEM
     assert not tunings.rankable(row, tuning(64, 128, 128))  # rounds
     assert not tunings.countable(row, tuning(64, 128, 128))
-
-
-def test_a_refused_tuning_has_no_place(row, tmp_path):
-    file = tmp_path / SEARCHED
-    write(file, trials(row, math.inf, 1.0, 2.0))
-    [one] = rankings(file)
-    assert one.place is None and one.loss is None and not one.first
-    write(file, trials(row, 1.0)[:0])
-    assert rankings(file) == []
 
 
 @needs_tokamax

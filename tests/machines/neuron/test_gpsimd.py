@@ -308,8 +308,7 @@ def test_a_wrong_number_of_tensors():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wrong", "says"),
-    [("abort();", "SIGABRT"), ("for (volatile int i = 0; ; ++i) {}", "SIGALRM")],
+    ("wrong", "says"), [("abort();", "SIGABRT"), ("for (volatile int i = 0; ; ++i) {}", "SIGALRM")]
 )
 def test_a_shape_function_that_crashes_or_does_not_end(wrong, says, monkeypatch):
     monkeypatch.setattr(emulator, "SECONDS", 1)
