@@ -2,7 +2,8 @@
 
 full is everything. test covers: over all kernels of an operator, and over its other forms, every
 workload stands at every rung, with its gradients where it has some; every kernel is compiled for
-every chip. quick takes two workloads of each, the same for all, and compiles one for one chip.
+every chip. quick takes two workloads of each, the same for all; it simulates one, and compiles one
+for one chip.
 """
 
 import itertools
@@ -17,7 +18,7 @@ TIERS = ("quick", "test", "full")
 DRAWS = 2  # random workloads beside the named ones
 SEED = 1
 FEW = 3
-FIRST = {"compile": 1}  # of the tier quick, by rung; 2 at the others
+FIRST = {"simulate": 1, "compile": 1}  # of the tier quick, by rung; 2 at the others
 COST = {CUDA: 3, MOSAIC_GPU: 6}  # seconds of a workload beside those of another backend, roughly
 
 
