@@ -2,7 +2,8 @@
 
 full is everything. test covers: over all kernels of an operator, and over its other forms, every
 workload stands at every rung, with its gradients where it has some; every kernel is compiled for
-every chip. quick takes two workloads of each, the same for all, and compiles one for one chip.
+every chip. quick takes two workloads of each, the same for all; it simulates one, and compiles one
+for one chip.
 """
 
 import itertools
@@ -17,7 +18,7 @@ TIERS = ("quick", "test", "full")
 DRAWS = 2  # random workloads beside the named ones
 SEED = 1
 FEW = 3
-FIRST = {"compile": 1}  # of the tier quick, by rung; 2 at the others
+FIRST = {"simulate": 1, "compile": 1}  # of the tier quick, by rung; 2 at the others
 COST = {CUDA: 3, MOSAIC_GPU: 6}  # seconds of a workload beside those of another backend, roughly
 
 
@@ -75,10 +76,7 @@ def _cover(operator, alike, rung):
         proves = [each for each in able if has_gradient(operator, each, workload)]
         if rung == "simulate":  # of the call alone
             proves = []
-        least = min(
-            proves or able,
-            key=lambda each: (len(share[each.name]) + 1) * COST.get(each.backend, 1),
-        )
+        least = min(proves or able, key=lambda i: (len(share[i.name]) + 1) * COST.get(i.backend, 1))
         share[least.name].append(workload)
     for name, dealt in share.items():
         spread = takes[name][:: max(1, len(takes[name]) // FEW)]

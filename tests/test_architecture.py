@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from commands import process
 
 from kernels.machines.optional import MissingPackage
 from kernels.proof.catalog import OPERATORS
@@ -25,12 +26,8 @@ LINTER = Path(sys.executable).with_name("lint-imports")
 
 def lint_imports(root):
     """The contracts of pyproject.toml on the package in `root`: exit status, and what was said."""
-    done = subprocess.run(
-        [LINTER, "--no-logo", "--no-cache"],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
+    done = process(
+        LINTER, "--no-logo", "--no-cache", cwd=root, env=os.environ | {"PYTHONPATH": str(root)}
     )
     return done.returncode, done.stdout + done.stderr
 

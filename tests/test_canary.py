@@ -1,6 +1,5 @@
 """make canary takes what is not pinned, says what changed and what fails, and ends in time."""
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,6 +8,7 @@ import canary
 import install
 import pytest
 import pythons
+from commands import process
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -120,5 +120,5 @@ def test_it_ends_in_time_and_says_what_it_did_not_come_to(checks, monkeypatch):
 def test_what_it_runs_is_there():
     for name in canary.CHECKS:
         assert (ROOT / name).exists(), name
-    done = subprocess.run(["make", "-n", "canary"], cwd=ROOT, capture_output=True, text=True)
+    done = process("make", "-n", "canary", cwd=ROOT)
     assert "tools/canary.py" in done.stdout

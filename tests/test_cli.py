@@ -1,21 +1,12 @@
 """python -m kernels: tables to read, exit codes for CI."""
 
 import re
-import subprocess
-import sys
 
 import pytest
-from typer.testing import CliRunner
+from commands import python, run
 
 from kernels import ladder
-from kernels.cli import app
 from kernels.proof.catalog import OPERATORS
-
-RUNNER = CliRunner()
-
-
-def run(*arguments):
-    return RUNNER.invoke(app, arguments, env={"COLUMNS": "120"})
 
 
 def test_list_shows_every_entry():
@@ -85,10 +76,6 @@ def test_a_file_in_another_encoding_that_marks_nothing_is_passed_over(tmp_path):
 
 
 def test_as_a_module():
-    done = subprocess.run(
-        [sys.executable, "-m", "kernels", "verify", "iota/xla", "--draws", "0", "-v"],
-        capture_output=True,
-        text=True,
-    )
+    done = python("-m", "kernels", "verify", "iota/xla", "--draws", "0", "-v")
     assert done.returncode == 0, done.stderr
     assert "3 passed" in done.stdout

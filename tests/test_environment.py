@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution, distributions
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import pythons
 import yaml
+from commands import process
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -33,9 +33,6 @@ def pins():
     plain = [Requirement(line) for line in lines if line and not line.startswith("#")]
     xla = [Requirement(line.removeprefix("# xla: ")) for line in lines if line.startswith("# xla:")]
     return plain, xla
-
-
-# --- versions -----------------------------------------------------------------------------------
 
 
 def applies(pin, python):
@@ -87,9 +84,6 @@ def test_installed_versions_are_the_pinned_ones():
                 if not child.marker or any(child.marker.evaluate({"extra": e}) for e in extras):
                     todo.append(child)
     assert len(seen) > 50
-
-
-# --- the files agree ----------------------------------------------------------------------------
 
 
 def test_no_pin_needs_a_newer_python_than_the_oldest_that_it_is_for():
@@ -164,7 +158,7 @@ def test_citation_matches():
 def finds(program, *arguments):
     """What a program of the environment finds fault with; empty where with nothing."""
     command = [Path(sys.executable).with_name(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = process(*command)
     return (done.stdout + done.stderr) * bool(done.returncode)
 
 
@@ -182,9 +176,6 @@ def test_unsafe_workflow_is_found(tmp_path):
     path.write_text(re.sub(r"checkout@\w+ # v5.0.0", "checkout@v5", good))
     assert path.read_text() != good
     assert finds("zizmor", "--offline", "--quiet", path)
-
-
-# --- the whole run ------------------------------------------------------------------------------
 
 
 ANOTHER = "pyenv/3.13/bin/python3"  # what the installer names, in these tests
@@ -218,7 +209,7 @@ def ci_run(
         path.chmod(0o755)
     env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CI_WITHOUT": without}
     env["TMPDIR"] = str(tmp_path / "copies")
-    done = subprocess.run([root / ".ci" / "run"], env=env, capture_output=True, text=True)
+    done = process(root / ".ci" / "run", env=env)
     kept = [str(path) for path in (tmp_path / "copies").iterdir()]
     assert kept == re.findall(r"^!!! its copy of the project is kept: (.*)$", done.stderr, re.M)
     asked = (root / "asked").read_text()

@@ -135,6 +135,7 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
     assert soup.select_one("figure.standing circle")["fill"] == "currentColor"
 
 
+@pytest.mark.slow
 def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_worst(book):
     """One row that is ten times too slow is first among the worst, and out of every bar."""
     first = KERNELS[0]

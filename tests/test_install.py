@@ -5,13 +5,13 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import install as installer
 import pytest
 import pythons
+from commands import process, python
 from packaging.requirements import Requirement
 from test_environment import EXTRAS, MINORS, ROOT, applies, pins
 
@@ -33,13 +33,7 @@ def checkout(tmp_path):
 
 def install(root, *arguments, **env):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
-    done = subprocess.run(
-        [sys.executable, root / "tools" / "install.py", *arguments],
-        capture_output=True,
-        text=True,
-        env=clean | env,
-        timeout=120,
-    )
+    done = python(root / "tools" / "install.py", *arguments, env=clean | env, timeout=120)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, said
     return done.returncode, said
@@ -127,14 +121,8 @@ def make_with(tmp_path, pythons, *arguments, **env):
     tools.mkdir()
     for name in ("make", "sh", "sed", "awk"):
         (tools / name).symlink_to(shutil.which(name))
-    done = subprocess.run(
-        ["make", "venv", *arguments],
-        cwd=root,
-        env={"PATH": f"{tmp_path / 'bin'}:{tools}", "HOME": str(tmp_path / "home"), **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    env |= {"PATH": f"{tmp_path / 'bin'}:{tools}", "HOME": str(tmp_path / "home")}
+    done = process("make", "venv", *arguments, cwd=root, env=env, timeout=120)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, said
     return said.replace(f"{tmp_path}/", "")
@@ -357,9 +345,7 @@ def test_packages_left_out_on_this_machine_are_named():
     code = installer.LEFT_OUT.replace(
         "import sys, tomllib", "import sys, tomllib, platform\nplatform.machine = lambda: 'riscv'"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "tpu", "book"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = python("-c", code, "tpu", "book", cwd=ROOT)
     assert done.stdout.startswith("not installed: jax (from tpu), only for sys_platform")
     assert len(done.stdout.splitlines()) == 1
 
@@ -369,7 +355,7 @@ def test_xla_pins_replace_the_others(tmp_path):
     path = installer.constraints(tmp_path, ["xla"])
     lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
     assert {str(pin) for pin in xla} <= set(lines)
-    for python in MINORS:
-        here = [pin.name for pin in map(Requirement, lines) if applies(pin, python)]
-        assert sorted(here) == sorted(pin.name for pin in plain if applies(pin, python))
+    for minor in MINORS:
+        here = [pin.name for pin in map(Requirement, lines) if applies(pin, minor)]
+        assert sorted(here) == sorted(pin.name for pin in plain if applies(pin, minor))
     assert installer.constraints(tmp_path, ["book"]) == ROOT / "constraints.txt"

@@ -260,6 +260,7 @@ def refusals():
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anchor", [*COMPILED, *WIDE])
 def test_the_tpu_compiler_says_it(anchor, refusals):
     if anchor not in refusals:
@@ -292,6 +293,7 @@ def test_it_is_said(anchor):
     check(anchor, SAID[anchor])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anchor", ON_GPU)
 @pytest.mark.skipif(not toolchain.available(), reason="make venv EXTRAS=gpu")
 def test_the_gpu_compiler_says_it(anchor):

@@ -1,11 +1,10 @@
 """Formulas are drawn while the book is built, and one that MathJax does not understand stops it."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
+from commands import python
 
 from kernels import optional
 
@@ -34,12 +33,7 @@ See {eq}`sum`.
 def build(folder, text):
     (folder / "conf.py").write_text(CONF)
     (folder / "index.md").write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", str(folder), str(folder / "html")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return python("-m", "sphinx", "-q", "-W", str(folder), str(folder / "html"), timeout=120)
 
 
 @pytest.fixture(autouse=True)

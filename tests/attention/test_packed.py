@@ -88,21 +88,12 @@ def test_only_a_gradient_saves_the_log_sums():
     assert shapes == [(2, 2, 64), (2, 64, 3 * 2 * 64)]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "kernel"), [(256, "vit_attention_forward"), (2048, "vit_attention_forward")]
-)
-def test_a_sequence_that_fits_stays_packed(tokens, kernel):
+@pytest.mark.parametrize(("tokens", "stays"), [(256, True), (2048, True), (4096, False)])
+def test_a_sequence_that_fits_stays_packed_and_another_goes_to_attention(tokens, stays):
     qkv = jax.ShapeDtypeStruct((1, tokens, 3 * 768), jnp.bfloat16)
-    assert packed.make_plan(qkv, 12, False)
-    f = functools.partial(vit_attention, num_heads=12, interpret=False)
-    assert kernels_of(f, qkv) == [kernel]
-
-
-def test_a_sequence_that_does_not_goes_to_attention():
-    qkv = jax.ShapeDtypeStruct((1, 4096, 3 * 768), jnp.bfloat16)
-    assert packed.make_plan(qkv, 12, False) is None
+    assert (packed.make_plan(qkv, 12, False) is not None) == stays
     found = kernels_of(functools.partial(vit_attention, num_heads=12, interpret=False), qkv)
-    assert found and "vit_attention_forward" not in found
+    assert found and (found == ["vit_attention_forward"]) == stays
 
 
 @pytest.mark.slow
@@ -188,13 +179,9 @@ X = np.ones((1, 4, 3 * 2 * 8), np.float32)
         (X, 2, {"scale": float("inf")}, "scale is inf"),
         (X, 2, {"scale": True}, "scale is True"),
         (X, 2, {"implementation": "cudnn"}, "accepted: xla, xla_sliced, sdpa, pallas, unpacked"),
+        (X, 2, {"implementation": "jax_flash"}, "a multiple of 128"),
     ],
 )
 def test_refuses_before_anything_runs(qkv, heads, options, says):
     with pytest.raises(ValueError, match=says):
         vit_attention(qkv, heads, **options)
-
-
-def test_jax_s_kernel_says_which_lengths_it_takes():
-    with pytest.raises(ValueError, match="a multiple of 128"):
-        vit_attention(X, 2, implementation="jax_flash")

@@ -2,10 +2,9 @@
 
 import functools
 import io
-import subprocess
-import sys
 
 import pytest
+from commands import python
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
 
@@ -67,9 +66,6 @@ def test_heads_are_split_as_timm_does_and_merged_again():
     assert torch.equal(merge_heads(v), qkv[:, :, 16:])
 
 
-# --- memory -------------------------------------------------------------------------------------
-
-
 def test_the_kernel_reads_torch_memory_without_a_copy(monkeypatch):
     seen = []
     bound = side._bound
@@ -103,9 +99,6 @@ def test_any_address_will_do():
     q, k, v, _ = draw((2, 3, 37, 37, 16))
     moved = [torch.cat([t.new_zeros(1), t.flatten()])[1:].view_as(t) for t in (q, k, v)]
     assert torch.equal(attention(*moved), attention(q, k, v))
-
-
-# --- torch's tools ------------------------------------------------------------------------------
 
 
 def arguments(operator):
@@ -172,8 +165,6 @@ def test_a_second_derivative_is_refused():
     with pytest.raises(RuntimeError, match="attention_backward"):
         gradient.sum().backward()
 
-
-# --- what is refused ----------------------------------------------------------------------------
 
 Q = torch.zeros(2, 3, 8, 16)
 
@@ -250,6 +241,6 @@ def test_a_missing_package_is_named(missing):
         "try: import kernels.attention.vit\n"
         "except MissingPackage as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert f"{missing} is needed for" in done.stdout, done.stderr
     assert "pip install -c constraints.txt -e '.[torch]'" in done.stdout

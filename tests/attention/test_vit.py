@@ -1,9 +1,9 @@
 """A timm vision transformer learns the same whatever its blocks attend with."""
 
-import subprocess
 import sys
 
 import pytest
+from commands import python
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
 
@@ -22,16 +22,13 @@ def expected():
     return losses(formula, dtype=torch.float64), losses("torch")
 
 
-@pytest.mark.parametrize("attention", HERE)
+def by_kernel(qkv, num_heads):
+    return vit_attention(qkv, num_heads, implementation="pallas")
+
+
+@pytest.mark.parametrize("attention", [*HERE, by_kernel])
 def test_losses_are_equal(attention, expected):
     assert_learns_the_same(losses(attention), *expected)
-
-
-def test_a_function_may_attend(expected):
-    def attend(qkv, num_heads):
-        return vit_attention(qkv, num_heads, implementation="pallas")
-
-    assert_learns_the_same(losses(attend), *expected)
 
 
 def test_a_wrong_attention_learns_otherwise(expected):
@@ -71,10 +68,6 @@ def test_torchvision_is_taken_as_it_is_where_it_loads(tmp_path):
 
     assert hasattr(torch.ops.torchvision, "nms") == torchvision_is_whole()
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('another trouble')")
-    done = subprocess.run(
-        [sys.executable, "-c", "import kernels.attention.vit"],
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": f"{tmp_path}:{':'.join(filter(None, sys.path))}"},
-    )
+    env = {"PYTHONPATH": f"{tmp_path}:{':'.join(filter(None, sys.path))}"}
+    done = python("-c", "import kernels.attention.vit", env=env)
     assert "another trouble" in done.stderr

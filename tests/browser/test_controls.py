@@ -35,9 +35,7 @@ WANTED = {
 def test_a_search_leads_with_the_page_that_teaches_it(query, open_page, site):
     page = open_page(f"{site}/search.html?q={query.replace(' ', '+')}")
     page.locator("#search-results .search-summary").wait_for()
-    field, icon = (
-        page.locator(f".bd-search-container .bd-search {part}") for part in ("input", "i")
-    )
+    field, icon = (page.locator(f".bd-search-container .bd-search {it}") for it in ("input", "i"))
     padding = field.evaluate("node => parseFloat(getComputedStyle(node).paddingLeft)")
     right = icon.bounding_box()["x"] + icon.bounding_box()["width"]
     assert field.bounding_box()["x"] + padding >= right  # on no letter

@@ -2,13 +2,12 @@
 
 import importlib
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from close import assert_close, assert_right, assert_same_formula
+from commands import python
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -132,9 +131,6 @@ def test_the_result_is_of_the_arguments_kind_and_they_are_left_alone(implementat
         np.testing.assert_array_equal(now.numpy(), before)
 
 
-# --- gradients ----------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("implementation", WITH_GRADIENT)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 3), (5, 2, 9), (1, 2, 13)])
@@ -216,9 +212,6 @@ def test_the_levels_agree_and_so_does_the_one_that_lost(kind, b, t):
         judge(result, w, k, 0.5)
 
 
-# --- other machines -----------------------------------------------------------------------------
-
-
 @needs_taichi
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 131), (8, 2, 384)])
@@ -232,8 +225,6 @@ def test_shared_memory_on_a_gpu(shape):
     found = taichi.run(gradients, w, k, np.ones_like(k), device="cuda")
     judge_gradients(found, w, k, np.ones_like(k))
 
-
-# --- what is refused ----------------------------------------------------------------------------
 
 W, K = draw(2, 3, 4)
 
@@ -294,7 +285,7 @@ def test_a_missing_taichi_is_named_with_its_command():
         "try: depthwise_conv(np.ones((1, 1)), np.ones((1, 1, 1)))\n"
         "except optional.MissingPackage as error: print(error)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    said = python("-c", code, cwd=ROOT)
     assert "taichi is needed" in said.stdout and "pip install" in said.stdout
 
 

@@ -4,10 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 from kernels import figures
-from kernels.cli import app
 from kernels.figures import benchmark, store
 from kernels.figures.benchmark import bench
 from kernels.machines.stopwatch import Timing
@@ -159,8 +158,7 @@ def test_gradients_are_timed_with_the_forward_pass(name):
 
 def test_the_command_keeps_its_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "RESULTS", tmp_path)
-    words = ["bench", "add_vectors", "-w", "n=100", "--repeats", "2", "--record"]
-    done = CliRunner().invoke(app, words, env={"COLUMNS": "120", "NO_COLOR": "1"})
+    done = run("bench", "add_vectors", "-w", "n=100", "--repeats", 2, "--record")
     assert done.exit_code == 0, done.output
     [row] = figures.read("measured.csv")
     assert (row.operator, row.implementation, row.kind) == ("add_vectors", "xla", "measured")
@@ -169,11 +167,11 @@ def test_the_command_keeps_its_rows(tmp_path, monkeypatch):
 
 
 def test_a_device_that_is_not_there():
-    done = CliRunner().invoke(app, ["bench", "giou/torch", "--device", "cuda"])
+    done = run("bench", "giou/torch", "--device", "cuda")
     if done.exit_code == 0:
         pytest.skip("there is a CUDA device here")
     assert done.exit_code == 2 and "CUDA" in done.output
-    done = CliRunner().invoke(app, ["bench", "giou/torch", "--device", "tpu"])
+    done = run("bench", "giou/torch", "--device", "tpu")
     assert done.exit_code == 2 and "accepted: cpu, cuda" in done.output
 
 

@@ -205,9 +205,6 @@ def test_the_gradient_is_never_less_work():
                 assert all(forward <= both for forward, both in pairs)
 
 
-# --- beside each other in a chapter ----------------------------------------------------------
-
-
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "RESULTS", tmp_path)

@@ -33,9 +33,6 @@ def of(**more):
     return dataclasses.replace(ONE, **more)
 
 
-# --- what a figure is of ------------------------------------------------------------------------
-
-
 def test_a_key_is_structured():
     def relu():
         pass
@@ -126,9 +123,6 @@ def test_a_newer_record_replaces_an_older_one(change, tmp_path):
     assert {record.workload for record in read(path)} == {newer.workload}
 
 
-# --- files --------------------------------------------------------------------------------------
-
-
 def test_round_trip(tmp_path):
     odd = of(
         implementation="jax flash, of the library",
@@ -162,8 +156,6 @@ def test_foreign_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"none.csv; accepted: a file that there is: x.csv"):
         read(tmp_path / "none.csv")
 
-
-# --- many writers -------------------------------------------------------------------------------
 
 ROWS = 200
 
@@ -229,9 +221,6 @@ def test_an_abandoned_lock_file_is_taken_away(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["x.csv"]
 
 
-# --- a tuning run -------------------------------------------------------------------------------
-
-
 def test_a_tuning_run_goes_on_where_it_was(tmp_path):
     path = tmp_path / "tuned.csv"
     first = TuningStore(KEY, path)
@@ -262,14 +251,9 @@ def test_two_tuning_runs_lose_nothing(tmp_path):
 def test_other_versions_and_another_model_are_not_seen(name, tmp_path, monkeypatch):
     TuningStore(KEY, tmp_path / "tuned.csv")["block=1×1×1"] = (1.0, "", "profile")
     assert TuningStore(KEY, tmp_path / "tuned.csv")
+    assert read(tmp_path / "tuned.csv")[0].versions.endswith(f", model {schema.model()}")
     monkeypatch.setattr(schema, name, lambda *names: "another")
     assert not TuningStore(KEY, tmp_path / "tuned.csv")
-
-
-def test_what_the_tuner_keeps_says_of_which_model_it_is(tmp_path):
-    path = tmp_path / "tuned.csv"
-    TuningStore(KEY, path)["block=1×1×1"] = (1.0, "", "profile")
-    assert read(path)[0].versions.endswith(f", model {schema.model()}")
 
 
 def test_the_model_s_digest_is_of_every_private_name_that_it_uses():
@@ -282,8 +266,6 @@ def test_the_model_s_digest_is_of_every_private_name_that_it_uses():
     modules = {file.stem for file in package.glob("*.py")}
     assert used & modules <= {file.stem for file in files} and "jax_pallas" in used
 
-
-# --- results/ -----------------------------------------------------------------------------------
 
 # No records: what the tests found, and estimates beside what was published.
 OTHERS = {"status.csv", "validation.csv", "gpu_validation.csv", "judged.csv"}

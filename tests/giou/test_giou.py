@@ -149,9 +149,6 @@ def test_what_is_refused(implementation, preds, targets, says):
         giou(preds, targets, implementation=implementation)
 
 
-# --- figures ------------------------------------------------------------------------------------
-
-
 BOXES = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
 
 
@@ -214,7 +211,5 @@ def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
 
 @pytest.mark.slow
 def test_the_static_profile_beats_that_of_the_published_form():
-    ours, published = (
-        sum(op.model_cycles for op in estimate(name).ops) for name in ("pallas", "v0")
-    )
+    ours, published = (sum(op.model_cycles for op in estimate(n).ops) for n in ("pallas", "v0"))
     assert ours <= 0.6 * published

@@ -40,9 +40,6 @@ def test_a_wrong_call_is_a_value_error(call, says):
 def test_positive_int_refuses(value):
     with pytest.raises(ValueError, match="whole number of at least 1"):
         checks.positive_int("n", value)
-
-
-def test_positive_int_takes_numpy_integers():
     checks.positive_int("n", np.int32(4))
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import wait
 
 from kernels.machines import child
 from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, Spares
@@ -65,13 +66,6 @@ def lives(process):
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:
         return False
-
-
-def wait(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_it_answers_one_question_after_another(one):

@@ -197,9 +197,6 @@ def test_the_door_is_found_to_hold_private_names():
     }
 
 
-# --- what the door says -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("installed", "asked", "holds"),
     [

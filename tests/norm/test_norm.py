@@ -1,4 +1,4 @@
-"""Norms on a TPU: any shape and rank, rows in parts, and what is asked of the arguments."""
+"""Norms and softmax on a TPU: any shape and rank, rows in parts, what is asked of arguments."""
 
 import jax
 import numpy as np
@@ -6,9 +6,10 @@ import pytest
 from close import assert_right
 
 from kernels.norm import layer_norm, rms_norm
-from kernels.softmax import RowBlocks
+from kernels.softmax import RowBlocks, softmax
 
 NORMS = {"rms_norm": (rms_norm, 1), "layer_norm": (layer_norm, 2)}
+ALL = {"softmax": (softmax, 0), **NORMS}
 
 
 def drawn(shape, vectors, seed=0):
@@ -17,10 +18,10 @@ def drawn(shape, vectors, seed=0):
     return [rng.standard_normal(size).astype(np.float32) for size in sizes]
 
 
-@pytest.mark.parametrize("name", NORMS)
-@pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (2, 1, 131)])
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (1, 2, 1, 4), (2, 1, 131)])
 def test_any_rank(name, shape):
-    norm, vectors = NORMS[name]
+    norm, vectors = ALL[name]
     arguments = drawn(shape, vectors)
     got = norm(*arguments)
     assert got.shape == shape
@@ -36,9 +37,9 @@ def test_two_passes_give_what_one_does(name):
     assert_right(name, norm(x, *more, block=RowBlocks(32, 128)), x, *more)
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", ALL)
 def test_vmap_of_gradients(name):
-    norm, vectors = NORMS[name]
+    norm, vectors = ALL[name]
     arguments = drawn((3, 5, 33), vectors)
     places = tuple(range(vectors + 1))
 

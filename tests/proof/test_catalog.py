@@ -28,21 +28,16 @@ def test_an_entry_names_what_exists(operator):
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
-def test_workloads_have_their_own_names_and_repeat(operator):
+def test_workloads_have_their_own_names_and_repeat_with_their_seed(operator):
     named = operator.workloads.named
     assert len({w.name for w in named}) == len(named)
     for workload in named:
         first, again = (operator.workloads.arguments(workload, seed=3) for _ in "ab")
         for a, b in zip(first, again, strict=True):
             assert np.array_equal(np.asarray(a), np.asarray(b), equal_nan=workload.dtype != "int8")
-
-
-@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
-def test_another_seed_gives_other_values(operator):
-    for workload in operator.workloads.named:
-        one, two = (operator.workloads.arguments(workload, seed) for seed in (0, 1))
-        if hasattr(one[0], "shape") and one[0].size > 1:
-            assert not np.array_equal(one[0], two[0], equal_nan=False)
+        if hasattr(first[0], "shape") and first[0].size > 1:
+            other = operator.workloads.arguments(workload, seed=4)
+            assert not np.array_equal(first[0], other[0], equal_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +47,7 @@ def test_another_seed_gives_other_values(operator):
         ("iota/triton", lambda o, i: (o.name, i.name) == ("iota", "triton")),
         ("vector", lambda o, i: o.package == "kernels.vector"),
         ("/triton", lambda o, i: i.name == "triton"),
+        ("/pallas", lambda o, i: i.name == "pallas"),  # an implementation, whatever the operator
         (None, lambda o, i: True),
     ],
 )
@@ -60,12 +56,8 @@ def test_find(path, wanted):
     assert list(find(path)) == [pair for pair in every if wanted(*pair)] != []
 
 
-@pytest.mark.parametrize("path", ["cholesky", "matmul/cuda", "/cudnn", "/pallas"])
+@pytest.mark.parametrize("path", ["cholesky", "matmul/cuda", "/cudnn"])
 def test_find_says_what_there_is(path):
-    if path == "/pallas":
-        having = [o for o in OPERATORS.values() if "pallas" in {i.name for i in o.implementations}]
-        assert [o for o, _ in find(path)] == having  # an implementation, whatever the operator
-        return
     with pytest.raises(ValueError, match="accepted: "):
         list(find(path))
 

@@ -3,11 +3,10 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import python, quick_children
 
 from kernels import optional
 
@@ -37,9 +36,7 @@ app.build()
 def copy(tmp_path_factory):
     """The package with one folder more; nothing else of it is touched."""
     root = tmp_path_factory.mktemp("copy")
-    shutil.copytree(
-        ROOT / "kernels", root / "kernels", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(ROOT / "kernels", root / "kernels")  # and what Python has compiled of it
     shutil.copy(ROOT / "constraints.txt", root)
     (root / "results").mkdir()
     (root / "kernels" / "moments").mkdir()
@@ -49,13 +46,12 @@ def copy(tmp_path_factory):
 
 
 def run(root, *words, of=("-m", "kernels"), status=0):
-    done = subprocess.run(
-        [sys.executable, *of, *words],
+    done = python(
+        *of,
+        *words,
         cwd=root,
         env=os.environ
         | {"PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu", "COLUMNS": "150", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
@@ -86,17 +82,13 @@ def test_the_estimates_and_the_pages_know_it(copy, tmp_path):
     rows = (copy / "results" / "estimated.csv").read_text().splitlines()
     assert len(rows) == 3 and rows[1].startswith("moments,pallas,")
 
-    for directive, says in (
-        ("api", "Two arrays [rows] in x’s dtype"),
-        ("results", "weighted moments of each row"),
-        ("status", "Pallas TPU"),
-    ):
-        source = tmp_path / directive
-        source.mkdir()
-        (source / "index.md").write_text(f"# Title\n\n```{{{directive}}}\n```\n")
-        run(copy, str(source), str(ROOT / "book" / "_ext"), of=("-c", PAGE))
-        html = (source / "html" / "index.html").read_text(encoding="utf-8")
-        assert "moments" in html and says in html
+    asked = ("{api} Operators", "{results}", "{status}")
+    text = "".join(f"\n```{directive}\n```\n" for directive in asked)
+    (tmp_path / "index.md").write_text(f"# Title\n{text}")
+    run(copy, str(tmp_path), str(ROOT / "book" / "_ext"), of=("-c", PAGE))
+    html = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
+    for says in ("Two arrays [rows] in x’s dtype", "weighted moments of each row", "Pallas TPU"):
+        assert says in html
 
 
 def test_rows_that_vmem_does_not_hold_are_refused(copy):
@@ -106,22 +98,28 @@ def test_rows_that_vmem_does_not_hold_are_refused(copy):
     assert "x.shape[1] is 40000; accepted: at most 13107, of which" in run(copy, of=("-c", code))
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "says"),
-    [
-        ("(x**power * weight).mean(1", "(x**power * weight).sum(1", "power: element"),
-        ("grid=(pl.cdiv(rows, plan.block),)", "grid=(rows // plan.block,)", "mean: element"),
-        ("mean + power * x", "mean + 3 * x", "gradient of x"),
-        (").sum(0)", ").mean(0)", "gradient of weight"),
-    ],
-    ids=["power", "short-grid", "gradient", "gradient-of-weight"],
-)
-def test_a_wrong_kernel_is_refused(copy, tmp_path, right, wrong, says):
-    root = tmp_path / "wrong"
-    shutil.copytree(copy / "kernels", root / "kernels")
-    path = root / "kernels" / "moments" / "pallas.py"
-    text = path.read_text()
-    assert text.count(right) == 1
-    path.write_text(text.replace(right, wrong))
-    words = ("verify", "moments/pallas", "--rung", "interpret", "--draws", "0")
-    assert says in run(root, *words, status=1)
+# A wrong kernel → what is right of the guide's, what stands in its place, and what the rung says.
+WRONG = {
+    "power": ("(x**power * weight).mean(1", "(x**power * weight).sum(1", "power: element"),
+    "short_grid": ("pl.cdiv(rows, plan.block),", "rows // plan.block,", "mean: element"),
+    "gradient": ("mean + power * x", "mean + 3 * x", "gradient of x"),
+    "gradient_of_weight": (").sum(0)", ").mean(0)", "gradient of weight"),
+}
+
+
+def test_wrong_kernels_are_refused(copy, tmp_path):
+    shutil.copytree(copy / "kernels", tmp_path / "kernels")
+    folder = tmp_path / "kernels" / "moments"
+    text, declared = ((folder / name).read_text() for name in ("pallas.py", "operator.py"))
+    entry = '        Implementation("pallas", PALLAS_TPU, "pallas:moments"),\n'
+    assert entry in declared
+    for name, (right, wrong, _) in WRONG.items():
+        assert text.count(right) == 1
+        (folder / f"{name}.py").write_text(text.replace(right, wrong))
+        declared = declared.replace(entry, entry + entry.replace("pallas", name))
+    (folder / "operator.py").write_text(declared)
+    entries = [f"moments/{name}" for name in WRONG]
+    with quick_children():
+        said = run(tmp_path, "verify", *entries, "--rung", "interpret", "--draws", "0", status=1)
+    for name, (_, _, says) in WRONG.items():
+        assert re.search(rf"^FAILED moments/{name} .*\n +{says}", said, re.M), said

@@ -1,6 +1,5 @@
 """Softmax on a TPU and in NKI: any shape, any rank, and what it asks of its arguments."""
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -28,13 +27,10 @@ def test_rows_that_do_not_stay_in_sbuf():
     assert_right("softmax", softmax(x, implementation="nki"), x)
 
 
-@pytest.mark.parametrize("implementation", ["nki", "pallas"])
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (1, 2, 1, 4)])
-def test_any_rank(shape, implementation):
+def test_any_rank(shape):
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    got = softmax(x, implementation=implementation)
-    assert got.shape == shape and np.allclose(got.sum(-1), 1)
-    assert_right("softmax", got, x)
+    assert_right("softmax", softmax(x, implementation="nki"), x)
 
 
 @pytest.mark.parametrize("slope", [-1, 1])
@@ -43,19 +39,6 @@ def test_rows_in_parts_with_the_largest_first_or_last(slope):
     x = np.random.default_rng(0).standard_normal((40, 509)).astype(np.float32)
     x += slope * np.arange(509, dtype=np.float32) / 64
     assert_right("softmax", softmax(x, block=RowBlocks(32, 128)), x)
-
-
-def test_vmap_of_gradients():
-    x, dy = np.random.default_rng(0).standard_normal((2, 3, 5, 33)).astype(np.float32)
-
-    def gradient(implementation):
-        def loss(x, dy):
-            return (dy * softmax(x, implementation=implementation)).sum()
-
-        return jax.vmap(jax.grad(loss))(x, dy)
-
-    ours, plain = gradient("pallas"), gradient("xla")
-    assert np.abs(plain).max() > 0 and np.allclose(ours, plain, atol=1e-6)
 
 
 def test_the_scalar_engine_adds_up_while_it_raises():

@@ -44,9 +44,6 @@ def band(tmp_path):
     return made_of
 
 
-# --- the rule for a tie ---------------------------------------------------------------------------
-
-
 def test_a_tie_is_a_lead_within_the_error_of_ratios():
     band = bands.Band("v5e", bands.RATIO, -0.2, 0.5, 9)  # XLA over the kernel: 1 / 1.5 to 1 / 0.8
     assert ahead((1.49, 1.0), band) is None and ahead((1.51, 1.0), band) == 1
@@ -97,9 +94,6 @@ def test_few_problems_take_the_band_of_all_chips(ratio):
     assert (band.chip, band.rows) == (bands.ALL, FEWEST + len(tunings))
 
 
-# --- halves ---------------------------------------------------------------------------------------
-
-
 def test_halves_are_by_a_hash_of_operator_and_sizes_alone():
     others = {"implementation": "pallas", "chip": "v6e", "dtype": "int8"}
     others |= {"options": {"causal": True}, "tuning": {"block": 128}}
@@ -108,9 +102,6 @@ def test_halves_are_by_a_hash_of_operator_and_sizes_alone():
     assert dataclasses.replace(ONE, sizes={"n": 8, "k": 8, "m": 8}).half == ONE.half
     drawn = [of(0.0, n).half for n in range(1, 401)]
     assert 160 < drawn.count("fit") < 240 and set(drawn) == set(comparisons.HALVES)
-
-
-# --- a row and its file ---------------------------------------------------------------------------
 
 
 def test_an_error_is_relative_and_has_a_sign():
@@ -156,9 +147,6 @@ def test_a_planted_wrong_row_is_refused(tmp_path, column, wrong):
         writer.writerow(row | {column: wrong})
     with pytest.raises(ValueError, match=f"the {column} of matmul .* is {wrong}"):
         comparisons.read(file)
-
-
-# --- bands ----------------------------------------------------------------------------------------
 
 
 def test_a_band_is_the_middle_of_the_test_half(band):

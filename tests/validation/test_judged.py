@@ -22,9 +22,7 @@ def theirs(name, correct=None, error=None, level="level1"):
     return record | {"status": "success", "correct": correct, "generated_ms": 3, "original_ms": 1}
 
 
-HIDDEN = [
-    "its verdict changes: wrong on values that the judge drew, right on the file's own values"
-]
+HIDDEN = ["wrong on values that the judge drew, right on the file's own values"]
 
 
 @pytest.mark.parametrize(

@@ -5,29 +5,15 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
 
+from test_comparisons import of  # noqa: E402
+
 from validation import scatter  # noqa: E402
-from validation.comparisons import Comparison  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("closed")
 
 
-def checked(error, m=8, **more):
-    known = {
-        "operator": "matmul",
-        "implementation": "xla",
-        "sizes": {"m": m, "k": 8, "n": 8},
-        "dtype": "bfloat16",
-        "chip": "v5e",
-        "clock": "device",
-        "published_ms": 2.0,
-        "estimated_ms": 2.0 * (1 + error),
-        "regime": "XLA, compute",
-    }
-    return Comparison(**known | more)
-
-
 def test_predicted_over_measured():
-    rows = [checked(0.1, m) for m in range(1, 30)]
+    rows = [of(0.1, m) for m in range(1, 30)]
     axes = scatter.predicted(rows)
     test = sum(row.half == "test" for row in rows)
     assert axes.get_title() == f"{test} test rows, half of them within 10%"
@@ -37,11 +23,11 @@ def test_predicted_over_measured():
     drawn = [point for each in axes.collections for point in each.get_offsets().tolist()]
     assert len(drawn) == len(rows) and all(y == pytest.approx(1.1 * x) for x, y in drawn)
     with pytest.raises(ValueError, match="without an estimate"):
-        scatter.predicted([checked(0.0, estimated_ms=None, reason="refused")])
+        scatter.predicted([of(0.0, estimated_ms=None, reason="refused")])
 
 
 def test_a_panel_for_each_chip_and_regime():
-    rows = [checked(0.1), checked(0.1, chip="v6e"), checked(0.1, 9, regime="Pallas, HBM")]
+    rows = [of(0.1), of(0.1, chip="v6e"), of(0.1, 9, regime="Pallas, HBM")]
     figures = scatter.predictions(rows)
     titles = [axes.get_title().partition("\n")[0] for each in figures for axes in each.axes]
     assert titles == ["v5e: Pallas, HBM", "v5e: XLA, compute", "v6e: XLA, compute"]

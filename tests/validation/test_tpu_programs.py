@@ -80,9 +80,6 @@ def test_an_unknown_row_is_refused_in_words():
         program(dataclasses.replace(TIMES[0].key, operator="matmul", implementation="nobody's"))
 
 
-# --- attention ------------------------------------------------------------------------------------
-
-
 def softmax_attention(q, k, v, bias, mask, causal):
     """Query by query, in float64."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
@@ -136,9 +133,6 @@ def test_heads_first_is_the_same():
     assert np.abs(found - expected).max() < 1e-4
 
 
-# --- products -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", ["forward", "dlhs", "drhs"])
 def test_ragged_products_are_products_of_groups(form):
     sizes = {"m": 12, "k": 5, "n": 7, "g": 3}
@@ -169,9 +163,6 @@ def test_a_published_matmul_has_the_blocks_of_its_row():
             jaxpr = str(jax.make_jaxpr(program(row).function)(*program(row).arguments))
             bm, bk, bn = str(row.tuning["block"]).split("×")
             assert f"{bm},{bk}" in jaxpr.replace(" ", "") and f"{bk},{bn}" in jaxpr.replace(" ", "")
-
-
-# --- the rest -------------------------------------------------------------------------------------
 
 
 def test_cross_entropy_in_chunks_is_cross_entropy():
@@ -246,18 +237,13 @@ def test_a_softmax_takes_one_reduction_and_a_lookup_fills_nothing_in():
     assert np.isfinite(ran.function(jax.numpy.asarray(table), np.array([0, 9]))).all()
 
 
-# --- rows that another program ran ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kernel", [True, False])
 @pytest.mark.parametrize("fits", [True, False])
 def test_a_ragged_row_of_another_program_is_told_by_its_time_at_the_peak(kernel, fits):
     """2·16·8·32·4 operations: with all matrices they take 32.768 µs at 1 GFLOP/s."""
     sizes = {"m": 16, "k": 8, "n": 32, "g": 4}
     known = key("ragged_dot", "xla", sizes, "bfloat16", groups="equal")
-    row = known.record(
-        kind="published", value=0.033 if fits else 0.032, versions="-", date="-", source="-"
-    )
+    row = known.record(kind="published", value=0.033 if fits else 0.032, versions="-", source="-")
     said = tpu_programs.another_program(row, kernel, 1e9)
     assert bool(said) == (kernel == fits)
     if said:

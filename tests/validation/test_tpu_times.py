@@ -49,9 +49,6 @@ def worker(monkeypatch):
     return Worker
 
 
-# --- which rows -----------------------------------------------------------------------------------
-
-
 def test_rows_come_in_turns():
     """So a run that is stopped has seen some of every family, chip and half."""
     of = lambda row: (row.operator, row.implementation, row.chip, row.half)
@@ -90,9 +87,6 @@ def test_each_half_has_rows_of_each_sort_that_has_a_bar():
 
 def _sort(row):
     return FAMILIES[row.operator, row.implementation].sort
-
-
-# --- a run ----------------------------------------------------------------------------------------
 
 
 def test_a_stopped_run_goes_on_where_it_was(worker, tmp_path):
@@ -207,9 +201,6 @@ def test_the_command_keeps_rows_and_tells_their_errors(worker, tmp_path, monkeyp
     assert run("--fresh").exit_code == 0
     assert [row.reason for row in comparisons.read()] == ["an abort"]
     assert run("--kind", "cholesky").exit_code == 2
-
-
-# --- what is stored -------------------------------------------------------------------------------
 
 
 def test_the_stored_rows_are_those_that_were_published():

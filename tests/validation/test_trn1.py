@@ -86,9 +86,6 @@ def test_the_price_of_a_reciprocal_comes_from_the_fitted_half():
     assert used == {RATE, "reciprocal_cycles"}
 
 
-# --- they compute what they are named after ------------------------------------------------------
-
-
 def bf16(*shape):
     return RNG.standard_normal(shape).astype(ml_dtypes.bfloat16)
 
@@ -155,9 +152,6 @@ def test_norms_around_a_product_and_rotations():
     even, odd = x[:64], x[64:]
     want = np.concatenate([even * cos - odd * sin, odd * cos + even * sin])
     assert np.allclose(neuron.simulate(trn1_kernels.rotary, x, cos, sin), want, atol=1e-5)
-
-
-# --- what it costs to simulate and to estimate ---------------------------------------------------
 
 
 @jit

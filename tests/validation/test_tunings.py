@@ -34,9 +34,6 @@ def trials(row, *milliseconds):
     return [at(theirs, row.tuning), *(at(ms, Named({"block": i})) for i, ms in enumerate(others))]
 
 
-# --- what is searched -----------------------------------------------------------------------------
-
-
 def test_problems_are_kernels_whose_tuning_was_searched_for():
     drawn = problems(20)
     assert {row.implementation for row in drawn} == {"tokamax"} and drawn == problems()[:20]
@@ -54,10 +51,7 @@ def test_candidates_are_the_publisher_s_and_drawn_by_a_hash():
         assert all(set(each) == set(row.tuning) for each in drawn) and row.tuning not in drawn
 
 
-# --- the ranking ----------------------------------------------------------------------------------
-
-
-def test_theirs_has_a_place_and_a_loss(row, tmp_path):
+def test_theirs_has_a_place_and_a_loss_unless_it_is_refused(row, tmp_path):
     file = tmp_path / SEARCHED
     others = [1.0, *(2.0 + i for i in range(18)), math.inf]
     write(file, trials(row, 1.1, *others))
@@ -68,6 +62,11 @@ def test_theirs_has_a_place_and_a_loss(row, tmp_path):
     [one] = rankings(file)
     assert one.place == 4 and not one.first and one.loss == pytest.approx(2.5)
     assert isinstance(one, Ranking) and one.row == row
+    write(file, trials(row, math.inf, 1.0, 2.0))  # refused
+    [one] = rankings(file)
+    assert one.place is None and one.loss is None and not one.first
+    write(file, [])
+    assert rankings(file) == []
 
 
 def test_a_tie_is_told(row):
@@ -85,9 +84,7 @@ def test_a_tie_is_told(row):
 
 def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
     file = tmp_path / SEARCHED
-    older = lambda record: dataclasses.replace(
-        record, versions="jax 0, model 0", method="static profile"
-    )
+    older = lambda one: dataclasses.replace(one, versions="jax 0, model 0", method="static profile")
     write(file, [*map(older, trials(row, 3.0, 1.0)), *trials(row, 1.0, 2.0)])
     [one] = rankings(file)
     assert one.place == 1 and one.current and not one.profiled and len(one.trials) == 2
@@ -124,15 +121,6 @@ def test_tiles_that_are_refused_or_too_small_to_count_are_not_drawn():
     assert not tunings.rankable(row, tuning(1024, 1024, 8192, 3))  # VMEM
     assert not tunings.rankable(row, tuning(64, 128, 128))  # rounds
     assert not tunings.countable(row, tuning(64, 128, 128))
-
-
-def test_a_refused_tuning_has_no_place(row, tmp_path):
-    file = tmp_path / SEARCHED
-    write(file, trials(row, math.inf, 1.0, 2.0))
-    [one] = rankings(file)
-    assert one.place is None and one.loss is None and not one.first
-    write(file, trials(row, 1.0)[:0])
-    assert rankings(file) == []
 
 
 @needs_tokamax
@@ -185,9 +173,6 @@ def test_the_record_of_several_is_the_middle_one(row):
     assert tunings.loss([*known, alone]) == tunings.loss(known)
     assert len(list(tunings.sentences([alone]))) == 1
     assert list(tunings.sentences([])) == [] and tunings.loss([of(math.inf)]) is None
-
-
-# --- what is stored -------------------------------------------------------------------------------
 
 
 def test_the_stored_trials_are_of_published_rows():

@@ -32,9 +32,7 @@ def estimate():
     """What the compiler could say of a step: attention forward and backward, and the rest."""
 
     def op(kind, origin, cycles, moved):
-        return OpEstimate(
-            "op", kind, cycles, 1000 * moved, "XLA's estimated_cycles", "HBM", origin=origin
-        )
+        return OpEstimate("op", kind, cycles, 1000 * moved, "its own cycles", "HBM", origin=origin)
 
     ops = (
         op("kernel", "jit(train)/jvp(attention)/vit_attention_forward", 1.5e6, 100),

@@ -69,9 +69,6 @@ def test_a_vit_learns_the_same_with_every_attention(name, expected, device):
     assert_learns_the_same(found, *expected)
 
 
-# --- the graph as a TPU gets it -------------------------------------------------------------------
-
-
 def kernels_in(*tensors):
     return xla_hlo(*tensors).count('custom_call_target="tpu_custom_call"')
 

@@ -26,9 +26,6 @@ def alike(body, x, **options):
     return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), **options)(x)
 
 
-# --- the function ---------------------------------------------------------------------------------
-
-
 @bad("KeyError: 'lost' (bad.py:")
 def raising(x):
     raise KeyError("lost")
@@ -74,9 +71,6 @@ def of_blocks_without_a_dimension(x):
 def without_a_gradient(x):
     copy = lambda x_ref, o_ref: o_ref.__setitem__(..., jnp.exp(x_ref[...]))
     return alike(copy, x, input_output_aliases={0: 0})
-
-
-# --- the reference, the arguments -----------------------------------------------------------------
 
 
 # Function → what the report says where exp is marked with these.

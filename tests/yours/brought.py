@@ -42,9 +42,6 @@ def softmax(x):
     return by_rows(normalise, x)
 
 
-# --- norms: right, and in the form that loses its digits ------------------------------------------
-
-
 def norm_arguments(rng):
     draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
     return draw(9, 128), {"weight": draw(128), "bias": draw(128)}
@@ -80,9 +77,6 @@ def naive_norm(x, parameters):
     return norm(lambda x, mean: (x * x).mean(-1, keepdims=True) - mean * mean, x, parameters)
 
 
-# --- gradients ------------------------------------------------------------------------------------
-
-
 @jax.custom_vjp
 def scaled(x):
     return by_rows(lambda x_ref, o_ref: o_ref.__setitem__(..., 3 * x_ref[...]), x)
@@ -100,9 +94,6 @@ missing_factor.defvjp(lambda x: (scaled(x), None), lambda _, g: (g,))
 
 kernels.proves(lambda x: 3 * x, arguments=rows, differentiable=("x",))(scaled)
 kernels.proves(lambda x: 3 * x, arguments=rows, differentiable=("x",))(missing_factor)
-
-
-# --- wrong ones -----------------------------------------------------------------------------------
 
 
 @kernels.proves(softmax_reference, arguments=rows)
@@ -145,9 +136,6 @@ def over_the_end(x):
 @kernels.proves(softmax_reference, arguments=rows)
 def raising(x):
     return by_rows(normalise, x[:, :, None])
-
-
-# --- forms that JAX's plain interpreter does not know ---------------------------------------------
 
 
 @kernels.proves(jnp.exp, arguments=rows, values=("given",))

@@ -29,14 +29,8 @@ def normal(rng, *shape, dtype=np.float32):
     return rng.standard_normal(shape).astype(dtype)
 
 
-# --- double, matmul -------------------------------------------------------------------------------
-
-
 def factors(rng, dtype=np.float32):
     return normal(rng, 256, 256, dtype=dtype), normal(rng, 256, 256, dtype=dtype)
-
-
-# --- flash attention ------------------------------------------------------------------------------
 
 
 def heads(rng, dtype=np.float32):
@@ -63,9 +57,6 @@ def with_segments(rng):
 
 def within_segments(q, k, v, segments):
     return attention(q, k, v, seen=segments[:, None, :, None] == segments[:, None, None, :])
-
-
-# --- splash attention -----------------------------------------------------------------------------
 
 
 def splash(mask, q, k, v, heads="mha", **options):
@@ -106,8 +97,6 @@ BLOCKS = splash_attention_kernel.BlockSizes(
 )
 
 
-# --- paged attention ------------------------------------------------------------------------------
-
 PAGE, PAGES = 16, 4
 
 
@@ -142,9 +131,6 @@ def ragged_pages(rng):
     return q, kv, lengths, table, np.array([0, 20, 32], np.int32), np.array([2], np.int32)
 
 
-# --- grouped matmul -------------------------------------------------------------------------------
-
-
 def groups(rng):
     return normal(rng, 256, 128), normal(rng, 3, 128, 128), np.array([100, 0, 156], np.int32)
 
@@ -164,9 +150,6 @@ def grouped_transposed(lhs, rhs, group_sizes):
     owner = np.repeat(np.arange(len(group_sizes)), group_sizes)
     one = jnp.asarray(np.eye(len(group_sizes)), lhs.dtype)[owner]
     return jnp.einsum("km,mn,mg->gkn", lhs, rhs, one)
-
-
-# --- random bits ----------------------------------------------------------------------------------
 
 
 def keys(rng):
@@ -198,8 +181,6 @@ def philox_reference(key):
         low_key = (low_key + np.uint64(philox.K_LO_32)) & low
     return (words[0] ^ words[1]).astype(np.uint32)
 
-
-# --- the kernels ----------------------------------------------------------------------------------
 
 causal, bf16 = functools.partial(attention, causal=True), {"dtype": jnp.bfloat16}
 segment = lambda segments: flash_attention.SegmentIds(q=segments, kv=segments)

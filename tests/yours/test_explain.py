@@ -14,21 +14,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
+from commands import process, python, run
 
-from kernels.cli import app
 from kernels.machines.optional import available
-from kernels.yours import (
-    cache,
-    explaining,
-    explanation,
-    guarding,
-    on_tpu,
-    shapes,
-    tpu_words,
-    tuning,
-)
-from kernels.yours.explanation import Explanation, Refusal
+from kernels.yours import cache, explaining, guarding, on_tpu, shapes, tpu_words, tuning
+from kernels.yours.explanation import MOST, Explanation, Refusal
 from kernels.yours.report import ProblemResult, Report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +77,7 @@ def here(tmp_path, monkeypatch):
 def command(here, *arguments):
     """A line of the command, in this process: most of the time of a small one is its start."""
     with contextlib.chdir(here):
-        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "100", "NO_COLOR": "1"})
+        done = run(*arguments)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
@@ -100,9 +90,6 @@ def remembered(folder, **changes):
     explanation = known["explanation"]
     known["explanation"] = replace(explanation, facts=replace(explanation.facts, **changes))
     cache.ANSWERS.put(path.name, known)
-
-
-# --- arguments on the command line ----------------------------------------------------------------
 
 
 def test_arguments_are_read():
@@ -128,9 +115,6 @@ def test_ranges_are_read():
             tuning.tunings(wrong)
 
 
-# --- explain --------------------------------------------------------------------------------------
-
-
 @needs_libtpu
 def test_explain_as_data_and_as_a_page(here):
     done = command(here, "explain", "mine.py:power", "--json", "--html", "report.html")
@@ -144,7 +128,7 @@ def test_explain_as_data_and_as_a_page(here):
     [line] = [each for each in kernel["lines"] if each["eup"]]
     assert line["source"].startswith("mine.py:") and "jnp.exp" in line["text"]
     page = (here / "report.html").read_text()
-    assert len(page.encode()) < explanation.MOST
+    assert len(page.encode()) < MOST
     assert not re.search(r'(src|href)\s*=\s*"|@import|url\(\s*["\']?http|fetch\(', page)
     assert "kernel-player" in page and "<script" in page
     # What was explained before is known: nothing is compiled again.
@@ -166,38 +150,12 @@ def test_what_binds_is_advised_first():
     assert "bfloat16 operands" in tpu_words.advice(facts)[-1]
 
 
-MATMUL = """
-import jax
-import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
+MATMUL = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from pallas_samples import products
 
-
-def body(x_ref, y_ref, o_ref, sum_ref):
-    @pl.when(pl.program_id(2) == 0)
-    def _():
-        sum_ref[...] = jnp.zeros_like(sum_ref)
-
-    sum_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
-
-    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
-    def _():
-        o_ref[...] = sum_ref[...].astype(o_ref.dtype)
-
-
-def matmul(x, y):
-    (m, k), (_, n), b = x.shape, y.shape, 512
-    return pl.pallas_call(
-        body,
-        grid=(m // b, n // b, k // b),
-        in_specs=[
-            pl.BlockSpec((b, b), lambda i, j, k: (i, k)),
-            pl.BlockSpec((b, b), lambda i, j, k: (k, j)),
-        ],
-        out_specs=pl.BlockSpec((b, b), lambda i, j, k: (i, j)),
-        out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
-        scratch_shapes=[pltpu.VMEM((b, b), jnp.float32)],
-    )(x, y)
+matmul, _ = products(4096, 512)
 """
 
 # The processor time of a command and of all that it starts. Some of these outlive their parents,
@@ -229,7 +187,7 @@ def test_a_large_matmul_is_explained_soon(here):
     seconds = []
     for _ in range(2):
         command = [sys.executable, "-c", USED, *words]
-        done = subprocess.run(command, cwd=here, capture_output=True, text=True)
+        done = process(*command, cwd=here)
         assert done.returncode == 0, done.stderr
         seconds.append(float(done.stdout))
     assert 1 < seconds[0] < 15 and seconds[1] < 3
@@ -365,9 +323,6 @@ def test_explain_from_python():
         kernels.explain(jnp.dot, shape, shape, chip="v9")
 
 
-# --- tune -----------------------------------------------------------------------------------------
-
-
 @needs_libtpu
 def test_tune_ranks_and_goes_on_where_it_was(here):
     given = ("tune", "mine.py:power", "--over", "block=4,8,64,96")
@@ -378,9 +333,6 @@ def test_tune_ranks_and_goes_on_where_it_was(here):
     assert re.search(r"\d measurements? |[−+]\d+ … ", done.stdout)
     assert "a divisor of 256" in " ".join(done.stdout.split())
     assert "4 of 4 were known from an earlier run" in command(here, *given).stdout
-
-
-# --- guard ----------------------------------------------------------------------------------------
 
 
 def test_what_guard_fails_for(here, monkeypatch):
@@ -459,9 +411,6 @@ def test_a_file_of_the_baseline_that_is_gone_fails(here):
     assert json.loads(baseline.read_text())["kernels"] == {}
 
 
-# --- in CI ----------------------------------------------------------------------------------------
-
-
 def test_the_hooks_are_valid_and_run(here):
     manifest = ROOT / ".pre-commit-hooks.yaml"
     checked = [sys.executable, "-m", "pre_commit", "validate-manifest", manifest]
@@ -481,13 +430,7 @@ def test_the_hooks_are_valid_and_run(here):
     variables = os.environ | {"PRE_COMMIT_HOME": str(here / "pre-commit")}
 
     def run():
-        return subprocess.run(
-            [sys.executable, "-m", "pre_commit", "run", "--all-files"],
-            cwd=here,
-            env=variables,
-            capture_output=True,
-            text=True,
-        )
+        return python("-m", "pre_commit", "run", "--all-files", cwd=here, env=variables)
 
     assert (done := run()).returncode == 0, done.stdout
     (here / "mine.py").write_text(SOURCE.replace("jnp.exp(x", "jnp.exp2(x"))

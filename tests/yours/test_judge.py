@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import jsonschema
 import numpy as np
 import pytest
+from commands import run
 from jax.experimental import pallas as pl
-from typer.testing import CliRunner
 
 import kernels
-from kernels.cli import app
 from kernels.machines.compat.gone import INSTEAD, gone
 from kernels.machines.optional import available
 from kernels.yours import judging, models
@@ -41,9 +40,6 @@ def add_one(x, rows=8, factor=1.0):
 def judged(function, full="f32[4096,128]", **options):
     draw = lambda rng: (rng.standard_normal((64, 128)).astype(np.float32),)
     return kernels.judge(function, lambda x: x + 1, arguments=draw, full=full, **options)
-
-
-# --- verdicts -------------------------------------------------------------------------------------
 
 
 @needs_libtpu
@@ -136,9 +132,6 @@ def test_what_ran_out_of_time_is_not_decided():
     assert (decision["verdict"], decision["rung"]) == ("right", "interpret")
 
 
-# --- the form of KernelBench ----------------------------------------------------------------------
-
-
 def test_a_problem_is_shrunk_by_whole_blocks():
     path = (f"{ANSWERS}/linear.py", f"{PROBLEMS}/linear.py")
     sizes, faithful = models._smaller(*path)
@@ -175,8 +168,7 @@ def test_drawn_values_are_not_zeros_and_keep_what_they_stand_for():
 @needs_libtpu
 @pytest.mark.slow
 def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
-    command = ["judge", ANSWERS, "--reference", PROBLEMS, "--json", "--jobs", "2"]
-    done = CliRunner().invoke(app, command)
+    done = run("judge", ANSWERS, "--reference", PROBLEMS, "--json", "--jobs", 2)
     assert done.exit_code == 1
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     for line in lines:
@@ -191,9 +183,6 @@ def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
     assert "could not be shrunk" in fixed["chips"][0]["why"]
 
 
-# --- limits and the command -----------------------------------------------------------------------
-
-
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -206,7 +195,7 @@ def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
 )
 def test_the_exit_status_and_the_limits_hold(name, options, status, says):
     start = time.monotonic()
-    done = CliRunner().invoke(app, ["judge", f"{MARKED}:{name}", "--json", *options])
+    done = run("judge", f"{MARKED}:{name}", "--json", *options)
     assert done.exit_code == status, done.output
     [on] = json.loads(done.stdout)["chips"]
     assert says in f"{on['verdict']} {on['why']}"
@@ -215,11 +204,11 @@ def test_the_exit_status_and_the_limits_hold(name, options, status, says):
 
 @pytest.mark.parametrize("options", [[], ["nowhere.py"], [MARKED, "--shard", "9/8"]])
 def test_a_wrong_command_line_is_told(options):
-    assert CliRunner().invoke(app, ["judge", *options]).exit_code == 2
+    assert run("judge", *options).exit_code == 2
 
 
 def test_the_schema_is_printed():
-    done = CliRunner().invoke(app, ["judge", "--schema"])
+    done = run("judge", "--schema")
     assert json.loads(done.stdout) == SCHEMA
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
@@ -229,9 +218,6 @@ def test_shards_hold_every_kernel_once():
     shards = [judging.shard(listed, f"{k}/3") for k in (1, 2, 3)]
     assert sorted(id(entry) for own in shards for entry in own) == sorted(map(id, listed))
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
-
-
-# --- names that are gone --------------------------------------------------------------------------
 
 
 def test_names_that_are_gone_are_told_with_their_successors():

@@ -14,12 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import process, python, quick_children, run
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from typer.testing import CliRunner
 
 import kernels
-from kernels.cli import app
 from kernels.machines import child
 from kernels.machines.optional import available
 from kernels.yours import declared, proving
@@ -40,7 +39,8 @@ ENDING = str(Path(__file__).with_name("ending.py"))
 @pytest.fixture(scope="module")
 def found():
     """What the two interpreters say of every kernel of the file, in one child."""
-    return prove_file(FILE, rungs=("interpret", "simulate"))
+    with quick_children():
+        return prove_file(FILE, rungs=("interpret", "simulate"))
 
 
 @pytest.mark.slow
@@ -86,7 +86,8 @@ def test_what_is_told_of_a_fault(found):
 @pytest.fixture(scope="module")
 def bad():
     """What the interpreter says of all that cannot be proven, in one child."""
-    return prove_file(str(BAD), rungs=("interpret",))
+    with quick_children():
+        return prove_file(str(BAD), rungs=("interpret",))
 
 
 @pytest.mark.slow
@@ -101,9 +102,9 @@ def test_what_cannot_be_proven_is_told_in_a_line(bad, says, kernel):
 
 @pytest.mark.slow
 def test_what_hangs_or_aborts_ends_its_child():
-    slow = prove_file(ENDING, "endless", rungs=("interpret",), timeout=10)
+    slow = prove_file(ENDING, "endless", rungs=("interpret",), timeout=4)
     [finding] = slow.findings  # the other problems would hang too
-    assert "not done after 10 s" in finding.message
+    assert "not done after 4 s" in finding.message
     report = prove_file(ENDING, "aborting", rungs=("interpret",))
     assert all("died of SIGABRT" in each.message for each in report.findings)
 
@@ -116,7 +117,7 @@ def test_what_exhausts_memory_ends_its_child(kernel):
         pytest.skip("the limit is one of Linux")
     line = f'ulimit -d {3 << 20}; exec "$0" -m kernels prove "$1" --rung interpret'
     command = ["bash", "-c", line, sys.executable, f"{ENDING}:{kernel}"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = process(*command)
     assert done.returncode == 1 and not done.stderr.strip(), done.stderr
     said = " ".join(done.stdout.split())
     limited, ended = "ran out of memory, of which its process may have 3.0 GiB", "want of memory"
@@ -170,9 +171,6 @@ def test_on_a_gpu_nothing_cuts_a_block_and_nothing_is_simulated(found):
         assert {e.status for e in found.of(kernel, "interpret")} == {"passed"}
         assert found.of(kernel, "simulate")[0].status == "skipped"
     assert "block of x in normalise ends beyond the array, and Triton" in at_last.message
-
-
-# --- from Python ----------------------------------------------------------------------------------
 
 
 def whole(body, *arrays, **options):
@@ -284,7 +282,7 @@ def test_what_wants_several_chips_is_refused_at_once(monkeypatch):
     assert not report.passed and report.not_run == ("sent",) and "NOT RUN" in report.markdown()
     monkeypatch.setattr(proving, "prove_file", lambda *_, **__: report)
     for options, status in (((), 3), (("--allow-skips",), 0), (("--strict",), 1)):
-        ended = CliRunner().invoke(app, ["prove", FILE, *options], env={"COLUMNS": "120"})
+        ended = run("prove", FILE, *options)
         assert ended.exit_code == status and "NOT RUN" in ended.output.splitlines()[-2]
 
 
@@ -318,9 +316,7 @@ def test_a_function_of_a_script_may_hang(tmp_path, apart):
     else:  # as where it is not installed
         (tmp_path / "cloudpickle.py").write_text("raise ImportError\n")
     (tmp_path / "hangs.py").write_text(HANGS.format(10))
-    done = subprocess.run(
-        [sys.executable, "hangs.py"], capture_output=True, text=True, cwd=tmp_path, timeout=200
-    )
+    done = python("hangs.py", cwd=tmp_path, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "not done after 10 s" in done.stdout
     assert ("endless ran in this process" in done.stdout) != apart
@@ -397,13 +393,8 @@ def test_a_reference_that_casts_is_widened():
     np.testing.assert_allclose(np.asarray(found), x / 3, rtol=1e-15)
 
 
-# --- the command, and what it writes --------------------------------------------------------------
-
-
 def command(*arguments, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "kernels", *arguments], capture_output=True, text=True, cwd=cwd
-    )
+    return python("-m", "kernels", *arguments, cwd=cwd)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from commands import process
 
 from kernels.machines.optional import available
 
@@ -43,13 +44,7 @@ def python(wheel, tmp_path_factory):
 def run(python, *arguments, cwd):
     variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "JAX_PLATFORMS")}
     variables["KERNELS_CACHE"] = str(cwd / "cache")
-    return subprocess.run(
-        [python, "-m", "kernels", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=variables,
-    )
+    return process(python, "-m", "kernels", *arguments, cwd=cwd, env=variables)
 
 
 def source():
@@ -67,10 +62,10 @@ def test_the_wheel_holds_the_package_alone(wheel):
 
 def test_the_commands_work_without_the_repository(python, tmp_path):
     assert "kernels-rung-by-rung" in run(python, "--version", cwd=tmp_path).stdout
-    found = subprocess.run(
-        [python, "-c", "import kernels; print(kernels.__file__)"],
-        capture_output=True,
-        text=True,
+    found = process(
+        python,
+        "-c",
+        "import kernels; print(kernels.__file__)",
         cwd=tmp_path,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
     )
@@ -106,5 +101,5 @@ def test_explain_tune_and_guard_work_without_the_repository(python, tmp_path):
 def test_the_command_line_completes_itself(python, tmp_path):
     # It completes for the shell that it was started from.
     command = f'"{python}" -m kernels --show-completion; exit $?'
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, text=True, capture_output=True)
+    done = process("bash", "-c", command, cwd=tmp_path)
     assert done.returncode == 0 and "complete" in done.stdout.lower()

@@ -9,20 +9,12 @@ from kernels.machines.gpu.compiler import spec
 from kernels.machines.gpu.occupancy import occupancy
 
 
-def test_the_chips_that_are_promised():
-    assert set(gpu.CHIPS) >= {"a100", "l4", "h100", "b200", "rtx3090"}
-
-
 @pytest.mark.parametrize("chip", gpu.CHIPS.values(), ids=str)
-def test_float32_is_lanes_times_clock(chip):
-    """Published rates are rounded, and are those at the boost clock."""
+def test_rates_are_lanes_times_clock_and_whole_operations_a_cycle(chip):
+    """Published rates are rounded, and are those at the boost clock; the tensor cores of an SM do a
+    power of two of multiply-adds in a cycle."""
     rate = 2 * chip.sms * chip.lanes * chip.clock_hz
     assert rate == pytest.approx(chip.float32_flops, rel=0.015)
-
-
-@pytest.mark.parametrize("chip", gpu.CHIPS.values(), ids=str)
-def test_tensor_rates_are_whole_operations_a_cycle(chip):
-    """The tensor cores of an SM do a power of two of multiply-adds in a cycle."""
     each = chip.bf16_flops / (2 * chip.sms * chip.tensor_clock_hz)
     assert min(abs(each / 2**n - 1) for n in range(6, 14)) < 0.03
     ratio = 4 if chip.name == "rtx3090" else 2  # its bf16 products run at half speed
@@ -39,6 +31,7 @@ def test_every_figure_has_a_source(chip):
 
 
 def test_an_unknown_chip_is_refused():
+    assert set(gpu.CHIPS) >= {"a100", "l4", "h100", "b200", "rtx3090"}
     for ask in (
         lambda: gpu.compile(lambda x: x, 1, chip="h200"),
         lambda: gpu.occupancy("h200", threads=32, registers=32),

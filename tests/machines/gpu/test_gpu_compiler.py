@@ -174,9 +174,6 @@ def test_eight_gpus_share_a_product():
         gpu.compile(seed, MATRIX, MATRIX, in_specs=(P("x"), P()))
 
 
-# --- what is refused ------------------------------------------------------------------------------
-
-
 def test_too_much_shared_memory_is_said_in_bytes():
     with pytest.raises(gpu.GpuCompileError, match="asks for 524,288 bytes") as caught:
         gpu.compile(seed, MATRIX, MATRIX, gemm="triton", tile=(256, 256, 128))
@@ -215,8 +212,6 @@ def test_hopper_code_is_refused_on_an_a100():
     with pytest.raises(gpu.GpuCompileError, match="which sm_80 does not have"):
         gpu.compile(lambda a, b: hopper.matmul(a, b, None, config), half, half, chip="a100")
 
-
-# --- CUDA C++ -------------------------------------------------------------------------------------
 
 REVERSE = """
 extern "C" __global__ void reverse(float* o, const float* x) {

@@ -28,10 +28,7 @@ SAID = {
         "and results whose size is a power of 2. Encountered an array of shape (96, 64)",
         "an array of shape (96, 64)",
     ),
-    "registers": (
-        "CANCELLED: Compilation result discarded due to register spilling",
-        "spills registers",
-    ),
+    "registers": ("Compilation result discarded due to register spilling", "spills registers"),
     "unsupported": (
         "NOT_FOUND: No FFI handler registered for cusolver_potrf_ffi on a platform CUDA",
         "cusolver_potrf_ffi",

@@ -2,20 +2,18 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import python, run
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from typer.testing import CliRunner
 
 from kernels import pictures
-from kernels.cli import app, terminal
+from kernels.cli import terminal
 from kernels.machines.gpu import toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
@@ -52,9 +50,7 @@ def test_a_program_is_explained():
 def test_an_entry_is_explained_and_estimated_alike(monkeypatch):
     monkeypatch.setattr(terminal.console, "width", 200)
     words = ("matmul/mosaic_gpu", "-c", "h100", "-w", "square_bf16")
-    explanation, estimate = (
-        CliRunner().invoke(app, [command, *words]).stdout for command in ("explain", "estimate")
-    )
+    explanation, estimate = (run(name, *words).stdout for name in ("explain", "estimate"))
     low, high, unit = re.search(r"([\d.]+) to ([\d.]+) (µs), estimated", explanation).groups()
     assert f"{float(low) * 1e3:.0f} ns to {high} {unit}" in estimate and "HGMMA" in explanation
 
@@ -107,15 +103,8 @@ def test_explain_takes_a_gpu_on_the_command_line(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("import jax.numpy as jnp\n\ndef norm(x):\n    return x - 1\n")
 
     def explained():
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "kernels", "explain", "mine.py:norm"),
-                *("--args", "f32[512,512]", "--chip", "a100", "--json"),
-            ],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
+        words = ("mine.py:norm", "--args", "f32[512,512]", "--chip", "a100", "--json")
+        done = python("-m", "kernels", "explain", *words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -145,9 +134,6 @@ def test_what_cannot_be_explained_is_said_in_a_line():
     refused = explain(for_a_tpu).facts.error
     assert refused["kind"] == "unsupported"
     assert "is written for a TPU, with compiler_params of" in refused["message"]
-
-
-# --- pictures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.cuda

@@ -1,12 +1,12 @@
 """The compilers come from their wheels, and from nowhere else."""
 
 import os
-import subprocess
 import sys
 
 import jax
 import jax.numpy as jnp
 import pytest
+from commands import process
 
 from kernels import gpu
 from kernels.machines.gpu import compiler, toolchain
@@ -86,7 +86,5 @@ def test_the_toolkit_of_the_machine_is_not_taken(monkeypatch, tmp_path):
     assert not called.exists()
     compiler.close()
     # XLA writes the PTX that the assembler it found can read: 8.8 is that of the wheel, 12.9.
-    ptxas = subprocess.run(
-        [toolchain.folder() / toolchain.PTXAS, "--version"], capture_output=True, text=True
-    )
+    ptxas = process(toolchain.folder() / toolchain.PTXAS, "--version")
     assert "release 12.9" in ptxas.stdout and ".version 8.8" in kernel.ptx

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from commands import process
 from gpsimdkernels import SHAPE, X, alone, body, library, one_of_many, refuse, right
 from hypothesis import given
 
@@ -308,8 +308,7 @@ def test_a_wrong_number_of_tensors():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wrong", "says"),
-    [("abort();", "SIGABRT"), ("for (volatile int i = 0; ; ++i) {}", "SIGALRM")],
+    ("wrong", "says"), [("abort();", "SIGABRT"), ("for (volatile int i = 0; ; ++i) {}", "SIGALRM")]
 )
 def test_a_shape_function_that_crashes_or_does_not_end(wrong, says, monkeypatch):
     monkeypatch.setattr(emulator, "SECONDS", 1)
@@ -451,12 +450,8 @@ def test_the_cache_stays_small(monkeypatch, tmp_path):
 
 def test_the_headers_travel_with_the_package():
     """A wheel holds what lies in the folder: hatchling takes kernels/ as it is."""
-    listed = subprocess.run(
-        ["git", "ls-files", "kernels/machines/neuron/gpsimd", "kernels/giou/gpsimd"],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
+    folders = "kernels/machines/neuron/gpsimd", "kernels/giou/gpsimd"
+    listed = process("git", "ls-files", *folders, cwd=Path(__file__).parents[3])
     if listed.returncode:
         pytest.skip("needs a git checkout")
     names = {Path(line).name for line in listed.stdout.splitlines()}

@@ -1,21 +1,9 @@
 """One small kernel for each name of beta 1, held against NumPy."""
 
+import nkiarrays as like
 import numpy as np
 import pytest
-from nkiarrays import (
-    RNG,
-    WHOLE,
-    X,
-    Y,
-    largest_first,
-    magnitude_of_scan,
-    moments,
-    scanned,
-    sums,
-    taken,
-    tiles,
-    triangle,
-)
+from nkiarrays import RNG, WHOLE, X, Y, tiles
 from nkikernels import holds, old
 
 from kernels import neuron
@@ -112,16 +100,16 @@ OLD = {
     ),
     "tensor_reduce": (lambda a: bisa.tensor_reduce(np.max, a, axis=[1]),
         lambda x: x.max(1, keepdims=True)),
-    "tensor_reduce with mask": (masked_sum, lambda x: sums(x[:, :20]),
-        lambda x: sums(np.abs(x[:, :20]))),
+    "tensor_reduce with mask": (masked_sum, lambda x: like.sums(x[:, :20]),
+        lambda x: like.sums(np.abs(x[:, :20]))),
     "tensor_scalar_cumulative": (cumulated, lambda x: np.cumsum(2 * x, 1),
         lambda x: np.cumsum(2 * np.abs(x), 1)),
     "reciprocal": (lambda a: bisa.reciprocal(a), lambda x: 1 / x),
     "activation": (lambda a, c: bisa.activation(np.exp, a, bias=c, scale=0.5),
         lambda x, c: np.exp(x / 2 + c)),
-    "activation_reduce": (reduced_beside, lambda x: sums(np.exp(x))),
+    "activation_reduce": (reduced_beside, lambda x: like.sums(np.exp(x))),
     "tensor_tensor_scan": (lambda a, b: bisa.tensor_tensor_scan(a, b, 0.0, np.multiply, np.add),
-        scanned, magnitude_of_scan),
+        like.scanned, like.magnitude_of_scan),
     "nc_matmul into a sum": (summed_in_psum, lambda x, y: 2 * products(x, y),
         lambda x, y: 2 * magnitude_of_products(x, y)),
     "nc_transpose": (lambda a: bl.copy(bisa.nc_transpose(a)), np.transpose),
@@ -133,13 +121,13 @@ OLD = {
         lambda x: 2 * np.arange(64)[:, None] + np.arange(48)),
     "affine_select": (
         lambda a: bisa.affine_select(bl.arange(64)[:, None] >= bl.arange(48)[None, :], a, -1.0),
-        triangle),
+        like.triangle),
     "affine_select from PSUM": (
         lambda a: bisa.affine_select(
             bl.arange(64)[:, None] >= bl.arange(48)[None, :], bl.transpose(bl.transpose(a)), -1.0
         ),
-        triangle),
-    "subtract with mask": (masked_difference, lambda x: x - sums(x)),
+        like.triangle),
+    "subtract with mask": (masked_difference, lambda x: x - like.sums(x)),
     "memset": (lambda a: bisa.memset((64, 3), 2.0, bl.float32), lambda x: np.full((64, 3), 2.0)),
     "mgrid": (by_mesh, lambda x: x[:, ::2]),
     "par_dim": (by_blocks, lambda x: np.exp(x[:, 32:])),
@@ -147,15 +135,15 @@ OLD = {
     "broadcast_to": (lambda a: bl.broadcast_to(a[0:1, :], shape=(64, 48)),
         lambda x: np.tile(x[:1], (64, 1))),
     "full, ones, zeros, zeros_like": (all_of_a_kind, lambda x: np.full_like(x, 3)),
-    "gather_flattened": (lambda a, places: bl.gather_flattened(a, places), taken),
+    "gather_flattened": (lambda a, places: bl.gather_flattened(a, places), like.taken),
     "nl.rms_norm": (lambda a, b: bl.rms_norm(a, b, axis=1, n=48), norm),
     "nl.mean": (lambda a: bl.mean(a, axis=1), lambda x: x.mean(1, keepdims=True),
         lambda x: np.abs(x).mean(1, keepdims=True)),
     "nl.where": (lambda a, b: bl.where(bl.less(a, b), a, b), np.minimum),
     "nl.static_cast": (lambda whole: bl.static_cast(whole, bl.int32), lambda x: WHOLE),
-    "max8": (lambda a: bisa.max8(src=a), largest_first),
-    "bn_stats": (lambda a: bisa.bn_aggr(bisa.bn_stats(a)), moments,
-        lambda x: moments(np.abs(x)) + 1),
+    "max8": (lambda a: bisa.max8(src=a), like.largest_first),
+    "bn_stats": (lambda a: bisa.bn_aggr(bisa.bn_stats(a)), like.moments,
+        lambda x: like.moments(np.abs(x)) + 1),
     "tensor_partition_reduce": (lambda a: bisa.tensor_partition_reduce(np.add, a),
         lambda x: x.sum(0, keepdims=True), lambda x: np.abs(x).sum(0, keepdims=True)),
     "operators": (lambda a, b: (a - b) * 2.0 / (a * a + 1) + -a,

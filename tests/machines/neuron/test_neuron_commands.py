@@ -4,15 +4,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
-from kernels import __version__, figures, neuron
-from kernels.cli import app
+from kernels import __version__, figures
 from kernels.figures import store
-
-
-def run(*words):
-    return CliRunner().invoke(app, words, env={"COLUMNS": "140", "NO_COLOR": "1"})
 
 
 def test_estimate_says_what_binds():
@@ -48,18 +43,3 @@ def test_estimates_are_kept(tmp_path, monkeypatch):
 def test_a_wrong_argument_is_named(words, says):
     result = run("estimate", "giou/nki", *words)
     assert result.exit_code == 2 and says in result.output
-
-
-def test_measuring_is_skipped_by_name():
-    if neuron.device():
-        pytest.skip("there is a Neuron device")
-    result = run("verify", "giou/nki", "--rung", "measure", "--draws", "0")
-    assert result.exit_code == 0 and "needs an AWS Neuron device" in result.output
-
-
-@pytest.mark.parametrize("name", ["nki_short_loop", "nki_unmasked_store", "nki_late_clamp"])
-def test_some_bugs_hide_on_a_friendly_workload(name):
-    from kernels import gallery
-
-    friendly, telling = gallery.bugs()[name].workloads
-    assert str(telling) == gallery.climb(name).workload != str(friendly)

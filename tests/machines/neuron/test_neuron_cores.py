@@ -109,9 +109,6 @@ def test_double_rows_of_float8_of_v3():
     assert np.array_equal(run(body, x, y, chip="trn2"), want)
 
 
-# --- the launch grid -----------------------------------------------------------------------------
-
-
 def test_a_grid_of_programs():
     @modern.jit
     def kernel(x):

@@ -41,12 +41,9 @@ def scaled(part):
     nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
 
 
-# What one instruction on N elements, 512 or so, costs, beyond what test_neuron_costs.py lists.
+# What one instruction costs, beyond what test_neuron_costs.py lists.
 BY_HAND = {
-    "two inputs: 2 N": (lambda t: nisa.tensor_tensor(t, t, t, nl.add), 512, "Vector", 1024),
-    "one input: N": (scaled, 512, "Vector", 512),
     "8 N": (lambda t: nisa.reciprocal(t, t), 512, "Vector", 4096),
-    "N": (lambda t: nisa.activation(t, nl.reciprocal, t), 512, "Scalar", 512),
     "on GpSimd": (lambda t: nisa.tensor_tensor(t, t, t, nl.add, engine=nisa.engine.gpsimd), 512,
         "GpSimd", 1024),
     "a step of 32 bytes: half the rate": (scaled, slice(0, 1024, 8), "Vector", 256),
@@ -240,9 +237,6 @@ def test_every_figure_of_a_chip_has_a_source():
     assert all(CHIP.source(name) for name in named)
     with pytest.raises(ValueError, match="accepted"):
         CHIP.source("weight")
-
-
-# --- loops that leave iterations out --------------------------------------------------------------
 
 
 def product(loop, ragged=False, listed=False):

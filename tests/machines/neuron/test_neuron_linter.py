@@ -206,9 +206,6 @@ def test_all_findings_are_told_at_once():
     assert len(neuron.lint(kernel)) == 3
 
 
-# --- beta 1 --------------------------------------------------------------------------------------
-
-
 def beta_min(x):
     for i in bl.affine_range(4):
         first = i * 128
@@ -248,9 +245,6 @@ BETA = [
 def test_beta_1_s_loops_are_traced_once(kernel, what):
     found = neuron.lint(beta_jit(kernel))
     assert [f.what for f in found] == ([what] if what else [])
-
-
-# --- lower ---------------------------------------------------------------------------------------
 
 
 def test_lower_says_how_far_it_went():

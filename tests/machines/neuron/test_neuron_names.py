@@ -4,25 +4,11 @@ import dataclasses
 import math
 
 import ml_dtypes
+import nkiarrays as like
 import numpy as np
 import pytest
 import scipy.special
-from nkiarrays import (
-    BITS,
-    COLUMN,
-    WHOLE,
-    X,
-    Y,
-    half,
-    largest_first,
-    magnitude_of_scan,
-    moments,
-    scanned,
-    sums,
-    taken,
-    tiles,
-    triangle,
-)
+from nkiarrays import BITS, COLUMN, WHOLE, X, Y, tiles
 from nkikernels import full, holds, into, old, run
 
 from kernels import neuron
@@ -44,7 +30,7 @@ FUNCTIONS = {
     "sigmoid": sigmoid,
     "silu": lambda x: x * sigmoid(x),
     "silu_dx": lambda x: sigmoid(x) * (1 + x * (1 - sigmoid(x))),
-    "gelu": lambda x: half(x) * x * (1 + scipy.special.erf(x * x.dtype.type(math.sqrt(0.5)))),
+    "gelu": lambda x: like.half(x) * x * (1 + scipy.special.erf(x * x.dtype.type(math.sqrt(0.5)))),
     "gelu_apprx_tanh": lambda x: (
         x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
     ),
@@ -151,9 +137,6 @@ def test_tfloat32_keeps_ten_bits():
     assert (got != X).any() and (np.abs(got - X) <= np.abs(X) * 2.0**-11).all()
 
 
-# --- instructions --------------------------------------------------------------------------------
-
-
 def activation_with_sum(dst, a):
     total = nl.ndarray((64, 1), dtype=nl.float32)
     nisa.activation_reduce(dst, op=nl.exp, data=a, reduce_op=nl.add, reduce_res=total)
@@ -252,7 +235,7 @@ def replaced(x):
 
 def absolute_sums(*arrays):
     """The magnitude of a sum of products."""
-    return sums(np.abs(np.prod([np.abs(a) for a in arrays], 0)))
+    return like.sums(np.abs(np.prod([np.abs(a) for a in arrays], 0)))
 
 
 TURNED = np.concatenate([np.arange(31, -1, -1), np.arange(63, 31, -1)])
@@ -270,7 +253,7 @@ INSTRUCTIONS = {
         lambda dst, positive: nisa.tensor_scalar(
             dst, positive, nl.add, 0.5, op1=nl.rsqrt, operand1=0.0
         ),
-        lambda x: 1 / np.sqrt(x + half(x)),
+        lambda x: 1 / np.sqrt(x + like.half(x)),
     ),
     "scalar_tensor_tensor": (
         lambda dst, a, b: nisa.scalar_tensor_tensor(
@@ -279,7 +262,7 @@ INSTRUCTIONS = {
         lambda x, y: y - (x + 1),
     ),
     "tensor_reduce add": (
-        lambda dst, a: into((64, 1), nl.float32, nisa.tensor_reduce, nl.add, a, 1), sums,
+        lambda dst, a: into((64, 1), nl.float32, nisa.tensor_reduce, nl.add, a, 1), like.sums,
         absolute_sums),
     "tensor_reduce max, negated": (
         lambda dst, a: into((64, 1), nl.float32, nisa.tensor_reduce, nl.max, a, 1, negate=True),
@@ -289,16 +272,16 @@ INSTRUCTIONS = {
         lambda dst, a: into((1, 48), nl.float32, nisa.tensor_partition_reduce, nl.add, a),
         lambda x: x.sum(0, keepdims=True), lambda x: np.abs(x).sum(0, keepdims=True)),
     "tensor_tensor_scan": (
-        lambda dst, a, b: nisa.tensor_tensor_scan(dst, a, b, 0.0, nl.multiply, nl.add), scanned,
-        magnitude_of_scan),
+        lambda dst, a, b: nisa.tensor_tensor_scan(dst, a, b, 0.0, nl.multiply, nl.add),
+        like.scanned, like.magnitude_of_scan),
     "tensor_scalar_cumulative": (
         lambda dst, a: nisa.tensor_scalar_cumulative(dst, a, nl.multiply, nl.add, 2.0),
         lambda x: np.cumsum(2 * x, 1), lambda x: np.cumsum(2 * np.abs(x), 1)),
     "reciprocal": (lambda dst, a: nisa.reciprocal(dst, a), lambda x: 1 / x),
     "activation with tiles": (lambda dst, a, c: nisa.activation(dst, nl.exp, a, bias=c, scale=c),
         lambda x, c: np.exp(x * c + c)),
-    "activation_reduce": (activation_with_sum, lambda x: sums(np.exp(x))),
-    "activation accumulating": (activation_in_two_calls, lambda x: sums(np.exp(x))),
+    "activation_reduce": (activation_with_sum, lambda x: like.sums(np.exp(x))),
+    "activation accumulating": (activation_in_two_calls, lambda x: like.sums(np.exp(x))),
     "iota": (
         lambda dst, a: nisa.iota(dst, [[10, 6], [1, 8]], offset=5, channel_multiplier=100),
         lambda x: (
@@ -307,18 +290,18 @@ INSTRUCTIONS = {
             + (10 * np.arange(6)[:, None] + np.arange(8)).reshape(1, -1)
         ),
     ),
-    "affine_select": (selected, triangle),
+    "affine_select": (selected, like.triangle),
     "select_reduce": (lambda dst, a, p: nisa.select_reduce(dst, p, a, -2.0),
         lambda x, p: np.where(p, x, -2)),
     "tensor_copy_predicated": (predicated, lambda x, y, p: np.where(p, x, y)),
     "nc_stream_shuffle": (
         lambda dst, a: nisa.nc_stream_shuffle(dst, a, [31 - i for i in range(32)]),
         lambda x: x[TURNED]),
-    "nc_n_gather": (lambda dst, a, places: nisa.nc_n_gather(dst, a, places), taken),
-    "max8": (lambda dst, a: into((64, 8), nl.float32, nisa.max8, a), largest_first),
+    "nc_n_gather": (lambda dst, a, places: nisa.nc_n_gather(dst, a, places), like.taken),
+    "max8": (lambda dst, a: into((64, 8), nl.float32, nisa.max8, a), like.largest_first),
     "nc_find_index8": (where_largest, lambda x: np.argsort(-x, 1, kind="stable")[:, :8]),
     "nc_match_replace8": (without_largest, replaced),
-    "bn_stats and bn_aggr": (statistics, moments, lambda x: moments(np.abs(x)) + 1),
+    "bn_stats and bn_aggr": (statistics, like.moments, lambda x: like.moments(np.abs(x)) + 1),
     "registers": (looped_by_a_register, lambda x: x + x + x),
     "fori_loop and while_loop": (looped_by_functions, lambda x: 4 * x),
     "dropout of all": (lambda dst, a: nisa.dropout(dst, a, 1.0), np.zeros_like),
@@ -329,7 +312,7 @@ INSTRUCTIONS = {
     "sequence_bounds": (
         lambda dst, segments: into((1, 2, 6), nl.float32, nisa.sequence_bounds, segments),
         lambda x: np.array([[[0, 0, 2, 6, 4, 4], [2, 2, 3, -1, 6, 6]]])),
-    "nl.sum": (lambda dst, a: nl.sum(a, axis=1), sums, absolute_sums),
+    "nl.sum": (lambda dst, a: nl.sum(a, axis=1), like.sums, absolute_sums),
     "nl.max": (lambda dst, a: nl.max(a, axis=1, keepdims=True), lambda x: x.max(1, keepdims=True)),
     "nl.min": (lambda dst, a: nl.min(a, axis=1), lambda x: x.min(1, keepdims=True)),
     "nl.broadcast_to": (lambda dst, a: nl.broadcast_to(a[0:1, :], (64, 48)),
@@ -391,9 +374,6 @@ def test_a_tensor_in_hbm_is_there():
     assert np.array_equal(neuron.simulate(kernel, X, Y), X + Y)
     with pytest.raises(NeuronError, match=r"the truth of bias \[1, 1\]"):
         neuron.simulate(kernel, X, X[:1, :1])
-
-
-# --- what is not there ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", modern.collectives.NAMES)

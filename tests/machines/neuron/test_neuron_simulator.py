@@ -18,7 +18,6 @@ from kernels.machines.neuron.modern import language as nl
 X = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 LAX = InterpretParams(limits=False)
 
-# --- arithmetic ----------------------------------------------------------------------------------
 
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 
@@ -105,9 +104,6 @@ def test_an_index_on_chip_keeps_two_dimensions_and_in_hbm_does_not():
         return stored(tile)
 
     neuron.simulate(kernel, X)
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 def does(body):
@@ -402,9 +398,6 @@ def test_the_machine_is_free_again_after_an_error():
         neuron.simulate(HBM_OPERAND, X, True)
     with pytest.raises(NeuronError, match="outside a kernel"):
         nl.ndarray((1, 1), dtype=nl.float32)
-
-
-# --- the call ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ The kernels are in taichi_samples.py. What needs a fresh process is run in one.
 
 import os
 import pickle
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from commands import process
 
 from kernels import optional, taichi
 from kernels.machines.taichi import child
@@ -27,12 +27,12 @@ import taichi_samples as samples  # noqa: E402
 
 def python(code, **env):
     """Run code in a fresh process, which finds the samples; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
+    done = process(
+        sys.executable,
+        "-c",
+        textwrap.dedent(code),
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])} | env,
-        capture_output=True,
-        text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
@@ -40,9 +40,6 @@ def python(code, **env):
 
 
 X = np.arange(1, 8, dtype=np.float32)
-
-
-# --- in this process ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", taichi.DTYPES)
@@ -130,9 +127,6 @@ def test_what_goes_to_a_gpu_and_comes_back_keeps_dtype_and_bits(dtype):
     assert back.dtype == array.dtype and back.tobytes() == array.tobytes()
 
 
-# --- in a fresh process -------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", taichi.MODULES)
 def test_either_package_by_one_setting_and_without_a_network(name):
@@ -215,9 +209,6 @@ def test_what_the_reader_started_by_hand_is_kept():
     )
 
 
-# --- in a child ---------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", taichi.MODULES)
 def test_a_debug_run_checks_every_access_and_the_caller_lives(name, monkeypatch):
@@ -235,19 +226,17 @@ def test_a_debug_run_shows_what_nobody_wrote():
     assert (taichi.simulate(samples.unwritten, X.astype(np.uint8)) == 255).all()
 
 
-def test_the_death_of_the_child_is_told_with_its_last_words():
-    with pytest.raises(taichi.TaichiError, match=r"died of signal 6.*: these are its last words$"):
-        taichi.simulate(samples.dies, X)
-
-
-def test_what_never_ends_is_ended():
-    with pytest.raises(taichi.TaichiError, match="no answer in 1 s"):
-        taichi.simulate(samples.sleeps, X, seconds=1)
-
-
-def test_bad_input_stays_a_value_error():
-    with pytest.raises(ValueError, match=r"^x is wrong; accepted: what is right$"):
-        taichi.simulate(samples.refuses, X)
+@pytest.mark.parametrize(
+    ("function", "error", "says"),
+    [
+        (samples.dies, taichi.TaichiError, "died of signal 6.*: these are its last words$"),
+        (samples.sleeps, taichi.TaichiError, "no answer in 5 s"),
+        (samples.refuses, ValueError, "^x is wrong; accepted: what is right$"),
+    ],
+)
+def test_what_comes_of_a_child_is_told(function, error, says):
+    with pytest.raises(error, match=says):
+        taichi.simulate(function, X, seconds=5)
 
 
 def test_a_function_that_the_child_cannot_import_is_refused():

@@ -19,6 +19,12 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "libtpu: needs the TPU compiler (the wheel libtpu)")
 
 
+def pytest_itemcollected(item):
+    """Mark what asks for a folder of the compiler's."""
+    if "scratch" in item.fixturenames:
+        item.add_marker(pytest.mark.libtpu)
+
+
 def pytest_collection_modifyitems(items):
     """Skip by name what needs the compiler where it is not installed."""
     if not available("libtpu"):

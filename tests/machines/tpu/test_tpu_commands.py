@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
+from commands import run
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from typer.testing import CliRunner
 
 from kernels import ladder, optional
-from kernels.cli import app
 from kernels.machines.tpu.estimate import estimate_program
 from kernels.machines.tpu.explain import facts
 from kernels.machines.tpu.export import export
@@ -31,11 +30,6 @@ TPU = [
 ]
 
 
-def run(*words):
-    return CliRunner().invoke(app, words, env={"COLUMNS": "100", "NO_COLOR": "1"})
-
-
-@pytest.mark.libtpu
 @pytest.mark.parametrize("entry", TPU)
 def test_explain_answers_for_each_entry(entry, scratch):
     # Two kernels at their full size; of the others a small one says as much.
@@ -56,7 +50,6 @@ def test_explain_answers_for_each_entry(entry, scratch):
         assert "bundles" in result.output and "index maps" in result.output
 
 
-@pytest.mark.libtpu
 def test_explain_a_custom_workload(scratch):
     result = run("explain", "matmul/pallas", "-w", "m=1024 k=512 n=512 bfloat16", "-c", "v6e")
     assert result.exit_code == 0, result.output
@@ -64,7 +57,6 @@ def test_explain_a_custom_workload(scratch):
     assert "spills" in result.output and "MXU" in result.output
 
 
-@pytest.mark.libtpu
 def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
     def body(x_ref, o_ref):
         o_ref[...] = x_ref[...] * 2
@@ -88,14 +80,12 @@ def page(function, *args, chip="v5e"):
     return str(explained(facts(program, estimate_program(program), "a title")))
 
 
-@pytest.mark.libtpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_explain_says_what_float32_costs(dtype, scratch):
     result = run("explain", "matmul/pallas", "-w", f"m=512 k=512 n=512 {dtype}")
     assert ("several bfloat16 passes" in result.output) == (dtype == "float32")
 
 
-@pytest.mark.libtpu
 def test_estimate_shows_a_line_for_each_chip(scratch):
     result = run("estimate", "matmul/pallas", "-w", "square_bf16", "-c", "v5e", "-c", "v6e")
     assert result.exit_code == 0, result.output
@@ -142,7 +132,6 @@ def test_what_lost_its_profile_for_want_of_time_is_not_kept(tmp_path, monkeypatc
     assert len(read("estimated.csv")) == 1
 
 
-@pytest.mark.libtpu
 def test_tune(scratch, tmp_path, monkeypatch):
     from kernels.figures import store
 
@@ -200,7 +189,6 @@ def test_without_libtpu(command, monkeypatch):
     assert "pip install" in result.stderr and "libtpu" in result.stderr
 
 
-@pytest.mark.libtpu
 def test_rung_3_reports_what_only_the_compiler_sees(scratch):
     """Blocks that fit no VMEM pass both interpreters and the lowering."""
     from kernels.lessons.gallery import vmem_overflow
@@ -211,13 +199,3 @@ def test_rung_3_reports_what_only_the_compiler_sees(scratch):
     checks = list(ladder.climb(subject, "compile", [small, *vmem_overflow.workloads, small]))
     assert [c.status for c in checks] == ["passed", "failed", "passed"]
     assert "VMEM" in checks[1].message and checks[0].message == ""
-
-
-def test_rung_3_without_libtpu_lowers_and_says_so(monkeypatch):
-    available = optional.available
-    monkeypatch.setattr(optional, "available", lambda m: m != "libtpu" and available(m))
-    operator = OPERATORS["add_vectors"]
-    subject = ladder.Subject.of(operator, operator["pallas"])
-    [check] = ladder.climb(subject, "compile", [operator.workloads["tiny"]])
-    assert check.status == "partial"
-    assert "lowered only" in check.message and "libtpu" in check.message

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
+from commands import wait
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from pallas_samples import blockwise, shape
@@ -99,7 +100,6 @@ def test_missing_libtpu(monkeypatch):
 # What follows needs the compiler.
 
 
-@pytest.mark.libtpu
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_compile(chip, scratch):
     done = tpu.compile(multiply, BF16, BF16, chip=chip)
@@ -109,13 +109,11 @@ def test_compile(chip, scratch):
     assert done.optimal_seconds is None  # the kernel has no cost estimate
 
 
-@pytest.mark.libtpu
 def test_xla_gives_costs(scratch):
     done = tpu.compile(functools.partial(matmul, implementation="xla"), BF16, BF16)
     assert done.cost["flops"] >= 2 * 256**3 and done.optimal_seconds > 0
 
 
-@pytest.mark.libtpu
 def test_vmap_gradient_and_no_arguments(scratch):
     def loss(x, y):
         return multiply(x, y).astype(jnp.float32).sum()
@@ -132,7 +130,6 @@ def test_vmap_gradient_and_no_arguments(scratch):
     assert nothing.memory.arguments == 0
 
 
-@pytest.mark.libtpu
 def test_vmem_overflow(scratch):
     function, arg = blockwise((8192, 1024), (4096, 1024))
     with pytest.raises(TpuCompileError) as caught:
@@ -144,7 +141,6 @@ def test_vmem_overflow(scratch):
     assert "Scoped allocation" in error.original and error.seconds > 0
 
 
-@pytest.mark.libtpu
 def test_the_granted_vmem_is_what_the_chips_say(scratch):
     function, arg = blockwise((8192, 1024), (4096, 1024))
     programs = [export(function, arg, chip=name) for name in tpu.CHIPS]
@@ -153,7 +149,6 @@ def test_the_granted_vmem_is_what_the_chips_say(scratch):
         assert error.limit_bytes == pytest.approx(chip.vmem_limit_bytes, rel=0.01)
 
 
-@pytest.mark.libtpu
 def test_unproven_alignment(scratch):
     def body(i_ref, x_ref, o_ref):
         o_ref[...] = x_ref[:, pl.ds(i_ref[0], 128)]
@@ -169,16 +164,6 @@ def test_unproven_alignment(scratch):
     assert caught.value.kind == "alignment"
 
 
-@pytest.mark.libtpu
-def test_one_bad_program_spoils_no_other(scratch):
-    bad, arg = blockwise((8192, 1024), (4096, 1024))
-    good = export(multiply, BF16, BF16)
-    results = pool.compile_all([good, export(bad, arg), good])
-    assert isinstance(results[1], TpuCompileError)
-    assert results[0].hlo and results[2].hlo
-
-
-@pytest.mark.libtpu
 def test_timeout(scratch):
     with pytest.raises(TpuCompileError, match=r"not finished .* after 0\.01 s") as caught:
         tpu.compile(multiply, BF16, BF16, timeout=0.01)
@@ -234,7 +219,6 @@ def _pretend(monkeypatch, tmp_path, body):
     monkeypatch.setattr(pool, "WORKER", str(script))
 
 
-@pytest.mark.libtpu
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -252,7 +236,6 @@ def test_a_child_that_dies(body, words, scratch, tmp_path, monkeypatch):
     assert tpu.compile(multiply, BF16, BF16).hlo
 
 
-@pytest.mark.libtpu
 def test_a_child_that_is_killed_from_outside(started, scratch):
     threading.Timer(0.3, lambda: started[0].kill()).start()
     with pytest.raises(TpuCompileError) as caught:
@@ -261,7 +244,6 @@ def test_a_child_that_is_killed_from_outside(started, scratch):
     assert all(process.poll() is not None for process in started)
 
 
-@pytest.mark.libtpu
 def test_a_full_disk(scratch, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -301,7 +283,6 @@ def test_a_disk_that_fills_up_while_the_compiler_dumps(tmp_path, monkeypatch):
         subprocess.run(["umount", str(small)], check=True)
 
 
-@pytest.mark.libtpu
 def test_an_interrupt_leaves_nothing_behind(scratch, monkeypatch):
     def interrupt(self, compiler, index, answer):
         raise KeyboardInterrupt
@@ -343,9 +324,9 @@ def test_a_child_whose_parent_is_killed_ends_and_cleans_up(what, how, tmp_path):
     with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.DEVNULL) as caller:
         caller.stdout.readline()
         # The caller, its guard and the compiler.
-        _wait(lambda: len(_processes(folder)) == 3 and list(folder.glob("kernels-tpu-*")))
+        wait(lambda: len(_processes(folder)) == 3 and list(folder.glob("kernels-tpu-*")))
         caller.send_signal(how)
-    _wait(lambda: not _processes(folder) and not list(folder.iterdir()))
+    wait(lambda: not _processes(folder) and not list(folder.iterdir()))
 
 
 def _processes(folder):
@@ -358,14 +339,6 @@ def _processes(folder):
     return found
 
 
-def _wait(condition, seconds=90.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-@pytest.mark.libtpu
 @pytest.mark.parametrize("sizes", [(256,), (256, 128)], ids=["one child", "two children"])
 def test_a_flag_that_libtpu_has_not(sizes, scratch, monkeypatch):
     monkeypatch.setattr(pool, "_dropped", set())
@@ -378,13 +351,11 @@ def test_a_flag_that_libtpu_has_not(sizes, scratch, monkeypatch):
     assert pool.dropped() == {"xla_jf_dump_bogus"}
 
 
-@pytest.mark.libtpu
 def test_nothing_is_printed(scratch, capfd):
     tpu.compile(multiply, BF16, BF16)
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.libtpu
 def test_nothing_is_left_in_the_readers_folders(started, scratch, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
@@ -398,7 +369,6 @@ def test_nothing_is_left_in_the_readers_folders(started, scratch, tmp_path, monk
     assert not cache.exists() or not list(cache.iterdir())
 
 
-@pytest.mark.libtpu
 def test_programs_may_be_made_on_the_way(scratch):
     made = []
 
@@ -413,14 +383,12 @@ def test_programs_may_be_made_on_the_way(scratch):
     assert [found[i].memory.results for i in range(3)] == [4 * n * n for n in made]
 
 
-@pytest.mark.libtpu
 def test_a_caller_that_loses_interest(scratch):
     program = export(multiply, BF16, BF16)
     with contextlib.closing(pool.compile_each([program] * 5)) as results:
         next(results)
 
 
-@pytest.mark.libtpu
 def test_a_compiler_waits_for_the_next_program_of_its_kind(started, scratch):
     first = tpu.compile(multiply, BF16, BF16)
     schedule = tpu.schedule(multiply, BF16, BF16)
@@ -437,7 +405,6 @@ def test_a_compiler_waits_for_the_next_program_of_its_kind(started, scratch):
     assert not list(scratch.iterdir())
 
 
-@pytest.mark.libtpu
 def test_one_that_was_refused_a_program_takes_the_next(started, scratch):
     bad, arg = blockwise((8192, 1024), (4096, 1024))
     for _ in range(2):
@@ -447,7 +414,6 @@ def test_one_that_was_refused_a_program_takes_the_next(started, scratch):
     assert len(started) == 1
 
 
-@pytest.mark.libtpu
 def test_one_that_died_waiting_is_replaced(started, scratch, monkeypatch):
     assert tpu.compile(multiply, BF16, BF16).hlo
     started[0].kill()
@@ -468,7 +434,6 @@ def test_one_that_died_waiting_is_replaced(started, scratch, monkeypatch):
     assert len(started) == 3
 
 
-@pytest.mark.libtpu
 def test_one_with_other_settings_does_not_serve(started, scratch, monkeypatch):
     assert tpu.compile(multiply, BF16, BF16).hlo
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
@@ -476,7 +441,6 @@ def test_one_with_other_settings_does_not_serve(started, scratch, monkeypatch):
     assert len(started) == 2
 
 
-@pytest.mark.libtpu
 def test_a_hopeless_program_does_not_keep_us_waiting(scratch, monkeypatch):
     """The compiler searches for minutes where a float32 matmul's blocks do not fit."""
     monkeypatch.setattr(pool, "HOPELESS", 1.0)

@@ -289,12 +289,6 @@ def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
     assert "schedule against DMA time" in found.method and "SIGABRT" in found.method
 
 
-def test_an_estimate_is_made_once(scratch, monkeypatch):
-    first = tpu.estimate(blocked(512, 512, 512), *square(1024))
-    monkeypatch.setattr(pool, "compile_all", None)
-    assert tpu.estimate(blocked(512, 512, 512), *square(1024)) is first
-
-
 def test_what_is_remembered_is_bounded(scratch, monkeypatch):
     monkeypatch.setattr(batch, "_memo", OrderedDict())
     monkeypatch.setattr(batch, "MEMORY", 2)

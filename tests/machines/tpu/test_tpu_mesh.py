@@ -27,6 +27,8 @@ def f(a, b):
         ("v5p", {"x": 8}, "v5p:2x2x2"),
         ("v7x", None, "tpu7x:2x2x1"),
         ("v7x", {"x": 8}, "tpu7x:2x2x1"),  # two devices a chip
+        ("v5e", {"x": 7}, "v5e:2x4"),  # a part of a slice
+        ("v7x", {"x": 4}, "tpu7x:2x2x1"),
     ],
 )
 def test_the_topology_holds_the_mesh(chip, mesh, name):
@@ -39,11 +41,6 @@ def test_an_impossible_mesh_says_what_is_possible(mesh):
         export(f, A, B, mesh=mesh)
     with pytest.raises(ValueError, match=r"makes 513 devices; accepted: at most 512"):
         chips.topology("v7x", {"x": 513})
-
-
-def test_a_mesh_may_be_a_part_of_a_slice():
-    assert chips.topology("v5e", {"x": 7}) == "v5e:2x4"
-    assert chips.topology("v7x", {"x": 4}) == "tpu7x:2x2x1"
 
 
 @pytest.mark.parametrize(

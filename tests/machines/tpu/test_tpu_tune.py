@@ -24,22 +24,15 @@ def tune(most=24, **options):
     return tpu.tune(matmul, X, X, candidates=CANDIDATES, most=most, **options)
 
 
-def test_candidates_divide_and_fit():
+def test_candidates_divide_and_fit_and_are_more_where_vmem_is():
     found = candidates(4096, 2048, 1024, "bfloat16", 64 << 20)
     assert len(found) > 20 and len(set(found)) == len(found)
     for b in found:
         assert 4096 % b.bm == 2048 % b.bk == 1024 % b.bn == 0
         assert b.vmem_bytes("bfloat16") <= 64 << 20
         b.fitted(4096, 2048, 1024, "bfloat16")
-
-
-def test_candidates_of_odd_sizes_take_the_whole():
-    assert [(b.bm, b.bk, b.bn) for b in candidates(300, 200, 100, "float32", 64 << 20)] == [
-        (300, 200, 100)
-    ]
-
-
-def test_more_vmem_gives_more_candidates():
+    (whole,) = candidates(300, 200, 100, "float32", 64 << 20)  # of odd sizes
+    assert (whole.bm, whole.bk, whole.bn) == (300, 200, 100)
     few, many = (len(candidates(4096, 4096, 4096, "int8", v << 20)) for v in (32, 128))
     assert few < many
 
@@ -83,7 +76,6 @@ def test_neither_the_default_nor_a_profile_is_asked_for_where_nobody_wants_them(
     assert asked[1:] == [(3, True)]
 
 
-@pytest.mark.libtpu
 def test_tune_ranks_and_remembers(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
 
@@ -106,7 +98,6 @@ def test_tune_ranks_and_remembers(scratch, tmp_path):
     assert not other and len(store()) == 3
 
 
-@pytest.mark.libtpu
 def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
     path = tmp_path / "tuned.csv"
 
@@ -159,7 +150,6 @@ def test_nothing_to_tune():
     assert not store
 
 
-@pytest.mark.libtpu
 def test_a_stranger_s_function_is_tuned(scratch):
     """A function that no catalog knows, with options of its own, one of which it refuses."""
 

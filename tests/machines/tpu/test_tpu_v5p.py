@@ -76,7 +76,6 @@ def test_blocks_that_only_a_v5e_holds_are_refused_for_a_v5p():
 LONG_TO_COMPILE = ("matmul_f32", "attention_gradient", "attention_f32_gradient", "vit_gradient")
 
 
-@pytest.mark.libtpu
 @pytest.mark.parametrize(
     ("chip", "names"),
     [

@@ -1,0 +1,48 @@
+"""Commands as a reader types them: the package's in this process, others in one of their own."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+import door
+import pytest
+from typer.testing import CliRunner
+
+from kernels.cli import app
+
+
+def run(*words, columns=120):
+    """What a command of the package says, and its exit code."""
+    env = {"COLUMNS": str(columns), "NO_COLOR": "1"}
+    return CliRunner().invoke(app, [*map(str, words)], env=env)
+
+
+@contextlib.contextmanager
+def quick_children():
+    """Within it XLA compiles for the CPU as quickly in the processes that are started as here. Not
+    for what a TPU's compiler does too, which reads the same flags."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not os.environ.get("TESTS_OPTIMISED"):
+            flags = f"{door.quick_to_compile()} {os.environ.get('XLA_FLAGS', '')}"
+            patch.setenv("XLA_FLAGS", flags)
+        yield
+
+
+def process(*words, **options):
+    """A process that has ended, with what it printed as text."""
+    return subprocess.run(words, capture_output=True, text=True, **options)
+
+
+def wait(condition, seconds=90.0):
+    """Until a condition holds, which it does before the time is over."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def python(*words, **options):
+    """The same of this environment's Python."""
+    return process(sys.executable, *words, **options)
