@@ -23,6 +23,7 @@ from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_gpu import BroughtToGpu
 from kernels.proof.backends.pallas_tpu import Brought
+from kernels.proof.backends.pallas_tpu_mesh import BroughtToMesh
 from kernels.yours import declared, models, weighing
 from kernels.yours.claim import Claim, with_names
 from kernels.yours.declared import Declared
@@ -38,6 +39,12 @@ WHOLE_ONES = (
     "With whole factors it is right: ask for them by precision=jax.lax.Precision.HIGHEST. If "
     "rounded ones are meant, let the reference multiply so too (as jax.numpy does by default), or "
     "declare a budget="
+)
+
+
+HAND_OVER = (
+    "to prove it, hand over what shard_map calls, with mesh=, in_specs= and out_specs= of kernels."
+    "prove"
 )
 
 
@@ -121,11 +128,13 @@ def load(
     pickled: bytes = b"",
     declaration: Declared | None = None,
     reference: str = "",
+    mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over.
 
     Returns:
-        kernels: for each its name, its problems by name, its chips and its budget; or the error.
+        kernels: for each its name, its problems by name, its chips, its budget and its devices in
+        words; or the error.
         Of one in KernelBench's form, held against that of another file, what models.Small has too.
     """
     if pickled:
@@ -135,11 +144,14 @@ def load(
     declarations = small.declared if small else [declaration] if declaration else None
     for known in declarations or marked(path, name):
         try:
+            if mesh is not None:  # in place of the file's
+                known = dataclasses.replace(known, mesh=mesh)
             claim = Claim(known)
             problems = [str(w) for w in claim.workloads.named]
             claim.outputs  # noqa: B018  # runs the reference once
             _claims[known.name] = claim
-            asked = {"chips": known.chips, "budget": known.budget}
+            devices = str(claim.spread or "")
+            asked = {"chips": known.chips, "budget": known.budget, "devices": devices}
             kernels.append({"name": known.name, "problems": problems, **asked})
         except Exception as error:
             kernels.append({"name": known.name, "error": in_a_line(error)})
@@ -169,7 +181,7 @@ def weigh(
         if whole is None:
             drawn = known.arguments(np.random.default_rng(0))
             args, named = ((), drawn) if isinstance(drawn, dict) else (tuple(drawn), {})
-            whole = weighing.Full(known.function, known.reference, args, named)
+            whole = weighing.Full(known.function, known.reference, args, named, known.spread)
     text = Path(path).read_text(encoding="utf-8") if path else ""
     used = [dataclasses.asdict(name) for name in gone.gone(text)]
     return {"chips": weighing.weigh(whole, title, chips, timeout), "gone": used}
@@ -184,14 +196,20 @@ def _looked_at(claim: Claim) -> tuple[str, str | None]:
 
     with contextlib.suppress(Exception), jax_pallas.compiled():
         subject = _subject(claim, Brought(claim.declared.chips))
-        function, arrays = ladder.programs(subject, claim.workloads.named[0])[-1]
-        traced = jaxprs.trace(function, *arrays)
+        try:
+            function, arrays = ladder.programs(subject, claim.workloads.named[0])[-1]
+            traced = jaxprs.trace(function, *arrays)
+        except NameError as error:
+            if "unbound axis name" in str(error):
+                return f"it names an axis of a mesh ({error}); {HAND_OVER}", None
+            raise
         for equation in jax_pallas.outside_kernels(traced):
             spread = jaxprs.operation(equation) == "shard_map"
-            if spread and equation.params["mesh"].size > 1:
-                return "it is spread over several devices (shard_map), which no rung runs yet", None
-            if jax_pallas.is_kernel(equation) and jax_pallas.reaches_other_chips(equation):
-                return "it talks to other chips, which no rung runs yet", None
+            if spread and equation.params["mesh"].size > 1 and not claim.spread:
+                return f"it is spread over several devices (shard_map); {HAND_OVER}", None
+            talks = jax_pallas.is_kernel(equation) and jax_pallas.reaches_other_chips(equation)
+            if talks and not claim.spread:
+                return f"it talks to other chips; {HAND_OVER}", None
         products = [e for e in jaxprs.equations(traced) if jaxprs.passes(e) in (1, 3)]
         lines = [f for e in products for f in jaxprs.frames(e) if user_file(f[0])]
         place = f" ({Path(lines[0][0]).name}:{lines[0][1]})" if lines else " of a library"
@@ -230,7 +248,9 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     targets = chips or claim.declared.chips
     on_gpu = set(targets) <= set(GPUS)
     machine = GPU if on_gpu else TPU
-    backend = (BroughtToGpu if on_gpu else Brought)(targets)
+    backend: Any = (BroughtToGpu if on_gpu else Brought)(targets)
+    if claim.spread:
+        backend = BroughtToMesh(targets, claim.cut)
     with multiplying(WHOLE):
         [check] = ladder.climb(_subject(claim, backend), rung, [workload], seed)
     used, rounded, note = check.used, "", ""
@@ -251,6 +271,8 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
     if " is nan, the reference" in message:
         message += " (memory that nothing wrote reads as NaN)"
+    if check.place is not None and (axes := claim.copied_along(check.output)):
+        message += f"; the first index counts the devices along {' and '.join(axes)}"
     if status == ladder.FAILED and rounded:
         message, note = f"{message}: {rounded}. {WHOLE_ONES}", ""
     return {

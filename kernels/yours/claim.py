@@ -25,6 +25,7 @@ from kernels.proof.backends.jax_arrays import at_places
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, Workloads
 from kernels.yours.declared import Declared
+from kernels.yours.spread import Spread
 
 DRAWS = 2  # of the values as given
 MOST_MEANS = 4  # arrays that get a large mean, one after the other
@@ -68,6 +69,9 @@ class Claim:
         names = _parameters(declared, self._tree)
         self._owners = [_owner(path, names) for path in paths]
         self.leaves = _identifiers(paths, names)
+        self.spread = declared.spread
+        if self.spread:
+            self._in_specs = self.spread.in_specs_of(*self._tree.unflatten(leaves))
         arrays = [n for n, leaf in zip(self.leaves, leaves) if _is_array(leaf)]
         if not arrays:
             fail("arguments", f"a function that draws no array for {self.name}", "one that does")
@@ -88,10 +92,11 @@ class Claim:
         """A name for each leaf of the reference's result."""
         import jax
 
-        result = self._call(self.declared.reference, self._first)
+        result = self._result
         paths, _ = jax.tree_util.tree_flatten_with_path(result)
         if not paths:
             fail("reference", f"a function that returns {result!r}", "one that returns arrays")
+        self._out_specs  # noqa: B018  # checks them
         if not any(_tells(leaf) for _, leaf in paths):
             useless = "a function that gives no finite number for the arguments drawn"
             fail("reference", useless, "one whose results a wrong kernel would miss")
@@ -118,11 +123,41 @@ class Claim:
         """The reference in the dtype of its arguments."""
         return self._signed(self._plain), XLA
 
-    def function(self, *leaves: Any) -> tuple[Any, ...]:
-        """The stranger's function, of leaves and with leaves."""
-        import jax
+    @functools.cached_property
+    def function(self) -> Callable[..., tuple[Any, ...]]:
+        """The stranger's function, of leaves and with leaves; of whole arrays, on a mesh."""
+        part = functools.partial(_of_leaves, self.declared.function, self._tree)
+        if self.spread is None:
+            return part
+        held = [self.leaves.index(name) for name in self.static]
+        specs = (self._in_specs, self._out_specs)
+        return functools.partial(_on_devices, part, self.spread, *specs, held)
 
-        return tuple(jax.tree.leaves(self._call(self.declared.function, leaves)))
+    @property
+    def cut(self) -> dict[str, Any]:
+        """How what is traced is cut over a mesh, as kernels.tpu.compile takes it."""
+        assert self.spread is not None  # nobody else asks
+        leaves = zip(self.leaves, self._first, self._in_specs, strict=True)
+        traced = [spec for n, leaf, spec in leaves if _is_array(leaf) and n not in self.static]
+        outs = self.spread.stacked(self._out_specs)
+        return {"mesh": self.spread.mesh, "in_specs": tuple(traced), "out_specs": outs}
+
+    def copied_along(self, output: str) -> tuple[str, ...]:
+        """The axes of the mesh that a result's first index counts: each device has its own."""
+        if self.spread is None:
+            return ()
+        place = self.outputs.index(output) if output in self.outputs else 0
+        return self.spread.missing(self._out_specs[place])
+
+    @functools.cached_property
+    def _result(self) -> Any:
+        """What the reference returns for the first draw."""
+        return self._call(self.declared.reference, self._first)
+
+    @functools.cached_property
+    def _out_specs(self) -> list[Any]:
+        """Of each leaf of a result on a mesh."""
+        return self.spread.specs("out_specs", self._result) if self.spread else []
 
     @functools.cached_property
     def terms(self) -> int:
@@ -180,12 +215,7 @@ class Claim:
     # --- functions of leaves --------------------------------------------------------------------
 
     def _call(self, function: Callable[..., Any], leaves: Sequence[Any]) -> Any:
-        import jax
-        import jax.numpy as jnp
-
-        arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
-        args, kwargs = jax.tree.unflatten(self._tree, arrays)
-        return function(*args, **kwargs)
+        return _called(function, self._tree, leaves)
 
     def _plain(self, *leaves: Any) -> tuple[Any, ...]:
         import jax
@@ -197,7 +227,17 @@ class Claim:
                 raise
             args, kwargs = jax.tree.unflatten(self._tree, list(leaves))
             result = self.declared.reference(*args, **kwargs)
-        return tuple(jax.tree.leaves(result))
+        results = tuple(jax.tree.leaves(result))
+        return self._copied(results) if self.spread else results
+
+    def _copied(self, results: Sequence[Any]) -> tuple[Any, ...]:
+        """Whole results, as often as devices have a copy of their own."""
+        import jax.numpy as jnp
+
+        counts = map(self.spread.copies, self._out_specs)
+        return tuple(
+            jnp.broadcast_to(r, (n, *np.shape(r))) if n > 1 else r for r, n in zip(results, counts)
+        )
 
     def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
         """The reference, where it casts to a narrow float cast to float64 instead."""
@@ -275,6 +315,47 @@ class Claim:
             np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
             for size, errors in zip(_amplified(gradients, arguments, absolute=True), rounded)
         ]
+
+
+def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
+    args, kwargs = jax.tree.unflatten(tree, arrays)
+    return function(*args, **kwargs)
+
+
+def _of_leaves(function: Callable[..., Any], tree: Any, *leaves: Any) -> tuple[Any, ...]:
+    import jax
+
+    return tuple(jax.tree.leaves(_called(function, tree, leaves)))
+
+
+def _on_devices(
+    part: Callable[..., Any],
+    spread: Spread,
+    in_specs: Sequence[Any],
+    out_specs: Sequence[Any],
+    held: Sequence[int],
+    *leaves: Any,
+) -> tuple[Any, ...]:
+    """A function of one device's leaves, called on all of them; those `held` are whole on each.
+    The copies of a result stand one behind the other, so that none is wrong unseen."""
+    import jax.numpy as jnp
+
+    places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape") and i not in held]
+    call, arrays = at_places(part, leaves, places)
+
+    def of_parts(*parts: Any) -> tuple[Any, ...]:
+        results = call(*parts)
+        if len(results) != len(out_specs):
+            fail("function", f"one that returns {len(results)} arrays", f"{len(out_specs)} of them")
+        pairs = zip(results, out_specs, strict=True)
+        return tuple(jnp.asarray(r)[None] if spread.missing(s) else r for r, s in pairs)
+
+    specs = tuple(in_specs[place] for place in places), spread.stacked(out_specs)
+    return spread(of_parts, *specs)(*arrays)
 
 
 def with_names(function: Any, names: Sequence[str]) -> Any:

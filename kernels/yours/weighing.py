@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels.machines.checks import located
 from kernels.yours.memory import plainly
+from kernels.yours.spread import Spread
 
 MOST_PROGRAMS = 1 << 18  # of a grid whose index maps are looked at, one by one
 PROFILE_SECONDS = 5.0  # that the static profile of one program may take
@@ -20,12 +21,14 @@ class Full:
 
     Args:
         args, named: trees of arrays or jax.ShapeDtypeStruct, and what is neither.
+        spread: how they are cut, where the function is what each of several devices calls.
     """
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
     args: tuple[Any, ...]
     named: dict[str, Any]
+    spread: Spread | None = None
 
 
 def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[dict[str, Any]]:
@@ -42,6 +45,7 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
     """
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.estimate import estimate_all
+    from kernels.machines.tpu.pool import compile_all
 
     answers, programs = [], []
     for chip in chips:
@@ -54,6 +58,12 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
     )
     for answer, pair in zip(answers, programs, strict=True):
         kernel, reference = [None if p is None else next(estimates) for p in pair]
+        if isinstance(kernel, TpuCompileError) and kernel.kind == "unsupported":
+            # Nobody knows its time; whether it compiles is another question.
+            [kernel] = compile_all([pair[0]], timeout=timeout, progress=False)
+            if not isinstance(kernel, TpuCompileError):
+                _held(answer, kernel.memory.total)
+                continue
         if isinstance(kernel, TpuCompileError):
             late = kernel.kind in ("timeout", "crashed", "disk")
             verdict = "undecided" if late else "refused"
@@ -78,15 +88,22 @@ def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[A
 
     leaves, tree = jax.tree.flatten((full.args, full.named))
     places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
+    cut: dict[str, Any] = {}
+    if full.spread:
+        specs = full.spread.in_specs_of(full.args, full.named)
+        cut["mesh"], cut["out_specs"] = full.spread.mesh, full.spread.out_specs
+        cut["in_specs"] = tuple(specs[place] for place in places)
 
-    def exported(function: Callable[..., Any], words: str) -> Any:
+    def exported(function: Callable[..., Any], words: str, on_each: bool = False) -> Any:
         def of_leaves(*values: Any) -> Any:
             args, named = jax.tree.unflatten(tree, values)
             return function(*args, **named)
 
         with jax_pallas.compiled():
             call, arrays = at_places(of_leaves, leaves, places)
-            return export(call, *arrays, chip=chip, name=words)
+            if full.spread and on_each:
+                call = full.spread(call, cut["in_specs"], cut["out_specs"])
+            return export(call, *arrays, chip=chip, name=words, **cut)
 
     answer: dict[str, Any] = {"chip": chip, "hbm_limit": CHIPS[chip].hbm_bytes}
     try:
@@ -96,7 +113,7 @@ def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[A
         if not isinstance(error, jax.errors.JAXTypeError):
             answer["reference_fails"] = plainly(its_own)
     try:
-        kernel = exported(full.function, name)
+        kernel = exported(full.function, name, on_each=True)
     except TpuCompileError as error:
         where = error.source or ""
         answer |= {"verdict": "refused", "rung": "lower", "why": error.message, "where": where}
@@ -125,17 +142,22 @@ def _looked_at(answer: dict[str, Any], program: Any) -> list[str]:
     return []
 
 
-def _compare(answer: dict[str, Any], kernel: Any, reference: Any) -> None:
-    """Put the estimate of the kernel into the answer, beside that of the reference."""
-    from kernels.machines.tpu.estimate.bands import ahead, ratio_band
-
-    held = kernel.compiled.memory.total
-    answer |= {"hbm_bytes": held, "bound": kernel.bound, "band": kernel.band_text}
-    answer["seconds"] = (kernel.seconds.low, kernel.seconds.high)
+def _held(answer: dict[str, Any], held: int) -> None:
+    """Put the memory into the answer, and a refusal where the chip has less."""
+    answer["hbm_bytes"] = held
     if held > answer["hbm_limit"] and "verdict" not in answer:
         gib = lambda size: f"{size / 2**30:.2f} GiB"
         words = f"it holds {gib(held)} in HBM, and the chip has {gib(answer['hbm_limit'])}"
         answer |= {"verdict": "refused", "rung": "memory", "why": words}
+
+
+def _compare(answer: dict[str, Any], kernel: Any, reference: Any) -> None:
+    """Put the estimate of the kernel into the answer, beside that of the reference."""
+    from kernels.machines.tpu.estimate.bands import ahead, ratio_band
+
+    _held(answer, kernel.compiled.memory.total)
+    answer |= {"bound": kernel.bound, "band": kernel.band_text}
+    answer["seconds"] = (kernel.seconds.low, kernel.seconds.high)
     if reference is None:
         return
     answer["reference_seconds"] = (reference.seconds.low, reference.seconds.high)

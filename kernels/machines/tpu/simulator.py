@@ -23,7 +23,7 @@ import numpy as np
 from kernels.machines.base import Simulation, SimulationError, takes_interpret
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.child import Child, ChildError, ChildLate, Spares, python
-from kernels.machines.compat import jax_devices, jax_interpreter
+from kernels.machines.compat import jax_devices, jax_interpreter, jax_products
 
 CORES = 2
 CLOCKS = 512  # of the race detector, on a mesh: devices, and copies one after another
@@ -154,6 +154,7 @@ def _in_child(
         "mesh": dict(mesh),
         "seed": seed,
         "watched": watched,
+        "products": jax_products.multiplier() or jax_products.TPU,
     }
     try:
         answer = child.ask(question, timeout)
