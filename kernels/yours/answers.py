@@ -28,6 +28,7 @@ from kernels.yours import declared, models, weighing
 from kernels.yours.claim import Claim, with_names
 from kernels.yours.declared import Declared
 from kernels.yours.memory import plainly
+from kernels.yours.spread import Spread
 
 _modules: dict[str, Any] = {}
 _claims: dict[str, Claim] = {}
@@ -122,6 +123,11 @@ def marked(path: str, name: str = "") -> list[Declared]:
     return [known[name]] if name else list(known.values())
 
 
+def _on(known: Declared, mesh: Mapping[str, int] | None) -> Declared:
+    """The same on another mesh, where there is one."""
+    return known if mesh is None else dataclasses.replace(known, mesh=mesh)
+
+
 def load(
     path: str = "",
     name: str = "",
@@ -137,6 +143,8 @@ def load(
         words; or the error.
         Of one in KernelBench's form, held against that of another file, what models.Small has too.
     """
+    import cloudpickle
+
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
@@ -144,9 +152,9 @@ def load(
     declarations = small.declared if small else [declaration] if declaration else None
     for known in declarations or marked(path, name):
         try:
-            if mesh is not None:  # in place of the file's
-                known = dataclasses.replace(known, mesh=mesh)
-            claim = Claim(known)
+            if known.file:  # what a simulated mesh is sent it may not be able to import
+                cloudpickle.register_pickle_by_value(module(known.file))
+            claim = Claim(_on(known, mesh))
             problems = [str(w) for w in claim.workloads.named]
             claim.outputs  # noqa: B018  # runs the reference once
             _claims[known.name] = claim
@@ -165,6 +173,7 @@ def weigh(
     name: str = "",
     pickled: bytes = b"",
     reference: str = "",
+    mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Compile and estimate one kernel at its full size; what it is, as of `load`.
 
@@ -176,7 +185,7 @@ def weigh(
     if reference:
         title, whole = Path(path).stem, models.full(path, reference)
     else:
-        known = pickle.loads(pickled) if pickled else marked(path, name)[0]
+        known = _on(pickle.loads(pickled) if pickled else marked(path, name)[0], mesh)
         title, whole = known.name, known.full
         if whole is None:
             drawn = known.arguments(np.random.default_rng(0))
@@ -248,6 +257,8 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     targets = chips or claim.declared.chips
     on_gpu = set(targets) <= set(GPUS)
     machine = GPU if on_gpu else TPU
+    if claim.spread and on_gpu:
+        fail("chips", ", ".join(targets), "TPUs, where there is a mesh")
     backend: Any = (BroughtToGpu if on_gpu else Brought)(targets)
     if claim.spread:
         backend = BroughtToMesh(targets, claim.cut)
@@ -322,8 +333,10 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
     return ""
 
 
-def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
-    """Explain one function of a file on one chip.
+def explain(
+    path: str, name: str, args: str, mesh: Mapping[str, int] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Explain one function of a file on one chip, or as one device of several runs it.
 
     Returns:
         The explanation, and under "files" what it depends on: each file that was loaded, with its
@@ -332,9 +345,36 @@ def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
     from kernels.yours import cache
     from kernels.yours.machines import Asked, machine
 
-    function, arrays = of_arrays(*target(path, name, args), name)
-    asked = Asked(function, arrays, name=name, title=f"{name}  {args}".strip(), **options)
+    function, positional, named = target(path, name, args)
+    known = _marked(path).get(name)
+    if mesh and not known:
+        fail("--mesh", mesh, "one of a function that @kernels.proves marks")
+    spread = _on(known, mesh).spread if known else None
+    function, arrays, cut = spread_out(function, positional, named, name, spread)
+    title = f"{name}  {args}".strip() + (f"  on each of {spread}" if spread else "")
+    asked = Asked(function, arrays, name=name, title=title, cut=cut, **options)
     return {"explanation": machine(asked.chip).explain(asked), "files": cache.files()}
+
+
+def spread_out(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    name: str,
+    spread: Spread | None,
+) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    """As of_arrays, over the devices of a mesh where there is one; and how export has to cut."""
+    call, arrays = of_arrays(function, args, named, name)
+    if spread is None:
+        return call, arrays, {}
+    import jax
+
+    specs = spread.in_specs_of(args, named)
+    leaves = jax.tree.leaves((list(args), dict(named)))
+    ins = tuple(spec for spec, leaf in zip(specs, leaves, strict=True) if hasattr(leaf, "shape"))
+    outs = spread.out_specs
+    cut = {"mesh": spread.mesh, "in_specs": ins, "out_specs": outs}
+    return spread(call, ins, outs), arrays, cut
 
 
 def of_arrays(

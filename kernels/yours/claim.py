@@ -228,16 +228,7 @@ class Claim:
             args, kwargs = jax.tree.unflatten(self._tree, list(leaves))
             result = self.declared.reference(*args, **kwargs)
         results = tuple(jax.tree.leaves(result))
-        return self._copied(results) if self.spread else results
-
-    def _copied(self, results: Sequence[Any]) -> tuple[Any, ...]:
-        """Whole results, as often as devices have a copy of their own."""
-        import jax.numpy as jnp
-
-        counts = map(self.spread.copies, self._out_specs)
-        return tuple(
-            jnp.broadcast_to(r, (n, *np.shape(r))) if n > 1 else r for r, n in zip(results, counts)
-        )
+        return _copied(results, self.spread, self._out_specs) if self.spread else results
 
     def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
         """The reference, where it casts to a narrow float cast to float64 instead."""
@@ -356,6 +347,14 @@ def _on_devices(
 
     specs = tuple(in_specs[place] for place in places), spread.stacked(out_specs)
     return spread(of_parts, *specs)(*arrays)
+
+
+def _copied(results: Sequence[Any], spread: Spread, out_specs: Sequence[Any]) -> tuple[Any, ...]:
+    """Whole results, each as often as devices have a copy of their own."""
+    import jax.numpy as jnp
+
+    pairs = zip(results, map(spread.copies, out_specs), strict=True)
+    return tuple(jnp.broadcast_to(r, (n, *np.shape(r))) if n > 1 else r for r, n in pairs)
 
 
 def with_names(function: Any, names: Sequence[str]) -> Any:

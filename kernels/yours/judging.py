@@ -102,6 +102,7 @@ def judge_all(
     entries: Sequence[Entry],
     *,
     chips: Sequence[str] = CHIPS,
+    mesh: Mapping[str, int] | None = None,
     seed: int = 0,
     timeout: float = TIMEOUT,
     memory: float | None = None,
@@ -112,6 +113,7 @@ def judge_all(
     Args:
         entries: as `entries` lists them.
         chips, seed, timeout, memory: of each, as `judge` takes them.
+        mesh: in place of the files' own.
         jobs: how many at a time.
 
     Yields:
@@ -124,7 +126,8 @@ def judge_all(
     positive_int("jobs", jobs)
 
     def one(entry: Entry) -> Judgement:
-        source = {"path": entry.path, "name": entry.name, "reference": entry.reference}
+        source: dict[str, Any] = {"path": entry.path, "name": entry.name}
+        source |= {"reference": entry.reference, "mesh": mesh}
         return _judged(source, entry.title, entry.path, chips, seed, timeout, memory)
 
     with ThreadPoolExecutor(jobs) as threads:

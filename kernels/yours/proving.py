@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machines.checks import brief, fail, one_of, positive
+from kernels.machines.compat import jax_pickles
 from kernels.yours import memory
 from kernels.yours.declared import CHIPS, VALUES, Declared
 from kernels.yours.report import FAILED, ProblemResult, Report
@@ -96,9 +97,7 @@ def _pickled(declared: Declared) -> tuple[bytes | None, str]:
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
             return pickle.dumps(declared), ""
     try:
-        import cloudpickle
-
-        return cloudpickle.dumps(declared), ""
+        return jax_pickles.dumps(declared), ""
     except Exception as error:  # whatever somebody's objects raise when they are pickled
         return None, f"it cannot be handed to another ({brief(error)})"
 

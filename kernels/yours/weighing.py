@@ -60,10 +60,11 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
         kernel, reference = [None if p is None else next(estimates) for p in pair]
         if isinstance(kernel, TpuCompileError) and kernel.kind == "unsupported":
             # Nobody knows its time; whether it compiles is another question.
-            [kernel] = compile_all([pair[0]], timeout=timeout, progress=False)
-            if not isinstance(kernel, TpuCompileError):
-                _held(answer, kernel.memory.total)
+            [compiled] = compile_all([pair[0]], timeout=timeout, progress=False)
+            if not isinstance(compiled, TpuCompileError):
+                _held(answer, compiled.memory.total)
                 continue
+            kernel = compiled
         if isinstance(kernel, TpuCompileError):
             late = kernel.kind in ("timeout", "crashed", "disk")
             verdict = "undecided" if late else "refused"
