@@ -62,6 +62,7 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
             # Nobody knows its time; whether it compiles is another question.
             [compiled] = compile_all([pair[0]], timeout=timeout, progress=False)
             if not isinstance(compiled, TpuCompileError):
+                answer["notes"] = [*answer["notes"], kernel.message]
                 _held(answer, compiled.memory.total)
                 continue
             kernel = compiled

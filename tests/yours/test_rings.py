@@ -1,23 +1,34 @@
 """A ring that somebody brings climbs on several devices, and a wrong one is told what is wrong."""
 
+import functools
+
+import jax
+import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
+from typer.testing import CliRunner
 
+import kernels
+from kernels import collectives
+from kernels.cli import app
 from kernels.machines.optional import available
+from kernels.yours import proving
 from kernels.yours.proving import prove_file
+from kernels.yours.report import Report
 from tests.yours import rings
 
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
-FILE = rings.__file__
-X = {"mesh": {"x": 4}, "in_specs": P("x"), "out_specs": P()}
+FOUR = {"mesh": {"x": 4}, "in_specs": P("x"), "out_specs": P()}
+HANDED = {"reference": lambda x: x, "arguments": rings.draw}
 
 
 @pytest.fixture(scope="module")
 def report():
     """What the simulated devices say of every kernel of the file, in one child."""
-    return prove_file(FILE, rungs=("interpret", "simulate"))
+    return prove_file(rings.__file__, rungs=("interpret", "simulate"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["right", "met_by_xla", "product"])
 def test_a_right_one_passes(report, kernel):
     for rung in ("interpret", "simulate"):
@@ -25,15 +36,21 @@ def test_a_right_one_passes(report, kernel):
     assert f"{kernel}: on 4 devices" in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "rung", "says"),
     [
-        ("half_a_barrier", "simulate", "may arrive before device 2 has entered"),
-        ("no_barrier", "simulate", "has entered the kernel: no barrier keeps it back (rings.py:"),
+        (
+            "half_a_barrier",
+            "simulate",
+            "has entered the kernel: no barrier keeps it back (rings.py",
+        ),
+        ("no_barrier", "simulate", "has entered the kernel: no barrier keeps it back (rings.py"),
         ("no_wait", "simulate", "waited for"),
         ("deadlock", "interpret", "deadlock: device 0 waits at rings.py:"),
         ("wrong_neighbour", "interpret", "the first index counts the devices along x"),
-        ("last_device", "interpret", "element [3, "),
+        ("last_device", "interpret", "element [3, "),  # right on all devices but one
+        ("half_a_gradient", "interpret", "gradient of x: element ["),
     ],
 )
 def test_a_wrong_one_is_caught_at_its_rung(report, kernel, rung, says):
@@ -42,3 +59,92 @@ def test_a_wrong_one_is_caught_at_its_rung(report, kernel, rung, says):
     failed = [result for result in report.of(kernel, rung) if result.status == "failed"]
     assert failed and says in failed[0].message, failed
     assert "Traceback" not in failed[0].message
+
+
+@pytest.mark.slow
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("fault", "sizes", "rung"),
+    [("", "x=8", ""), ("no_barrier", "x=4", "compile")],  # a collective_id that nobody uses
+)
+def test_it_compiles_for_the_mesh(fault, sizes, rung):
+    name = f"{rings.__file__}:{fault or 'right'}"
+    ended = CliRunner().invoke(app, ["prove", name, "--mesh", sizes, "--rung", "compile"])
+    assert ended.exit_code == (1 if rung else 3), ended.output  # only compiled
+    assert f"{len(sizes) and sizes[2:]} devices ({sizes})" in ended.output
+
+
+@pytest.mark.slow
+def test_a_mesh_of_two_axes():
+    torus = {"mesh": {"x": 2, "y": 2}, "in_specs": P(("x", "y")), "out_specs": P()}
+    gather = functools.partial(collectives.all_gather, axis_name=("x", "y"))
+    options = {"values": ("given",), "rungs": ("simulate",)}
+    assert kernels.prove(gather, **HANDED, **torus, **options).passed
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_a_judge_weighs_one_device():
+    x = "f32[16384,1024]"  # 64 MiB; a device has a quarter, and gathers all
+    kernel = functools.partial(rings.gather)
+    judgement = kernels.judge(kernel, **HANDED, **FOUR, full=x, chips=("v6e", "v7x"))
+    v6e, v7x = judgement.chips
+    assert v6e.verdict == v7x.verdict == "right"
+    assert 80 << 20 <= v6e.hbm_bytes < 100 << 20 and v6e.bound == "link"
+    assert any("nobody published what the links of a v7x" in note for note in judgement.notes)
+
+
+@needs_libtpu
+def test_explain_says_what_a_device_does():
+    x = jax.ShapeDtypeStruct((16384, 1024), jnp.float32)
+    page = str(kernels.explain(rings.gather, x, **FOUR))
+    assert "on each of 4 devices (x=4)" in page and "the links to other chips bind" in page
+    assert "f32[4096,1024]" in page
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mesh": {}}, r"mesh is {}; accepted: axis name"),
+        ({"mesh": "x=4"}, r"mesh is 'x=4'; accepted: axis name"),
+        ({"mesh": {"x": 0}}, r"mesh\['x'\] is 0; accepted: a whole number"),
+        ({"mesh": None}, r"mesh is None; accepted: axis name"),
+        ({"in_specs": None}, r"in_specs is None; accepted: a jax.sharding.PartitionSpec"),
+        ({"out_specs": P("y")}, r"out_specs is .*'y'.*; accepted: .*of the axes 'x'"),
+        ({"in_specs": "x"}, r"in_specs is 'x'; accepted: "),
+        ({"in_specs": (P(), P())}, r"in_specs is \(.*; accepted: .*as jax.shard_map takes them"),
+        ({"mesh": {"x": 3}}, r"of shape \(16, 128\); accepted: what .* cuts evenly over 3 devices"),
+    ],
+)
+def test_a_wrong_mesh_is_refused_before_anything_runs(options, says):
+    with pytest.raises(ValueError, match=says):
+        kernels.prove(rings.gather, **HANDED, **{**FOUR, **options}, rungs=("compile",))
+
+
+@pytest.mark.parametrize("sizes", ["x", "x=0", "x=4,x=2", "4", "x=-1"])
+def test_a_wrong_option_is_refused(sizes):
+    ended = CliRunner().invoke(app, ["prove", rings.__file__, "--mesh", sizes])
+    assert ended.exit_code == 2 and "accepted: AXIS=SIZE" in " ".join(ended.output.split())
+
+
+def test_the_option_takes_the_place_of_the_file_s_mesh(monkeypatch):
+    asked = []
+    monkeypatch.setattr(proving, "prove_file", lambda *_, **o: asked.append(o) or Report(()))
+    CliRunner().invoke(app, ["prove", rings.__file__, "--mesh", "x=2,y=4"])
+    assert asked[0]["mesh"] == {"x": 2, "y": 4}
+
+
+def test_without_a_mesh_the_option_is_named():
+    report = kernels.prove(rings.gather, **HANDED, rungs=("interpret",))
+    assert {result.status for result in report.findings} == {"skipped"}
+    assert "mesh=, in_specs= and out_specs=" in report.findings[0].message
+
+
+def test_more_devices_than_are_simulated_are_told():
+    many = {"mesh": {"x": 16, "y": 2}, "in_specs": P("x"), "out_specs": P()}
+    report = kernels.prove(lambda x: x, **HANDED, **many, rungs=("interpret",))
+    assert "32 devices are more than the 16 that are simulated" in report.findings[0].message
+    assert report.not_run
