@@ -23,7 +23,7 @@ from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_gpu import BroughtToGpu
 from kernels.proof.backends.pallas_tpu import Brought
-from kernels.proof.backends.pallas_tpu_mesh import BroughtToMesh
+from kernels.proof.backends.pallas_tpu_mesh import BroughtToMesh, over
 from kernels.yours import declared, models, weighing
 from kernels.yours.claim import Claim, with_names
 from kernels.yours.declared import Declared
@@ -125,7 +125,7 @@ def marked(path: str, name: str = "") -> list[Declared]:
 
 def _on(known: Declared, mesh: Mapping[str, int] | None) -> Declared:
     """The same on another mesh, where there is one."""
-    return known if mesh is None else dataclasses.replace(known, mesh=mesh)
+    return dataclasses.replace(known, mesh=mesh) if mesh else known
 
 
 def load(
@@ -282,7 +282,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
     if " is nan, the reference" in message:
         message += " (memory that nothing wrote reads as NaN)"
-    if check.place is not None and (axes := claim.copied_along(check.output)):
+    if axes := dict(zip(claim.outputs, claim.copied)).get(check.output):
         message += f"; the first index counts the devices along {' and '.join(axes)}"
     if status == ladder.FAILED and rounded:
         message, note = f"{message}: {rounded}. {WHOLE_ONES}", ""
@@ -365,16 +365,8 @@ def spread_out(
 ) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """As of_arrays, over the devices of a mesh where there is one; and how export has to cut."""
     call, arrays = of_arrays(function, args, named, name)
-    if spread is None:
-        return call, arrays, {}
-    import jax
-
-    specs = spread.in_specs_of(args, named)
-    leaves = jax.tree.leaves((list(args), dict(named)))
-    ins = tuple(spec for spec, leaf in zip(specs, leaves, strict=True) if hasattr(leaf, "shape"))
-    outs = spread.out_specs
-    cut = {"mesh": spread.mesh, "in_specs": ins, "out_specs": outs}
-    return spread(call, ins, outs), arrays, cut
+    cut = spread.cut(args, named) if spread else {}
+    return over(call, **cut) if cut else call, arrays, cut
 
 
 def of_arrays(

@@ -22,10 +22,10 @@ from kernels.machines.checks import fail
 from kernels.machines.compat import jaxprs
 from kernels.proof.backends.base import Backend
 from kernels.proof.backends.jax_arrays import at_places
+from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, Workloads
 from kernels.yours.declared import Declared
-from kernels.yours.spread import Spread
 
 DRAWS = 2  # of the values as given
 MOST_MEANS = 4  # arrays that get a large mean, one after the other
@@ -70,13 +70,13 @@ class Claim:
         self._owners = [_owner(path, names) for path in paths]
         self.leaves = _identifiers(paths, names)
         self.spread = declared.spread
-        if self.spread:
-            self._in_specs = self.spread.in_specs_of(*self._tree.unflatten(leaves))
         arrays = [n for n, leaf in zip(self.leaves, leaves) if _is_array(leaf)]
         if not arrays:
             fail("arguments", f"a function that draws no array for {self.name}", "one that does")
         self.differentiable = self._named("differentiable", leaves, floats=True)
         self.static = self._named("static", leaves)
+        if self.spread and self.static:
+            fail("static", ", ".join(self.static), "nothing, on a mesh")
         self._first = leaves
         self.reference = self._signed(self._oracle)
         self.magnitude = self._signed(functools.partial(self._size, absolute=True))
@@ -96,7 +96,7 @@ class Claim:
         paths, _ = jax.tree_util.tree_flatten_with_path(result)
         if not paths:
             fail("reference", f"a function that returns {result!r}", "one that returns arrays")
-        self._out_specs  # noqa: B018  # checks them
+        self.cut  # noqa: B018  # checks the specs
         if not any(_tells(leaf) for _, leaf in paths):
             useless = "a function that gives no finite number for the arguments drawn"
             fail("reference", useless, "one whose results a wrong kernel would miss")
@@ -127,32 +127,30 @@ class Claim:
     def function(self) -> Callable[..., tuple[Any, ...]]:
         """The stranger's function, of leaves and with leaves; of whole arrays, on a mesh."""
         part = functools.partial(_of_leaves, self.declared.function, self._tree)
-        if self.spread is None:
-            return part
-        held = [self.leaves.index(name) for name in self.static]
-        specs = (self._in_specs, self._out_specs)
-        return functools.partial(_on_devices, part, self.spread, *specs, held)
+        return functools.partial(_on_devices, part, self.cut, self.copied) if self.spread else part
 
-    @property
+    @functools.cached_property
     def cut(self) -> dict[str, Any]:
-        """How what is traced is cut over a mesh, as kernels.tpu.compile takes it."""
-        assert self.spread is not None  # nobody else asks
-        leaves = zip(self.leaves, self._first, self._in_specs, strict=True)
-        traced = [spec for n, leaf, spec in leaves if _is_array(leaf) and n not in self.static]
-        outs = self.spread.stacked(self._out_specs)
-        return {"mesh": self.spread.mesh, "in_specs": tuple(traced), "out_specs": outs}
+        """How arrays and results are cut over a mesh, as kernels.tpu.compile takes it."""
+        from jax.sharding import PartitionSpec
 
-    def copied_along(self, output: str) -> tuple[str, ...]:
-        """The axes of the mesh that a result's first index counts: each device has its own."""
-        if self.spread is None:
-            return ()
-        place = self.outputs.index(output) if output in self.outputs else 0
-        return self.spread.missing(self._out_specs[place])
+        if not self.spread:
+            return {}
+        cut = self.spread.cut(*self._tree.unflatten(self._first))
+        pairs = zip(self.copied, self._out_specs, strict=True)
+        outs = tuple(PartitionSpec(axes, *spec) if axes else spec for axes, spec in pairs)
+        return cut | {"out_specs": outs}
+
+    @functools.cached_property
+    def copied(self) -> list[tuple[str, ...]]:
+        """The axes along which each device has a copy of its own of a result, for each: there such
+        copies stand one behind the other, along a new first dimension, so that none goes unseen."""
+        return [self.spread.copied(spec) for spec in self._out_specs] if self.spread else []
 
     @functools.cached_property
     def _result(self) -> Any:
         """What the reference returns for the first draw."""
-        return self._call(self.declared.reference, self._first)
+        return _called(self.declared.reference, self._tree, self._first)
 
     @functools.cached_property
     def _out_specs(self) -> list[Any]:
@@ -214,21 +212,22 @@ class Claim:
 
     # --- functions of leaves --------------------------------------------------------------------
 
-    def _call(self, function: Callable[..., Any], leaves: Sequence[Any]) -> Any:
-        return _called(function, self._tree, leaves)
-
     def _plain(self, *leaves: Any) -> tuple[Any, ...]:
         import jax
+        import jax.numpy as jnp
 
         try:
-            result = self._call(self.declared.reference, leaves)
+            result = _called(self.declared.reference, self._tree, leaves)
         except TypeError:  # NumPy's, that writes into its arrays
             if any(isinstance(a, jax.core.Tracer) for a in leaves):
                 raise
             args, kwargs = jax.tree.unflatten(self._tree, list(leaves))
             result = self.declared.reference(*args, **kwargs)
         results = tuple(jax.tree.leaves(result))
-        return _copied(results, self.spread, self._out_specs) if self.spread else results
+        if not self.spread:
+            return results
+        counts = [(self.spread.count(axes),) * bool(axes) for axes in self.copied]
+        return tuple(jnp.broadcast_to(r, n + np.shape(r)) for r, n in zip(results, counts))
 
     def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
         """The reference, where it casts to a narrow float cast to float64 instead."""
@@ -324,37 +323,21 @@ def _of_leaves(function: Callable[..., Any], tree: Any, *leaves: Any) -> tuple[A
 
 
 def _on_devices(
-    part: Callable[..., Any],
-    spread: Spread,
-    in_specs: Sequence[Any],
-    out_specs: Sequence[Any],
-    held: Sequence[int],
-    *leaves: Any,
+    part: Callable[..., Any], cut: dict[str, Any], copied: Sequence[Any], *leaves: Any
 ) -> tuple[Any, ...]:
-    """A function of one device's leaves, called on all of them; those `held` are whole on each.
-    The copies of a result stand one behind the other, so that none is wrong unseen."""
+    """A function of one device's leaves, called on all devices."""
     import jax.numpy as jnp
 
-    places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape") and i not in held]
+    places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
     call, arrays = at_places(part, leaves, places)
 
     def of_parts(*parts: Any) -> tuple[Any, ...]:
         results = call(*parts)
-        if len(results) != len(out_specs):
-            fail("function", f"one that returns {len(results)} arrays", f"{len(out_specs)} of them")
-        pairs = zip(results, out_specs, strict=True)
-        return tuple(jnp.asarray(r)[None] if spread.missing(s) else r for r, s in pairs)
+        if len(results) != len(copied):
+            fail("function", f"one that returns {len(results)} arrays", f"{len(copied)} of them")
+        return tuple(jnp.asarray(r)[None] if axes else r for r, axes in zip(results, copied))
 
-    specs = tuple(in_specs[place] for place in places), spread.stacked(out_specs)
-    return spread(of_parts, *specs)(*arrays)
-
-
-def _copied(results: Sequence[Any], spread: Spread, out_specs: Sequence[Any]) -> tuple[Any, ...]:
-    """Whole results, each as often as devices have a copy of their own."""
-    import jax.numpy as jnp
-
-    pairs = zip(results, map(spread.copies, out_specs), strict=True)
-    return tuple(jnp.broadcast_to(r, (n, *np.shape(r))) if n > 1 else r for r, n in pairs)
+    return over(of_parts, **cut)(*arrays)
 
 
 def with_names(function: Any, names: Sequence[str]) -> Any:

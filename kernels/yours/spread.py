@@ -1,9 +1,9 @@
-"""A function of one device's parts, as one of whole arrays: jax.shard_map calls it on a mesh."""
+"""How a function that each of several devices calls is spread over them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,90 +30,62 @@ class Spread:
     out_specs: Any
 
     def __post_init__(self) -> None:
+        import jax
+
         if not isinstance(self.mesh, Mapping) or not self.mesh:
             fail("mesh", repr(self.mesh), MESH)
         for axis, size in self.mesh.items():
             positive_int(f"mesh[{axis!r}]", size)
         for argument in ("in_specs", "out_specs"):
-            specs = _leaves(value := getattr(self, argument))
+            value = getattr(self, argument)
+            specs = jax.tree.leaves(value, is_leaf=_is_spec)
             if not specs or any(not _is_spec(s) or set(_axes(s)) - set(self.mesh) for s in specs):
                 known = ", ".join(map(repr, self.mesh))
                 fail(argument, repr(value), f"{SPECS}, of the axes {known}")
 
-    @property
-    def devices(self) -> int:
-        """How many there are."""
-        return math.prod(self.mesh.values())
-
     def __str__(self) -> str:
         sizes = ", ".join(f"{axis}={size}" for axis, size in self.mesh.items())
-        return f"{self.devices} devices ({sizes})"
+        return f"{math.prod(self.mesh.values())} devices ({sizes})"
 
     def specs(self, argument: str, values: Any) -> list[Any]:
-        """The spec of each leaf.
-
-        Args:
-            argument: "in_specs" or "out_specs".
-            values: the tree of what they cut.
+        """The spec of each leaf of the arguments ("in_specs") or results ("out_specs").
 
         Raises:
             ValueError: where the specs are no prefix of that tree, or do not cut an array evenly.
         """
         import jax
 
+        prefix = getattr(self, argument)
         try:
-            whole = jax.tree.broadcast(getattr(self, argument), values, is_leaf=_is_spec)
+            whole = jax.tree.broadcast(prefix, values, is_leaf=_is_spec)
         except ValueError:
-            tree = jax.tree.structure(values)
-            fail(argument, repr(getattr(self, argument)), f"{SPECS}, of {tree}")
+            fail(argument, repr(prefix), f"{SPECS}, of {jax.tree.structure(values)}")
         specs = jax.tree.leaves(whole, is_leaf=_is_spec)
         for spec, leaf in zip(specs, jax.tree.leaves(values), strict=True):
-            shape = tuple(getattr(leaf, "shape", ()))
-            cuts = [self._size(axes) for axes in spec]
-            if hasattr(leaf, "shape") and (
-                len(cuts) > len(shape) or any(n % cut for n, cut in zip(shape, cuts))
-            ):
-                what = "arguments draws" if argument == "in_specs" else "reference returns"
-                accepted = f"what {spec} cuts evenly over {self}"
-                fail(f"an array that {what}", f"of shape {shape}", accepted)
+            shape = getattr(leaf, "shape", None)
+            cuts = [self.count(_axes([axes])) for axes in spec]
+            if shape is not None and (len(cuts) > len(shape) or any(map(int.__mod__, shape, cuts))):
+                fail(f"the shape of what {argument} cut", shape, f"what {spec} cuts over {self}")
         return specs
 
-    def in_specs_of(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-        """The spec of each leaf of arguments; beside positional ones, what is named is whole."""
+    def cut(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """What kernels.tpu.compile is told of a function of the arrays in these arguments; beside
+        positional ones, those by name are whole."""
         import jax
-        from jax.sharding import PartitionSpec
 
-        if not args:
-            return self.specs("in_specs", dict(named))
-        rest = [PartitionSpec()] * len(jax.tree.leaves(named))
-        return self.specs("in_specs", tuple(args)) + rest
+        specs = self.specs("in_specs", tuple(args) if args else dict(named))
+        leaves = jax.tree.leaves((tuple(args), dict(named)))
+        specs += [jax.sharding.PartitionSpec()] * (len(leaves) - len(specs))
+        ins = tuple(s for s, leaf in zip(specs, leaves, strict=True) if hasattr(leaf, "shape"))
+        return {"mesh": self.mesh, "in_specs": ins, "out_specs": self.out_specs}
 
-    def missing(self, spec: Any) -> tuple[str, ...]:
-        """The axes along which devices have copies of a result, each its own."""
-        used = set(_axes(spec))
-        return tuple(a for a, size in self.mesh.items() if a not in used and size > 1)
+    def copied(self, spec: Any) -> tuple[str, ...]:
+        """The axes along which each device has a copy of its own of a result."""
+        return tuple(a for a, size in self.mesh.items() if a not in _axes(spec) and size > 1)
 
-    def copies(self, spec: Any) -> int:
-        """How many copies of a result there are."""
-        return self._size(self.missing(spec))
-
-    def stacked(self, specs: Sequence[Any]) -> tuple[Any, ...]:
-        """The specs of results whose copies stand one behind the other, along a new dimension."""
-        from jax.sharding import PartitionSpec
-
-        behind = [(self.missing(spec), spec) for spec in specs]
-        return tuple(PartitionSpec(axes, *spec) if axes else spec for axes, spec in behind)
-
-    def _size(self, axes: Any) -> int:
-        return math.prod(self.mesh[axis] for axis in _axes([axes]))
-
-    def __call__(
-        self, function: Callable[..., Any], in_specs: Any, out_specs: Any
-    ) -> Callable[..., Any]:
-        """A function of one device's parts as one of whole arrays, on the mesh that is set."""
-        from kernels.proof.backends.pallas_tpu_mesh import over
-
-        return over(function, self.mesh, in_specs, out_specs)
+    def count(self, axes: Sequence[str]) -> int:
+        """How many devices there are along axes."""
+        return math.prod(self.mesh[axis] for axis in axes)
 
 
 def spread_over(mesh: Any, in_specs: Any, out_specs: Any) -> Spread | None:
@@ -127,20 +99,12 @@ def spread_over(mesh: Any, in_specs: Any, out_specs: Any) -> Spread | None:
 
 
 def _is_spec(value: Any) -> bool:
-    from jax.sharding import PartitionSpec
-
-    return isinstance(value, PartitionSpec)
-
-
-def _leaves(specs: Any) -> list[Any]:
     import jax
 
-    return jax.tree.leaves(specs, is_leaf=_is_spec)
+    return isinstance(value, jax.sharding.PartitionSpec)
 
 
 def _axes(spec: Any) -> list[str]:
     """The names in a spec, flat."""
-    names: list[str] = []
-    for axes in spec:
-        names += axes if isinstance(axes, (tuple, list)) else [axes] if axes is not None else []
-    return names
+    parts = [axes if isinstance(axes, (tuple, list)) else (axes,) for axes in spec if axes]
+    return [name for part in parts for name in part]

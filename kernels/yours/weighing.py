@@ -87,14 +87,11 @@ def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[A
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.export import export
     from kernels.proof.backends.jax_arrays import at_places
+    from kernels.proof.backends.pallas_tpu_mesh import over
 
     leaves, tree = jax.tree.flatten((full.args, full.named))
     places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
-    cut: dict[str, Any] = {}
-    if full.spread:
-        specs = full.spread.in_specs_of(full.args, full.named)
-        cut["mesh"], cut["out_specs"] = full.spread.mesh, full.spread.out_specs
-        cut["in_specs"] = tuple(specs[place] for place in places)
+    cut = full.spread.cut(full.args, full.named) if full.spread else {}
 
     def exported(function: Callable[..., Any], words: str, on_each: bool = False) -> Any:
         def of_leaves(*values: Any) -> Any:
@@ -103,8 +100,8 @@ def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[A
 
         with jax_pallas.compiled():
             call, arrays = at_places(of_leaves, leaves, places)
-            if full.spread and on_each:
-                call = full.spread(call, cut["in_specs"], cut["out_specs"])
+            if cut and on_each:  # XLA spreads the reference by itself
+                call = over(call, **cut)
             return export(call, *arrays, chip=chip, name=words, **cut)
 
     answer: dict[str, Any] = {"chip": chip, "hbm_limit": CHIPS[chip].hbm_bytes}

@@ -19,25 +19,19 @@ MOST = 16  # devices of a mesh that is simulated: each takes a thread, and its t
 
 
 def over(
-    function: Callable[..., Any], sizes: Mapping[str, int], in_specs: Any, out_specs: Any
+    function: Callable[..., Any], mesh: Mapping[str, int], in_specs: Any, out_specs: Any
 ) -> Callable[..., Any]:
-    """A function of one device's parts as one of whole arrays, on whichever mesh is set.
-
-    Args:
-        function: of arrays.
-        sizes: axis name → size, of the mesh where none is set, as where only shapes are asked for.
-        in_specs, out_specs: as jax.shard_map takes them.
-    """
+    """A function of one device's arrays as one of whole arrays, inside jax.shard_map."""
 
     def whole(*arrays: Any) -> Any:
         import jax
 
-        mesh = jax.sharding.get_abstract_mesh()
-        if mesh.empty:
-            kinds = (jax.sharding.AxisType.Auto,) * len(sizes)
-            mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes), kinds)
+        devices = jax.sharding.get_abstract_mesh()
+        if devices.empty:  # where only shapes are asked for
+            kinds = (jax.sharding.AxisType.Auto,) * len(mesh)
+            devices = jax.sharding.AbstractMesh(tuple(mesh.values()), tuple(mesh), kinds)
         specs = {"in_specs": in_specs, "out_specs": out_specs}
-        return jax.shard_map(function, mesh=mesh, **specs, check_vma=False)(*arrays)
+        return jax.shard_map(function, mesh=devices, **specs, check_vma=False)(*arrays)
 
     return whole
 
@@ -104,7 +98,7 @@ class BroughtToMesh(_PallasMesh, Brought):
 
     Args:
         chips: that it is compiled for.
-        cut: the mesh, and how the arrays and the results are cut, as of kernels.tpu.compile.
+        cut: how, as kernels.tpu.compile takes it.
     """
 
     orders = 4
