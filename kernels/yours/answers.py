@@ -28,7 +28,7 @@ from kernels.yours import declared, models, weighing
 from kernels.yours.claim import Claim, with_names
 from kernels.yours.declared import Declared
 from kernels.yours.memory import plainly
-from kernels.yours.spread import Spread
+from kernels.yours.spread import Devices
 
 _modules: dict[str, Any] = {}
 _claims: dict[str, Claim] = {}
@@ -361,7 +361,7 @@ def spread_out(
     args: Sequence[Any],
     named: Mapping[str, Any],
     name: str,
-    spread: Spread | None,
+    spread: Devices | None,
 ) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """As of_arrays, over the devices of a mesh where there is one; and how export has to cut."""
     call, arrays = of_arrays(function, args, named, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kernels.machines.checks import fail, name_of, one_of, positive
-from kernels.yours.spread import Spread, spread_over
+from kernels.yours.spread import Devices, spread_over
 
 CHIPS = ("v5e", "v6e")
 # How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
@@ -66,7 +66,7 @@ class Declared:
             object.__setattr__(self, "name", name_of(self.function))
 
     @property
-    def spread(self) -> Spread | None:
+    def spread(self) -> Devices | None:
         """How it is spread over devices; None for one device."""
         return spread_over(self.mesh, self.in_specs, self.out_specs)
 

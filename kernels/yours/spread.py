@@ -14,7 +14,7 @@ SPECS = "a jax.sharding.PartitionSpec for each, or one for all, as jax.shard_map
 
 
 @dataclass(frozen=True)
-class Spread:
+class Devices:
     """How arrays are cut over a mesh.
 
     Args:
@@ -88,14 +88,14 @@ class Spread:
         return math.prod(self.mesh[axis] for axis in axes)
 
 
-def spread_over(mesh: Any, in_specs: Any, out_specs: Any) -> Spread | None:
+def spread_over(mesh: Any, in_specs: Any, out_specs: Any) -> Devices | None:
     """What three options say together: None where nobody gives them; ValueError where only some."""
     if mesh is in_specs is out_specs is None:
         return None
     for argument, value in (("mesh", mesh), ("in_specs", in_specs), ("out_specs", out_specs)):
         if value is None:
             fail(argument, None, f"{MESH if argument == 'mesh' else SPECS}, where others are given")
-    return Spread(mesh, in_specs, out_specs)
+    return Devices(mesh, in_specs, out_specs)
 
 
 def _is_spec(value: Any) -> bool:

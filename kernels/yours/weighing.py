@@ -3,13 +3,13 @@ fits, and what it would take beside XLA's program of the reference. In a child."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernels.machines.checks import located
 from kernels.yours.memory import plainly
-from kernels.yours.spread import Spread
+from kernels.yours.spread import Devices
 
 MOST_PROGRAMS = 1 << 18  # of a grid whose index maps are looked at, one by one
 PROFILE_SECONDS = 5.0  # that the static profile of one program may take
@@ -28,7 +28,7 @@ class Full:
     reference: Callable[..., Any]
     args: tuple[Any, ...]
     named: dict[str, Any]
-    spread: Spread | None = None
+    spread: Devices | None = None
 
 
 def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
     """
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.estimate import estimate_all
-    from kernels.machines.tpu.pool import compile_all
+    from kernels.machines.tpu.pool import TpuProgram, compile_all
 
     answers, programs = [], []
     for chip in chips:
@@ -53,25 +53,23 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
         answers.append(answer)
         programs.append(exported)
     asked = [p for pair in programs for p in pair if p is not None]
-    estimates = iter(
+    estimates: Iterator[Any] = iter(
         estimate_all(asked, timeout=timeout, budget=PROFILE_SECONDS, large=True, progress=False)
     )
     for answer, pair in zip(answers, programs, strict=True):
         kernel, reference = [None if p is None else next(estimates) for p in pair]
         if isinstance(kernel, TpuCompileError) and kernel.kind == "unsupported":
             # Nobody knows its time; whether it compiles is another question.
-            [compiled] = compile_all([pair[0]], timeout=timeout, progress=False)
-            if not isinstance(compiled, TpuCompileError):
-                answer["notes"] = [*answer["notes"], kernel.message]
-                _held(answer, compiled.memory.total)
-                continue
-            kernel = compiled
+            answer["notes"] = [*answer["notes"], kernel.message]
+            [kernel] = compile_all([pair[0]], timeout=timeout, progress=False)
         if isinstance(kernel, TpuCompileError):
             late = kernel.kind in ("timeout", "crashed", "disk")
             verdict = "undecided" if late else "refused"
             rung = "memory" if "hbm" in kernel.message.lower() else "compile"
             where = kernel.source or ""
             answer |= {"verdict": verdict, "rung": rung, "why": kernel.message, "where": where}
+        elif isinstance(kernel, TpuProgram):
+            _held(answer, kernel.memory.total)
         elif kernel is not None:
             _compare(answer, kernel, None if isinstance(reference, TpuCompileError) else reference)
     return answers
