@@ -275,14 +275,16 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         note = f"{name}: {rounded}. With whole factors it is right; with rounded ones it is as "
         note += "good as its reference, which multiplies so as well"
     wrote = ""
-    if check.place is not None and not check.output.startswith("gradient"):
+    unplaced = check.place is None or claim.spread  # each device has blocks of its own
+    if not unplaced and not check.output.startswith("gradient"):
         # A kernel that cannot be traced as it is compiled was told of elsewhere.
         with contextlib.suppress(Exception):
             wrote = _writer(claim, workload, seed, check.output, check.place)
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
     if " is nan, the reference" in message:
         message += " (memory that nothing wrote reads as NaN)"
-    if axes := dict(zip(claim.outputs, claim.copied)).get(check.output):
+    axes = dict(zip(claim.outputs, claim.copied)).get(check.output)
+    if axes and check.place is not None:
         message += f"; the first index counts the devices along {' and '.join(axes)}"
     if status == ladder.FAILED and rounded:
         message, note = f"{message}: {rounded}. {WHOLE_ONES}", ""
