@@ -43,10 +43,7 @@ WHOLE_ONES = (
 )
 
 
-HAND_OVER = (
-    "to prove it, hand over what shard_map calls, with mesh=, in_specs= and out_specs= of kernels."
-    "prove"
-)
+HAND_OVER = "hand over what shard_map calls, with mesh=, in_specs= and out_specs="
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,8 +272,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         note = f"{name}: {rounded}. With whole factors it is right; with rounded ones it is as "
         note += "good as its reference, which multiplies so as well"
     wrote = ""
-    unplaced = check.place is None or claim.spread  # each device has blocks of its own
-    if not unplaced and not check.output.startswith("gradient"):
+    if check.place is not None and not (claim.spread or check.output.startswith("gradient")):
         # A kernel that cannot be traced as it is compiled was told of elsewhere.
         with contextlib.suppress(Exception):
             wrote = _writer(claim, workload, seed, check.output, check.place)
@@ -284,7 +280,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     if " is nan, the reference" in message:
         message += " (memory that nothing wrote reads as NaN)"
     axes = dict(zip(claim.outputs, claim.copied)).get(check.output)
-    if axes and check.place is not None:
+    if check.place is not None and axes:
         message += f"; the first index counts the devices along {' and '.join(axes)}"
     if status == ladder.FAILED and rounded:
         message, note = f"{message}: {rounded}. {WHOLE_ONES}", ""

@@ -149,12 +149,10 @@ class Claim:
 
     @functools.cached_property
     def _result(self) -> Any:
-        """What the reference returns for the first draw."""
         return _called(self.declared.reference, self._tree, self._first)
 
     @functools.cached_property
     def _out_specs(self) -> list[Any]:
-        """Of each leaf of a result on a mesh."""
         return self.spread.specs("out_specs", self._result) if self.spread else []
 
     @functools.cached_property

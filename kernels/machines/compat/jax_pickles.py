@@ -16,10 +16,6 @@ def dumps(value: Any) -> bytes:
     import jax
 
     for kind in (jax.custom_vjp, jax.custom_jvp):
-        copyreg.pickle(kind, _reduced)
+        copyreg.pickle(kind, lambda f: (object.__new__, (type(f),), dict(vars(f))))
     data: bytes = cloudpickle.dumps(value)
     return data
-
-
-def _reduced(function: Any) -> tuple[Any, ...]:
-    return object.__new__, (type(function),), dict(vars(function))
