@@ -167,6 +167,7 @@ SAID = {
     "int4-unpack": lambda: stored(unpacked, jnp.ones((32, 128), jnp.int8)),
     "no-gradient": lambda: jax.grad(lambda x: interpreted(x=x).sum())(X),
     "mesh-axes": on_a_mesh,
+    "unbound-axis": lambda: jax.lax.axis_index("x"),
     "deleted": donated,
     "program-id-loop": lambda: interpreted(looping, grid=(1,)),
     "compile-timeout": lambda: tpu.compile(lambda x: x @ x, shape(512, 512), timeout=0.01),

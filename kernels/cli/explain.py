@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli.options import ArgsOption, Entry, TimeoutOption, WorkloadOption, only_for, subject
+from kernels.cli.options import (
+    ArgsOption,
+    Entry,
+    MeshOption,
+    TimeoutOption,
+    WorkloadOption,
+    only_for,
+    subject,
+)
 from kernels.cli.terminal import console, file_and_name, reported, writable, write
 from kernels.figures.table import show
 from kernels.machines.checks import one_of
@@ -35,6 +43,7 @@ def explain(
     chip: Annotated[
         str | None, typer.Option("--chip", "-c", help="A TPU or a GPU; v5e or h100 if left out.")
     ] = None,
+    mesh: MeshOption = "",
     timeout: TimeoutOption = 120.0,
     html: Annotated[Path | None, typer.Option(help="Write one page of HTML there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON instead.")] = False,
@@ -50,16 +59,17 @@ def explain(
     python -m kernels explain mine.py:ragged --args "bf16[512,128] i32[1]" --trips 64
     """
     with reported():
-        from kernels.yours.shapes import trips_of
+        from kernels.yours.shapes import mesh_of, trips_of
 
         writable(html)
         other, pictures = None, html is not None
         options = {"timeout": timeout, "trips": trips_of(trips or []), "pictures": pictures}
         if ".py" in entry:
             only_for("OPERATOR/IMPLEMENTATION", workload=workload)
-            explanation, other = _of_file(entry, args, compare, {"chip": chip or "v5e", **options})
+            options |= {"chip": chip or "v5e", "mesh": mesh_of(mesh)}
+            explanation, other = _of_file(entry, args, compare, options)
         else:
-            only_for("FILE.py:NAME", args=args, compare=compare)
+            only_for("FILE.py:NAME", args=args, compare=compare, mesh=mesh)
             explanation = _of_entry(entry, workload, chip, options)
         if html is not None:
             write(html, explanation.html(other))

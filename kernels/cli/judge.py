@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from kernels.cli.options import ChipsOption, MarkdownOption, repeated
+from kernels.cli.options import ChipsOption, MarkdownOption, MeshOption, repeated
 from kernels.cli.terminal import console, errors, progress, reported, writable, write
 
 UNDECIDED = 3  # the exit status where nothing is wrong or refused, and a kernel is not decided
@@ -26,6 +26,7 @@ def judge(
         typer.Option(help="Of files in KernelBench's form: the file or folder with the originals."),
     ] = "",
     chip: ChipsOption = None,
+    mesh: MeshOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a kernel.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the schema of --json.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="How many kernels at a time.")] = 1,
@@ -58,6 +59,7 @@ def judge(
     with reported():
         from kernels.machines.tpu.chips import CHIPS
         from kernels.yours import judging
+        from kernels.yours.shapes import mesh_of
         from kernels.yours.verdict import REFUSED, SCHEMA, WRONG, table
         from kernels.yours.verdict import UNDECIDED as OPEN
 
@@ -72,8 +74,9 @@ def judge(
         verdicts = []
         with progress() as bar:
             task = bar.add_task("judging", total=len(listed))
+            limits: dict[str, Any] = dict(timeout=timeout, memory=memory, jobs=jobs)
             for verdict in judging.judge_all(
-                listed, chips=chips, seed=seed, timeout=timeout, memory=memory, jobs=jobs
+                listed, chips=chips, mesh=mesh_of(mesh), seed=seed, **limits
             ):
                 verdicts.append(verdict)
                 bar.advance(task)

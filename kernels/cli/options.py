@@ -34,6 +34,14 @@ ChipsOption = Annotated[
     list[str] | None,
     typer.Option("--chip", "-c", help="May be repeated; the file says by default."),
 ]
+MeshOption = Annotated[
+    str,
+    typer.Option(
+        "--mesh",
+        help="Devices such as x=4 or x=2,y=4, in place of the file's mesh; its in_specs and "
+        "out_specs cut the arrays.",
+    ),
+]
 TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds for one compilation.")]
 GradientOption = Annotated[bool, typer.Option(help="Of the gradients, forward pass included.")]
 StrictOption = Annotated[bool, typer.Option(help="Let fail too what was skipped, or done in part.")]

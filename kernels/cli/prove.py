@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kernels.cli.options import ChipsOption, MarkdownOption, StrictOption, repeated
+from kernels.cli.options import ChipsOption, MarkdownOption, MeshOption, StrictOption, repeated
 from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
 from kernels.proof.catalog import RUNGS
 
@@ -25,6 +25,7 @@ def prove(
         typer.Option(help=f"One of {', '.join(RUNGS[:3])}; may be repeated. All by default."),
     ] = None,
     chip: ChipsOption = None,
+    mesh: MeshOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the values.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for a problem at a rung.")] = 300.0,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.")] = None,
@@ -42,6 +43,7 @@ def prove(
     \b
     python -m kernels prove my_kernels.py
     python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
+    python -m kernels prove my_rings.py --mesh x=8
 
     The exit status is 1 where a rung failed, and 3 where a kernel was compiled and never run.
     """
@@ -50,6 +52,7 @@ def prove(
         from kernels.yours.proving import RUNGS as known
         from kernels.yours.proving import prove_file
         from kernels.yours.report import Report
+        from kernels.yours.shapes import mesh_of
 
         writable(junit, markdown)
         rungs = repeated("--rung", rung, known) or known
@@ -68,6 +71,7 @@ def prove(
                     chips=chips,
                     seed=seed,
                     timeout=timeout,
+                    mesh=mesh_of(mesh),
                     progress=lambda words: bar.update(task, description=escape(words)),
                 )
         write(junit, report.junit())

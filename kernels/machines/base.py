@@ -119,6 +119,8 @@ class CompileError(RuntimeError):
 class SimulationError(RuntimeError):
     """A simulated machine refused a kernel; the message is the machine's own last words."""
 
+    gap = False  # whether the simulator fails, and says nothing of the kernel
+
 
 @dataclass(frozen=True)
 class Simulation:

@@ -46,8 +46,6 @@ __all__ = [
     "worst",
 ]
 
-ORDERS = (0, 1)  # in which the simulator runs parallel programs, as seeds
-
 # From the best to the worst. A rung that did part of its work did not fail, and did not pass.
 PASSED, PARTIAL, SKIPPED, FAILED = "passed", "partial", "skipped", "failed"
 STATUSES = (PASSED, PARTIAL, SKIPPED, FAILED)
@@ -224,7 +222,7 @@ def _simulate(subject: Subject, workload: Workload, seed: int) -> tuple[float, s
         raise Skipped(reason)
     job = subject.job(workload, seed, gradient=False)
     first, used = None, 0.0
-    for order in ORDERS:
+    for order in range(subject.backend.orders):
         run = subject.backend.simulate(job, seed + order)
         same = first is not None and judge.same(first, run.result)
         if not same:

@@ -23,10 +23,12 @@ from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.pallas_gpu import BroughtToGpu
 from kernels.proof.backends.pallas_tpu import Brought
+from kernels.proof.backends.pallas_tpu_mesh import BroughtToMesh, over
 from kernels.yours import declared, models, weighing
 from kernels.yours.claim import Claim, with_names
 from kernels.yours.declared import Declared
 from kernels.yours.memory import plainly
+from kernels.yours.spread import Devices
 
 _modules: dict[str, Any] = {}
 _claims: dict[str, Claim] = {}
@@ -39,6 +41,9 @@ WHOLE_ONES = (
     "rounded ones are meant, let the reference multiply so too (as jax.numpy does by default), or "
     "declare a budget="
 )
+
+
+HAND_OVER = "hand over what shard_map calls, with mesh=, in_specs= and out_specs="
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,19 +120,28 @@ def marked(path: str, name: str = "") -> list[Declared]:
     return [known[name]] if name else list(known.values())
 
 
+def _on(known: Declared, mesh: Mapping[str, int] | None) -> Declared:
+    """The same on another mesh, where there is one."""
+    return dataclasses.replace(known, mesh=mesh) if mesh else known
+
+
 def load(
     path: str = "",
     name: str = "",
     pickled: bytes = b"",
     declaration: Declared | None = None,
     reference: str = "",
+    mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over.
 
     Returns:
-        kernels: for each its name, its problems by name, its chips and its budget; or the error.
+        kernels: for each its name, its problems by name, its chips, its budget and its devices in
+        words; or the error.
         Of one in KernelBench's form, held against that of another file, what models.Small has too.
     """
+    import cloudpickle
+
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
@@ -135,11 +149,14 @@ def load(
     declarations = small.declared if small else [declaration] if declaration else None
     for known in declarations or marked(path, name):
         try:
-            claim = Claim(known)
+            if known.file:  # what a simulated mesh is sent it may not be able to import
+                cloudpickle.register_pickle_by_value(module(known.file))
+            claim = Claim(_on(known, mesh))
             problems = [str(w) for w in claim.workloads.named]
             claim.outputs  # noqa: B018  # runs the reference once
             _claims[known.name] = claim
-            asked = {"chips": known.chips, "budget": known.budget}
+            devices = str(claim.spread or "")
+            asked = {"chips": known.chips, "budget": known.budget, "devices": devices}
             kernels.append({"name": known.name, "problems": problems, **asked})
         except Exception as error:
             kernels.append({"name": known.name, "error": in_a_line(error)})
@@ -153,6 +170,7 @@ def weigh(
     name: str = "",
     pickled: bytes = b"",
     reference: str = "",
+    mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Compile and estimate one kernel at its full size; what it is, as of `load`.
 
@@ -164,12 +182,12 @@ def weigh(
     if reference:
         title, whole = Path(path).stem, models.full(path, reference)
     else:
-        known = pickle.loads(pickled) if pickled else marked(path, name)[0]
+        known = _on(pickle.loads(pickled) if pickled else marked(path, name)[0], mesh)
         title, whole = known.name, known.full
         if whole is None:
             drawn = known.arguments(np.random.default_rng(0))
             args, named = ((), drawn) if isinstance(drawn, dict) else (tuple(drawn), {})
-            whole = weighing.Full(known.function, known.reference, args, named)
+            whole = weighing.Full(known.function, known.reference, args, named, known.spread)
     text = Path(path).read_text(encoding="utf-8") if path else ""
     used = [dataclasses.asdict(name) for name in gone.gone(text)]
     return {"chips": weighing.weigh(whole, title, chips, timeout), "gone": used}
@@ -184,14 +202,20 @@ def _looked_at(claim: Claim) -> tuple[str, str | None]:
 
     with contextlib.suppress(Exception), jax_pallas.compiled():
         subject = _subject(claim, Brought(claim.declared.chips))
-        function, arrays = ladder.programs(subject, claim.workloads.named[0])[-1]
-        traced = jaxprs.trace(function, *arrays)
+        try:
+            function, arrays = ladder.programs(subject, claim.workloads.named[0])[-1]
+            traced = jaxprs.trace(function, *arrays)
+        except NameError as error:
+            if "unbound axis name" in str(error):
+                return f"it names an axis of a mesh ({error}); {HAND_OVER}", None
+            raise
         for equation in jax_pallas.outside_kernels(traced):
             spread = jaxprs.operation(equation) == "shard_map"
-            if spread and equation.params["mesh"].size > 1:
-                return "it is spread over several devices (shard_map), which no rung runs yet", None
-            if jax_pallas.is_kernel(equation) and jax_pallas.reaches_other_chips(equation):
-                return "it talks to other chips, which no rung runs yet", None
+            if spread and equation.params["mesh"].size > 1 and not claim.spread:
+                return f"it is spread over several devices (shard_map); {HAND_OVER}", None
+            talks = jax_pallas.is_kernel(equation) and jax_pallas.reaches_other_chips(equation)
+            if talks and not claim.spread:
+                return f"it talks to other chips; {HAND_OVER}", None
         products = [e for e in jaxprs.equations(traced) if jaxprs.passes(e) in (1, 3)]
         lines = [f for e in products for f in jaxprs.frames(e) if user_file(f[0])]
         place = f" ({Path(lines[0][0]).name}:{lines[0][1]})" if lines else " of a library"
@@ -230,7 +254,11 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     targets = chips or claim.declared.chips
     on_gpu = set(targets) <= set(GPUS)
     machine = GPU if on_gpu else TPU
-    backend = (BroughtToGpu if on_gpu else Brought)(targets)
+    if claim.spread and on_gpu:
+        fail("chips", ", ".join(targets), "TPUs, where there is a mesh")
+    backend: Any = (BroughtToGpu if on_gpu else Brought)(targets)
+    if claim.spread:
+        backend = BroughtToMesh(targets, claim.cut)
     with multiplying(WHOLE):
         [check] = ladder.climb(_subject(claim, backend), rung, [workload], seed)
     used, rounded, note = check.used, "", ""
@@ -244,13 +272,16 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         note = f"{name}: {rounded}. With whole factors it is right; with rounded ones it is as "
         note += "good as its reference, which multiplies so as well"
     wrote = ""
-    if check.place is not None and not check.output.startswith("gradient"):
+    if check.place is not None and not (claim.spread or check.output.startswith("gradient")):
         # A kernel that cannot be traced as it is compiled was told of elsewhere.
         with contextlib.suppress(Exception):
             wrote = _writer(claim, workload, seed, check.output, check.place)
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
     if " is nan, the reference" in message:
         message += " (memory that nothing wrote reads as NaN)"
+    axes = dict(zip(claim.outputs, claim.copied)).get(check.output)
+    if check.place is not None and axes:
+        message += f"; the first index counts the devices along {' and '.join(axes)}"
     if status == ladder.FAILED and rounded:
         message, note = f"{message}: {rounded}. {WHOLE_ONES}", ""
     return {
@@ -300,8 +331,10 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
     return ""
 
 
-def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
-    """Explain one function of a file on one chip.
+def explain(
+    path: str, name: str, args: str, mesh: Mapping[str, int] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Explain one function of a file on one chip, or as one device of several runs it.
 
     Returns:
         The explanation, and under "files" what it depends on: each file that was loaded, with its
@@ -310,9 +343,28 @@ def explain(path: str, name: str, args: str, **options: Any) -> dict[str, Any]:
     from kernels.yours import cache
     from kernels.yours.machines import Asked, machine
 
-    function, arrays = of_arrays(*target(path, name, args), name)
-    asked = Asked(function, arrays, name=name, title=f"{name}  {args}".strip(), **options)
+    function, positional, named = target(path, name, args)
+    known = _marked(path).get(name)
+    if mesh and not known:
+        fail("--mesh", mesh, "one of a function that @kernels.proves marks")
+    spread = _on(known, mesh).spread if known else None
+    function, arrays, cut = spread_out(function, positional, named, name, spread)
+    title = f"{name}  {args}".strip() + (f"  on each of {spread}" if spread else "")
+    asked = Asked(function, arrays, name=name, title=title, cut=cut, **options)
     return {"explanation": machine(asked.chip).explain(asked), "files": cache.files()}
+
+
+def spread_out(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    name: str,
+    spread: Devices | None,
+) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    """As of_arrays, over the devices of a mesh where there is one; and how export has to cut."""
+    call, arrays = of_arrays(function, args, named, name)
+    cut = spread.cut(args, named) if spread else {}
+    return over(call, **cut) if cut else call, arrays, cut
 
 
 def of_arrays(

@@ -22,6 +22,7 @@ from kernels.machines.checks import fail
 from kernels.machines.compat import jaxprs
 from kernels.proof.backends.base import Backend
 from kernels.proof.backends.jax_arrays import at_places
+from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.xla import XLA
 from kernels.proof.workload import Workload, Workloads
 from kernels.yours.declared import Declared
@@ -68,11 +69,14 @@ class Claim:
         names = _parameters(declared, self._tree)
         self._owners = [_owner(path, names) for path in paths]
         self.leaves = _identifiers(paths, names)
+        self.spread = declared.spread
         arrays = [n for n, leaf in zip(self.leaves, leaves) if _is_array(leaf)]
         if not arrays:
             fail("arguments", f"a function that draws no array for {self.name}", "one that does")
         self.differentiable = self._named("differentiable", leaves, floats=True)
         self.static = self._named("static", leaves)
+        if self.spread and self.static:
+            fail("static", ", ".join(self.static), "nothing, on a mesh")
         self._first = leaves
         self.reference = self._signed(self._oracle)
         self.magnitude = self._signed(functools.partial(self._size, absolute=True))
@@ -88,10 +92,11 @@ class Claim:
         """A name for each leaf of the reference's result."""
         import jax
 
-        result = self._call(self.declared.reference, self._first)
+        result = self._result
         paths, _ = jax.tree_util.tree_flatten_with_path(result)
         if not paths:
             fail("reference", f"a function that returns {result!r}", "one that returns arrays")
+        self.cut  # noqa: B018  # checks the specs
         if not any(_tells(leaf) for _, leaf in paths):
             useless = "a function that gives no finite number for the arguments drawn"
             fail("reference", useless, "one whose results a wrong kernel would miss")
@@ -118,11 +123,37 @@ class Claim:
         """The reference in the dtype of its arguments."""
         return self._signed(self._plain), XLA
 
-    def function(self, *leaves: Any) -> tuple[Any, ...]:
-        """The stranger's function, of leaves and with leaves."""
-        import jax
+    @functools.cached_property
+    def function(self) -> Callable[..., tuple[Any, ...]]:
+        """The stranger's function, of leaves and with leaves; of whole arrays, on a mesh."""
+        part = functools.partial(_of_leaves, self.declared.function, self._tree)
+        return functools.partial(_on_devices, part, self.cut, self.copied) if self.spread else part
 
-        return tuple(jax.tree.leaves(self._call(self.declared.function, leaves)))
+    @functools.cached_property
+    def cut(self) -> dict[str, Any]:
+        """How arrays and results are cut over a mesh, as kernels.tpu.compile takes it."""
+        from jax.sharding import PartitionSpec
+
+        if not self.spread:
+            return {}
+        cut = self.spread.cut(*self._tree.unflatten(self._first))
+        pairs = zip(self.copied, self._out_specs, strict=True)
+        outs = tuple(PartitionSpec(axes, *spec) if axes else spec for axes, spec in pairs)
+        return cut | {"out_specs": outs}
+
+    @functools.cached_property
+    def copied(self) -> list[tuple[str, ...]]:
+        """The axes along which each device has a copy of its own of a result, for each: there such
+        copies stand one behind the other, along a new first dimension, so that none goes unseen."""
+        return [self.spread.copied(spec) for spec in self._out_specs] if self.spread else []
+
+    @functools.cached_property
+    def _result(self) -> Any:
+        return _called(self.declared.reference, self._tree, self._first)
+
+    @functools.cached_property
+    def _out_specs(self) -> list[Any]:
+        return self.spread.specs("out_specs", self._result) if self.spread else []
 
     @functools.cached_property
     def terms(self) -> int:
@@ -179,25 +210,22 @@ class Claim:
 
     # --- functions of leaves --------------------------------------------------------------------
 
-    def _call(self, function: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+    def _plain(self, *leaves: Any) -> tuple[Any, ...]:
         import jax
         import jax.numpy as jnp
 
-        arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
-        args, kwargs = jax.tree.unflatten(self._tree, arrays)
-        return function(*args, **kwargs)
-
-    def _plain(self, *leaves: Any) -> tuple[Any, ...]:
-        import jax
-
         try:
-            result = self._call(self.declared.reference, leaves)
+            result = _called(self.declared.reference, self._tree, leaves)
         except TypeError:  # NumPy's, that writes into its arrays
             if any(isinstance(a, jax.core.Tracer) for a in leaves):
                 raise
             args, kwargs = jax.tree.unflatten(self._tree, list(leaves))
             result = self.declared.reference(*args, **kwargs)
-        return tuple(jax.tree.leaves(result))
+        results = tuple(jax.tree.leaves(result))
+        if not self.spread:
+            return results
+        counts = [(self.spread.count(axes),) * bool(axes) for axes in self.copied]
+        return tuple(jnp.broadcast_to(r, n + np.shape(r)) for r, n in zip(results, counts))
 
     def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
         """The reference, where it casts to a narrow float cast to float64 instead."""
@@ -275,6 +303,39 @@ class Claim:
             np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
             for size, errors in zip(_amplified(gradients, arguments, absolute=True), rounded)
         ]
+
+
+def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
+    args, kwargs = jax.tree.unflatten(tree, arrays)
+    return function(*args, **kwargs)
+
+
+def _of_leaves(function: Callable[..., Any], tree: Any, *leaves: Any) -> tuple[Any, ...]:
+    import jax
+
+    return tuple(jax.tree.leaves(_called(function, tree, leaves)))
+
+
+def _on_devices(
+    part: Callable[..., Any], cut: dict[str, Any], copied: Sequence[Any], *leaves: Any
+) -> tuple[Any, ...]:
+    """A function of one device's leaves, called on all devices."""
+    import jax.numpy as jnp
+
+    places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
+    call, arrays = at_places(part, leaves, places)
+
+    def of_parts(*parts: Any) -> tuple[Any, ...]:
+        results = call(*parts)
+        if len(results) != len(copied):
+            fail("function", f"one that returns {len(results)} arrays", f"{len(copied)} of them")
+        return tuple(jnp.asarray(r)[None] if axes else r for r, axes in zip(results, copied))
+
+    return over(of_parts, **cut)(*arrays)
 
 
 def with_names(function: Any, names: Sequence[str]) -> Any:

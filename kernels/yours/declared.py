@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kernels.machines.checks import fail, name_of, one_of, positive
+from kernels.yours.spread import Devices, spread_over
 
 CHIPS = ("v5e", "v6e")
 # How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
@@ -26,6 +27,7 @@ class Declared:
         differentiable, static, chips: the same.
         values: how drawn values are changed for further problems; of VALUES.
         budget: how many times the error budget a result may take.
+        mesh, in_specs, out_specs: of a function that several devices run; None for one.
         name: by which it is reported and found.
         file: that marked it; empty where nobody did.
         full: a weighing.Full, what `kernels.judge` compiles; None where that is what is drawn.
@@ -39,6 +41,9 @@ class Declared:
     chips: Sequence[str] = CHIPS
     values: Sequence[str] = VALUES
     budget: float = 1.0
+    mesh: Mapping[str, int] | None = None
+    in_specs: Any = None
+    out_specs: Any = None
     name: str = ""
     file: str = ""
     full: Any = None
@@ -54,10 +59,16 @@ class Declared:
                 fail(argument, repr(value), "a tuple of names")
             object.__setattr__(self, argument, tuple(value))
         positive("budget", self.budget)
+        self.spread  # noqa: B018  # checks it
         for change in self.values:
             one_of("values", change, VALUES)
         if not self.name:
             object.__setattr__(self, "name", name_of(self.function))
+
+    @property
+    def spread(self) -> Devices | None:
+        """How it is spread over devices; None for one device."""
+        return spread_over(self.mesh, self.in_specs, self.out_specs)
 
 
 # In the order in which files declared them; a child loads one file, and finds its own here.
@@ -73,6 +84,9 @@ def proves(
     chips: Sequence[str] = CHIPS,
     values: Sequence[str] = VALUES,
     budget: float = 1.0,
+    mesh: Mapping[str, int] | None = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as one to prove, for `python -m kernels prove FILE`.
 
@@ -87,6 +101,8 @@ def proves(
             time, "wide" spreads all over many powers of ten.
         budget: how many times the error budget a result may take, for whoever knows why; the report
             says so.
+        mesh, in_specs, out_specs: of a function that several devices run, as `kernels.prove` takes
+            them.
 
     Returns:
         A decorator that gives the function back as it is.
@@ -97,7 +113,7 @@ def proves(
 
     def mark(function: Function) -> Function:
         file = sys._getframe(1).f_code.co_filename
-        names = (differentiable, static, chips, values, budget)
+        names = (differentiable, static, chips, values, budget, mesh, in_specs, out_specs)
         _known.append(Declared(function, reference, arguments, *names, file=file))
         return function
 

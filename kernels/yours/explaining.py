@@ -15,6 +15,7 @@ from kernels.yours import cache
 from kernels.yours.explanation import Explanation
 from kernels.yours.machines import Asked, machine
 from kernels.yours.proving import Lost, asking
+from kernels.yours.spread import spread_over
 
 
 def explain(
@@ -24,6 +25,9 @@ def explain(
     timeout: float = 120.0,
     trips: int | Mapping[str, int] | None = None,
     pictures: bool = False,
+    mesh: Mapping[str, int] | None = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
     **named: Any,
 ) -> Explanation:
     """Explain a function of JAX, with kernels in it or without: where its time would go on a chip.
@@ -37,6 +41,8 @@ def explain(
         trips: where data decides that is not given, how often loops run and how many steps grids
             have; or by the name of a kernel, or FILE:LINE of a loop.
         pictures: whether to draw what a page shows.
+        mesh, in_specs, out_specs: as `kernels.prove` takes them, of what each of several devices
+            calls; what one of them does is explained.
         named: its keyword arguments.
 
     Returns:
@@ -51,11 +57,12 @@ def explain(
     target = machine(chip, "chip")
     target.ready()
     name = name_of(function)
-    call, arrays = answers.of_arrays(function, args, named, name)
+    spread = spread_over(mesh, in_specs, out_specs)
+    call, arrays, cut = answers.spread_out(function, args, named, name, spread)
     shapes = " ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in arrays)
     counts = {"": trips} if isinstance(trips, int) else dict(trips or {})
-    title = f"{name}  {shapes}"
-    return target.explain(Asked(call, arrays, chip, name, title, timeout, pictures, counts))
+    title = f"{name}  {shapes}" + (f"  on each of {spread}" if spread else "")
+    return target.explain(Asked(call, arrays, chip, name, title, timeout, pictures, counts, cut))
 
 
 def explain_file(
@@ -67,6 +74,7 @@ def explain_file(
     timeout: float = 120.0,
     pictures: bool = False,
     trips: Mapping[str, int] | None = None,
+    mesh: Mapping[str, int] | None = None,
 ) -> Explanation:
     """Explain a function of a file: where its time would go on a chip.
 
@@ -79,7 +87,7 @@ def explain_file(
         ValueError: where the file, the name or the arguments are wrong, or the child ended.
     """
     question = dict(what="explain", path=path, name=name, args=args, chip=chip, timeout=timeout)
-    question |= dict(pictures=pictures, trips=dict(trips or {}))
+    question |= dict(pictures=pictures, trips=dict(trips or {}), mesh=mesh)
     key = cache.key(machine(chip).ready(), os.path.abspath(path), sorted(question.items(), key=str))
     if (known := cache.ANSWERS.get(key)) and cache.same(known["files"]):
         return known["explanation"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +57,9 @@ def judge(
     chips: Sequence[str] = CHIPS,
     values: Sequence[str] = ("given",),
     budget: float = 1.0,
+    mesh: Mapping[str, int] | None = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
     seed: int = 0,
     timeout: float = TIMEOUT,
     memory: float | None = None,
@@ -72,7 +75,8 @@ def judge(
             memory and estimate; a text such as "bf16[4096,4096] f32[128]" will do. What
             `arguments` draws, if left out.
         chips: TPUs; a verdict for each.
-        values, budget, seed: as `kernels.prove` takes them.
+        values, budget, mesh, in_specs, out_specs, seed: as `kernels.prove` takes them; on a mesh
+            the opponent is the reference as XLA spreads it, and memory is that of one device.
         timeout: seconds for all of it.
         memory: GiB that the process may have that runs it; a share of what is free if left out.
 
@@ -82,11 +86,12 @@ def judge(
     Raises:
         ValueError: for a wrong argument, and for functions that no other process can be handed.
     """
-    declared = Declared(function, reference, arguments, (), (), chips, values, budget)
+    spread = (mesh, in_specs, out_specs)
+    declared = Declared(function, reference, arguments, (), (), chips, values, budget, *spread)
     check(chips, timeout, memory)
     if full is not None:
         args, named = _full(full)
-        declared = replace(declared, full=Full(function, reference, args, named))
+        declared = replace(declared, full=Full(function, reference, args, named, declared.spread))
     pickled, why_not = proving._pickled(declared)
     if pickled is None:
         fail("function", f"{declared.name}: {why_not}", "one that can be pickled")
@@ -97,6 +102,7 @@ def judge_all(
     entries: Sequence[Entry],
     *,
     chips: Sequence[str] = CHIPS,
+    mesh: Mapping[str, int] | None = None,
     seed: int = 0,
     timeout: float = TIMEOUT,
     memory: float | None = None,
@@ -107,6 +113,7 @@ def judge_all(
     Args:
         entries: as `entries` lists them.
         chips, seed, timeout, memory: of each, as `judge` takes them.
+        mesh: in place of the files' own.
         jobs: how many at a time.
 
     Yields:
@@ -119,7 +126,8 @@ def judge_all(
     positive_int("jobs", jobs)
 
     def one(entry: Entry) -> Judgement:
-        source = {"path": entry.path, "name": entry.name, "reference": entry.reference}
+        source: dict[str, Any] = {"path": entry.path, "name": entry.name}
+        source |= {"reference": entry.reference, "mesh": mesh}
         return _judged(source, entry.title, entry.path, chips, seed, timeout, memory)
 
     with ThreadPoolExecutor(jobs) as threads:

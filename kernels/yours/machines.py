@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.machines.checks import fail, one_of
@@ -37,6 +37,7 @@ class Asked:
     pictures: bool  # whether to draw what a page shows
     # The name of a loop, or "" for every one → how often it runs, where data decides.
     trips: Mapping[str, int]
+    cut: Mapping[str, Any] = field(default_factory=dict)  # over a mesh, as kernels.tpu.compile does
     flops: float | None = None  # of its kernels' products, where they cannot be counted
 
 

@@ -38,6 +38,8 @@ def explain(asked: Asked) -> Explanation:
     and values do not matter."""
     if trips := " ".join(f"{k}={n}".lstrip("=") for k, n in asked.trips.items()):
         fail("trips", trips, f"none on {asked.chip}")
+    if asked.cut:
+        fail("chip", asked.chip, "a TPU, where there is a mesh")
     from kernels.machines.compat import jax_pallas
     from kernels.machines.gpu import explain as known
     from kernels.machines.gpu.compiler import compile_program

@@ -43,7 +43,8 @@ def explain(asked: Asked) -> Explanation:
     program = None
     try:
         with jax_pallas.compiled():
-            program = export(asked.function, *asked.arrays, chip=asked.chip, name=asked.name)
+            options = {"chip": asked.chip, "name": asked.name, **asked.cut}
+            program = export(asked.function, *asked.arrays, **options)
         program = returning(program).with_trips(asked.trips)
         estimate = estimate_program(program, timeout=asked.timeout)
     except TpuCompileError as error:

@@ -8,11 +8,12 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernels.machines.checks import brief, fail, one_of, positive
+from kernels.machines.compat import jax_pickles
 from kernels.yours import memory
 from kernels.yours.declared import CHIPS, VALUES, Declared
 from kernels.yours.report import FAILED, ProblemResult, Report
@@ -35,6 +36,9 @@ def prove(
     chips: Sequence[str] = CHIPS,
     values: Sequence[str] = VALUES,
     budget: float = 1.0,
+    mesh: Mapping[str, int] | None = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
     rungs: Sequence[str] = RUNGS,
     seed: int = 0,
     timeout: float = TIMEOUT,
@@ -58,6 +62,11 @@ def prove(
         values: "given" are the values as drawn; "mean" adds a large mean to an array at a time;
             "wide" spreads all values over many powers of ten.
         budget: how many times the error budget a result may take; the report says so.
+        mesh: axis name → size, such as {"x": 4}, where the function is what jax.shard_map calls on
+            each of several devices. They are simulated in several orders of arrival.
+        in_specs, out_specs: a jax.sharding.PartitionSpec for each argument and result, or one for
+            all, as jax.shard_map takes them. Arguments and reference are of whole arrays; a result
+            of which each device has a copy is compared on each.
         rungs: those to climb.
         seed: of the values.
         timeout: seconds for one problem at one rung.
@@ -68,8 +77,9 @@ def prove(
     Raises:
         ValueError: for a wrong argument, and where `arguments` or `reference` fail by themselves.
     """
+    spread = (mesh, in_specs, out_specs)
     declared = Declared(
-        function, reference, arguments, differentiable, static, chips, values, budget
+        function, reference, arguments, differentiable, static, chips, values, budget, *spread
     )
     _check(rungs, declared.chips, timeout)
     pickled, why_not = _pickled(declared)
@@ -87,9 +97,7 @@ def _pickled(declared: Declared) -> tuple[bytes | None, str]:
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
             return pickle.dumps(declared), ""
     try:
-        import cloudpickle
-
-        return cloudpickle.dumps(declared), ""
+        return jax_pickles.dumps(declared), ""
     except Exception as error:  # whatever somebody's objects raise when they are pickled
         return None, f"it cannot be handed to another ({brief(error)})"
 
@@ -102,16 +110,20 @@ def prove_file(
     chips: Sequence[str] = (),
     seed: int = 0,
     timeout: float = TIMEOUT,
+    mesh: Mapping[str, int] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Prove what a file marks with `kernels.proves`, in a child process.
+
+    Args:
+        mesh: in place of the file's own; the rest as `prove` takes it.
 
     Raises:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
     _check(rungs, chips, timeout)
     with asking(timeout) as ask:
-        question = {"path": path, "name": name}
+        question = {"path": path, "name": name, "mesh": mesh}
         return _climb(ask, question, rungs, tuple(chips), seed, progress)
 
 
@@ -274,6 +286,8 @@ def _climb(
             what = "arguments and reference"
             results.append(ProblemResult(name, "load", what, FAILED, kernel["error"]))
             continue
+        if kernel["devices"]:
+            notes.append(f"{name}: on {kernel['devices']}")
         if kernel["budget"] != 1:
             notes.append(f"{name}: {kernel['budget']:g} times the usual error budget, as declared")
         for rung in rungs:

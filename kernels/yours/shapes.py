@@ -98,6 +98,27 @@ def literal(text: str, word: str, option: str = "--over", form: str = "Python li
         fail(option, repr(word), form)
 
 
+def mesh_of(text: str) -> dict[str, int] | None:
+    """Read the axes and sizes of a mesh.
+
+    Args:
+        text: "AXIS=SIZE", or several with commas between.
+
+    Returns:
+        Axis name → size; None for an empty text.
+
+    Raises:
+        ValueError: for another form, and for an axis that stands twice.
+    """
+    mesh: dict[str, int] = {}
+    for word in text.replace(" ", "").split(",") if text else ():
+        axis, _, size = word.partition("=")
+        if not axis.isidentifier() or not size.isdigit() or not int(size) or axis in mesh:
+            fail("--mesh", repr(text), "AXIS=SIZE, such as x=4 or x=2,y=4, each axis once")
+        mesh[axis] = int(size)
+    return mesh or None
+
+
 def trips_of(texts: Sequence[str]) -> dict[str, int]:
     """Read how often what data decides runs.
 

@@ -32,6 +32,7 @@ BINDS = {
     "compute": "the core's units bind",
     "HBM": "the bandwidth of HBM binds",
     "latency": "latency binds: it waits, and neither the units nor the bandwidth are full",
+    "link": "the links to other chips bind",
 }
 
 
@@ -64,6 +65,11 @@ def advice(facts: TpuFacts) -> list[str]:
                 f"a grid step takes {facts.cycles / steps:,.0f} cycles, too few to hide the next "
                 "fetch behind: make the blocks larger"
             )
+    if facts.bound == "link":
+        words.append(
+            "links carry both ways at once: send half of the rows around the ring the other way, "
+            "and multiply while they are under way"
+        )
     moved = sum(op.share for op in facts.operations if op.kind == "relayout")
     if moved > 0.1:
         words.insert(

@@ -26,7 +26,7 @@ _ON_CHIP = {
     "where": _TEXT | {"description": "FILE.py:LINE, or the block and program; empty if unknown"},
     "seconds": _RANGE | {"description": "estimated, at full size: at least and at most"},
     "band": _TEXT | {"description": "how far such estimates were off"},
-    "bound": _TEXT | {"description": "what binds: compute, HBM or latency"},
+    "bound": _TEXT | {"description": "what binds: compute, HBM, latency or link"},
     "reference_seconds": _RANGE | {"description": "of XLA's program of the reference"},
     "ratio": _RANGE | {"description": "reference over kernel, with the error of ratios"},
     "ahead": {"enum": ["kernel", "reference", "tie", ""]},

@@ -3,12 +3,13 @@ fits, and what it would take beside XLA's program of the reference. In a child."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernels.machines.checks import located
 from kernels.yours.memory import plainly
+from kernels.yours.spread import Devices
 
 MOST_PROGRAMS = 1 << 18  # of a grid whose index maps are looked at, one by one
 PROFILE_SECONDS = 5.0  # that the static profile of one program may take
@@ -20,12 +21,14 @@ class Full:
 
     Args:
         args, named: trees of arrays or jax.ShapeDtypeStruct, and what is neither.
+        spread: how they are cut, where the function is what each of several devices calls.
     """
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
     args: tuple[Any, ...]
     named: dict[str, Any]
+    spread: Devices | None = None
 
 
 def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[dict[str, Any]]:
@@ -42,6 +45,7 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
     """
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.estimate import estimate_all
+    from kernels.machines.tpu.pool import TpuProgram, compile_all
 
     answers, programs = [], []
     for chip in chips:
@@ -49,17 +53,23 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
         answers.append(answer)
         programs.append(exported)
     asked = [p for pair in programs for p in pair if p is not None]
-    estimates = iter(
+    estimates: Iterator[Any] = iter(
         estimate_all(asked, timeout=timeout, budget=PROFILE_SECONDS, large=True, progress=False)
     )
     for answer, pair in zip(answers, programs, strict=True):
         kernel, reference = [None if p is None else next(estimates) for p in pair]
+        if isinstance(kernel, TpuCompileError) and kernel.kind == "unsupported":
+            # Nobody knows its time; whether it compiles is another question.
+            answer["notes"] = [*answer["notes"], kernel.message]
+            [kernel] = compile_all([pair[0]], timeout=timeout, progress=False)
         if isinstance(kernel, TpuCompileError):
             late = kernel.kind in ("timeout", "crashed", "disk")
             verdict = "undecided" if late else "refused"
             rung = "memory" if "hbm" in kernel.message.lower() else "compile"
             where = kernel.source or ""
             answer |= {"verdict": verdict, "rung": rung, "why": kernel.message, "where": where}
+        elif isinstance(kernel, TpuProgram):
+            _held(answer, kernel.memory.total)
         elif kernel is not None:
             _compare(answer, kernel, None if isinstance(reference, TpuCompileError) else reference)
     return answers
@@ -75,18 +85,22 @@ def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[A
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.export import export
     from kernels.proof.backends.jax_arrays import at_places
+    from kernels.proof.backends.pallas_tpu_mesh import over
 
     leaves, tree = jax.tree.flatten((full.args, full.named))
     places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
+    cut = full.spread.cut(full.args, full.named) if full.spread else {}
 
-    def exported(function: Callable[..., Any], words: str) -> Any:
+    def exported(function: Callable[..., Any], words: str, on_each: bool = False) -> Any:
         def of_leaves(*values: Any) -> Any:
             args, named = jax.tree.unflatten(tree, values)
             return function(*args, **named)
 
         with jax_pallas.compiled():
             call, arrays = at_places(of_leaves, leaves, places)
-            return export(call, *arrays, chip=chip, name=words)
+            if cut and on_each:  # XLA spreads the reference by itself
+                call = over(call, **cut)
+            return export(call, *arrays, chip=chip, name=words, **cut)
 
     answer: dict[str, Any] = {"chip": chip, "hbm_limit": CHIPS[chip].hbm_bytes}
     try:
@@ -96,7 +110,7 @@ def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[A
         if not isinstance(error, jax.errors.JAXTypeError):
             answer["reference_fails"] = plainly(its_own)
     try:
-        kernel = exported(full.function, name)
+        kernel = exported(full.function, name, on_each=True)
     except TpuCompileError as error:
         where = error.source or ""
         answer |= {"verdict": "refused", "rung": "lower", "why": error.message, "where": where}
@@ -125,17 +139,22 @@ def _looked_at(answer: dict[str, Any], program: Any) -> list[str]:
     return []
 
 
-def _compare(answer: dict[str, Any], kernel: Any, reference: Any) -> None:
-    """Put the estimate of the kernel into the answer, beside that of the reference."""
-    from kernels.machines.tpu.estimate.bands import ahead, ratio_band
-
-    held = kernel.compiled.memory.total
-    answer |= {"hbm_bytes": held, "bound": kernel.bound, "band": kernel.band_text}
-    answer["seconds"] = (kernel.seconds.low, kernel.seconds.high)
+def _held(answer: dict[str, Any], held: int) -> None:
+    """Put the memory into the answer, and a refusal where the chip has less."""
+    answer["hbm_bytes"] = held
     if held > answer["hbm_limit"] and "verdict" not in answer:
         gib = lambda size: f"{size / 2**30:.2f} GiB"
         words = f"it holds {gib(held)} in HBM, and the chip has {gib(answer['hbm_limit'])}"
         answer |= {"verdict": "refused", "rung": "memory", "why": words}
+
+
+def _compare(answer: dict[str, Any], kernel: Any, reference: Any) -> None:
+    """Put the estimate of the kernel into the answer, beside that of the reference."""
+    from kernels.machines.tpu.estimate.bands import ahead, ratio_band
+
+    _held(answer, kernel.compiled.memory.total)
+    answer |= {"bound": kernel.bound, "band": kernel.band_text}
+    answer["seconds"] = (kernel.seconds.low, kernel.seconds.high)
     if reference is None:
         return
     answer["reference_seconds"] = (reference.seconds.low, reference.seconds.high)

@@ -8,8 +8,9 @@ where nobody can go on, that is a deadlock, at once and in words; and what a dev
 such as a copy that nobody waited for, is an error. Without a seed devices go in step, copies arrive
 at once, and what is left behind does not matter.
 
-Private: `shared_memory` of `jax._src.pallas.mosaic.interpret`, `dispatch` and `source_info_util` of
-`jax._src`. Seen in JAX 0.10.2; since 0.12 a clock is an object, and cores are named by pairs.
+Private: `shared_memory` and `interpret_pallas_call` of `jax._src.pallas.mosaic.interpret`,
+`dispatch` and `source_info_util` of `jax._src`. Seen in JAX 0.10.2; since 0.12 a clock is an
+object, and cores are named by pairs.
 """
 
 from __future__ import annotations
@@ -158,6 +159,29 @@ class _Turns:
             self.fail(f"{type(error).__name__}: {error}")
 
 
+@dataclass
+class _Entrance:
+    """All devices meet before a kernel that has no barrier of its own, in JAX as on a TPU."""
+
+    machine: _Turns
+    arrived: int = 0
+
+    def wait(self) -> None:
+        from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+
+        machine, devices = self.machine, self.machine.memory.num_devices
+        self.arrived += 1
+        due = -(-self.arrived // devices) * devices
+        if self.arrived == due:
+            interpret_pallas_call._update_clocks_for_global_barrier()
+        assert machine.turn is not None  # that of whoever calls
+        words = lambda: "waits for the others to enter the kernel"
+        machine.pause(machine.turn, lambda: self.arrived >= due, words)
+
+    def abort(self) -> None:
+        """Of no effect: a failure ends all turns."""
+
+
 def _name(semaphore: Any) -> str:
     if semaphore.id < FIRST:
         return f"the barrier of collective_id {semaphore.id}"
@@ -197,6 +221,7 @@ def turns(seed: int | None) -> Iterator[list[str]]:
         with lock:
             if not hasattr(shared, "turns"):
                 shared.turns = _Turns(shared, seed, failed)
+                shared.barrier = _Entrance(shared.turns)
             return shared.turns
 
     def enter(self: Any, *core: Any) -> Any:

@@ -46,6 +46,12 @@ def multiplying(machine: str) -> Iterator[None]:
         yield
 
 
+def multiplier() -> str | None:
+    """The machine as which the CPU multiplies now; None for its own."""
+    value: str | None = _state().value
+    return value
+
+
 @functools.cache
 def _state() -> Any:
     """Part of the key of jax.jit, so nothing compiled within is met outside."""

@@ -11,6 +11,8 @@ from typing import Any
 
 from kernels.machines import child
 from kernels.machines.base import SimulationError
+from kernels.machines.checks import located
+from kernels.machines.compat import jax_interpreter, jax_products
 
 
 def prepare() -> Callable[[dict[str, Any]], Any]:
@@ -35,11 +37,16 @@ def answer(question: dict[str, Any]) -> Any:
         with jax.set_mesh(mesh):
             function = _program(question["program"])
             watched = question["watched"]
-            return simulate_here(function, question["args"], {}, question["seed"], 1, watched, True)
-    except (SimulationError, ValueError) as error:
-        return type(error)(str(error))
+            args, seed = question["args"], question["seed"]
+            with jax_products.multiplying(question["products"]):
+                return simulate_here(function, args, {}, seed, 1, watched, True)
+    except ValueError as error:
+        return ValueError(located(error))
     except Exception as error:
-        return SimulationError(f"{type(error).__name__}: {error}")
+        own = isinstance(error, SimulationError)
+        answer = SimulationError(str(error) if own else located(error))
+        answer.gap = jax_interpreter.is_its_own(error.__cause__ if own else error)
+        return answer
 
 
 @functools.lru_cache(maxsize=8)

@@ -223,7 +223,8 @@ def schedule(
         args: arrays or jax.ShapeDtypeStruct.
         chip: one of CHIPS.
         timeout: seconds.
-        options: any other keyword argument is the function's own, as in compile.
+        options: any other keyword argument is the function's own, as in compile, or a mesh with its
+            in_specs and out_specs: then the schedule is that of each of several chips.
 
     Raises:
         TpuCompileError: as compile does, and where this libtpu writes no schedule.

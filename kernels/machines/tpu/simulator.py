@@ -23,7 +23,12 @@ import numpy as np
 from kernels.machines.base import Simulation, SimulationError, takes_interpret
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.child import Child, ChildError, ChildLate, Spares, python
-from kernels.machines.compat import jax_devices, jax_interpreter
+from kernels.machines.compat import (
+    jax_devices,
+    jax_interpreter,
+    jax_pickles,
+    jax_products,
+)
 
 CORES = 2
 CLOCKS = 512  # of the race detector, on a mesh: devices, and copies one after another
@@ -135,8 +140,6 @@ def _in_child(
     timeout: float,
 ) -> Simulation:
     """As simulate, on a mesh."""
-    import cloudpickle
-
     if not mesh:
         fail("mesh", dict(mesh), 'axis name → size, such as {"x": 4}')
     for name, size in mesh.items():
@@ -149,11 +152,12 @@ def _in_child(
     if child is None:
         child = Child(python(WORKER), environment=environment)
     question = {
-        "program": cloudpickle.dumps((function, options)),
+        "program": jax_pickles.dumps((function, options)),
         "args": args,
         "mesh": dict(mesh),
         "seed": seed,
         "watched": watched,
+        "products": jax_products.multiplier() or jax_products.TPU,
     }
     try:
         answer = child.ask(question, timeout)

@@ -23,6 +23,7 @@ class Backend:
             says nothing else.
         takes_interpret: whether its functions take `interpret=`.
         tensors: whether they take PyTorch's tensors.
+        orders: in how many the simulator runs what is parallel, whose seeds count from 0.
         compiled_for: the chips that the rung compile takes, the usual one first.
         chips: what `estimate` knows, the usual one first; empty where nothing is estimated.
         estimates_ranges: whether what it estimates is a range, which is made where it is asked for.
@@ -35,6 +36,7 @@ class Backend:
     claims: tuple[str, ...] = ("interpret",)
     takes_interpret: bool = False
     tensors: bool = False
+    orders: int = 2
     compiled_for: tuple[str, ...] = ()
     chips: tuple[str, ...] = ()
     estimates_ranges: bool = False

@@ -24,8 +24,10 @@ def at_places(
 ) -> tuple[Callable[..., Any], list[Any]]:
     """A function of those of its values alone that stand at some places, and these."""
 
+    rest = [None if place in places else value for place, value in enumerate(values)]
+
     def call(*arrays: Any) -> Any:
-        arguments = list(values)
+        arguments = list(rest)
         for place, array in zip(places, arrays, strict=True):
             arguments[place] = array
         return function(*arguments)

@@ -7,13 +7,33 @@ and the name of the axis.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernels.proof.backends import jax_arrays
-from kernels.proof.backends.base import Job, Refused, Simulated
-from kernels.proof.backends.pallas_tpu import FEW, _PallasTpu
+from kernels.proof.backends.base import Job, Refused, Simulated, Skipped
+from kernels.proof.backends.pallas_tpu import FEW, Brought, _PallasTpu
 from kernels.proof.backends.xla_mesh import AXIS
+
+MOST = 16  # devices of a mesh that is simulated: each takes a thread, and its turn
+
+
+def over(
+    function: Callable[..., Any], mesh: Mapping[str, int], in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
+    """A function of one device's arrays as one of whole arrays, inside jax.shard_map."""
+
+    def whole(*arrays: Any) -> Any:
+        import jax
+
+        devices = jax.sharding.get_abstract_mesh()
+        if devices.empty:  # where only shapes are asked for
+            kinds = (jax.sharding.AxisType.Auto,) * len(mesh)
+            devices = jax.sharding.AbstractMesh(tuple(mesh.values()), tuple(mesh), kinds)
+        specs = {"in_specs": in_specs, "out_specs": out_specs}
+        return jax.shard_map(function, mesh=devices, **specs, check_vma=False)(*arrays)
+
+    return whole
 
 
 class _PallasMesh(_PallasTpu):
@@ -27,26 +47,22 @@ class _PallasMesh(_PallasTpu):
         def whole(*arrays: Any, **options: Any) -> Any:
             part = lambda *parts: function(*(p[0] for p in parts), AXIS, **options)[None]
             spec = jax.sharding.PartitionSpec(AXIS)
-            mesh = jax.sharding.get_abstract_mesh()
-            if mesh.empty:  # where only shapes are asked for
-                auto = (jax.sharding.AxisType.Auto,)
-                mesh = jax.sharding.AbstractMesh((arrays[0].shape[0],), (AXIS,), auto)
-            cut = jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-            return cut(*arrays)
+            return over(part, {AXIS: arrays[0].shape[0]}, spec, spec)(*arrays)
 
         return whole
 
     def interpret(self, job: Job) -> Any:
-        function, arrays = jax_arrays.programs(job, interpret=False)[0]
+        function, arrays = jax_arrays.programs(job, **self._interpreting(False))[0]
         return self._simulated(function, arrays, None).result
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
-        function, arrays = jax_arrays.programs(job, interpret=False)[1]
-        run = self._simulated(function, [cotangents[0], *arrays[1:]], None)
+        function, arrays = jax_arrays.programs(job, **self._interpreting(False))[1]
+        back = tuple(cotangents) if isinstance(arrays[0], tuple) else cotangents[0]
+        run = self._simulated(function, [back, *arrays[1:]], None)
         return run.result[-len(job.wanted) :]
 
     def simulate(self, job: Job, order: int, watched: bool = True) -> Simulated:
-        function, arrays = jax_arrays.programs(job, interpret=False)[0]
+        function, arrays = jax_arrays.programs(job, **self._interpreting(False))[0]
         run = self._simulated(function, arrays, order)
         if run.races:
             raise Refused(f"race: {run.races[0]}")
@@ -58,6 +74,9 @@ class _PallasMesh(_PallasTpu):
         try:
             return simulate(function, *arrays, mesh=self.cut(arrays)["mesh"], seed=seed)
         except SimulationError as error:
+            if error.gap:
+                words = f"JAX's simulation of a TPU does not know all of it: {error}"
+                raise Skipped(words) from error
             raise Refused(str(error)) from error
 
     def cut(self, arrays: Sequence[Any]) -> dict[str, Any]:
@@ -72,6 +91,33 @@ class _PallasMesh(_PallasTpu):
 
     def _no_machine(self, device: str) -> str:
         return "needs several TPUs"
+
+
+class BroughtToMesh(_PallasMesh, Brought):
+    """A function of whole arrays that somebody brought; it spreads them over a mesh by itself.
+
+    Args:
+        chips: that it is compiled for.
+        cut: how, as kernels.tpu.compile takes it.
+    """
+
+    orders = 4
+
+    def __init__(self, chips: Sequence[str], cut: Mapping[str, Any]) -> None:
+        super().__init__(chips)
+        self._cut = dict(cut)
+
+    def cut(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        if not isinstance(arrays[0], tuple):
+            return self._cut
+        # The cotangents come first; what is pulled back is cut as the partitioner likes.
+        specs = (self._cut["out_specs"], *self._cut["in_specs"])
+        return self._cut | {"in_specs": specs, "out_specs": None}
+
+    def _simulated(self, function: Any, arrays: Sequence[Any], seed: int | None) -> Any:
+        if (devices := math.prod(self._cut["mesh"].values())) > MOST:
+            raise Skipped(f"{devices} devices are more than the {MOST} that are simulated")
+        return super()._simulated(function, arrays, seed)
 
 
 PALLAS_TPU_MESH = _PallasMesh()

@@ -41,6 +41,11 @@ class TestEstimates:
         with pytest.raises(tpu.TpuCompileError, match="nobody published what the links of a v7x"):
             self.estimate("ring", "v7x")
 
+    def test_the_schedule_is_that_of_each_chip(self):
+        specs = {"mesh": {"x": 2, "y": 4}, "in_specs": P(("x", "y")), "out_specs": P(("x", "y"))}
+        schedule = tpu.schedule(cut("all_gather", ("x", "y")), self.X, **specs)
+        assert len(schedule.kernels) >= 2  # a ring along each axis
+
     @pytest.mark.parametrize(
         ("chip", "mesh"),
         [

@@ -179,7 +179,8 @@ def _steps(
     for call in program.calls:
         _ = call.walk  # raises for a loop without end, before anything is compiled
         if jax_pallas.reaches_other_chips(call.equation):
-            profile = False  # in which a copy to another chip takes no time
+            # In the profile a copy to another chip takes no time; alone it is no program at all.
+            profile = large = False
             if program.chip not in LINKS:
                 raise TpuCompileError(
                     "unsupported",

@@ -1,0 +1,124 @@
+"""A ring that somebody brings climbs on several devices, and a wrong one is told what is wrong."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+from typer.testing import CliRunner
+
+import kernels
+from kernels.cli import app
+from kernels.machines.optional import available
+from kernels.yours.proving import prove_file
+from tests.yours import rings
+
+needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+FOUR = {"mesh": {"x": 4}, "in_specs": P("x"), "out_specs": P()}
+HANDED = {"reference": lambda x: x, "arguments": rings.draw}
+
+
+@pytest.fixture(scope="module")
+def report():
+    """What the simulated devices say of every kernel of the file, in one child."""
+    return prove_file(rings.__file__, rungs=("interpret", "simulate"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["right_gradient", "met_by_xla", "product"])
+def test_a_right_one_passes(report, kernel):
+    for rung in ("interpret", "simulate"):
+        assert {result.status for result in report.of(kernel, rung)} == {"passed"}
+    assert f"{kernel}: on {4 if kernel == 'product' else 3} devices" in str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernel", "rung", "says"),
+    [
+        ("half_a_barrier", "simulate", "entered the kernel: no barrier keeps it back (rings.py:"),
+        ("no_barrier", "simulate", "entered the kernel: no barrier keeps it back (rings.py:"),
+        ("no_wait", "simulate", "waited for"),
+        ("deadlock", "interpret", "deadlock: device 0 waits at rings.py:"),
+        ("wrong_neighbour", "interpret", "the first index counts the devices along x"),
+        ("last_device", "interpret", "element [2, "),  # right on all devices but one
+        ("half_a_gradient", "interpret", "gradient of x: element ["),
+    ],
+)
+def test_a_wrong_one_is_caught_at_its_rung(report, kernel, rung, says):
+    before = [] if rung == "interpret" else report.of(kernel, "interpret")
+    assert all(result.status == "passed" for result in before)
+    failed = [result for result in report.of(kernel, rung) if result.status == "failed"]
+    assert failed and says in failed[0].message, failed
+    assert "Traceback" not in failed[0].message
+
+
+@pytest.mark.slow
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("right_gradient", 0), ("no_barrier", 1)],  # a collective_id that nobody uses
+)
+def test_it_compiles_for_the_mesh(name, status):
+    name = f"{rings.__file__}:{name}"
+    ended = CliRunner().invoke(app, ["prove", name, "--mesh", "x=8", "--rung", "compile"])
+    assert ended.exit_code == status and "on 8 devices (x=8)" in ended.output
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_a_judge_weighs_one_device():
+    x = "f32[16384,1024]"  # 64 MiB; a device has a quarter, and gathers all
+    judgement = kernels.judge(rings.gather, **HANDED, **FOUR, full=x, chips=("v6e", "v7x"))
+    v6e, v7x = judgement.chips
+    assert v6e.verdict == v7x.verdict == "right"
+    assert 80 << 20 <= v6e.hbm_bytes < 100 << 20 and v6e.bound == "link"
+    assert any("nobody published what the links of a v7x" in note for note in judgement.notes)
+
+
+@needs_libtpu
+def test_explain_says_what_a_device_does():
+    x = jax.ShapeDtypeStruct((16384, 1024), jnp.float32)
+    page = str(kernels.explain(rings.gather, x, **FOUR))
+    assert "on each of 4 devices (x=4)" in page and "the links to other chips bind" in page
+    assert "f32[4096,1024]" in page
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mesh": {}}, r"mesh is {}; accepted: axis name"),
+        ({"mesh": "x=4"}, r"mesh is 'x=4'; accepted: axis name"),
+        ({"mesh": {"x": 0}}, r"mesh\['x'\] is 0; accepted: a whole number"),
+        ({"mesh": None}, r"mesh is None; accepted: axis name"),
+        ({"in_specs": None}, r"in_specs is None; accepted: a jax.sharding.PartitionSpec"),
+        ({"out_specs": P("y")}, r"out_specs is .*'y'.*; accepted: .*of the axes 'x'"),
+        ({"in_specs": "x"}, r"in_specs is 'x'; accepted: "),
+        ({"in_specs": (P(), P())}, r"in_specs is \(.*; accepted: .*as jax.shard_map takes them"),
+        ({"mesh": {"x": 5}}, r"shape of .* is \(24, 128\); accepted: what .* cuts over 5 devices"),
+    ],
+)
+def test_a_wrong_mesh_is_refused_before_anything_runs(options, says):
+    with pytest.raises(ValueError, match=says):
+        kernels.prove(rings.gather, **HANDED, **{**FOUR, **options}, rungs=("compile",))
+
+
+@pytest.mark.parametrize("sizes", ["x=0", "x=4,x=2", "4"])
+def test_a_wrong_option_is_refused(sizes):
+    ended = CliRunner().invoke(app, ["prove", rings.__file__, "--mesh", sizes])
+    assert ended.exit_code == 2 and "accepted: AXIS=SIZE" in " ".join(ended.output.split())
+
+
+def test_without_a_mesh_the_option_is_named():
+    report = kernels.prove(rings.gather, **HANDED, rungs=("interpret",))
+    assert {result.status for result in report.findings} == {"skipped"}
+    assert "mesh=, in_specs= and out_specs=" in report.findings[0].message
+
+
+def test_more_devices_than_are_simulated_are_told():
+    many = {"mesh": {"x": 8, "y": 4}, "in_specs": P("x"), "out_specs": P()}
+    report = kernels.prove(lambda x: x, **HANDED, **many, rungs=("interpret",))
+    assert "32 devices are more than the 16 that are simulated" in report.findings[0].message
+    assert report.not_run
