@@ -27,7 +27,7 @@ SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
 
 
 @dataclasses.dataclass(frozen=True)
-class Tile:
+class HopperTile:
     """What a block of three warpgroups works on at a time."""
 
     bm: int
@@ -37,7 +37,11 @@ class Tile:
 
 
 # A small product is over sooner where smaller tiles, though slower, keep all SMs busy.
-TILES = Tile(128, 256, 3, 1.0), Tile(128, 128, 4, 0.59), Tile(64, 128, 8, 0.45)
+TILES = (
+    HopperTile(128, 256, 3, 1.0),
+    HopperTile(128, 128, 4, 0.59),
+    HopperTile(64, 128, 8, 0.45),
+)
 
 
 def tile_for(m, n, sms):
