@@ -1,8 +1,11 @@
 """The problems that the collectives are proven on: rings of every kind of length."""
 
+from dataclasses import replace
+
 from kernels.proof.workload import Workload, Workloads, cases, values
 
 SIZES = "devices rows columns"
+PRODUCT = "devices rows k columns"
 
 
 def _arguments(workload, rng, rows):
@@ -55,3 +58,55 @@ reduce_scatter = Workloads(
     work=work,
     named=(*NAMED, *cases(SIZES, blocks=(2, 300, 2048, "several blocks in each direction"))),
 )
+
+
+def _factors(workload, rng, rows):
+    devices, k, columns = (workload.sizes[name] for name in ("devices", "k", "columns"))
+    shapes = (devices, rows, k), (devices, k, columns)
+    return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
+
+
+def make_all_gather_matmul(workload, rng):
+    """The rows and the columns of each device."""
+    return _factors(workload, rng, workload.sizes["rows"])
+
+
+def make_matmul_reduce_scatter(workload, rng):
+    """A share of rows for each device, and of k, on each device."""
+    return _factors(workload, rng, workload.sizes["rows"] * workload.sizes["devices"])
+
+
+def draw_product(rng):
+    """Few devices, any number of rows."""
+    rows, k, columns = int(rng.integers(1, 80)), *(int(n) for n in rng.choice((1, 7, 130), 2))
+    sizes = {"devices": int(rng.choice((2, 3))), "rows": rows, "k": k, "columns": columns}
+    return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
+
+
+def work_product(workload, gradient):
+    """The products of all devices, and what they read and write, each in its memory."""
+    devices, rows, k, columns = (workload.sizes[name] for name in PRODUCT.split())
+    arrays = devices * rows * k + k * columns + devices * rows * columns
+    passes = 1 + 2 * gradient
+    return (
+        2 * devices * devices * rows * k * columns * passes,
+        devices * arrays * workload.itemsize * passes,
+    )
+
+
+PRODUCTS = Workloads(
+    make=make_all_gather_matmul,
+    draw=draw_product,
+    work=work_product,
+    named=cases(
+        PRODUCT,
+        one=(1, 8, 16, 128, "a ring of one is a product"),
+        two=(2, 16, 128, 128, "both neighbours are the same device"),
+        three=(3, 5, 7, 9, "an odd ring; fewer rows than a tile"),
+        four=(4, 40, 64, 130, "both directions, a last strip that is not whole"),
+        seven=(7, 17, 32, 128, "places are used three times and more"),
+        eight=(8, 33, 128, 64, {"dtype": "bfloat16"}, "both directions, added up in float32"),
+    ),
+)
+all_gather_matmul = PRODUCTS
+matmul_reduce_scatter = replace(PRODUCTS, make=make_matmul_reduce_scatter)
