@@ -17,7 +17,7 @@ learning models, ASPLOS 2023.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -250,9 +250,7 @@ def matmul_scatter_kernel(
             lax.rem(lax.div(message, count), 2), strips.place(lax.rem(message, count), lane)
         ]
         semaphores = sent.at[lane, slot], arrived.at[lane, lax.rem(message, 2 * count)]
-        return send(
-            sums.at[lane, slot], target, *semaphores, ring, ring.device(me, 1 - 2 * lane)
-        )
+        return send(sums.at[lane, slot], target, *semaphores, ring, ring.device(me, 1 - 2 * lane))
 
     def fetch(turn):
         s, b, lane, way = strips.turn(turn)
@@ -268,7 +266,9 @@ def matmul_scatter_kernel(
         part = landing.at[
             lax.rem(lax.div(before, count), 2), strips.place(lax.rem(before, count), lane)
         ]
-        return pltpu.make_async_copy(part, sums.at[lane, lax.rem(message, 2)], taken.at[lax.rem(turn, 2)])
+        return pltpu.make_async_copy(
+            part, sums.at[lane, lax.rem(message, 2)], taken.at[lax.rem(turn, 2)]
+        )
 
     def begin(turn):
         """Fetch what a turn multiplies and adds to."""
