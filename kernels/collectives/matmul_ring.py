@@ -50,7 +50,7 @@ class Strips(NamedTuple):
     Args:
         ring: its devices.
         lanes: 2 where half of the strips go the other way, else 1.
-        count: strips of a lane, of one part.
+        per_lane: strips of a part that go one way.
         block: rows of a strip, all of k, columns of a block of w.
         columns: blocks of w.
         vmem_limit_bytes: what the kernel asks for.
@@ -58,7 +58,7 @@ class Strips(NamedTuple):
 
     ring: Ring
     lanes: int
-    count: int
+    per_lane: int
     block: BlockSizes
     columns: int
     vmem_limit_bytes: int
@@ -66,27 +66,27 @@ class Strips(NamedTuple):
     @property
     def grid(self):
         """A turn is a step, a strip and a lane; each multiplies all columns."""
-        return self.ring.size, self.count, self.lanes, self.columns
+        return self.ring.size, self.per_lane, self.lanes, self.columns
 
     @property
     def rows(self):
         """Of a part, in whole strips."""
-        return self.lanes * self.count * self.block.bm
+        return self.lanes * self.per_lane * self.block.bm
 
     @property
     def messages(self):
         """That a device sends in each direction."""
-        return (self.ring.size - 1) * self.count
+        return (self.ring.size - 1) * self.per_lane
 
     def turn(self, number):
         """The step, the strip and the lane of a turn; which way the lane goes."""
         lane = lax.rem(number, self.lanes)
         past = lax.div(number, self.lanes)
-        return lax.div(past, self.count), lax.rem(past, self.count), lane, 1 - 2 * lane
+        return lax.div(past, self.per_lane), lax.rem(past, self.per_lane), lane, 1 - 2 * lane
 
     def place(self, strip, lane):
         """Of a strip among all of a part."""
-        return lane * self.count + strip
+        return lane * self.per_lane + strip
 
     def part_rows(self, strip, lane):
         """The rows of a strip in its part."""
@@ -144,7 +144,7 @@ def gather_matmul_kernel(
 ):
     # x_ref [rows, k] and gathered [devices, rows, k] in HBM; w_ref [k, bn], out_ref [bm, bn], strip
     # [2, bm, k]; semaphores fetched [2], sent and arrived [lanes, 2 · strips], free [lanes]
-    ring, count = strips.ring, strips.count
+    ring, count = strips.ring, strips.per_lane
     me = me_ref[0]
     step, b, lane, column = (pl.program_id(axis) for axis in range(4))
     turn = (step * count + b) * strips.lanes + lane
@@ -238,7 +238,7 @@ def matmul_scatter_kernel(
     # w_ref [k, bn], out_ref [bm, bn], strip [2, bm, k], sums [lanes, 2, columns, bm, bn] float32;
     # semaphores fetched [2] of x, taken [2] of sums, sent [lanes, 2], arrived [lanes, 2 ·
     # strips], free [lanes]
-    ring, count = strips.ring, strips.count
+    ring, count = strips.ring, strips.per_lane
     me = me_ref[0]
     step, b, lane, column = (pl.program_id(axis) for axis in range(4))
     turn = (step * count + b) * strips.lanes + lane
@@ -356,7 +356,7 @@ def _call(kernel, strips, x, w, out, place, outside, scratch, interpret, name):
             scratch_shapes=[
                 pltpu.VMEM((2, bm, k), x.dtype),
                 *scratch,
-                pltpu.SemaphoreType.DMA((lanes, 2 * strips.count)),
+                pltpu.SemaphoreType.DMA((lanes, 2 * strips.per_lane)),
                 pltpu.SemaphoreType.REGULAR((lanes,)),
             ],
         ),
@@ -382,7 +382,7 @@ def gather_matmul(x, w, axis, size, *, interpret=None):
 
     def place(s, b, lane, j, me):
         part = strips.ring.device(me[0], -(1 - 2 * lane) * s)
-        return part * strips.lanes * strips.count + strips.place(b, lane), j
+        return part * strips.lanes * strips.per_lane + strips.place(b, lane), j
 
     product = _call(
         gather_matmul_kernel,
@@ -394,7 +394,7 @@ def gather_matmul(x, w, axis, size, *, interpret=None):
         jax.ShapeDtypeStruct((size, *x.shape), x.dtype),
         [
             pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA((strips.lanes, 2 * strips.count)),
+            pltpu.SemaphoreType.DMA((strips.lanes, 2 * strips.per_lane)),
         ],
         interpret,
         "gather_matmul",
@@ -423,7 +423,7 @@ def matmul_scatter(x, w, axis, size, *, interpret=None):
         w,
         jax.ShapeDtypeStruct((strips.rows, w.shape[1]), x.dtype),
         place,
-        jax.ShapeDtypeStruct((2, lanes * strips.count, *tiles), jnp.float32),
+        jax.ShapeDtypeStruct((2, lanes * strips.per_lane, *tiles), jnp.float32),
         [
             pltpu.VMEM((lanes, 2, *tiles), jnp.float32),
             pltpu.SemaphoreType.DMA((2,)),

@@ -78,8 +78,9 @@ def make_matmul_reduce_scatter(workload, rng):
 
 def draw_product(rng):
     """Few devices, any number of rows."""
-    rows, k, columns = int(rng.integers(1, 80)), *(int(n) for n in rng.choice((1, 7, 130), 2))
-    sizes = {"devices": int(rng.choice((2, 3))), "rows": rows, "k": k, "columns": columns}
+    k, columns = map(int, rng.choice((1, 7, 130), 2))
+    rows, devices = int(rng.integers(1, 80)), int(rng.choice((2, 3)))
+    sizes = {"devices": devices, "rows": rows, "k": k, "columns": columns}
     return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
 
 
