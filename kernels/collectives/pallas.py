@@ -88,14 +88,14 @@ def _gather_backward(names, interpret, saved, dy):
     """dx is the rows of the sum of dy wᵀ; dw is xᵀ dy, of all rows of x."""
     x, w = saved
     dx = _matmul_reduce_scatter(dy, w.T, names, interpret)
-    return dx, matmul(_all_gather(x, names, True, interpret).T, dy, interpret=interpret)
+    return dx, matmul(_all_gather(x, names, True, interpret).T, dy, implementation="xla")
 
 
 def _scatter_backward(names, interpret, saved, dy):
     """dx is the rows of all dy, times wᵀ; dw is xᵀ dy, of all rows of dy."""
     x, w = saved
     dx = _all_gather_matmul(dy, w.T, names, interpret)
-    return dx, matmul(x.T, _all_gather(dy, names, True, interpret), interpret=interpret)
+    return dx, matmul(x.T, _all_gather(dy, names, True, interpret), implementation="xla")
 
 
 _all_gather_matmul.defvjp(lambda *a: (_all_gather_matmul(*a), a[:2]), _gather_backward)
