@@ -1,4 +1,8 @@
-"""XLA's own collectives, and products before or after them."""
+"""XLA's own collectives, and products before or after them.
+
+Inside jax.shard_map XLA does one after the other. A product that it partitions itself, of arrays
+with shardings under jax.jit, it cuts into a ring of collective-permutes beside partial products.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +26,11 @@ def _product(x, w):
 
 
 def all_gather_matmul(x, w, axis_name):
-    """[rows, k], [k, columns] → [devices · rows, columns]; XLA may cut it into a ring."""
+    """[rows, k], [k, columns] → [devices · rows, columns]."""
     return _product(all_gather(x, axis_name), w).astype(x.dtype)
 
 
 def matmul_reduce_scatter(x, w, axis_name):
-    """[devices · rows, k], [k, columns] → [rows, columns]; XLA may cut it into a ring."""
+    """[devices · rows, k], [k, columns] → [rows, columns], added up in float32."""
     total = jax.lax.psum_scatter(_product(x, w), axis_name, tiled=True)
     return total.astype(x.dtype)
