@@ -218,22 +218,7 @@ def gather_matmul_kernel(
                 hop(message // count, message % count, lane, 1 - 2 * lane).wait_send()
 
 
-def matmul_scatter_kernel(
-    me_ref,
-    x_ref,
-    w_ref,
-    out_ref,
-    landing,
-    strip,
-    sums,
-    fetched,
-    taken,
-    sent,
-    arrived,
-    free,
-    *,
-    strips,
-):
+def matmul_scatter_kernel(me_ref, x_ref, w_ref, out_ref, landing, strip, sums, *semaphores, strips):
     # x_ref [devices, rows, k] and landing [2, strips of a part, columns, bm, bn] float32 in HBM;
     # w_ref [k, bn], out_ref [bm, bn], strip [2, bm, k], sums [lanes, 2, columns, bm, bn] float32;
     # semaphores fetched [2] of x, taken [2] of sums, sent [lanes, 2], arrived [lanes, 2 ·
@@ -242,15 +227,17 @@ def matmul_scatter_kernel(
     me = me_ref[0]
     step, b, lane, column = (pl.program_id(axis) for axis in range(4))
     turn = (step * count + b) * strips.lanes + lane
-    turns = ring.size * count * strips.lanes
+    message, turns = step * count + b, ring.size * count * strips.lanes
+    fetched, taken, sent, arrived, free = semaphores
+
+    def landed(message, lane):
+        place = strips.place(lax.rem(message, count), lane)
+        return landing.at[lax.rem(lax.div(message, count), 2), place]
 
     def hop(message, lane):
-        slot = lax.rem(message, 2)
-        target = landing.at[
-            lax.rem(lax.div(message, count), 2), strips.place(lax.rem(message, count), lane)
-        ]
-        semaphores = sent.at[lane, slot], arrived.at[lane, lax.rem(message, 2 * count)]
-        return send(sums.at[lane, slot], target, *semaphores, ring, ring.device(me, 1 - 2 * lane))
+        slot, target = lax.rem(message, 2), ring.device(me, 1 - 2 * lane)
+        pair = sent.at[lane, slot], arrived.at[lane, lax.rem(message, 2 * count)]
+        return send(sums.at[lane, slot], landed(message, lane), *pair, ring, target)
 
     def fetch(turn):
         s, b, lane, way = strips.turn(turn)
@@ -261,14 +248,9 @@ def matmul_scatter_kernel(
     def take(turn):
         """The sums that arrived as a message of the step before, to where they grow."""
         s, b, lane, _ = strips.turn(turn)
-        message = s * count + b
-        before = message - count
-        part = landing.at[
-            lax.rem(lax.div(before, count), 2), strips.place(lax.rem(before, count), lane)
-        ]
-        return pltpu.make_async_copy(
-            part, sums.at[lane, lax.rem(message, 2)], taken.at[lax.rem(turn, 2)]
-        )
+        message, slot = s * count + b, lax.rem(turn, 2)
+        grown = sums.at[lane, lax.rem(message, 2)]
+        return pltpu.make_async_copy(landed(message - count, lane), grown, taken.at[slot])
 
     def begin(turn):
         """Fetch what a turn multiplies and adds to."""
@@ -302,11 +284,10 @@ def matmul_scatter_kernel(
         def _():
             take(turn).wait()
 
-            @pl.when(step * count + b + count < strips.messages)
+            @pl.when(message + count < strips.messages)
             def _():  # its place may be written again
                 signal(free.at[lane], ring, ring.device(me, 2 * lane - 1))
 
-    message = step * count + b
     mine = sums.at[lane, lax.rem(message, 2), column]
     total = _multiply(strip[lax.rem(turn, 2)], w_ref[...])
 
