@@ -84,21 +84,29 @@ def draw_product(rng):
     return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
 
 
-def work_product(workload, gradient):
+def _work(workload, gradient, k_rows, column_rows):
     """The products of all devices, and what they read and write, each in its memory."""
     devices, rows, k, columns = (workload.sizes[name] for name in PRODUCT.split())
-    arrays = devices * rows * k + k * columns + devices * rows * columns
-    passes = 1 + 2 * gradient
-    return (
-        2 * devices * devices * rows * k * columns * passes,
-        devices * arrays * workload.itemsize * passes,
-    )
+    passes = devices * (1 + 2 * gradient)
+    arrays = rows * (k_rows * k + column_rows * columns) + k * columns
+    operations = 2 * devices * rows * k * columns
+    return operations * passes, arrays * workload.itemsize * passes
 
 
-PRODUCTS = Workloads(
+def work_all_gather_matmul(workload, gradient):
+    """Each device reads its rows, and writes those of all."""
+    return _work(workload, gradient, 1, workload.sizes["devices"])
+
+
+def work_matmul_reduce_scatter(workload, gradient):
+    """Each device reads rows for all, and writes its own."""
+    return _work(workload, gradient, workload.sizes["devices"], 1)
+
+
+all_gather_matmul = Workloads(
     make=make_all_gather_matmul,
     draw=draw_product,
-    work=work_product,
+    work=work_all_gather_matmul,
     named=cases(
         PRODUCT,
         one=(1, 8, 16, 128, "a ring of one is a product"),
@@ -109,5 +117,6 @@ PRODUCTS = Workloads(
         eight=(8, 33, 128, 64, {"dtype": "bfloat16"}, "both directions, added up in float32"),
     ),
 )
-all_gather_matmul = PRODUCTS
-matmul_reduce_scatter = replace(PRODUCTS, make=make_matmul_reduce_scatter)
+matmul_reduce_scatter = replace(
+    all_gather_matmul, make=make_matmul_reduce_scatter, work=work_matmul_reduce_scatter
+)
