@@ -1,5 +1,10 @@
 """Operators over several chips, inside jax.shard_map: rings by remote DMA."""
 
-from kernels.collectives.operator import all_gather, reduce_scatter
+from kernels.collectives.operator import (
+    all_gather,
+    all_gather_matmul,
+    matmul_reduce_scatter,
+    reduce_scatter,
+)
 
-__all__ = ["all_gather", "reduce_scatter"]
+__all__ = ["all_gather", "all_gather_matmul", "matmul_reduce_scatter", "reduce_scatter"]

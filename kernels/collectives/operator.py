@@ -64,11 +64,87 @@ def reduce_scatter(
     """
     chosen = REDUCE_SCATTER[implementation]
     checks.array("x", x, rank=2, dtypes=DTYPES)
+    _shares(x, axis_name)
+    return chosen(x, axis_name, interpret=interpret)
+
+
+def all_gather_matmul(
+    x: Any, w: Any, axis_name: Any, *, implementation: str = "pallas", interpret: Any = None
+) -> Any:
+    """The parts of all devices along an axis, one below the other, times this device's w.
+
+    Called inside jax.shard_map with check_vma=False. While rows are multiplied, the next ones come
+    from the neighbours. Over several axes that holds for the first; the others' are gathered
+    before.
+
+    Args:
+        x: [rows, k], this device's; float32 or bfloat16; no dimension may be zero.
+        w: [k, columns], this device's; x's dtype.
+        axis_name: of the mesh, or a tuple of names.
+        implementation: "pallas" (a ring by remote DMA, in both directions of three devices or more,
+            TPU) or "xla" (jax.lax.all_gather and a product).
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [devices · rows, columns] in x's dtype, added up in float32. Differentiable in both: the
+        gradient of x is a matmul_reduce_scatter, for that of w the rows are gathered again.
+
+    Raises:
+        ValueError: for another rank, dtype, size or implementation, outside of such an axis, and
+            where VMEM does not hold a few rows with all of k.
+    """
+    chosen = ALL_GATHER_MATMUL[implementation]
+    _factors(x, w)
+    _devices(axis_name)
+    return chosen(x, w, axis_name, interpret=interpret)
+
+
+def matmul_reduce_scatter(
+    x: Any, w: Any, axis_name: Any, *, implementation: str = "pallas", interpret: Any = None
+) -> Any:
+    """The sum of the products of all devices along an axis, of which each gets its rows.
+
+    Called inside jax.shard_map with check_vma=False. While rows are multiplied, the sums of those
+    before travel on, in float32. Over several axes that holds for the first; over the others the
+    sums are scattered after.
+
+    Args:
+        x: [devices · rows, k] of this device; float32 or bfloat16; no dimension may be zero.
+        w: [k, columns], this device's; x's dtype.
+        axis_name: of the mesh, or a tuple of names.
+        implementation: "pallas" (a ring by remote DMA, in both directions of three devices or more,
+            TPU) or "xla" (a product and jax.lax.psum_scatter).
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [rows, columns] in x's dtype, added up in float32. Differentiable in both: the gradient of x
+        is an all_gather_matmul, for that of w the cotangents are gathered.
+
+    Raises:
+        ValueError: for another rank, dtype, size or implementation, for rows that the devices do
+            not divide, outside of such an axis, and where VMEM does not hold a few rows with all of
+            k and of the columns' sums.
+    """
+    chosen = MATMUL_REDUCE_SCATTER[implementation]
+    _factors(x, w)
+    _shares(x, axis_name)
+    return chosen(x, w, axis_name, interpret=interpret)
+
+
+def _factors(x: Any, w: Any) -> None:
+    """ValueError for what cannot be multiplied."""
+    checks.array("x", x, rank=2, dtypes=DTYPES)
+    checks.array("w", w, rank=2, dtypes=DTYPES)
+    checks.same("w.dtype", str(w.dtype), "x", str(x.dtype))
+    checks.same("w.shape[0]", w.shape[0], "x.shape[1]", x.shape[1])
+
+
+def _shares(x: Any, axis_name: Any) -> None:
+    """ValueError for rows that the devices do not divide."""
     if x.shape[0] % (devices := _devices(axis_name)):
         checks.fail(
             "x.shape[0]", x.shape[0], f"a multiple of {devices}, the devices along the axis"
         )
-    return chosen(x, axis_name, interpret=interpret)
 
 
 def _devices(axis_name: Any) -> int:
@@ -82,12 +158,16 @@ def _devices(axis_name: Any) -> int:
         checks.fail("axis_name", repr(axis_name), "an axis of the mesh, inside jax.shard_map")
 
 
-def _implementations(name: str) -> tuple[Implementation, ...]:
+def _implementations(name: str, *more: Implementation) -> tuple[Implementation, ...]:
     return (
         Implementation("xla", XLA_MESH, f"xla:{name}"),
-        Implementation("ring", PALLAS_TPU_MESH, f"pallas:{name}_one_way"),
+        *more,
         Implementation("pallas", PALLAS_TPU_MESH, f"pallas:{name}"),
     )
+
+
+def _one_way(name: str) -> Implementation:
+    return Implementation("ring", PALLAS_TPU_MESH, f"pallas:{name}_one_way")
 
 
 ALL_GATHER = Operator(
@@ -95,12 +175,24 @@ ALL_GATHER = Operator(
     summary="the parts of all devices, on each of them",
     chapter="rings",
     differentiable=("x",),
-    implementations=_implementations("all_gather"),
+    implementations=_implementations("all_gather", _one_way("all_gather")),
 )
 REDUCE_SCATTER = Operator(
     reduce_scatter,
     summary="the sum over all devices, a part of it on each",
     chapter="rings",
     differentiable=("x",),
-    implementations=_implementations("reduce_scatter"),
+    implementations=_implementations("reduce_scatter", _one_way("reduce_scatter")),
+)
+ALL_GATHER_MATMUL = Operator(
+    all_gather_matmul,
+    summary="the parts of all devices, times a matrix on each",
+    differentiable=("x", "w"),
+    implementations=_implementations("all_gather_matmul"),
+)
+MATMUL_REDUCE_SCATTER = Operator(
+    matmul_reduce_scatter,
+    summary="the sum over all devices of their products, a part of it on each",
+    differentiable=("x", "w"),
+    implementations=_implementations("matmul_reduce_scatter"),
 )

@@ -1,10 +1,15 @@
-"""Rings over one or several axes of a mesh, and their gradients: each is the other's."""
+"""Rings over one or several axes of a mesh, and their gradients: each is the other's.
+
+What is multiplied goes round the first axis alone; along the others, x is gathered before it or
+the sums are scattered after it.
+"""
 
 import functools
 
 import jax
 
-from kernels.collectives import ring
+from kernels.collectives import matmul_ring, ring
+from kernels.matmul import matmul
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -59,3 +64,49 @@ def reduce_scatter(x, axis_name, *, interpret=None):
 def reduce_scatter_one_way(x, axis_name, *, interpret=None):
     """[devices · rows, columns] → [rows, columns], in one direction."""
     return _reduce_scatter(x, _names(axis_name), False, interpret)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _all_gather_matmul(x, w, names, interpret):
+    x, size = _all_gather(x, names[1:], True, interpret), jax.lax.axis_size(names[0])
+    if size == 1:
+        return matmul(x, w, interpret=interpret)
+    return matmul_ring.gather_matmul(x, w, names[0], size, interpret=interpret)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _matmul_reduce_scatter(x, w, names, interpret):
+    size = jax.lax.axis_size(names[0])
+    if size == 1:
+        total = matmul(x, w, interpret=interpret)
+    else:
+        total = matmul_ring.matmul_scatter(x, w, names[0], size, interpret=interpret)
+    return _reduce_scatter(total, names[1:], True, interpret)
+
+
+def _gather_backward(names, interpret, saved, dy):
+    """dx is the rows of the sum of dy wᵀ; dw is xᵀ dy, of all rows of x."""
+    x, w = saved
+    dx = _matmul_reduce_scatter(dy, w.T, names, interpret)
+    return dx, matmul(_all_gather(x, names, True, interpret).T, dy, implementation="xla")
+
+
+def _scatter_backward(names, interpret, saved, dy):
+    """dx is the rows of all dy, times wᵀ; dw is xᵀ dy, of all rows of dy."""
+    x, w = saved
+    dx = _all_gather_matmul(dy, w.T, names, interpret)
+    return dx, matmul(x.T, _all_gather(dy, names, True, interpret), implementation="xla")
+
+
+_all_gather_matmul.defvjp(lambda *a: (_all_gather_matmul(*a), a[:2]), _gather_backward)
+_matmul_reduce_scatter.defvjp(lambda *a: (_matmul_reduce_scatter(*a), a[:2]), _scatter_backward)
+
+
+def all_gather_matmul(x, w, axis_name, *, interpret=None):
+    """[rows, k], [k, columns] → [devices · rows, columns]."""
+    return _all_gather_matmul(x, w, _names(axis_name), interpret)
+
+
+def matmul_reduce_scatter(x, w, axis_name, *, interpret=None):
+    """[devices · rows, k], [k, columns] → [rows, columns]."""
+    return _matmul_reduce_scatter(x, w, _names(axis_name), interpret)

@@ -21,3 +21,23 @@ def reduce_scatter(x):
 def reduce_scatter_magnitude(x):
     """The sum of the absolute values."""
     return reduce_scatter(abs(x))
+
+
+def all_gather_matmul(x, w):
+    """[devices, rows, k], [devices, k, columns] → [devices, devices · rows, columns]."""
+    return x.reshape(1, -1, x.shape[2]) @ w
+
+
+def all_gather_matmul_magnitude(x, w):
+    """The sum of the absolute values."""
+    return all_gather_matmul(abs(x), abs(w))
+
+
+def matmul_reduce_scatter(x, w):
+    """[devices, devices · rows, k], [devices, k, columns] → [devices, rows, columns]."""
+    return reduce_scatter(x @ w)
+
+
+def matmul_reduce_scatter_magnitude(x, w):
+    """The sum of the absolute values."""
+    return matmul_reduce_scatter(abs(x), abs(w))

@@ -27,7 +27,7 @@ from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 
 BLOCK = 1 << 20  # bytes of a block of float32 sums at most: long beside a hop, short in VMEM
-GATHER, SCATTER = 0, 1  # kinds of ring: no two share a barrier
+GATHER, SCATTER, GATHER_MATMUL, MATMUL_SCATTER = range(4)  # kinds of ring: no two share a barrier
 
 
 class Ring(NamedTuple):
@@ -59,23 +59,23 @@ def make_ring(axis, size, kind, rows, dtype, both=True):
     tile = 32 // jnp.dtype(dtype).itemsize
     half = rows // 2 // tile * tile
     parts = ((1, half, rows - half), (-1, 0, half)) if both and half else ((1, 0, rows),)
-    return Ring(axis, size, 2 * place + kind, parts)
+    return Ring(axis, size, 4 * place + kind, parts)
 
 
-def _meet(ring, me):
+def meet(ring, me):
     """Wait until both neighbours have entered the kernel: their memory is theirs to write now."""
     barrier = pltpu.get_barrier_semaphore()
     for step in (1, -1):
-        _raise(barrier, ring, ring.device(me, step))
+        signal(barrier, ring, ring.device(me, step))
     pl.semaphore_wait(barrier, 2)
 
 
-def _raise(semaphore, ring, device):
+def signal(semaphore, ring, device):
     mesh = pl.DeviceIdType.MESH
     pl.semaphore_signal(semaphore, 1, device_id={ring.axis: device}, device_id_type=mesh)
 
 
-def _send(source, target, sent, arrived, ring, device):
+def send(source, target, sent, arrived, ring, device):
     return pltpu.make_async_remote_copy(
         src_ref=source,
         dst_ref=target,
@@ -90,7 +90,7 @@ def gather_kernel(x_ref, out_ref, own, sent, arrived, free, *, ring):
     # x_ref [rows, columns], out_ref [devices, rows, columns], in HBM; semaphores own,
     # sent and arrived [directions, 2] of copies, free [directions] of signals
     me = lax.axis_index(ring.axis)
-    _meet(ring, me)
+    meet(ring, me)
     mine = pltpu.make_async_copy(x_ref, out_ref.at[me], own)
     mine.start()
 
@@ -100,7 +100,7 @@ def gather_kernel(x_ref, out_ref, own, sent, arrived, free, *, ring):
             part = out_ref.at[ring.device(me, -way * s), pl.ds(start, rows)]
             source = x_ref.at[pl.ds(start, rows)] if first else part
             semaphores = sent.at[lane, s % 2], arrived.at[lane, s % 2]
-            hops.append(_send(source, part, *semaphores, ring, ring.device(me, way)))
+            hops.append(send(source, part, *semaphores, ring, ring.device(me, way)))
 
             @pl.when(s >= 2)
             def _(lane=lane):  # the neighbour has seen what these semaphores told it before
@@ -112,7 +112,7 @@ def gather_kernel(x_ref, out_ref, own, sent, arrived, free, *, ring):
 
             @pl.when(s < ring.size - 3)
             def _(lane=lane, way=way):
-                _raise(free.at[lane], ring, ring.device(me, -way))
+                signal(free.at[lane], ring, ring.device(me, -way))
 
             hops[lane].wait_send()
 
@@ -126,7 +126,7 @@ def scatter_kernel(x_ref, out_ref, sums, own, fetched, sent, arrived, free, *, r
     # sums [2, block, columns] float32 and own [block, columns]; semaphores as of gather_kernel
     me = lax.axis_index(ring.axis)
     hops, blocks = ring.size - 1, ring.parts[0][2] // ring.block
-    _meet(ring, me)
+    meet(ring, me)
 
     def rows(lane, t):
         past = t // hops * ring.block if blocks > 1 else 0  # a block alone may have any size
@@ -158,7 +158,7 @@ def scatter_kernel(x_ref, out_ref, sums, own, fetched, sent, arrived, free, *, r
 
             semaphores = sent.at[lane, slot], arrived.at[lane, slot]
             slots = sums.at[lane, slot], sums.at[lane, other]
-            sends.append(_send(*slots, *semaphores, ring, ring.device(me, way)))
+            sends.append(send(*slots, *semaphores, ring, ring.device(me, way)))
             fetches.append(fetch(lane, t, ring.device(me, -way * (s + 2))))
             sends[-1].start()
             fetches[-1].start()
@@ -170,7 +170,7 @@ def scatter_kernel(x_ref, out_ref, sums, own, fetched, sent, arrived, free, *, r
 
             @pl.when(t < hops * blocks - 1)
             def _(lane=lane, way=way):
-                _raise(free.at[lane], ring, ring.device(me, -way))
+                signal(free.at[lane], ring, ring.device(me, -way))
 
         @pl.when(s == hops - 1)
         def _():

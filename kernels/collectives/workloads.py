@@ -1,8 +1,11 @@
 """The problems that the collectives are proven on: rings of every kind of length."""
 
+from dataclasses import replace
+
 from kernels.proof.workload import Workload, Workloads, cases, values
 
 SIZES = "devices rows columns"
+PRODUCT = "devices rows k columns"
 
 
 def _arguments(workload, rng, rows):
@@ -54,4 +57,66 @@ reduce_scatter = Workloads(
     draw=draw,
     work=work,
     named=(*NAMED, *cases(SIZES, blocks=(2, 300, 2048, "several blocks in each direction"))),
+)
+
+
+def _factors(workload, rng, rows):
+    devices, k, columns = (workload.sizes[name] for name in ("devices", "k", "columns"))
+    shapes = (devices, rows, k), (devices, k, columns)
+    return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
+
+
+def make_all_gather_matmul(workload, rng):
+    """The rows and the columns of each device."""
+    return _factors(workload, rng, workload.sizes["rows"])
+
+
+def make_matmul_reduce_scatter(workload, rng):
+    """A share of rows for each device, and of k, on each device."""
+    return _factors(workload, rng, workload.sizes["rows"] * workload.sizes["devices"])
+
+
+def draw_product(rng):
+    """Few devices, any number of rows."""
+    k, columns = map(int, rng.choice((1, 7, 130), 2))
+    rows, devices = int(rng.integers(1, 80)), int(rng.choice((2, 3)))
+    sizes = {"devices": devices, "rows": rows, "k": k, "columns": columns}
+    return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
+
+
+def _work(workload, gradient, k_rows, column_rows):
+    """The products of all devices, and what they read and write, each in its memory."""
+    devices, rows, k, columns = (workload.sizes[name] for name in PRODUCT.split())
+    passes = devices * (1 + 2 * gradient)
+    arrays = rows * (k_rows * k + column_rows * columns) + k * columns
+    operations = 2 * devices * rows * k * columns
+    return operations * passes, arrays * workload.itemsize * passes
+
+
+def work_all_gather_matmul(workload, gradient):
+    """Each device reads its rows, and writes those of all."""
+    return _work(workload, gradient, 1, workload.sizes["devices"])
+
+
+def work_matmul_reduce_scatter(workload, gradient):
+    """Each device reads rows for all, and writes its own."""
+    return _work(workload, gradient, workload.sizes["devices"], 1)
+
+
+all_gather_matmul = Workloads(
+    make=make_all_gather_matmul,
+    draw=draw_product,
+    work=work_all_gather_matmul,
+    named=cases(
+        PRODUCT,
+        one=(1, 8, 16, 128, "a ring of one is a product"),
+        two=(2, 16, 128, 128, "both neighbours are the same device"),
+        three=(3, 5, 7, 9, "an odd ring; fewer rows than a tile"),
+        four=(4, 40, 64, 130, "both directions, a last strip that is not whole"),
+        seven=(7, 17, 32, 128, "places are used three times and more"),
+        eight=(8, 33, 128, 64, {"dtype": "bfloat16"}, "both directions, added up in float32"),
+    ),
+)
+matmul_reduce_scatter = replace(
+    all_gather_matmul, make=make_matmul_reduce_scatter, work=work_matmul_reduce_scatter
 )

@@ -47,13 +47,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that a kernel starts by hand, `remote` where another chip takes part: then `device`
-    says which, by operands or numbers."""
+    """A copy that a kernel starts or waits for, `remote` where another chip takes part: then
+    `device` says which, by operands or numbers. The first of its semaphores is waited for."""
 
     source: Part
     target: Part
     remote: bool
     device: tuple[Any, ...] = ()
+    semaphores: tuple[Part, ...] = ()
 
 
 def access(equation: Any) -> tuple[Part, OperandSlot | None]:
@@ -66,16 +67,19 @@ def access(equation: Any) -> tuple[Part, OperandSlot | None]:
 
 
 def copy(equation: Any) -> Copy:
-    """What a dma_start moves."""
+    """What a dma_start moves, or a dma_wait waits for."""
     slots = [OperandSlot(i) for i in range(len(jaxprs.inputs(equation)))]
     # Source, target, its semaphore, the source's, device.
-    *ends, _, _, device = equation.params["tree"].unflatten(slots)
-    source, target = (
-        _part(equation, getattr(end, "ref", end), getattr(end, "transforms", ())) for end in ends
+    *ends, device = equation.params["tree"].unflatten(slots)
+    source, target, *semaphores = (
+        _part(equation, getattr(end, "ref", end), getattr(end, "transforms", ()))
+        for end in ends
+        if end is not None
     )
     whole = device if isinstance(device, (tuple, list)) else (device,)
     places = [v for d in whole for v in (d.values() if isinstance(d, Mapping) else (d,))]
-    return Copy(source, target, device is not None, tuple(places) if device is not None else ())
+    remote = device is not None
+    return Copy(source, target, remote, tuple(places) if remote else (), tuple(semaphores))
 
 
 def signals_remotely(equation: Any) -> bool:

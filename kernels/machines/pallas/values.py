@@ -140,6 +140,8 @@ def _within(
         if jaxprs.operation(equation) == "pallas_call":
             unknown |= {f"what {jax_pallas.name(equation)} computes"}
             results = [Value(unknown) for _ in jaxprs.outputs(equation)]
+        elif jaxprs.operation(equation) == "axis_index":
+            results = [Value(known=np.int32(0))]  # of several devices, the first one's program
         elif jaxprs.passes_on(equation):
             yield from _within(jaxprs.called_closed(equation), operands, results)
         else:

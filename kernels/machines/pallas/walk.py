@@ -10,6 +10,8 @@ bytes in each round. With counts = [3, 0, 2, 5] as prefetched scalars, program 0
 counts 3 rounds and 3 copies; over the grid moved is 10 · 512, least_moved the same, and depends is
 empty. Without them the read gives Unknown({"counts"}): each program's loop counts once at most and
 not at all at least, so moved is 4 · 512, least_moved 0, depends ("counts",), and open is True.
+
+Over 600 lines because every kind of equation writes to the same counts.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 
 from kernels.machines.compat import jax_pallas, jax_refs, jaxprs
 from kernels.machines.pallas import scalars
+from kernels.machines.pallas.exchange import Message
 from kernels.machines.pallas.scalars import Ref, Unknown
 
 STEPS = 2_000_000  # equations that are run of one kernel; of more programs or rounds, some are run
@@ -50,6 +53,7 @@ class Walk:
         least_moved: the same at least.
         copies: how many of them.
         sent: another device, as the kernel of device 0 names it → copies to it, and their bytes.
+        messages: the same in order, and the waits for them; empty where not all of it was run.
         flops: dtype → operations of matrix products.
         least_flops: the same at least.
         rounds: a loop that its scalars end, in words → how often its body runs in all.
@@ -81,6 +85,7 @@ class Walk:
     programs: tuple[int, int] = (1, 1)
     lengths: Mapping[str, int] = field(default_factory=dict, repr=False)
     cut: tuple[int, int] | None = None
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,9 @@ class _Walker:
     sure: bool = True  # False inside a branch that may not be taken
     looping: int = 0  # loops around what is run
     cut: tuple[int, int] | None = None
+    messages: list[Message] = field(default_factory=list)
+    multiplied: float = 0.0  # so far, of all dtypes
+    in_order: bool = True  # whether all messages were seen, and their semaphores known
     program: int = 0
     ids: tuple[int, ...] = ()
     # What is read off the program, by the id of an equation or a jaxpr of it.
@@ -250,6 +258,11 @@ class _Walker:
             programs=(done, count),
             cut=self.cut,
             lengths={self.loops[number]: length for number, length in self.lengths.items()},
+            messages=tuple(
+                replace(m, share=m.share / max(self.multiplied, 1.0)) for m in self.messages
+            )
+            if self.in_order and done == count and not self.cut
+            else (),
         )
 
     def _scratch(self, variable: Any) -> Ref:
@@ -393,6 +406,7 @@ class _Walker:
         if device := tuple(scalars.resolved(place, values) for place in copy.device):
             self.count["hops", device] += 1
             self.count["sent", device] += size
+            self._message(copy.semaphores, values, device, least)
         for part in (copy.source, copy.target):
             ref = values[part.ref.number]
             if isinstance(ref, Ref) and ref.memory in HBM:
@@ -403,8 +417,23 @@ class _Walker:
             target.cells.fill(scalars.joined(values))
         return []
 
+    def _wait(self, equation: Any, values: list[Any]) -> list[Any]:
+        copy = self._part(equation, jax_refs.copy)
+        if copy.remote:
+            self._message(copy.semaphores[:1], values)
+        return []
+
+    def _message(
+        self, parts: Sequence[Any], values: list[Any], device: Any = None, size: float = 0.0
+    ) -> None:
+        keys = [(id(values[p.ref.number]), scalars.indices_of(p, values)) for p in parts]
+        self.in_order &= self.sure and all(indices is not None for _, indices in keys)
+        names = tuple((ref, str(indices)) for ref, indices in keys)
+        self.messages.append(Message(self.multiplied, names, device, size))
+
     def _dot(self, equation: Any, values: list[Any]) -> list[Any]:
         self.count["flops", jaxprs.dtype(jaxprs.inputs(equation)[0])] += jaxprs.dot_flops(equation)
+        self.multiplied += jaxprs.dot_flops(equation)
         return [scalars.joined(values)]
 
     def _cond(self, equation: Any, values: list[Any]) -> list[Any]:
@@ -538,6 +567,7 @@ class _Walker:
                     total[key] += value * length / max(run, 1)  # type: ignore[assignment]
             self.count, self.slack = outer, slack
         if run < length:
+            self.in_order = False
             carry = [v if isinstance(v, Ref) else Unknown() for v in carry]
         stacked = len(jaxprs.outputs(equation)) - carried
         return [*carry, *[Unknown()] * stacked]
@@ -558,6 +588,7 @@ _HANDLERS: dict[str, Callable[[_Walker, Any, list[Any]], list[Any]]] = {
     "masked_load": _Walker._poison,
     "masked_swap": _Walker._poison,
     "dma_start": _Walker._copy,
+    "dma_wait": _Walker._wait,
     "dot_general": _Walker._dot,
     "cond": _Walker._cond,
     "while": _Walker._while,

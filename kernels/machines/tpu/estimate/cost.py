@@ -19,6 +19,7 @@ from kernels.machines.compat import jaxprs, libtpu
 from kernels.machines.exporting import ExportedProgram
 from kernels.machines.hlo import Array, HloInstruction
 from kernels.machines.pallas.calls import FAST
+from kernels.machines.pallas.exchange import duration
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu import chips, traffic
 from kernels.machines.tpu.estimate.profile import KernelProfile, shared
@@ -229,7 +230,8 @@ class Cost:
         exposed = 0.0 if kernel.cycles is None else self._first_fetch(call, in_vmem)
         cycles = max(model + exposed, streamed, peak)
         if (sending := self._sending(call)) > cycles:
-            cycles, bound, method = sending, LINK, "bytes and hops over the links to other chips"
+            bound, method = LINK, "bytes and hops over the links to other chips"
+        cycles = max(self._waiting(call, cycles), sending)
         cycles += self._start(instruction, floor)
         return _operation(
             instruction,
@@ -259,6 +261,18 @@ class Cost:
         hop = link.hop_seconds or 0.0
         seconds = max(size / link.bytes_per_second + hops * hop for hops, size in sent)
         return seconds * self.chip.clock_hz
+
+    def _waiting(self, call: Any, working: float) -> float:
+        """Cycles of a kernel with its waits for other chips: what it multiplies meanwhile hides
+        them, and of what does not multiply, everything."""
+        messages = call.walk.messages if call.walk else ()
+        if not messages:
+            return working
+        link, hertz = LINKS[self.chip.name], self.chip.clock_hz
+        hop = (link.hop_seconds or 0.0) * hertz
+        if not sum(kernel_flops(call).values()):
+            return max(working, duration(messages, 0.0, hertz / link.bytes_per_second, hop))
+        return duration(messages, working, hertz / link.bytes_per_second, hop)
 
     def _shorter_waits(self, kernel: KernelProfile) -> float:
         """Cycles by which the static profile takes the waits of short steps to be too long: it has
