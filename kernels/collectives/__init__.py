@@ -1,5 +1,6 @@
 """Operators over several chips, inside jax.shard_map: rings by remote DMA."""
 
 from kernels.collectives.operator import all_gather, reduce_scatter
+from kernels.collectives.sequence import ring_attention, zigzag
 
-__all__ = ["all_gather", "reduce_scatter"]
+__all__ = ["all_gather", "reduce_scatter", "ring_attention", "zigzag"]

@@ -29,7 +29,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 
-TOKENS = 512  # of a block at most
+TOKENS = 1024  # of a block at most
 QUERIES, KEYS = 256, 128  # of a tile of scores
 LANES = 128
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
@@ -107,7 +107,7 @@ class Pass(NamedTuple):
 
     Args:
         name: of the kernel.
-        body: (tile, refs of what stays, of what travels, of the sums) → None, of one block each.
+        body: (ring, hides, refs of what stays, of what travels, of the sums), of one block each.
         keys_travel: whether keys do, and not queries.
         stay, travel: for each array the axis of its tokens in a block, 0 or 1.
         sums: of the kind that stays.
@@ -150,48 +150,67 @@ class Tile(NamedTuple):
         return jnp.where(seen, s, HIDDEN)
 
 
-def _tiles(ring, hides):
-    for query in range(0, ring.block, QUERIES):
-        for key in range(0, ring.block, KEYS):
-            queries = slice(query, min(query + QUERIES, ring.block))
-            yield Tile(ring, queries, slice(key, min(key + KEYS, ring.block)), hides)
+def _tiles(ring, hides, start):
+    """The tiles of a block with start(tile), which is called for the next one before that: the MXU
+    works on the next scores while the vector units are busy with the softmax of these."""
+
+    def cut(size):
+        return [slice(i, min(i + size, ring.block)) for i in range(0, ring.block, size)]
+
+    tiles = [Tile(ring, q, k, hides) for q in cut(QUERIES) for k in cut(KEYS)]
+    started = start(tiles[0])
+    for tile, following in zip(tiles, [*tiles[1:], None], strict=True):
+        current = started
+        if following:
+            started = start(following)
+        yield tile, current
 
 
-def forward_body(tile, stay, travel, sums):
+def forward_body(ring, hides, stay, travel, sums):
     # q_ref [queries, D]; k_ref, v_ref [keys, D]; acc_ref [D, queries], m_ref, l_ref [1, queries]
-    (q_ref,), (k_ref, v_ref), (acc_ref, m_ref, l_ref) = stay, travel, sums
-    s, at = tile.scores(q_ref, k_ref), tile.queries
-    before = m_ref[:, at]
-    m = jnp.maximum(before, jnp.max(s, axis=0, keepdims=True))
-    p, shrink = jnp.exp2(s - m), jnp.exp2(before - m)
-    m_ref[:, at] = m
-    l_ref[:, at] = l_ref[:, at] * shrink + jnp.sum(p, axis=0, keepdims=True)
-    v = v_ref[tile.keys]
-    acc_ref[:, at] = acc_ref[:, at] * shrink + dot(v, p.astype(v.dtype), 0, 0)
+    (q_ref,), (k_ref, v_ref) = stay, travel
+    for tile, s in _tiles(ring, hides, lambda tile: tile.scores(q_ref, k_ref)):
+        if tile.keys.start == 0:
+            acc, before, l = (ref[:, tile.queries] for ref in sums)
+        m = jnp.maximum(before, jnp.max(s, axis=0, keepdims=True))
+        p, shrink = jnp.exp2(s - m), jnp.exp2(before - m)
+        l = l * shrink + jnp.sum(p, axis=0, keepdims=True)
+        v = v_ref[tile.keys]
+        acc = acc * shrink + dot(v, p.astype(v.dtype), 0, 0)
+        before = m
+        if tile.keys.stop == ring.block:
+            for ref, value in zip(sums, (acc, m, l), strict=True):
+                ref[:, tile.queries] = value
 
 
-def _probabilities(tile, q_ref, do_ref, rows_ref, k_ref, v_ref):
-    """p and ds, [keys, queries] in the dtype of the arguments; rows [2, queries]: lse and delta."""
-    lse, delta = rows_ref[0:1, tile.queries], rows_ref[1:2, tile.queries]
-    p = jnp.exp2(tile.scores(q_ref, k_ref) - lse)
-    dp = dot(v_ref[tile.keys], do_ref[tile.queries], 1, 1)
-    return p.astype(q_ref.dtype), (p * (dp - delta)).astype(q_ref.dtype)
+def _gradients(ring, hides, q_ref, do_ref, rows_ref, k_ref, v_ref):
+    """Each tile with p and ds, [keys, queries] in the dtype of the arguments.
+
+    rows_ref [2, queries] holds lse and delta.
+    """
+
+    def start(tile):
+        return tile.scores(q_ref, k_ref), dot(v_ref[tile.keys], do_ref[tile.queries], 1, 1)
+
+    for tile, (s, dp) in _tiles(ring, hides, start):
+        lse, delta = (rows_ref[row : row + 1, tile.queries] for row in (0, 1))
+        p = jnp.exp2(s - lse)
+        yield tile, p.astype(q_ref.dtype), (p * (dp - delta)).astype(q_ref.dtype)
 
 
-def queries_body(tile, stay, travel, sums):
+def queries_body(ring, hides, stay, travel, sums):
     # q_ref, do_ref [queries, D], rows_ref [2, queries]; k_ref, v_ref [keys, D]; dq_ref [D, queries]
     k_ref, (dq_ref,) = travel[0], sums
-    _, ds = _probabilities(tile, *stay, *travel)
-    dq_ref[:, tile.queries] += dot(k_ref[tile.keys], ds, 0, 0)
+    for tile, _, ds in _gradients(ring, hides, *stay, *travel):
+        dq_ref[:, tile.queries] += dot(k_ref[tile.keys], ds, 0, 0)
 
 
-def keys_body(tile, stay, travel, sums):
+def keys_body(ring, hides, stay, travel, sums):
     # k_ref, v_ref, dk_ref, dv_ref [keys, D]; q_ref, do_ref [queries, D], rows_ref [2, queries]
-    q_ref, do_ref, _ = travel
-    dk_ref, dv_ref = sums
-    p, ds = _probabilities(tile, *travel, *stay)
-    dv_ref[tile.keys] += dot(p, do_ref[tile.queries], 1, 0)
-    dk_ref[tile.keys] += dot(ds, q_ref[tile.queries], 1, 0)
+    (q_ref, do_ref, _), (dk_ref, dv_ref) = travel, sums
+    for tile, p, ds in _gradients(ring, hides, *travel, *stay):
+        dv_ref[tile.keys] += dot(p, do_ref[tile.queries], 1, 0)
+        dk_ref[tile.keys] += dot(ds, q_ref[tile.queries], 1, 0)
 
 
 FORWARD = Pass(
@@ -238,8 +257,7 @@ def _meet(ring, way, me, step, first, stay, travel, sums):
                 ref[...] = initial if first else before[place][...]
 
         def run(hides):
-            for tile in _tiles(ring, hides):
-                way.body(tile, mine, others, after)
+            way.body(ring, hides, mine, others, after)
 
         if not diagonals and not padded:
             return run(None)
@@ -347,7 +365,7 @@ def _call(way, ring, stay, travel, interpret):
         compiler_params=pltpu.CompilerParams(
             collective_id=ring.barrier if size > 1 else None,
             has_side_effects=True,
-            vmem_limit_bytes=CHIPS[here()].vmem_limit_bytes,
+            vmem_limit_bytes=CHIPS[here()].vmem_bytes // 2,
         ),
         # JAX's plain interpreter knows no barrier; its simulated TPU does.
         interpret=pltpu.InterpretParams() if interpret is True else interpret,
