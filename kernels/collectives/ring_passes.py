@@ -26,6 +26,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.machines.compat import jax_interpreter
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 
@@ -356,7 +357,7 @@ def _call(way, ring, stay, travel, interpret):
     shapes = [(heads, parts, *s.shape(tokens, head_dim)) for s in way.sums]
     slots = [jax.ShapeDtypeStruct((2, *x.shape), x.dtype) for x in travel] * (size > 1)
     copies = pltpu.SemaphoreType.DMA((len(travel), len(ring.lanes), 2))
-    results = pl.pallas_call(
+    call = pl.pallas_call(
         functools.partial(kernel, ring=ring, way=way),
         out_shape=[*(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes), *slots],
         in_specs=[pl.BlockSpec(memory_space=pltpu.HBM)] * len([*stay, *travel]),
@@ -370,7 +371,9 @@ def _call(way, ring, stay, travel, interpret):
         # JAX's plain interpreter knows no barrier; its simulated TPU does.
         interpret=pltpu.InterpretParams() if interpret is True else interpret,
         name=way.name,
-    )(*stay, *travel)
+    )
+    with jax_interpreter.as_a_chip(here()):  # emit_pipeline asks, and a CPU has no answer
+        results = call(*stay, *travel)
     return results[: len(shapes)]
 
 
