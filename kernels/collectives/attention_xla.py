@@ -49,31 +49,52 @@ def _meet(q, k, v, state, diagonal, scale):
 
 @functools.partial(jax.jit, static_argnames=("axis_name", "causal", "scale"))
 def ring_attention(q, k, v, axis_name, *, causal, scale):
-    """[B, H, N, D] each → [B, H, N, D]; of a causal sequence, no product that nobody sees."""
+    """[B, H, N, D] each → [B, H, N, D]; of a causal sequence, no product that nobody sees.
+
+    Half of the heads go round the other way; what comes next is on its way beside the products.
+    """
     size, me, whole = lax.axis_size(axis_name), lax.axis_index(axis_name), q.shape
-    parts = 1 + causal
-    q, k, v = (x.reshape(-1, parts, x.shape[2] // parts, x.shape[3]) for x in (q, k, v))
+    parts, heads = 1 + causal, q.shape[0] * q.shape[1]
+    lanes = [(1, slice(0, -(-heads // 2))), (-1, slice(-(-heads // 2), heads))][:heads]
+    q, k, v = (x.reshape(heads, parts, x.shape[2] // parts, x.shape[3]) for x in (q, k, v))
     piece = functools.partial(lax.dynamic_index_in_dim, axis=1, keepdims=False)
 
-    def meet(state, k, v, pairs, own=False):
-        for i, j in pairs:
-            mine = [piece(x, i) for x in state]
-            diagonal = own and causal and i == j
-            after = _meet(piece(q, i), piece(k, j), piece(v, j), mine, diagonal, scale)
-            update = functools.partial(lax.dynamic_update_index_in_dim, index=i, axis=1)
-            state = [update(x, new) for x, new in zip(state, after, strict=True)]
-        return state
+    def send(held):
+        after = []
+        for (way, _), arrays in zip(lanes, held, strict=True):
+            ring = [(device, (device + way) % size) for device in range(size)]
+            after.append([lax.ppermute(x, axis_name, ring) for x in arrays])
+        return after
 
-    def step(carried, number):
-        state, *held = carried
-        right = [(device, (device + 1) % size) for device in range(size)]
-        k, v = (lax.ppermute(x, axis_name, right) for x in held)
-        behind = me >= number  # keys of a device behind: both of my pieces see its early one
-        pairs = [(jnp.where(behind, p, 1), jnp.where(behind, 0, p)) for p in range(parts)]
-        return (meet(state, k, v, pairs if causal else [(0, 0)]), k, v), None
+    def meet(states, held, number, own=False):
+        after = []
+        for (way, lane), state, (k, v) in zip(lanes, states, held, strict=True):
+            # Keys of a device behind: both of my pieces see its early one.
+            behind = (me - way * number) % size < me
+            pairs = [(jnp.where(behind, p, 1), jnp.where(behind, 0, p)) for p in (0, 1)]
+            if own or not causal:
+                pairs = [(0, 0), (1, 0), (1, 1)] if causal else [(0, 0)]
+            for i, j in pairs:
+                mine = [piece(x, i) for x in state]
+                diagonal = own and causal and i == j
+                new = _meet(piece(q[lane], i), piece(k, j), piece(v, j), mine, diagonal, scale)
+                update = functools.partial(lax.dynamic_update_index_in_dim, index=i, axis=1)
+                state = [update(x, part) for x, part in zip(state, new, strict=True)]
+            after.append(state)
+        return after
 
     row = (*q.shape[:3], 1)
     state = [jnp.zeros(q.shape, jnp.float32), jnp.full(row, HIDDEN), jnp.zeros(row)]
-    state = meet(state, k, v, [(0, 0), (1, 0), (1, 1)] if causal else [(0, 0)], own=True)
-    ((acc, _, l), *_), _ = lax.scan(step, (state, k, v), jnp.arange(1, size))
-    return (acc / l).reshape(whole).astype(q.dtype)
+    states = [[x[lane] for x in state] for _, lane in lanes]
+    own = [[x[lane] for x in (k, v)] for _, lane in lanes]
+    states = meet(states, own, 0, own=True)
+    if size > 1:
+
+        def step(carried, number):
+            states, held = carried
+            return (meet(states, held, number), send(held)), None
+
+        (states, held), _ = lax.scan(step, (states, send(own)), jnp.arange(1, size - 1))
+        states = meet(states, held, size - 1)
+    o = jnp.concatenate([acc / l for acc, _, l in states])
+    return o.reshape(whole).astype(q.dtype)
