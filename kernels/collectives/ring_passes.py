@@ -12,8 +12,8 @@ Half of the heads go round the other way, where there are two, so that both dire
 work. A slot is written again only after its owner raised `free`. The scores are kept as [keys,
 queries]: the softmax then reduces over sublanes, and its statistics are rows.
 
-Liu, Zaharia and Abbeel, Ring attention with blockwise transformers, 2023; the balance of a causal
-one is that of Brandon et al., Striped attention, 2023, by two pieces a device.
+Liu, Zaharia and Abbeel, Ring attention with blockwise transformers, 2023. The cut of a causal
+sequence in two pieces for each device: The Llama 3 herd of models, 2024, section 3.3.2.
 """
 
 import functools
@@ -377,7 +377,7 @@ def _call(way, ring, stay, travel, interpret):
     return results[: len(shapes)]
 
 
-def make_ring(axis, size, shape, causal, scale):
+def make_ring(axis, size, shape, causal, scale, block=None):
     """The ring of q, k and v [B, H, N, D] along an axis.
 
     Args:
@@ -386,6 +386,7 @@ def make_ring(axis, size, shape, causal, scale):
         shape: of each device's q.
         causal: whether the sequence is cut in two pieces for each device.
         scale: of the scores.
+        block: tokens of a block at most; None is TOKENS.
     """
     mesh = jax.sharding.get_abstract_mesh()
     place = mesh.axis_names.index(axis) if axis in mesh.axis_names else 0
@@ -395,7 +396,7 @@ def make_ring(axis, size, shape, causal, scale):
     lanes = ((1, 0, heads - half), (-1, heads - half, half)) if half else ((1, 0, heads),)
     parts = 1 + causal
     length = tokens // parts
-    blocks = pl.cdiv(length, TOKENS)
+    blocks = pl.cdiv(length, block or TOKENS)
     block = pl.cdiv(length, blocks * LANES) * LANES if blocks > 1 else length
     return Ring(axis, size, BARRIER + place, lanes, parts, length, block, blocks, scale)
 
@@ -439,7 +440,7 @@ def _backward(ring, interpret, saved, do):
 _attention.defvjp(_forward, _backward)
 
 
-def ring_attention(q, k, v, axis_name, *, causal, scale, interpret=None):
+def ring_attention(q, k, v, axis_name, *, causal, scale, block=None, interpret=None):
     """[B, H, N, D] each → [B, H, N, D]; the ring of this device's axis."""
-    ring = make_ring(axis_name, lax.axis_size(axis_name), q.shape, causal, scale)
+    ring = make_ring(axis_name, lax.axis_size(axis_name), q.shape, causal, scale, block)
     return _attention(q, k, v, ring, interprets(interpret, "tpu"))

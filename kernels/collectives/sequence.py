@@ -22,6 +22,7 @@ def ring_attention(
     causal: bool = False,
     scale: float | None = None,
     implementation: str = "pallas",
+    block: int | None = None,
     interpret: Any = None,
 ) -> Any:
     """softmax(scale q kᵀ) v of a sequence whose tokens lie on the devices along an axis of a mesh.
@@ -41,6 +42,7 @@ def ring_attention(
         implementation: "pallas" (by remote DMA, half of the heads round each way, beside the
             products of what is here; TPU) or "xla" (jax.lax.ppermute, and the formula of some
             queries at a time).
+        block: of "pallas": tokens in VMEM at a time, a multiple of 128; None is 1024.
         interpret: None interprets where there is no TPU.
 
     Returns:
@@ -49,8 +51,11 @@ def ring_attention(
         stay.
 
     Raises:
-        ValueError: for another rank, shape, dtype, scale or implementation, for an odd N
+        ValueError: for another rank, shape, dtype, scale, block or implementation, for an odd N
             with causal, and outside of such an axis.
+
+    Source:
+        Liu, Zaharia and Abbeel, Ring attention with blockwise transformers, 2023.
     """
     chosen = RING_ATTENTION[implementation]
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -69,8 +74,10 @@ def ring_attention(
         scale = head_dim**-0.5
     elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not np.isfinite(scale):
         checks.fail("scale", repr(scale), "None or a finite number")
+    if block is not None and (not isinstance(block, int) or block < 1 or block % 128):
+        checks.fail("block", repr(block), "None or a multiple of 128")
     _check_axis(axis_name)
-    options = {"causal": bool(causal), "scale": float(scale)}
+    options = {"causal": bool(causal), "scale": float(scale), "block": block}
     return chosen(q, k, v, axis_name, interpret=interpret, **options)
 
 
@@ -121,7 +128,9 @@ RING_ATTENTION = Operator(
     summary="attention of a sequence that lies on several devices",
     differentiable=("q", "k", "v"),
     implementations=(
-        Implementation("xla", XLA_MESH, "attention_xla:ring_attention"),
+        Implementation(
+            "xla", XLA_MESH, "attention_xla:ring_attention", lacks={"block": "chooses its own"}
+        ),
         Implementation("pallas", PALLAS_TPU_MESH, "ring_passes:ring_attention"),
     ),
 )

@@ -42,6 +42,7 @@ def test_uneven_parts_are_refused():
         ({"m": 5}, r"k\.shape is \(1, 1, 5, 8\); accepted: \(1, 1, 4, 8\), as q has it"),
         ({"causal": 2}, "causal is 2; accepted: False, True"),
         ({"scale": float("nan")}, "scale is nan; accepted: None or a finite number"),
+        ({"block": 100}, "block is 100; accepted: None or a multiple of 128"),
         ({"axis_name": "z"}, "axis_name is 'z'; accepted: one axis of the mesh"),
         ({"axis_name": ("x",)}, r"axis_name is \('x',\); accepted: one axis of the mesh"),
         ({"implementation": "ring"}, "implementation is 'ring'; accepted: xla, pallas"),
