@@ -88,13 +88,15 @@ def ring_attention(q, k, v, axis_name, *, causal, scale):
     states = [[x[lane] for x in state] for _, lane in lanes]
     own = [[x[lane] for x in (k, v)] for _, lane in lanes]
     states = meet(states, own, 0, own=True)
+    held = send(own) if size > 1 else own
+
+    def step(carried, number):
+        states, held = carried
+        return (meet(states, held, number), send(held)), None
+
+    if size > 2:
+        (states, held), _ = lax.scan(step, (states, held), jnp.arange(1, size - 1))
     if size > 1:
-
-        def step(carried, number):
-            states, held = carried
-            return (meet(states, held, number), send(held)), None
-
-        (states, held), _ = lax.scan(step, (states, send(own)), jnp.arange(1, size - 1))
         states = meet(states, held, size - 1)
     o = jnp.concatenate([acc / l for acc, _, l in states])
     return o.reshape(whole).astype(q.dtype)
