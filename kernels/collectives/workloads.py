@@ -1,6 +1,7 @@
 """The problems that the collectives are proven on: rings of every kind of length."""
 
 from dataclasses import replace
+
 from kernels.collectives.attention_workloads import ring_attention as ring_attention
 from kernels.proof.workload import Workload, Workloads, cases, values
 
