@@ -3,7 +3,7 @@
 from kernels.machines.lazy import lazy
 from kernels.matmul.blocks import TUNED, BlockSizes, sublanes
 from kernels.matmul.operator import block_sparse_matmul, matmul, quantized_matmul
-from kernels.matmul.quantized import quantize
+from kernels.matmul.quantized import quantize, quantize_weights
 
 __all__ = [
     "TUNED",
@@ -15,6 +15,7 @@ __all__ = [
     "nki",
     "pallas",
     "quantize",
+    "quantize_weights",
     "quantized_matmul",
     "reference",
     "sublanes",

@@ -20,11 +20,30 @@ def matmul(x, y, *, prologue=None, activation=None, transpose_rhs=False):
     return z.astype(result_dtype(x.dtype))
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "out_dtype"))
-def quantized_matmul(x, y, x_scale, y_scale, bias, *, activation=None, out_dtype):
-    """int8 [m, k], [k, n]; float32 [m], [n], [n] → [m, n] of out_dtype."""
-    z = Dequantise(activation)(product(x, y), x_scale[:, None], y_scale, bias)
-    return z.astype(out_dtype)
+def dequantised(y, y_scale, weights, dtype):
+    """Stored weights times their scales [groups, n], of `dtype`: [k, n], or of int4 the even rows
+    of all groups and the odd ones, which XLA need not bring together."""
+    groups, n = y_scale.shape
+    w = y.reshape(groups, -1, n)
+    # To the left and back to the right brings the sign of the low half along.
+    parts = ((w << 4) >> 4, w >> 4) if weights == "int4" else (w,)
+    scaled = [part.astype(jnp.float32) * y_scale[:, None] for part in parts]
+    return [w.reshape(-1, n).astype(dtype) for w in scaled]
+
+
+@functools.partial(jax.jit, static_argnames=("weights", "activation", "out_dtype"))
+def quantized_matmul(x, y, x_scale, y_scale, bias, *, weights=None, activation=None, out_dtype):
+    """[m, k], stored [k, n]; float32 [m] or None, [n] or [groups, n], [n] → [m, n]."""
+    if x.dtype == jnp.int8:
+        z = Dequantise(activation)(product(x, y), x_scale[:, None], y_scale, bias)
+        return z.astype(out_dtype)
+    y_scale = y_scale.reshape(-1, y.shape[1])
+    parts = dequantised(y, y_scale, weights, x.dtype)
+    (m, k), groups, step = x.shape, len(y_scale), len(parts)
+    if k // groups % step:
+        x = jnp.pad(x.reshape(m, groups, -1), ((0, 0), (0, 0), (0, 1))).reshape(m, -1)
+    z = sum(product(x[:, i::step], w) for i, w in enumerate(parts)) + bias
+    return (z if activation is None else activation(z)).astype(out_dtype)
 
 
 def dense(blocks, rows, columns, m, k):

@@ -183,7 +183,9 @@ class TestLayer:
     @pytest.mark.parametrize(
         ("change", "says"),
         [
-            ({"x": np.ones((4, 6), np.float32)}, "x.dtype is 'float32'; accepted: int8"),
+            ({"x": np.ones((4, 6), np.uint8)}, "x.dtype is 'uint8'; accepted: int8, bfloat16"),
+            ({"x": np.ones((4, 6), np.float32)}, "x_scale is an array; accepted: None"),
+            ({"weights": "int4"}, "weights is 'int4'; accepted: None, int8"),
             ({"y": np.ones((6, 3), np.uint8)}, "y.dtype is 'uint8'; accepted: int8"),
             ({"x": np.ones(6, np.int8)}, r"x.shape is \(6,\); accepted: 2 dimensions"),
             ({"x": np.ones((4, 0), np.int8)}, "dimensions of at least 1"),
