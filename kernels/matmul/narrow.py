@@ -17,7 +17,7 @@ from kernels.machines.tpu.chips import CHIPS, here
 from kernels.machines.tpu.plan import TpuPlan
 from kernels.matmul.blocks import LANES, MIB, RESERVE, BlockSizes
 from kernels.matmul.products import product
-from kernels.matmul.xla import dequantised
+from kernels.matmul.xla import dequantised, in_groups
 
 UNROLLED = 64  # groups; of more, the kernel loops
 
@@ -41,14 +41,15 @@ def plan(m, k, n, x_dtype, weights, block=None):
         m, k, n: of the product.
         x_dtype: of x.
         weights: what is stored.
-        block: None takes up to 512 rows and columns, and halves the larger while they do not fit.
+        block: None takes up to 512 rows and columns, and halves the larger while they do not fit;
+            of more rows up to 1,024 columns, since each block of columns fetches all rows again.
 
     Raises:
         ValueError: for blocks that cut k, are not whole register tiles, or do not fit into VMEM.
     """
     chip = CHIPS[here()]
     most = chip.vmem_bytes - RESERVE
-    bm, bn = min(m, 512), min(n, 512)
+    bm, bn = min(m, 512), min(n, 512 if m <= 512 else 1024)
     while block is None and vmem_bytes(BlockSizes(bm, k, bn), x_dtype, weights) > most:
         if max(bm, bn) <= LANES:
             break
@@ -177,8 +178,9 @@ def _backward(weights, activation, out_dtype, plan, interpret, saved, dz):
     multiply = functools.partial(
         product, dz.astype(x.dtype), contract=(1, 1), widen=interpret is True
     )
-    parts = [multiply(w) for w in dequantised(y, y_scale, weights, x.dtype)]
     (m, k), groups = x.shape, len(y_scale)
+    stored = in_groups(y, groups, weights)
+    parts = [multiply(dequantised(w, y_scale, x.dtype)) for w in stored]
     dx = jnp.stack(parts, 2).reshape(m, groups, -1)[:, :, : k // groups]
     return dx.reshape(m, k).astype(x.dtype), None, None, None
 

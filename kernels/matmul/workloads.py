@@ -180,7 +180,7 @@ def _choice_quantized(workload):
         return _choice(workload)
     sizes = (workload.sizes[name] for name in "mkn")
     block = narrow.plan(*sizes, workload.dtype, workload.options.get("weights", "int8")).block
-    return f"blocks {block}: all of k, and up to 512 rows and columns as far as VMEM holds them"
+    return f"blocks {block}: all of k, and as many rows and columns of 512 and 1,024 as VMEM holds"
 
 
 _INT4, _E4M3, _E5M2 = ({"weights": name} for name in ("int4", "float8_e4m3fn", "float8_e5m2"))

@@ -20,15 +20,17 @@ def matmul(x, y, *, prologue=None, activation=None, transpose_rhs=False):
     return z.astype(result_dtype(x.dtype))
 
 
-def dequantised(y, y_scale, weights, dtype):
-    """Stored weights times their scales [groups, n], of `dtype`: [k, n], or of int4 the even rows
-    of all groups and the odd ones, which XLA need not bring together."""
-    groups, n = y_scale.shape
-    w = y.reshape(groups, -1, n)
+def in_groups(y, groups, weights):
+    """Stored weights as [groups, rows, n]: all rows, or of int4 the even rows of each group and the
+    odd ones, which XLA need not bring together."""
+    w = y.reshape(groups, -1, y.shape[1])
     # To the left and back to the right brings the sign of the low half along.
-    parts = ((w << 4) >> 4, w >> 4) if weights == "int4" else (w,)
-    scaled = [part.astype(jnp.float32) * y_scale[:, None] for part in parts]
-    return [w.reshape(-1, n).astype(dtype) for w in scaled]
+    return ((w << 4) >> 4, w >> 4) if weights == "int4" else (w,)
+
+
+def dequantised(w, y_scale, dtype):
+    """[groups, rows, n] times the scales [groups, n]: [rows of all, n] of `dtype`."""
+    return (w.astype(jnp.float32) * y_scale[:, None]).reshape(-1, w.shape[2]).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("weights", "activation", "out_dtype"))
@@ -38,11 +40,19 @@ def quantized_matmul(x, y, x_scale, y_scale, bias, *, weights=None, activation=N
         z = Dequantise(activation)(product(x, y), x_scale[:, None], y_scale, bias)
         return z.astype(out_dtype)
     y_scale = y_scale.reshape(-1, y.shape[1])
-    parts = dequantised(y, y_scale, weights, x.dtype)
-    (m, k), groups, step = x.shape, len(y_scale), len(parts)
-    if k // groups % step:
+    (m, k), groups = x.shape, len(y_scale)
+    parts = in_groups(y, groups, weights)
+    if k // groups % len(parts):
         x = jnp.pad(x.reshape(m, groups, -1), ((0, 0), (0, 0), (0, 1))).reshape(m, -1)
-    z = sum(product(x[:, i::step], w) for i, w in enumerate(parts)) + bias
+    z = bias
+    for i, w in enumerate(parts):
+        rows = x[:, i :: len(parts)]
+        if m > k // groups:
+            z = z + product(rows, dequantised(w, y_scale, x.dtype))
+        else:  # fewer sums than weights, so these are scaled; XLA keeps no wide weights
+            by_group = jax.vmap(product, in_axes=(1, 0))
+            sums = by_group(rows.reshape(m, groups, -1), w.astype(x.dtype))
+            z = z + (sums * y_scale[:, None]).sum(0)
     return (z if activation is None else activation(z)).astype(out_dtype)
 
 
