@@ -4,7 +4,7 @@ from kernels.machines.lazy import lazy
 from kernels.machines.tpu.plan import sublanes
 from kernels.matmul.blocks import TUNED, BlockSizes
 from kernels.matmul.operator import block_sparse_matmul, matmul, quantized_matmul
-from kernels.matmul.quantized import quantize
+from kernels.matmul.quantized import quantize, quantize_weights
 
 __all__ = [
     "TUNED",
@@ -16,6 +16,7 @@ __all__ = [
     "nki",
     "pallas",
     "quantize",
+    "quantize_weights",
     "quantized_matmul",
     "reference",
     "sublanes",

@@ -8,6 +8,7 @@ import numpy as np
 from kernels.machines import checks
 from kernels.machines.tpu.plan import sublanes
 from kernels.matmul.blocks import BlockSizes
+from kernels.matmul.quantized import check_groups
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
@@ -16,6 +17,7 @@ from kernels.proof.contract import Implementation, Operator
 from kernels.proof.workload import Workload
 
 DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
+STORED = ("int8", "float8_e4m3fn", "float8_e5m2")  # weights, and as int8 also pairs of int4
 LONGEST = 2**31 // 128**2 - 1  # products of int8 that int32 can add up, even if all are (−128)²
 
 
@@ -77,52 +79,87 @@ def quantized_matmul(
     y_scale: Any,
     bias: Any,
     *,
+    weights: str | None = None,
     implementation: str = "pallas",
     block: BlockSizes | None = None,
     activation: Callable[[Any], Any] | None = None,
-    out_dtype: str = "float32",
+    out_dtype: str | None = None,
     interpret: Any = None,
 ) -> Any:
-    """A linear layer on int8 matrices: act((x y) · x_scale · y_scale + bias), in one kernel.
+    """A linear layer on narrow numbers: act(x̂ ŷ + bias), of numbers times scales, in one kernel.
 
-    The products are added up in int32, exactly; scales, bias and activation are applied before
-    anything leaves the kernel. `quantize` makes the integers and the scales.
+    Of int8 by int8, the products are added up in int32, exactly, and scaled at the end. Of floats
+    by narrow weights, the weights are widened in the kernel and added up in float32. `quantize` and
+    `quantize_weights` make the narrow numbers and the scales.
 
     Args:
-        x: int8 [m, k], k at most 131,071.
-        y: int8 [k, n].
-        x_scale: float32 [m], of the rows of x.
-        y_scale, bias: float32 [n].
+        x: [m, k]: int8, with k at most 131,071, or bfloat16 or float32.
+        y: [k, n]: int8; for an x of floats also float8_e4m3fn, float8_e5m2, or int4, which is int8
+            [groups · ⌈k / groups / 2⌉, n]: rows 2i and 2i + 1 of a group share a byte, the even one
+            in its low four bits.
+        x_scale: float32 [m], of the rows of an x of int8; None for floats.
+        y_scale: float32 [n]; for an x of floats also [groups, n], of as many groups of k / groups
+            rows each.
+        bias: float32 [n].
+        weights: what y holds: "int4", or y's dtype, which None stands for.
         implementation: "xla" or "pallas" (TPU).
-        block, activation, interpret: as matmul has them.
-        out_dtype: "float32" or "bfloat16".
+        block, activation, interpret: as matmul has them; a block for an x of floats has all of k.
+        out_dtype: of an x of int8 "float32", which None stands for, or "bfloat16"; of floats x's.
 
     Returns:
-        [m, n] in out_dtype.
+        [m, n] in out_dtype. Differentiable in an x of floats; the weights, their scales and the
+        bias are frozen, and their gradients in "pallas" are zero.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: for anything else, groups that do not divide k, and blocks that VMEM cannot
+            hold.
+
+    Source:
+        Scales of groups: GPTQ, Frantar et al. 2022, arXiv:2210.17323. float8: Micikevicius et al.
+        2022, arXiv:2209.05433.
     """
     chosen = QUANTIZED_MATMUL[implementation]
-    checks.array("x", x, rank=2, dtypes=("int8",))
-    checks.array("y", y, rank=2, dtypes=("int8",))
-    _check_k(x, y, 0)
-    for name, value, other, size in (
-        ("x_scale", x_scale, "x", x.shape[0]),
-        ("y_scale", y_scale, "y", y.shape[1]),
-        ("bias", bias, "y", y.shape[1]),
-    ):
-        checks.array(name, value, rank=1, dtypes=("float32",))
-        side = "row" if other == "x" else "column"
-        if value.shape[0] != size:
-            checks.fail(
-                f"{name}.shape", tuple(value.shape), f"({size},), one for each {side} of {other}"
-            )
-    checks.one_of("out_dtype", out_dtype, ("float32", "bfloat16"))
+    checks.array("x", x, rank=2, dtypes=("int8", "bfloat16", "float32"))
+    floats = str(x.dtype) != "int8"
+    checks.array("y", y, rank=2, dtypes=STORED if floats else STORED[:1])
+    checks.array("bias", bias, rank=1, dtypes=("float32",))
+    if floats:
+        _check_weights(x, y, x_scale, y_scale, weights)
+    else:
+        checks.one_of("weights", weights, (None, "int8"))
+        _check_k(x, y, 0)
+        checks.array("x_scale", x_scale, rank=1, dtypes=("float32",))
+        checks.array("y_scale", y_scale, rank=1, dtypes=("float32",))
+        _check_size("x_scale", x_scale, x.shape[0], "row of x")
+        _check_size("y_scale", y_scale, y.shape[1], "column of y")
+    _check_size("bias", bias, y.shape[1], "column of y")
+    kept = (str(x.dtype),) if floats else ("float32", "bfloat16")
+    checks.one_of("out_dtype", out_dtype or kept[0], kept)
     _function("activation", activation)
     checks.instance("block", block, BlockSizes)
-    options = {"activation": activation, "out_dtype": out_dtype}
+    options = {"weights": weights, "activation": activation, "out_dtype": out_dtype or kept[0]}
     return chosen(x, y, x_scale, y_scale, bias, block=block, interpret=interpret, **options)
+
+
+def _check_size(name: str, value: Any, size: int, of_what: str) -> None:
+    if value.shape[-1] != size:
+        checks.fail(f"{name}.shape", tuple(value.shape), f"({size},), one for each {of_what}")
+
+
+def _check_weights(x: Any, y: Any, x_scale: Any, y_scale: Any, weights: str | None) -> None:
+    """Floats by narrow weights: what y holds, its rows, and the groups of its scales."""
+    if x_scale is not None:
+        checks.fail("x_scale", "an array", f"None, since x is {x.dtype}")
+    dtype = str(y.dtype)
+    checks.one_of("weights", weights, (None, dtype, *(("int4",) if dtype == "int8" else ())))
+    rank = 1 if getattr(y_scale, "ndim", None) == 1 else 2
+    checks.array("y_scale", y_scale, rank=rank, dtypes=("float32",))
+    k, groups = x.shape[1], y_scale.shape[0] if rank == 2 else 1
+    check_groups("y_scale.shape[0]", groups, k)
+    _check_size("y_scale", y_scale, y.shape[1], "column of y")
+    rows = groups * -(-k // groups // 2) if weights == "int4" else k
+    if y.shape[0] != rows:
+        checks.fail("y.shape[0]", y.shape[0], f"{rows}, for {k} rows of {weights or dtype}")
 
 
 def _check_k(x: Any, y: Any, inner: int) -> None:
@@ -281,8 +318,9 @@ MATMUL = Operator(
 
 QUANTIZED_MATMUL = Operator(
     quantized_matmul,
-    summary="a linear layer on int8, scaled back in the kernel",
+    summary="a linear layer on int8, int4 or float8, scaled back in the kernel",
     chapter="int8_matmul",
+    differentiable=("x",),
     implementations=(
         Implementation("xla", XLA, "xla:quantized_matmul", lacks=_OWN),
         Implementation("pallas", PALLAS_TPU, "pallas:quantized_matmul"),

@@ -19,6 +19,7 @@ from kernels.machines import checks
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.plan import TpuPlan
 from kernels.machines.tpu.products import accumulator, product
+from kernels.matmul import narrow
 from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.products import mask_tails, result_dtype
 from kernels.matmul.quantized import Dequantise
@@ -194,14 +195,27 @@ def matmul(
 
 
 def quantized_matmul(
-    x, y, x_scale, y_scale, bias, *, block=None, activation=None, out_dtype, interpret=None
+    x,
+    y,
+    x_scale,
+    y_scale,
+    bias,
+    *,
+    weights=None,
+    block=None,
+    activation=None,
+    out_dtype,
+    interpret=None,
 ):
-    """int8 [m, k], [k, n]; float32 [m], [n], [n] → [m, n] of out_dtype, by the same kernel."""
-    x, y, x_scale, y_scale, bias = map(jnp.asarray, (x, y, x_scale, y_scale, bias))
-    spec = MatmulSpec(
-        epilogue=Dequantise(activation),
-        out_dtype=out_dtype,
-        interpret=interprets(interpret, "tpu"),
-    )
-    epilogue_operands = (x_scale[:, None], y_scale[None], bias[None])
+    """int8 by int8 with the kernel above and the scales at its end; floats by narrow weights."""
+    x, y, y_scale, bias = map(jnp.asarray, (x, y, y_scale, bias))
+    interpret = interprets(interpret, "tpu")
+    if x.dtype != jnp.int8:
+        weights = weights or str(y.dtype)
+        y_scale = y_scale.reshape(-1, y.shape[1])
+        blocks = narrow.plan(*x.shape, y.shape[1], x.dtype, weights, block)
+        static = weights, activation, out_dtype, blocks, interpret
+        return narrow.narrow_matmul(x, y, y_scale, bias, *static)
+    spec = MatmulSpec(epilogue=Dequantise(activation), out_dtype=out_dtype, interpret=interpret)
+    epilogue_operands = (jnp.asarray(x_scale)[:, None], y_scale[None], bias[None])
     return tuned_call(spec.planned(x, y, block), x, y, *epilogue_operands)

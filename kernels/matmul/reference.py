@@ -25,21 +25,44 @@ def matmul_magnitude(x, y, *, prologue=None, activation=None, transpose_rhs=Fals
     return abs(x) @ abs(y)
 
 
-def _dequantised(x, y, x_scale, y_scale):
-    return (x.astype(np.int64) @ y.astype(np.int64)) * x_scale[:, None] * y_scale
+def _weights(y, scale, k, weights):
+    """[k, n] of what was stored; of int4 two to a byte, the even row of a group in the low half."""
+    groups = scale.reshape(-1, y.shape[1])
+    w = y.reshape(len(groups), -1, y.shape[1])
+    if weights == "int4":
+        wide = jnp.asarray(w, int)
+        w = jnp.stack([(wide + 8) % 16 - 8, wide // 16], 2).reshape(len(groups), -1, y.shape[1])
+    return (w[:, : k // len(groups)] * groups[:, None]).reshape(k, -1)
 
 
-def quantized_matmul(x, y, x_scale, y_scale, bias, *, activation=None, out_dtype="float32"):
-    """act((x y) · x_scale · y_scale + bias); out_dtype is of the implementations."""
-    z = _dequantised(x, y, x_scale, y_scale) + bias
+def _sums(x, y, x_scale, y_scale, weights, absolute=lambda a: a):
+    if x.dtype != np.int8:
+        return absolute(x) @ absolute(_weights(y, y_scale, x.shape[1], weights))
+    return absolute((x.astype(np.int64) @ y.astype(np.int64)) * x_scale[:, None] * y_scale)
+
+
+def quantized_matmul(
+    x, y, x_scale, y_scale, bias, *, weights=None, activation=None, out_dtype=None
+):
+    """act((x y) · scales + bias); out_dtype is of the implementations."""
+    z = _sums(x, y, x_scale, y_scale, weights) + bias
     return z if activation is None else activation(z)
 
 
 def quantized_matmul_magnitude(
-    x, y, x_scale, y_scale, bias, *, activation=None, out_dtype="float32"
+    x, y, x_scale, y_scale, bias, *, weights=None, activation=None, out_dtype=None
 ):
-    """The integer sums are exact: what is rounded is the scaled sum and the bias."""
-    return abs(_dequantised(x, y, x_scale, y_scale)) + abs(bias)
+    """Of int8 by int8 the sums are exact: what is rounded is the scaled sum and the bias."""
+    return _sums(x, y, x_scale, y_scale, weights, abs) + abs(bias)
+
+
+def quantized_matmul_rounding(
+    x, y, x_scale, y_scale, bias, *, weights=None, activation=None, out_dtype=None
+):
+    """Floats may be multiplied by weights that were scaled, and rounded to x's dtype, before."""
+    if x.dtype == np.int8:
+        return 0 * bias
+    return (x**2 @ _weights(y, y_scale, x.shape[1], weights) ** 2) ** 0.5
 
 
 def _dense(blocks, rows, columns, m, k):

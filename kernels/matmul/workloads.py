@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernels.machines.tpu.chips import CHIPS, here
+from kernels.matmul import narrow
 from kernels.matmul.blocks import LANES, BlockSizes, candidates, nearest
+from kernels.matmul.quantized import WEIGHTS
 from kernels.proof.workload import Workload, Workloads, cases, size, values
 
 
@@ -56,8 +58,14 @@ def _work(workload, gradient):
 
 def _work_quantized(workload, gradient):
     m, k, n = (workload.sizes[name] for name in "mkn")
-    out = 2 if workload.options.get("out_dtype") == "bfloat16" else 4
-    return 2 * m * k * n, m * k + k * n + 4 * (m + 2 * n) + out * m * n
+    if workload.dtype == "int8":
+        out = 2 if workload.options.get("out_dtype") == "bfloat16" else 4
+        return 2 * m * k * n, m * k + k * n + 4 * (m + 2 * n) + out * m * n
+    stored = k * n // 2 if workload.options.get("weights") == "int4" else k * n
+    weights = stored + 4 * n * (workload.sizes.get("groups", 1) + 1)
+    rows = workload.itemsize * m * (k + n)
+    # The gradient in x is one more product; it reads the weights and the cotangent, and writes x's.
+    return 2 * m * k * n * (1 + gradient), (weights + rows) * (1 + gradient)
 
 
 def _work_sparse(workload, gradient):
@@ -126,6 +134,8 @@ matmul = Workloads(
 
 
 def _make_quantized(workload, rng):
+    if workload.dtype != "int8":
+        return _make_narrow(workload, rng)
     x, y = _make(workload, rng)
     m, n = workload.sizes["m"], workload.sizes["n"]
     x_scale, y_scale = (2.0 ** rng.uniform(-12, 0, size) for size in (m, n))
@@ -133,29 +143,100 @@ def _make_quantized(workload, rng):
     return x, y, *[a.astype(np.float32) for a in (x_scale, y_scale, bias)]
 
 
+def _make_narrow(workload, rng):
+    """Floats, weights as they are stored, and scales of very different sizes for their groups."""
+    m, k, n = (workload.sizes[name] for name in "mkn")
+    groups = workload.sizes.get("groups", 1)
+    stored = workload.options.get("weights", "int8")
+    x = values(workload.values, (m, k), workload.dtype, rng)
+    rows = groups * -(-k // groups // 2) if stored == "int4" else k
+    y = values("normal", (rows, n), "int8" if stored == "int4" else stored, rng)
+    scale = (2.0 ** rng.uniform(-12, 0, (groups, n))).astype(np.float32)
+    bias = rng.standard_normal(n).astype(np.float32)
+    return x, y, None, scale if "groups" in workload.sizes else scale[0], bias
+
+
 def _draw_quantized(rng):
     options = {"activation": jax.nn.relu} if rng.integers(2) else {}
-    return Workload("random", {name: size(rng) for name in "mkn"}, "int8", options=options)
+    sizes = {name: size(rng) for name in "mkn"}
+    dtype = str(rng.choice(["int8", "bfloat16", "float32"]))
+    if dtype != "int8":
+        options["weights"] = str(rng.choice(list(WEIGHTS)))
+        sizes["groups"] = int(rng.choice([g for g in (1, 2, 3, 5, 8) if sizes["k"] % g == 0]))
+    return Workload("random", sizes, dtype, options=options)
+
+
+def _candidates_quantized(workload, vmem_bytes):
+    if workload.dtype == "int8":
+        return _candidates(workload, vmem_bytes)
+    sizes = (workload.sizes[name] for name in "mkn")
+    stored = workload.options.get("weights", "int8")
+    blocks = narrow.candidates(*sizes, workload.dtype, stored, vmem_bytes)
+    return [{"block": block} for block in blocks]
+
+
+def _choice_quantized(workload):
+    if workload.dtype == "int8":
+        return _choice(workload)
+    sizes = (workload.sizes[name] for name in "mkn")
+    block = narrow.plan(*sizes, workload.dtype, workload.options.get("weights", "int8")).block
+    return f"blocks {block}: all of k, and as many rows and columns of 512 and 1,024 as VMEM holds"
+
+
+_INT4, _E4M3, _E5M2 = ({"weights": name} for name in ("int4", "float8_e4m3fn", "float8_e5m2"))
 
 
 quantized_matmul = Workloads(
     make=_make_quantized,
     draw=_draw_quantized,
-    candidates=_candidates,
-    choice=_choice,
+    candidates=_candidates_quantized,
+    choice=_choice_quantized,
     work=_work_quantized,
-    figures=_FIGURES[-2:],
-    named=cases(
-        "m k n",
-        dtype="int8",
-        one=(1, 1, 1, "the smallest there is"),
-        tiny=(32, 128, 128, "one register tile"),
-        odd=(5, 123, 123, "nothing divides anything"),
-        ragged_k=(64, 509, 128, "k cut short", _BLOCKS),
-        blocks=(300, 384, 200, "scales per block", _BLOCKS),
-        no_bias=(33, 64, 257),
-        gelu=(65, 200, 129, _with(activation=jax.nn.gelu)),
-        bf16=(64, 384, 200, "rounded once", _with(out_dtype="bfloat16")),
+    figures=(
+        *_FIGURES[-2:],
+        *cases(
+            "m k n groups",
+            dtype="bfloat16",
+            decode_int8=(32, 4096, 14336, 32, "32 tokens: bytes bind"),
+            decode_int4=(32, 4096, 14336, 32, {"options": _INT4}),
+            decode_e4m3=(32, 4096, 14336, 32, {"options": _E4M3}),
+            prefill_int8=(1024, 4096, 14336, 1, "the published shape"),
+            prefill_int4=(1024, 4096, 14336, 32, "products bind", {"options": _INT4}),
+        ),
+    ),
+    named=(
+        *cases(
+            "m k n",
+            dtype="int8",
+            one=(1, 1, 1, "the smallest there is"),
+            tiny=(32, 128, 128, "one register tile"),
+            odd=(5, 123, 123, "nothing divides anything"),
+            ragged_k=(64, 509, 128, "k cut short", _BLOCKS),
+            blocks=(300, 384, 200, "scales per block", _BLOCKS),
+            no_bias=(33, 64, 257),
+            gelu=(65, 200, 129, _with(activation=jax.nn.gelu)),
+            bf16=(64, 384, 200, "rounded once", _with(out_dtype="bfloat16")),
+        ),
+        *cases(
+            "m k n groups",
+            dtype="bfloat16",
+            narrow_one=(1, 1, 1, 1, "half a byte", {"options": _INT4}),
+            w8a16=(8, 512, 200, 4, "scales of the sums"),
+            w8a16_many=(200, 512, 200, 4, "scales of the weights: more rows than a group has"),
+            w8a32=(9, 384, 129, 3, {"dtype": "float32"}),
+            int4=(16, 512, 257, 4, {"options": _INT4}),
+            int4_many=(257, 256, 129, 2, {"options": _INT4}),
+            int4_odd=(5, 123, 65, 3, "an odd number of rows in a group", {"options": _INT4}),
+            int4_short=(31, 200, 128, 5, "groups that lanes do not divide", {"options": _INT4}),
+            int4_f32=(7, 129, 63, 1, {"options": _INT4, "dtype": "float32"}),
+            many_groups=(3, 1040, 64, 65, "more than are unrolled", {"options": _INT4}),
+            e4m3=(33, 256, 200, 2, {"options": _E4M3}),
+            e5m2_odd=(7, 101, 123, 1, {"options": _E5M2}),
+            narrow_gelu=(65, 256, 129, 2, {"options": {"activation": jax.nn.gelu} | _INT4}),
+            narrow_blocks=(64, 256, 384, 2, {"tuning": {"block": BlockSizes(32, 256, 128)}}),
+            narrow_cancelling=(33, 256, 65, 2, {"values": "cancelling"}),
+            narrow_nonfinite=(16, 200, 65, 2, "NaN in its row", {"values": "nonfinite"}),
+        ),
     ),
 )
 

@@ -9,8 +9,9 @@ from close import assert_close
 
 from kernels import ladder
 from kernels.machines.pallas import calls
-from kernels.matmul import BlockSizes, matmul, quantize, quantized_matmul
+from kernels.matmul import BlockSizes, matmul, quantize, quantize_weights, quantized_matmul
 from kernels.matmul.operator import LONGEST
+from kernels.matmul.quantized import WEIGHTS
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.catalog import OPERATORS
 
@@ -183,7 +184,9 @@ class TestLayer:
     @pytest.mark.parametrize(
         ("change", "says"),
         [
-            ({"x": np.ones((4, 6), np.float32)}, "x.dtype is 'float32'; accepted: int8"),
+            ({"x": np.ones((4, 6), np.uint8)}, "x.dtype is 'uint8'; accepted: int8, bfloat16"),
+            ({"x": np.ones((4, 6), np.float32)}, "x_scale is an array; accepted: None"),
+            ({"weights": "int4"}, "weights is 'int4'; accepted: None, int8"),
             ({"y": np.ones((6, 3), np.uint8)}, "y.dtype is 'uint8'; accepted: int8"),
             ({"x": np.ones(6, np.int8)}, r"x.shape is \(6,\); accepted: 2 dimensions"),
             ({"x": np.ones((4, 0), np.int8)}, "dimensions of at least 1"),
@@ -214,3 +217,118 @@ class TestLayer:
         assert quantized_matmul(**good).shape == (4, 3)
         with pytest.raises(ValueError, match=says):
             quantized_matmul(**{**good, **change})
+
+
+def narrow_layer(weights, m=9, k=96, n=130, groups=3, dtype=np.float32):
+    """x, stored weights, None, scales and a bias; and the weights as they were."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
+    return (x, *quantized(w, weights, groups), rng.standard_normal(n).astype(np.float32)), w
+
+
+def quantized(w, weights, groups):
+    y, scale = quantize_weights(w, weights, groups)
+    return y, None, scale
+
+
+class TestNarrowWeights:
+    @pytest.mark.parametrize("weights", WEIGHTS)
+    @pytest.mark.parametrize(("k", "groups"), [(96, 3), (45, 3), (7, 1)])
+    def test_what_comes_back_is_near(self, weights, k, groups):
+        """Rows of the unit matrix show each weight: off by half a step, or half of float8's ulp."""
+        (_, y, _, scale, bias), w = narrow_layer(weights, k=k, groups=groups)
+        unit = np.eye(k, dtype=np.float32)
+        back = np.asarray(quantized_matmul(unit, y, None, scale, 0 * bias, weights=weights))
+        step = np.repeat(np.asarray(scale), k // groups, 0)
+        if weights in ("int8", "int4"):
+            assert (np.abs(back - w) <= 0.501 * step).all()
+        else:
+            info = ml_dtypes.finfo(weights)
+            near = np.maximum(np.abs(w) * float(info.eps), step * float(info.smallest_subnormal))
+            assert (np.abs(back - w) <= 0.501 * near).all()
+        assert len(np.unique(back / step)) > 10
+
+    def test_int4_stands_in_halves_of_bytes(self):
+        w = np.float32([[7, -7], [-3, 2], [1, 7], [-7, 0]])
+        y, scale = quantize_weights(w, "int4")
+        halves = np.asarray(y, np.int8).view(np.uint8)
+        assert (np.asarray(scale) == 1).all() and y.shape == (2, 2)
+        assert halves.tolist() == [[0xD7, 0x29], [0x91, 0x07]]
+
+    def test_more_groups_are_nearer(self):
+        w = floats((256, 64))
+        near = []
+        for groups in (1, 8):
+            y, scale = quantize_weights(w, "int4", groups)
+            unit, bias = np.eye(256, dtype=np.float32), np.zeros(64, np.float32)
+            back = quantized_matmul(unit, y, None, scale, bias, weights="int4")
+            near.append(np.abs(np.asarray(back) - w).sum())
+        assert near[1] < near[0] / 2
+
+    def test_the_weights_are_frozen(self):
+        (x, y, _, scale, bias), _ = narrow_layer("int4")
+        loss = lambda x, scale, bias: quantized_matmul(
+            x, y, None, scale, bias, weights="int4", activation=jax.nn.relu
+        ).sum()
+        dx, dscale, dbias = jax.grad(loss, (0, 1, 2))(x, scale, bias)
+        assert np.asarray(dx).any() and not np.asarray(dscale).any() and not np.asarray(dbias).any()
+
+    def test_no_wide_weights_leave_the_kernel(self):
+        (x, y, *rest), _ = narrow_layer("int4", 32, 256, 256, 2, ml_dtypes.bfloat16)
+        (call,) = calls(lambda *a: quantized_matmul(*a, weights="int4"), x, y, *rest)
+        assert call.operands[1].traffic == 256 * 256 // 2
+
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            lambda x, y, n, c, b: (x, y, n, np.roll(c, 1, 0), b),  # another group's scales
+            lambda x, y, n, c, b: (x, y, n, 0 * c + c[:1], b),  # the first group's for all
+            lambda x, y, n, c, b: (
+                x,
+                (y >> 4) << 4 | (y >> 4) & 15,
+                n,
+                c,
+                b,
+            ),  # the high half twice
+            lambda x, y, n, c, b: (x, y & 0x77, n, c, b),  # no sign
+        ],
+    )
+    def test_a_planted_fault_fails_and_another_way_passes(self, harm):
+        def check(function):
+            workload = LAYER.workloads["int4"]
+            (check,) = ladder.climb(
+                ladder.Subject(LAYER, "planted", PALLAS_TPU, function), "interpret", [workload]
+            )
+            return check.status
+
+        right = lambda *a, interpret, **o: quantized_matmul(*a, **o, implementation="xla")
+        assert check(right) == "passed"
+        assert check(lambda *a, interpret, **o: right(*harm(*a), interpret=None, **o)) == "failed"
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            ({"weights": "int2"}, "weights is 'int2'; accepted: None, int8, int4"),
+            ({"weights": None}, r"y.shape\[0\] is 48; accepted: 96, for 96 rows of int8"),
+            ({"x_scale": np.ones(9, np.float32)}, "x_scale is an array; accepted: None"),
+            ({"y_scale": np.ones((5, 130), np.float32)}, r"is 5; accepted: a divisor of k, 96"),
+            ({"y_scale": np.ones((3, 13), np.float32)}, r"y_scale.shape is \(3, 13\)"),
+            ({"y": np.ones((48, 130), np.uint8)}, "y.dtype is 'uint8'"),
+            ({"out_dtype": "bfloat16"}, "out_dtype is 'bfloat16'; accepted: float32"),
+            ({"block": BlockSizes(8, 32, 128)}, "block.bk is 32"),
+            ({"block": BlockSizes(8, 96, 100)}, "block.bn is 100; accepted: a multiple of 128"),
+        ],
+    )
+    def test_refuses(self, change, says):
+        (x, y, x_scale, y_scale, bias), _ = narrow_layer("int4")
+        good = {"x": x, "y": y, "x_scale": x_scale, "y_scale": y_scale, "bias": bias}
+        with pytest.raises(ValueError, match=says):
+            quantized_matmul(**{**good, "weights": "int4", **change})
+
+    @pytest.mark.parametrize(
+        ("weights", "groups", "says"),
+        [("int2", 1, "weights is 'int2'"), ("int4", 5, "a divisor of k, 4"), ("int8", 0, "is 0")],
+    )
+    def test_quantize_weights_refuses(self, weights, groups, says):
+        with pytest.raises(ValueError, match=says):
+            quantize_weights(np.ones((4, 2), np.float32), weights, groups)

@@ -1,4 +1,4 @@
-"""Exercises of the chapter "An int8 matmul"."""
+"""Exercises of the chapter "Narrow numbers"."""
 
 import jax
 import jax.numpy as jnp

@@ -35,6 +35,11 @@ FUNCTIONS = {
     "v0": (functools.partial(matmul, implementation="v0"), (MATRIX, MATRIX), ["matmul_v0"]),
     "v3": (functools.partial(matmul, implementation="v3"), (MATRIX, MATRIX), ["matmul_v3"]),
     "quantized_matmul": (quantized_matmul, (BYTES, BYTES, ROW, ROW, ROW), ["matmul"]),
+    "narrow_weights": (
+        lambda x, y, scale, bias, **options: quantized_matmul(x, y, None, scale, bias, **options),
+        (MATRIX, BYTES, ROW, ROW),
+        ["narrow_matmul"],
+    ),
     "block_sparse_matmul": (
         block_sparse_matmul,
         (np.stack([MATRIX, MATRIX]), np.concatenate([MATRIX, MATRIX]), PLACES, PLACES),
