@@ -17,7 +17,6 @@ FREE = {
     "Each is loaded once and used": "counted in the drawing beside it",
     "each loaded number is used four times": "counted in the drawing beside it",
     "it takes 40 % of a training step": "an example",
-    "multiply 8-bit integers twice as fast as bfloat16": "the question; the first cell holds it",
 }
 
 
