@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from kernels.machines.gpu.estimate import BANDS, FACTORS, NOTHING
+from kernels.machines.gpu.estimate import BANDS, COUNTED, FACTORS, NOTHING
 from kernels.machines.tpu.estimate.bands import FEWEST, SHARE, quantile
 from validation.comparisons import FIT, TEST
 from validation.gpu_times import Bracketed
@@ -50,7 +50,7 @@ def factors(rows: Sequence[Bracketed]) -> dict[str, float]:
             for row, terms in zip(rows, known)
         ]
     )
-    limits = np.log([LAUNCH if name.endswith("launches") else LIMITS for name in names]).T
+    limits = np.log([LAUNCH if name.endswith(COUNTED) else LIMITS for name in names]).T
     best = min(
         (
             least_squares(

@@ -53,6 +53,7 @@ LAUNCH = 5e-6  # seconds of a kernel besides its work, where nothing overlaps
 ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
 WRITERS = {"triton": "Triton", "mosaic": "Mosaic GPU"}
+COUNTED = "launches", "rounds"  # ends of the names of terms that are numbers, of kernels in loops too
 EMITTED = "emitted"  # the term of what XLA's own kernels multiply
 # What each part of a program takes for a second at its published rate, in seconds, and a launch in
 # all; how far figures so made are off, by kind: the middle 80 %, of how many rows, and the seconds
@@ -86,8 +87,8 @@ class GpuStep:
         bound: "memory", "compute", "issue" or "accesses", whichever takes longest.
         parts: of one run.
         times: how often it runs, as the loops around it tell.
-        terms: of all its runs, what FACTORS has factors of: how many launches, and of everything
-            else the seconds at its published rate.
+        terms: of all its runs, what FACTORS has factors of: how many launches, how many
+            in rounds of a loop, and of everything else the seconds at its published rate.
     """
 
     name: str
@@ -174,7 +175,7 @@ class GpuEstimate:
             for term, value in step.terms.items():
                 writer = "XLA loops" if step.times > 1 else "XLA"
                 writer = WRITERS.get(term.partition("_")[0], writer)
-                seconds[writer] += 0 if term.endswith("launches") else value
+                seconds[writer] += 0 if term.endswith(COUNTED) else value
         return "" if EMITTED in self.terms else max(seconds, key=seconds.__getitem__)
 
     @property
@@ -330,6 +331,8 @@ def estimate_compiled(
             step = _step(target, operation, kernels.get(operation.name.replace(".", "_")))
         times = operation.times
         terms = {term: times * value for term, value in step.terms.items()}
+        if times > 1 and "launches" in terms:  # while one round runs, the next is launched
+            terms["rounds"] = terms.pop("launches")
         span = Seconds(*(times * end for end in step.seconds))
         steps.append(replace(step, seconds=span, times=times, terms=terms))
     if not steps:
