@@ -53,26 +53,30 @@ LAUNCH = 5e-6  # seconds of a kernel besides its work, where nothing overlaps
 ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
 WRITERS = {"triton": "Triton", "mosaic": "Mosaic GPU"}
-COUNTED = "launches", "rounds"  # ends of the names of terms that are numbers, of kernels in loops too
+COUNTED = (
+    "launches",
+    "rounds",
+)  # ends of the names of terms that are numbers, of kernels in loops too
 EMITTED = "emitted"  # the term of what XLA's own kernels multiply
 # What each part of a program takes for a second at its published rate, in seconds, and a launch in
 # all; how far figures so made are off, by kind: the middle 80 %, of how many rows, and the seconds
 # of the shortest of these, below which there is no figure. Fitted by
 # validation.gpu_rates to half of the published times; what has no factor took no time of its own.
 # An array is taken to be in the cache as far as it fits.
-_XLA = dict(cache=1.21, memory=1.15, products=1.1, products_float32=1.32, products_memory=1.75)
+_XLA = dict(cache=1.11, launches=1.16e-6, memory=1.21, products=1.07, products_float32=1.3)
+_XLA |= dict(products_launches=1.81e-6, products_memory=1.67)
 _TRITON = dict(
-    launches=2.74e-6, memory=0.785, cache=0.411, products=1.74, issue=0.813, accesses=2.39
+    launches=1.14e-6, memory=0.912, cache=0.486, products=1.62, issue=0.85, accesses=2.11
 )
-_MOSAIC = dict(launches=7.91e-6, memory=3.69, products=0.704, issue=1.71)
+_MOSAIC = dict(launches=4.8e-6, memory=4.03, cache=0.14, products=0.9, issue=0.983)
 _PALLAS = (("triton", _TRITON), ("mosaic", _MOSAIC))
 FACTORS = {"h100": _XLA | {f"{who}_{part}": f for who, fs in _PALLAS for part, f in fs.items()}}
 NOTHING = (0.0, 0.0, 0, 0.0)
 BANDS = {
-    ("h100", "Mosaic GPU"): (-0.176, 0.235, 27, 2.5e-5),
-    ("h100", "Triton"): (-0.223, 0.238, 39, 8.4e-6),
-    ("h100", "XLA"): (-0.285, 0.171, 77, 3.4e-6),
-    ("h100", "XLA loops"): (-0.26, 0.418, 20, 2.7e-4),
+    ("h100", "Mosaic GPU"): (-0.234, 0.308, 36, 4.1e-6),
+    ("h100", "Triton"): (-0.248, 0.245, 39, 8.4e-6),
+    ("h100", "XLA"): (-0.296, 0.182, 103, 2e-6),
+    ("h100", "XLA loops"): (-0.283, 0.612, 20, 2.7e-4),
 }
 
 

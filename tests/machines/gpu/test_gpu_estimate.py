@@ -241,8 +241,9 @@ def _estimate(chip="h100", times=1, **terms):
 
 def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
     made = _estimate(launches=1.0, memory=1e-3, products=2e-3)
-    memory, products, band = *(FACTORS["h100"][n] for n in ("memory", "products")), made.band
-    assert made.figure == pytest.approx(2e-3 * memory + 4e-3 * products)
+    factors, band = FACTORS["h100"], made.band
+    work = 2e-3 * factors["memory"] + 4e-3 * factors["products"]
+    assert made.figure == pytest.approx(work + 2 * factors["launches"])
     assert (band.low, band.high, band.rows) == BANDS["h100", "XLA"][:3]
     assert _estimate(memory=9e-4, mosaic_memory=1e-3).kind == "Mosaic GPU"
     assert _estimate(times=2, memory=1e-3).kind == "XLA loops"
