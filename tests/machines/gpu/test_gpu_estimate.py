@@ -247,7 +247,7 @@ def test_a_figure_is_the_sum_of_its_parts_and_has_the_band_of_its_kind():
     assert (band.low, band.high, band.rows) == BANDS["h100", "XLA"][:3]
     assert _estimate(memory=9e-4, mosaic_memory=1e-3).kind == "Mosaic GPU"
     assert _estimate(times=2, memory=1e-3).kind == "XLA loops"
-    for terms in ({"chip": "b200", "memory": 1e-3}, {"emitted": 1e-3}, {"memory": 1e-6}):
+    for terms in ({"chip": "b200", "memory": 1e-3}, {"emitted": 1e-3}, {"memory": 1e-7}):
         other = _estimate(**terms)
         assert other.figure is None and other.band_text == "no measurement of this kind"
     cached = gpu.Parts(2e-3, cached=1e-3).bracket("xla")
