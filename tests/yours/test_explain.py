@@ -299,6 +299,11 @@ def test_two_kernels_and_two_commits_side_by_side(here):
         (("tune", "mine.py:power"), "--over is left out"),
         (("guard", "--baseline", "none.json"), "--update writes one"),
         (("explain", "mine.py:power", "--trips", "x"), "--trips is 'x'; accepted: N, KERNEL=N"),
+        (("explain", "mine.py:huge", "--mesh", "x=2", "--args", "f32[8,8]"), "one of a function"),
+        (("explain", "mine.py:power", "--mesh", "x=2"), "in_specs is None; accepted"),
+        (("prove", "mine.py", "--mesh", "x=0"), "--mesh is 'x=0'; accepted: AXIS=SIZE"),
+        (("prove", "mine.py", "--mesh", "x=4,x=2"), "--mesh is 'x=4,x=2'; accepted: AXIS=SIZE"),
+        (("judge", "mine.py", "--mesh", "4"), "--mesh is '4'; accepted: AXIS=SIZE"),
     ],
 )
 def test_a_wrong_line_says_what_is_accepted(here, words, says):
