@@ -184,10 +184,9 @@ def weigh(
         title, whole = Path(path).stem, models.full(path, reference)
     else:
         known = _on(pickle.loads(pickled) if pickled else marked(path, name)[0], mesh)
-        title, whole = known.name, known.full
-        if whole is None:
-            drawn = known.draw(np.random.default_rng(0))
-            whole = weighing.Full(known.function, known.reference, *drawn, known.spread)
+        args, named = known.full or known.draw(np.random.default_rng(0))
+        whole = weighing.Full(known.function, known.reference, args, named, known.spread)
+        title = known.name
     text = Path(path).read_text(encoding="utf-8") if path else ""
     used = [dataclasses.asdict(name) for name in gone.gone(text)]
     return {"chips": weighing.weigh(whole, title, chips, timeout), "gone": used}

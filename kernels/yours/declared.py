@@ -33,7 +33,8 @@ class Declared:
         mesh, in_specs, out_specs: of a function that several devices run; None for one.
         name: by which it is reported and found.
         file: that marked it; empty where nobody did.
-        full: a weighing.Full, what `kernels.judge` compiles; None where that is what is drawn.
+        full: the positional and the named arguments that `kernels.judge` compiles it for; None
+            for those that are drawn.
     """
 
     function: Callable[..., Any]
@@ -49,7 +50,7 @@ class Declared:
     out_specs: Any = None
     name: str = ""
     file: str = ""
-    full: Any = None
+    full: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         for argument in ("function", "reference", "arguments"):
