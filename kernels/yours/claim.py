@@ -126,7 +126,10 @@ class Claim:
     @functools.cached_property
     def function(self) -> Callable[..., tuple[Any, ...]]:
         """The stranger's function, of leaves and with leaves; of whole arrays, on a mesh."""
-        part = functools.partial(_of_leaves, self.declared.function, self._tree)
+        import jax
+
+        own, tree = self.declared.function, self._tree  # without self, which is not pickled
+        part = lambda *leaves: tuple(jax.tree.leaves(_called(own, tree, leaves)))
         return functools.partial(_on_devices, part, self.cut, self.copied) if self.spread else part
 
     @functools.cached_property
@@ -301,12 +304,6 @@ def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> A
     arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
     args, kwargs = jax.tree.unflatten(tree, arrays)
     return function(*args, **kwargs)
-
-
-def _of_leaves(function: Callable[..., Any], tree: Any, *leaves: Any) -> tuple[Any, ...]:
-    import jax
-
-    return tuple(jax.tree.leaves(_called(function, tree, leaves)))
 
 
 def _on_devices(
