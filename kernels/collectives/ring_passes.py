@@ -38,7 +38,7 @@ HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax see
 BARRIER = 16  # collective_ids from here on; those of the other rings lie below
 
 
-class Ring(NamedTuple):
+class AttentionRing(NamedTuple):
     """What a kernel knows of its ring and of its part of the sequence.
 
     Args:
@@ -103,7 +103,7 @@ class Sum(NamedTuple):
         return (width, tokens) if self.tokens else (tokens, width)
 
 
-class Pass(NamedTuple):
+class RingPass(NamedTuple):
     """One ring: what stays, what travels, what is added up.
 
     Args:
@@ -131,10 +131,10 @@ def dot(x, y, x_axis, y_axis):
     return lax.dot_general(x, y, axes, precision=precision, preferred_element_type=jnp.float32)
 
 
-class Tile(NamedTuple):
+class ScoreTile(NamedTuple):
     """A tile of scores in a block: queries and keys as slices, and which of them count."""
 
-    ring: Ring
+    ring: AttentionRing
     queries: Any
     keys: Any
     hides: Any  # None, or (first key of the block in its piece, whether the diagonal runs here)
@@ -158,7 +158,7 @@ def _tiles(ring, hides, start):
     def cut(size):
         return [slice(i, min(i + size, ring.block)) for i in range(0, ring.block, size)]
 
-    tiles = [Tile(ring, q, k, hides) for q in cut(QUERIES) for k in cut(KEYS)]
+    tiles = [ScoreTile(ring, q, k, hides) for q in cut(QUERIES) for k in cut(KEYS)]
     started = start(tiles[0])
     for tile, following in zip(tiles, [*tiles[1:], None], strict=True):
         current = started
@@ -214,12 +214,14 @@ def keys_body(ring, hides, stay, travel, sums):
         dk_ref[tile.keys] += dot(ds, q_ref[tile.queries], 1, 0)
 
 
-FORWARD = Pass(
+FORWARD = RingPass(
     *("ring_attention_forward", forward_body, True, (0,), (0, 0)),
     (Sum(1), Sum(1, HIDDEN, row=True), Sum(1, row=True)),
 )
-QUERY_GRADIENT = Pass("ring_attention_dq", queries_body, True, (0, 0, 1), (0, 0), (Sum(1),))
-KEY_GRADIENT = Pass("ring_attention_dkdv", keys_body, False, (0, 0), (0, 0, 1), (Sum(0), Sum(0)))
+QUERY_GRADIENT = RingPass("ring_attention_dq", queries_body, True, (0, 0, 1), (0, 0), (Sum(1),))
+KEY_GRADIENT = RingPass(
+    "ring_attention_dkdv", keys_body, False, (0, 0), (0, 0, 1), (Sum(0), Sum(0))
+)
 
 
 def _meet(ring, way, me, step, first, stay, travel, sums):
@@ -398,7 +400,7 @@ def make_ring(axis, size, shape, causal, scale, block=None):
     length = tokens // parts
     blocks = pl.cdiv(length, block or TOKENS)
     block = pl.cdiv(length, blocks * LANES) * LANES if blocks > 1 else length
-    return Ring(axis, size, BARRIER + place, lanes, parts, length, block, blocks, scale)
+    return AttentionRing(axis, size, BARRIER + place, lanes, parts, length, block, blocks, scale)
 
 
 def _in_pieces(ring, *arrays):

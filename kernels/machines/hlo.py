@@ -362,10 +362,9 @@ class Module:
     def _constant(self, name: str, place: int = 0) -> int | None:
         """The constant that a value is, or the part of it at a place; through loops that only hand
         it on. None where it is none."""
-        where = next(
-            c for c, some in self.computations.items() if any(i.name == name for i in some)
-        )
-        value = next(i for i in self.computations[where] if i.name == name)
+        named = {c: {i.name: i for i in some} for c, some in self.computations.items()}
+        where, own = next((c, some) for c, some in named.items() if name in some)
+        value = own[name]
         if value.opcode == "constant":
             return int(value.value) if value.value.isdigit() else None
         if value.opcode == "tuple":
@@ -376,8 +375,7 @@ class Module:
             return self._constant(value.inputs[0], place)
         for loop in (i for some in self.computations.values() for i in some):
             if value.opcode == "parameter" and f"body=%{where}," in f"{loop.attributes},":
-                part = next(i for i in self.computations[where] if i.name == self.roots[where])
-                kept = next(i for i in self.computations[where] if i.name == part.inputs[place])
+                kept = own[own[self.roots[where]].inputs[place]]
                 index = _INDEX.search(kept.attributes)
                 if index and int(index[1]) == place and name in kept.inputs:
                     return self._constant(loop.inputs[0], place)

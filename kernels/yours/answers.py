@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import functools
 import importlib.util
-import inspect
 import os
 import pickle
 import sys
@@ -21,12 +20,14 @@ from kernels.machines.compat import gone
 from kernels.machines.compat.jax_products import GPU, TPU, WHOLE, multiplying
 from kernels.machines.gpu.chips import CHIPS as GPUS
 from kernels.proof.backends.base import Refused, Skipped
+from kernels.proof.backends.jax_arrays import at_places
 from kernels.proof.backends.pallas_gpu import BroughtToGpu
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.proof.backends.pallas_tpu_mesh import BroughtToMesh, over
-from kernels.yours import declared, models, weighing
-from kernels.yours.claim import Claim, with_names
+from kernels.yours import cache, declared, models, weighing
+from kernels.yours.claim import Claim, names_of, with_names
 from kernels.yours.declared import Declared
+from kernels.yours.machines import Asked, machine
 from kernels.yours.memory import plainly
 from kernels.yours.spread import Devices
 
@@ -140,8 +141,6 @@ def load(
         words; or the error.
         Of one in KernelBench's form, held against that of another file, what models.Small has too.
     """
-    import cloudpickle
-
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
@@ -150,6 +149,8 @@ def load(
     for known in declarations or marked(path, name):
         try:
             if known.file:  # what a simulated mesh is sent it may not be able to import
+                import cloudpickle
+
                 cloudpickle.register_pickle_by_value(module(known.file))
             claim = Claim(_on(known, mesh))
             problems = [str(w) for w in claim.workloads.named]
@@ -183,11 +184,9 @@ def weigh(
         title, whole = Path(path).stem, models.full(path, reference)
     else:
         known = _on(pickle.loads(pickled) if pickled else marked(path, name)[0], mesh)
-        title, whole = known.name, known.full
-        if whole is None:
-            drawn = known.arguments(np.random.default_rng(0))
-            args, named = ((), drawn) if isinstance(drawn, dict) else (tuple(drawn), {})
-            whole = weighing.Full(known.function, known.reference, args, named, known.spread)
+        args, named = known.full or known.draw(np.random.default_rng(0))
+        whole = weighing.Full(known.function, known.reference, args, named, known.spread)
+        title = known.name
     text = Path(path).read_text(encoding="utf-8") if path else ""
     used = [dataclasses.asdict(name) for name in gone.gone(text)]
     return {"chips": weighing.weigh(whole, title, chips, timeout), "gone": used}
@@ -300,7 +299,6 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
 
     from kernels.machines.compat import jax_pallas
     from kernels.machines.pallas.calls import calls
-    from kernels.proof.backends.jax_arrays import at_places
 
     values = claim.workloads.arguments(workload, seed)
     function, arrays = at_places(
@@ -340,31 +338,31 @@ def explain(
         The explanation, and under "files" what it depends on: each file that was loaded, with its
         time and size.
     """
-    from kernels.yours import cache
-    from kernels.yours.machines import Asked, machine
-
     function, positional, named = target(path, name, args)
     known = _marked(path).get(name)
     if mesh and not known:
         fail("--mesh", mesh, "one of a function that @kernels.proves marks")
     spread = _on(known, mesh).spread if known else None
-    function, arrays, cut = spread_out(function, positional, named, name, spread)
-    title = f"{name}  {args}".strip() + (f"  on each of {spread}" if spread else "")
-    asked = Asked(function, arrays, name=name, title=title, cut=cut, **options)
+    asked = asked_of(function, positional, named, name, args, spread, **options)
     return {"explanation": machine(asked.chip).explain(asked), "files": cache.files()}
 
 
-def spread_out(
+def asked_of(
     function: Callable[..., Any],
     args: Sequence[Any],
     named: Mapping[str, Any],
     name: str,
+    shown: str,
     spread: Devices | None,
-) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
-    """As of_arrays, over the devices of a mesh where there is one; and how export has to cut."""
+    **options: Any,
+) -> Asked:
+    """A function with its arguments, `shown` in the title, and the rest of what is asked; over the
+    devices of a mesh where there is one."""
     call, arrays = of_arrays(function, args, named, name)
     cut = spread.cut(args, named) if spread else {}
-    return over(call, **cut) if cut else call, arrays, cut
+    call = over(call, **cut) if cut else call
+    title = f"{name}  {shown}".strip() + (f"  on each of {spread}" if spread else "")
+    return Asked(call, arrays, name=name, title=title, cut=cut, **options)
 
 
 def of_arrays(
@@ -375,27 +373,14 @@ def of_arrays(
         return function, list(args)  # as it is: a jitted one keeps what it donates
     takes("args", function, args, named)
     values = [*args, *named.values()]
-    fixed = {i: value for i, value in enumerate(values) if not hasattr(value, "shape")}
-
-    def traceable(*traced: Any) -> Any:
-        rest = iter(traced)
-        whole = [fixed[i] if i in fixed else next(rest) for i in range(len(values))]
-        return function(*whole[: len(args)], **dict(zip(named, whole[len(args) :])))
-
+    places = [i for i, value in enumerate(values) if hasattr(value, "shape")]
+    split = lambda *all_: function(*all_[: len(args)], **dict(zip(named, all_[len(args) :])))
+    traceable, arrays = at_places(split, values, places)
     traceable.__name__ = name
-    shown = [n for i, n in enumerate(_names(function, len(args), named)) if i not in fixed]
-    return with_names(traceable, shown), [value for value in values if hasattr(value, "shape")]
-
-
-def _names(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> list[str]:
-    """What a function calls its arguments: `count` positional ones, then the named ones."""
-    try:
-        own = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        own = []
-    places = [p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    places += [f"argument{i}" for i in range(len(places), count)]
-    return [*places[:count], *named]
+    names = names_of(function)[: len(args)]
+    names += [f"argument{i}" for i in range(len(names), len(args))]
+    names += named
+    return with_names(traceable, [names[i] for i in places]), arrays
 
 
 def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
@@ -420,10 +405,10 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
     if name not in own:
         fail("--args", "left out", f'what {name} takes, such as "bf16[4096,4096] bf16[4096,4096]"')
     whole = own[name].function
-    drawn = own[name].arguments(np.random.default_rng(0))
-    if isinstance(drawn, dict):
-        return function, [], drawn
-    leaves, tree = jax.tree.flatten(tuple(drawn))
+    drawn, named = own[name].draw(np.random.default_rng(0))
+    if named:
+        return function, [], named
+    leaves, tree = jax.tree.flatten(drawn)
     if len(leaves) == len(drawn):
         return whole, list(drawn), {}
     return lambda *flat: whole(*jax.tree.unflatten(tree, flat)), leaves, {}

@@ -66,7 +66,7 @@ class Claim:
         self.declared = declared
         self.name, self.budget = declared.name, declared.budget
         leaves, self._tree, paths = self._flat(np.random.default_rng(0))
-        names = _parameters(declared, self._tree)
+        names = names_of(declared.reference) or names_of(declared.function)
         self._owners = [_owner(path, names) for path in paths]
         self.leaves = _identifiers(paths, names)
         self.spread = declared.spread
@@ -78,9 +78,9 @@ class Claim:
         if self.spread and self.static:
             fail("static", ", ".join(self.static), "nothing, on a mesh")
         self._first = leaves
-        self.reference = self._signed(self._oracle)
+        self.reference = self._signed(lambda *leaves: self._widely(leaves)(*leaves))
         self.magnitude = self._signed(functools.partial(self._size, absolute=True))
-        narrow = any(_is_float(leaf) and leaf.dtype.itemsize < 4 for leaf in leaves)
+        narrow = any(is_float(leaf) and leaf.dtype.itemsize < 4 for leaf in leaves)
         terms = functools.partial(self._size, absolute=False)
         self.rounding = self._signed(terms) if narrow else None
         self.gradient_magnitude = self._pull_size if self.differentiable else None
@@ -107,7 +107,7 @@ class Claim:
         """The draws: as given, with a large mean, over many powers of ten."""
         named = [Drawn(f"values as drawn, {n + 1}", {"draw": n}, self._dtype) for n in range(DRAWS)]
         leaves = enumerate(self._first)
-        floats = [p for p, a in leaves if _is_float(a) and a.size > 1 and _is_data(a)]
+        floats = [p for p, a in leaves if is_float(a) and a.size > 1 and _is_data(a)]
         if "mean" in self.declared.values:
             named += [
                 Drawn(f"large mean of {self.leaves[p]}", {"draw": 0, "mean": p}, self._dtype)
@@ -126,7 +126,10 @@ class Claim:
     @functools.cached_property
     def function(self) -> Callable[..., tuple[Any, ...]]:
         """The stranger's function, of leaves and with leaves; of whole arrays, on a mesh."""
-        part = functools.partial(_of_leaves, self.declared.function, self._tree)
+        import jax
+
+        own, tree = self.declared.function, self._tree  # without self, which is not pickled
+        part = lambda *leaves: tuple(jax.tree.leaves(_called(own, tree, leaves)))
         return functools.partial(_on_devices, part, self.cut, self.copied) if self.spread else part
 
     @functools.cached_property
@@ -160,7 +163,7 @@ class Claim:
         """How many an element adds up at most, of a result or of a gradient; 1 of NumPy's."""
         import jax
 
-        places = [i for i, a in enumerate(self._first) if _is_float(a)]
+        places = [i for i, a in enumerate(self._first) if is_float(a)]
         function, arrays = at_places(self._plain, self._first, places)
 
         def pulled(*arrays: Any) -> Any:
@@ -183,15 +186,7 @@ class Claim:
         """One draw: its leaves, their tree, and the path of each."""
         import jax
 
-        drawn = self.declared.arguments(rng)
-        if isinstance(drawn, dict):
-            drawn = ((), drawn)
-        elif isinstance(drawn, (tuple, list)):
-            drawn = (tuple(drawn), {})
-        else:
-            wrong = f"a function that draws {type(drawn).__name__}"
-            fail("arguments", wrong, "one of a tuple, or a dict")
-        paths, tree = jax.tree_util.tree_flatten_with_path(drawn)
+        paths, tree = jax.tree_util.tree_flatten_with_path(self.declared.draw(rng))
         return [_canonical(leaf) for _, leaf in paths], tree, [path for path, _ in paths]
 
     def _make(self, workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
@@ -205,7 +200,7 @@ class Claim:
             leaves[place] = _with_mean(leaves[place])
         if "wide" in sizes:
             spread = np.random.default_rng(seed + 1)
-            leaves = [_spread(a, spread) if _is_float(a) and _is_data(a) else a for a in leaves]
+            leaves = [_spread(a, spread) if is_float(a) and _is_data(a) else a for a in leaves]
         return tuple(leaves)
 
     # --- functions of leaves --------------------------------------------------------------------
@@ -227,16 +222,13 @@ class Claim:
         counts = [(self.spread.count(axes),) * bool(axes) for axes in self.copied]
         return tuple(jnp.broadcast_to(r, n + np.shape(r)) for r, n in zip(results, counts))
 
-    def _oracle(self, *leaves: Any) -> tuple[Any, ...]:
-        """The reference, where it casts to a narrow float cast to float64 instead."""
-        return self._widely(leaves)(*leaves)
-
     def _widely(self, leaves: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
-        """The oracle for such leaves, compiled once; NumPy's own is run as it is."""
+        """The oracle for such leaves: the reference, where it casts to a narrow float cast to
+        float64 instead. It is compiled once; NumPy's own is run as it is."""
         import jax
 
         # Integers stay what they are: a reference may loop over them in Python.
-        places = [i for i, a in enumerate(leaves) if _is_float(a) or hasattr(a, "aval")]
+        places = [i for i, a in enumerate(leaves) if is_float(a) or hasattr(a, "aval")]
         function, arrays = at_places(self._plain, leaves, places)
         wide = rewritten.widened(function)
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
@@ -257,7 +249,7 @@ class Claim:
             own = [
                 leaf_name
                 for leaf_name, owner, leaf in zip(self.leaves, self._owners, leaves, strict=True)
-                if owner == name and (_is_float(leaf) if floats else _is_array(leaf))
+                if owner == name and (is_float(leaf) if floats else _is_array(leaf))
             ]
             if not own:
                 known = ", ".join(dict.fromkeys(self._owners))
@@ -314,12 +306,6 @@ def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> A
     return function(*args, **kwargs)
 
 
-def _of_leaves(function: Callable[..., Any], tree: Any, *leaves: Any) -> tuple[Any, ...]:
-    import jax
-
-    return tuple(jax.tree.leaves(_called(function, tree, leaves)))
-
-
 def _on_devices(
     part: Callable[..., Any], cut: dict[str, Any], copied: Sequence[Any], *leaves: Any
 ) -> tuple[Any, ...]:
@@ -336,6 +322,15 @@ def _on_devices(
         return tuple(jnp.asarray(r)[None] if axes else r for r, axes in zip(results, copied))
 
     return over(of_parts, **cut)(*arrays)
+
+
+def names_of(function: Callable[..., Any]) -> list[str]:
+    """What a function calls its positional arguments; nothing where it does not say."""
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def with_names(function: Any, names: Sequence[str]) -> Any:
@@ -411,7 +406,8 @@ def _tells(result: Any) -> bool:
     return bool(values.size if values.dtype.kind in "iub" else np.isfinite(values).any())
 
 
-def _is_float(value: Any) -> bool:
+def is_float(value: Any) -> bool:
+    """Whether it is a NumPy array of floats, of any width."""
     return isinstance(value, np.ndarray) and value.dtype.kind not in "iubOSU"
 
 
@@ -443,19 +439,6 @@ def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         wide = array.astype(np.float64) * 10.0 ** rng.uniform(-decades, decades, array.shape)
     largest = float(ml_dtypes.finfo(array.dtype).max)
     return np.clip(wide, -largest, largest).astype(array.dtype)
-
-
-def _parameters(declared: Declared, tree: Any) -> list[str]:
-    """What the positional arguments are called: by the reference, or else by the function."""
-    for function in (declared.reference, declared.function):
-        try:
-            known = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError):
-            continue
-        names = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        if names:
-            return names
-    return []
 
 
 def _owner(path: Any, names: Sequence[str]) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernels.machines.checks import fail, name_of, one_of, positive
 from kernels.yours.spread import Devices, spread_over
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CHIPS = ("v5e", "v6e")
 # How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
@@ -30,7 +33,8 @@ class Declared:
         mesh, in_specs, out_specs: of a function that several devices run; None for one.
         name: by which it is reported and found.
         file: that marked it; empty where nobody did.
-        full: a weighing.Full, what `kernels.judge` compiles; None where that is what is drawn.
+        full: the positional and the named arguments that `kernels.judge` compiles it for; None
+            for those that are drawn.
     """
 
     function: Callable[..., Any]
@@ -46,7 +50,7 @@ class Declared:
     out_specs: Any = None
     name: str = ""
     file: str = ""
-    full: Any = None
+    full: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         for argument in ("function", "reference", "arguments"):
@@ -69,6 +73,20 @@ class Declared:
     def spread(self) -> Devices | None:
         """How it is spread over devices; None for one device."""
         return spread_over(self.mesh, self.in_specs, self.out_specs)
+
+    def draw(self, rng: np.random.Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """One draw: the positional arguments, and the named ones.
+
+        Raises:
+            ValueError: for what is no tuple and no dict.
+        """
+        drawn = self.arguments(rng)
+        if isinstance(drawn, dict):
+            return (), drawn
+        if not isinstance(drawn, (tuple, list)):
+            wrong = f"a function that draws {type(drawn).__name__}"
+            fail("arguments", wrong, "one of a tuple, or a dict")
+        return tuple(drawn), {}
 
 
 # In the order in which files declared them; a child loads one file, and finds its own here.

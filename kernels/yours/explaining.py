@@ -13,7 +13,7 @@ from typing import Any
 from kernels.machines.checks import fail, name_of
 from kernels.yours import cache
 from kernels.yours.explanation import Explanation
-from kernels.yours.machines import Asked, machine
+from kernels.yours.machines import machine
 from kernels.yours.proving import Lost, asking
 from kernels.yours.spread import spread_over
 
@@ -58,11 +58,11 @@ def explain(
     target.ready()
     name = name_of(function)
     spread = spread_over(mesh, in_specs, out_specs)
-    call, arrays, cut = answers.spread_out(function, args, named, name, spread)
+    arrays = [value for value in (*args, *named.values()) if hasattr(value, "shape")]
     shapes = " ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in arrays)
     counts = {"": trips} if isinstance(trips, int) else dict(trips or {})
-    title = f"{name}  {shapes}" + (f"  on each of {spread}" if spread else "")
-    return target.explain(Asked(call, arrays, chip, name, title, timeout, pictures, counts, cut))
+    options = dict(chip=chip, timeout=timeout, pictures=pictures, trips=counts)
+    return target.explain(answers.asked_of(function, args, named, name, shapes, spread, **options))
 
 
 def explain_file(

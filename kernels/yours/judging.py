@@ -19,7 +19,6 @@ from kernels.yours import proving
 from kernels.yours.declared import OWN, Declared
 from kernels.yours.report import FAILED, PARTIAL, PASSED, Report
 from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG, Judgement, OnChip
-from kernels.yours.weighing import Full
 
 CHIPS = ("v6e",)
 RUNGS = ("interpret", "simulate")
@@ -90,8 +89,7 @@ def judge(
     declared = Declared(function, reference, arguments, (), (), chips, values, budget, *spread)
     check(chips, timeout, memory)
     if full is not None:
-        args, named = _full(full)
-        declared = replace(declared, full=Full(function, reference, args, named, declared.spread))
+        declared = replace(declared, full=_full(full))
     pickled, why_not = proving._pickled(declared)
     if pickled is None:
         fail("function", f"{declared.name}: {why_not}", "one that can be pickled")

@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
 import re
 import sys
@@ -26,6 +27,7 @@ import numpy as np
 from kernels.machines.checks import brief, fail
 from kernels.machines.compat import jax_pallas, jaxprs
 from kernels.machines.pallas.calls import calls_in
+from kernels.yours.claim import is_float
 from kernels.yours.declared import OWN, Declared
 from kernels.yours.weighing import Full
 
@@ -202,7 +204,7 @@ def _drawn(
 
 
 def _weight(own: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    if not _floats(own):
+    if not is_float(own):
         return own
     if own.size and own.astype(np.float64).min() > 0:  # a variance, a scale
         return (rng.uniform(0.5, 1.5, own.shape) * own.astype(np.float64)).astype(own.dtype)
@@ -211,18 +213,14 @@ def _weight(own: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _input(own: np.ndarray, rng: np.random.Generator, free: bool) -> np.ndarray:
-    wide = own.astype(np.float64) if _floats(own) else own
+    wide = own.astype(np.float64) if is_float(own) else own
     kept = rng.permutation(wide.ravel()).reshape(own.shape)
-    whole = not _floats(own) or (np.any(wide) and bool(np.all(wide == np.round(wide))))
+    whole = not is_float(own) or (np.any(wide) and bool(np.all(wide == np.round(wide))))
     if whole and np.ptp(wide) > 0:  # labels, masks, signs
         return kept.astype(own.dtype)
     if free or not np.any(wide):
         return rng.standard_normal(own.shape).astype(own.dtype)
     return (kept * rng.uniform(0.5, 1.0, own.shape)).astype(own.dtype)
-
-
-def _floats(array: np.ndarray) -> bool:
-    return array.dtype.kind not in "iubOSU"
 
 
 def _finite(result: Any) -> bool:
@@ -275,17 +273,16 @@ def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
         traced = jaxprs.trace(lambda *a: sized.function(*jax.tree.unflatten(tree, a)), *leaves)
     jax.eval_shape(sized.reference, *sized.shapes)  # it takes these sizes too
     own = list(filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(traced)))
-    programs = sum(math.prod(jax_pallas.grid(e)) for e in own)
+    grids, blocks = tuple(map(jax_pallas.grid, own)), [jax_pallas.blocks(e) for e in own]
     cut = lambda b: tuple(n < s and (n, s % n == 0) for s, n in zip(b.shape, b.sizes))
-    sizes_of = [math.prod(leaf.shape) for leaf in leaves]
-    sizes_of += [math.prod(b.shape) for e in own for b in jax_pallas.blocks(e)]
     return _Traced(
-        tuple(map(jax_pallas.grid, own)),
-        tuple(tuple(b.sizes for b in jax_pallas.blocks(e)) for e in own),
-        tuple(tuple(cut(b) for b in jax_pallas.blocks(e)) for e in own),
+        grids,
+        tuple(tuple(b.sizes for b in call) for call in blocks),
+        tuple(tuple(map(cut, call)) for call in blocks),
         tuple(str(jax_pallas.kernel(e)) for e in own),
-        sum(sizes_of),
-        programs <= PROGRAMS and any(call.problems() for call in calls_in(traced)),
+        sum(math.prod(array.shape) for array in (*leaves, *itertools.chain(*blocks))),
+        sum(map(math.prod, grids)) <= PROGRAMS
+        and any(call.problems() for call in calls_in(traced)),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import pickle
 import signal
 import threading
 import time
@@ -93,9 +92,6 @@ def prove(
 
 def _pickled(declared: Declared) -> tuple[bytes | None, str]:
     """A declaration as a child can load it, or None and why not."""
-    if not any("__main__" in (getattr(f, "__module__", "") or "") for f in _parts(declared)):
-        with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
-            return pickle.dumps(declared), ""
     try:
         return jax_pickles.dumps(declared), ""
     except Exception as error:  # whatever somebody's objects raise when they are pickled
@@ -156,13 +152,6 @@ def _check(rungs: Sequence[str], chips: Sequence[str], timeout: float) -> None:
             one_of(argument, name, accepted)
     if len({known()[chip] for chip in chips}) > 1:
         fail("chips", ", ".join(chips), "TPUs, or GPUs")
-
-
-def _parts(declared: Declared) -> Iterator[Any]:
-    for part in (declared.function, declared.reference, declared.arguments):
-        while hasattr(part, "func"):
-            part = part.func
-        yield part
 
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]

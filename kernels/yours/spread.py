@@ -106,5 +106,4 @@ def _is_spec(value: Any) -> bool:
 
 def _axes(spec: Any) -> list[str]:
     """The names in a spec, flat."""
-    parts = [axes if isinstance(axes, (tuple, list)) else (axes,) for axes in spec if axes]
-    return [name for part in parts for name in part]
+    return [n for axes in spec if axes for n in ([axes] if isinstance(axes, str) else axes)]

@@ -47,16 +47,12 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
     from kernels.machines.tpu.estimate import estimate_all
     from kernels.machines.tpu.pool import TpuProgram, compile_all
 
-    answers, programs = [], []
-    for chip in chips:
-        answer, exported = _exported(full, name, chip)
-        answers.append(answer)
-        programs.append(exported)
-    asked = [p for pair in programs for p in pair if p is not None]
+    weighed = [_exported(full, name, chip) for chip in chips]
+    asked = [p for _, pair in weighed for p in pair if p is not None]
     estimates: Iterator[Any] = iter(
         estimate_all(asked, timeout=timeout, budget=PROFILE_SECONDS, large=True, progress=False)
     )
-    for answer, pair in zip(answers, programs, strict=True):
+    for answer, pair in weighed:
         kernel, reference = [None if p is None else next(estimates) for p in pair]
         if isinstance(kernel, TpuCompileError) and kernel.kind == "unsupported":
             # Nobody knows its time; whether it compiles is another question.
@@ -72,7 +68,7 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
             _held(answer, kernel.memory.total)
         elif kernel is not None:
             _compare(answer, kernel, None if isinstance(reference, TpuCompileError) else reference)
-    return answers
+    return [answer for answer, _ in weighed]
 
 
 def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[Any, Any]]:

@@ -88,16 +88,30 @@ def test_a_wrong_argument_is_named(wrong, options):
         judged(add_one, **options)
 
 
-def result(kernel, rung, status, message=""):
-    return ProblemResult(kernel, rung, "values", status, message)
+OFF, LATE = "element [0] is 1, the reference 2", "not done after 3 s, and ended"
+CHANGES = "verdict changes with the values"
 
 
-def test_a_failure_of_another_problem_is_no_wrong_kernel():
-    report = Report((result("f", "interpret", "failed", "element [0] is 1, the reference 2"),))
-    assert judging._decided(report, "f", True, "")["verdict"] == "wrong"
-    decision = judging._decided(report, "f", False, "")
-    assert decision["verdict"] == "undecided"
-    assert "right at its one size alone" in decision["why"]
+@pytest.mark.parametrize(
+    ("messages", "faithful", "verdict", "says"),
+    [
+        ({("f", "interpret"): OFF}, True, "wrong", OFF),
+        ({("f", "interpret"): OFF}, False, "undecided", "right at its one size alone"),
+        ({("f", "interpret"): LATE}, True, "undecided", ""),
+        ({("f", "interpret"): "", ("f", "simulate"): LATE}, True, "right", LATE),
+        ({("f", "interpret"): OFF, ("f" + OWN, "interpret"): ""}, True, "wrong", CHANGES),
+        ({("f", "interpret"): "", ("f" + OWN, "interpret"): OFF}, True, "wrong", CHANGES),
+    ],
+)
+def test_what_the_interpreters_decide(messages, faithful, verdict, says):
+    """Of a kernel, and beside it on the file's own values; what passed has no message."""
+    results = [
+        ProblemResult(*place, "values", "failed" if message else "passed", message)
+        for place, message in messages.items()
+    ]
+    decision = judging._decided(Report(tuple(results)), "f", faithful, "")
+    assert (decision["verdict"], decision["rung"]) == (verdict, "interpret")
+    assert says in " ".join((decision["why"], *decision["notes"]))
 
 
 @pytest.mark.parametrize(
@@ -114,22 +128,6 @@ def test_the_compiler_has_the_first_word_and_a_wrong_element_the_last(weighed, d
     on = {"chip": "v6e", "why": "compiler"} | ({"verdict": weighed} if weighed else {})
     decision = {"verdict": decided, "rung": "interpret", "why": "", "where": ""}
     assert judging._on_chip(on, decision).verdict == verdict
-
-
-@pytest.mark.parametrize(("name", "other"), [("f", "f" + OWN), ("f" + OWN, "f")])
-def test_a_verdict_that_values_change_is_told(name, other):
-    both = result(name, "interpret", "failed", "element"), result(other, "interpret", "passed")
-    decision = judging._decided(Report(both), "f", True, "")
-    assert decision["verdict"] == "wrong"
-    assert any("verdict changes with the values" in words for words in decision["notes"])
-
-
-def test_what_ran_out_of_time_is_not_decided():
-    late = result("f", "interpret", "failed", "not done after 3 s, and ended")
-    assert judging._decided(Report((late,)), "f", True, "")["verdict"] == "undecided"
-    passed = result("f", "interpret", "passed"), result("f", "simulate", "failed", late.message)
-    decision = judging._decided(Report(passed), "f", True, "")
-    assert (decision["verdict"], decision["rung"]) == ("right", "interpret")
 
 
 def test_a_problem_is_shrunk_by_whole_blocks():

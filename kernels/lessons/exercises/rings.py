@@ -17,8 +17,8 @@ from kernels.proof.workload import Workload, cases
 
 DMA, FREE = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.REGULAR
 HBM, VMEM = (pl.BlockSpec(memory_space=space) for space in (pltpu.HBM, pltpu.VMEM))
-RUNGS = ("interpret", "simulate")
 SIZES = "devices rows columns"
+CHUNKS = drawn("devices devices rows columns")  # of each device, one for each
 ORDERS = 12  # of arrival, besides those of the ladder
 FAST_CYCLES = 125_000  # of a sum of 2 MiB a device, four of them; one way takes some 220,000
 
@@ -83,13 +83,9 @@ def _many_orders(programs):
     return f"right in {ORDERS} more orders of arrival"
 
 
-def _chunks(workload, rng):
-    """[devices, chunks, rows, columns]."""
-    return drawn("devices devices rows columns")(workload, rng)
-
-
+_exercise = functools.partial(Exercise, rungs=("interpret", "simulate"), backend=IN_LESSONS_MESH)
 EXERCISES = (
-    Exercise(
+    _exercise(
         "ring_pass_on",
         "Write kernel(x_ref, o_ref, own, sent, arrived) for o = the x of device 0, on all devices, "
         "[rows, columns] in HBM, handed from neighbour to neighbour; three semaphores for copies.",
@@ -97,12 +93,10 @@ EXERCISES = (
         drawn(SIZES),
         cases(SIZES, four=(4, 8, 128), five=(5, 8, 256)),
         call=_on_ring(_pass_on),
-        rungs=RUNGS,
-        backend=IN_LESSONS_MESH,
         hint="Device 0 has nothing to wait for, and the last device has nobody to send to: "
         "pl.when. hop.wait() is hop.wait_send() and hop.wait_recv().",
     ),
-    Exercise(
+    _exercise(
         "ring_slots",
         "Write kernel(x_ref, o_ref, slots_ref, own, sent, arrived, free) for o = the x of all "
         "devices, [devices, rows, columns]: what arrives is kept in one of two slots in VMEM, "
@@ -112,28 +106,24 @@ EXERCISES = (
         drawn(SIZES),
         cases(SIZES, four=(4, 8, 128), five=(5, 8, 128)),
         call=_on_ring(_slots),
-        rungs=RUNGS,
-        backend=IN_LESSONS_MESH,
         judge=_many_orders,
         hint="Who may write into your slot, when is it empty again, and who tells the sender? As "
         "many signals as waits.",
     ),
-    Exercise(
+    _exercise(
         "ring_largest",
         "Write kernel(x_ref, o_ref, slots_ref, mine_ref, own, sent, arrived, free) for o = the "
         "largest of chunk `me` over all devices, x_ref [devices, rows, columns] in HBM, o_ref "
         "[rows, columns] in VMEM, by a ring in which all messages go to the left.",
         lambda x: x.max(0),
-        _chunks,
+        CHUNKS,
         cases(SIZES, four=(4, 8, 128), three=(3, 16, 128)),
         call=_on_ring(_scatter),
-        rungs=RUNGS,
-        backend=IN_LESSONS_MESH,
         judge=_many_orders,
         hint="Chunk c has to end on device c after devices - 1 hops to the left: where does it "
         "begin? And which chunk comes from the right in a step?",
     ),
-    Exercise(
+    _exercise(
         "ring_fast",
         "Write kernel(x_ref, o_ref, slots_ref, mine_ref, own, sent, arrived, free) for o = the sum "
         "of chunk `me` over all devices, x_ref [devices, rows, columns] in HBM, o_ref [rows, "
@@ -141,11 +131,9 @@ EXERCISES = (
         "own [2], sent and arrived [2, 2], free [2]; for four devices and chunks of 512 × 1024 in "
         f"float32 it is estimated at {FAST_CYCLES:,} cycles or fewer on a v5e.",
         lambda x: x.sum(0),
-        _chunks,
+        CHUNKS,
         cases(SIZES, four=(4, 16, 128), three=(3, 32, 128)),
         call=_on_ring(functools.partial(_scatter, ways=(2,))),
-        rungs=RUNGS,
-        backend=IN_LESSONS_MESH,
         magnitude=lambda x: abs(x).sum(0),
         judge=_many_orders,
         bar=bars.cycles(

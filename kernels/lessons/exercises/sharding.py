@@ -1,5 +1,7 @@
 """Exercises of the chapter "Sharding, and what it sends"."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 from kernels.lessons.exercises.bars import CHIP, Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.machines.tpu import hlo
+from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
@@ -37,19 +40,9 @@ def _sent(answer, arrays):
     from kernels.machines import tpu
 
     whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
-    cut = {"in_specs": (P("x"),) * len(whole), "out_specs": P("x")}
-
-    def local(*parts):
-        return answer(*(part[0] for part in parts))[None]
-
-    compiled = tpu.compile(
-        lambda *arrays: jax.shard_map(local, **cut)(*arrays),
-        *whole,
-        chip=CHIP,
-        mesh={"x": CHIPS},
-        executable=False,
-        **cut,
-    )
+    cut = {"mesh": {"x": CHIPS}, "in_specs": (P("x"),) * len(whole), "out_specs": P("x")}
+    call = over(lambda *parts: answer(*(part[0] for part in parts))[None], **cut)
+    compiled = tpu.compile(call, *whole, chip=CHIP, executable=False, **cut)
     return sum(size for _, size in hlo.parse(compiled.hlo).sent)
 
 
@@ -74,10 +67,6 @@ def _gradient(part, x, y):
     """The rows of w, and a batch of examples, of each chip."""
     w, x, y = (a.reshape(-1, a.shape[-1]) for a in (part, x, y))
     return (x.T @ (x @ w - y)).reshape(part.shape)
-
-
-def _gradient_magnitude(part, x, y):
-    return _gradient(abs(part), abs(x), -abs(y))
 
 
 def _learning(workload, rng):
@@ -137,8 +126,9 @@ def _exchanges_sums(programs):
     return f"{words}, {held} bytes of arguments on each of 4 chips"
 
 
+_on_chips = functools.partial(Exercise, call=_on_each, backend=XLA, rungs=("interpret",))
 EXERCISES = (
-    Exercise(
+    _on_chips(
         "smooth_rows",
         "Write smooth_rows(part), [rows, columns] → [rows, columns], for one of the chips along "
         'the axis "x", each of which has some rows of a matrix: a row becomes the mean of itself '
@@ -151,9 +141,6 @@ EXERCISES = (
             several=(4, 3, 5),
             one_row=(8, 1, 3, "both neighbours are on other chips"),
         ),
-        call=_on_each,
-        backend=XLA,
-        rungs=("interpret",),
         magnitude=lambda x: _smooth(abs(x)),
         bar=_sending("rows sent by a chip", WIDE, 4 * COLUMNS, bar=2, ours=2),
         hint="jax.lax.ppermute sends to one neighbour. Which row does the left one need, and which "
@@ -174,7 +161,7 @@ EXERCISES = (
         hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
         "second product needs in what the first one left it?",
     ),
-    Exercise(
+    _on_chips(
         "sharded_gradient",
         "Write sharded_gradient(part, x, y), [rows, n], [batch, chips · rows] and [batch, n] → "
         '[rows, n], for one of the chips along the axis "x": the chips\' parts, one below the '
@@ -188,10 +175,7 @@ EXERCISES = (
             several=(4, 3, 2, 5),
             two=(2, 8, 16, 8),
         ),
-        call=_on_each,
-        backend=XLA,
-        rungs=("interpret",),
-        magnitude=_gradient_magnitude,
+        magnitude=lambda part, x, y: _gradient(abs(part), abs(x), -abs(y)),
         bar=_sending(
             "times the bytes of w, sent by a chip",
             LEARNING,
@@ -201,7 +185,7 @@ EXERCISES = (
         ),
         hint="Gather w, and then JAX can differentiate: what is the gradient of an all-gather?",
     ),
-    Exercise(
+    _on_chips(
         "sharded_losses",
         "Write sharded_losses(logits, labels), float32 [tokens, width] and int32 [tokens] → "
         '[tokens / chips], for one of the chips along the axis "x": each has some columns of the '
@@ -216,9 +200,6 @@ EXERCISES = (
             narrow=(2, 6, 1),
             large=(4, 16, 32, {"values": "wide"}, "an exponential overflows"),
         ),
-        call=_on_each,
-        backend=XLA,
-        rungs=("interpret",),
         magnitude=_losses_magnitude,
         bar=_sending(
             "bytes sent by a chip for each token", TOKENS, DEPTH, bar=16 * SHARE, ours=8 * SHARE

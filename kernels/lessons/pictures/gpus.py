@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernels.lessons.pictures.canvas import Canvas, Picture, Player, in_bytes
-from kernels.machines.checks import fail
+from kernels.machines.checks import fail, one_of
 
 if TYPE_CHECKING:
     from kernels.machines.gpu.compiler import GpuProgram
@@ -151,7 +151,6 @@ def waves(kernels: Mapping[str, GpuKernel], start: str | None = None) -> Player:
     Raises:
         ValueError: for none, for a kernel whose launch is not known, and for an unknown start.
     """
-    from kernels.machines.checks import one_of
     from kernels.machines.gpu.chips import chip
 
     if not kernels:

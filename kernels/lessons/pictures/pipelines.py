@@ -76,9 +76,7 @@ def pipeline(
 
 def _choice(label: str, estimate: tpu.Estimate, laid: tpu.Pipeline, bands: bool) -> dict[str, Any]:
     """What a picture needs of one pipeline; times in whole cycles."""
-    parts = laid.parts
-    ends = parts["first fetch"] + parts["last write"]
-    shares = {"products": parts["products"], "rest": parts["rest"], "wait": parts["wait"]}
+    parts = {"ends": laid.parts["first fetch"] + laid.parts["last write"], **laid.parts}
     lanes = [*laid.inputs, *laid.outputs]
     return {
         "label": label,
@@ -88,7 +86,7 @@ def _choice(label: str, estimate: tpu.Estimate, laid: tpu.Pipeline, bands: bool)
         "band": f" ({estimate.band_text})" if bands else "",
         "method": estimate.method,
         "count": len(laid.steps),
-        "parts": {n: round(c / laid.cycles, 4) for n, c in {**shares, "ends": ends}.items()},
+        "parts": {name: round(parts[name] / laid.cycles, 4) for name, *_ in PARTS},
         "inputs": list(laid.inputs),
         "outputs": list(laid.outputs),
         # Each step: waits from, starts at, multiplies from, stops at.

@@ -30,14 +30,6 @@ SKEW = 6  # powers of two up to which one device or copy is slower or faster tha
 
 
 @dataclass
-class _Paused:
-    """A device between two of its steps: it goes on when `ready()`."""
-
-    ready: Callable[[], bool]
-    words: Callable[[], str]  # what it waits for
-
-
-@dataclass
 class _Turns:
     """Who may go on, of the devices of one kernel and the copies in flight."""
 
@@ -46,7 +38,8 @@ class _Turns:
     failed: list[str]  # the first failure in words
     turn: int | None = None
     ended: set[int] = field(default_factory=set)
-    paused: dict[int, _Paused] = field(default_factory=dict)
+    # A device between two of its steps → whether it may go on, and what it waits for.
+    paused: dict[int, tuple[Callable[[], bool], Callable[[], str]]] = field(default_factory=dict)
     copies: list[Any] = field(default_factory=list)
     speeds: dict[Any, float] = field(default_factory=dict)
     raised: dict[tuple[int, int], str] = field(default_factory=dict)  # semaphore, device → by whom
@@ -65,10 +58,8 @@ class _Turns:
     def pause(self, device: int, ready: Callable[[], bool], words: Callable[[], str]) -> None:
         """Let others go on, until it is this device's turn again, and it is ready."""
         with self.changed:
-            self.paused[device] = _Paused(ready, words)
-            if self.turn == device:
-                self.turn = None
-            self._pass_on()
+            self.paused[device] = ready, words
+            self._pass_on(device)
             while self.turn != device or self.failed:
                 if self.failed:
                     raise RuntimeError(self.failed[0])
@@ -94,9 +85,7 @@ class _Turns:
             raise RuntimeError(words)
         with self.changed:
             self.ended.add(device)
-            if self.turn == device:
-                self.turn = None
-            self._pass_on()
+            self._pass_on(device)
 
     def fail(self, words: str) -> None:
         """End the kernel on all devices; the first reason holds."""
@@ -105,20 +94,23 @@ class _Turns:
                 self.failed.append(words)
             self.changed.notify_all()
 
-    def _pass_on(self) -> None:
-        """Draw whose turn it is, once all have arrived; copies take theirs here."""
+    def _pass_on(self, device: int) -> None:
+        """Draw who goes on after a device, once all have arrived; copies take their turns here."""
+        if self.turn == device:
+            self.turn = None
         while self.turn is None and len(self.paused) + len(self.ended) == self.memory.num_devices:
             if self.failed:
                 return
-            steps = [device for device in sorted(self.paused) if self.paused[device].ready()]
+            paused = sorted(self.paused.items())
+            steps = [number for number, (ready, _) in paused if ready()]
             steps += self.copies
             if not steps:
                 if self.paused:
                     waits: dict[str, list[str]] = {}
-                    for device in sorted(self.paused):
-                        waits.setdefault(self.paused[device].words(), []).append(f"{device}")
+                    for waiting, (_, words) in paused:
+                        waits.setdefault(words(), []).append(f"{waiting}")
                     gone = [f"device {d} has left the kernel" for d in sorted(self.ended)]
-                    lines = [f"device {' and '.join(d)} {words}" for words, d in waits.items()]
+                    lines = [f"device {' and '.join(d)} {said}" for said, d in waits.items()]
                     self.fail("deadlock: " + "; ".join(lines + gone))
                 return
             step = self._drawn(steps)

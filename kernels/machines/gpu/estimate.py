@@ -53,10 +53,8 @@ LAUNCH = 5e-6  # seconds of a kernel besides its work, where nothing overlaps
 ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
 WRITERS = {"triton": "Triton", "mosaic": "Mosaic GPU"}
-COUNTED = (
-    "launches",
-    "rounds",
-)  # ends of the names of terms that are numbers, of kernels in loops too
+# Ends of the names of terms that are numbers, of kernels in loops too.
+COUNTED = "launches", "rounds"
 EMITTED = "emitted"  # the term of what XLA's own kernels multiply
 # What each part of a program takes for a second at its published rate, in seconds, and a launch in
 # all; how far figures so made are off, by kind: the middle 80 %, of how many rows, and the seconds

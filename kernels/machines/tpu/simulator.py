@@ -23,12 +23,7 @@ import numpy as np
 from kernels.machines.base import Simulation, SimulationError, takes_interpret
 from kernels.machines.checks import fail, positive_int
 from kernels.machines.child import Child, ChildError, ChildLate, Spares, python
-from kernels.machines.compat import (
-    jax_devices,
-    jax_interpreter,
-    jax_pickles,
-    jax_products,
-)
+from kernels.machines.compat import jax_devices, jax_interpreter, jax_pickles, jax_products
 
 CORES = 2
 CLOCKS = 512  # of the race detector, on a mesh: devices, and copies one after another
@@ -73,9 +68,41 @@ def simulate(
             nobody waited for, a timeout.
         ValueError: for a mesh of no devices.
     """
-    if mesh is not None:
-        return _in_child(function, args, options, mesh, seed, watched, timeout)
-    return simulate_here(function, args, options, seed, cores, watched)
+    if mesh is None:
+        return simulate_here(function, args, options, seed, cores, watched)
+    if not mesh:
+        fail("mesh", dict(mesh), 'axis name → size, such as {"x": 4}')
+    for name, size in mesh.items():
+        positive_int(f"mesh[{name!r}]", size)
+    devices = max(DEVICES, 2 << (math.prod(mesh.values()) - 1).bit_length())
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    child = _spares.take(devices)
+    if child is None:
+        child = Child(python(WORKER), environment=environment)
+    question = {
+        "program": jax_pickles.dumps((function, options)),
+        "args": args,
+        "mesh": dict(mesh),
+        "seed": seed,
+        "watched": watched,
+        "products": jax_products.multiplier() or jax_products.TPU,
+    }
+    try:
+        answer = child.ask(question, timeout)
+    except ChildLate as error:
+        words = f"{math.prod(mesh.values())} devices had not finished after {timeout:g} s"
+        raise SimulationError(
+            f"{words}: a wait that is no semaphore's, or too much work"
+        ) from error
+    except ChildError as error:
+        child.close()
+        raise SimulationError(f"{error}") from error
+    _spares.keep(devices, child)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def simulate_here(
@@ -128,48 +155,3 @@ def simulate_here(
         pltpu.reset_tpu_interpret_mode_state()
     order = np.array([point for point, _ in visits])
     return Simulation(result, tuple(races), order, np.array([c for _, c in visits]))
-
-
-def _in_child(
-    function: Callable[..., Any],
-    args: Any,
-    options: dict[str, Any],
-    mesh: Mapping[str, int],
-    seed: int | None,
-    watched: bool,
-    timeout: float,
-) -> Simulation:
-    """As simulate, on a mesh."""
-    if not mesh:
-        fail("mesh", dict(mesh), 'axis name → size, such as {"x": 4}')
-    for name, size in mesh.items():
-        positive_int(f"mesh[{name!r}]", size)
-    devices = max(DEVICES, 2 << (math.prod(mesh.values()) - 1).bit_length())
-    flag = f"--xla_force_host_platform_device_count={devices}"
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    child = _spares.take(devices)
-    if child is None:
-        child = Child(python(WORKER), environment=environment)
-    question = {
-        "program": jax_pickles.dumps((function, options)),
-        "args": args,
-        "mesh": dict(mesh),
-        "seed": seed,
-        "watched": watched,
-        "products": jax_products.multiplier() or jax_products.TPU,
-    }
-    try:
-        answer = child.ask(question, timeout)
-    except ChildLate as error:
-        words = f"{math.prod(mesh.values())} devices had not finished after {timeout:g} s"
-        raise SimulationError(
-            f"{words}: a wait that is no semaphore's, or too much work"
-        ) from error
-    except ChildError as error:
-        child.close()
-        raise SimulationError(f"{error}") from error
-    _spares.keep(devices, child)
-    if isinstance(answer, Exception):
-        raise answer
-    return answer

@@ -42,12 +42,9 @@ class _PallasMesh(_PallasTpu):
     name = "TPU mesh"
 
     def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        import jax
-
         def whole(*arrays: Any, **options: Any) -> Any:
             part = lambda *parts: function(*(p[0] for p in parts), AXIS, **options)[None]
-            spec = jax.sharding.PartitionSpec(AXIS)
-            return over(part, {AXIS: arrays[0].shape[0]}, spec, spec)(*arrays)
+            return over(part, **self.cut(arrays))(*arrays)
 
         return whole
 
