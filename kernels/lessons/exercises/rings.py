@@ -99,6 +99,7 @@ EXERCISES = (
         call=_on_ring(_pass_on),
         rungs=RUNGS,
         backend=IN_LESSONS_MESH,
+        judge=_many_orders,
         hint="Device 0 has nothing to wait for, and the last device has nobody to send to: "
         "pl.when. hop.wait() is hop.wait_send() and hop.wait_recv().",
     ),

@@ -34,7 +34,7 @@ class _Paused:
     """A device between two of its steps: it goes on when `ready()`."""
 
     ready: Callable[[], bool]
-    words: Callable[[], str]  # what it waits for
+    words: Callable[[], str]  # where, and what it waits for
 
 
 @dataclass
@@ -118,7 +118,7 @@ class _Turns:
                     for device in sorted(self.paused):
                         waits.setdefault(self.paused[device].words(), []).append(f"{device}")
                     gone = [f"device {d} has left the kernel" for d in sorted(self.ended)]
-                    lines = [f"device {' and '.join(d)} {words}" for words, d in waits.items()]
+                    lines = [f"{_waiting(d)} {words}" for words, d in waits.items()]
                     self.fail("deadlock: " + "; ".join(lines + gone))
                 return
             step = self._drawn(steps)
@@ -180,6 +180,11 @@ class _Entrance:
 
     def abort(self) -> None:
         """Of no effect: a failure ends all turns."""
+
+
+def _waiting(devices: list[str]) -> str:
+    *others, last = devices
+    return f"devices {', '.join(others)} and {last} wait" if others else f"device {last} waits"
 
 
 def _name(semaphore: Any) -> str:
@@ -250,7 +255,7 @@ def turns(seed: int | None) -> Iterator[list[str]]:
             has = f"{_name(self)}, which has {self.count_by_core[device]} of {value}"
             by = machine.raised.get((self.id, device))
             last = f"was raised last by {by}" if by else "nobody ever raised"
-            return f"waits at {_line(line)} for {has} and {last}"
+            return f"at {_line(line)} for {has} and {last}"
 
         machine.pause(device, lambda: self.count_by_core[device] >= value, words)
         wait(self, value, device, **more)

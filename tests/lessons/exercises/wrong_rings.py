@@ -11,7 +11,8 @@ ONE_WAY = {
 }
 
 WRONG = (
-    ("ring_pass_on", {FIRST: "hop.wait_recv()"}, "interpret", "deadlock"),
+    ("ring_pass_on", {FIRST: "hop.wait_recv()"}, "interpret",
+        "deadlock: devices 0, 1, 2 and 3 wait at"),
     ("ring_pass_on", LAST, "simulate", "race"),
     ("ring_pass_on", {MEET: MEET[17:]}, "simulate", "has entered the kernel"),
     ("ring_slots", {WAIT: "pass", FREE: "pass"}, "simulate", "race"),
