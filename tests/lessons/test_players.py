@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -207,4 +208,15 @@ def test_without_free_a_slow_device_loses_sums():
         marked = any(
             text.startswith(rings.LOST) for now in replayed(outcomes[slow]) for text in now
         )
-        assert marked and outcomes[slow][-1][0].startswith("The end: wrong on device ")
+        assert marked and outcomes[slow][-1][0].startswith("The end: wrong on device")
+
+
+def test_a_sum_that_nobody_has_read_is_lost_too():
+    told = rings.events(16, guarded=False)
+    lost = [words for words, _ in told if "that sum is lost" in words]
+    # The second falls on device 1's first message in slot 1, to which it has added nothing yet.
+    assert [re.search(r"slot \d of device \d", words)[0] for words in lost] == [
+        "slot 0 of device 1",
+        "slot 1 of device 1",
+    ]
+    assert told[-1][0] == "The end: wrong on devices 0, 1 and 3."

@@ -83,7 +83,9 @@ def _many_orders(programs):
     return f"right in {ORDERS} more orders of arrival"
 
 
-_exercise = functools.partial(Exercise, rungs=("interpret", "simulate"), backend=IN_LESSONS_MESH)
+_exercise = functools.partial(
+    Exercise, rungs=("interpret", "simulate"), backend=IN_LESSONS_MESH, judge=_many_orders
+)
 EXERCISES = (
     _exercise(
         "ring_pass_on",
@@ -106,7 +108,6 @@ EXERCISES = (
         drawn(SIZES),
         cases(SIZES, four=(4, 8, 128), five=(5, 8, 128)),
         call=_on_ring(_slots),
-        judge=_many_orders,
         hint="Who may write into your slot, when is it empty again, and who tells the sender? As "
         "many signals as waits.",
     ),
@@ -119,7 +120,6 @@ EXERCISES = (
         CHUNKS,
         cases(SIZES, four=(4, 8, 128), three=(3, 16, 128)),
         call=_on_ring(_scatter),
-        judge=_many_orders,
         hint="Chunk c has to end on device c after devices - 1 hops to the left: where does it "
         "begin? And which chunk comes from the right in a step?",
     ),
@@ -135,7 +135,6 @@ EXERCISES = (
         cases(SIZES, four=(4, 16, 128), three=(3, 32, 128)),
         call=_on_ring(functools.partial(_scatter, ways=(2,))),
         magnitude=lambda x: abs(x).sum(0),
-        judge=_many_orders,
         bar=bars.cycles(
             FAST_CYCLES, 118_741, Workload("bar", {"devices": 4, "rows": 512, "columns": 1024})
         ),

@@ -104,7 +104,7 @@ def events(slow: int, guarded: bool) -> list[tuple[str, list[tuple[int, str]]]]:
                 flying.remove(message)
                 _, sender, slot, total = message
                 device = (sender + 1) % devices
-                early = kept[device][slot]
+                early = kept[device][slot] or arrived[device][slot] > 0
                 slots[device][slot], lost[device][slot] = total, early
                 arrived[device][slot] += 1
                 why = f", which device {device} had not sent on: that sum is lost" if early else ""
@@ -115,7 +115,8 @@ def events(slow: int, guarded: bool) -> list[tuple[str, list[tuple[int, str]]]]:
     sums = [own[(devices - 1) % 2] for own in slots]
     right = [(me, [*range(devices)]) for me in range(devices)]
     wrong = [str(me) for me, (c, parts) in enumerate(sums) if (c, sorted(parts)) != right[me]]
-    end = f"wrong on device {' and '.join(wrong)}" if wrong else "each device has its chunk's sum"
+    names = f"device{'s'[: len(wrong) - 1]} {' and '.join(', '.join(wrong).rsplit(', ', 1))}"
+    end = f"wrong on {names}" if wrong else "each device has its chunk's sum"
     tell(f"The end: {end}.")
     return history
 

@@ -110,7 +110,7 @@ class _Turns:
                     for waiting, (_, words) in paused:
                         waits.setdefault(words(), []).append(f"{waiting}")
                     gone = [f"device {d} has left the kernel" for d in sorted(self.ended)]
-                    lines = [f"device {' and '.join(d)} {said}" for said, d in waits.items()]
+                    lines = [f"{_waiting(d)} {said}" for said, d in waits.items()]
                     self.fail("deadlock: " + "; ".join(lines + gone))
                 return
             step = self._drawn(steps)
@@ -172,6 +172,11 @@ class _Entrance:
 
     def abort(self) -> None:
         """Of no effect: a failure ends all turns."""
+
+
+def _waiting(devices: list[str]) -> str:
+    *others, last = devices
+    return f"devices {', '.join(others)} and {last} wait" if others else f"device {last} waits"
 
 
 def _name(semaphore: Any) -> str:
@@ -242,7 +247,7 @@ def turns(seed: int | None) -> Iterator[list[str]]:
             has = f"{_name(self)}, which has {self.count_by_core[device]} of {value}"
             by = machine.raised.get((self.id, device))
             last = f"was raised last by {by}" if by else "nobody ever raised"
-            return f"waits at {_line(line)} for {has} and {last}"
+            return f"at {_line(line)} for {has} and {last}"
 
         machine.pause(device, lambda: self.count_by_core[device] >= value, words)
         wait(self, value, device, **more)
