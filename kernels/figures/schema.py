@@ -414,7 +414,8 @@ def recorded_with(records: Iterable[Record]) -> str:
 # What an estimate comes from: of the private names of other packages these, and of machines/tpu
 # all but what speaks of estimates, ranks them, or has another model.
 _PRIVATE = ("jax_mlir", "jax_pallas", "jax_refs", "jaxprs", "libtpu")
-_BESIDE = {"bands.py", "explain.py", "fit.py", "pipelining.py", "simulator.py", "tuner.py"}
+_BESIDE = {"bands.py", "explain.py", "fit.py", "pipelining.py", "tuner.py"}
+_BESIDE |= {"mesh_worker.py", "simulator.py"}  # they run kernels
 
 
 def sources() -> list[Path]:
