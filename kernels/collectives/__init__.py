@@ -6,5 +6,13 @@ from kernels.collectives.operator import (
     matmul_reduce_scatter,
     reduce_scatter,
 )
+from kernels.collectives.sequence import ring_attention, zigzag
 
-__all__ = ["all_gather", "all_gather_matmul", "matmul_reduce_scatter", "reduce_scatter"]
+__all__ = [
+    "all_gather",
+    "all_gather_matmul",
+    "matmul_reduce_scatter",
+    "reduce_scatter",
+    "ring_attention",
+    "zigzag",
+]

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from kernels.collectives.sequence import RING_ATTENTION as RING_ATTENTION  # the catalog's
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH

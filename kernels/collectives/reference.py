@@ -1,5 +1,23 @@
 """The oracles, in float64, of whole arrays: their first dimension is the devices'."""
 
+from kernels.collectives.attention_reference import (
+    ring_attention,
+    ring_attention_gradient_magnitude,
+    ring_attention_magnitude,
+    ring_attention_rounding,
+)
+
+__all__ = [
+    "all_gather",
+    "all_gather_magnitude",
+    "reduce_scatter",
+    "reduce_scatter_magnitude",
+    "ring_attention",
+    "ring_attention_gradient_magnitude",
+    "ring_attention_magnitude",
+    "ring_attention_rounding",
+]
+
 
 def all_gather(x):
     """[devices, rows, columns] → [devices, devices · rows, columns]: all rows, for each device."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from kernels.collectives.attention_workloads import ring_attention as ring_attention
 from kernels.proof.workload import Workload, Workloads, cases, values
 
 SIZES = "devices rows columns"
