@@ -13,6 +13,8 @@ from kernels.proof.workload import Workload
 
 MESH = pl.DeviceIdType.MESH
 FOUR = Workload("four", {"devices": 4, "rows": 8, "columns": 128})
+# In a shorter ring, the neighbour's signal comes too late to pass for another's.
+SIX = Workload("six", {"devices": 6, "rows": 8, "columns": 128})
 
 
 def ring(x, axis_name, *, interpret, fault, repaired=False):
@@ -34,9 +36,13 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
 
         barrier = pltpu.get_barrier_semaphore()
         neighbours = (right,) if wrong == "barrier" else (left, right)
-        for neighbour in neighbours:
-            pl.semaphore_signal(barrier, 1, device_id=neighbour, device_id_type=MESH)
-        pl.semaphore_wait(barrier, len(neighbours))
+
+        def meet():
+            for neighbour in neighbours:
+                pl.semaphore_signal(barrier, 1, device_id=neighbour, device_id_type=MESH)
+            pl.semaphore_wait(barrier, len(neighbours))
+
+        meet()
         copy(x_ref, o_ref.at[me])
         copy(x_ref, slots_ref.at[0])
         for step in range(n - 1):
@@ -49,11 +55,13 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
                 device_id=lax.min(me + 1, n - 1) if wrong == "wrap" else right,
                 device_id_type=MESH,
             )
-            if step and wrong != "reused_slot":
+            if step and wrong == "collective_id":
+                meet()
+            elif step and wrong != "reused_slot":
                 pl.semaphore_wait(free, 1)
             hop.start()
             hop.wait_send()
-            if step < n - 2 and wrong != "reused_slot":
+            if step < n - 2 and wrong not in ("reused_slot", "collective_id"):
                 pl.semaphore_signal(free, 1, device_id=left, device_id_type=MESH)
             if wrong == "wrong_semaphore":
                 pltpu.make_async_copy(x_ref, slots_ref.at[then], arrived.at[now]).wait()
@@ -79,7 +87,7 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
     return gathered.reshape(n * rows, columns)
 
 
-def _ring(fault, title, caught_by, says, cause, lesson):
+def _ring(fault, title, caught_by, says, cause, lesson, workload=FOUR):
     return Bug(
         IN_LESSONS_MESH.spread(functools.partial(ring, fault=fault)),
         title=title,
@@ -88,7 +96,7 @@ def _ring(fault, title, caught_by, says, cause, lesson):
         says=says,
         cause=cause,
         lesson=lesson,
-        workloads=(FOUR,),
+        workloads=(workload,),
         backend=IN_LESSONS_MESH,
         shown=ring,
     )
@@ -134,4 +142,14 @@ ring_wrong_wrap = _ring(
     "deadlock",
     "the neighbour of the last device is the first: me + 1 is clamped where it has to wrap",
     "neighbours are taken modulo the devices along the axis",
+)
+ring_collective_id_twice = _ring(
+    "collective_id",
+    "a collective_id used twice",
+    "simulate",
+    "race",
+    "every step meets at the same barrier: a fast neighbour's signal of the next step passes for "
+    "that of the slow one, whose slot is then written while it is sent on",
+    "a barrier of neighbours serves once; what comes after it needs a semaphore for each neighbour",
+    SIX,
 )

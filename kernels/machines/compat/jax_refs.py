@@ -47,9 +47,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that a kernel starts by hand or waits for, `remote` where another chip takes part: then
-    `device` says which, by operands or numbers. It raises its semaphores; a wait is for the first.
-    """
+    """A copy that a kernel starts or waits for, `remote` where another chip takes part: then
+    `device` says which, by operands or numbers. The first of its semaphores is waited for."""
 
     source: Part
     target: Part
