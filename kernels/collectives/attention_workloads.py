@@ -4,7 +4,6 @@ from kernels.proof.workload import Workload, Workloads, cases, values
 
 SIZES = "devices b h n d"
 CAUSAL, BF16 = {"options": {"causal": True}}, {"dtype": "bfloat16"}
-BLOCKS = {"tuning": {"block": 128}}
 
 
 def make(workload, rng):
@@ -44,8 +43,8 @@ ring_attention = Workloads(
         four=(4, 1, 3, 16, 64, "one head more in one direction", CAUSAL, BF16),
         seven=(7, 1, 1, 3, 16, "slots are used three times and more"),
         eight=(8, 1, 2, 4, 32, "many parts of one softmax", CAUSAL),
-        blocks=(2, 1, 1, 600, 32, "padded pieces of several blocks", CAUSAL, BLOCKS),
-        blocks_bf16=(2, 1, 1, 300, 128, "each part padded", BF16, BLOCKS),
+        blocks=(2, 1, 1, 2052, 16, "padded pieces of several blocks", CAUSAL),
+        blocks_bf16=(2, 1, 1, 1030, 128, "each part padded", BF16),
         cancelling=(2, 1, 1, 24, 64, "v near ±1000", {"values": "cancelling"}),
         scale=(2, 1, 1, 8, 8, "any scale", {"options": {"scale": -0.5}}),
     ),

@@ -1,22 +1,37 @@
 """The oracles, in float64, of whole arrays: their first dimension is the devices'."""
 
-from kernels.collectives.attention_reference import (
-    ring_attention,
-    ring_attention_gradient_magnitude,
-    ring_attention_magnitude,
-    ring_attention_rounding,
-)
+import functools
 
-__all__ = [
-    "all_gather",
-    "all_gather_magnitude",
-    "reduce_scatter",
-    "reduce_scatter_magnitude",
-    "ring_attention",
-    "ring_attention_gradient_magnitude",
-    "ring_attention_magnitude",
-    "ring_attention_rounding",
-]
+from kernels.attention import reference as attention
+from kernels.collectives.sequence import zigzag
+
+
+def _of_parts(function):
+    """The oracle of attention, of a sequence that lies in parts [devices, B, H, N, D]."""
+
+    @functools.wraps(function)
+    def whole(*parts, causal=False, scale=None):
+        devices, batch, heads, tokens, head_dim = parts[0].shape
+        xp = parts[0].__array_namespace__()
+
+        def together(x):
+            x = xp.moveaxis(x, 0, 2).reshape(batch, heads, devices * tokens, head_dim)
+            return zigzag(x, devices, back=True) if causal else x
+
+        def apart(x):
+            x = zigzag(x, devices) if causal else x
+            return xp.moveaxis(x.reshape(batch, heads, devices, tokens, head_dim), 2, 0)
+
+        result = function(*map(together, parts), causal=causal, scale=scale)
+        return tuple(map(apart, result)) if isinstance(result, tuple) else apart(result)
+
+    return whole
+
+
+ring_attention = _of_parts(attention.attention)
+ring_attention_magnitude = _of_parts(attention.attention_magnitude)
+ring_attention_rounding = _of_parts(attention.attention_rounding)
+ring_attention_gradient_magnitude = _of_parts(attention.attention_gradient_magnitude)
 
 
 def all_gather(x):

@@ -73,7 +73,7 @@ class Ring(NamedTuple):
         return jnp.where(head < self.lanes[0][2], ways[0], ways[-1])
 
     def pairs(self, first: bool) -> int:
-        """How many pairs of pieces meet at a step: of two pieces each, those that see each other."""
+        """How many pairs of pieces meet at a step: those that see each other."""
         return 1 if self.parts == 1 else 3 if first else 2
 
     def pair(self, p: Any, first: bool, behind: Any) -> tuple[Any, Any]:
@@ -377,7 +377,7 @@ def _call(way, ring, stay, travel, interpret):
     return results[: len(shapes)]
 
 
-def make_ring(axis, size, shape, causal, scale, block=None):
+def make_ring(axis, size, shape, causal, scale):
     """The ring of q, k and v [B, H, N, D] along an axis.
 
     Args:
@@ -386,7 +386,6 @@ def make_ring(axis, size, shape, causal, scale, block=None):
         shape: of each device's q.
         causal: whether the sequence is cut in two pieces for each device.
         scale: of the scores.
-        block: tokens of a block at most; None is TOKENS.
     """
     mesh = jax.sharding.get_abstract_mesh()
     place = mesh.axis_names.index(axis) if axis in mesh.axis_names else 0
@@ -396,7 +395,7 @@ def make_ring(axis, size, shape, causal, scale, block=None):
     lanes = ((1, 0, heads - half), (-1, heads - half, half)) if half else ((1, 0, heads),)
     parts = 1 + causal
     length = tokens // parts
-    blocks = pl.cdiv(length, block or TOKENS)
+    blocks = pl.cdiv(length, TOKENS)
     block = pl.cdiv(length, blocks * LANES) * LANES if blocks > 1 else length
     return Ring(axis, size, BARRIER + place, lanes, parts, length, block, blocks, scale)
 
@@ -440,7 +439,7 @@ def _backward(ring, interpret, saved, do):
 _attention.defvjp(_forward, _backward)
 
 
-def ring_attention(q, k, v, axis_name, *, causal, scale, block=None, interpret=None):
+def ring_attention(q, k, v, axis_name, *, causal, scale, interpret=None):
     """[B, H, N, D] each → [B, H, N, D]; the ring of this device's axis."""
-    ring = make_ring(axis_name, lax.axis_size(axis_name), q.shape, causal, scale, block)
+    ring = make_ring(axis_name, lax.axis_size(axis_name), q.shape, causal, scale)
     return _attention(q, k, v, ring, interprets(interpret, "tpu"))

@@ -11,7 +11,6 @@ from kernels.proof.contract import Implementation, Operator
 
 DTYPES = ("float32", "bfloat16")
 MAX_HEAD_DIM = 256
-TILE = 128  # tokens; a block that is not all of a piece is a multiple of it
 
 
 def ring_attention(
@@ -23,7 +22,6 @@ def ring_attention(
     causal: bool = False,
     scale: float | None = None,
     implementation: str = "pallas",
-    block: int | None = None,
     interpret: Any = None,
 ) -> Any:
     """softmax(scale q kᵀ) v of a sequence whose tokens lie on the devices along an axis of a mesh.
@@ -43,7 +41,6 @@ def ring_attention(
         implementation: "pallas" (by remote DMA, half of the heads round each way, beside the
             products of what is here; TPU) or "xla" (jax.lax.ppermute, and the formula of some
             queries at a time).
-        block: of "pallas": tokens of a block in VMEM, a multiple of 128; None is 1024.
         interpret: None interprets where there is no TPU.
 
     Returns:
@@ -52,7 +49,7 @@ def ring_attention(
         stay.
 
     Raises:
-        ValueError: for another rank, shape, dtype, scale, block or implementation, for an odd N
+        ValueError: for another rank, shape, dtype, scale or implementation, for an odd N
             with causal, and outside of such an axis.
     """
     chosen = RING_ATTENTION[implementation]
@@ -72,12 +69,8 @@ def ring_attention(
         scale = head_dim**-0.5
     elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not np.isfinite(scale):
         checks.fail("scale", repr(scale), "None or a finite number")
-    if block is not None:
-        checks.positive_int("block", block)
-        if block % TILE:
-            checks.fail("block", block, f"None or a multiple of {TILE}")
     _check_axis(axis_name)
-    options = {"causal": bool(causal), "scale": float(scale), "block": block}
+    options = {"causal": bool(causal), "scale": float(scale)}
     return chosen(q, k, v, axis_name, interpret=interpret, **options)
 
 
@@ -128,9 +121,7 @@ RING_ATTENTION = Operator(
     summary="attention of a sequence that lies on several devices",
     differentiable=("q", "k", "v"),
     implementations=(
-        Implementation(
-            "xla", XLA_MESH, "attention_xla:ring_attention", lacks={"block": "chooses its own"}
-        ),
+        Implementation("xla", XLA_MESH, "attention_xla:ring_attention"),
         Implementation("pallas", PALLAS_TPU_MESH, "ring_passes:ring_attention"),
     ),
 )
