@@ -51,7 +51,7 @@ def events(slow: int, guarded: bool) -> list[tuple[str, list[tuple[int, str]]]]:
     free, states = [0] * devices, [""] * devices
     arrived = [[0, 0] for _ in range(devices)]
     flying: list[list[Any]] = []  # ticks left, sender, slot there, sum
-    told: list[tuple[str, list[tuple[int, str]]]] = []
+    history: list[tuple[str, list[tuple[int, str]]]] = []
     texts = [""] * CELLS * devices
 
     def tell(words: str) -> None:
@@ -60,7 +60,7 @@ def events(slow: int, guarded: bool) -> list[tuple[str, list[tuple[int, str]]]]:
             links = [f"{_text(total)} → slot {slot}" for _, s, slot, total in flying if s == device]
             marks = [LOST * lost[device][slot] + _text(slots[device][slot]) for slot in range(2)]
             now += [*marks, ", ".join(links), states[device]]
-        told.append((words, [(i, t) for i, t in enumerate(now) if t != texts[i]]))
+        history.append((words, [(i, t) for i, t in enumerate(now) if t != texts[i]]))
         texts[:] = now
 
     def program(me: int) -> Iterator[None]:
@@ -117,7 +117,7 @@ def events(slow: int, guarded: bool) -> list[tuple[str, list[tuple[int, str]]]]:
     wrong = [str(me) for me, (c, parts) in enumerate(sums) if (c, sorted(parts)) != right[me]]
     end = f"wrong on device {' and '.join(wrong)}" if wrong else "each device has its chunk's sum"
     tell(f"The end: {end}.")
-    return told
+    return history
 
 
 def _text(total: Any) -> str:
