@@ -30,6 +30,10 @@ TAUGHT = {  # name → the slug of the chapter that teaches it
     "pl.Buffered": "pipelines",
     "run_scoped": "matmul_on_hopper",
     "PrefetchScalarGridSpec": "flash_attention",
+    "make_async_remote_copy": "rings",
+    "get_barrier_semaphore": "rings",
+    "semaphore_signal": "rings",
+    "semaphore_wait": "rings",
 }
 HIDDEN = {"remove-cell", "remove-input"}
 

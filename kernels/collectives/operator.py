@@ -174,12 +174,14 @@ def _one_way(name: str) -> Implementation:
 ALL_GATHER = Operator(
     all_gather,
     summary="the parts of all devices, on each of them",
+    chapter="rings",
     differentiable=("x",),
     implementations=_implementations("all_gather", _one_way("all_gather")),
 )
 REDUCE_SCATTER = Operator(
     reduce_scatter,
     summary="the sum over all devices, a part of it on each",
+    chapter="rings",
     differentiable=("x",),
     implementations=_implementations("reduce_scatter", _one_way("reduce_scatter")),
 )

@@ -256,6 +256,7 @@ DRAWN = {
     "timeline": lambda: pictures.timeline(on_neuron()),
     "pipeline": lambda: pictures.pipeline(choices()),
     "schedule": bundles,
+    "ring": pictures.ring,
 }
 
 
@@ -428,3 +429,25 @@ def test_the_landing_page_asks_what_its_one_control_answers(open_page, site):
         assert moved[-1] == 2 * (2 * (4096 // size) + 1) * 4096**2
     assert best[0] > 3 * best[2] and best[5] > 1.1 * best[2] and min(best) == best[2]
     assert asked == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize("chosen", range(6))
+def test_a_ring_tells_its_events_and_marks_what_is_lost(played, chosen):
+    player = pictures.ring()
+    choice = player.data["choices"][chosen]
+    page = played(player)
+    page.get_by_role("slider", name="speeds").fill(str(chosen))
+    assert page.locator(".kernel-title").inner_text() == choice["label"]
+    page.locator(".kernel-stage").focus()
+    texts, lost = {}, 0
+    for words, changes in choice["events"]:
+        texts.update(changes)
+        marked = sum(text.startswith(player.data["lost"]) for text in texts.values())
+        assert said(page) == words
+        assert page.locator(".kernel-lost").count() == marked
+        shown = page.locator(".kernel-lanes text").all_text_contents()
+        slots = [text.removeprefix("!") for cell, text in texts.items() if cell % 4 < 2 and text]
+        assert set(slots) <= set(shown)
+        lost = max(lost, marked)
+        page.keyboard.press("ArrowRight")
+    assert (lost > 0) == ("wrong" in choice["events"][-1][0])

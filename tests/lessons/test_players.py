@@ -14,6 +14,7 @@ from jax.experimental import pallas as pl
 from player_samples import blocked, causal, on_neuron, sparse
 
 from kernels import pictures
+from kernels.lessons.pictures import rings
 from kernels.machines.pallas import calls
 from kernels.machines.pallas.calls import affine
 from kernels.matmul import matmul
@@ -55,6 +56,7 @@ CALLS = {
 
 PLAYERS = {
     **{name: functools.partial(pictures.play, call) for name, call in CALLS.items()},
+    "ring": pictures.ring,
     "engines": lambda: pictures.timeline(on_neuron()),
     "engines, their first half": lambda: pictures.timeline(on_neuron(), on_neuron().seconds / 2),
 }
@@ -174,3 +176,35 @@ def test_a_time_line_refuses_what_it_cannot_draw():
     many = dataclasses.replace(found, timeline=found.timeline * times)
     with pytest.raises(ValueError, match="accepted: 1 to 1500 instructions"):
         pictures.timeline(many)
+
+
+def replayed(told):
+    """The texts of all places after each event."""
+    texts = [""] * rings.CELLS * rings.DEVICES
+    for _, changes in told:
+        for place, text in changes:
+            texts[place] = text
+        yield list(texts)
+
+
+@pytest.mark.parametrize("slow", rings.SPEEDS)
+def test_a_ring_that_waits_for_free_sums_up_every_chunk_however_slow_a_device_is(slow):
+    told = rings.events(slow, guarded=True)
+    *_, texts = replayed(told)
+    for device in range(rings.DEVICES):
+        chunk, parts = texts[rings.CELLS * device + (rings.DEVICES - 1) % 2].split(": ")
+        assert int(chunk) == device and sorted(parts.split("+")) == ["0", "1", "2", "3"]
+    assert told[-1][0] == "The end: each device has its chunk's sum."
+    assert not any(text.startswith(rings.LOST) for now in replayed(told) for text in now)
+    hops = [words for words, _ in told if " sends slot " in words]
+    assert len(hops) == rings.DEVICES * (rings.DEVICES - 1)
+
+
+def test_without_free_a_slow_device_loses_sums():
+    outcomes = {slow: rings.events(slow, guarded=False) for slow in rings.SPEEDS}
+    assert "each device has" in outcomes[1][-1][0]  # as on a machine where nobody is slow
+    for slow in rings.SPEEDS[1:]:
+        marked = any(
+            text.startswith(rings.LOST) for now in replayed(outcomes[slow]) for text in now
+        )
+        assert marked and outcomes[slow][-1][0].startswith("The end: wrong on device ")

@@ -33,6 +33,7 @@ ADVICE = (
     ("is nan", "Memory that nobody wrote holds NaN here: is this element ever written?"),
     ("every element is zero", "Is the result written at all?"),
     ("same memory, unordered", "Nothing orders these two: which of them has to wait for what?"),
+    ("unordered with a", "Nothing orders these two: who has to wait for whom?"),
     ("race: ", "Two programs write the same block: which dimension may really be parallel?"),
     ("depends on the order", "A result must not depend on which parallel program runs first."),
     ("shape is", "Look at out_shape, and at the block of the output."),

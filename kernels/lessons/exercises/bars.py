@@ -120,7 +120,8 @@ def cycles(bar: float, ours: Ours, workload: Workload) -> Bar:
         from kernels.machines import tpu
 
         function, arrays = tried.program
-        return tpu.estimate(function, *arrays, chip=CHIP).cycles
+        on_tpu: Any = tried.subject.backend  # it knows how a mesh cuts them
+        return tpu.estimate(function, *arrays, chip=CHIP, **on_tpu.cut(arrays)).cycles
 
     return Bar(f"estimated cycles on a {CHIP}", measure, bar, ours, workload=workload)
 

@@ -15,6 +15,7 @@ from kernels.lessons.pictures.graphs import graph
 from kernels.lessons.pictures.grids import memory, order, play, programs, traffic
 from kernels.lessons.pictures.pipelines import pipeline
 from kernels.lessons.pictures.plots import ranges
+from kernels.lessons.pictures.rings import ring
 from kernels.lessons.pictures.schedules import schedule
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "plots",
     "programs",
     "ranges",
+    "ring",
     "schedule",
     "scripts",
     "source",

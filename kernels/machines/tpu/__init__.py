@@ -7,7 +7,7 @@ from kernels.machines.tpu.chips import CHIPS, Chip
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate import Estimate, OpEstimate, estimate
 from kernels.machines.tpu.estimate.bands import ahead, band, ratio_band
-from kernels.machines.tpu.estimate.rates import RATES
+from kernels.machines.tpu.estimate.rates import LINKS, RATES
 from kernels.machines.tpu.export import lower
 from kernels.machines.tpu.pipelining import Pipeline, pipeline
 from kernels.machines.tpu.pool import TpuProgram, compile
@@ -18,6 +18,7 @@ from kernels.machines.tpu.tuner import Trial, Tuning, tune
 __all__ = [
     "CHIPS",
     "DMA_MODEL",
+    "LINKS",
     "RATES",
     "Chip",
     "Estimate",

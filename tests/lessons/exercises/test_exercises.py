@@ -15,6 +15,7 @@ from kernels.lessons.exercises import Exercise, chapters, check, exercises
 from kernels.machines.gpu import toolchain
 from kernels.machines.neuron.gpsimd import compiler
 from kernels.proof.backends.pallas_tpu import IN_LESSONS
+from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 
@@ -91,7 +92,7 @@ def zeros(exercise: Exercise):
 def test_zeros_are_no_answer(name):
     needs_its_language(name)
     exercise = exercises()[name]
-    if exercise.backend not in (IN_LESSONS, XLA, PYTHON):
+    if exercise.backend not in (IN_LESSONS, IN_LESSONS_MESH, XLA, PYTHON):
         pytest.skip(
             f"zeros are tried in Pallas for a TPU, XLA and Python, not in {exercise.backend.name}"
         )
