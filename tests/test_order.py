@@ -34,6 +34,11 @@ TAUGHT = {  # name → the slug of the chapter that teaches it
     "get_barrier_semaphore": "rings",
     "semaphore_signal": "rings",
     "semaphore_wait": "rings",
+    "PartitionSpec": "sharding",
+    "shard_map": "sharding",
+    "ppermute": "sharding",
+    "psum": "sharding",
+    "all_to_all": "sharding",
 }
 HIDDEN = {"remove-cell", "remove-input"}
 

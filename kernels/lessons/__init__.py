@@ -1,1 +1,3 @@
-"""What the chapters teach with: exercises, a gallery of bugs, and pictures."""
+"""What the chapters teach with: exercises, a gallery of bugs, pictures, a program for hosts."""
+
+__all__ = ["exercises", "gallery", "hosts", "pictures"]

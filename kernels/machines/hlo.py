@@ -51,6 +51,14 @@ class Array:
         for i, step in enumerate(reversed(self.tile), 1):
             if i <= len(sizes):
                 sizes[-i] = -(-sizes[-i] // step) * step
+        return self._in_bytes(sizes)
+
+    @property
+    def elements_bytes(self) -> int:
+        """Bytes of its elements, without padding."""
+        return self._in_bytes(self.shape)
+
+    def _in_bytes(self, sizes: Sequence[int]) -> int:
         bits = BITS.get(self.dtype, 8 if self.dtype.startswith("f8") else 0)
         return math.prod(sizes) * bits // 8
 
@@ -132,6 +140,24 @@ class HloInstruction:
             sizes = dict(re.findall(r"'([^']+)'=(\d+)", groups[1]))
             return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", groups[2]))
         return 1
+
+    def sent_within(self, step: HloInstruction) -> tuple[str, float]:
+        """Name and bytes of one run of a collective, as Module.sent counts them.
+
+        Args:
+            step: what the program runs: the collective itself, or the fusion that it stands in.
+        """
+        kind, share = self.opcode.removesuffix("-start"), 1 - 1 / self.group_size
+        size = sum(a.elements_bytes for a in self.operands)
+        if kind == "all-gather":
+            return kind, size * (self.group_size - 1)
+        if kind == "all-reduce" and step is not self:
+            kept = sum(math.prod(a.shape) for a in step.results)
+            if kept * self.group_size <= sum(math.prod(a.shape) for a in self.operands):
+                return "reduce-scatter", size * share
+        if kind in ("collective-permute", "collective-broadcast"):
+            return kind, self.operands[0].elements_bytes
+        return kind, size * share * (2 if kind == "all-reduce" else 1)
 
     @property
     def is_kernel(self) -> bool:
@@ -281,6 +307,23 @@ class Module:
     def collectives(self) -> list[HloInstruction]:
         """The exchanges between chips that the program executes, in order."""
         return [i for step in self.run for i in (step, *self.inside(step)) if i.is_collective]
+
+    @property
+    def sent(self) -> list[tuple[str, float]]:
+        """What each chip sends to others, in order: the collective's name, and its bytes on a ring.
+
+        On a ring of n, which no other way beats, an all-gather sends (n - 1) / n of its result; a
+        reduce-scatter and an all-to-all as much of what each chip brings, and an all-reduce twice
+        that. A TPU's program has its reduce-scatter as an all-reduce of which a fusion keeps a
+        part. Padding is not counted.
+        """
+        return [
+            (kind, sent * step.times)
+            for step in self.run
+            for inner in (step, *self.inside(step))
+            if inner.is_collective
+            for kind, sent in [inner.sent_within(step)]
+        ]
 
     def _run(self, name: str, times: int, counted: bool) -> Iterator[HloInstruction]:
         for step in self.computations.get(name, ()):

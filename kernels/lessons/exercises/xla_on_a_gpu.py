@@ -1,45 +1,15 @@
 """Exercises of the chapter "The XLA pipeline on a GPU"."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec as P
 
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
-from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
-from kernels.proof.backends.python import PYTHON
+from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload, cases, values
 
-GPUS = 8
 STEPS = 2  # of a layer with a residual: its two products
-
-
-def _sends(answer, m, k, n, *, interpret):
-    """How often a layer sends whose weights lie as the reader says."""
-    from kernels.machines import gpu
-
-    cuts = answer()
-    if not isinstance(cuts, tuple) or [type(cut) for cut in cuts] != [P, P]:
-        raise Refused("two PartitionSpecs are wanted, of w1 and of w2")
-    for name, cut in zip(("w1", "w2"), cuts, strict=True):
-        if "x" not in cut:
-            raise Refused(f"{name} is whole on each GPU, with {cut}")
-    compiled = gpu.compile(
-        lambda x, w1, w2: jnp.maximum(x @ w1, 0) @ w2,
-        *(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((m, k), (k, n), (n, k))),
-        mesh={"x": GPUS},
-        in_specs=(P(), *cuts),
-        out_specs=P(),
-        passes=False,
-    )
-    kinds = [step.kind for step in compiled.thunks]
-    sent = [kind for kind in kinds if kind.startswith(("All", "ReduceScatter", "Collective"))]
-    if len(sent) > 1:
-        raise Refused(f"it sends {len(sent)} times, {', '.join(sent)}; once is enough")
-    return np.array(len(sent))
 
 
 def _residual_magnitude(x, w1, b, w2):
@@ -71,18 +41,6 @@ def _one_kernel(programs):
 
 
 EXERCISES = (
-    Exercise(
-        "gpu_shards",
-        "Write shards(), which returns how w1 [K, N] and w2 [N, K] of max(x w1, 0) w2 are cut over "
-        f'the {GPUS} GPUs of an axis "x", a PartitionSpec each, so that the program sends once. '
-        "The activations x and the result are whole on every GPU.",
-        lambda m, k, n: np.array(1),
-        numbers,
-        cases("m k n", dtype="int64", layer=(1024, 512, 2048), square=(256, 1024, 1024)),
-        call=_sends,
-        backend=PYTHON,
-        hint="What can each GPU do with its part of w1, so that its part of w2 needs no other?",
-    ),
     Exercise(
         "gpu_residual",
         "Write residual(x, w1, b, w2), x - max(x w1 + b, 0) w2 in bfloat16, so that XLA makes "

@@ -1,16 +1,12 @@
 """Exercises of the chapter "The XLA pipeline"."""
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn, jitted
 from kernels.machines.tpu import hlo
-from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
-from kernels.proof.ladder import Refused
 from kernels.proof.workload import cases
 
 HEADS = 8
@@ -30,39 +26,6 @@ def _passes(tried):
 
 def _head_norms(x):
     return (x * x).reshape(len(x), HEADS, -1).sum(2)
-
-
-def _layer_specs(answer, x, inward, outward, *, interpret):
-    """Whether four specs came; and for the judge the specs themselves."""
-    specs = answer()
-    kinds = [type(spec) for spec in specs] if isinstance(specs, tuple) else []
-    if kinds != [jax.sharding.PartitionSpec] * 4:
-        raise Refused(f"{type(specs).__name__} is returned, wanted: four of PartitionSpec")
-    return np.True_ if interpret else specs
-
-
-def _exchanges_sums(programs):
-    """Compiled over 2 × 2 chips, only the result's sums are exchanged, and no chip holds more than
-    half of the arguments.
-    """
-    from kernels.machines import tpu
-
-    function, arguments = programs[0]
-    *in_specs, out = function(*arguments)
-    mesh = {"x": 2, "y": 2}
-    options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out, "executable": False}
-    layer = lambda x, inward, outward: jnp.maximum(x @ inward, 0) @ outward
-    compiled = tpu.compile(layer, *arguments, chip=judges.CHIP, **options)
-    held, half = compiled.memory.arguments, sum(a.nbytes for a in arguments) // 2
-    if held > half:
-        raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
-    exchanges = hlo.parse(compiled.hlo).collectives
-    words = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in exchanges) or "none"
-    if [i.opcode for i in exchanges] != ["all-reduce"]:
-        raise Refused(f"the exchanges are {words}; wanted is one all-reduce")
-    if (size := exchanges[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
-        raise Refused(f"{words} of {size} bytes on each; half of the result are {most}")
-    return f"{words}, {held} bytes of arguments on each of 4 chips"
 
 
 EXERCISES = (
@@ -115,20 +78,5 @@ EXERCISES = (
         magnitude=_head_norms,
         judge=judges.no_relayout,
         hint="A sum over some columns is a product with a matrix of zeros and ones.",
-    ),
-    Exercise(
-        "layer_specs",
-        "Write layer_specs(), which returns a PartitionSpec for x, w1, w2 and the result of "
-        "relu(x w1) w2, [n, d], [d, 4 d], [4 d, d] → [n, d], over a mesh of 2 × 2 chips with the "
-        "axes x and y, so that a chip holds at most half of the arguments and one all-reduce of "
-        "half of the result is all that is exchanged.",
-        lambda x, inward, outward: np.True_,
-        drawn("n d", "d hidden", "hidden d"),
-        cases("n d hidden", wide=(512, 256, 1024), again=(512, 256, 1024)),
-        call=_layer_specs,
-        backend=PYTHON,
-        judge=_exchanges_sums,
-        hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
-        "second product needs in what the first one left it?",
     ),
 )

@@ -2,9 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 
-SENDS = "it sends 2 times, AllToAll, AllReduce"
 LOSSES = "-(jax.nn.log_softmax(x) * mine).sum(-1)"
 
 
@@ -13,8 +11,6 @@ def indexed(x, labels):
 
 
 WRONG = (
-    ("gpu_shards", lambda: (P("x", None), P("x", None)), "interpret", SENDS),
-    ("gpu_shards", lambda: (P(None, "x"), P()), "interpret", "w2 is whole on each GPU"),
     ("gpu_residual", {"x + -1.0 * (": "x - ("}, "speed", "3 steps on an H100; the bar is 2"),
     ("gpu_residual", {" + b)": ")"}, "interpret", "allowed"),
     ("one_gpu_kernel", indexed, "compile", "2 steps on an H100, one kernel wanted"),

@@ -1,7 +1,6 @@
 """Wrong answers to the exercises of this chapter, and what is said of each."""
 
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 
 LOOP = """\
     for place in reversed(range(c.shape[0])):
@@ -11,26 +10,6 @@ IN_A_LOOP = """\
     result = jax.lax.fori_loop(0, len(c), lambda i, r: r * x + c[len(c) - 1 - i], result)
 """
 START = {"jnp.zeros_like(x)": "c[-1]", "range(c.shape[0])": "range(c.shape[0] - 1)"}
-
-
-def gathers_hidden():
-    return P("x", None), P(None, "y"), P(None, "y"), P("x", "y")
-
-
-def sums_twice():
-    return P("x", "y"), P("y", None), P("y", None), P("x", None)
-
-
-def whole_weights():
-    return P(("x", "y"), None), P(None, None), P(None, None), P(("x", "y"), None)
-
-
-def over_all_chips():
-    return P(None, None), P(None, ("x", "y")), P(("x", "y"), None), P(None, None)
-
-
-def sums_hidden():
-    return P(None, "x"), P("x", "y"), P("y", None), P(None, None)
 
 
 WRONG = (
@@ -43,10 +22,4 @@ WRONG = (
     ("one_pass", lambda x: jnp.zeros(x.shape[1]), "interpret", "every element is zero"),
     ("head_norms", lambda x: (x * x).reshape(len(x), 8, -1).sum(2), "compile", "only moves data"),
     ("head_norms", lambda x: (x * x).reshape(len(x), -1, 8).sum(1), "interpret", "element ["),
-    ("layer_specs", gathers_hidden, "compile", "the exchanges are all-gather over 2 chips"),
-    ("layer_specs", sums_twice, "compile", "wanted is one all-reduce"),
-    ("layer_specs", sums_hidden, "compile", "wanted is one all-reduce"),
-    ("layer_specs", over_all_chips, "compile", "half of the result"),
-    ("layer_specs", whole_weights, "compile", "a chip holds"),
-    ("layer_specs", lambda: P("x"), "interpret", "wanted: four of PartitionSpec"),
 )

@@ -102,6 +102,50 @@ def test_group_sizes_in_every_spelling(groups, size):
     assert found.group_size == size
 
 
+@pytest.mark.parametrize(
+    ("instruction", "kind", "size"),
+    [
+        ("f32[12,8]{0} all-gather(%p), {groups}, dimensions={0}", "all-gather", 2 * 96),
+        ("f32[3,8]{0} all-reduce(%p), {groups}, to_apply=%add", "all-reduce", 4 / 3 * 96),
+        ("f32[1,8]{0} reduce-scatter(%p), {groups}, to_apply=%add", "reduce-scatter", 2 / 3 * 96),
+        ("f32[3,8]{0} all-to-all(%p), {groups}, dimensions={0}", "all-to-all", 2 / 3 * 96),
+        (
+            "(f32[3,8]{0}, f32[3,8]{0}) collective-permute-start(%p), source_target_pairs={{0,1}}",
+            "collective-permute",
+            96,
+        ),
+        ("f32[1,8]{0} fusion(%p), kind=kCustom, calls=%inner", "reduce-scatter", 2 / 3 * 96),
+        ("f32[3,8]{0} fusion(%p), kind=kCustom, calls=%inner", "all-reduce", 4 / 3 * 96),
+    ],
+)
+def test_what_each_chip_of_a_ring_sends(instruction, kind, size):
+    groups = "replica_groups={{0,1,2}}"
+    text = (
+        "%inner (i: f32[3,8]) -> f32[3,8] {\n  %i = f32[3,8]{1,0:T(8,128)} parameter(0)\n"
+        f"  ROOT %r = f32[3,8]{{1,0}} all-reduce(%i), {groups}, to_apply=%add\n}}\n\n"
+        "ENTRY %main (p: f32[3,8]) -> f32[3,8] {\n  %p = f32[3,8]{1,0:T(8,128)} parameter(0)\n"
+        f"  ROOT %root = {instruction.replace('{groups}', groups)}\n}}\n"
+    )
+    ((name, sent),) = hlo.parse(text).sent
+    assert name == kind and sent == pytest.approx(size)
+
+
+@pytest.mark.libtpu
+@pytest.mark.parametrize("chip", ["v5e", "v5p"])
+def test_a_compiled_product_sends_what_its_cut_needs(chip):
+    x, w = (jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((512, 256), (256, 1024)))
+    cuts = {
+        (P("x"), P("x"), P("x")): 3 / 4 * 2 * 256 * 1024,
+        (P(None, "x"), P("x"), P()): 2 * 3 / 4 * 2 * 512 * 1024,
+        (P(None, "x"), P("x"), P(None, "x")): 3 / 4 * 2 * 512 * 1024,
+    }
+    for (*specs, out), size in cuts.items():
+        options = {"in_specs": tuple(specs), "out_specs": out, "executable": False}
+        compiled = tpu.compile(jnp.matmul, x, w, chip=chip, mesh={"x": 4}, **options)
+        sent = sum(sent for _, sent in hlo.parse(compiled.hlo).sent)
+        assert size <= sent < 1.05 * size
+
+
 def test_traced_hlo_reads_like_compiled_hlo():
     module = hlo.parse(jax.jit(f).lower(A, B).as_text("hlo"))
     assert [i.opcode for i in module.run] == ["convert", "dot", "broadcast", "multiply", "negate"]

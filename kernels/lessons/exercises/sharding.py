@@ -1,0 +1,229 @@
+"""Exercises of the chapter "Sharding, and what it sends"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+from kernels.lessons.exercises.bars import CHIP, Bar
+from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.machines.tpu import hlo
+from kernels.proof.backends.python import PYTHON
+from kernels.proof.backends.xla import XLA
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload, cases, values
+
+CHIPS = 8  # along the axis "x"
+SHARE = 1 - 1 / CHIPS  # of an array, that a chip sends on a ring
+
+# What is compiled to count the bytes.
+ROWS, DEPTH, COLUMNS = 64, 1024, 256
+WIDE = Workload("bar", {"chips": CHIPS, "rows": ROWS, "columns": COLUMNS})
+LEARNING = Workload(
+    "bar",
+    {"chips": CHIPS, "batch": DEPTH, "rows": DEPTH // CHIPS, "columns": COLUMNS},
+    "bfloat16",
+)
+TOKENS = Workload("bar", {"chips": CHIPS, "tokens": DEPTH, "width": COLUMNS})
+
+
+def _on_each(answer, *arrays):
+    """Run what each chip runs, on all of them: the first dimension of an array is the chips'."""
+    return jax.jit(jax.vmap(answer, axis_name="x"))(*arrays)
+
+
+def _sent(answer, arrays):
+    """Bytes that a chip sends, of the program that the compiler makes for a ring of chips."""
+    from kernels.machines import tpu
+
+    whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
+    cut = {"in_specs": (P("x"),) * len(whole), "out_specs": P("x")}
+
+    def local(*parts):
+        return answer(*(part[0] for part in parts))[None]
+
+    compiled = tpu.compile(
+        lambda *arrays: jax.shard_map(local, **cut)(*arrays),
+        *whole,
+        chip=CHIP,
+        mesh={"x": CHIPS},
+        executable=False,
+        **cut,
+    )
+    return sum(size for _, size in hlo.parse(compiled.hlo).sent)
+
+
+def _sending(figure, workload, per, bar, ours):
+    """A bar of bytes sent, per so many of what the figure names."""
+    return Bar(
+        figure,
+        lambda tried: _sent(tried.answer, tried.arguments) / per,
+        bar=bar,
+        ours=ours,
+        spec=",.4g",
+        workload=workload,
+    )
+
+
+def _smooth(x):
+    rows = x.reshape(-1, x.shape[-1])
+    return ((np.roll(rows, 1, 0) + rows + np.roll(rows, -1, 0)) / 3).reshape(x.shape)
+
+
+def _gradient(part, x, y):
+    """The rows of w, and a batch of examples, of each chip."""
+    w, x, y = (a.reshape(-1, a.shape[-1]) for a in (part, x, y))
+    return (x.T @ (x @ w - y)).reshape(part.shape)
+
+
+def _gradient_magnitude(part, x, y):
+    return _gradient(abs(part), abs(x), -abs(y))
+
+
+def _learning(workload, rng):
+    chips, batch, rows, columns = workload.sizes.values()
+    shapes = (chips, rows, columns), (chips, batch, chips * rows), (chips, batch, columns)
+    return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
+
+
+def _losses(logits, labels):
+    whole = np.concatenate([*logits], axis=1)
+    above = whole - whole.max(1, keepdims=True)
+    mine = above[np.arange(len(whole)), labels[0]]
+    return (np.log(np.exp(above).sum(1)) - mine).reshape(len(logits), -1)
+
+
+def _losses_magnitude(logits, labels):
+    return _losses(logits, labels) + 2 * abs(logits).max((0, 2)).reshape(len(logits), -1)
+
+
+def _labelled(workload, rng):
+    chips, tokens, width = workload.sizes.values()
+    logits = values(workload.values, (chips, tokens, width), workload.dtype, rng)
+    labels = rng.integers(chips * width, size=tokens).astype(np.int32)
+    return logits, np.stack([labels] * chips)
+
+
+def _layer_specs(answer, x, inward, outward, *, interpret):
+    """Whether four specs came; and for the judge the specs themselves."""
+    specs = answer()
+    kinds = [type(spec) for spec in specs] if isinstance(specs, tuple) else []
+    if kinds != [P] * 4:
+        raise Refused(f"{type(specs).__name__} is returned, wanted: four of PartitionSpec")
+    return np.True_ if interpret else specs
+
+
+def _exchanges_sums(programs):
+    """Compiled over 2 × 2 chips, only the result's sums are exchanged, and no chip holds more than
+    half of the arguments.
+    """
+    from kernels.machines import tpu
+
+    function, arguments = programs[0]
+    *in_specs, out = function(*arguments)
+    mesh = {"x": 2, "y": 2}
+    options = {"mesh": mesh, "in_specs": tuple(in_specs), "out_specs": out, "executable": False}
+    layer = lambda x, inward, outward: jnp.maximum(x @ inward, 0) @ outward
+    compiled = tpu.compile(layer, *arguments, chip=CHIP, **options)
+    held, half = compiled.memory.arguments, sum(a.nbytes for a in arguments) // 2
+    if held > half:
+        raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
+    exchanges = hlo.parse(compiled.hlo).collectives
+    words = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in exchanges) or "none"
+    if [i.opcode for i in exchanges] != ["all-reduce"]:
+        raise Refused(f"the exchanges are {words}; wanted is one all-reduce")
+    if (size := exchanges[0].results[0].bytes) > (most := arguments[0].nbytes // 2):
+        raise Refused(f"{words} of {size} bytes on each; half of the result are {most}")
+    return f"{words}, {held} bytes of arguments on each of 4 chips"
+
+
+EXERCISES = (
+    Exercise(
+        "smooth_rows",
+        "Write smooth_rows(part), [rows, columns] → [rows, columns], for one of the chips along "
+        'the axis "x", each of which has some rows of a matrix: a row becomes the mean of itself '
+        "and of the rows before and after it, where the last row comes before the first, so that "
+        "a chip sends two rows.",
+        _smooth,
+        drawn("chips rows columns"),
+        cases(
+            "chips rows columns",
+            several=(4, 3, 5),
+            one_row=(8, 1, 3, "both neighbours are on other chips"),
+        ),
+        call=_on_each,
+        backend=XLA,
+        rungs=("interpret",),
+        magnitude=lambda x: _smooth(abs(x)),
+        bar=_sending("rows sent by a chip", WIDE, 4 * COLUMNS, bar=2, ours=2),
+        hint="jax.lax.ppermute sends to one neighbour. Which row does the left one need, and which "
+        "the right one?",
+    ),
+    Exercise(
+        "layer_specs",
+        "Write layer_specs(), which returns a PartitionSpec for x, w1, w2 and the result of "
+        "relu(x w1) w2, [n, d], [d, 4 d], [4 d, d] → [n, d], over a mesh of 2 × 2 chips with the "
+        "axes x and y, so that a chip holds at most half of the arguments and one all-reduce of "
+        "half of the result is all that is exchanged.",
+        lambda x, inward, outward: np.True_,
+        drawn("n d", "d hidden", "hidden d"),
+        cases("n d hidden", wide=(512, 256, 1024), again=(512, 256, 1024)),
+        call=_layer_specs,
+        backend=PYTHON,
+        judge=_exchanges_sums,
+        hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
+        "second product needs in what the first one left it?",
+    ),
+    Exercise(
+        "sharded_gradient",
+        "Write sharded_gradient(part, x, y), [rows, n], [batch, chips · rows] and [batch, n] → "
+        '[rows, n], for one of the chips along the axis "x": the chips\' parts, one below the '
+        "other, are the weights w; each chip has examples of its own, and the loss is half of the "
+        "sum of (x w - y)² over the examples of all. It returns the gradient of this chip's part, "
+        "and a chip sends no more than one all-reduce of w would.",
+        _gradient,
+        _learning,
+        cases(
+            "chips batch rows columns",
+            several=(4, 3, 2, 5),
+            two=(2, 8, 16, 8),
+        ),
+        call=_on_each,
+        backend=XLA,
+        rungs=("interpret",),
+        magnitude=_gradient_magnitude,
+        bar=_sending(
+            "times the bytes of w, sent by a chip",
+            LEARNING,
+            2 * DEPTH * COLUMNS,
+            bar=2 * SHARE,
+            ours=2 * SHARE,
+        ),
+        hint="Gather w, and then JAX can differentiate: what is the gradient of an all-gather?",
+    ),
+    Exercise(
+        "sharded_losses",
+        "Write sharded_losses(logits, labels), float32 [tokens, width] and int32 [tokens] → "
+        '[tokens / chips], for one of the chips along the axis "x": each has some columns of the '
+        "logits, and all labels, which count the columns of all chips. It returns minus the "
+        "logarithm of the softmax at the label for this chip's share of the tokens, and a chip "
+        "sends at most 14 bytes for each token.",
+        _losses,
+        _labelled,
+        cases(
+            "chips tokens width",
+            several=(4, 8, 5),
+            narrow=(2, 6, 1),
+            large=(4, 16, 32, {"values": "wide"}, "an exponential overflows"),
+        ),
+        call=_on_each,
+        backend=XLA,
+        rungs=("interpret",),
+        magnitude=_losses_magnitude,
+        bar=_sending(
+            "bytes sent by a chip for each token", TOKENS, DEPTH, bar=16 * SHARE, ours=8 * SHARE
+        ),
+        hint="Of its columns a chip can make a single number, their logarithm of the sum of the "
+        "exponentials. Who has to have these numbers of a token?",
+    ),
+)
