@@ -27,13 +27,13 @@ LEARNING = Workload(
 TOKENS = Workload("bar", {"chips": CHIPS, "tokens": DEPTH, "width": COLUMNS})
 
 
-def _on_each(answer, *arrays):
+def on_each(answer, *arrays):
     """Run what each chip runs, on all of them: the first dimension of an array is the chips'."""
     return jax.jit(jax.vmap(answer, axis_name="x"))(*arrays)
 
 
-def _sent(answer, arrays):
-    """Bytes that a chip sends, of the program that the compiler makes for a ring of chips."""
+def sent(answer, arrays):
+    """(kind, bytes) that a chip sends, in the program that the compiler makes for a ring of chips."""
     from kernels.machines import tpu
 
     whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
@@ -50,14 +50,14 @@ def _sent(answer, arrays):
         executable=False,
         **cut,
     )
-    return sum(size for _, size in hlo.parse(compiled.hlo).sent)
+    return hlo.parse(compiled.hlo).sent
 
 
-def _sending(figure, workload, per, bar, ours):
+def sending(figure, workload, per, bar, ours):
     """A bar of bytes sent, per so many of what the figure names."""
     return Bar(
         figure,
-        lambda tried: _sent(tried.answer, tried.arguments) / per,
+        lambda tried: sum(size for _, size in sent(tried.answer, tried.arguments)) / per,
         bar=bar,
         ours=ours,
         spec=",.4g",
@@ -151,11 +151,11 @@ EXERCISES = (
             several=(4, 3, 5),
             one_row=(8, 1, 3, "both neighbours are on other chips"),
         ),
-        call=_on_each,
+        call=on_each,
         backend=XLA,
         rungs=("interpret",),
         magnitude=lambda x: _smooth(abs(x)),
-        bar=_sending("rows sent by a chip", WIDE, 4 * COLUMNS, bar=2, ours=2),
+        bar=sending("rows sent by a chip", WIDE, 4 * COLUMNS, bar=2, ours=2),
         hint="jax.lax.ppermute sends to one neighbour. Which row does the left one need, and which "
         "the right one?",
     ),
@@ -188,11 +188,11 @@ EXERCISES = (
             several=(4, 3, 2, 5),
             two=(2, 8, 16, 8),
         ),
-        call=_on_each,
+        call=on_each,
         backend=XLA,
         rungs=("interpret",),
         magnitude=_gradient_magnitude,
-        bar=_sending(
+        bar=sending(
             "times the bytes of w, sent by a chip",
             LEARNING,
             2 * DEPTH * COLUMNS,
@@ -216,11 +216,11 @@ EXERCISES = (
             narrow=(2, 6, 1),
             large=(4, 16, 32, {"values": "wide"}, "an exponential overflows"),
         ),
-        call=_on_each,
+        call=on_each,
         backend=XLA,
         rungs=("interpret",),
         magnitude=_losses_magnitude,
-        bar=_sending(
+        bar=sending(
             "bytes sent by a chip for each token", TOKENS, DEPTH, bar=16 * SHARE, ours=8 * SHARE
         ),
         hint="Of its columns a chip can make a single number, their logarithm of the sum of the "
