@@ -14,11 +14,12 @@ from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload, cases, values
 
+BF16 = {"dtype": "bfloat16"}  # a product in float32 would take several passes
 DMA = pltpu.SemaphoreType.DMA
 WIDTH, QUERIES = 128, 16
-PRODUCT = Workload("bar", {"chips": CHIPS, "rows": 64, "k": WIDTH, "columns": 256})
+PRODUCT = Workload("bar", {"chips": CHIPS, "rows": 64, "k": WIDTH, "columns": 256}, "bfloat16")
 KEYS = Workload("bar", {"chips": CHIPS, "queries": QUERIES, "tokens": 128, "d": WIDTH})
-WINDOW = Workload("bar", {"chips": CHIPS, "tokens": 128, "d": WIDTH})
+WINDOW = Workload("bar", {"chips": CHIPS, "tokens": 128, "d": WIDTH}, "bfloat16")
 ON_FOUR = Workload("bar", {"chips": 4, "rows": 256, "k": 256, "columns": 2304}, "bfloat16")
 FAST_CYCLES = 29_000  # with XLA's copy of the result; one way takes some 31,600
 
@@ -155,7 +156,7 @@ EXERCISES = (
         backend=XLA,
         rungs=("interpret",),
         magnitude=lambda q, k, v: _window(q, k, abs(v)) + abs(v).max(),
-        bar=sending("times the bytes of k, sent by a chip", WINDOW, 4 * 128 * WIDTH, 2, 2),
+        bar=sending("times the bytes of k, sent by a chip", WINDOW, 2 * 128 * WIDTH, 2, 2),
         hint="Which chips have keys that chip 2 needs? And what does chip 0 receive, but not see?",
     ),
     Exercise(
@@ -167,7 +168,7 @@ EXERCISES = (
         f"{FAST_CYCLES:,} cycles or fewer on a v5e.",
         _product,
         drawn("chips rows k", "chips k columns"),
-        cases("chips rows k columns", four=(4, 16, 128, 128), three=(3, 32, 128, 256)),
+        cases("chips rows k columns", four=(4, 32, 128, 128, BF16), three=(3, 64, 128, 256, BF16)),
         call=_gather_matmul,
         rungs=("interpret", "simulate"),
         backend=IN_LESSONS_MESH,
