@@ -33,7 +33,7 @@ def on_each(answer, *arrays):
 
 
 def sent(answer, arrays):
-    """(kind, bytes) that a chip sends, in the program that the compiler makes for a ring of chips."""
+    """(kind, bytes) that a chip of a ring sends, in the program that the compiler makes."""
     from kernels.machines import tpu
 
     whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
